@@ -1,0 +1,73 @@
+"""How files are written and read: documents aside and renamed, streams a line at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from aorta.errors import ArtefactError
+
+T = TypeVar("T")
+
+_UMASK = os.umask(0)
+os.umask(_UMASK)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` at once: a reader sees the old file or the new one, never half of it.
+
+    The name of the temporary file is unpredictable; the result has the user's usual permissions.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fchmod(stream.fileno(), 0o666 & ~_UMASK)
+            os.fsync(stream.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """`write_bytes` of UTF-8 text."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: object) -> None:
+    """`write_bytes` of indented JSON of a record, a dict or a list."""
+    write_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """The record of type `kind` in `path`; unknown fields are ignored so that newer files stay readable.
+
+    Raises:
+        ArtefactError: the file is missing, unreadable or not such a record; the message names it and the field.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError as error:
+        raise ArtefactError(f"{path}: missing") from error
+    except OSError as error:
+        raise ArtefactError(f"{path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ArtefactError(f"{path}: {error}") from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add one line to `path` and have it on disk before returning: what was accepted survives a crash."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(line.rstrip("\n") + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -1,0 +1,252 @@
+"""Every path that aorta reads or writes; no other module builds one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from aorta.errors import ArtefactError
+
+RESULTS = Path("results/profiling")
+"""Where runs go, below the project folder."""
+
+_SCENARIO = re.compile(r"(?P<prefix>[a-z][a-z0-9]*_)?(?P<nodes>[1-9]\d*)node")
+_RECORDS = re.compile(r"rank_(\d+)_metrics\.jsonl")
+_FLAT = re.compile(r"(?P<scenario>(?:[a-z][a-z0-9]*_)?[1-9]\d*node)_(?P<job>\w+)")
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A named shape of a run: `1node`, `4node`, `cpu_2node`."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not _SCENARIO.fullmatch(self.name):
+            raise ArtefactError(f"scenario {self.name!r} is not of the form 2node or cpu_2node")
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes in the name."""
+        match = _SCENARIO.fullmatch(self.name)
+        assert match is not None
+        return int(match["nodes"])
+
+    @property
+    def family(self) -> str:
+        """What precedes the number, without the underscore: `cpu` of `cpu_2node`, empty for `2node`."""
+        match = _SCENARIO.fullmatch(self.name)
+        assert match is not None
+        return (match["prefix"] or "").rstrip("_")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDir:
+    """What one node wrote: `<run>/nodes/node<i>/`."""
+
+    root: Path
+
+    @property
+    def info(self) -> Path:
+        """`NodeInfo`: host, GPUs, clocks; written before the first process starts."""
+        return self.root / "info.json"
+
+    @property
+    def status(self) -> Path:
+        """`NodeStatus`: rewritten at start and end."""
+        return self.root / "status.json"
+
+    @property
+    def gpu_csv(self) -> Path:
+        """GPU samples of this node."""
+        return self.root / "gpu_monitor.csv"
+
+    @property
+    def cpu_csv(self) -> Path:
+        """CPU, memory and IO samples of this node."""
+        return self.root / "cpu_monitor.csv"
+
+    @property
+    def monitor_status(self) -> Path:
+        """`MonitorStatus`: samples taken and missed."""
+        return self.root / "monitor_status.json"
+
+    @property
+    def logs(self) -> Path:
+        """Output of each rank and of the monitor."""
+        return self.root / "logs"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """One run: `results/profiling/<scenario>/run_<JOB_ID>/`."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, results: Path, scenario: Scenario, job_id: str) -> RunDir:
+        """The directory of a job below `results`."""
+        if not _JOB_ID.fullmatch(job_id):
+            raise ArtefactError(f"job id {job_id!r} cannot be part of a path")
+        return cls(results / scenario.name / f"run_{job_id}")
+
+    @property
+    def manifest(self) -> Path:
+        """`Manifest`."""
+        return self.root / "manifest.json"
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration."""
+        return self.root / "config.yaml"
+
+    @property
+    def script(self) -> Path:
+        """The script that was submitted."""
+        return self.root / "job.sbatch"
+
+    @property
+    def session(self) -> Path:
+        """`Session`: attempt and rendezvous, written by node 0 for the other nodes."""
+        return self.root / "session.json"
+
+    @property
+    def status(self) -> Path:
+        """`RunStatus`: the nodes' markers merged."""
+        return self.root / "status.json"
+
+    @property
+    def metrics_csv(self) -> Path:
+        """One row an epoch."""
+        return self.root / "metrics.csv"
+
+    @property
+    def gpu_csv(self) -> Path:
+        """GPU samples of all nodes."""
+        return self.root / "gpu_monitor.csv"
+
+    @property
+    def cpu_csv(self) -> Path:
+        """CPU samples of all nodes."""
+        return self.root / "cpu_monitor.csv"
+
+    @property
+    def nsys(self) -> Path:
+        """Nsight Systems reports, one a rank."""
+        return self.root / "nsys"
+
+    @property
+    def rocprof(self) -> Path:
+        """rocprofv3 output, one a rank."""
+        return self.root / "rocprof"
+
+    @property
+    def torch_profiler(self) -> Path:
+        """torch.profiler traces, one folder a rank."""
+        return self.root / "torch_profiler"
+
+    @property
+    def sacct_summary(self) -> Path:
+        """Slurm's accounting of the job."""
+        return self.root / "sacct_summary.txt"
+
+    @property
+    def job_metadata(self) -> Path:
+        """The job in readable lines."""
+        return self.root / "job_metadata.txt"
+
+    @property
+    def analysis(self) -> Path:
+        """`Analysis`."""
+        return self.root / "profiling_analysis.json"
+
+    @property
+    def report(self) -> Path:
+        """The text report."""
+        return self.root / "profiling_report.txt"
+
+    @property
+    def plot_png(self) -> Path:
+        """The plots, as pixels."""
+        return self.root / "profiling_analysis.png"
+
+    @property
+    def plot_svg(self) -> Path:
+        """The plots, as vectors."""
+        return self.root / "profiling_analysis.svg"
+
+    def node(self, index: int) -> NodeDir:
+        """The folder of node `index` (0-based, Slurm's SLURM_NODEID)."""
+        return NodeDir(self.root / "nodes" / f"node{index}")
+
+    def nodes(self) -> list[tuple[int, NodeDir]]:
+        """The node folders that exist, by index."""
+        found = [
+            (int(path.name.removeprefix("node")), NodeDir(path))
+            for path in (self.root / "nodes").glob("node*")
+            if path.name.removeprefix("node").isdigit()
+        ]
+        return sorted(found, key=lambda item: item[0])
+
+    def records(self, rank: int) -> Path:
+        """Step records of one rank."""
+        return self.root / f"rank_{rank}_metrics.jsonl"
+
+    def all_records(self) -> dict[int, Path]:
+        """Step records of every rank that wrote some."""
+        found = {}
+        for path in self.root.glob("rank_*_metrics.jsonl"):
+            match = _RECORDS.fullmatch(path.name)
+            if match:
+                found[int(match[1])] = path
+        return dict(sorted(found.items()))
+
+    def attempt(self, number: int) -> Path:
+        """Where an earlier attempt of a requeued job is kept."""
+        return self.root / f"attempt_{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionDir:
+    """One submission: `results/profiling/run_<timestamp>/`."""
+
+    root: Path
+
+    @property
+    def job_ids(self) -> Path:
+        """One job id a line, in the order of acceptance."""
+        return self.root / "job_ids.txt"
+
+    @property
+    def jobs(self) -> Path:
+        """`SubmittedJob` a line: id, scenario, run directory."""
+        return self.root / "jobs.jsonl"
+
+    def config(self, scenario: Scenario) -> Path:
+        """The resolved configuration that the job of `scenario` uses."""
+        return self.root / f"{scenario.name}.yaml"
+
+    def script(self, scenario: Scenario) -> Path:
+        """The script submitted for `scenario`."""
+        return self.root / f"{scenario.name}.sbatch"
+
+
+def runs(results: Path) -> list[tuple[Scenario, RunDir]]:
+    """Every run below `results`, by scenario (exact name, never a substring) and then by modification time."""
+    found = []
+    for folder in results.glob("*/run_*"):
+        if folder.is_dir() and _SCENARIO.fullmatch(folder.parent.name):
+            found.append((Scenario(folder.parent.name), RunDir(folder)))
+    return sorted(found, key=lambda item: (item[0].family, item[0].nodes, item[1].root.stat().st_mtime_ns))
+
+
+def submissions(results: Path) -> list[SubmissionDir]:
+    """Every submission below `results`, oldest first (their names are timestamps)."""
+    return [SubmissionDir(path) for path in sorted(results.glob("run_*")) if path.is_dir()]
+
+
+def flat_alias(results: Path, scenario: Scenario, job_id: str) -> Path:
+    """The documented short path of a run with a family: `results/profiling/cpu_2node_<JOB_ID>`."""
+    return results / f"{scenario.name}_{job_id}"

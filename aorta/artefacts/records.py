@@ -1,0 +1,302 @@
+"""Schemas of what a run writes. Absent is None, never 0.
+
+Times are integer ns unless the name says otherwise. Writers and readers share these types; readers ignore fields
+that they do not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+SCHEMA_VERSION = 1
+
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of every record on disk."""
+
+
+# --- written at submission ---------------------------------------------------------------------------------
+
+
+class SubmittedJob(Record):
+    """One line of `jobs.jsonl`, written as the scheduler accepts the job."""
+
+    job_id: str
+    scenario: str
+    nodes: int
+    run_dir: str
+    submitted_wall_ns: int
+    executor: Literal["slurm", "local"]
+    cluster: str | None = None
+
+
+# --- written by the node agent -----------------------------------------------------------------------------
+
+
+class ClockTriple(Record):
+    """One instant on three clocks, read back to back."""
+
+    realtime_ns: int
+    monotonic_ns: int
+    boottime_ns: int
+
+
+class GpuInfo(Record):
+    """A GPU of the job."""
+
+    index: int
+    """As this process sees it (torch ordinal)."""
+    uuid: str
+    name: str
+    memory_total_bytes: int | None = None
+
+
+class ProfilerChoice(Record):
+    """Which external profiler was asked for, which one runs, and why."""
+
+    requested: str
+    resolved: str
+    reason: str
+    version: str | None = None
+
+
+class NodeInfo(Record):
+    """What a node is; written before its first process starts."""
+
+    schema_version: int = SCHEMA_VERSION
+    node_index: int
+    host: str
+    slurm_node: str | None
+    attempt: int
+    cpus_usable: int
+    memory_limit_bytes: int | None
+    gpus: list[GpuInfo]
+    processes: int
+    """Ranks on this node."""
+    clock: ClockTriple
+    profiler: ProfilerChoice
+    packages: dict[str, str]
+    environment: dict[str, str]
+    """Allow-listed variables only."""
+
+
+class Plan(Record):
+    """What was asked for, resolved."""
+
+    scenario: str
+    nodes: int
+    processes_per_node: int | None
+    """None: as many as there are GPUs, one without."""
+    gpus_per_node: int | None
+    command: list[str]
+    """What torchrun starts: the trainer, or the user's program."""
+    profiler: str
+    monitor_interval_s: float
+    time_limit_s: int | None = None
+    workload: str | None = None
+
+
+class Manifest(Record):
+    """What a run was; written by node 0 before the first process starts."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    job_id: str
+    executor: Literal["slurm", "local"]
+    attempt: int
+    scenario: str
+    started_wall_ns: int
+    submitted_wall_ns: int | None
+    code_version: str
+    world_size: int
+    plan: Plan
+    nodes: list[NodeInfo]
+    nodes_missing: list[int]
+    shared_machine: bool
+    """Nodes are processes of one machine (local executor): scaling is that machine's."""
+
+
+class Session(Record):
+    """Node 0's word to the other nodes of the same attempt."""
+
+    attempt: int
+    token: str
+    stage: Literal["gather", "start", "abort"]
+    master_address: str | None = None
+    master_port: int | None = None
+    first_rank: list[int] = field(default_factory=list)
+    """First global rank of each node."""
+    world_size: int | None = None
+    reason: str | None = None
+
+
+class RankExit(Record):
+    """How one rank ended."""
+
+    rank: int
+    exit_code: int | None
+    signal: str | None
+    error: str | None = None
+
+
+class MonitorStatus(Record):
+    """How the sampler of a node fared."""
+
+    interval_s: float
+    samples: int
+    missed: int
+    max_late_ms: float
+    gpu_source: str | None
+    """None: no GPU file, `gpu_reason` says why."""
+    gpu_reason: str | None
+    stopped_by: str | None = None
+    """`signal`, `end` or None while running (or killed)."""
+
+
+State = Literal["running", "completed", "failed", "cancelled", "timeout"]
+
+
+class NodeStatus(Record):
+    """Terminal marker of a node."""
+
+    schema_version: int = SCHEMA_VERSION
+    node_index: int
+    host: str
+    attempt: int
+    state: State
+    started_wall_ns: int
+    ended_wall_ns: int | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    ranks: list[RankExit] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    """What should be here and is not, in words."""
+
+
+class RunStatus(Record):
+    """The nodes' markers, merged."""
+
+    schema_version: int = SCHEMA_VERSION
+    job_id: str
+    attempt: int
+    state: State
+    nodes: list[NodeStatus]
+    nodes_missing: list[int]
+
+
+# --- written by the trainer --------------------------------------------------------------------------------
+
+
+class Range(Record):
+    """A timed piece of a step on one stream; ms since the step's start with ns precision (six decimals)."""
+
+    stream: str
+    """compute | allreduce | reducescatter | allgather | aux | host"""
+    tag: str
+    start_ms: float
+    end_ms: float
+    duration_ms: float
+    metadata: dict[str, Any] | None = None
+    """Of a collective: op, group, seq, bytes."""
+
+
+class Overlap(Record):
+    """Overlap of communication and compute in one step."""
+
+    per_stream_ms: dict[str, float]
+    overlap_ms: dict[str, float]
+    """compute_allreduce, compute_reducescatter, compute_comm, idle"""
+    overlap_ratio: float | None
+    """hidden / communication; None without communication."""
+    active_segments: list[dict[str, Any]]
+    """[{start_ms, end_ms, active_streams}] on the clock of the ranges."""
+    utilization: float | None
+
+
+class StepProfile(Record):
+    """Everything timed inside one step."""
+
+    index: int
+    total_ms: float
+    ranges: list[Range]
+    markers: list[dict[str, Any]]
+    overlap: Overlap
+
+
+class Breakdown(Record):
+    """The exclusive parts of one step; they sum to its duration exactly, in ns."""
+
+    compute_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int | None
+    """None: copies were not timed (they are then in the host part)."""
+    data_wait_ns: int
+    host_ns: int
+    comm_ns: int
+    """All communication, hidden and exposed: not a part of the sum."""
+    hidden_comm_ns: int
+
+
+Phase = Literal["warmup", "steady", "validation", "checkpoint", "profiler"]
+
+
+class StepRecord(Record):
+    """One optimizer step of one rank: a line of `rank_<rank>_metrics.jsonl`."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    job_id: str
+    host: str
+    attempt: int
+    rank: int
+    local_rank: int
+    world_size: int
+    device: str
+    device_uuid: str | None
+    epoch: int
+    step: int
+    global_step: int
+    phase: Phase
+    wall_start_ns: int
+    wall_end_ns: int
+    mono_start_ns: int
+    mono_end_ns: int
+    samples: int
+    """Samples that this rank consumed in this step."""
+    data_wait_ms: float
+    timing: Literal["host", "event_window", "kernel"]
+    """What the ranges are: host timers, event windows (ready to done), or kernel activity."""
+    breakdown: Breakdown | None
+    loss: float | None
+    grad_norm: float | None
+    lr: float
+    memory_peak_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    profile: StepProfile | None = None
+    rocm_smi_output: str | None = None
+
+
+METRICS_COLUMNS = (
+    "epoch,train_loss,val_loss,val_mae,val_rmse,epoch_time_sec,throughput_samples_per_sec,data_load_time_sec,"
+    "compute_time_sec,gpu_util_avg,cpu_util_avg,exposed_comm_time_sec,steps,samples"
+).split(",")
+"""`metrics.csv`: throughput is global (all ranks), the times are means over ranks; an empty cell is not measured."""
+
+# --- written by the monitors -------------------------------------------------------------------------------
+
+GPU_COLUMNS = (
+    "timestamp,gpu_id,utilization_gpu,utilization_memory,memory_used_mb,memory_total_mb,temperature,power_draw_w,"
+    "hostname,node_index,wall_ns,mono_ns,gpu_uuid,gpu_name,sm_clock_mhz,energy_mj,clock_event_reasons"
+).split(",")
+"""`gpu_monitor.csv`: `utilization_memory` is the share of time the memory bus was busy, not occupancy; memory_* in
+MiB; an empty cell was not measured. `timestamp` is ISO 8601 with offset."""
+
+CPU_COLUMNS = (
+    "timestamp,cpu_percent,memory_percent,memory_used_gb,memory_total_gb,hostname,node_index,wall_ns,mono_ns,"
+    "job_cpu_percent,job_memory_used_bytes,job_memory_limit_bytes,cpus_usable,disk_read_bytes,disk_write_bytes,"
+    "net_sent_bytes,net_recv_bytes,swap_used_bytes"
+).split(",")
+"""`cpu_monitor.csv`: cpu_percent of the host's CPUs (0 to 100), job_* of the job's cgroup; IO counters are totals
+since boot; memory_*_gb in GiB."""

@@ -1,0 +1,69 @@
+"""The `aorta` command. Each subcommand lives in `aorta.commands` and is imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from aorta import __version__
+from aorta.errors import AortaError
+
+COMMANDS = {
+    "profile": "Run the scenarios on this machine, wait, aggregate.",
+    "submit": "Submit the scenarios to Slurm.",
+    "wait": "Wait until every job of a submission has ended.",
+    "status": "Show the jobs of a submission once.",
+    "cancel": "Cancel the jobs of a submission.",
+    "configure": "Write scripts/profiling_config.sh for this cluster.",
+    "analyze": "Analyse one run, or any traces.",
+    "aggregate": "Analyse every scenario and write docs/BOTTLENECK_ANALYSIS.md.",
+    "monitor": "Sample this node's GPUs and CPUs to CSV.",
+    "run-node": "The node agent: runs once per node inside a job.",
+    "cluster": "A real four-node Slurm cluster on this machine.",
+}
+"""Name to one-line help; the module is `aorta.commands.<name with _>` and its command is called `command`."""
+
+
+class LazyGroup(click.Group):
+    """Imports a subcommand only when it is used, so that the node agent starts without plotting libraries."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """The names, in the order of the workflow."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the subcommand's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"aorta.commands.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="aorta")
+def group() -> None:
+    """Why does this training job not scale, and what do I change?"""
+
+
+def main() -> None:
+    """Entry point: errors of ours become one message and an exit code; everything else is a bug and says so."""
+    try:
+        outcome = group(standalone_mode=False)
+    except AortaError as error:
+        click.echo(f"aorta: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("aorta: interrupted", err=True)
+        sys.exit(130)
+    sys.exit(outcome if isinstance(outcome, int) else 0)

@@ -1,0 +1,1 @@
+"""The configuration: one schema, YAML files, dotted overrides."""

@@ -1,0 +1,118 @@
+"""YAML files and dotted overrides to a checked `Config`.
+
+OmegaConf reads YAML (so that `3e-4` is a number) and the override grammar; msgspec checks types and bounds.
+Interpolations (`${...}`) are never resolved: a configuration cannot pull secrets out of the environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from aorta.artefacts.io import write_text
+from aorta.config.schema import Config
+from aorta.errors import ConfigError
+
+
+def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """The configuration in `path` (the defaults where it is None) with `key.sub=value` overrides applied in order.
+
+    Raises:
+        ConfigError: names the file or the dotted key, what it was and what is allowed.
+    """
+    tree = _read_yaml(path) if path is not None else {}
+    source = str(path) if path is not None else "the defaults"
+    _refuse_unknown(tree, source)
+    try:
+        merged = OmegaConf.merge(OmegaConf.create(tree), *[_override(text) for text in overrides])
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"overrides do not fit {source}: {_first_line(error)}") from error
+    plain = OmegaConf.to_container(merged, resolve=False)
+    return _convert(plain, source)
+
+
+def save_config(config: Config, path: Path) -> None:
+    """Write every key of `config`, defaults included, as YAML."""
+    write_text(path, yaml.safe_dump(msgspec.to_builtins(config), sort_keys=False))
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ConfigError(f"configuration file {path} does not exist", "name an existing file with --config")
+    try:
+        loaded = OmegaConf.load(path)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    except (OmegaConfBaseException, OSError, UnicodeDecodeError, ValueError) as error:
+        raise ConfigError(f"{path}: {_first_line(error)}") from error
+    if not isinstance(loaded, DictConfig):
+        raise ConfigError(f"{path}: expected blocks of keys at the top, such as `training:`")
+    tree = OmegaConf.to_container(loaded, resolve=False)
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
+
+
+def _override(text: str) -> DictConfig:
+    key, separator, _ = text.partition("=")
+    if not separator or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", key):
+        raise ConfigError(f"override {text!r} is not of the form key.sub=value")
+    try:
+        override = OmegaConf.from_dotlist([text])
+    except (OmegaConfBaseException, yaml.YAMLError) as error:
+        raise ConfigError(f"override {text!r}: {_first_line(error)}") from error
+    tree = OmegaConf.to_container(override, resolve=False)
+    assert isinstance(tree, dict)
+    _refuse_unknown(tree, f"override {text!r}")
+    return override
+
+
+def _fields(struct: type) -> dict[str, Any]:
+    return {item.name: item.type for item in msgspec.structs.fields(struct)}
+
+
+def _unknown_keys(tree: Mapping[Any, Any], struct: type, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    fields = _fields(struct)
+    for key, value in tree.items():
+        if key not in fields:
+            yield f"{prefix}{key}", [prefix + name for name in fields]
+        elif isinstance(value, Mapping) and isinstance(fields[key], type) and issubclass(fields[key], msgspec.Struct):
+            yield from _unknown_keys(value, fields[key], f"{prefix}{key}.")
+
+
+def _refuse_unknown(tree: Mapping[Any, Any], source: str) -> None:
+    for dotted, known in _unknown_keys(tree, Config):
+        close = difflib.get_close_matches(dotted, known, n=1, cutoff=0.6)
+        guess = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(f"{source}: unknown key {dotted}", f"{guess}known here: {', '.join(known)}")
+
+
+def _convert(tree: Any, source: str) -> Config:
+    try:
+        return msgspec.convert(tree, Config)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at `$")
+        dotted = where.rstrip("`").lstrip(".") or "the top level"
+        raise ConfigError(f"{source}: {dotted} is {_value_at(tree, dotted)!r}: {message}") from error
+
+
+def _value_at(tree: Any, dotted: str) -> Any:
+    for part in re.findall(r"[A-Za-z_]\w*|\d+", dotted):
+        if isinstance(tree, Mapping) and part in tree:
+            tree = tree[part]
+        elif isinstance(tree, list) and part.isdigit() and int(part) < len(tree):
+            tree = tree[int(part)]
+        else:
+            return None
+    return tree
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,200 @@
+"""The configuration schema: every key, its type, its bounds and its default.
+
+Defaults are those of the documented `config/default.yaml`; a test holds the two equal. Blocks are frozen; an
+unknown key or a wrong type is refused by `aorta.config.load` with its dotted name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Duration = Annotated[float, Meta(ge=0)]
+Ratio = Annotated[float, Meta(ge=0, le=1)]
+Percent = Annotated[float, Meta(ge=0, le=100)]
+
+
+class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of every configuration block."""
+
+
+class Logging(Block):
+    """Verbosity of the program's own log."""
+
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+
+class Training(Block):
+    """The training loop."""
+
+    epochs: Positive = 1
+    batch_size: Positive = 8
+    """Samples per rank in one forward pass."""
+    gradient_accumulation: Positive = 1
+    """Forward passes per optimizer step."""
+    mixed_precision: Literal["none", "fp16", "bf16"] = "bf16"
+    grad_clip_norm: Duration = 1.0
+    """Maximum global gradient norm; 0 switches clipping off."""
+    log_interval: Positive = 5
+    max_steps: Count = 200
+    """Optimizer steps of the whole run; 0 means no limit but `epochs`."""
+    output_dir: str = "artifacts"
+    """Where a run outside the workflow writes; inside a job the run directory is used."""
+    seed: int = 42
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto` takes a GPU where there is one."""
+
+
+class Optimizer(Block):
+    """AdamW."""
+
+    lr: Annotated[float, Meta(gt=0)] = 3e-4
+    weight_decay: Duration = 0.01
+    betas: tuple[Ratio, Ratio] = (0.9, 0.98)
+
+
+class Scheduler(Block):
+    """Linear warm-up, then cosine decay, in optimizer steps."""
+
+    warmup_steps: Count = 100
+    total_steps: Positive = 2000
+
+
+class Dataset(Block):
+    """Synthetic ranking samples, made from the seed and the sample's index."""
+
+    num_samples: Positive = 10000
+    sequence_length: Positive = 64
+    dense_dim: Positive = 128
+    sparse_features: Positive = 32
+    vocab_size: Positive = 60000
+    num_dense_features: Positive = 16
+    seed: int = 42
+    delay_ms: Duration = 0.0
+    """Extra time per sample, slept in the loader: a slow data source on demand."""
+
+
+class Model(Block):
+    """Ranking transformer."""
+
+    vocab_size: Positive = 60000
+    embedding_dim: Positive = 192
+    num_dense_features: Positive = 16
+    dense_dim: Positive = 128
+    model_dim: Positive = 768
+    num_heads: Positive = 12
+    num_layers: Positive = 8
+    dropout: Ratio = 0.1
+    mlp_hidden_dim: Positive = 2048
+
+
+class Fsdp(Block):
+    """Sharded data parallelism; in use with `distributed.strategy: fsdp`."""
+
+    sharding_strategy: Literal["full_shard", "shard_grad_op", "hybrid_shard", "no_shard"] = "full_shard"
+    backward_prefetch: Literal["BACKWARD_PRE", "BACKWARD_POST", "NONE"] = "BACKWARD_PRE"
+    use_orig_params: bool = True
+    limit_all_gathers: bool = True
+    forward_prefetch: bool = True
+    sync_module_states: bool = True
+    param_init_device: Literal["cpu", "meta", "cuda"] = "cpu"
+
+
+class Distributed(Block):
+    """Process group and gradient exchange."""
+
+    strategy: Literal["ddp"] = "ddp"
+    backend: Literal["auto", "nccl", "gloo"] = "auto"
+    timeout_s: Annotated[float, Meta(gt=0)] = 600.0
+    """How long a collective may wait for a missing rank."""
+    enable_overlap: bool = True
+    overlap_reduce_scatter: bool = False
+    overlap_clone_for_reduce_scatter: bool = False
+    bucket_cap_mb: Annotated[float, Meta(gt=0)] = 25.0
+
+
+class Compile(Block):
+    """torch.compile."""
+
+    enabled: bool = False
+    backend: str = "inductor"
+    mode: str = "max-autotune"
+    fullgraph: bool = False
+    dynamic: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Dataloader(Block):
+    """Loader workers of each rank."""
+
+    num_workers: Count = 4
+    pin_memory: bool = True
+
+
+class Profiling(Block):
+    """torch.profiler, in steps."""
+
+    enabled: bool = False
+    wait: Count = 1
+    warmup: Count = 1
+    active: Positive = 2
+    repeat: Count = 1
+    record_shapes: bool = True
+    profile_memory: bool = True
+    with_stack: bool = False
+    with_flops: bool = False
+    tensorboard: bool = True
+    chrome_trace: bool = False
+    trace_filename: str = "trace.json"
+
+
+class Capture(Block):
+    """The external profiler around each rank, and the steps that count."""
+
+    profiler: Literal["auto", "none", "nsys", "rocprofv3"] = "auto"
+    warmup_steps: Count = 10
+    """First steps of a run, kept out of every average: allocation, autotuning, loader start-up."""
+    start_step: Count = 20
+    """First step inside the profiler's capture range."""
+    steps: Positive = 10
+    """Length of the capture range in steps."""
+
+
+class Monitor(Block):
+    """Sidecar samplers on every node."""
+
+    gpu: bool = True
+    cpu: bool = True
+    interval_s: Annotated[float, Meta(ge=0.1, le=60)] = 1.0
+
+
+class Thresholds(Block):
+    """When a measured share becomes a finding."""
+
+    effective_gpu_utilization_pct: Percent = 70.0
+    data_wait_pct: Percent = 30.0
+    exposed_comm_pct: Percent = 20.0
+    memory_used_pct: Percent = 90.0
+
+
+class Config(Block):
+    """The whole configuration."""
+
+    workload: Literal["ranking"] = "ranking"
+    logging: Logging = field(default_factory=Logging)
+    training: Training = field(default_factory=Training)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    scheduler: Scheduler = field(default_factory=Scheduler)
+    dataset: Dataset = field(default_factory=Dataset)
+    model: Model = field(default_factory=Model)
+    fsdp: Fsdp = field(default_factory=Fsdp)
+    distributed: Distributed = field(default_factory=Distributed)
+    compile: Compile = field(default_factory=Compile)
+    dataloader: Dataloader = field(default_factory=Dataloader)
+    profiling: Profiling = field(default_factory=Profiling)
+    capture: Capture = field(default_factory=Capture)
+    monitor: Monitor = field(default_factory=Monitor)
+    thresholds: Thresholds = field(default_factory=Thresholds)

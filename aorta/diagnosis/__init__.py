@@ -1,0 +1,1 @@
+"""Thresholds, rules and the verdict."""

@@ -1,0 +1,1 @@
+"""Timing inside the training process: streams, collectives, step records."""

@@ -1,0 +1,73 @@
+"""Half-open integer intervals [start, end) in ns, as int64 arrays of shape (n, 2).
+
+Every function takes arrays of any order and overlap and returns sorted, disjoint, non-empty intervals or an
+integer length, so that parts of a whole always sum to it exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Intervals = NDArray[np.int64]
+
+EMPTY: Intervals = np.empty((0, 2), dtype=np.int64)
+
+
+def as_intervals(pairs: Iterable[tuple[int, int]]) -> Intervals:
+    """An (n, 2) array from (start, end) pairs; nothing is merged or checked."""
+    array = np.array(list(pairs), dtype=np.int64)
+    return array.reshape(-1, 2)
+
+
+def union(intervals: Intervals) -> Intervals:
+    """The set covered by `intervals`: touching and overlapping ones merged, empty and inverted ones dropped."""
+    kept = intervals[intervals[:, 1] > intervals[:, 0]]
+    if len(kept) == 0:
+        return EMPTY
+    kept = kept[np.argsort(kept[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(kept[:, 1])
+    first = np.concatenate(([True], kept[1:, 0] > reach[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return np.stack((kept[first, 0], reach[last]), axis=1)
+
+
+def length(intervals: Intervals) -> int:
+    """Nanoseconds covered by the union of `intervals`."""
+    merged = union(intervals)
+    return int((merged[:, 1] - merged[:, 0]).sum())
+
+
+def intersection(a: Intervals, b: Intervals) -> Intervals:
+    """The set covered by both."""
+    a, b = union(a), union(b)
+    if len(a) == 0 or len(b) == 0:
+        return EMPTY
+    # For each interval of a, the run of b's intervals that reach into it.
+    low = np.searchsorted(b[:, 1], a[:, 0], side="right")
+    high = np.searchsorted(b[:, 0], a[:, 1], side="left")
+    counts = np.maximum(high - low, 0)
+    rows = np.repeat(np.arange(len(a)), counts)
+    offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = np.repeat(low, counts) + offsets
+    return np.stack(
+        (np.maximum(a[rows, 0], b[columns, 0]), np.minimum(a[rows, 1], b[columns, 1])), axis=1
+    )
+
+
+def subtract(a: Intervals, b: Intervals) -> Intervals:
+    """The set covered by `a` and not by `b`."""
+    a, b = union(a), union(b)
+    if len(a) == 0 or len(b) == 0:
+        return a
+    gaps = np.empty((len(b) + 1, 2), dtype=np.int64)
+    gaps[0, 0], gaps[-1, 1] = min(a[0, 0], b[0, 0]), max(a[-1, 1], b[-1, 1])
+    gaps[1:, 0], gaps[:-1, 1] = b[:, 1], b[:, 0]
+    return intersection(a, gaps)
+
+
+def clip(intervals: Intervals, start: int, end: int) -> Intervals:
+    """The part of `intervals` inside [start, end), merged."""
+    return intersection(intervals, as_intervals([(start, end)]))

@@ -1,0 +1,1 @@
+"""Sidecar samplers of GPUs and CPUs, one CSV a node."""

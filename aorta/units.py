@@ -1,0 +1,19 @@
+"""Units: integer nanoseconds inside, suffixed floats at the edges."""
+
+from __future__ import annotations
+
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+BYTES_PER_MIB = 1 << 20
+BYTES_PER_GIB = 1 << 30
+
+
+def ns_to_ms(ns: int) -> float:
+    """Milliseconds with every nanosecond kept: six decimals are exact below 2**53 ns (104 days)."""
+    return round(ns / NS_PER_MS, 6)
+
+
+def ms_to_ns(ms: float) -> int:
+    """The integer nanoseconds that `ns_to_ms` was given."""
+    return round(ms * NS_PER_MS)
