@@ -54,7 +54,7 @@ def group() -> None:
 
 
 def main() -> None:
-    """Entry point: errors of ours become one message and an exit code; everything else is a bug and says so."""
+    """Entry point: errors of ours become one message and an exit code; anything else is a bug."""
     try:
         outcome = group(standalone_mode=False)
     except AortaError as error:

@@ -23,7 +23,7 @@ def as_intervals(pairs: Iterable[tuple[int, int]]) -> Intervals:
 
 
 def union(intervals: Intervals) -> Intervals:
-    """The set covered by `intervals`: touching and overlapping ones merged, empty and inverted ones dropped."""
+    """The set covered by `intervals`: touching ones merged, empty and inverted ones dropped."""
     kept = intervals[intervals[:, 1] > intervals[:, 0]]
     if len(kept) == 0:
         return EMPTY
@@ -52,9 +52,7 @@ def intersection(a: Intervals, b: Intervals) -> Intervals:
     rows = np.repeat(np.arange(len(a)), counts)
     offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     columns = np.repeat(low, counts) + offsets
-    return np.stack(
-        (np.maximum(a[rows, 0], b[columns, 0]), np.minimum(a[rows, 1], b[columns, 1])), axis=1
-    )
+    return np.stack((np.maximum(a[rows, 0], b[columns, 0]), np.minimum(a[rows, 1], b[columns, 1])), axis=1)
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:

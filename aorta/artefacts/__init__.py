@@ -1,1 +1,4 @@
-"""What is on disk: every path, every record schema, and how files are written. The only interface between branches."""
+"""What is on disk: every path, every record schema, how files are written.
+
+The only interface between branches.
+"""

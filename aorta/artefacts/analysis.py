@@ -21,14 +21,14 @@ Kind = Literal[
 Severity = Literal["critical", "warning", "info"]
 
 
-class Problem(Record):
+class Problem(Record, frozen=True, kw_only=True):
     """A file that could not be used, or something that should be there and is not."""
 
     file: str | None
     reason: str
 
 
-class DataQuality(Record):
+class DataQuality(Record, frozen=True, kw_only=True):
     """What the findings stand on."""
 
     ranks_expected: int | None
@@ -44,14 +44,14 @@ class DataQuality(Record):
     """What a reader must know before reading on, such as nodes that share one machine."""
 
 
-class Speedup(Record):
+class Speedup(Record, frozen=True, kw_only=True):
     """Step time now over step time without the cause, as a range."""
 
     low: float
     high: float
 
 
-class Finding(Record):
+class Finding(Record, frozen=True, kw_only=True):
     """One cause, with what shows it and what to do."""
 
     kind: Kind
@@ -70,7 +70,7 @@ class Finding(Record):
     """Kind of the finding that explains this one."""
 
 
-class Measured(Record):
+class Measured(Record, frozen=True, kw_only=True):
     """One rule's answer, fired or not: value beside threshold, or why there is none."""
 
     kind: Kind
@@ -82,7 +82,7 @@ class Measured(Record):
     """Why the value is absent: `not measurable: ...`."""
 
 
-class Verdict(Record):
+class Verdict(Record, frozen=True, kw_only=True):
     """The one sentence."""
 
     kind: Kind
@@ -90,7 +90,7 @@ class Verdict(Record):
     ranks: list[int]
 
 
-class RankBreakdown(Record):
+class RankBreakdown(Record, frozen=True, kw_only=True):
     """Means over the steady steps of one rank, in ms a step; the five parts sum to step_ms."""
 
     rank: int
@@ -108,7 +108,7 @@ class RankBreakdown(Record):
     transfer_ms: float | None = None
 
 
-class BreakdownTable(Record):
+class BreakdownTable(Record, frozen=True, kw_only=True):
     """The breakdown of a scenario."""
 
     steps: int
@@ -116,7 +116,7 @@ class BreakdownTable(Record):
     timing: str | None = None
 
 
-class Blame(Record):
+class Blame(Record, frozen=True, kw_only=True):
     """Time of other ranks that one rank's cause costs."""
 
     rank: int
@@ -124,7 +124,7 @@ class Blame(Record):
     lost_ms_per_step: float
 
 
-class Throughput(Record):
+class Throughput(Record, frozen=True, kw_only=True):
     """Global samples per second over the steady window, by each rank's own clock."""
 
     samples_per_s: float
@@ -136,7 +136,7 @@ class Throughput(Record):
     """samples/s over global batch / median step time: 1 when the record agrees with itself."""
 
 
-class Utilization(Record):
+class Utilization(Record, frozen=True, kw_only=True):
     """Monitor samples inside the steady window; None where not measured."""
 
     gpu_util_pct: float | None
@@ -150,7 +150,7 @@ class Utilization(Record):
     samples: int
 
 
-class Analysis(Record):
+class Analysis(Record, frozen=True, kw_only=True):
     """`profiling_analysis.json` of one run."""
 
     schema_version: int = SCHEMA_VERSION
@@ -171,7 +171,7 @@ class Analysis(Record):
     device: str | None = None
 
 
-class ScalingPoint(Record):
+class ScalingPoint(Record, frozen=True, kw_only=True):
     """One scenario in the scaling curve."""
 
     scenario: str
@@ -186,7 +186,7 @@ class ScalingPoint(Record):
     """`superlinear` above 1.05."""
 
 
-class Scaling(Record):
+class Scaling(Record, frozen=True, kw_only=True):
     """Scaling over the valid scenarios of one family."""
 
     family: str
@@ -197,7 +197,7 @@ class Scaling(Record):
     """Why there is no curve."""
 
 
-class Aggregate(Record):
+class Aggregate(Record, frozen=True, kw_only=True):
     """`docs/BOTTLENECK_ANALYSIS.json`."""
 
     schema_version: int = SCHEMA_VERSION

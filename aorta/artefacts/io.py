@@ -52,7 +52,7 @@ def read_json(path: Path, kind: type[T]) -> T:
     """The record of type `kind` in `path`; unknown fields are ignored so that newer files stay readable.
 
     Raises:
-        ArtefactError: the file is missing, unreadable or not such a record; the message names it and the field.
+        ArtefactError: the file is missing, unreadable or not such a record; names it and the field.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)

@@ -234,7 +234,7 @@ class SubmissionDir:
 
 
 def runs(results: Path) -> list[tuple[Scenario, RunDir]]:
-    """Every run below `results`, by scenario (exact name, never a substring) and then by modification time."""
+    """Every run below `results`, by scenario (exact name, never a substring), then by modification time."""
     found = []
     for folder in results.glob("*/run_*"):
         if folder.is_dir() and _SCENARIO.fullmatch(folder.parent.name):

@@ -1,7 +1,7 @@
 """Schemas of what a run writes. Absent is None, never 0.
 
-Times are integer ns unless the name says otherwise. Writers and readers share these types; readers ignore fields
-that they do not know.
+Times are integer ns unless the name says otherwise. Writers and readers share these types; readers ignore
+fields that they do not know.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from msgspec import Struct, field
 SCHEMA_VERSION = 1
 
 
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=False):
+class Record(Struct, frozen=True, kw_only=True):
     """Base of every record on disk."""
 
 
 # --- written at submission ---------------------------------------------------------------------------------
 
 
-class SubmittedJob(Record):
+class SubmittedJob(Record, frozen=True, kw_only=True):
     """One line of `jobs.jsonl`, written as the scheduler accepts the job."""
 
     job_id: str
@@ -35,7 +35,7 @@ class SubmittedJob(Record):
 # --- written by the node agent -----------------------------------------------------------------------------
 
 
-class ClockTriple(Record):
+class ClockTriple(Record, frozen=True, kw_only=True):
     """One instant on three clocks, read back to back."""
 
     realtime_ns: int
@@ -43,7 +43,7 @@ class ClockTriple(Record):
     boottime_ns: int
 
 
-class GpuInfo(Record):
+class GpuInfo(Record, frozen=True, kw_only=True):
     """A GPU of the job."""
 
     index: int
@@ -53,7 +53,7 @@ class GpuInfo(Record):
     memory_total_bytes: int | None = None
 
 
-class ProfilerChoice(Record):
+class ProfilerChoice(Record, frozen=True, kw_only=True):
     """Which external profiler was asked for, which one runs, and why."""
 
     requested: str
@@ -62,7 +62,7 @@ class ProfilerChoice(Record):
     version: str | None = None
 
 
-class NodeInfo(Record):
+class NodeInfo(Record, frozen=True, kw_only=True):
     """What a node is; written before its first process starts."""
 
     schema_version: int = SCHEMA_VERSION
@@ -82,7 +82,7 @@ class NodeInfo(Record):
     """Allow-listed variables only."""
 
 
-class Plan(Record):
+class Plan(Record, frozen=True, kw_only=True):
     """What was asked for, resolved."""
 
     scenario: str
@@ -98,7 +98,7 @@ class Plan(Record):
     workload: str | None = None
 
 
-class Manifest(Record):
+class Manifest(Record, frozen=True, kw_only=True):
     """What a run was; written by node 0 before the first process starts."""
 
     schema_version: int = SCHEMA_VERSION
@@ -118,7 +118,7 @@ class Manifest(Record):
     """Nodes are processes of one machine (local executor): scaling is that machine's."""
 
 
-class Session(Record):
+class Session(Record, frozen=True, kw_only=True):
     """Node 0's word to the other nodes of the same attempt."""
 
     attempt: int
@@ -132,7 +132,7 @@ class Session(Record):
     reason: str | None = None
 
 
-class RankExit(Record):
+class RankExit(Record, frozen=True, kw_only=True):
     """How one rank ended."""
 
     rank: int
@@ -141,7 +141,7 @@ class RankExit(Record):
     error: str | None = None
 
 
-class MonitorStatus(Record):
+class MonitorStatus(Record, frozen=True, kw_only=True):
     """How the sampler of a node fared."""
 
     interval_s: float
@@ -158,7 +158,7 @@ class MonitorStatus(Record):
 State = Literal["running", "completed", "failed", "cancelled", "timeout"]
 
 
-class NodeStatus(Record):
+class NodeStatus(Record, frozen=True, kw_only=True):
     """Terminal marker of a node."""
 
     schema_version: int = SCHEMA_VERSION
@@ -175,7 +175,7 @@ class NodeStatus(Record):
     """What should be here and is not, in words."""
 
 
-class RunStatus(Record):
+class RunStatus(Record, frozen=True, kw_only=True):
     """The nodes' markers, merged."""
 
     schema_version: int = SCHEMA_VERSION
@@ -189,7 +189,7 @@ class RunStatus(Record):
 # --- written by the trainer --------------------------------------------------------------------------------
 
 
-class Range(Record):
+class Range(Record, frozen=True, kw_only=True):
     """A timed piece of a step on one stream; ms since the step's start with ns precision (six decimals)."""
 
     stream: str
@@ -202,7 +202,7 @@ class Range(Record):
     """Of a collective: op, group, seq, bytes."""
 
 
-class Overlap(Record):
+class Overlap(Record, frozen=True, kw_only=True):
     """Overlap of communication and compute in one step."""
 
     per_stream_ms: dict[str, float]
@@ -215,7 +215,7 @@ class Overlap(Record):
     utilization: float | None
 
 
-class StepProfile(Record):
+class StepProfile(Record, frozen=True, kw_only=True):
     """Everything timed inside one step."""
 
     index: int
@@ -225,7 +225,7 @@ class StepProfile(Record):
     overlap: Overlap
 
 
-class Breakdown(Record):
+class Breakdown(Record, frozen=True, kw_only=True):
     """The exclusive parts of one step; they sum to its duration exactly, in ns."""
 
     compute_ns: int
@@ -242,7 +242,7 @@ class Breakdown(Record):
 Phase = Literal["warmup", "steady", "validation", "checkpoint", "profiler"]
 
 
-class StepRecord(Record):
+class StepRecord(Record, frozen=True, kw_only=True):
     """One optimizer step of one rank: a line of `rank_<rank>_metrics.jsonl`."""
 
     schema_version: int = SCHEMA_VERSION
@@ -278,25 +278,31 @@ class StepRecord(Record):
     rocm_smi_output: str | None = None
 
 
-METRICS_COLUMNS = (
-    "epoch,train_loss,val_loss,val_mae,val_rmse,epoch_time_sec,throughput_samples_per_sec,data_load_time_sec,"
-    "compute_time_sec,gpu_util_avg,cpu_util_avg,exposed_comm_time_sec,steps,samples"
-).split(",")
-"""`metrics.csv`: throughput is global (all ranks), the times are means over ranks; an empty cell is not measured."""
+METRICS_COLUMNS = tuple(
+    (
+        "epoch,train_loss,val_loss,val_mae,val_rmse,epoch_time_sec,throughput_samples_per_sec,data_load_time_sec,"
+        "compute_time_sec,gpu_util_avg,cpu_util_avg,exposed_comm_time_sec,steps,samples"
+    ).split(",")
+)
+"""`metrics.csv`: throughput is global (all ranks), times are means over ranks; empty means not measured."""
 
 # --- written by the monitors -------------------------------------------------------------------------------
 
-GPU_COLUMNS = (
-    "timestamp,gpu_id,utilization_gpu,utilization_memory,memory_used_mb,memory_total_mb,temperature,power_draw_w,"
-    "hostname,node_index,wall_ns,mono_ns,gpu_uuid,gpu_name,sm_clock_mhz,energy_mj,clock_event_reasons"
-).split(",")
-"""`gpu_monitor.csv`: `utilization_memory` is the share of time the memory bus was busy, not occupancy; memory_* in
-MiB; an empty cell was not measured. `timestamp` is ISO 8601 with offset."""
+GPU_COLUMNS = tuple(
+    (
+        "timestamp,gpu_id,utilization_gpu,utilization_memory,memory_used_mb,memory_total_mb,temperature,power_draw_w,"
+        "hostname,node_index,wall_ns,mono_ns,gpu_uuid,gpu_name,sm_clock_mhz,energy_mj,clock_event_reasons"
+    ).split(",")
+)
+"""`gpu_monitor.csv`: `utilization_memory` is the share of time the memory bus was busy, not occupancy;
+memory_* in MiB; an empty cell was not measured. `timestamp` is ISO 8601 with offset."""
 
-CPU_COLUMNS = (
-    "timestamp,cpu_percent,memory_percent,memory_used_gb,memory_total_gb,hostname,node_index,wall_ns,mono_ns,"
-    "job_cpu_percent,job_memory_used_bytes,job_memory_limit_bytes,cpus_usable,disk_read_bytes,disk_write_bytes,"
-    "net_sent_bytes,net_recv_bytes,swap_used_bytes"
-).split(",")
-"""`cpu_monitor.csv`: cpu_percent of the host's CPUs (0 to 100), job_* of the job's cgroup; IO counters are totals
-since boot; memory_*_gb in GiB."""
+CPU_COLUMNS = tuple(
+    (
+        "timestamp,cpu_percent,memory_percent,memory_used_gb,memory_total_gb,hostname,node_index,wall_ns,mono_ns,"
+        "job_cpu_percent,job_memory_used_bytes,job_memory_limit_bytes,cpus_usable,disk_read_bytes,disk_write_bytes,"
+        "net_sent_bytes,net_recv_bytes,swap_used_bytes"
+    ).split(",")
+)
+"""`cpu_monitor.csv`: cpu_percent of the host's CPUs (0 to 100), job_* of the job's cgroup; IO counters are
+totals since boot; memory_*_gb in GiB."""

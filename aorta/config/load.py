@@ -23,7 +23,7 @@ from aorta.errors import ConfigError
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """The configuration in `path` (the defaults where it is None) with `key.sub=value` overrides applied in order.
+    """The configuration in `path` (None: the defaults) with `key.sub=value` overrides applied in order.
 
     Raises:
         ConfigError: names the file or the dotted key, what it was and what is allowed.
@@ -83,7 +83,11 @@ def _unknown_keys(tree: Mapping[Any, Any], struct: type, prefix: str = "") -> It
     for key, value in tree.items():
         if key not in fields:
             yield f"{prefix}{key}", [prefix + name for name in fields]
-        elif isinstance(value, Mapping) and isinstance(fields[key], type) and issubclass(fields[key], msgspec.Struct):
+        elif (
+            isinstance(value, Mapping)
+            and isinstance(fields[key], type)
+            and issubclass(fields[key], msgspec.Struct)
+        ):
             yield from _unknown_keys(value, fields[key], f"{prefix}{key}.")
 
 

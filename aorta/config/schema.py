@@ -21,13 +21,13 @@ class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of every configuration block."""
 
 
-class Logging(Block):
+class Logging(Block, frozen=True, kw_only=True):
     """Verbosity of the program's own log."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
 
-class Training(Block):
+class Training(Block, frozen=True, kw_only=True):
     """The training loop."""
 
     epochs: Positive = 1
@@ -48,7 +48,7 @@ class Training(Block):
     """`auto` takes a GPU where there is one."""
 
 
-class Optimizer(Block):
+class Optimizer(Block, frozen=True, kw_only=True):
     """AdamW."""
 
     lr: Annotated[float, Meta(gt=0)] = 3e-4
@@ -56,14 +56,14 @@ class Optimizer(Block):
     betas: tuple[Ratio, Ratio] = (0.9, 0.98)
 
 
-class Scheduler(Block):
+class Scheduler(Block, frozen=True, kw_only=True):
     """Linear warm-up, then cosine decay, in optimizer steps."""
 
     warmup_steps: Count = 100
     total_steps: Positive = 2000
 
 
-class Dataset(Block):
+class Dataset(Block, frozen=True, kw_only=True):
     """Synthetic ranking samples, made from the seed and the sample's index."""
 
     num_samples: Positive = 10000
@@ -77,7 +77,7 @@ class Dataset(Block):
     """Extra time per sample, slept in the loader: a slow data source on demand."""
 
 
-class Model(Block):
+class Model(Block, frozen=True, kw_only=True):
     """Ranking transformer."""
 
     vocab_size: Positive = 60000
@@ -91,7 +91,7 @@ class Model(Block):
     mlp_hidden_dim: Positive = 2048
 
 
-class Fsdp(Block):
+class Fsdp(Block, frozen=True, kw_only=True):
     """Sharded data parallelism; in use with `distributed.strategy: fsdp`."""
 
     sharding_strategy: Literal["full_shard", "shard_grad_op", "hybrid_shard", "no_shard"] = "full_shard"
@@ -103,7 +103,7 @@ class Fsdp(Block):
     param_init_device: Literal["cpu", "meta", "cuda"] = "cpu"
 
 
-class Distributed(Block):
+class Distributed(Block, frozen=True, kw_only=True):
     """Process group and gradient exchange."""
 
     strategy: Literal["ddp"] = "ddp"
@@ -116,7 +116,7 @@ class Distributed(Block):
     bucket_cap_mb: Annotated[float, Meta(gt=0)] = 25.0
 
 
-class Compile(Block):
+class Compile(Block, frozen=True, kw_only=True):
     """torch.compile."""
 
     enabled: bool = False
@@ -127,14 +127,14 @@ class Compile(Block):
     options: dict[str, Any] = field(default_factory=dict)
 
 
-class Dataloader(Block):
+class Dataloader(Block, frozen=True, kw_only=True):
     """Loader workers of each rank."""
 
     num_workers: Count = 4
     pin_memory: bool = True
 
 
-class Profiling(Block):
+class Profiling(Block, frozen=True, kw_only=True):
     """torch.profiler, in steps."""
 
     enabled: bool = False
@@ -151,7 +151,7 @@ class Profiling(Block):
     trace_filename: str = "trace.json"
 
 
-class Capture(Block):
+class Capture(Block, frozen=True, kw_only=True):
     """The external profiler around each rank, and the steps that count."""
 
     profiler: Literal["auto", "none", "nsys", "rocprofv3"] = "auto"
@@ -163,7 +163,7 @@ class Capture(Block):
     """Length of the capture range in steps."""
 
 
-class Monitor(Block):
+class Monitor(Block, frozen=True, kw_only=True):
     """Sidecar samplers on every node."""
 
     gpu: bool = True
@@ -171,7 +171,7 @@ class Monitor(Block):
     interval_s: Annotated[float, Meta(ge=0.1, le=60)] = 1.0
 
 
-class Thresholds(Block):
+class Thresholds(Block, frozen=True, kw_only=True):
     """When a measured share becomes a finding."""
 
     effective_gpu_utilization_pct: Percent = 70.0
@@ -180,7 +180,7 @@ class Thresholds(Block):
     memory_used_pct: Percent = 90.0
 
 
-class Config(Block):
+class Config(Block, frozen=True, kw_only=True):
     """The whole configuration."""
 
     workload: Literal["ranking"] = "ranking"

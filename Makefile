@@ -1,0 +1,64 @@
+# aorta: what to type. `make help` explains itself; everything here is thin, the work is in the aorta command.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+AORTA := $(VENV)/bin/aorta
+ARGS ?=
+CONFIG ?=
+RESULTS ?= results/profiling
+config_flag = $(if $(CONFIG),--config $(CONFIG))
+site = [ ! -f scripts/profiling_config.sh ] || source scripts/profiling_config.sh
+
+.PHONY: help setup profile submit-profiling wait aggregate test lint format \
+        cluster-up cluster-down cluster-status slurm-files clean
+
+help: ## show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  ARGS='--override a.b=1' and CONFIG=file are handed to profile and submit-profiling"
+
+setup: $(VENV)/.ready ## make .venv with the aorta command in it, from pinned constraints
+
+$(VENV)/.ready: pyproject.toml constraints.txt scripts/setup.sh
+	PYTHON=$(PYTHON) scripts/setup.sh $(VENV)
+
+profile: setup ## run 1, 2 and 4 nodes on this machine, wait, and write docs/BOTTLENECK_ANALYSIS.md
+	$(AORTA) profile --results $(RESULTS) $(config_flag) $(ARGS)
+
+submit-profiling: setup ## submit the 1-, 2- and 4-node jobs to Slurm
+	$(site); $(AORTA) submit --results $(RESULTS) $(config_flag) $(ARGS)
+
+wait: setup ## wait until every job of the newest submission has ended
+	$(AORTA) wait --results $(RESULTS)
+
+aggregate: setup ## analyse every scenario and write docs/BOTTLENECK_ANALYSIS.md
+	$(AORTA) aggregate $(RESULTS)
+
+test: setup ## run the tests; as root also install and start the Slurm cluster for the tests that need it
+	scripts/test.sh $(ARGS)
+
+lint: setup ## ruff, mypy --strict, import contracts, shell and committed sbatch files
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; else echo "shellcheck is not installed: shell scripts not checked"; fi
+
+format: setup ## rewrite the code in the house style
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+cluster-up: setup ## start a real 4-node Slurm cluster on this machine
+	$(AORTA) cluster up $(ARGS)
+
+cluster-down: setup ## stop it and leave nothing behind
+	$(AORTA) cluster down
+
+cluster-status: setup ## show its daemons and nodes
+	$(AORTA) cluster status
+
+slurm-files: setup ## render slurm/*.sbatch again from the template
+	$(VENV)/bin/python -m aorta.launch.sbatch slurm
+
+clean: ## remove what builds and tests leave (results stay)
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

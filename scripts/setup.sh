@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Make a virtual environment with aorta and everything it needs, from pinned constraints.
+#   usage: scripts/setup.sh [folder, default .venv]      PYTHON=python3.12 chooses the interpreter
+#   AORTA_SYSTEM_TORCH=1 uses the torch that the interpreter already has (a cluster's module, a container)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=${1:-.venv}
+python=${PYTHON:-python3}
+
+if ! command -v "$python" >/dev/null; then
+    echo "setup: $python is not installed; install Python 3.10 to 3.13 or set PYTHON" >&2
+    exit 2
+fi
+if ! "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))'; then
+    echo "setup: $("$python" --version) is not supported; set PYTHON to a Python 3.10 to 3.13" >&2
+    exit 2
+fi
+if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    # Debian and Ubuntu ship Python without its venv module.
+    package="python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package"
+    else
+        echo "setup: $python has no venv module; install it (for example: sudo apt-get install $package)" >&2
+        exit 2
+    fi
+fi
+
+extras=train,dev
+flags=()
+if [ "${AORTA_SYSTEM_TORCH:-0}" = 1 ]; then
+    extras=dev
+    flags+=(--system-site-packages)
+fi
+rm -f "$venv/.ready"
+[ -x "$venv/bin/python" ] || "$python" -m venv "${flags[@]}" "$venv"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"
+touch "$venv/.ready"
+echo "setup: $("$venv/bin/aorta" --version) in $venv"

@@ -1,0 +1,98 @@
+"""Configuration: dotted names in every error, overrides accumulate, nothing is resolved or ignored."""
+
+from pathlib import Path
+
+import pytest
+
+from aorta.config.load import load_config, save_config
+from aorta.config.schema import Config
+from aorta.errors import ConfigError
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    assert load_config() == Config()
+
+
+def test_overrides_accumulate_and_the_last_wins() -> None:
+    config = load_config(None, ["training.max_steps=7", "model.num_layers=2", "training.max_steps=9"])
+    assert (config.training.max_steps, config.model.num_layers) == (9, 2)
+
+
+def test_an_override_wins_over_the_file_and_leaves_its_neighbours(tmp_path: Path) -> None:
+    path = written(tmp_path, "training:\n  batch_size: 3\n  max_steps: 5\n")
+    config = load_config(path, ["training.batch_size=4"])
+    assert (config.training.batch_size, config.training.max_steps) == (4, 5)
+
+
+@pytest.mark.parametrize("text", ["3e-4", "3.0e-4", "0.0003"])
+def test_scientific_notation_is_a_number(tmp_path: Path, text: str) -> None:
+    assert load_config(written(tmp_path, f"optimizer:\n  lr: {text}\n")).optimizer.lr == 3 / 10_000
+    assert load_config(None, [f"optimizer.lr={text}"]).optimizer.lr == 3 / 10_000
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("training.batchsize=4", ["training.batchsize", "did you mean training.batch_size?"]),
+        ("trainer.batch_size=4", ["unknown key trainer"]),
+        ("training.batch_size=many", ["training.batch_size", "'many'", "int"]),
+        ("training.batch_size=0", ["training.batch_size", "0", ">= 1"]),
+        ("training.batch_size=1.5", ["training.batch_size", "1.5", "int"]),
+        ("training.mixed_precision=fp8", ["training.mixed_precision", "'fp8'"]),
+        ("optimizer.betas=[0.9]", ["optimizer.betas"]),
+        ("training=3", ["training"]),
+        ("training.batch_size", ["training.batch_size", "key.sub=value"]),
+        ("=4", ["key.sub=value"]),
+        ("training.batch_size=[", ["training.batch_size=["]),
+    ],
+)
+def test_a_bad_override_names_the_key_what_it_was_and_what_is_allowed(
+    override: str, parts: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, [override])
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_a_bad_key_in_a_file_names_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "dataloader:\n  workers: 3\n")
+    with pytest.raises(ConfigError, match=r"config\.yaml: unknown key dataloader\.workers"):
+        load_config(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [", "- 1\n- 2\n", "just text", "a: !!python/object/apply:os.system ['true']"]
+)
+def test_files_that_are_no_configuration_are_refused_by_name(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
+        load_config(written(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml does not exist"):
+        load_config(tmp_path / "nowhere.yaml")
+
+
+def test_an_empty_file_means_the_defaults(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, "")) == Config()
+
+
+def test_interpolations_are_never_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTED_SECRET", "hunter2")
+    path = written(tmp_path, "training:\n  output_dir: ${oc.env:PLANTED_SECRET}\n")
+    assert load_config(path).training.output_dir == "${oc.env:PLANTED_SECRET}"
+
+
+def test_saved_configurations_load_as_they_were(tmp_path: Path) -> None:
+    config = load_config(
+        None, ["training.max_steps=0", "optimizer.betas=[0.5,0.6]", "compile.options={a: 1}"]
+    )
+    save_config(config, tmp_path / "saved.yaml")
+    assert load_config(tmp_path / "saved.yaml") == config

@@ -1,0 +1,54 @@
+"""The command: light to import, every subcommand there, errors as one message and an exit code."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from aorta.cli import COMMANDS, group
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from aorta.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_subcommand_explains_itself(name: str) -> None:
+    result = CliRunner().invoke(group, [name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert "Usage:" in result.output
+
+
+@pytest.mark.parametrize("name", ["run-node", "monitor"])
+def test_what_runs_in_the_job_does_not_load_the_analysis_or_torch(name: str) -> None:
+    code = (
+        "import sys; sys.argv = ['aorta', sys.argv[1], '--help']\n"
+        "from aorta.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('torch', 'pandas', 'matplotlib', 'jinja2') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_subcommand_is_a_usage_error() -> None:
+    result = run("frobnicate")
+    assert result.returncode == 2
+    assert "No such command" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_an_error_of_ours_is_a_message_with_a_hint_and_its_exit_code(
+    tmp_path: pytest.TempPathFactory,
+) -> None:
+    result = run("analyze", f"{tmp_path}/nothing")
+    assert result.returncode == 4
+    assert result.stderr.startswith("aorta: ")
+    assert "Traceback" not in result.stderr
