@@ -80,6 +80,12 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     packages: dict[str, str]
     environment: dict[str, str]
     """Allow-listed variables only."""
+    machine: str | None = None
+    """The kernel's boot id: nodes that share it are one machine."""
+    network: str | None = None
+    """Identity of the network namespace: within one, loopback reaches every process of the machine."""
+    addresses: list[str] = field(default_factory=list)
+    """Addresses of this node that others may reach: no loopback, no link-local."""
 
 
 class Plan(Record, frozen=True, kw_only=True):
