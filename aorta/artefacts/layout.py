@@ -224,6 +224,16 @@ class SubmissionDir:
         """`SubmittedJob` a line: id, scenario, run directory."""
         return self.root / "jobs.jsonl"
 
+    @property
+    def private(self) -> Path:
+        """Working folder of the local executor, gone when it has ended."""
+        return self.root / "local"
+
+    @classmethod
+    def of(cls, results: Path, stamp: str) -> SubmissionDir:
+        """The submission of the time `stamp` below `results`."""
+        return cls(results / f"run_{stamp}")
+
     def config(self, scenario: Scenario) -> Path:
         """The resolved configuration that the job of `scenario` uses."""
         return self.root / f"{scenario.name}.yaml"
@@ -231,6 +241,11 @@ class SubmissionDir:
     def script(self, scenario: Scenario) -> Path:
         """The script submitted for `scenario`."""
         return self.root / f"{scenario.name}.sbatch"
+
+    @property
+    def aggregate_script(self) -> Path:
+        """The script of the chained analysis job."""
+        return self.root / "aggregate.sbatch"
 
 
 def runs(results: Path) -> list[tuple[Scenario, RunDir]]:
@@ -245,6 +260,14 @@ def runs(results: Path) -> list[tuple[Scenario, RunDir]]:
 def submissions(results: Path) -> list[SubmissionDir]:
     """Every submission below `results`, oldest first (their names are timestamps)."""
     return [SubmissionDir(path) for path in sorted(results.glob("run_*")) if path.is_dir()]
+
+
+def job_output(results: Path, name: str, job_id: str) -> Path:
+    """What a job printed: `results/profiling/profile_<scenario>_<JOB_ID>.out`.
+
+    `job_id` may be Slurm's placeholder `%j`; the analysis job is called `aggregate`.
+    """
+    return results / f"profile_{name}_{job_id}.out"
 
 
 def flat_alias(results: Path, scenario: Scenario, job_id: str) -> Path:
