@@ -1,0 +1,454 @@
+"""Synthetic run directories of the true schema: a small deterministic simulation of data-parallel ranks.
+
+Each step of each rank is: loader wait, forward, backward with two gradient buckets, optimizer, host work. A
+bucket's all-reduce begins when the rank has entered it and its previous one has ended; it ends on every rank
+`transfer` after the last rank began. So a slow rank shows in the *others'* communication, as on a real machine.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from aorta import intervals
+from aorta.artefacts.io import write_json
+from aorta.artefacts.layout import RunDir, Scenario
+from aorta.artefacts.records import (
+    CPU_COLUMNS,
+    GPU_COLUMNS,
+    METRICS_COLUMNS,
+    Breakdown,
+    ClockTriple,
+    GpuInfo,
+    Manifest,
+    MonitorStatus,
+    NodeInfo,
+    NodeStatus,
+    Overlap,
+    Plan,
+    ProfilerChoice,
+    Range,
+    RankExit,
+    RunStatus,
+    StepProfile,
+    StepRecord,
+)
+from aorta.config.load import save_config
+from aorta.config.schema import Capture, Config, Training
+from aorta.units import NS_PER_MS, NS_PER_S, ns_to_ms
+
+START_WALL_NS = 1_750_000_000 * NS_PER_S
+START_MONO_NS = 1_000 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """What the simulated run looks like; times in ms of one step."""
+
+    nodes: int = 1
+    ranks_per_node: int = 2
+    steps: int = 40
+    warmup: int = 10
+    scenario: str | None = None
+    """Default: `<nodes>node`."""
+    job_id: str = "101"
+    device: str = "cpu"
+    batch_size: int = 8
+    compute_ms: float = 60.0
+    hidden_comm_ms: float = 8.0
+    """Transfer of bucket 0, which runs under the second part of backward (0.2 of compute)."""
+    exposed_comm_ms: float = 6.0
+    """Transfer of bucket 1, which nothing hides. 0 for both: no collectives at all."""
+    data_wait_ms: float = 4.0
+    host_ms: float = 5.0
+    extra_data_ms: dict[int, float] = field(default_factory=dict)
+    """Slow loaders: rank to additional ms."""
+    extra_compute_ms: dict[int, float] = field(default_factory=dict)
+    """Stragglers: rank to additional ms."""
+    extra_host_ms: dict[int, float] = field(default_factory=dict)
+    jitter_ms: float = 0.0
+    """Uniform noise on each rank's compute, from `seed`."""
+    seed: int = 7
+    clock_offset_ns: dict[int, int] = field(default_factory=dict)
+    """Node to what its clocks are ahead by."""
+    separate_hosts: bool = True
+    executor: str = "slurm"
+    startup_s: float = 3.0
+    """Time before the first step, sampled by the monitors."""
+    tail_s: float = 2.0
+    monitor_interval_s: float = 0.5
+    gpu_util_pct: float | None = 97.0
+    gpu_memory_used_mb: float | None = 30_000.0
+    gpu_memory_total_mb: float | None = 81_920.0
+    gpu_power_w: tuple[float, float, float] | None = (120.0, 720.0, 300.0)
+    """Before, during and after the steps."""
+    job_memory_used_bytes: int | None = 6 << 30
+    job_memory_limit_bytes: int | None = 24 << 30
+    state: str = "completed"
+    config: Config | None = None
+
+    @property
+    def ranks(self) -> int:
+        """World size."""
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def name(self) -> str:
+        """The scenario's name."""
+        return self.scenario or f"{self.nodes}node"
+
+    def host(self, node: int) -> str:
+        """Host name of a node."""
+        return f"node{node + 1}" if self.separate_hosts else "localhost"
+
+    def resolved_config(self) -> Config:
+        """The configuration that is written beside the run."""
+        return self.config or Config(
+            training=Training(batch_size=self.batch_size), capture=Capture(warmup_steps=self.warmup)
+        )
+
+
+@dataclass(slots=True)
+class _Step:
+    """One rank's step in the simulation, ns on the common clock."""
+
+    start: int
+    data_end: int
+    compute: list[tuple[int, int]]
+    entries: list[int]
+    ends: list[int] = field(default_factory=list)
+    end: int = 0
+
+
+def write_run(results: Path, spec: RunSpec | None = None) -> RunDir:
+    """Write a complete run below `results` and return its directory; delete or truncate files to break it."""
+    spec = spec or RunSpec()
+    run = RunDir.of(results, Scenario(spec.name), spec.job_id)
+    run.root.mkdir(parents=True)
+    timeline = simulate(spec)
+    for rank, steps in enumerate(timeline):
+        lines = [msgspec.json.encode(record) for record in _records(spec, rank, steps)]
+        run.records(rank).write_bytes(b"\n".join(lines) + b"\n")
+    save_config(spec.resolved_config(), run.config)
+    last_ns = max(steps[-1].end for steps in timeline)
+    _write_manifest(run, spec)
+    _write_status(run, spec, last_ns)
+    for node in range(spec.nodes):
+        _write_monitors(run, spec, node, last_ns)
+    _write_metrics_csv(run, spec, last_ns)
+    run.job_metadata.write_text(f"Job ID: {spec.job_id}\nScenario: {spec.name}\n", encoding="utf-8")
+    return run
+
+
+def simulate(spec: RunSpec) -> list[list[_Step]]:
+    """Steps of every rank; time 0 is the start of the first step."""
+    noise = random.Random(spec.seed)
+    clocks = [0] * spec.ranks
+    timeline: list[list[_Step]] = [[] for _ in range(spec.ranks)]
+    transfers = [_ns(spec.hidden_comm_ms), _ns(spec.exposed_comm_ms)]
+    for _ in range(spec.steps):
+        now = [_until_backward(spec, rank, clocks[rank], noise) for rank in range(spec.ranks)]
+        if any(transfers) and spec.ranks > 1:
+            _all_reduce(now, transfers)
+        for rank, step in enumerate(now):
+            compute = _ns(spec.compute_ms + spec.extra_compute_ms.get(rank, 0.0))
+            begin = max([step.compute[-1][1], *step.ends])
+            step.compute.append((begin, begin + compute // 10))
+            step.end = step.compute[-1][1] + _ns(spec.host_ms + spec.extra_host_ms.get(rank, 0.0))
+            clocks[rank] = step.end
+            timeline[rank].append(step)
+    return timeline
+
+
+def _until_backward(spec: RunSpec, rank: int, start: int, noise: random.Random) -> _Step:
+    data_end = start + _ns(spec.data_wait_ms + spec.extra_data_ms.get(rank, 0.0))
+    compute = _ns(spec.compute_ms + spec.extra_compute_ms.get(rank, 0.0))
+    jitter = round(noise.uniform(0.0, spec.jitter_ms) * NS_PER_MS)
+    first = data_end + compute * 7 // 10 + jitter
+    second = first + compute * 2 // 10
+    return _Step(start, data_end, [(data_end, first), (first, second)], entries=[first, second])
+
+
+def _all_reduce(now: list[_Step], transfers: list[int]) -> None:
+    for bucket, transfer in enumerate(transfers):
+        begins = [max([step.entries[bucket], *step.ends]) for step in now]
+        for step in now:
+            step.ends.append(max(begins) + transfer)
+
+
+def _ns(ms: float) -> int:
+    return round(ms * NS_PER_MS)
+
+
+def _records(spec: RunSpec, rank: int, steps: list[_Step]) -> list[StepRecord]:
+    node, local_rank = divmod(rank, spec.ranks_per_node)
+    offset = spec.clock_offset_ns.get(node, 0) + round(spec.startup_s * NS_PER_S)
+    cuda = spec.device == "cuda"
+    records = []
+    for number, step in enumerate(steps):
+        profile, breakdown = _profile(number, step, cuda)
+        records.append(
+            StepRecord(
+                run_id=f"run-{spec.job_id}",
+                job_id=spec.job_id,
+                host=spec.host(node),
+                attempt=0,
+                rank=rank,
+                local_rank=local_rank,
+                world_size=spec.ranks,
+                device=f"cuda:{local_rank}" if cuda else "cpu",
+                device_uuid=f"GPU-{node}-{local_rank}" if cuda else None,
+                epoch=0,
+                step=number,
+                global_step=number,
+                phase="warmup" if number < spec.warmup else "steady",
+                wall_start_ns=START_WALL_NS + offset + step.start,
+                wall_end_ns=START_WALL_NS + offset + step.end,
+                mono_start_ns=START_MONO_NS + offset + step.start,
+                mono_end_ns=START_MONO_NS + offset + step.end,
+                samples=spec.batch_size,
+                data_wait_ms=ns_to_ms(step.data_end - step.start),
+                timing="event_window" if cuda else "host",
+                breakdown=breakdown,
+                loss=0.7 - 0.001 * number,
+                grad_norm=1.0,
+                lr=3e-4,
+                memory_peak_bytes=(20 << 30) if cuda else None,
+                memory_total_bytes=(80 << 30) if cuda else None,
+                profile=profile,
+            )
+        )
+    return records
+
+
+def _profile(number: int, step: _Step, cuda: bool) -> tuple[StepProfile, Breakdown]:
+    busy = intervals.as_intervals(step.compute)
+    comm = intervals.as_intervals(list(zip(step.entries, step.ends, strict=False)))
+    data = intervals.as_intervals([(step.start, step.data_end)])
+    busy_ns, comm_ns = intervals.length(busy), intervals.length(comm)
+    exposed = intervals.subtract(comm, busy)
+    idle_data = intervals.subtract(intervals.subtract(data, busy), comm)
+    total, exposed_ns, data_ns = step.end - step.start, intervals.length(exposed), intervals.length(idle_data)
+    breakdown = Breakdown(
+        compute_ns=busy_ns,
+        exposed_comm_ns=exposed_ns,
+        exposed_copy_ns=0 if cuda else None,
+        data_wait_ns=data_ns,
+        host_ns=total - busy_ns - exposed_ns - data_ns,
+        comm_ns=comm_ns,
+        hidden_comm_ns=comm_ns - exposed_ns,
+    )
+    ranges = [_range(step, "host", "data", step.start, step.data_end)]
+    tags = ("forward", "backward", "optimizer")
+    ranges += [_range(step, "compute", tag, *span) for tag, span in zip(tags, step.compute, strict=True)]
+    for bucket, (entry, end) in enumerate(zip(step.entries, step.ends, strict=False)):
+        metadata = {"op": "all_reduce", "group": "default", "seq": 2 * number + bucket, "bytes": 1 << 20}
+        ranges.append(_range(step, "allreduce", f"bucket{bucket}", entry, end, metadata))
+    hidden_ms = ns_to_ms(comm_ns - exposed_ns)
+    overlap = Overlap(
+        per_stream_ms={"compute": ns_to_ms(busy_ns), "allreduce": ns_to_ms(comm_ns)},
+        overlap_ms={
+            "compute_allreduce": hidden_ms,
+            "compute_reducescatter": 0.0,
+            "compute_comm": hidden_ms,
+            "idle": ns_to_ms(total - busy_ns - exposed_ns),
+        },
+        overlap_ratio=(comm_ns - exposed_ns) / comm_ns if comm_ns else None,
+        active_segments=[],
+        utilization=busy_ns / total,
+    )
+    return StepProfile(
+        index=number, total_ms=ns_to_ms(total), ranges=ranges, markers=[], overlap=overlap
+    ), breakdown
+
+
+def _range(
+    step: _Step, stream: str, tag: str, start: int, end: int, metadata: dict[str, Any] | None = None
+) -> Range:
+    return Range(
+        stream=stream,
+        tag=tag,
+        start_ms=ns_to_ms(start - step.start),
+        end_ms=ns_to_ms(end - step.start),
+        duration_ms=ns_to_ms(end - start),
+        metadata=metadata,
+    )
+
+
+def _node_info(spec: RunSpec, node: int) -> NodeInfo:
+    cuda = spec.device == "cuda"
+    gpus = [
+        GpuInfo(index=i, uuid=f"GPU-{node}-{i}", name="Test GPU", memory_total_bytes=80 << 30)
+        for i in range(spec.ranks_per_node)
+    ]
+    clock = ClockTriple(realtime_ns=START_WALL_NS, monotonic_ns=START_MONO_NS, boottime_ns=START_MONO_NS)
+    return NodeInfo(
+        node_index=node,
+        host=spec.host(node),
+        slurm_node=spec.host(node) if spec.executor == "slurm" else None,
+        attempt=0,
+        cpus_usable=2,
+        memory_limit_bytes=spec.job_memory_limit_bytes,
+        gpus=gpus if cuda else [],
+        processes=spec.ranks_per_node,
+        clock=clock,
+        profiler=ProfilerChoice(requested="auto", resolved="none", reason="no profiler on PATH"),
+        packages={"torch": "2.13.0"},
+        environment={},
+    )
+
+
+def _write_manifest(run: RunDir, spec: RunSpec) -> None:
+    infos = [_node_info(spec, node) for node in range(spec.nodes)]
+    for info in infos:
+        write_json(run.node(info.node_index).info, info)
+    plan = Plan(
+        scenario=spec.name,
+        nodes=spec.nodes,
+        processes_per_node=spec.ranks_per_node,
+        gpus_per_node=spec.ranks_per_node if spec.device == "cuda" else None,
+        command=["python", "-m", "aorta.train"],
+        profiler="auto",
+        monitor_interval_s=spec.monitor_interval_s,
+        workload="ranking",
+    )
+    manifest = Manifest(
+        run_id=f"run-{spec.job_id}",
+        job_id=spec.job_id,
+        executor="local" if spec.executor == "local" else "slurm",
+        attempt=0,
+        scenario=spec.name,
+        started_wall_ns=START_WALL_NS,
+        submitted_wall_ns=START_WALL_NS - 5 * NS_PER_S,
+        code_version="0.1.0",
+        world_size=spec.ranks,
+        plan=plan,
+        nodes=infos,
+        nodes_missing=[],
+        shared_machine=spec.executor == "local",
+    )
+    write_json(run.manifest, manifest)
+
+
+def node_status(spec: RunSpec, node: int, last_ns: int = 0) -> NodeStatus:
+    """The terminal marker of a node."""
+    failed = spec.state != "completed"
+    ranks = range(node * spec.ranks_per_node, (node + 1) * spec.ranks_per_node)
+    return NodeStatus(
+        node_index=node,
+        host=spec.host(node),
+        attempt=0,
+        state=spec.state,  # type: ignore[arg-type]
+        started_wall_ns=START_WALL_NS,
+        ended_wall_ns=None if spec.state == "running" else START_WALL_NS + last_ns,
+        exit_code=None if spec.state == "running" else int(failed),
+        ranks=[RankExit(rank=rank, exit_code=int(failed), signal=None) for rank in ranks],
+    )
+
+
+def _write_status(run: RunDir, spec: RunSpec, last_ns: int) -> None:
+    nodes = [node_status(spec, node, last_ns) for node in range(spec.nodes)]
+    for status in nodes:
+        write_json(run.node(status.node_index).status, status)
+    merged = RunStatus(job_id=spec.job_id, attempt=0, state=nodes[0].state, nodes=nodes, nodes_missing=[])
+    write_json(run.status, merged)
+
+
+def _write_monitors(run: RunDir, spec: RunSpec, node: int, last_ns: int) -> None:
+    interval = round(spec.monitor_interval_s * NS_PER_S)
+    first_step = round(spec.startup_s * NS_PER_S)
+    last = first_step + last_ns + round(spec.tail_s * NS_PER_S)
+    folder = run.node(node)
+    cuda = spec.device == "cuda"
+    times = np.arange(0, last, interval)
+    cpu_rows, gpu_rows = [], []
+    for since in (int(value) for value in times):
+        era = 0 if since < first_step else 1 if since < first_step + last_ns else 2
+        common = _sample_time(spec, node, since)
+        cpu_rows.append(_cpu_row(spec, era, common))
+        if cuda:
+            gpu_rows += [_gpu_row(spec, node, gpu, era, common) for gpu in range(spec.ranks_per_node)]
+    _write_csv(folder.cpu_csv, CPU_COLUMNS, cpu_rows)
+    if cuda:
+        _write_csv(folder.gpu_csv, GPU_COLUMNS, gpu_rows)
+    status = MonitorStatus(
+        interval_s=spec.monitor_interval_s,
+        samples=len(times),
+        missed=0,
+        max_late_ms=0.4,
+        gpu_source="nvml" if cuda else None,
+        gpu_reason=None if cuda else "no GPU found",
+        stopped_by="signal",
+    )
+    write_json(folder.monitor_status, status)
+
+
+def _sample_time(spec: RunSpec, node: int, since: int) -> dict[str, Any]:
+    offset = spec.clock_offset_ns.get(node, 0)
+    wall = START_WALL_NS + offset + since
+    stamp = dt.datetime.fromtimestamp(wall / NS_PER_S, tz=dt.timezone.utc).isoformat(timespec="milliseconds")
+    return {
+        "timestamp": stamp,
+        "hostname": spec.host(node),
+        "node_index": node,
+        "wall_ns": wall,
+        "mono_ns": START_MONO_NS + offset + since,
+    }
+
+
+def _cpu_row(spec: RunSpec, era: int, common: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **common,
+        "cpu_percent": (20.0, 80.0, 5.0)[era],
+        "memory_percent": 40.0,
+        "memory_used_gb": 9.6,
+        "memory_total_gb": 24.0,
+        "job_cpu_percent": (30.0, 150.0, 8.0)[era],
+        "job_memory_used_bytes": spec.job_memory_used_bytes,
+        "job_memory_limit_bytes": spec.job_memory_limit_bytes,
+        "cpus_usable": 2,
+        "swap_used_bytes": 0,
+    }
+
+
+def _gpu_row(spec: RunSpec, node: int, gpu: int, era: int, common: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **common,
+        "gpu_id": gpu,
+        "utilization_gpu": None if spec.gpu_util_pct is None else (0.0, spec.gpu_util_pct, 0.0)[era],
+        "utilization_memory": 30.0,
+        "memory_used_mb": spec.gpu_memory_used_mb,
+        "memory_total_mb": spec.gpu_memory_total_mb,
+        "temperature": 60.0,
+        "power_draw_w": None if spec.gpu_power_w is None else spec.gpu_power_w[era],
+        "gpu_uuid": f"GPU-{node}-{gpu}",
+        "gpu_name": "Test GPU",
+    }
+
+
+def _write_csv(path: Path, columns: list[str], rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: "" if value is None else value for key, value in row.items()} for row in rows)
+
+
+def _write_metrics_csv(run: RunDir, spec: RunSpec, last_ns: int) -> None:
+    samples = spec.steps * spec.batch_size * spec.ranks
+    row = {
+        "epoch": 0,
+        "train_loss": 0.68,
+        "epoch_time_sec": last_ns / NS_PER_S,
+        "throughput_samples_per_sec": samples / (last_ns / NS_PER_S),
+        "steps": spec.steps,
+        "samples": samples,
+    }
+    _write_csv(run.metrics_csv, METRICS_COLUMNS, [row])
