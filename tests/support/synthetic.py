@@ -2,7 +2,7 @@
 
 Each step of each rank is: loader wait, forward, backward with two gradient buckets, optimizer, host work. A
 bucket's all-reduce begins when the rank has entered it and its previous one has ended; it ends on every rank
-`transfer` after the last rank began. So a slow rank shows in the *others'* communication, as on a real machine.
+`transfer` after the last rank began. So a slow rank shows in the *others'* communication, as it really does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -433,7 +434,7 @@ def _gpu_row(spec: RunSpec, node: int, gpu: int, era: int, common: dict[str, Any
     }
 
 
-def _write_csv(path: Path, columns: list[str], rows: list[dict[str, Any]]) -> None:
+def _write_csv(path: Path, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")

@@ -1,0 +1,66 @@
+"""Step records as the analysis reads them: the fields that the arithmetic needs, and no others.
+
+A `rank_<rank>_metrics.jsonl` line is a `StepRecord`; these types decode the same line several times faster and
+smaller, since what they do not name is skipped.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from aorta.artefacts.records import Breakdown, Phase
+
+
+class CollectiveId(Struct, frozen=True, kw_only=True, gc=False):
+    """What names a collective across ranks; None where the record does not say."""
+
+    op: str | None = None
+    group: str | None = None
+    seq: int | None = None
+
+
+class StepRange(Struct, frozen=True, kw_only=True, gc=False):
+    """`Range` without what is derived; ms since the step's start, six decimals."""
+
+    stream: str
+    tag: str
+    start_ms: float
+    end_ms: float
+    metadata: CollectiveId | None = None
+
+
+class StepRanges(Struct, frozen=True, kw_only=True):
+    """`StepProfile`, its ranges alone."""
+
+    ranges: list[StepRange]
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """`StepRecord` without what the analysis does not use."""
+
+    host: str
+    attempt: int
+    rank: int
+    world_size: int
+    device: str
+    global_step: int
+    phase: Phase
+    wall_start_ns: int
+    wall_end_ns: int
+    mono_start_ns: int
+    mono_end_ns: int
+    samples: int
+    timing: str
+    breakdown: Breakdown | None
+    memory_peak_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    profile: StepRanges | None = None
+
+    @property
+    def duration_ns(self) -> int:
+        """The step's length on the monotonic clock."""
+        return self.mono_end_ns - self.mono_start_ns
+
+
+COMMUNICATION_STREAMS = frozenset({"allreduce", "reducescatter", "allgather"})
+"""Streams of `Range` whose ranges are collectives."""

@@ -1,0 +1,1 @@
+"""Tests of aorta, mirroring its packages."""
