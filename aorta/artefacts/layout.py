@@ -207,6 +207,10 @@ class RunDir:
         """Where an earlier attempt of a requeued job is kept."""
         return self.root / f"attempt_{number}"
 
+    def earlier(self, stamp: str) -> Path:
+        """Where a run outside a job keeps what it found here; `stamp` says when that ended."""
+        return self.root / f"earlier_{stamp}"
+
 
 @dataclass(frozen=True, slots=True)
 class SubmissionDir:
