@@ -9,8 +9,10 @@ from aorta.artefacts.records import NodeStatus, RunStatus, State
 _WORST_FIRST: tuple[State, ...] = ("failed", "timeout", "cancelled", "running", "completed")
 
 
-def merge_status(job_id: str, attempt: int, markers: Iterable[NodeStatus], expected: Sequence[int]) -> RunStatus:
-    """The state of the attempt `attempt`: the worst of its nodes, so that one failed node is a failed run.
+def merge_status(
+    job_id: str, attempt: int, markers: Iterable[NodeStatus], expected: Sequence[int]
+) -> RunStatus:
+    """The state of an attempt: the worst of its nodes, so that one failed node is a failed run.
 
     Args:
         job_id: the job.
@@ -18,9 +20,9 @@ def merge_status(job_id: str, attempt: int, markers: Iterable[NodeStatus], expec
         markers: one a node.
         expected: the node indices that the job has.
 
-    A node without a marker keeps the run `running` unless another one says worse: whether it lives is unknown.
+    A node without a marker keeps the run `running` unless another one says worse: nothing says that it ended.
     """
-    nodes = sorted((marker for marker in markers if marker.attempt == attempt), key=lambda marker: marker.node_index)
+    nodes = sorted((item for item in markers if item.attempt == attempt), key=lambda item: item.node_index)
     seen = {marker.node_index for marker in nodes}
     missing = [index for index in expected if index not in seen]
     states: set[State] = {marker.state for marker in nodes}

@@ -1,7 +1,7 @@
 """Step records as the analysis reads them: the fields that the arithmetic needs, and no others.
 
-A `rank_<rank>_metrics.jsonl` line is a `StepRecord`; these types decode the same line several times faster and
-smaller, since what they do not name is skipped.
+A `rank_<rank>_metrics.jsonl` line is a `StepRecord`; these types decode the same line faster and smaller:
+what they do not name is skipped.
 """
 
 from __future__ import annotations

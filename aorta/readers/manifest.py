@@ -1,0 +1,106 @@
+"""What a run was and how it ended by its own account: manifest, configuration, markers, monitor states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.io import read_json
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import SCHEMA_VERSION, Manifest, MonitorStatus, NodeInfo, NodeStatus, RunStatus
+from aorta.artefacts.status import merge_status
+from aorta.config.load import load_config
+from aorta.config.schema import Config
+from aorta.errors import AortaError, ArtefactError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A run by its own files; None or absent where a file is missing or broken, which `problems` says."""
+
+    manifest: Manifest | None
+    status: RunStatus | None
+    config: Config | None
+    infos: dict[int, NodeInfo]
+    """By node index."""
+    monitors: dict[int, MonitorStatus]
+    """By node index."""
+    problems: tuple[Problem, ...]
+
+    @property
+    def nodes_expected(self) -> int | None:
+        """Nodes that the running job had, as its node 0 counted them; None without a manifest."""
+        if self.manifest is None:
+            return None
+        return len(self.manifest.nodes) + len(self.manifest.nodes_missing)
+
+
+def read_account(run: RunDir) -> Account:
+    """Read everything that a run says about itself; nothing missing or broken is fatal."""
+    problems: list[Problem] = []
+    manifest = _read(run.root, run.manifest, Manifest, problems)
+    infos = {node.node_index: node for node in manifest.nodes} if manifest else {}
+    monitors = {}
+    markers = []
+    for index, folder in run.nodes():
+        if index not in infos:
+            info = _read(run.root, folder.info, NodeInfo, problems)
+            if info is not None:
+                infos[index] = info
+        marker = _read(run.root, folder.status, NodeStatus, problems)
+        if marker is not None:
+            markers.append(marker)
+        if folder.monitor_status.exists():
+            monitor = _read(run.root, folder.monitor_status, MonitorStatus, problems)
+            if monitor is not None:
+                monitors[index] = monitor
+    return Account(
+        manifest=manifest,
+        status=_status(run, manifest, markers),
+        config=_config(run, problems),
+        infos=infos,
+        monitors=monitors,
+        problems=tuple(problems),
+    )
+
+
+def _read(root: Path, path: Path, kind: type[T], problems: list[Problem]) -> T | None:
+    name = str(path.relative_to(root))
+    try:
+        record = read_json(path, kind)
+    except ArtefactError as error:
+        problems.append(Problem(file=name, reason=error.message.removeprefix(f"{path}: ")))
+        return None
+    version = getattr(record, "schema_version", SCHEMA_VERSION)
+    if version > SCHEMA_VERSION:
+        reason = f"has schema version {version}; this aorta reads up to {SCHEMA_VERSION}"
+        problems.append(Problem(file=name, reason=reason))
+        return None
+    return record
+
+
+def _status(run: RunDir, manifest: Manifest | None, markers: list[NodeStatus]) -> RunStatus | None:
+    """The markers merged anew: `status.json` is as old as the last node that could write it."""
+    if manifest is None and not markers:
+        return None
+    if manifest is None:
+        attempt = max(marker.attempt for marker in markers)
+        return merge_status(run.root.name.removeprefix("run_"), attempt, markers, [])
+    expected = sorted([node.node_index for node in manifest.nodes] + manifest.nodes_missing)
+    return merge_status(manifest.job_id, manifest.attempt, markers, expected)
+
+
+def _config(run: RunDir, problems: list[Problem]) -> Config | None:
+    if not run.config.exists():
+        problems.append(Problem(file=run.config.name, reason="missing: default thresholds are used"))
+        return None
+    try:
+        return load_config(run.config)
+    except AortaError as error:
+        reason = f"{error.message.removeprefix(f'{run.config}: ')}; default thresholds are used"
+        problems.append(Problem(file=run.config.name, reason=reason))
+        return None

@@ -1,0 +1,102 @@
+"""Everything that is read of one run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.layout import RunDir
+from aorta.errors import ArtefactError
+from aorta.readers.manifest import Account, read_account
+from aorta.readers.sacct import Accounting, fetch_accounting, read_accounting
+from aorta.readers.samples import read_cpu_samples, read_gpu_samples
+from aorta.readers.steps import StepRecords, read_steps
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """What a run directory holds, read once; what is missing or broken is in the parts' `problems`."""
+
+    run: RunDir
+    account: Account
+    """Manifest, configuration, markers."""
+    records: StepRecords
+    """Steps by rank."""
+    gpu: pd.DataFrame | None
+    """GPU_COLUMNS of every node; None without a sample."""
+    cpu: pd.DataFrame | None
+    """CPU_COLUMNS of every node; None without a sample."""
+    accounting: Accounting
+    problems: tuple[Problem, ...]
+    """Those of all parts."""
+
+    @property
+    def ranks_expected(self) -> int | None:
+        """World size by the manifest, otherwise by the records; None if neither says."""
+        if self.account.manifest is not None:
+            return self.account.manifest.world_size
+        sizes = [steps[-1].world_size for steps in self.records.by_rank.values()]
+        return max(sizes, default=None)
+
+
+def find_run(path: Path) -> RunDir | None:
+    """The run directory that `path` is, through links such as `cpu_2node_<JOB_ID>`; None if it is not one."""
+    if not path.is_dir():
+        return None
+    run = RunDir(path.resolve())
+    has_part = run.manifest.is_file() or run.status.is_file() or bool(run.all_records()) or bool(run.nodes())
+    named = re.fullmatch(r"run_\w[\w.+-]*", run.root.name) is not None and run.config.is_file()
+    return run if has_part or named else None
+
+
+def open_run(path: Path) -> RunDir:
+    """`find_run`, insisting.
+
+    Raises:
+        ArtefactError: says what was expected and where runs are.
+    """
+    run = find_run(path)
+    if run is not None:
+        return run
+    what = "does not exist" if not path.exists() else "is not a run directory"
+    inside = sorted(child for child in path.glob("run_*") if find_run(child)) if path.is_dir() else []
+    hint = (
+        f"it holds runs; name one, such as {inside[-1]}"
+        if inside
+        else "expected results/profiling/<scenario>/run_<JOB_ID>, which holds manifest.json or step records"
+    )
+    raise ArtefactError(f"{path} {what}", hint)
+
+
+def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
+    """Read a run; nothing that is missing or broken in it is fatal.
+
+    Args:
+        run: the run directory.
+        query_accounting: ask sacct if the run is a Slurm job; otherwise only an answer kept earlier is used.
+
+    Writes the merged monitor files and `sacct_summary.txt` into the run directory.
+    """
+    account = read_account(run)
+    manifest = account.manifest
+    records = read_steps(run, manifest.attempt if manifest else None)
+    gpu, gpu_problems = read_gpu_samples(run)
+    cpu, cpu_problems = read_cpu_samples(run)
+    if query_accounting and manifest is not None and manifest.executor == "slurm":
+        accounting = fetch_accounting(manifest.job_id, run.sacct_summary)
+    else:
+        accounting = read_accounting(run.sacct_summary)
+    parts = (account.problems, records.problems, gpu_problems, cpu_problems, accounting.problems)
+    return RunData(
+        run=run,
+        account=account,
+        records=records,
+        gpu=gpu,
+        cpu=cpu,
+        accounting=accounting,
+        problems=tuple(problem for part in parts for problem in part),
+    )

@@ -1,0 +1,193 @@
+"""Slurm's accounting of a job: asked at analysis, kept as `sacct_summary.txt`, attempts kept apart."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.io import write_text
+from aorta.artefacts.records import State
+
+FIELDS = (
+    "JobID,State,ExitCode,Elapsed,NNodes,NTasks,NodeList,MaxRSS,ReqMem,AllocCPUS,TotalCPU,Start,End"
+).split(",")
+TIMEOUT_S = 20
+
+_STATES: dict[str, State] = {
+    "COMPLETED": "completed",
+    "CANCELLED": "cancelled",
+    "REVOKED": "cancelled",
+    "PREEMPTED": "cancelled",
+    "TIMEOUT": "timeout",
+    "DEADLINE": "timeout",
+    "FAILED": "failed",
+    "BOOT_FAIL": "failed",
+    "LAUNCH_FAILED": "failed",
+    "NODE_FAIL": "failed",
+    "OUT_OF_MEMORY": "failed",
+    "RECONFIG_FAIL": "failed",
+    "SPECIAL_EXIT": "failed",
+}
+"""States after which a job does not run again; all others are not terminal."""
+
+_MEMORY = re.compile(r"([\d.]+)([KMGTP]?)([nc]?)")
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+Row = dict[str, str]
+Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Host memory of the step that used most, against what the job asked for."""
+
+    used_bytes: int
+    requested_bytes: int
+    tasks: int
+
+    @property
+    def used_pct(self) -> float:
+        """An upper estimate: MaxRSS is the largest task's, here taken for every task."""
+        return 100.0 * self.used_bytes / self.requested_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """What accounting says; the attempts of a requeued job in order, each the job's row and its steps'."""
+
+    attempts: tuple[tuple[Row, ...], ...] = ()
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def state_text(self) -> str | None:
+        """Slurm's word for the last attempt, such as `OUT_OF_MEMORY`; None without a row."""
+        return self.attempts[-1][0]["State"].split()[0].rstrip("+") if self.attempts else None
+
+    @property
+    def state(self) -> State | None:
+        """How the last attempt ended; None while it has not, or nobody says."""
+        return _STATES.get(self.state_text or "")
+
+    @property
+    def memory(self) -> MemoryEstimate | None:
+        """Tasks × MaxRSS of the last attempt's hungriest step over the memory asked for; None if either is absent."""
+        estimates = [
+            item for row in (self.attempts or ((),))[-1] if (item := _memory(row, self.attempts[-1][0]))
+        ]
+        return max(estimates, key=lambda item: item.used_bytes, default=None)
+
+
+def ask(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a query and return its text; an answer that takes longer than 20 s is none."""
+    return subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+def fetch_accounting(job_id: str, summary: Path, run: Run = ask) -> Accounting:
+    """Ask sacct for the job and keep the answer in `summary`; an earlier answer stays where none comes now.
+
+    Accounting that is switched off, absent or late is a note or a problem, never an error: the run's own markers
+    decide then.
+    """
+    argv = ["sacct", "-j", job_id, "-D", "-n", "-P", "-o", ",".join(FIELDS)]
+    try:
+        answer = run(argv)
+    except FileNotFoundError:
+        return _cached(summary, "sacct is not on this machine")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return _cached(summary, f"sacct did not answer: {error}")
+    if answer.returncode != 0:
+        said = " ".join(answer.stderr.split()) or f"exit code {answer.returncode}"
+        return _cached(summary, f"sacct: {said}")
+    rows = parse_rows(answer.stdout, job_id)
+    if not rows:
+        return _cached(summary, f"sacct knows no job {job_id} (yet)")
+    problems = []
+    try:
+        write_text(summary, summary_text(rows))
+    except OSError as error:
+        problems.append(Problem(file=summary.name, reason=f"cannot be written: {error.strerror}"))
+    return _accounting(rows, problems)
+
+
+def read_accounting(summary: Path) -> Accounting:
+    """The answer kept earlier; empty where there is none."""
+    if not summary.is_file():
+        return Accounting()
+    try:
+        lines = summary.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        return Accounting(problems=(Problem(file=summary.name, reason=f"cannot be read: {error}"),))
+    cells = [[cell.strip() for cell in line.split("|")] for line in lines if "|" in line]
+    if not cells or not {"JobID", "State"} <= set(cells[0]):
+        return Accounting(problems=(Problem(file=summary.name, reason="is not a table of sacct"),))
+    rows = [dict(zip(cells[0], line, strict=True)) for line in cells[1:] if len(line) == len(cells[0])]
+    return _accounting(rows, [])
+
+
+def parse_rows(text: str, job_id: str) -> list[Row]:
+    """The rows of `sacct -n -P`, of this job only."""
+    rows = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == len(FIELDS) and cells[0].split(".")[0] == job_id:
+            rows.append(dict(zip(FIELDS, cells, strict=True)))
+    return rows
+
+
+def summary_text(rows: Sequence[Row]) -> str:
+    """The rows as an aligned table between pipes, as a person reads it and `read_accounting` does."""
+    table = [FIELDS, *[[row.get(name, "") for name in FIELDS] for row in rows]]
+    widths = [max(len(line[column]) for line in table) for column in range(len(FIELDS))]
+    lines = [
+        " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in table
+    ]
+    return "\n".join(line.rstrip() if not line.endswith("| ") else line for line in lines) + "\n"
+
+
+def _accounting(rows: Sequence[Row], problems: list[Problem]) -> Accounting:
+    attempts: list[list[Row]] = []
+    for row in rows:
+        if "." not in row["JobID"] or not attempts:
+            attempts.append([])
+        attempts[-1].append(row)
+    found = Accounting(attempts=tuple(tuple(attempt) for attempt in attempts), problems=tuple(problems))
+    notes = []
+    if len(attempts) > 1:
+        notes.append(f"the job was requeued: attempt {len(attempts)} of {len(attempts)} counts")
+    if found.state is None:
+        notes.append(f"accounting is not complete: it still says {found.state_text}")
+    return Accounting(attempts=found.attempts, problems=found.problems, notes=tuple(notes))
+
+
+def _cached(summary: Path, reason: str) -> Accounting:
+    kept = read_accounting(summary)
+    if kept.attempts:
+        return Accounting(
+            kept.attempts, kept.problems, (*kept.notes, f"{reason}: the answer kept earlier is used")
+        )
+    note = f"no accounting ({reason}): the run's own markers say how it ended"
+    return Accounting(problems=kept.problems, notes=(note,))
+
+
+def _memory(row: Row, job: Row) -> MemoryEstimate | None:
+    used, requested = _bytes(row.get("MaxRSS", ""), job), _bytes(job.get("ReqMem", ""), job)
+    tasks = row.get("NTasks", "")
+    if not used or not requested or not tasks.isdigit():
+        return None
+    return MemoryEstimate(used_bytes=used * int(tasks), requested_bytes=requested, tasks=int(tasks))
+
+
+def _bytes(text: str, job: Row) -> int | None:
+    """Bytes of `1947276K`, `16000M` or, before Slurm 21.08, `4Gn` (a node) and `2Gc` (a CPU)."""
+    match = _MEMORY.fullmatch(text)
+    if match is None:
+        return None
+    times = {"": "1", "n": job.get("NNodes", ""), "c": job.get("AllocCPUS", "")}[match[3]]
+    if not times.isdigit():
+        return None
+    return round(float(match[1]) * 1024 ** _POWERS[match[2]]) * int(times)

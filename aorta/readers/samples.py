@@ -1,0 +1,108 @@
+"""Monitor samples: each node's CSV merged into the run's, and read as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.io import write_text
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
+
+_TEXT = frozenset({"timestamp", "hostname", "gpu_uuid", "gpu_name"})
+_EXACT = ("wall_ns", "mono_ns")
+"""Integers above 2**53: floats would round them by up to 256 ns."""
+
+
+def read_gpu_samples(run: RunDir) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
+    """Merge the nodes' `gpu_monitor.csv` into the run's and read it.
+
+    Returns:
+        GPU_COLUMNS by node, GPU and time, or None without any sample; and what was wrong. `wall_ns` and
+        `mono_ns` are integers, other numbers floats; an empty cell or one that is not a number is NaN, never 0.
+    """
+    parts = [folder.gpu_csv for _, folder in run.nodes()]
+    return _merge(run, parts, run.gpu_csv, GPU_COLUMNS, ["node_index", "gpu_id", "wall_ns"])
+
+
+def read_cpu_samples(run: RunDir) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
+    """As `read_gpu_samples`, for `cpu_monitor.csv` and CPU_COLUMNS, by node and time."""
+    parts = [folder.cpu_csv for _, folder in run.nodes()]
+    return _merge(run, parts, run.cpu_csv, CPU_COLUMNS, ["node_index", "wall_ns"])
+
+
+def _merge(
+    run: RunDir, parts: Sequence[Path], merged: Path, columns: Sequence[str], order: list[str]
+) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
+    """The rows of `parts`, written to `merged` where they differ from it.
+
+    Without any part the merged file itself is read: a run may have been copied here without its node folders.
+    """
+    problems: list[Problem] = []
+    sources = [path for path in parts if path.is_file()]
+    rows = [row for path in sources or [merged] for row in _rows(run.root, path, columns, problems)]
+    if not rows:
+        return None, tuple(problems)
+    table = pd.DataFrame(rows, columns=list(columns))
+    for column in columns:
+        if column in _EXACT:
+            table[column] = table[column].astype("int64")
+        elif column not in _TEXT:
+            table[column] = pd.to_numeric(table[column], errors="coerce")
+    position = table.sort_values(order, kind="stable").index
+    if sources:
+        _write_if_changed(merged, columns, [rows[index] for index in position], problems)
+    return table.loc[position].reset_index(drop=True), tuple(problems)
+
+
+def _rows(root: Path, path: Path, columns: Sequence[str], problems: list[Problem]) -> list[list[str]]:
+    """The usable rows of one file in the order of `columns`; cells of unknown columns are dropped."""
+    if not path.is_file():
+        return []
+    name = str(path.relative_to(root))
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        problems.append(Problem(file=name, reason=f"cannot be read: {error.strerror}"))
+        return []
+    reader = csv.reader(io.StringIO(text.replace("\0", "")))
+    header = next(reader, None)
+    if header is None:
+        problems.append(Problem(file=name, reason="is empty"))
+        return []
+    missing = [column for column in ("hostname", "node_index", *_EXACT) if column not in header]
+    if missing:
+        problems.append(Problem(file=name, reason=f"lacks the columns {', '.join(missing)}"))
+        return []
+    where = [header.index(column) if column in header else None for column in columns]
+    exact = [header.index(column) for column in ("node_index", *_EXACT)]
+    rows, bad = [], []
+    for cells in reader:
+        if len(cells) == len(header) and all(cells[index].isdigit() for index in exact):
+            rows.append(["" if index is None else cells[index] for index in where])
+        elif cells:
+            bad.append(reader.line_num)
+    if bad:
+        problems.append(
+            Problem(file=name, reason=f"{len(bad)} rows are not usable; the first is line {bad[0]}")
+        )
+    return rows
+
+
+def _write_if_changed(
+    path: Path, columns: Sequence[str], rows: list[list[str]], problems: list[Problem]
+) -> None:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    try:
+        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != stream.getvalue():
+            write_text(path, stream.getvalue())
+    except OSError as error:
+        problems.append(Problem(file=path.name, reason=f"cannot be written: {error.strerror}"))

@@ -1,0 +1,110 @@
+"""Step records: `rank_<rank>_metrics.jsonl` to `Step`s, broken lines counted and named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecords:
+    """The step records of one attempt of a run."""
+
+    by_rank: Mapping[int, tuple[Step, ...]]
+    """Steps of each rank by global step, which occurs once."""
+    problems: tuple[Problem, ...]
+
+
+def read_steps(run: RunDir, attempt: int | None = None) -> StepRecords:
+    """The step records of every rank.
+
+    Args:
+        run: the run directory.
+        attempt: the attempt to keep; None: the last one that any record is of.
+
+    A line that is not a step record costs that line; the problems name the file, the first line, the number.
+    """
+    problems: list[Problem] = []
+    raw = {rank: _read_file(path, rank, problems) for rank, path in run.all_records().items()}
+    attempts = {step.attempt for steps in raw.values() for step in steps}
+    if attempt is None and attempts:
+        attempt = max(attempts)
+    by_rank = {}
+    for rank, steps in raw.items():
+        name = run.records(rank).name
+        kept = [step for step in steps if step.attempt == attempt]
+        if len(kept) < len(steps):
+            older = f"{len(steps) - len(kept)} records of another attempt than {attempt} left out"
+            problems.append(Problem(file=name, reason=older))
+        if kept:
+            by_rank[rank] = _once_each(name, kept, problems)
+    return StepRecords(by_rank=by_rank, problems=tuple(problems))
+
+
+def _read_file(path: Path, rank: int, problems: list[Problem]) -> list[Step]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        problems.append(Problem(file=path.name, reason=f"cannot be read: {error.strerror}"))
+        return []
+    decoder = msgspec.json.Decoder(Step)
+    steps: list[Step] = []
+    broken: list[tuple[int, str]] = []
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            step = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            broken.append((number, str(error)))
+            continue
+        wrong = _contradiction(step, rank)
+        if wrong:
+            broken.append((number, wrong))
+        else:
+            steps.append(step)
+    if broken:
+        problems.append(Problem(file=path.name, reason=_broken_lines(broken)))
+    elif not steps:
+        problems.append(Problem(file=path.name, reason="holds no step record"))
+    return steps
+
+
+def _contradiction(step: Step, rank: int) -> str | None:
+    """What makes a well-formed record unusable."""
+    if step.rank != rank:
+        return f"is of rank {step.rank}, not {rank}"
+    if step.duration_ns <= 0:
+        return f"step {step.global_step} ends before it starts"
+    parts = step.breakdown
+    if parts is not None:
+        copy = parts.exposed_copy_ns or 0
+        total = parts.compute_ns + parts.exposed_comm_ns + copy + parts.data_wait_ns + parts.host_ns
+        if total != step.duration_ns:
+            return f"parts of step {step.global_step} sum to {total} ns, the step is {step.duration_ns} ns"
+    return None
+
+
+def _broken_lines(broken: list[tuple[int, str]]) -> str:
+    line, reason = broken[0]
+    if len(broken) == 1:
+        return f"line {line} is not usable: {reason}"
+    return f"{len(broken)} lines are not usable; the first is line {line}: {reason}"
+
+
+def _once_each(name: str, steps: list[Step], problems: list[Problem]) -> tuple[Step, ...]:
+    """Steps by number; where one occurs twice, two runs wrote the file and the later one counts."""
+    last = {step.global_step: step for step in steps}
+    if len(last) < len(steps):
+        twice = len(steps) - len(last)
+        problems.append(
+            Problem(file=name, reason=f"{twice} steps occur more than once; the last of each counts")
+        )
+    return tuple(last[number] for number in sorted(last))
