@@ -1,0 +1,391 @@
+"""Start, stop and ask the whole cluster. Every daemon is our own, with its own key, ports and folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from aorta.artefacts.io import read_json, write_json
+from aorta.cluster import config, daemons, network, packages
+from aorta.cluster.config import ClusterDir, ClusterError, Machine, Settings
+from aorta.cluster.daemons import Process
+from aorta.errors import ArtefactError
+
+_DAEMON_TIMEOUT_S = 60
+_NODES_TIMEOUT_S = 90
+_UP = ("idle", "allocated", "mixed", "completing")
+"""States of a node that is there, whether or not it has work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What `cluster.json` holds: rewritten as each daemon starts, so that a broken start can be undone."""
+
+    settings: Settings
+    processes: list[Process] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node as slurmctld sees it."""
+
+    name: str
+    state: str
+    address: str
+
+    @property
+    def up(self) -> bool:
+        """Whether the node is there, idle or at work; a mark such as `*` says that it does not answer."""
+        return self.state in _UP
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What runs. `record` is None where no cluster was started in the folder."""
+
+    record: Record | None
+    nodes: list[NodeState]
+    problem: str | None = None
+
+    @property
+    def up(self) -> bool:
+        """Every daemon runs and every node is there."""
+        return (
+            self.record is not None
+            and bool(self.record.processes)
+            and all(process.alive for process in self.record.processes)
+            and len(self.nodes) == self.record.settings.nodes
+            and all(node.up for node in self.nodes)
+        )
+
+
+def environment(folder: ClusterDir) -> dict[str, str]:
+    """What daemons and client commands get: nothing of the caller's, so that no secret is passed on."""
+    return {
+        "PATH": packages.SEARCH_PATH,
+        "HOME": str(folder.root),
+        "LANG": "C.UTF-8",
+        "SLURM_CONF": str(folder.slurm_conf),
+        # slurmdbd has no setting for the path of the database's socket; its client library takes this.
+        "MYSQL_UNIX_PORT": str(folder.mysql_socket),
+    }
+
+
+def this_machine() -> Machine:
+    """Facts of this machine."""
+    return Machine(
+        hostname=socket.gethostname().split(".")[0],
+        user=getpass.getuser() if os.geteuid() != 0 else "root",
+        memory_mib=psutil.virtual_memory().total >> 20,
+    )
+
+
+def choose_netns(wanted: bool | None) -> tuple[bool, str | None]:
+    """Whether nodes get namespaces, and why not where nobody said no: needs root and a kernel that lets it.
+
+    Raises:
+        ClusterError: they were asked for and cannot be had.
+    """
+    if wanted is False:
+        return False, None
+    reason = "only root can make them" if os.geteuid() != 0 else network.unusable()
+    if reason and wanted:
+        raise ClusterError(f"no network namespaces: {reason}", "run as root, or with --no-netns")
+    return reason is None, reason
+
+
+def up(folder: ClusterDir, settings: Settings, install: bool) -> bool:
+    """Start a cluster and wait until all its nodes are idle. Returns False where it already runs like that.
+
+    Raises:
+        ClusterError: something is missing or did not start, or another cluster is up. What was started is
+            ended.
+    """
+    with _lock(folder):
+        now = status(folder)
+        if now.up and now.record is not None:
+            if now.record.settings == settings:
+                return False
+            raise ClusterError(
+                f"a cluster with other settings is up in {folder.root}: {now.record.settings}",
+                "run `aorta cluster down` first",
+            )
+        _refuse_foreign_folder(folder)
+        packages.require(settings, install)
+        if settings.netns:
+            _refuse_foreign_network(folder)
+        _clear(folder, keep_logs=False)
+        try:
+            _start(folder, settings, this_machine())
+        except BaseException:
+            _clear(folder, keep_logs=True)
+            raise
+    return True
+
+
+def down(folder: ClusterDir, keep_logs: bool) -> bool:
+    """End the cluster and remove what it made. Returns False where there was nothing."""
+    with _lock(folder):
+        _refuse_foreign_folder(folder)
+        return _clear(folder, keep_logs)
+
+
+def status(folder: ClusterDir) -> Status:
+    """What runs, without changing anything."""
+    if not folder.record.exists():
+        return Status(None, [])
+    try:
+        record = read_json(folder.record, Record)
+    except ArtefactError as error:
+        return Status(None, [], str(error))
+    if not any(process.alive for process in record.processes):
+        return Status(
+            record, [], "no daemon runs: the machine was restarted, or they were ended from outside"
+        )
+    try:
+        return Status(record, nodes(folder))
+    except ClusterError as error:
+        return Status(record, [], error.message)
+
+
+def nodes(folder: ClusterDir) -> list[NodeState]:
+    """Every node with its state, by sinfo.
+
+    Raises:
+        ClusterError: slurmctld does not answer.
+    """
+    found = []
+    for line in client(folder, ["sinfo", "-h", "-N", "-o", "%N|%T|%o"]).splitlines():
+        name, state, address = line.split("|")
+        found.append(NodeState(name, state, address))
+    return found
+
+
+def client(folder: ClusterDir, argv: Sequence[str]) -> str:
+    """Output of a Slurm command on this cluster.
+
+    Raises:
+        ClusterError: it failed; the message has its answer.
+    """
+    done = subprocess.run(
+        argv, env=environment(folder), capture_output=True, text=True, check=False, timeout=60
+    )
+    if done.returncode != 0:
+        raise ClusterError(f"`{' '.join(argv)}` failed: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def _lock(folder: ClusterDir) -> Iterator[None]:
+    """One `up` or `down` at a time; the lock is on the parent folder itself and leaves no file."""
+    folder.root.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder.root.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _refuse_foreign_folder(folder: ClusterDir) -> None:
+    """The folder is removed in the end, so it must hold nothing but a cluster, or the logs of one."""
+    entries = (
+        [entry for entry in folder.root.iterdir() if entry != folder.logs] if folder.root.is_dir() else []
+    )
+    if (entries and not folder.record.is_file()) or (folder.root.exists() and not folder.root.is_dir()):
+        raise ClusterError(
+            f"{folder.root} exists and is not the folder of a cluster", "give a new folder with --dir"
+        )
+
+
+def _refuse_foreign_network(folder: ClusterDir) -> None:
+    other = network.owner()
+    if other is not None and other != folder.root:
+        raise ClusterError(
+            f"the network of another cluster is up, of {other}",
+            f"run `aorta cluster down --dir {other}` first",
+        )
+
+
+def _start(folder: ClusterDir, settings: Settings, machine: Machine) -> None:
+    _write(folder, settings, machine)
+    if settings.netns:
+        network.create(folder, settings)
+    running: list[Process] = []
+
+    def start(name: str, argv: list[str]) -> Process:
+        process = daemons.start(name, argv, environment(folder), folder.log(name))
+        running.append(process)
+        write_json(folder.record, Record(settings, running))
+        return process
+
+    def ready(process: Process, address: tuple[str, int] | Path) -> None:
+        log = folder.log(process.name)
+        what = f"{process.name} accepts connections"
+        daemons.wait_until(what, lambda: daemons.listens(address), process, log, _DAEMON_TIMEOUT_S)
+
+    munged = start("munged", munged_argv(folder))
+    mariadbd = start("mariadbd", mariadbd_argv(folder, machine))
+    ready(munged, folder.munge_socket)
+    ready(mariadbd, folder.mysql_socket)
+    slurmdbd = start("slurmdbd", ["slurmdbd", "-D"])
+    ready(slurmdbd, (settings.controller_address, config.ACCOUNTING_PORT))
+    for argv in accounting_argvs(_users(machine)):
+        client(folder, argv)
+    slurmctld = start("slurmctld", ["slurmctld", "-D", "-f", str(folder.slurm_conf)])
+    ready(slurmctld, (settings.controller_address, config.CONTROLLER_PORT))
+    for name in settings.names:
+        prefix = network.enter_argv(folder, name) if settings.netns else []
+        start(name, [*prefix, "slurmd", "-D", "-f", str(folder.slurm_conf), "-N", name])
+    _await_nodes(folder, running)
+
+
+def _await_nodes(folder: ClusterDir, running: list[Process]) -> None:
+    first_node = len(running) - 1
+
+    def idle() -> bool:
+        for process in running:
+            if not process.alive:
+                log = folder.log(process.name)
+                raise ClusterError(f"{process.name} ended during the start; {daemons.tail(log)}")
+        try:
+            return all(node.state == "idle" for node in nodes(folder))
+        except ClusterError:
+            return False  # slurmctld is not answering yet
+
+    process = running[first_node]
+    daemons.wait_until("every node is idle", idle, process, folder.log(process.name), _NODES_TIMEOUT_S)
+
+
+def _users(machine: Machine) -> list[str]:
+    """Who may submit: the daemons' user, and who called sudo."""
+    caller = os.environ.get("SUDO_USER", "")
+    return [machine.user, caller] if caller and caller != machine.user else [machine.user]
+
+
+def _write(folder: ClusterDir, settings: Settings, machine: Machine) -> None:
+    """Folders and configuration files; what is private gets its mode before its content."""
+    folder.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for path in (folder.logs, folder.run, folder.state, folder.spool):
+        path.mkdir(mode=0o755, exist_ok=True)
+    for name in settings.names:
+        (folder.spool / name).mkdir(exist_ok=True)
+    for path in (folder.munge, folder.mysql):
+        path.mkdir(mode=0o700, exist_ok=True)
+    write_json(folder.record, Record(settings))
+    folder.slurm_conf.write_text(config.slurm_conf(folder, settings, machine), encoding="utf-8")
+    folder.hosts.write_text(config.hosts(settings, machine), encoding="utf-8")
+    _write_private(folder.slurmdbd_conf, config.slurmdbd_conf(folder, settings, machine).encode())
+    _write_private(folder.munge / "munge.key", secrets.token_bytes(128))
+    argv = mariadb_init_argv(folder, machine)
+    done = subprocess.run(argv, env=environment(folder), capture_output=True, text=True, check=False, cwd="/")
+    if done.returncode != 0:
+        raise ClusterError(
+            f"`{argv[0]}` exited {done.returncode}: {done.stderr.strip() or done.stdout.strip()}"
+        )
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(data)
+
+
+def munged_argv(folder: ClusterDir) -> list[str]:
+    """munged on our key and socket. `--force`: a checkout's parent folders may be writable by a group."""
+    return [
+        "munged", "--foreground", "--force",
+        f"--socket={folder.munge_socket}",
+        f"--key-file={folder.munge / 'munge.key'}",
+        f"--seed-file={folder.munge / 'munge.seed'}",
+        f"--pid-file={folder.run / 'munged.pid'}",
+        f"--log-file={folder.log('munged')}",
+    ]  # fmt: skip
+
+
+def mariadb_init_argv(folder: ClusterDir, machine: Machine) -> list[str]:
+    """An empty database whose only account is the system's user, known by its socket, without a password."""
+    return [
+        "mariadb-install-db", "--no-defaults", "--skip-test-db",
+        f"--datadir={folder.mysql}", f"--user={machine.user}",
+        "--auth-root-authentication-method=socket", f"--auth-root-socket-user={machine.user}",
+    ]  # fmt: skip
+
+
+def mariadbd_argv(folder: ClusterDir, machine: Machine) -> list[str]:
+    """MariaDB on a Unix socket only; a cluster that is thrown away needs no sync at every commit."""
+    return [
+        "mariadbd", "--no-defaults", "--skip-networking",
+        f"--datadir={folder.mysql}", f"--user={machine.user}", f"--socket={folder.mysql_socket}",
+        f"--pid-file={folder.run / 'mariadbd.pid'}",
+        "--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M",
+        "--innodb-lock-wait-timeout=900", "--performance-schema=off",
+    ]  # fmt: skip
+
+
+def accounting_argvs(users: Sequence[str]) -> list[list[str]]:
+    """Commands that make cluster, account and users known before slurmctld starts."""
+    commands = [
+        ["sacctmgr", "-i", "add", "cluster", config.CLUSTER_NAME],
+        [
+            "sacctmgr",
+            "-i",
+            "add",
+            "account",
+            config.ACCOUNT,
+            f"Cluster={config.CLUSTER_NAME}",
+            "Description=local",
+        ],
+    ]
+    for user in users:
+        commands.append(["sacctmgr", "-i", "add", "user", user, f"Account={config.ACCOUNT}"])
+        commands.append(["sacctmgr", "-i", "modify", "user", user, "set", f"DefaultAccount={config.ACCOUNT}"])
+    return commands
+
+
+def _clear(folder: ClusterDir, keep_logs: bool) -> bool:
+    """End and remove all that is left of this folder's cluster; True where there was something."""
+    found = folder.root.exists()
+    record = None
+    with contextlib.suppress(ArtefactError):
+        record = read_json(folder.record, Record)
+    processes = list(reversed(record.processes)) if record else []
+    nodes_first = [item for item in processes if item.name.startswith("node")]
+    daemons.stop(nodes_first)
+    ours = os.geteuid() == 0 and shutil.which("ip") is not None and network.owner() == folder.root
+    if ours:
+        found = True
+        inside = [daemons.identify("job", pid) for pid in network.pids()]
+        daemons.stop([item for item in inside if item], grace_s=3)
+    daemons.stop(daemons.of_jobs(folder.slurm_conf), grace_s=3)
+    daemons.stop([item for item in processes if item not in nodes_first])
+    if ours:
+        network.destroy()
+    _remove(folder, keep_logs)
+    return found
+
+
+def _remove(folder: ClusterDir, keep_logs: bool) -> None:
+    if not folder.root.exists():
+        return
+    if not keep_logs:
+        shutil.rmtree(folder.root)
+        return
+    for entry in folder.root.iterdir():
+        if entry == folder.logs:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
