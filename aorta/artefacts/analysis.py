@@ -134,6 +134,9 @@ class Throughput(Record, frozen=True, kw_only=True):
     step_ms_p95: float
     cross_check_ratio: float | None
     """samples/s over global batch / median step time: 1 when the record agrees with itself."""
+    slowest_rank_ms_median: float | None = None
+    """Step time of the slowest rank of each step; `step_ms_*` are of the mean over ranks."""
+    slowest_rank_ms_p95: float | None = None
 
 
 class Utilization(Record, frozen=True, kw_only=True):
@@ -148,6 +151,8 @@ class Utilization(Record, frozen=True, kw_only=True):
     job_cpu_pct: float | None
     host_memory_used_pct: float | None
     samples: int
+    job_memory_used_pct: float | None = None
+    """Peak of the job's cgroup over its limit; None without a limit."""
 
 
 class Analysis(Record, frozen=True, kw_only=True):

@@ -75,10 +75,11 @@ class Accounting:
 
     @property
     def memory(self) -> MemoryEstimate | None:
-        """Tasks × MaxRSS of the last attempt's hungriest step over the memory asked for; None if either is absent."""
-        estimates = [
-            item for row in (self.attempts or ((),))[-1] if (item := _memory(row, self.attempts[-1][0]))
-        ]
+        """Tasks × MaxRSS of the last attempt's hungriest step; None where a number for it is absent."""
+        if not self.attempts:
+            return None
+        job, *steps = self.attempts[-1]
+        estimates = [estimate for row in steps if (estimate := _memory(row, job)) is not None]
         return max(estimates, key=lambda item: item.used_bytes, default=None)
 
 
@@ -90,8 +91,7 @@ def ask(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def fetch_accounting(job_id: str, summary: Path, run: Run = ask) -> Accounting:
     """Ask sacct for the job and keep the answer in `summary`; an earlier answer stays where none comes now.
 
-    Accounting that is switched off, absent or late is a note or a problem, never an error: the run's own markers
-    decide then.
+    Accounting that is switched off, absent or late is a note, never an error: the run's own markers decide.
     """
     argv = ["sacct", "-j", job_id, "-D", "-n", "-P", "-o", ",".join(FIELDS)]
     try:
@@ -143,10 +143,8 @@ def summary_text(rows: Sequence[Row]) -> str:
     """The rows as an aligned table between pipes, as a person reads it and `read_accounting` does."""
     table = [FIELDS, *[[row.get(name, "") for name in FIELDS] for row in rows]]
     widths = [max(len(line[column]) for line in table) for column in range(len(FIELDS))]
-    lines = [
-        " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in table
-    ]
-    return "\n".join(line.rstrip() if not line.endswith("| ") else line for line in lines) + "\n"
+    lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+    return "\n".join(lines) + "\n"
 
 
 def _accounting(rows: Sequence[Row], problems: list[Problem]) -> Accounting:
@@ -168,7 +166,7 @@ def _cached(summary: Path, reason: str) -> Accounting:
     kept = read_accounting(summary)
     if kept.attempts:
         return Accounting(
-            kept.attempts, kept.problems, (*kept.notes, f"{reason}: the answer kept earlier is used")
+            kept.attempts, kept.problems, (*kept.notes, f"{reason}: the earlier answer is used")
         )
     note = f"no accounting ({reason}): the run's own markers say how it ended"
     return Accounting(problems=kept.problems, notes=(note,))
@@ -190,4 +188,5 @@ def _bytes(text: str, job: Row) -> int | None:
     times = {"": "1", "n": job.get("NNodes", ""), "c": job.get("AllocCPUS", "")}[match[3]]
     if not times.isdigit():
         return None
-    return round(float(match[1]) * 1024 ** _POWERS[match[2]]) * int(times)
+    unit: int = 1024 ** _POWERS[match[2]]
+    return round(float(match[1]) * unit) * int(times)

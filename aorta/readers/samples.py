@@ -24,7 +24,7 @@ def read_gpu_samples(run: RunDir) -> tuple[pd.DataFrame | None, tuple[Problem, .
 
     Returns:
         GPU_COLUMNS by node, GPU and time, or None without any sample; and what was wrong. `wall_ns` and
-        `mono_ns` are integers, other numbers floats; an empty cell or one that is not a number is NaN, never 0.
+        `mono_ns` are integers, other numbers floats; an empty cell or a word is NaN, never 0.
     """
     parts = [folder.gpu_csv for _, folder in run.nodes()]
     return _merge(run, parts, run.gpu_csv, GPU_COLUMNS, ["node_index", "gpu_id", "wall_ns"])

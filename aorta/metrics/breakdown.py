@@ -1,0 +1,79 @@
+"""The exclusive parts of the step, as means over steady steps; they sum to the step exactly, in ns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aorta.artefacts.analysis import BreakdownTable, RankBreakdown
+from aorta.artefacts.records import Breakdown
+from aorta.artefacts.steps import Step
+from aorta.metrics.apportion import apportion
+from aorta.metrics.steady import Steady
+from aorta.units import ns_to_ms
+
+
+def breakdown_table(steady: Steady, wait_ns: Mapping[int, int] | None = None) -> BreakdownTable:
+    """Mean breakdown of each rank over the steady steps.
+
+    Args:
+        steady: the steps that count.
+        wait_ns: each rank's time in collectives before their last rank arrived, summed over the steady steps;
+            None where that could not be told.
+
+    A rank with a step that has no breakdown is left out: its parts are not known.
+    """
+    rows = []
+    for rank in steady.ranks:
+        row = _rank(rank, steady.by_rank[rank], None if wait_ns is None else wait_ns.get(rank))
+        if row is not None:
+            rows.append(row)
+    timings = sorted({step.timing for steps in steady.by_rank.values() for step in steps})
+    return BreakdownTable(steps=len(steady), per_rank=rows, timing=", ".join(timings) or None)
+
+
+def _rank(rank: int, steps: tuple[Step, ...], wait_ns: int | None) -> RankBreakdown | None:
+    parts = [step.breakdown for step in steps]
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
+        return None
+    count = len(known)
+    copies = _copies(known)
+    totals = [
+        sum(part.compute_ns for part in known),
+        sum(part.exposed_comm_ns for part in known),
+        copies or 0,
+        sum(part.data_wait_ns for part in known),
+        sum(part.host_ns for part in known),
+    ]
+    whole = sum(step.duration_ns for step in steps)
+    assert sum(totals) == whole, f"rank {rank}: parts sum to {sum(totals)} ns, the steps to {whole} ns"
+    step_ns = round(whole / count)
+    compute, exposed, copy, data, host = apportion(step_ns, totals)
+    comm = sum(part.comm_ns for part in known)
+    hidden = sum(part.hidden_comm_ns for part in known)
+    waited = None if wait_ns is None else min(wait_ns, comm)
+    return RankBreakdown(
+        rank=rank,
+        host=steps[0].host,
+        steps=count,
+        step_ms=ns_to_ms(step_ns),
+        compute_ms=ns_to_ms(compute),
+        exposed_comm_ms=ns_to_ms(exposed),
+        exposed_copy_ms=None if copies is None else ns_to_ms(copy),
+        data_wait_ms=ns_to_ms(data),
+        host_ms=ns_to_ms(host),
+        comm_ms=ns_to_ms(round(comm / count)),
+        overlap_ratio=hidden / comm if comm else None,
+        wait_ms=None if waited is None else ns_to_ms(round(waited / count)),
+        transfer_ms=None if waited is None else ns_to_ms(round(comm / count) - round(waited / count)),
+    )
+
+
+def _copies(parts: list[Breakdown]) -> int | None:
+    """Summed exposed copies; None where any step did not time them (they are then in its host part)."""
+    total = 0
+    for part in parts:
+        if part.exposed_copy_ns is None:
+            return None
+        total += part.exposed_copy_ns
+    return total

@@ -1,0 +1,43 @@
+"""Global throughput and step latency over the steady steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aorta.artefacts.analysis import Throughput
+from aorta.metrics.steady import Steady, consecutive
+from aorta.units import NS_PER_MS, NS_PER_S
+
+
+def throughput(steady: Steady) -> Throughput | None:
+    """Samples per second of all ranks together; None without a steady step.
+
+    Each rank's rate is its samples over its own window: from the start of the first step of each unbroken run
+    of steady steps to the end of the last, so that time lost between steps counts and validation does not. A
+    record's `samples` is that rank's own, so the rates are added. `cross_check_ratio` compares the sum with
+    the global batch over the median step time, which needs no addition.
+    """
+    if not len(steady):
+        return None
+    runs = consecutive(steady.numbers)
+    rate = 0.0
+    for steps in steady.by_rank.values():
+        window = sum(steps[b - 1].mono_end_ns - steps[a].mono_start_ns for a, b in runs)
+        rate += sum(step.samples for step in steps) / (window / NS_PER_S)
+    samples = np.array([[step.samples for step in steps] for steps in steady.by_rank.values()])
+    durations = (
+        np.array([[step.duration_ns for step in steps] for steps in steady.by_rank.values()]) / NS_PER_MS
+    )
+    global_batch = int(np.median(samples.sum(axis=0)))
+    step_ms = durations.mean(axis=0)
+    median = float(np.median(step_ms))
+    return Throughput(
+        samples_per_s=rate,
+        global_batch=global_batch,
+        per_rank_batch=int(np.median(samples.max(axis=0))),
+        step_ms_median=median,
+        step_ms_p95=float(np.percentile(step_ms, 95)),
+        cross_check_ratio=rate / (global_batch / (median / 1000)) if global_batch else None,
+        slowest_rank_ms_median=float(np.median(durations.max(axis=0))),
+        slowest_rank_ms_p95=float(np.percentile(durations.max(axis=0), 95)),
+    )
