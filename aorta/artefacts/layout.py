@@ -246,6 +246,11 @@ class SubmissionDir:
         """The script submitted for `scenario`."""
         return self.root / f"{scenario.name}.sbatch"
 
+    def prepared(self) -> list[Scenario]:
+        """The scenarios whose scripts were written, accepted or not, by family and number of nodes."""
+        names = [path.stem for path in self.root.glob("*.sbatch") if _SCENARIO.fullmatch(path.stem)]
+        return sorted((Scenario(name) for name in names), key=lambda item: (item.family, item.nodes))
+
     @property
     def aggregate_script(self) -> Path:
         """The script of the chained analysis job."""
