@@ -158,7 +158,12 @@ class MonitorStatus(Record, frozen=True, kw_only=True):
     """None: no GPU file, `gpu_reason` says why."""
     gpu_reason: str | None
     stopped_by: str | None = None
-    """`signal`, `end` or None while running (or killed)."""
+    """`signal`, `parent` (it had ended), `end` (of the duration), `write` (see `write_error`) or None while
+    running (or killed).
+    """
+    gpu_errors: dict[str, int] = field(default_factory=dict)
+    """Why GPU samples are empty, with how often."""
+    write_error: str | None = None
 
 
 State = Literal["running", "completed", "failed", "cancelled", "timeout"]

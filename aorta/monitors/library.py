@@ -1,0 +1,307 @@
+"""GPU samples through a vendor's Python library in this process: NVML (nvidia-ml-py) and amdsmi.
+
+The library is a parameter, so that tests can put their own in its place. A quantity has one or more ways to
+be read: the first one that the driver supports is used from then on, and one that supports none stays empty
+without being asked again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aorta.artefacts.samples import GpuSample, number
+from aorta.monitors.devices import Device, Reading, SourceError, choose, same_id
+from aorta.units import NS_PER_S
+
+Values = dict[str, Any]
+Way = Callable[[], Values]
+
+_RETRY_FIRST_S = 5
+_RETRY_MOST_S = 60
+
+
+@dataclass(slots=True)
+class _Gpu:
+    gpu_id: int
+    device: Device
+    ways: list[list[Way]]
+    """One list a quantity; unsupported ways are removed."""
+
+
+@dataclass(slots=True)
+class Library:
+    """How one vendor's library is used. All functions may raise `error`."""
+
+    name: str
+    error: type[Exception]
+    unsupported: Callable[[Exception], bool]
+    """Whether the error means that this GPU will never give the quantity."""
+    start: Callable[[], None]
+    stop: Callable[[], None]
+    find: Callable[[], list[tuple[Device, list[list[Way]]]]]
+    """The job's GPUs in its order."""
+
+
+@dataclass(slots=True)
+class LibrarySource:
+    """Reads every GPU of the job at each call. After a failure the library is started anew, at growing
+    intervals.
+    """
+
+    library: Library
+    errors: dict[str, int] = field(default_factory=dict)
+    _gpus: list[_Gpu] = field(default_factory=list)
+    _retry_s: int = _RETRY_FIRST_S
+    _retry_at_ns: int = 0
+
+    @property
+    def name(self) -> str:
+        """The library's name."""
+        return self.library.name
+
+    def open(self) -> LibrarySource:
+        """Start the library and find the job's GPUs.
+
+        Raises:
+            SourceError: no driver, no GPU, or not the job's.
+        """
+        try:
+            self.library.start()
+        except self.library.error as error:
+            raise SourceError(f"{self.name}: {error}") from error
+        try:
+            self._find()
+        except (SourceError, self.library.error) as error:
+            self.close()
+            raise SourceError(f"{self.name}: {error}") from error
+        return self
+
+    def sample(self) -> list[Reading]:
+        """One reading a GPU; an empty one where it failed."""
+        failed = False
+        readings = []
+        for gpu in self._gpus:
+            wall_ns, mono_ns = time.time_ns(), time.monotonic_ns()
+            values: Values = {}
+            try:
+                for ways in gpu.ways:
+                    values.update(self._read(ways))
+            except self.library.error as error:
+                values, failed = {}, True
+                self._count(str(error))
+            sample = GpuSample(index=gpu.device.index, uuid=gpu.device.uuid, name=gpu.device.name, **values)
+            readings.append(Reading(gpu.gpu_id, sample, wall_ns, mono_ns))
+        if failed:
+            self._recover()
+        else:
+            self._retry_s = _RETRY_FIRST_S
+        return readings
+
+    def close(self) -> None:
+        """Stop the library; one that is lost already is left alone."""
+        try:
+            self.library.stop()
+        except self.library.error as error:
+            self._count(str(error))
+
+    def _read(self, ways: list[Way]) -> Values:
+        while ways:
+            try:
+                return ways[0]()
+            except self.library.error as error:
+                if not self.library.unsupported(error):
+                    raise
+                ways.pop(0)
+        return {}
+
+    def _find(self) -> None:
+        self._gpus = [_Gpu(i, device, ways) for i, (device, ways) in enumerate(self.library.find())]
+
+    def _recover(self) -> None:
+        """After a driver reset handles are void: get new ones, not more often than the back-off allows."""
+        now = time.monotonic_ns()
+        if now < self._retry_at_ns:
+            return
+        self._retry_at_ns = now + self._retry_s * NS_PER_S
+        self._retry_s = min(2 * self._retry_s, _RETRY_MOST_S)
+        self.close()
+        try:
+            self.library.start()
+            self._find()
+        except (SourceError, self.library.error) as error:
+            self._count(str(error))  # the old list stays: its GPUs go on as empty readings
+
+    def _count(self, reason: str) -> None:
+        self.errors[reason] = self.errors.get(reason, 0) + 1
+
+
+# --- NVML --------------------------------------------------------------------------------------------------
+
+_NVML_NEVER = (
+    "NotSupported",
+    "NoPermission",
+    "FunctionNotFound",
+    "InvalidArgument",
+    "ArgumentVersionMismatch",
+)
+
+
+def nvml_library(nvml: Any, wanted: Sequence[str], environment: Mapping[str, str]) -> Library:
+    """NVML through a `pynvml` module; `wanted` as in `choose`, MIG instances by their UUID."""
+    never = tuple(
+        getattr(nvml, f"NVMLError_{name}") for name in _NVML_NEVER if hasattr(nvml, f"NVMLError_{name}")
+    )
+    return Library(
+        name="nvml",
+        error=nvml.NVMLError,
+        unsupported=lambda error: isinstance(error, never),
+        start=nvml.nvmlInit,
+        stop=nvml.nvmlShutdown,
+        find=lambda: _nvml_gpus(nvml, wanted, environment),
+    )
+
+
+def _nvml_gpus(
+    nvml: Any, wanted: Sequence[str], environment: Mapping[str, str]
+) -> list[tuple[Device, list[list[Way]]]]:
+    handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    devices = [_nvml_device(nvml, handle, i) for i, handle in enumerate(handles)]
+    by_uuid = {device.uuid: handle for device, handle in zip(devices, handles, strict=True)}
+    tokens = wanted or environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    for token in (token.strip() for token in tokens):
+        if token.startswith("MIG-"):  # an instance is no device of its own in the count
+            handle = nvml.nvmlDeviceGetHandleByUUID(token.encode())
+            devices.append(_nvml_device(nvml, handle, len(devices)))
+            by_uuid[devices[-1].uuid] = handle
+    return [(d, _nvml_ways(nvml, by_uuid[d.uuid])) for d in choose(devices, wanted, environment, "nvidia")]
+
+
+def _nvml_device(nvml: Any, handle: Any, index: int) -> Device:
+    uuid, name = _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle))
+    return Device(index, uuid, name)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)  # bindings before 12 return bytes
+
+
+def _nvml_ways(nvml: Any, handle: Any) -> list[list[Way]]:
+    """Every quantity of NVML that has a column, newest function first; those that this binding lacks are left
+    out.
+    """
+
+    def utilization() -> Values:
+        rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+        return {"utilization_gpu": rates.gpu, "utilization_memory": rates.memory}
+
+    def memory_v2() -> Values:  # version 2 does not count what the driver reserves as used
+        return memory(nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
+
+    def memory_v1() -> Values:
+        return memory(nvml.nvmlDeviceGetMemoryInfo(handle))
+
+    def memory(info: Any) -> Values:
+        return {"memory_used_mb": info.used / (1 << 20), "memory_total_mb": info.total / (1 << 20)}
+
+    def call(column: str, function: str, *arguments: Any, factor: float = 1) -> list[Way]:
+        found = getattr(nvml, function, None)
+        return [lambda: {column: found(handle, *arguments) * factor}] if found is not None else []
+
+    return [
+        [utilization],
+        [memory_v2, memory_v1] if hasattr(nvml, "nvmlMemory_v2") else [memory_v1],
+        call("temperature", "nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+        call("power_draw_w", "nvmlDeviceGetPowerUsage", factor=1e-3),
+        call("sm_clock_mhz", "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+        call("energy_mj", "nvmlDeviceGetTotalEnergyConsumption"),
+        call("clock_event_reasons", "nvmlDeviceGetCurrentClocksEventReasons")
+        + call("clock_event_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    ]
+
+
+# --- amdsmi ------------------------------------------------------------------------------------------------
+
+_AMD_NEVER = (2, 3, 10)  # AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED, _NO_PERM
+
+
+def amdsmi_library(smi: Any, wanted: Sequence[str], environment: Mapping[str, str]) -> Library:
+    """The `amdsmi` module of ROCm."""
+    return Library(
+        name="amdsmi",
+        error=smi.AmdSmiException,
+        unsupported=lambda error: getattr(error, "get_error_code", lambda: None)() in _AMD_NEVER,
+        start=smi.amdsmi_init,
+        stop=smi.amdsmi_shut_down,
+        find=lambda: _amd_gpus(smi, wanted, environment),
+    )
+
+
+def _amd_gpus(
+    smi: Any, wanted: Sequence[str], environment: Mapping[str, str]
+) -> list[tuple[Device, list[list[Way]]]]:
+    found = []
+    for index, handle in enumerate(smi.amdsmi_get_processor_handles()):
+        asic = smi.amdsmi_get_gpu_asic_info(handle)
+        serial = str(asic.get("asic_serial") or "")
+        aliases = (serial,) if same_id(serial) not in ("", "n/a") else ()
+        found.append(
+            (Device(index, smi.amdsmi_get_gpu_device_uuid(handle), asic.get("market_name"), aliases), handle)
+        )
+    handles = {device.index: handle for device, handle in found}
+    chosen = choose([device for device, _ in found], wanted, environment, "amd")
+    return [(device, _amd_ways(smi, handles[device.index])) for device in chosen]
+
+
+def _amd_ways(smi: Any, handle: Any) -> list[list[Way]]:
+    def activity() -> Values:
+        busy = smi.amdsmi_get_gpu_activity(handle)
+        return {
+            "utilization_gpu": number(busy.get("gfx_activity")),
+            "utilization_memory": number(busy.get("umc_activity")),
+        }
+
+    def memory() -> Values:  # amdsmi's MB are MiB
+        vram = smi.amdsmi_get_gpu_vram_usage(handle)
+        return {
+            "memory_used_mb": number(vram.get("vram_used")),
+            "memory_total_mb": number(vram.get("vram_total")),
+        }
+
+    def power() -> Values:
+        info = smi.amdsmi_get_power_info(handle)
+        keys = ("socket_power", "current_socket_power", "average_socket_power")
+        return {
+            "power_draw_w": next((w for w in (number(info.get(key)) for key in keys) if w is not None), None)
+        }
+
+    def clock() -> Values:
+        info = smi.amdsmi_get_clock_info(handle, smi.AmdSmiClkType.GFX)
+        return {"sm_clock_mhz": number(info.get("clk", info.get("cur_clk")))}
+
+    def energy() -> Values:  # the counter's step is in µJ
+        info = smi.amdsmi_get_energy_count(handle)
+        ticks, step = (
+            number(info.get("energy_accumulator", info.get("power"))),
+            number(info.get("counter_resolution")),
+        )
+        return {"energy_mj": ticks * step * 1e-3 if ticks is not None and step is not None else None}
+
+    def temperature(sensor: Any) -> Way:
+        return lambda: {
+            "temperature": number(
+                smi.amdsmi_get_temp_metric(handle, sensor, smi.AmdSmiTemperatureMetric.CURRENT)
+            )
+        }
+
+    sensors = smi.AmdSmiTemperatureType
+    return [
+        [activity],
+        [memory],
+        [temperature(sensors.EDGE), temperature(sensors.HOTSPOT)],
+        [power],
+        [clock],
+        [energy],
+    ]
