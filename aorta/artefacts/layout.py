@@ -247,8 +247,8 @@ class SubmissionDir:
         return self.root / f"{scenario.name}.sbatch"
 
     def prepared(self) -> list[Scenario]:
-        """The scenarios whose scripts were written, accepted or not, by family and number of nodes."""
-        names = [path.stem for path in self.root.glob("*.sbatch") if _SCENARIO.fullmatch(path.stem)]
+        """The scenarios that were to be submitted, accepted or not, by family and number of nodes."""
+        names = [path.stem for path in self.root.glob("*.yaml") if _SCENARIO.fullmatch(path.stem)]
         return sorted((Scenario(name) for name in names), key=lambda item: (item.family, item.nodes))
 
     @property
