@@ -1,0 +1,69 @@
+"""`aorta run-node`: the node agent, started once a node by the scheduler."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import click
+
+
+@click.command("run-node")
+@click.option("--scenario", required=True, help="Name of the scenario: 2node, cpu_2node.")
+@click.option("--results", required=True, type=click.Path(path_type=Path), help="Folder of all runs.")
+@click.option("--config", type=click.Path(path_type=Path), help="Configuration file [default: the defaults].")
+@click.option("--override", multiple=True, help="key.sub=value; may be repeated.")
+@click.option("--profiler", help="auto, none, nsys or rocprofv3 [default: capture.profiler].")
+@click.option(
+    "--procs-per-node", type=click.IntRange(min=1), help="Ranks a node [default: one a GPU, or one]."
+)
+@click.option("--monitor-interval", type=float, help="Seconds between samples [default: monitor.interval_s].")
+@click.option("--executor", type=click.Choice(["slurm", "local"]), help="[default: slurm inside a Slurm job]")
+@click.option("--job-id", help="[default: SLURM_JOB_ID]")
+@click.option("--node-index", type=click.IntRange(min=0), help="[default: SLURM_NODEID]")
+@click.option("--nodes", type=click.IntRange(min=1), help="[default: SLURM_STEP_NUM_NODES]")
+@click.option("--submitted-wall-ns", type=int, help="When the job was submitted, in ns since 1970.")
+@click.option("--script", type=click.Path(path_type=Path), help="Submitted script, kept as job.sbatch.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def command(
+    *,
+    scenario: str,
+    results: Path,
+    executor: str | None,
+    job_id: str | None,
+    node_index: int | None,
+    nodes: int | None,
+    **rest: Any,
+) -> int:
+    """Run this node's ranks, monitors and profiler; COMMAND (after --): a program instead of the trainer."""
+    from aorta.artefacts.layout import Scenario
+    from aorta.runner.node import run_node
+    from aorta.runner.options import NodeOptions, find_place
+
+    place = find_place(
+        os.environ,
+        executor=cast("Literal['slurm', 'local'] | None", executor),
+        job_id=job_id,
+        node_index=node_index,
+        nodes=nodes,
+    )
+    options = NodeOptions(
+        scenario=Scenario(scenario),
+        results=results,
+        config=rest["config"],
+        overrides=tuple(rest["override"]),
+        profiler=rest["profiler"],
+        procs_per_node=rest["procs_per_node"],
+        monitor_interval_s=rest["monitor_interval"],
+        executor=place.executor,
+        job_id=place.job_id,
+        node_index=place.node_index,
+        nodes=place.nodes,
+        attempt=place.attempt,
+        slurm_node=place.slurm_node,
+        submitted_wall_ns=rest["submitted_wall_ns"],
+        script=rest["script"],
+        command=tuple(rest["command"]),
+    )
+    return run_node(options, os.environ)

@@ -1,0 +1,349 @@
+"""What one node does in a run, from the first file to the exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aorta.artefacts.io import write_json, write_text
+from aorta.artefacts.layout import NodeDir
+from aorta.artefacts.records import Manifest, NodeInfo, Plan, RankExit, Session, State
+from aorta.config.load import load_config, save_config
+from aorta.config.schema import Config
+from aorta.errors import AortaError, RunError
+from aorta.launch import profilers
+from aorta.runner import session as rendezvous
+from aorta.runner.command import rank_command, rank_environment, torchrun_argv, workload_name
+from aorta.runner.describe import code_version, describe_node, looks_secret, with_version
+from aorta.runner.exits import collect_logs, describe_exit, rank_exits, tail
+from aorta.runner.gpus import Gpus, find_gpus, share
+from aorta.runner.marker import Marker
+from aorta.runner.metadata import job_metadata
+from aorta.runner.network import interface_towards
+from aorta.runner.options import Limits, NodeOptions
+from aorta.runner.processes import Child, Interrupts, adopt_orphans, exit_status, kill_descendants
+from aorta.runner.supervise import Outcome, failed_peer, hit_time_limit, supervise
+from aorta.units import BYTES_PER_GIB
+
+_MONITOR_GRACE_S = 5.0
+_OTHERS_WAIT_LONGER_S = 15.0
+"""Node 0 gives up first, so that the others hear its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a node has decided before the run starts."""
+
+    config: Config
+    info: NodeInfo
+    command: list[str]
+    """One rank's program without a profiler."""
+    stem: str
+    environ: Mapping[str, str]
+    gpus: Gpus
+
+
+def run_node(options: NodeOptions, environ: Mapping[str, str]) -> int:
+    """Run this node's part of the job; the exit code is torchrun's, 128 + n after signal n.
+
+    Raises:
+        AortaError: nothing was started, or the run's files cannot be written; the reason is in the marker
+            too, where it can be written.
+    """
+    limits = Limits.of(environ)
+    adopt_orphans()
+    with Interrupts() as interrupts:
+        return Node(options, limits, interrupts, environ).run()
+
+
+class Node:
+    """The sequence of one node; each step is a method."""
+
+    def __init__(
+        self, options: NodeOptions, limits: Limits, interrupts: Interrupts, environ: Mapping[str, str]
+    ) -> None:
+        self.options = options
+        self.limits = limits
+        self.interrupts = interrupts
+        self.environ = dict(environ)
+        self.marker = Marker(options)
+        self.run_dir = options.run_dir
+        self.dir: NodeDir = self.run_dir.node(options.node_index)
+        self.session: Session | None = None
+        self.started = False
+        self._say_prefix = f"aorta node {options.node_index}"
+
+    def say(self, text: str) -> None:
+        """One line in the job's output."""
+        with contextlib.suppress(OSError):
+            print(f"{self._say_prefix} ({socket.gethostname()}): {text}", flush=True)
+
+    def run(self) -> int:
+        """All steps; whatever happens, the marker is written and no child is left."""
+        try:
+            return self._steps()
+        except rendezvous.InterruptedWait:
+            received = self.interrupts.received or signal.SIGTERM
+            self._give_up("cancelled", f"{received.name} before the run started", received.name)
+            return 128 + received
+        except OSError as error:
+            reason = f"cannot write the run's files: {error.strerror} ({error.filename})"
+            self._give_up("failed", reason)
+            raise RunError(reason, "free space, or choose another results folder") from error
+        except AortaError as error:
+            self._give_up("failed", error.message)
+            raise
+        except BaseException as error:
+            self._give_up("failed", f"fault in the node agent: {type(error).__name__}: {error}")
+            raise
+        finally:
+            kill_descendants()
+
+    def _give_up(self, state: State, reason: str, signal_name: str | None = None) -> None:
+        """Leave the reason where people and the other nodes look for it, as far as files can still be
+        written.
+        """
+        kill_descendants()
+        self.marker.lost.append(reason)
+        with contextlib.suppress(OSError):
+            if self.options.node_index == 0 and self.session is not None and not self.started:
+                write_json(self.run_dir.session, rendezvous.abort_word(self.session, f"node 0: {reason}"))
+            if self._may_mark():
+                self.marker.end(state, signal=signal_name)
+
+    def _may_mark(self) -> bool:
+        """A node that never joined must not touch what another attempt left, nor make up a run directory."""
+        return self.session is not None or (
+            self.run_dir.root.is_dir() and rendezvous.earlier_attempt(self.run_dir) is None
+        )
+
+    def _steps(self) -> int:
+        first = self.options.node_index == 0
+        patience = self.limits.gather_s + _OTHERS_WAIT_LONGER_S
+        if first:
+            self.session = rendezvous.prepare(self.options)
+        else:
+            self.session = rendezvous.join(self.options, patience, self._stop)
+        self.marker.begin()
+        prepared = self._prepare()
+        write_json(self.dir.info, prepared.info)
+        if first:
+            manifest = self._lead(self.session, prepared)
+        else:
+            self.session = rendezvous.await_start(self.options, patience, self._stop)
+            manifest = rendezvous.read_manifest(self.run_dir)
+        self.started = True
+        return self._execute(self.session, manifest, prepared)
+
+    def _stop(self) -> bool:
+        return self.interrupts.received is not None
+
+    def _prepare(self) -> Prepared:
+        """Configuration, GPUs, profiler and program of this node, all checked before anything starts."""
+        options = self.options
+        extra = []
+        if options.profiler is not None:
+            extra.append(f"capture.profiler={options.profiler}")
+        if options.monitor_interval_s is not None:
+            extra.append(f"monitor.interval_s={options.monitor_interval_s}")
+        config = load_config(options.config, [*options.overrides, *extra])
+        shared = self.environ.get("AORTA_SHARED_NODES", "")
+        nodes_here = int(shared) if shared.isdigit() else 1
+        found = find_gpus(self.environ)
+        gpus, mask = share(found, options.node_index, nodes_here, self.environ)
+        if found.visible and not gpus.visible:
+            self.say(f"{nodes_here} nodes share {len(found.visible)} GPUs: the ranks use the CPU")
+        environ = {**self.environ, **mask}
+        choice = with_version(profilers.resolve(config.capture.profiler, gpus.vendor, shutil.which))
+        # torch.profiler belongs to the trainer; a user's own program does not read our configuration.
+        profilers.refuse_two_tracers(choice.resolved, config.profiling.enabled and not options.command)
+        self.say(f"profiler: {choice.resolved} ({choice.reason})")
+        return Prepared(
+            config=config,
+            info=describe_node(options, gpus, choice, environ),
+            command=rank_command(options.command, self.run_dir.config.resolve()),
+            stem=profilers.report_stem(
+                workload_name(options.command, config.workload), options.scenario.nodes
+            ),
+            environ=environ,
+            gpus=gpus,
+        )
+
+    def _lead(self, session: Session, prepared: Prepared) -> Manifest:
+        """Node 0: collect the others, write what the run is, and publish where to meet.
+
+        Raises:
+            RunError: a node is missing, or the nodes do not fit together; the others hear of it.
+        """
+        save_config(prepared.config, self.run_dir.config)
+        timeout_s = self.limits.gather_s
+        nodes = rendezvous.gather(self.options, prepared.info, timeout_s, self._stop)
+        manifest = self._manifest(nodes, prepared)
+        write_json(self.run_dir.manifest, manifest)
+        write_text(self.run_dir.job_metadata, job_metadata(manifest, self.environ))
+        reason = rendezvous.objection(nodes, self.options.nodes, timeout_s)
+        if reason is not None:
+            raise RunError(reason, "the manifest lists the nodes that reported")
+        self.session = rendezvous.start_word(session, nodes)
+        write_json(self.run_dir.session, self.session)
+        return manifest
+
+    def _manifest(self, nodes: list[NodeInfo], prepared: Prepared) -> Manifest:
+        options, environ = self.options, self.environ
+        start, end = environ.get("SLURM_JOB_START_TIME", ""), environ.get("SLURM_JOB_END_TIME", "")
+        per_node = environ.get("SLURM_GPUS_ON_NODE", "")
+        machines = [node.machine for node in nodes if node.machine is not None]
+        return Manifest(
+            run_id=f"{options.scenario.name}-{options.job_id}",
+            job_id=options.job_id,
+            executor=options.executor,
+            attempt=options.attempt,
+            scenario=options.scenario.name,
+            started_wall_ns=time.time_ns(),
+            submitted_wall_ns=options.submitted_wall_ns,
+            code_version=code_version(),
+            world_size=sum(node.processes for node in nodes),
+            plan=Plan(
+                scenario=options.scenario.name,
+                nodes=options.nodes,
+                processes_per_node=options.procs_per_node,
+                gpus_per_node=int(per_node) if per_node.isdigit() else None,
+                command=prepared.command,
+                profiler=prepared.config.capture.profiler,
+                monitor_interval_s=prepared.config.monitor.interval_s,
+                time_limit_s=int(end) - int(start) if start.isdigit() and end.isdigit() else None,
+                workload=None if options.command else prepared.config.workload,
+            ),
+            nodes=nodes,
+            nodes_missing=rendezvous.missing_nodes(nodes, options.nodes),
+            shared_machine=options.executor == "local" or len(set(machines)) < len(machines),
+        )
+
+    def _execute(self, session: Session, manifest: Manifest, prepared: Prepared) -> int:
+        """Monitor, torchrun, and the record of how both ended."""
+        info, nodes = prepared.info, self.options.nodes
+        interface = interface_towards(str(session.master_address)) if nodes > 1 else None
+        environ = rank_environment(prepared.environ, self.options, info, manifest, interface)
+        resolved = info.profiler.resolved
+        folder = {"nsys": self.run_dir.nsys, "rocprofv3": self.run_dir.rocprof}.get(resolved)
+        if folder is not None:
+            folder.mkdir(exist_ok=True)
+            self._warn_about_profiler(resolved, environ)
+        command = profilers.wrap(
+            resolved,
+            prepared.command,
+            (folder or self.run_dir.root).resolve(),
+            prepared.stem,
+            gpu=prepared.gpus.vendor == "nvidia",
+            ranged=not self.options.command,
+        )
+        argv = torchrun_argv(
+            command,
+            session,
+            info,
+            nodes=nodes,
+            logs=self.dir.logs.resolve(),
+            timeout_s=prepared.config.distributed.timeout_s,
+        )
+        monitor = self._start_monitor(prepared, environ)
+        try:
+            ranks = f"{info.processes} of {manifest.world_size} ranks"
+            self.say(f"torchrun: {ranks}, node 0 at {session.master_address}")
+            child = Child(argv, env=environ, log=self.dir.logs / "torchrun.log", echo=sys.stdout.buffer)
+            outcome = self._supervise(child, monitor)
+            child.drain()
+        finally:
+            kill_descendants(spare=[monitor.pid] if monitor is not None else [])
+            if monitor is not None:
+                monitor.stop(_MONITOR_GRACE_S)
+        first_rank = session.first_rank[self.options.node_index]
+        collect_logs(self.dir, session.token, first_rank, info.processes)
+        lines = list(child.lines)
+        exits, root = rank_exits(lines, outcome.code, self.dir, first_rank, info.processes)
+        if folder is not None:
+            self._check_reports(folder.name, prepared.stem, [item.rank for item in exits])
+        return self._finish(outcome, exits, root)
+
+    def _start_monitor(self, prepared: Prepared, environ: Mapping[str, str]) -> Child | None:
+        wanted = prepared.config.monitor
+        if not wanted.gpu and not wanted.cpu:
+            return None
+        argv = [sys.executable, "-m", "aorta", "monitor", "--output-dir", str(self.dir.root.resolve())]
+        argv += ["--interval", f"{wanted.interval_s:g}", "--node-index", str(self.options.node_index)]
+        argv += ["--parent-pid", str(os.getpid())]
+        for gpu in prepared.info.gpus:
+            argv += ["--gpu-uuid", gpu.uuid]
+        argv += [] if wanted.gpu else ["--no-gpu"]
+        argv += [] if wanted.cpu else ["--no-cpu"]
+        return Child(argv, env=environ, log=self.dir.logs / "monitor.log")
+
+    def _supervise(self, child: Child, monitor: Child | None) -> Outcome:
+        lost = False
+
+        def tick() -> None:
+            nonlocal lost
+            code = monitor.poll() if monitor is not None else None
+            if code is not None and not lost:
+                lost = True
+                words = tail(self.dir.logs / "monitor.log")
+                reason = f": {words[-1]}" if words else ""
+                self.marker.lost.append(f"monitor samples: the monitor ended early with {code}{reason}")
+
+        return supervise(
+            child,
+            self.interrupts,
+            self.limits,
+            peer_failed=lambda: failed_peer(self.run_dir, self.options.attempt, self.options.node_index),
+            kill=lambda: kill_descendants(spare=[monitor.pid] if monitor is not None else []),
+            tick=tick,
+        )
+
+    def _warn_about_profiler(self, resolved: str, environ: Mapping[str, str]) -> None:
+        secrets = sorted(name for name in environ if looks_secret(name))
+        if secrets:
+            self.say(f"{resolved} keeps the whole environment in its reports, also {', '.join(secrets)}")
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        if free < BYTES_PER_GIB:
+            self.say(
+                f"only {free / BYTES_PER_GIB:.2f} GiB free in {tempfile.gettempdir()}: set TMPDIR elsewhere"
+            )
+
+    def _check_reports(self, folder: str, stem: str, ranks: list[int]) -> None:
+        """Record which ranks left no report, with what their output says about it."""
+        names = [path.name for path in (self.run_dir.root / folder).rglob("*") if path.is_file()]
+        for rank in profilers.missing_reports(names, ranks, stem):
+            logs = self.dir.logs / f"rank{rank}"
+            output = [*tail(logs / "stdout.log"), *tail(logs / "stderr.log")]
+            self.marker.lost.append(f"{folder} report of rank {rank}: {profilers.why_no_report(output)}")
+
+    def _finish(self, outcome: Outcome, ranks: list[RankExit], root: int | None) -> int:
+        """The last marker and the exit code."""
+        lost = self.marker.lost
+        state: State = "completed" if outcome.code == 0 else "failed"
+        name: str | None = None
+        code = exit_status(outcome.code)
+        if outcome.interrupted is not None and outcome.code != 0:
+            name, code = outcome.interrupted.name, 128 + outcome.interrupted
+            timeout = hit_time_limit(self.environ, self.options.node_index, self.limits, time.time())
+            state = "timeout" if timeout else "cancelled"
+        if state == "failed":
+            by_rank = {item.rank: item for item in ranks}
+            if root in by_rank:
+                lost.append(f"first failure on this node: {describe_exit(by_rank[root])}")
+            if outcome.peer is not None:
+                lost.append(outcome.peer)
+        if outcome.killed:
+            lost.append(f"ranks did not end within {self.limits.grace_s:g} s and were killed")
+        if not self.dir.info.exists():
+            raise RunError(f"{self.run_dir.root} disappeared while the job ran", "keep the results folder")
+        self.marker.end(state, exit_code=code, signal=name, ranks=ranks)
+        self.say(f"{state}, exit code {code}" + "".join(f"\n  lost: {words}" for words in lost))
+        return code

@@ -1,0 +1,233 @@
+"""Children of the agent: process groups, output, signals, exit codes. Nothing that was started here
+outlives it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_TAIL_LINES = 2000
+_KILL_ROUNDS = 50
+_PAUSE_S = 0.1
+
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants whose own parent dies, so that none is lost sight of."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _die_with(parent: int, signum: signal.Signals) -> Callable[[], None]:
+    """What a child runs before its program: be sent `signum` when the agent dies, also if it is already
+    dead.
+    """
+
+    def prepare() -> None:
+        if _LIBC is not None:
+            _LIBC.prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signum)
+
+    return prepare
+
+
+class Child:
+    """One program in a session and process group of its own.
+
+    Args:
+        argv: the program and its arguments.
+        env: its whole environment.
+        log: file that gets its output.
+        echo: stream that gets the output as well, line by line; None for the file alone.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], *, env: Mapping[str, str], log: Path, echo: BinaryIO | None = None
+    ) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.lines: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._echo = echo
+        self._log = log.open("ab")
+        try:
+            self.process = subprocess.Popen(
+                list(argv),
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if echo is not None else self._log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # SIGTERM, not SIGKILL: torchrun still ends its ranks, a monitor still writes its status.
+                # Safe: children are started before the thread that copies output.
+                preexec_fn=_die_with(os.getpid(), signal.SIGTERM),  # noqa: PLW1509
+            )
+        except BaseException:
+            self._log.close()
+            raise
+        self._reader: threading.Thread | None = None
+        if echo is None:
+            self._log.close()
+        else:
+            self._reader = threading.Thread(target=self._copy, name=f"output of {argv[0]}", daemon=True)
+            self._reader.start()
+
+    def _copy(self) -> None:
+        """Copy output to the log and the job's own output; a full disk or a closed pipe must not stop the
+        child.
+        """
+        assert self.process.stdout is not None
+        targets = [self._log, self._echo]
+        for line in self.process.stdout:
+            self.lines.append(line.decode(errors="replace").rstrip("\n"))
+            for index, target in enumerate(targets):
+                if target is not None:
+                    try:
+                        target.write(line)
+                        target.flush()
+                    except (OSError, ValueError):
+                        targets[index] = None
+        with contextlib.suppress(OSError):
+            self._log.close()
+
+    @property
+    def pid(self) -> int:
+        """Process id, and id of its group."""
+        return self.process.pid
+
+    def poll(self) -> int | None:
+        """Exit code (negative: killed by that signal), None while it runs."""
+        return self.process.poll()
+
+    def signal(self, signum: signal.Signals) -> None:
+        """Send `signum` to the child's group, if it is still there."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signum)
+
+    def said(self, words: str) -> bool:
+        """Whether its recent output, where it is copied, holds `words`."""
+        return any(words in line for line in list(self.lines))
+
+    def stop(self, grace_s: float) -> int:
+        """SIGTERM, wait for `grace_s`, then SIGKILL; the exit code."""
+        if self.poll() is None:
+            self.signal(signal.SIGTERM)
+        deadline = time.monotonic() + grace_s
+        while self.poll() is None and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)
+        if self.poll() is None:
+            self.signal(signal.SIGKILL)
+        code = self.process.wait()
+        self.drain()
+        return code
+
+    def drain(self, timeout_s: float = 5.0) -> None:
+        """Wait until the output is copied; a descendant that keeps it open is waited for only so long."""
+        if self._reader is not None:
+            self._reader.join(timeout_s)
+
+
+def kill_descendants(spare: Sequence[int] = ()) -> int:
+    """SIGKILL every descendant of this process but those in `spare` and theirs; the number killed.
+
+    Ranks have sessions of their own, so no process group holds them all: the tree is walked until it is
+    empty.
+    """
+    killed: set[int] = set()
+    for _ in range(_KILL_ROUNDS):
+        found = _descendants(spare)
+        if not found:
+            break
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+                killed.add(process.pid)
+        psutil.wait_procs(found, timeout=_PAUSE_S)
+    return len(killed)
+
+
+def _descendants(spare: Sequence[int]) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+    for child in psutil.Process().children():
+        if child.pid in spare:
+            continue
+        with contextlib.suppress(psutil.Error):
+            found += child.children(recursive=True)
+        found.append(child)
+    return [process for process in found if _alive(process)]
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9; `signal 99` for a number without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def decode_exit(code: int) -> tuple[int | None, str | None]:
+    """(exit code, signal name) of a returned code.
+
+    Negative means killed by that signal, so there is no exit code. 128 + n is what shells, profilers and
+    programs that end themselves on a signal return: both are given.
+    """
+    if code < 0:
+        return None, signal_name(-code)
+    if code > 128 and code - 128 in signal.valid_signals():
+        return code, signal_name(code - 128)
+    return code, None
+
+
+def exit_status(code: int) -> int:
+    """What the agent exits with for a child's returned code: itself, or 128 + n for signal n."""
+    return 128 - code if code < 0 else code
+
+
+class Interrupts:
+    """SIGTERM, SIGINT and SIGHUP, noted once; a later one changes nothing.
+
+    SIGUSR1 and SIGUSR2 are ignored, here and (as ignoring is inherited) in torchrun: Slurm sends them to
+    every process of a step, and only a program that asked for them should act on them.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._before: dict[signal.Signals, signal._HANDLER] = {}
+
+    def __enter__(self) -> Interrupts:
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self._before[signum] = signal.signal(signum, self._note)
+        for signum in (signal.SIGUSR1, signal.SIGUSR2):
+            self._before[signum] = signal.signal(signum, signal.SIG_IGN)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def _note(self, signum: int, _frame: FrameType | None) -> None:
+        if self.received is None:
+            self.received = signal.Signals(signum)
