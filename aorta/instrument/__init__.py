@@ -1,1 +1,8 @@
-"""Timing inside the training process: streams, collectives, step records."""
+"""Timing inside the training process: streams, collectives, step records.
+
+`StepRecorder` is what a training program uses; see its docstring for a complete loop.
+"""
+
+from aorta.instrument.recorder import Step, StepRecorder
+
+__all__ = ["Step", "StepRecorder"]

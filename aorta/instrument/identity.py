@@ -1,0 +1,76 @@
+"""Who writes: run, job, host and rank, from the environment that torchrun and the node agent set."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from aorta.errors import RunError
+
+OUTSIDE = "local"
+"""Run and job id of a run outside a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The fields of a step record that never change during a run."""
+
+    run_id: str
+    job_id: str
+    host: str
+    attempt: int
+    rank: int
+    local_rank: int
+    world_size: int
+    node_index: int
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Identity:
+        """Read `RANK`, `LOCAL_RANK`, `WORLD_SIZE` and `AORTA_*`; a plain `python` process is rank 0 of 1.
+
+        Raises:
+            RunError: a number is not one; names the variable.
+        """
+        env = os.environ if environment is None else environment
+        return cls(
+            run_id=env.get("AORTA_RUN_ID", OUTSIDE),
+            job_id=env.get("AORTA_JOB_ID") or env.get("SLURM_JOB_ID") or OUTSIDE,
+            host=socket.gethostname(),
+            attempt=_number(env, "AORTA_ATTEMPT", 0),
+            rank=_number(env, "RANK", 0),
+            local_rank=_number(env, "LOCAL_RANK", 0),
+            world_size=_number(env, "WORLD_SIZE", 1),
+            node_index=_number(env, "AORTA_NODE_INDEX", _number(env, "GROUP_RANK", 0)),
+        )
+
+
+def run_directory(environment: Mapping[str, str] | None = None) -> Path | None:
+    """The run directory of the job that this process belongs to; None outside a job."""
+    env = os.environ if environment is None else environment
+    folder = env.get("AORTA_RUN_DIR")
+    return Path(folder) if folder else None
+
+
+def device_uuid(device: torch.device) -> str | None:
+    """The GPU's UUID as NVML writes it (`GPU-...`): monitor samples are matched by it. None on the host."""
+    if device.type != "cuda":
+        return None
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name, "")
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise RunError(
+            f"environment variable {name} is {text!r}, not a number", "start with torchrun"
+        ) from None

@@ -1,0 +1,122 @@
+"""Two clocks with one interface: the host's, and the GPU's as events that are read later.
+
+A mark is a moment. On the host it is an integer (CLOCK_MONOTONIC, ns). On a GPU it is an event in the
+current stream, whose time is known once the stream has passed it; nothing here waits for that while
+training runs.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal, Protocol, TypeAlias
+
+import torch
+
+from aorta.units import NS_PER_MS
+
+Mark: TypeAlias = "int | torch.cuda.Event"
+
+
+class Clock(Protocol):
+    """What the recorder needs to know about time."""
+
+    timing: Literal["host", "event_window", "kernel"]
+
+    def mark(self) -> Mark:
+        """This moment, on the current stream."""
+
+    def passed(self, mark: Mark) -> bool:
+        """Whether the moment is over, so that `nanoseconds` answers at once."""
+
+    def wait(self, mark: Mark) -> None:
+        """Block until `passed`."""
+
+    def anchor(self, mark: Mark, host_ns: int) -> None:
+        """Count from `mark`, which was taken at `host_ns` of the host's clock."""
+
+    def nanoseconds(self, mark: Mark) -> int:
+        """The host clock's ns at which `mark` was passed."""
+
+
+class HostClock:
+    """Marks are the host's monotonic ns."""
+
+    timing: Literal["host", "event_window", "kernel"] = "host"
+
+    def mark(self) -> Mark:
+        """This moment."""
+        return time.monotonic_ns()
+
+    def passed(self, mark: Mark) -> bool:  # noqa: ARG002
+        """Always: a host mark is known when taken."""
+        return True
+
+    def wait(self, mark: Mark) -> None:
+        """Nothing to wait for."""
+
+    def anchor(self, mark: Mark, host_ns: int) -> None:
+        """Host marks need no anchor."""
+
+    def nanoseconds(self, mark: Mark) -> int:
+        """The mark itself."""
+        assert isinstance(mark, int)
+        return mark
+
+
+class CudaClock:
+    """Marks are CUDA events, placed on the host's monotonic clock.
+
+    Events give differences only. The start event of each step is chained to the one before, and the chain is
+    held to the host's clock by causality: an event cannot have been passed before it was recorded. Where
+    the GPU was idle at a step's start (it is in the first one: the constructor waits for it) that bound is
+    tight, so drift between the two clocks cannot grow. A chain instead of one long difference, because
+    `elapsed_time` is a 32-bit float of ms that loses µs after some seconds.
+    """
+
+    timing: Literal["host", "event_window", "kernel"] = "event_window"
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._origin: torch.cuda.Event | None = None
+        self._origin_ns = 0
+        torch.cuda.synchronize(device)
+
+    def mark(self) -> Mark:
+        """An event in the current stream of this device."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def passed(self, mark: Mark) -> bool:
+        """Whether the stream has passed the event; does not wait."""
+        return isinstance(mark, int) or bool(mark.query())
+
+    def wait(self, mark: Mark) -> None:
+        """Wait for the event."""
+        if not isinstance(mark, int):
+            mark.synchronize()
+
+    def anchor(self, mark: Mark, host_ns: int) -> None:
+        """Make `mark`, an event recorded at `host_ns`, the origin of `nanoseconds`."""
+        assert not isinstance(mark, int)
+        if self._origin is None:
+            self._origin_ns = host_ns
+        else:
+            self._origin_ns = max(host_ns, self._origin_ns + _elapsed_ns(self._origin, mark))
+        self._origin = mark
+
+    def nanoseconds(self, mark: Mark) -> int:
+        """The host clock's ns at which the GPU passed `mark`; a host mark is returned as it is."""
+        if isinstance(mark, int):
+            return mark
+        assert self._origin is not None
+        return self._origin_ns + _elapsed_ns(self._origin, mark)
+
+
+def _elapsed_ns(start: torch.cuda.Event, end: torch.cuda.Event) -> int:
+    return round(start.elapsed_time(end) * NS_PER_MS)
+
+
+def clock_for(device: torch.device) -> Clock:
+    """The clock on which work of `device` is timed."""
+    return CudaClock(device) if device.type == "cuda" else HostClock()

@@ -1,0 +1,75 @@
+"""The marks of one open step, before they are turned into times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from aorta.instrument.steps import COMPUTE, HOST, StepTimes, Timed
+from aorta.instrument.streams import Clock, Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A piece between two marks."""
+
+    stream: str
+    tag: str
+    start: Mark
+    end: Mark
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Tape:
+    """What happened in one step. Appended to by the training thread, autograd's threads and completion
+    callbacks.
+    """
+
+    start: Mark
+    host_start_ns: int
+    wall_start_ns: int
+    entries: list[Entry] = field(default_factory=list)
+    gradients_ready: Mark | None = None
+    """When the last bucket of the running backward pass had its gradients; None before the first."""
+    copies_timed: bool = False
+    data_wait_ns: int = 0
+
+    def add(
+        self, stream: str, tag: str, start: Mark, end: Mark, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Note a piece."""
+        self.entries.append(Entry(stream, tag, start, end, metadata))
+
+    def add_backward(self, start: Mark, end: Mark) -> None:
+        """A backward pass: compute until the last bucket is ready, after that the thread only waits for
+        buckets.
+        """
+        ready = self.gradients_ready
+        self.gradients_ready = None
+        if ready is None:
+            self.add(COMPUTE, "backward", start, end)
+        else:
+            self.add(COMPUTE, "backward", start, ready)
+            self.add(HOST, "gradient_wait", ready, end)
+
+    def resolve(self, clock: Clock, end: Mark, communication_observed: bool) -> StepTimes:
+        """Marks to ns; every mark must have been passed."""
+        clock.anchor(self.start, self.host_start_ns)
+        pieces = [
+            Timed(
+                entry.stream,
+                entry.tag,
+                clock.nanoseconds(entry.start),
+                clock.nanoseconds(entry.end),
+                entry.metadata,
+            )
+            for entry in self.entries
+        ]
+        return StepTimes(
+            start=clock.nanoseconds(self.start),
+            end=clock.nanoseconds(end),
+            pieces=pieces,
+            communication_observed=communication_observed,
+            copies_timed=self.copies_timed,
+        )

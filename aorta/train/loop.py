@@ -1,0 +1,124 @@
+"""The training loop, one for every workload."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from aorta.config import schema
+from aorta.instrument import Step, StepRecorder
+from aorta.train.data import build_loader
+from aorta.train.optim import Updater
+from aorta.train.parallel import Parallel
+from aorta.train.profiling import LoopProfiler
+from aorta.train.summary import Observer
+from aorta.train.workload import Batch, Workload
+from aorta.train.world import StopSignal, World
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How training ended."""
+
+    steps: int
+    stopped_by: int
+    """The signal that ended it early, 0 for none."""
+    model: nn.Module
+
+
+class Loop:
+    """Trains one workload on one rank."""
+
+    def __init__(
+        self,
+        config: schema.Config,
+        workload: Workload,
+        world: World,
+        recorder: StepRecorder,
+        observer: Observer,
+    ) -> None:
+        self._config = config
+        self._workload = workload
+        self._world = world
+        self._recorder = recorder
+        self._observer = observer
+        self._profiler = LoopProfiler(config.profiling, recorder.run.torch_profiler / f"rank{world.rank}")
+        self._loader, self._sampler = build_loader(workload.dataset(), config, world)
+        # The same seed builds the same weights everywhere; after that each rank drops out its own units.
+        torch.manual_seed(config.training.seed)
+        self._model = Parallel(workload.model(), config, world, recorder)
+        torch.manual_seed(config.training.seed + 1 + world.rank)
+        self._updater = Updater(self._model.module.parameters(), config, world.device)
+        self._done = 0
+
+    def run(self, stop: StopSignal) -> Outcome:
+        """Train until the configured end, or until the ranks agree to stop; records and rows are complete
+        then.
+        """
+        stopped = 0
+        with self._profiler.running():
+            for epoch in range(self._config.training.epochs):
+                if self._finished():
+                    break
+                stopped = self._epoch(epoch, stop)
+                self._recorder.drain()
+                self._observer.end_epoch(epoch)
+                if stopped:
+                    break
+        stop.settle()
+        return Outcome(self._done, stopped, self._model.module)
+
+    def _finished(self) -> bool:
+        limit = self._config.training.max_steps
+        return limit > 0 and self._done >= limit
+
+    def _epoch(self, epoch: int, stop: StopSignal) -> int:
+        self._sampler.set_epoch(epoch)
+        batches = _lazily(self._loader)
+        for index in range(len(self._loader) // self._config.training.gradient_accumulation):
+            with self._recorder.step(epoch=epoch, step=index, phase=self._profiler.phase()) as step:
+                self._train(batches, step)
+            self._done += 1
+            self._profiler.after_step()
+            number = stop.agreed()
+            if number:
+                return number
+            if self._finished():
+                break
+        return 0
+
+    def _train(self, batches: Iterator[Batch], step: Step) -> None:
+        """One optimizer step."""
+        recorder, parts = self._recorder, self._config.training.gradient_accumulation
+        total = torch.zeros((), device=self._world.device)
+        samples = 0
+        for part in range(parts):
+            with recorder.data():
+                batch = next(batches)
+            with recorder.copy():
+                batch = {
+                    name: value.to(self._world.device, non_blocking=True) for name, value in batch.items()
+                }
+            with self._model.exchange(last=part == parts - 1):
+                with recorder.forward(), self._updater.autocast():
+                    loss = self._workload.loss(self._model(batch), batch) / parts
+                with recorder.backward():
+                    self._updater.backward(loss)
+            total += loss.detach()
+            samples += len(next(iter(batch.values())))
+        lr = self._updater.lr
+        with recorder.optimizer():
+            norm = self._updater.update()
+        step.result(samples=samples, lr=lr, loss=total, grad_norm=norm)
+
+
+def _lazily(loader: DataLoader[dict[str, torch.Tensor]]) -> Iterator[Batch]:
+    """The loader's batches; its workers start with the first one, inside that step's data wait."""
+    yield from loader

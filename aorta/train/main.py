@@ -1,0 +1,139 @@
+"""The trainer's command line: `train.py` and `python -m aorta.train`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from aorta.config.load import load_config, save_config
+from aorta.config.schema import Config
+from aorta.errors import AortaError
+from aorta.instrument import StepRecorder
+from aorta.instrument.identity import Identity, run_directory
+from aorta.train.loop import Loop
+from aorta.train.parallel import check_strategy
+from aorta.train.profiling import check_profiling
+from aorta.train.ranking import Ranking
+from aorta.train.sidecar import monitored
+from aorta.train.summary import Observer
+from aorta.train.workload import Workload
+from aorta.train.world import StopSignal, World, join
+
+log = logging.getLogger(__name__)
+
+WORKLOADS: dict[str, Callable[[Config], Workload]] = {"ranking": Ranking}
+"""What `workload` may name."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags. `--override` takes several values and may be repeated; all of them count, in order."""
+    flags = argparse.ArgumentParser(
+        prog="train.py", description="Train a workload and write a record of every step.", allow_abbrev=False
+    )
+    flags.add_argument("--config", type=Path, metavar="FILE", help="YAML file; the defaults without it")
+    flags.add_argument(
+        "--override",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY.SUB=VALUE",
+        help="set single keys, such as training.max_steps=100",
+    )
+    flags.add_argument("--monitor-gpu", action="store_true", help="sample this node's GPUs beside the run")
+    flags.add_argument("--monitor-cpu", action="store_true", help="sample this node's CPUs beside the run")
+    flags.add_argument(
+        "--enable-rocm-metrics", action="store_true", help="on ROCm: as --monitor-gpu; says so elsewhere"
+    )
+    return flags
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, train, and turn errors of ours into one message.
+
+    Returns:
+        The exit code: 0 after the configured end, 128 + signal after an early stop, else the error's.
+    """
+    flags = parser().parse_args(arguments)
+    try:
+        # `record` leaves the reason of a failure where torchrun looks for it.
+        code = record(run)(flags)
+    except AortaError as error:
+        sys.stdout.flush()
+        print(f"aorta: {error}", file=sys.stderr)
+        return error.exit_code
+    return code if code is not None else 0
+
+
+def run(flags: argparse.Namespace) -> int:
+    """Train as the flags say."""
+    config = load_config(flags.config, flags.override)
+    rank = Identity.from_environment().rank
+    logging.basicConfig(
+        level=config.logging.level,
+        format=f"%(asctime)s %(levelname)s rank {rank}: %(message)s",
+        stream=sys.stdout,
+    )
+    check_profiling(config.profiling)
+    check_strategy(config, rank)
+    workload = WORKLOADS[config.workload](config)
+    if flags.enable_rocm_metrics and rank == 0:
+        report_rocm()
+    with join(config) as world:
+        stop = StopSignal(world)
+        stop.install()
+        return train(config, workload, world, stop, flags)
+
+
+def train(
+    config: Config, workload: Workload, world: World, stop: StopSignal, flags: argparse.Namespace
+) -> int:
+    """Everything between joining the process group and leaving it."""
+    recorder = StepRecorder(config.training.output_dir, world.device, capture=config.capture)
+    observer = Observer(world, config.training.log_interval, recorder.run.metrics_csv)
+    recorder.listen(observer.see)
+    if world.rank == 0:
+        log.info(
+            "%s on %d rank(s), %s; records in %s",
+            config.workload,
+            world.size,
+            world.device,
+            recorder.run.root,
+        )
+        if run_directory() is None:
+            save_config(config, recorder.run.config)
+    gpu = flags.monitor_gpu or (flags.enable_rocm_metrics and rocm_missing() is None)
+    with monitored(recorder.run, world, config.monitor, gpu, flags.monitor_cpu), recorder:
+        outcome = Loop(config, workload, world, recorder, observer).run(stop)
+    if outcome.stopped_by:
+        name = signal.Signals(outcome.stopped_by).name
+        log.warning("stopped by %s after %d steps; records are complete", name, outcome.steps)
+        return 128 + outcome.stopped_by
+    if world.rank == 0:
+        log.info("done: %d steps", outcome.steps)
+    return 0
+
+
+def rocm_missing() -> str | None:
+    """What `--enable-rocm-metrics` lacks here; None where it can work."""
+    if torch.version.hip is None:
+        return "this torch is not built for ROCm"
+    if not (shutil.which("amd-smi") or shutil.which("rocm-smi")):
+        return "neither amd-smi nor rocm-smi is here"
+    return None
+
+
+def report_rocm() -> None:
+    """Say what `--enable-rocm-metrics` does: an SMI process in every step would be the slowest part of it."""
+    missing = rocm_missing()
+    if missing is not None:
+        log.warning("--enable-rocm-metrics: %s; rocm_smi_output stays null", missing)
+    else:
+        log.info("--enable-rocm-metrics: GPUs are sampled to gpu_monitor.csv; rocm_smi_output stays null")

@@ -1,0 +1,101 @@
+"""torch.profiler around the loop, by the `profiling` block."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
+
+from aorta.artefacts.records import Phase
+from aorta.config import schema
+from aorta.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+def check_profiling(config: schema.Profiling) -> None:
+    """Refuse what would record nothing.
+
+    Raises:
+        ConfigError: two tools would trace CUDA in one process, or no trace format is chosen.
+    """
+    if not config.enabled:
+        return
+    tool = os.environ.get("AORTA_PROFILER", "none")
+    if tool in ("nsys", "rocprofv3"):
+        raise ConfigError(
+            f"profiling.enabled is true, but this process runs under {tool}: only one can trace the GPU",
+            "set profiling.enabled=false or capture.profiler=none",
+        )
+    if not config.tensorboard and not config.chrome_trace:
+        raise ConfigError(
+            "profiling.enabled is true, but neither profiling.tensorboard nor profiling.chrome_trace",
+            "switch one of them on",
+        )
+
+
+class LoopProfiler:
+    """Follows the loop; does nothing where profiling is off."""
+
+    def __init__(self, config: schema.Profiling, folder: Path) -> None:
+        self._config = config
+        self._folder = folder
+        self._step = 0
+        self._cycle = 0
+        self._profile: profile | None = None
+        self._schedule = schedule(
+            wait=config.wait, warmup=config.warmup, active=config.active, repeat=config.repeat
+        )
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The profiler around the whole loop."""
+        if not self._config.enabled:
+            yield
+            return
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        with profile(
+            activities=activities,
+            schedule=self._schedule,
+            on_trace_ready=self._save,
+            record_shapes=self._config.record_shapes,
+            profile_memory=self._config.profile_memory,
+            with_stack=self._config.with_stack,
+            with_flops=self._config.with_flops,
+        ) as self._profile:
+            yield
+
+    def phase(self) -> Phase | None:
+        """`profiler` for a step that it slows down, else None."""
+        if not self._config.enabled or self._schedule(self._step) is ProfilerAction.NONE:
+            return None
+        return "profiler"
+
+    def after_step(self) -> None:
+        """Tell it that a step has ended; traces are written here, between steps."""
+        self._step += 1
+        if self._profile is not None:
+            self._profile.step()
+
+    def _save(self, finished: profile) -> None:
+        """One trace a cycle. TensorBoard finds it by its `.pt.trace.json`; a trace can be exported only
+        once.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        board = self._folder / f"{self._folder.name}.{self._cycle}.pt.trace.json"
+        name = Path(self._config.trace_filename)
+        chrome = self._folder / (f"{name.stem}_{self._cycle}{name.suffix}" if self._cycle else name.name)
+        written = board if self._config.tensorboard else chrome
+        finished.export_chrome_trace(str(written))
+        if self._config.tensorboard and self._config.chrome_trace:
+            shutil.copyfile(board, chrome)
+        log.info("trace: %s", written)
+        self._cycle += 1

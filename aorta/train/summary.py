@@ -1,0 +1,140 @@
+"""What a run says about itself while it runs: a progress line now and then, a row of `metrics.csv` an
+epoch.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from aorta.artefacts.io import append_line, write_text
+from aorta.artefacts.records import METRICS_COLUMNS, StepRecord
+from aorta.train.world import World
+from aorta.units import NS_PER_S
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the steps of one rank in one epoch."""
+
+    steps: int = 0
+    samples: int = 0
+    losses: int = 0
+    loss: float = 0.0
+    wall_ns: int = 0
+    data_wait_ns: int = 0
+    compute_ns: int = 0
+    exposed_comm_ns: int = 0
+
+    def add(self, record: StepRecord) -> None:
+        """Count a step. `wall_ns` runs from the first step's start to the last one's end."""
+        assert record.breakdown is not None
+        self.steps += 1
+        self.samples += record.samples
+        if record.loss is not None:
+            self.losses += 1
+            self.loss += record.loss
+        self.data_wait_ns += record.breakdown.data_wait_ns
+        self.compute_ns += record.breakdown.compute_ns
+        self.exposed_comm_ns += record.breakdown.exposed_comm_ns
+
+    def over_ranks(self, world: World) -> Totals:
+        """The sums over all ranks, by one reduction on the control group; every rank calls it."""
+        integers = [
+            self.steps,
+            self.samples,
+            self.losses,
+            self.wall_ns,
+            self.data_wait_ns,
+            self.compute_ns,
+            self.exposed_comm_ns,
+        ]
+        counts = torch.tensor(integers, dtype=torch.int64)
+        loss = torch.tensor([self.loss], dtype=torch.float64)
+        if world.control is not None:
+            dist.all_reduce(counts, group=world.control)
+            dist.all_reduce(loss, group=world.control)
+        steps, samples, losses, wall, data, compute, exposed = (int(value) for value in counts.tolist())
+        return Totals(steps, samples, losses, float(loss.item()), wall, data, compute, exposed)
+
+
+def metrics_row(epoch: int, total: Totals, ranks: int) -> dict[str, object]:
+    """A row of `metrics.csv` from the sums over `ranks` ranks: times are means over ranks, throughput is
+    global.
+    """
+    seconds = total.wall_ns / ranks / NS_PER_S
+    return {
+        "epoch": epoch,
+        "train_loss": total.loss / total.losses if total.losses else None,
+        "epoch_time_sec": seconds,
+        "throughput_samples_per_sec": total.samples / seconds if seconds else None,
+        "data_load_time_sec": total.data_wait_ns / ranks / NS_PER_S,
+        "compute_time_sec": total.compute_ns / ranks / NS_PER_S,
+        "exposed_comm_time_sec": total.exposed_comm_ns / ranks / NS_PER_S,
+        "steps": total.steps // ranks,
+        "samples": total.samples,
+    }
+
+
+class Observer:
+    """Sees every record of this rank: adds up the epoch, and on rank 0 logs progress each `log_interval`
+    steps.
+    """
+
+    def __init__(self, world: World, log_interval: int, metrics_csv: Path) -> None:
+        self._world = world
+        self._interval = log_interval
+        self._path = metrics_csv
+        self._totals = Totals()
+        self._epoch_start: int | None = None
+        self._window: list[StepRecord] = []
+        if world.rank == 0:
+            write_text(metrics_csv, ",".join(METRICS_COLUMNS) + "\n")
+
+    def see(self, record: StepRecord) -> None:
+        """Take the next record."""
+        if self._epoch_start is None:
+            self._epoch_start = record.mono_start_ns
+        self._totals.add(record)
+        self._totals.wall_ns = record.mono_end_ns - self._epoch_start
+        self._window.append(record)
+        if len(self._window) == self._interval:
+            if self._world.rank == 0:
+                log.info(progress(self._window, self._world.size))
+            self._window = []
+
+    def end_epoch(self, epoch: int) -> None:
+        """Write the epoch's row, also of an epoch that was cut short; an epoch without steps has none."""
+        total = self._totals.over_ranks(self._world)
+        self._totals, self._epoch_start, self._window = Totals(), None, []
+        if self._world.rank == 0 and total.steps:
+            text = io.StringIO()
+            row = {
+                key: value
+                for key, value in metrics_row(epoch, total, self._world.size).items()
+                if value is not None
+            }
+            csv.DictWriter(text, METRICS_COLUMNS, restval="").writerow(row)
+            append_line(self._path, text.getvalue().rstrip("\r\n"))
+
+
+def progress(window: list[StepRecord], ranks: int) -> str:
+    """The log line of some steps. Throughput counts all ranks, at this rank's clock: every rank has the
+    same batch.
+    """
+    last = window[-1]
+    seconds = (last.mono_end_ns - window[0].mono_start_ns) / NS_PER_S
+    samples = sum(record.samples for record in window) * ranks
+    loss = "n/a" if last.loss is None else f"{last.loss:.4f}"
+    return (
+        f"epoch {last.epoch} step {last.global_step} loss {loss} lr {last.lr:.2e}"
+        f" step {1000 * seconds / len(window):.1f} ms, {samples / seconds:.0f} samples/s global"
+    )

@@ -1,0 +1,8 @@
+"""`torchrun train.py`: the trainer."""
+
+import sys
+
+from aorta.train.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())
