@@ -1,1 +1,4 @@
-"""From a configuration to submitted jobs: plans, sbatch text, profiler command lines, Slurm and the local executor."""
+"""From a configuration to submitted jobs.
+
+Plans, sbatch text, profiler command lines; Slurm and the local executor.
+"""

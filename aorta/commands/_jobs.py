@@ -1,0 +1,58 @@
+"""The table of jobs, for `wait`, `status` and `profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from aorta.launch.durations import show
+from aorta.launch.follow import Job
+from aorta.launch.slurm import JobView
+from aorta.launch.submission import newest_submission, read_jobs
+
+_STYLES = {"pending": "yellow", "running": "cyan", "unknown": "magenta"}
+
+
+def select_jobs(submission: Path | None, job_ids: Sequence[str], results: Path) -> list[Job]:
+    """The jobs with the given ids; without ids those of the submission in `submission`, or of the newest one.
+
+    Raises:
+        ArtefactError: there is no such submission.
+    """
+    from aorta.artefacts.layout import SubmissionDir
+
+    if job_ids:
+        return [Job.by_hand(results, job_id) for job_id in job_ids]
+    chosen = SubmissionDir(submission) if submission is not None else newest_submission(results)
+    return [Job.of(record) for record in read_jobs(chosen)]
+
+
+def job_table(rows: Sequence[tuple[Job, JobView]]) -> Table:
+    """Scenario, id, state, elapsed, nodes and reason of each job."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("scenario", "job", "state", "elapsed", "nodes", "reason"):
+        table.add_column(title, justify="right" if title == "elapsed" else "left", overflow="fold")
+    for job, view in rows:
+        table.add_row(*job_cells(job, view)[:2], _state(view), *job_cells(job, view)[3:])
+    return table
+
+
+def job_cells(job: Job, view: JobView) -> list[str]:
+    """A job's row as plain text; a dash is what nobody knows."""
+    nodes = "-" if view.nodes is None else str(view.nodes)
+    return [
+        job.scenario or "-",
+        job.job_id,
+        view.state.name,
+        "-" if view.elapsed_s is None else show(view.elapsed_s),
+        f"{nodes} {view.node_list}".strip(),
+        view.reason or "-",
+    ]
+
+
+def _state(view: JobView) -> Text:
+    ended = "green" if view.state.ok else "red"
+    return Text(view.state.name, style=_STYLES.get(view.state.phase, ended))

@@ -1,0 +1,109 @@
+"""Options that several commands share, and how `--override a=1 b=2` is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aorta.artefacts.layout import RESULTS
+from aorta.launch.plan import DEFAULT_TIME
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=.*", re.DOTALL)
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def spread_overrides(words: list[str]) -> list[str]:
+    """`--override a=1 b=2` written as `--override a=1 --override b=2`; what follows `--` stays as it is."""
+    spread: list[str] = []
+    inside = False
+    for index, word in enumerate(words):
+        if word == "--":
+            return spread + words[index:]
+        if inside and spread[-1] != "--override" and _ASSIGNMENT.fullmatch(word):
+            spread.append("--override")
+        elif not (inside and _ASSIGNMENT.fullmatch(word)):
+            inside = word == "--override" or word.startswith("--override=")
+        spread.append(word)
+    return spread
+
+
+class OverrideCommand(click.Command):
+    """A command whose `--override` takes several values at once, and may be repeated; all of them count."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line."""
+        return super().parse_args(ctx, spread_overrides(args))
+
+
+def results_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--results`."""
+    return click.option(
+        "--results",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=RESULTS,
+        show_default=True,
+        help="Where runs go, or are.",
+    )(function)
+
+
+def docs_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--docs`."""
+    return click.option(
+        "--docs",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("docs"),
+        show_default=True,
+        help="Where BOTTLENECK_ANALYSIS.md goes.",
+    )(function)
+
+
+def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a run is made of, the same for Slurm and for this machine."""
+    decorators: list[Decorator] = [
+        click.option("--scenarios", metavar="LIST", help="Such as 1node,2node,cpu_2node."),
+        click.option("--nodes", metavar="LIST", help="Such as 1,2,4 (the default): short for --scenarios."),
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path, dir_okay=False),
+            envvar="AORTA_CONFIG",
+            help="Default: config/default.yaml with GPUs, config/small.yaml without.",
+        ),
+        click.option(
+            "--override",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE ...",
+            help="Such as training.max_steps=50.",
+        ),
+        click.option(
+            "--profiler",
+            type=click.Choice(["auto", "none", "nsys", "rocprofv3"]),
+            help="Around each rank. Default: the configuration's.",
+        ),
+        click.option(
+            "--monitor-interval",
+            type=click.FloatRange(0.1, 60),
+            metavar="S",
+            help="Seconds between samples. Default: the configuration's.",
+        ),
+        click.option("--gpus-per-node", type=click.IntRange(min=0), envvar="AORTA_GPUS_PER_NODE"),
+        click.option(
+            "--procs-per-node",
+            type=click.IntRange(min=1),
+            help="Default: one a GPU; one without GPUs.",
+        ),
+        click.option("--tasks-per-node", type=int, default=1, hidden=True),
+        click.option(
+            "--time", "time_limit", default=DEFAULT_TIME, show_default=True, help="Limit of each job."
+        ),
+        results_option,
+        click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT [ARGUMENTS]...]"),
+    ]
+    for decorator in reversed(decorators):
+        function = decorator(function)
+    return function

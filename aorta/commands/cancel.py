@@ -1,0 +1,35 @@
+"""`aorta cancel`: end the jobs of a submission."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aorta.commands._options import results_option
+
+
+@click.command("cancel")
+@click.argument("submission", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--job", "job_ids", multiple=True, metavar="ID", help="Instead of a submission's jobs.")
+@results_option
+def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) -> None:
+    """Cancel the jobs of a submission (the newest one) that have not ended."""
+    from aorta.commands._jobs import select_jobs
+    from aorta.errors import PlanError
+    from aorta.launch import slurm
+    from aorta.launch.follow import Follower
+    from aorta.launch.tools import call
+
+    follower = Follower(select_jobs(submission, job_ids, results), call)
+    follower.poll()
+    going = follower.going
+    if any(job.local for job in going):
+        raise PlanError(
+            "this run is on this machine, not in Slurm", "press Ctrl-C where `aorta profile` runs"
+        )
+    if not going:
+        click.echo("nothing to cancel: every job has ended")
+        return
+    slurm.cancel([job.job_id for job in going], call)
+    click.echo(f"cancelled: {', '.join(job.job_id for job in going)}; what they wrote stays: make aggregate")

@@ -1,0 +1,93 @@
+"""`aorta configure`: write scripts/profiling_config.sh for this cluster."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aorta.errors import PlanError
+
+if TYPE_CHECKING:
+    from aorta.launch.site import Site
+
+
+@click.command("configure")
+@click.option("--account", envvar="SLURM_ACCOUNT", help="Default: SLURM_ACCOUNT, else asked.")
+@click.option("--partition", envvar="SLURM_PARTITION", help="Default: SLURM_PARTITION, else asked.")
+@click.option("--gpus-per-node", type=click.IntRange(min=0), help="Default: asked; all that a node has.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("scripts/profiling_config.sh"),
+    show_default=True,
+)
+def command(account: str | None, partition: str | None, gpus_per_node: int | None, output: Path) -> None:
+    """Ask for account, partition and GPUs a node, check them against the cluster, and write them down."""
+    from aorta.artefacts.io import write_text
+    from aorta.launch.settings import Settings, check_settings, render_settings
+    from aorta.launch.site import ask_site
+    from aorta.launch.tools import call
+
+    site = ask_site(getpass.getuser(), call)
+    chosen = partition or _ask_partition(site)
+    settings = Settings(
+        account or _ask_account(site),
+        chosen,
+        gpus_per_node if gpus_per_node is not None else _ask_gpus(site, chosen),
+    )
+    check_settings(settings, site)
+    try:
+        write_text(output, render_settings(settings))
+        output.chmod(0o600)
+    except OSError as error:
+        raise PlanError(f"{output}: {error.strerror}", "choose another file with --output") from error
+    if site.accounts is None:
+        what = (
+            "no account is used" if settings.account is None else f"account {settings.account} is not checked"
+        )
+        click.echo(f"note: this cluster has no accounting to ask; {what}")
+    named = [settings.account or "no account", f"partition {settings.partition}"]
+    click.echo(f"{output}: {', '.join(named)}, {settings.gpus_per_node} GPUs a node")
+    click.echo(f"next: source {output} && ./scripts/run_profiling.sh")
+
+
+def _ask_partition(site: Site) -> str:
+    default = site.default_partition.name if site.default_partition else None
+    return _ask("partition", "--partition", sorted(site.partitions), default)
+
+
+def _ask_account(site: Site) -> str | None:
+    if site.accounts is None:
+        return None
+    names = sorted(site.accounts)
+    return _ask("account", "--account", names, names[0] if len(names) == 1 else None)
+
+
+def _ask_gpus(site: Site, partition: str) -> int:
+    from aorta.launch.checks import partitions
+
+    most = max(part.gpus for part in partitions(partition, site))
+    if most == 0 or not sys.stdin.isatty():
+        return most
+    answer: int = click.prompt("GPUs a node", type=click.IntRange(0, most), default=most)
+    return answer
+
+
+def _ask(what: str, option: str, names: list[str], default: str | None) -> str:
+    """The answer of the person at the terminal; without one the default.
+
+    Raises:
+        PlanError: there is nobody to ask and no default.
+    """
+    if sys.stdin.isatty():
+        answer: str = click.prompt(what, type=click.Choice(names), default=default)
+        return answer
+    if default is None:
+        raise PlanError(
+            f"which {what}? there are: {', '.join(names)}", f"say {option}, or run this at a terminal"
+        )
+    return default

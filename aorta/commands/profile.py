@@ -1,0 +1,178 @@
+"""`aorta profile`: the scenarios one after another on this machine, and the report."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aorta.commands._options import OverrideCommand, docs_option, launch_options
+from aorta.errors import PlanError
+from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scenarios
+
+if TYPE_CHECKING:
+    from aorta.launch.local import LocalRun
+    from aorta.launch.slurm import JobView
+
+POLL_S = 0.5
+
+
+@click.command(
+    "profile",
+    cls=OverrideCommand,
+    context_settings={"allow_interspersed_args": False},
+    short_help="Run the scenarios on this machine, wait, aggregate.",
+)
+@launch_options
+@docs_option
+def command(**options: Any) -> int:
+    """Run the scenarios one after another on this machine, and write docs/BOTTLENECK_ANALYSIS.md.
+
+    Each node of a scenario is a task with its own node agent. What follows -- is your own program, run in
+    place of the built-in trainer. Exit status 0: every scenario completed.
+    """
+    from aorta.launch.local import visible_gpus
+    from aorta.launch.storage import probe
+    from aorta.launch.submission import (
+        choose_config,
+        find_aorta,
+        new_submission,
+        open_submission,
+        resolve_configs,
+    )
+
+    results = options["results"].absolute()
+    scenarios = parse_scenarios(options["scenarios"], options["nodes"])
+    gpus = visible_gpus(os.environ)
+    most = max(scenario.nodes for scenario in scenarios)
+    per_node = gpus_per_node(options["gpus_per_node"], gpus, most)
+    config, why = choose_config(options["config"], gpus=per_node > 0)
+    configs = resolve_configs(scenarios, config, options["overrides"])
+    request = LaunchRequest(
+        scenarios=scenarios,
+        aorta=(find_aorta(),),
+        project=Path.cwd(),
+        results=results,
+        submission=new_submission(results),
+        gpus_per_node=per_node,
+        processes_per_node=options["procs_per_node"],
+        tasks_per_node=options["tasks_per_node"],
+        time_limit=options["time_limit"],
+        profiler=options["profiler"],
+        monitor_interval_s=options["monitor_interval"],
+        command=options["command"],
+    )
+    plans = make_plans(request, probe(results), None)
+    open_submission(request.submission, configs)
+    click.echo(f"configuration: {config} ({why})")
+    steps = [configs[scenario].training.max_steps for scenario in scenarios]
+    completed, interrupted = _run_all(plans, request, gpus, steps)
+    _aggregate(results, options["docs"], request)
+    if interrupted:
+        return 130
+    return 0 if completed else 1
+
+
+def gpus_per_node(asked: int | None, gpus: Sequence[str], nodes: int) -> int:
+    """GPUs of each node on this machine: as asked, else an equal share for the scenario with the most nodes.
+
+    Raises:
+        PlanError: more are asked for than there are. One GPU cannot serve two nodes: NCCL refuses that.
+    """
+    if asked is None:
+        return len(gpus) // nodes
+    if asked * nodes > len(gpus):
+        raise PlanError(
+            f"{nodes} nodes with {asked} GPUs each are {asked * nodes} GPUs; this machine has {len(gpus)}",
+            "say --gpus-per-node 0 for a CPU run, or fewer nodes with --nodes 1",
+        )
+    return asked
+
+
+def _run_all(
+    plans: Sequence[LaunchPlan], request: LaunchRequest, gpus: Sequence[str], steps: Sequence[int]
+) -> tuple[bool, bool]:
+    """(every scenario completed, the user interrupted)."""
+    from aorta.launch.local import start
+    from aorta.launch.submission import record
+
+    most = max(plan.nodes for plan in plans)
+    completed = True
+    for number, (plan, limit) in enumerate(zip(plans, steps, strict=True), start=1):
+        run = start(plan, request.submission, number, gpus, most)
+        try:
+            record(request.submission, run.job)
+            view = _follow(run, limit)
+        except KeyboardInterrupt:
+            click.echo(f"interrupted: ending {plan.scenario}; the report follows", err=True)
+            _end(run)
+            return False, True
+        completed = completed and view.state.ok
+        reason = f": {view.reason}" if view.reason else ""
+        click.echo(f"{plan.scenario}: {view.state.name} after {view.elapsed_s} s{reason}")
+        if not view.state.ok:
+            from aorta.artefacts.layout import job_output
+
+            click.echo(f"  what it printed: {job_output(request.results, plan.scenario, run.job.job_id)}")
+    return completed, False
+
+
+def _end(run: LocalRun) -> None:
+    try:
+        run.cancel()
+    except KeyboardInterrupt:
+        run.kill()
+    run.poll()
+
+
+def _follow(run: LocalRun, max_steps: int) -> JobView:
+    """Poll until the run has ended, with a live line on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(run.job.scenario, total=max_steps or None)
+        counter = StepCounter(Path(run.job.run_dir))
+        while (view := run.poll()).state.phase != "ended":
+            progress.update(task, completed=counter.count())
+            time.sleep(POLL_S)
+    return view
+
+
+class StepCounter:
+    """Steps that rank 0 has on record; reads only what is new."""
+
+    def __init__(self, run_dir: Path) -> None:
+        from aorta.artefacts.layout import RunDir
+
+        self._path = RunDir(run_dir).records(0)
+        self._offset = 0
+        self._lines = 0
+
+    def count(self) -> int:
+        """Lines so far."""
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                new = stream.read()
+        except OSError:
+            return self._lines
+        self._offset += len(new)
+        self._lines += new.count(b"\n")
+        return self._lines
+
+
+def _aggregate(results: Path, docs: Path, request: LaunchRequest) -> None:
+    from aorta.commands.aggregate import run_aggregate
+
+    aggregate = run_aggregate(results, docs, submission=request.submission)
+    click.echo(f"report: {docs / 'BOTTLENECK_ANALYSIS.md'}")
+    click.echo(f"verdict: {aggregate.verdict.statement}")

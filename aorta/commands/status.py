@@ -1,0 +1,26 @@
+"""`aorta status`: the jobs of a submission, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aorta.commands._options import results_option
+
+
+@click.command("status")
+@click.argument("submission", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--job", "job_ids", multiple=True, metavar="ID", help="Instead of a submission's jobs.")
+@results_option
+def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) -> None:
+    """Show the jobs of a submission (the newest one) as they are now."""
+    from rich.console import Console
+
+    from aorta.commands._jobs import job_table, select_jobs
+    from aorta.launch.follow import Follower
+    from aorta.launch.tools import call
+
+    follower = Follower(select_jobs(submission, job_ids, results), call)
+    follower.poll()
+    Console().print(job_table(follower.rows()))

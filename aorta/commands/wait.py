@@ -1,0 +1,94 @@
+"""`aorta wait`: until every job has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aorta.commands._options import results_option
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from aorta.launch.follow import Follower
+
+FIRST_S, LAST_S, GROWTH = 2.0, 30.0, 1.5
+
+
+@click.command("wait")
+@click.argument("submission", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--job", "job_ids", multiple=True, metavar="ID", help="Instead of a submission's jobs.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    metavar="S",
+    help="Between polls. Default: 2 s, growing to 30 s.",
+)
+@results_option
+def command(submission: Path | None, job_ids: tuple[str, ...], interval: float | None, results: Path) -> int:
+    """Wait until every job of a submission (the newest one) has ended. Exit status 0: all completed."""
+    from rich.console import Console
+
+    from aorta.commands._jobs import select_jobs
+    from aorta.launch.follow import Follower
+    from aorta.launch.tools import call
+
+    follower = Follower(select_jobs(submission, job_ids, results), call)
+    console = Console()
+    try:
+        watch(follower, console, pauses(interval))
+    except KeyboardInterrupt:
+        named = [str(submission)] if submission else []
+        again = ["aorta wait", *named, *(f"--job {job_id}" for job_id in job_ids)]
+        click.echo(f"the jobs go on; to wait for them again: {' '.join(again)}", err=True)
+        return 130
+    wrong = [view.job_id for _, view in follower.rows() if not view.state.ok]
+    click.echo(f"not completed: {', '.join(wrong)}" if wrong else "all completed; next: make aggregate")
+    return 1 if wrong else 0
+
+
+def pauses(interval: float | None) -> Iterator[float]:
+    """Seconds between polls: always `interval`, or from 2 s growing to 30 s."""
+    pause = interval or FIRST_S
+    while True:
+        yield pause
+        pause = interval or min(LAST_S, pause * GROWTH)
+
+
+def watch(follower: Follower, console: Console, waits: Iterator[float]) -> None:
+    """Poll until nothing is going: one live table on a terminal, elsewhere a line for each change."""
+    if console.is_terminal:
+        _watch_live(follower, console, waits)
+        return
+    from aorta.commands._jobs import job_cells
+
+    shown: dict[str, list[str]] = {}
+    while True:
+        follower.poll()
+        for job, view in follower.rows():
+            cells = job_cells(job, view)
+            # The elapsed time alone is no change.
+            seen = [*cells[:3], *cells[4:]]
+            if shown.get(job.job_id) != seen:
+                shown[job.job_id] = seen
+                click.echo("  ".join(cells))
+        if not follower.going:
+            return
+        time.sleep(next(waits))
+
+
+def _watch_live(follower: Follower, console: Console, waits: Iterator[float]) -> None:
+    from rich.live import Live
+
+    from aorta.commands._jobs import job_table
+
+    follower.poll()
+    with Live(job_table(follower.rows()), console=console, auto_refresh=False) as live:
+        while follower.going:
+            time.sleep(next(waits))
+            follower.poll()
+            live.update(job_table(follower.rows()), refresh=True)

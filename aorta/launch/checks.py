@@ -1,0 +1,276 @@
+"""Reasons to refuse a job before it is submitted. Each check returns or raises PlanError."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from aorta.errors import PlanError
+from aorta.launch.durations import parse_limit, show
+from aorta.launch.site import Partition, Site
+from aorta.launch.storage import Storage
+
+_SIGNAL_SLACK_S = 60
+"""Slurm may send the signal before the limit this much earlier than asked."""
+
+_OWN_OPTIONS = {
+    "nodes": "--nodes or --scenarios",
+    "gpus-per-node": "--gpus-per-node",
+    "cpus-per-task": "--cpus-per-task",
+    "exclusive": "--exclusive",
+    "time": "--time",
+    "account": "--account",
+    "partition": "--partition",
+    "qos": "--qos",
+    "constraint": "--constraint",
+}
+_STRUCTURE = {
+    "ntasks": "the script starts one task a node",
+    "ntasks-per-node": "the script starts one task a node",
+    "ntasks-per-gpu": "the script starts one task a node",
+    "ntasks-per-socket": "the script starts one task a node",
+    "ntasks-per-core": "the script starts one task a node",
+    "array": "a scenario is one job",
+    "output": "the output belongs into the results folder, where it is looked for",
+    "error": "the output belongs into the results folder, where it is looked for",
+    "open-mode": "a requeued job must not lose its earlier output",
+    "chdir": "the job runs in the project folder",
+    "job-name": "the job is found by its name",
+    "signal": "the agents need their time before the limit",
+    "wrap": "the script is ours",
+    "wait": "use `aorta wait`",
+    "test-only": "use --dry-run",
+    "clusters": "jobs are followed on this cluster only",
+    "parsable": "it changes how sbatch answers",
+    "quiet": "it changes how sbatch answers",
+    "help": "it is no job",
+    "usage": "it is no job",
+    "version": "it is no job",
+}
+# Options of sbatch whose names are also beginnings of names above.
+_WHOLE = frozenset({"gpus"})
+
+_LAUNCHERS = frozenset({"torchrun", "srun", "mpirun", "mpiexec", "deepspeed"})
+_LAUNCHER_MODULES = frozenset(
+    {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed"}
+)
+_PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|num_processes|num_gpus)(?:=(?P<value>.*))?")
+
+
+def time_limit(text: str, lead_s: int) -> int:
+    """Seconds of a time limit that leaves the agents their time to end.
+
+    Raises:
+        PlanError: not a limit, or too short.
+    """
+    seconds = parse_limit(text)
+    if seconds is None:
+        raise PlanError(
+            f"--time {text!r} is not a time limit",
+            "write minutes, hours:minutes:seconds or days-hours:minutes:seconds, such as 30 or 00:30:00",
+        )
+    least = lead_s + _SIGNAL_SLACK_S
+    if seconds <= least:
+        raise PlanError(
+            f"--time {text} is {seconds} s; the agents are told to end up to {least} s before the limit",
+            f"give more than {show(least)}",
+        )
+    return seconds
+
+
+def processes(tasks: int, asked: int | None, gpus: int | None, command: Sequence[str]) -> None:
+    """One task a node, whose agent starts the processes: nothing else may multiply them.
+
+    Raises:
+        PlanError: tasks × processes, a launcher as the user's program, or more processes than GPUs.
+    """
+    each = asked or gpus or 1
+    if tasks != 1:
+        total = tasks * each
+        raise PlanError(
+            f"{tasks} tasks a node with {each} processes each are {total} processes a node: aorta starts one "
+            "task a node, whose agent starts the processes",
+            f"leave --tasks-per-node at 1 and say --procs-per-node {max(tasks, each)}",
+        )
+    launcher = _launcher(command)
+    if launcher is not None:
+        inner = _count_after(command)
+        many = (
+            f"{each} × {inner} = {each * inner} processes a node" if inner else "launchers inside launchers"
+        )
+        raise PlanError(
+            f"the program is started by {launcher}, and the agent starts torchrun already: {many}",
+            "give the script and its arguments alone, and --procs-per-node for the number of processes",
+        )
+    if asked is not None and gpus and asked > gpus:
+        raise PlanError(
+            f"{asked} processes a node would share {gpus} GPUs: NCCL takes one process a GPU",
+            f"say --procs-per-node {gpus} or leave it out",
+        )
+
+
+def _launcher(command: Sequence[str]) -> str | None:
+    if not command:
+        return None
+    first = Path(command[0]).name
+    if first in _LAUNCHERS:
+        return first
+    if first == "accelerate" and command[1:2] == ["launch"]:
+        return "accelerate launch"
+    if first.startswith("python") and "-m" in command[:-1]:
+        module = command[list(command).index("-m") + 1]
+        return f"{first} -m {module}" if module in _LAUNCHER_MODULES else None
+    return None
+
+
+def _count_after(command: Sequence[str]) -> int | None:
+    words = list(command)
+    for index, word in enumerate(words):
+        match = _PROCESSES.fullmatch(word)
+        if match:
+            value = match["value"] if match["value"] is not None else "".join(words[index + 1 : index + 2])
+            return int(value) if value.isascii() and value.isdigit() else None
+    return None
+
+
+def program(command: Sequence[str], project: Path) -> None:
+    """The user's script is there.
+
+    Raises:
+        PlanError: the first word is a Python file that does not exist.
+    """
+    if command and command[0].endswith(".py") and not (project / command[0]).is_file():
+        raise PlanError(f"the program {command[0]} does not exist in {project}", "name it from that folder")
+    if any("\n" in word or "\0" in word for word in command):
+        raise PlanError("an argument of the program holds a line break", "put it into a file")
+
+
+def sbatch_lines(lines: Sequence[str]) -> None:
+    """Extra lines for sbatch leave alone what the script is built on.
+
+    Raises:
+        PlanError: a line break, something that is not an option, or an option that is not theirs to set.
+    """
+    for line in lines:
+        if any(ord(char) < 32 or ord(char) == 127 for char in line):
+            raise PlanError(
+                f"--sbatch-line {line!r} holds a line break or a control character", "give one line each"
+            )
+        try:
+            words = shlex.split(line.removeprefix("#SBATCH").strip())
+        except ValueError as error:
+            raise PlanError(f"--sbatch-line {line!r}: {error}") from error
+        if not words or not words[0].startswith("--") or any(re.match(r"-[^-]", word) for word in words):
+            raise PlanError(
+                f"--sbatch-line {line!r} is not options in their long form",
+                "write them as --mem=32G --exclude=node7",
+            )
+        for word in words:
+            if word.startswith("--"):
+                _option(word.removeprefix("--").partition("=")[0], line)
+
+
+def _option(name: str, line: str) -> None:
+    if name in _WHOLE:
+        return
+    # sbatch takes any beginning of an option's name for the option.
+    for known, reason in (_OWN_OPTIONS | _STRUCTURE).items():
+        if known.startswith(name):
+            hint = f"use {reason}" if known in _OWN_OPTIONS else "leave it out"
+            why = "has an option of its own" if known in _OWN_OPTIONS else f"cannot be changed: {reason}"
+            raise PlanError(f"--sbatch-line {line!r}: --{known} {why}", hint)
+
+
+def writable(storage: Storage) -> None:
+    """The results folder can be made and written.
+
+    Raises:
+        PlanError: it cannot.
+    """
+    if not storage.writable:
+        raise PlanError(
+            f"the results folder {storage.path} is not writable",
+            "choose another with --results, or its permissions",
+        )
+
+
+def account(name: str | None, site: Site) -> None:
+    """The account is one of the user's, where accounting can say so.
+
+    Raises:
+        PlanError: it is not.
+    """
+    if name is not None and site.accounts is not None and name.lower() not in site.accounts:
+        raise PlanError(
+            f"account {name!r} is not one of yours", f"yours are: {', '.join(sorted(site.accounts))}"
+        )
+
+
+def partitions(names: str | None, site: Site) -> list[Partition]:
+    """The partitions that `names` (separated by commas; None: the default) stands for.
+
+    Raises:
+        PlanError: one does not exist or is down, or there is no default.
+    """
+    known = ", ".join(site.partitions)
+    if names is None:
+        if site.default_partition is None:
+            raise PlanError("this cluster has no default partition", f"give --partition; there are: {known}")
+        return [site.default_partition]
+    chosen = []
+    for name in names.split(","):
+        partition = site.partitions.get(name)
+        if partition is None:
+            raise PlanError(f"partition {name!r} does not exist on this cluster", f"there are: {known}")
+        if not partition.up:
+            raise PlanError(f"partition {name!r} is down", f"there are: {known}")
+        chosen.append(partition)
+    return chosen
+
+
+def shared(storage: Storage, chosen: Sequence[Partition], site: Site, *, assume_shared: bool) -> None:
+    """Every node that may run the job sees the results folder.
+
+    Raises:
+        PlanError: its file system lives on this machine alone, and a node is not this machine.
+    """
+    if assume_shared or storage.shared is not False:
+        return
+    elsewhere = [node.name for part in chosen for node in part.nodes if node.name not in site.nodes_here]
+    if elsewhere:
+        more = f" and {len(elsewhere) - 1} more" if len(elsewhere) > 1 else ""
+        raise PlanError(
+            f"the results folder {storage.path} is on {storage.fs_type} ({storage.mount_point}), which node "
+            f"{elsewhere[0]}{more} cannot see",
+            "choose a shared folder with --results, or say --assume-shared if the nodes do see this one",
+        )
+
+
+def fits(scenario: str, nodes: int, gpus: int, limit_s: int, chosen: Sequence[Partition]) -> None:
+    """At least one of the partitions can ever run such a job.
+
+    Raises:
+        PlanError: none can; the reason is that of the last one looked at.
+    """
+    reason = hint = ""
+    for part in chosen:
+        able = sum(1 for node in part.nodes if node.gpus >= gpus)
+        if gpus > part.gpus:
+            reason = (
+                f"{gpus} GPUs a node are asked for, and the nodes of partition {part.name!r} have {part.gpus}"
+            )
+            hint = f"say --gpus-per-node {part.gpus}" if part.gpus else "leave --gpus-per-node out: a CPU run"
+        elif nodes > able:
+            reason = f"{nodes} nodes are asked for, and partition {part.name!r} has {able}"
+            reason += f" with {gpus} GPUs" if gpus and able < len(part.nodes) else ""
+            hint = "choose fewer with --nodes 1,2 or another --partition"
+        elif part.limit_s is not None and limit_s > part.limit_s:
+            reason = (
+                f"--time {show(limit_s)} is longer than partition {part.name!r} allows ({show(part.limit_s)})"
+            )
+            hint = f"give --time {show(part.limit_s)} or less"
+        else:
+            return
+    raise PlanError(f"{scenario}: {reason}", hint)

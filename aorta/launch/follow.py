@@ -1,0 +1,140 @@
+"""Follow jobs until they have ended: squeue, else sacct, else scontrol, else the agents' own markers.
+
+Each poll makes one squeue call for all jobs that are still going, and asks the next source only for those
+which the one before does not know. A job that nobody can say anything about for `limit` polls is given up,
+and said so: a wait never hangs on an answer that does not come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from aorta.artefacts.layout import RunDir, runs
+from aorta.artefacts.records import SubmittedJob
+from aorta.launch import slurm
+from aorta.launch.markers import read_markers
+from aorta.launch.slurm import JobView, Views
+from aorta.launch.states import JobState
+from aorta.launch.tools import Caller
+
+UNANSWERED_LIMIT = 20
+LOST = JobState("UNKNOWN", "ended")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job to follow."""
+
+    job_id: str
+    scenario: str | None
+    nodes: int | None
+    run: RunDir | None
+    local: bool = False
+
+    @classmethod
+    def of(cls, record: SubmittedJob) -> Job:
+        """The job of a line of `jobs.jsonl`."""
+        return cls(
+            record.job_id,
+            record.scenario,
+            record.nodes,
+            RunDir(Path(record.run_dir)),
+            local=record.executor == "local",
+        )
+
+    @classmethod
+    def by_hand(cls, results: Path, job_id: str) -> Job:
+        """A job that was submitted by hand, with its run below `results` where it has started."""
+        for scenario, run in runs(results):
+            if run.root.name == f"run_{job_id}":
+                return cls(job_id, scenario.name, scenario.nodes, run)
+        return cls(job_id, None, None, None)
+
+
+@dataclass(slots=True)
+class Follower:
+    """What is known of some jobs, renewed by `poll`."""
+
+    jobs: Sequence[Job]
+    call: Caller
+    limit: int = UNANSWERED_LIMIT
+    views: Views = field(default_factory=dict)
+    _unanswered: dict[str, int] = field(default_factory=dict)
+    _heartbeats: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def going(self) -> list[Job]:
+        """Jobs that have not ended as far as we know."""
+        return [job for job in self.jobs if self._view(job).state.phase != "ended"]
+
+    @property
+    def all_completed(self) -> bool:
+        """Every job ended well."""
+        return all(self._view(job).state.ok for job in self.jobs)
+
+    def rows(self) -> list[tuple[Job, JobView]]:
+        """Each job with the newest view of it."""
+        return [(job, self._view(job)) for job in self.jobs]
+
+    def poll(self) -> None:
+        """Ask once about every job that is going."""
+        asked = [job for job in self.going if not job.local]
+        queued = slurm.squeue([job.job_id for job in asked], self.call) if asked else {}
+        found: Views = dict(queued or {})
+        for views in self._further(asked, found, queue_answered=queued is not None):
+            found |= views
+        for job in self.going:
+            view = found.get(job.job_id)
+            if view is None or view.state.phase == "unknown":
+                view = self._by_markers(job, forgotten=queued is not None and not job.local, fallback=view)
+            self._keep(job, view)
+
+    def _further(self, asked: list[Job], found: Views, *, queue_answered: bool) -> Iterator[Views]:
+        """Ask accounting, then the controller job by job, for those in `asked` that are not in `found`."""
+        missing = [job.job_id for job in asked if job.job_id not in found]
+        if not missing:
+            return
+        accounted = slurm.sacct(missing, self.call) or {}
+        # The controller has forgotten these jobs, so a row that still runs is out of date.
+        yield {
+            job_id: view
+            for job_id, view in accounted.items()
+            if view.state.phase == "ended" or not queue_answered
+        }
+        for job_id in missing:
+            shown = slurm.scontrol(job_id, self.call) if job_id not in found else None
+            if shown is not None:
+                yield {job_id: shown}
+
+    def _by_markers(self, job: Job, *, forgotten: bool, fallback: JobView | None) -> JobView | None:
+        """The agents' word. Where the scheduler is silent, "running" counts while files still grow."""
+        if job.run is None:
+            return fallback
+        markers = read_markers(job.run, job.job_id, job.nodes)
+        alive = markers.heartbeat_ns > self._heartbeats.get(job.job_id, 0)
+        self._heartbeats[job.job_id] = markers.heartbeat_ns
+        state = markers.state if alive and not forgotten else markers.worst
+        if state.phase != "ended" and (forgotten or not alive):
+            return fallback
+        hosts = ",".join(markers.hosts)
+        return JobView(job.job_id, state, markers.reason, None, markers.nodes, hosts, "markers")
+
+    def _keep(self, job: Job, view: JobView | None) -> None:
+        if view is not None and view.state.phase != "unknown":
+            self._unanswered[job.job_id] = 0
+            self.views[job.job_id] = view
+            return
+        count = self._unanswered.get(job.job_id, 0) + 1
+        self._unanswered[job.job_id] = count
+        last = replace(self._view(job), reason=f"no answer about it ({count} of {self.limit} polls)")
+        if count >= self.limit:
+            said = f"; last seen {last.state.name}" if last.state.phase != "unknown" else ""
+            why = f"neither Slurm nor the job's own markers could say how it ended in {count} polls{said}"
+            last = replace(last, state=LOST, reason=why)
+        self.views[job.job_id] = last
+
+    def _view(self, job: Job) -> JobView:
+        blank = JobView(job.job_id, JobState("UNKNOWN", "unknown"), nodes=job.nodes)
+        return self.views.get(job.job_id, blank)

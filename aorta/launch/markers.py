@@ -1,0 +1,88 @@
+"""The node agents' own markers: what decides where no scheduler can be asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aorta.artefacts.io import read_json
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import Manifest, NodeStatus
+from aorta.artefacts.status import merge_status
+from aorta.errors import ArtefactError
+from aorta.launch.states import STATES, UNKNOWN, JobState
+
+_WORDS = {
+    "running": "RUNNING",
+    "completed": "COMPLETED",
+    "failed": "FAILED",
+    "cancelled": "CANCELLED",
+    "timeout": "TIMEOUT",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """What the agents of a run have written."""
+
+    state: JobState
+    """Running while any node's marker says so."""
+    worst: JobState
+    """The merged state: that of the node that fared worst, also while others have not ended."""
+    reason: str
+    nodes: int | None
+    """How many nodes the running job has, by its manifest."""
+    hosts: tuple[str, ...]
+    heartbeat_ns: int
+    """Newest change of a file that grows while the job lives; 0: there is none yet."""
+
+
+def read_markers(run: RunDir, job_id: str, nodes: int | None) -> Markers:
+    """The state of a run by its nodes' markers; `nodes` counts where there is no manifest yet.
+
+    Markers of an earlier attempt do not count. A file that cannot be read is a marker that is not there.
+    """
+    statuses = _statuses(run)
+    attempt = max((status.attempt for status in statuses), default=0)
+    try:
+        manifest = read_json(run.manifest, Manifest)
+        nodes = len(manifest.nodes) + len(manifest.nodes_missing)
+        attempt = max(attempt, manifest.attempt)
+    except ArtefactError:
+        pass
+    merged = merge_status(job_id, attempt, statuses, range(nodes or len(statuses)))
+    hosts = tuple(status.host for status in merged.nodes)
+    if not merged.nodes:
+        return Markers(UNKNOWN, UNKNOWN, "no node has reported yet", nodes, hosts, _heartbeat(run))
+    worst = STATES[_WORDS[merged.state]]
+    going = any(status.state == "running" for status in merged.nodes)
+    state = STATES["RUNNING"] if going else worst
+    return Markers(state, worst, _reason(merged.nodes), nodes, hosts, _heartbeat(run))
+
+
+def _statuses(run: RunDir) -> list[NodeStatus]:
+    found = []
+    for _, node in run.nodes():
+        try:
+            found.append(read_json(node.status, NodeStatus))
+        except ArtefactError:
+            continue
+    return found
+
+
+def _reason(statuses: list[NodeStatus]) -> str:
+    for status in statuses:
+        if status.state in ("failed", "timeout", "cancelled"):
+            why = status.lost[0] if status.lost else f"exit code {status.exit_code}"
+            return f"node{status.node_index}: {why}"
+    return ""
+
+
+def _heartbeat(run: RunDir) -> int:
+    newest = 0
+    for pattern in ("nodes/*/*.csv", "nodes/*/status.json", "rank_*_metrics.jsonl"):
+        for path in run.root.glob(pattern):
+            try:
+                newest = max(newest, path.stat().st_mtime_ns)
+            except OSError:
+                continue
+    return newest

@@ -1,0 +1,149 @@
+"""Slurm's own programs: sbatch, squeue, sacct, scontrol, scancel. What they say becomes records here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aorta.errors import SchedulerError, SubmitError
+from aorta.launch.durations import parse_elapsed
+from aorta.launch.states import JobState, parse_state
+from aorta.launch.tools import Caller
+
+_PARSABLE = re.compile(r"^(?P<id>\d+)(?:;(?P<cluster>\S+))?$", re.MULTILINE)
+_SENTENCE = re.compile(r"^Submitted batch job (?P<id>\d+)(?: on cluster (?P<cluster>\S+))?", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job as one source shows it."""
+
+    job_id: str
+    state: JobState
+    reason: str = ""
+    elapsed_s: int | None = None
+    nodes: int | None = None
+    node_list: str = ""
+    source: str = ""
+
+
+Views = dict[str, JobView]
+
+
+def parse_job_id(text: str) -> tuple[str, str | None]:
+    """(id, cluster or None) in what sbatch printed, whatever a site's banner puts around it.
+
+    Raises:
+        SubmitError: there is no id in it.
+    """
+    found = [*_SENTENCE.finditer(text)] or [*_PARSABLE.finditer(text)]
+    if not found:
+        raise SubmitError(
+            f"sbatch took the job, but no job id can be read in its answer {text.strip()!r}",
+            "look for the job with squeue",
+        )
+    return found[-1]["id"], found[-1]["cluster"]
+
+
+def submit(script: Path, call: Caller, after: Sequence[str] = ()) -> tuple[str, str | None]:
+    """Hand `script` to sbatch, to start when the jobs `after` have ended however they ended: (id, cluster).
+
+    Raises:
+        SubmitError: refused; the message is sbatch's own.
+    """
+    dependency = [f"--dependency=afterany:{':'.join(after)}"] if after else []
+    answer = call(["sbatch", "--parsable", *dependency, str(script)])
+    if not answer.ok:
+        reason = re.sub(r"sbatch: (?:error: )?", "", answer.complaint)
+        raise SubmitError(
+            f"sbatch refused {script.name}: {reason}", "the script itself is shown by --dry-run"
+        )
+    return parse_job_id(answer.out)
+
+
+def cancel(job_ids: Sequence[str], call: Caller) -> None:
+    """Cancel jobs; those that have ended already are none of scancel's business and are no error.
+
+    Raises:
+        SchedulerError: scancel failed.
+    """
+    answer = call(["scancel", *job_ids])
+    if (
+        not answer.ok
+        and "already complet" not in answer.complaint
+        and "Invalid job id" not in answer.complaint
+    ):
+        raise SchedulerError(f"scancel {' '.join(job_ids)}: {answer.complaint}")
+
+
+def squeue(job_ids: Sequence[str], call: Caller) -> Views | None:
+    """What the controller knows of the jobs, in one call; None where it does not answer.
+
+    A job that has ended leaves the controller's memory after some minutes: it is then absent here.
+    """
+    answer = call(["squeue", "-h", "--states=all", "-j", ",".join(job_ids), "-o", "%i|%T|%M|%D|%N|%r"])
+    if not answer.ok:
+        # Asked for one job that it has forgotten, squeue calls the id invalid; that is an answer.
+        return {} if "Invalid job id" in answer.err else None
+    views = {}
+    for line in answer.out.splitlines():
+        fields = line.split("|", maxsplit=5)
+        if len(fields) == 6 and fields[0] in job_ids:
+            job_id, state, elapsed, nodes, hosts, reason = fields
+            views[job_id] = JobView(
+                job_id,
+                parse_state(state),
+                "" if reason == "None" else reason,
+                parse_elapsed(elapsed),
+                int(nodes) if nodes.isdigit() else None,
+                hosts,
+                "squeue",
+            )
+    return views
+
+
+def sacct(job_ids: Sequence[str], call: Caller) -> Views | None:
+    """What accounting knows of the jobs, in one call; None where there is none or it does not answer.
+
+    With `-D` a requeued job has a row for each attempt: the one submitted last decides.
+    """
+    columns = "JobID,Submit,State,ElapsedRaw,NNodes,NodeList,ExitCode"
+    answer = call(["sacct", "-n", "-P", "-X", "-D", "-j", ",".join(job_ids), "-o", columns])
+    if not answer.ok:
+        return None
+    rows = [line.split("|") for line in answer.out.splitlines()]
+    rows = [row for row in rows if len(row) == 7 and row[0] in job_ids]
+    views = {}
+    for job_id, _, state, elapsed, nodes, hosts, code in sorted(rows, key=lambda row: row[1]):
+        views[job_id] = JobView(
+            job_id,
+            parse_state(state),
+            "" if code == "0:0" else f"exit code {code}",
+            int(elapsed) if elapsed.isdigit() else None,
+            int(nodes) if nodes.isdigit() else None,
+            "" if hosts == "None assigned" else hosts,
+            "sacct",
+        )
+    return views
+
+
+def scontrol(job_id: str, call: Caller) -> JobView | None:
+    """What the controller shows of one job; None where it does not answer or has forgotten the job."""
+    answer = call(["scontrol", "show", "job", "-o", job_id])
+    if not answer.ok:
+        return None
+    row = dict(re.findall(r"(\w+)=(\S*)", answer.out))
+    if row.get("JobId") != job_id:
+        return None
+    nodes, hosts = row.get("NumNodes", "").partition("-")[0], row.get("NodeList", "")
+    return JobView(
+        job_id,
+        parse_state(row.get("JobState", "")),
+        "" if row.get("Reason") in (None, "None") else row["Reason"],
+        parse_elapsed(row.get("RunTime", "")),
+        int(nodes) if nodes.isdigit() else None,
+        "" if hosts == "(null)" else hosts,
+        "scontrol",
+    )

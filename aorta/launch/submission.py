@@ -1,0 +1,197 @@
+"""A submission on disk: its folder, the resolved configurations, the record of each job as it is accepted."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from aorta.artefacts.io import append_line, write_text
+from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, submissions
+from aorta.artefacts.records import SubmittedJob
+from aorta.config.load import load_config, save_config
+from aorta.config.schema import Config
+from aorta.errors import ArtefactError, ConfigError, PlanError, SubmitError
+from aorta.launch import slurm
+from aorta.launch.plan import CPU_FAMILY, CPU_OVERRIDES, LaunchPlan
+from aorta.launch.sbatch import render, render_aggregate
+from aorta.launch.tools import Caller
+
+GPU_CONFIG = Path("config/default.yaml")
+CPU_CONFIG = Path("config/small.yaml")
+
+
+def find_aorta() -> str:
+    """The absolute path of the `aorta` command of this Python, which the jobs call.
+
+    Raises:
+        PlanError: it is not installed as a command.
+    """
+    beside = Path(sys.executable).absolute().with_name("aorta")
+    found = str(beside) if beside.is_file() else shutil.which("aorta")
+    if found is None:
+        raise PlanError(f"there is no aorta command beside {sys.executable}", "run `make setup`")
+    return str(Path(found).absolute())
+
+
+def choose_config(given: Path | None, *, gpus: bool) -> tuple[Path, str]:
+    """(configuration file, why this one): the one given, else the full model on GPUs, the small one without.
+
+    Raises:
+        ConfigError: the file is not there.
+    """
+    if given is not None:
+        chosen, why = given, "as asked for"
+    else:
+        chosen, why = (GPU_CONFIG, "there are GPUs") if gpus else (CPU_CONFIG, "there are no GPUs")
+    if not chosen.is_file():
+        raise ConfigError(
+            f"the configuration {chosen} does not exist in {Path.cwd()}",
+            "run this from the project folder, or name a file with --config",
+        )
+    return chosen, why
+
+
+def resolve_configs(
+    scenarios: Sequence[Scenario], config: Path, overrides: Sequence[str]
+) -> dict[Scenario, Config]:
+    """The configuration of each scenario; the family `cpu` stays on the CPU unless an override says else.
+
+    Raises:
+        ConfigError: the file or an override is wrong.
+    """
+    return {
+        scenario: load_config(config, [*(CPU_OVERRIDES if scenario.family == CPU_FAMILY else ()), *overrides])
+        for scenario in scenarios
+    }
+
+
+def new_submission(results: Path) -> SubmissionDir:
+    """A name for a new submission below `results`, by UTC time; nothing is created."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    submission, number = SubmissionDir.of(results, stamp), 1
+    while submission.root.exists():
+        number += 1
+        submission = SubmissionDir.of(results, f"{stamp}-{number}")
+    return submission
+
+
+def open_submission(submission: SubmissionDir, configs: dict[Scenario, Config]) -> None:
+    """Create the folder of a submission with its resolved configurations.
+
+    Raises:
+        PlanError: it cannot be written.
+    """
+    try:
+        submission.root.mkdir(parents=True)
+        for scenario, config in configs.items():
+            save_config(config, submission.config(scenario))
+    except OSError as error:
+        raise PlanError(
+            f"{submission.root}: {error.strerror}", "choose another folder with --results"
+        ) from error
+
+
+def record(submission: SubmissionDir, job: SubmittedJob) -> None:
+    """Write down a job as accepted, and make its run directory."""
+    append_line(submission.job_ids, job.job_id)
+    append_line(submission.jobs, msgspec.json.encode(job).decode())
+    Path(job.run_dir).mkdir(parents=True, exist_ok=True)
+
+
+def read_jobs(submission: SubmissionDir) -> list[SubmittedJob]:
+    """The jobs of a submission, in the order of acceptance.
+
+    Raises:
+        ArtefactError: there is no such record, or a line of it is broken.
+    """
+    try:
+        lines = submission.jobs.read_bytes().splitlines()
+    except OSError as error:
+        raise ArtefactError(
+            f"{submission.jobs}: {error.strerror}", "name a folder results/profiling/run_<timestamp>"
+        ) from error
+    jobs = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            jobs.append(msgspec.json.decode(line, type=SubmittedJob))
+        except msgspec.DecodeError as error:
+            raise ArtefactError(f"{submission.jobs}, line {number}: {error}") from error
+    return jobs
+
+
+def newest_submission(results: Path) -> SubmissionDir:
+    """The newest submission below `results` that has jobs.
+
+    Raises:
+        ArtefactError: there is none.
+    """
+    for submission in reversed(submissions(results)):
+        if submission.jobs.is_file():
+            return submission
+    raise ArtefactError(
+        f"there is no submission below {results}", "submit with `make submit-profiling`, or name its folder"
+    )
+
+
+def submit_all(
+    plans: Sequence[LaunchPlan],
+    submission: SubmissionDir,
+    call: Caller,
+    accepted: Callable[[SubmittedJob], None],
+) -> list[SubmittedJob]:
+    """Submit every plan to Slurm in turn.
+
+    Each job is on record, and told to `accepted`, before the next is tried.
+
+    Raises:
+        SubmitError: one was refused; those before it run and are on record, and the message names them.
+    """
+    jobs: list[SubmittedJob] = []
+    for plan in plans:
+        scenario = Scenario(plan.scenario)
+        script = submission.script(scenario)
+        write_text(script, render(plan))
+        try:
+            job_id, cluster = slurm.submit(script, call)
+        except SubmitError as error:
+            if jobs:
+                kept = ", ".join(f"{job.scenario} ({job.job_id})" for job in jobs)
+                before = f"accepted before and on record in {submission.job_ids}: {kept}"
+                raise SubmitError(f"{error.message}\n  {before}", error.hint) from error
+            raise
+        job = SubmittedJob(
+            job_id=job_id,
+            scenario=plan.scenario,
+            nodes=plan.nodes,
+            run_dir=str(RunDir.of(Path(plan.results), scenario, job_id).root),
+            submitted_wall_ns=plan.submitted_wall_ns or time.time_ns(),
+            executor="slurm",
+            cluster=cluster,
+        )
+        record(submission, job)
+        jobs.append(job)
+        accepted(job)
+    return jobs
+
+
+def submit_aggregate(
+    plans: Sequence[LaunchPlan],
+    jobs: Sequence[SubmittedJob],
+    submission: SubmissionDir,
+    docs: Path,
+    call: Caller,
+) -> str:
+    """Chain the analysis behind the jobs, however they end; gives its id.
+
+    Raises:
+        SubmitError: refused; the jobs themselves are not affected.
+    """
+    script = submission.aggregate_script
+    write_text(script, render_aggregate(plans, submission, docs))
+    job_id, _ = slurm.submit(script, call, after=[job.job_id for job in jobs])
+    return job_id

@@ -1,0 +1,73 @@
+"""How Slurm's programs are called: argument lists, a time limit, an environment without stray options."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+TIMEOUT_S = 60.0
+"""A controller that does not answer in this time counts as not answering."""
+
+_STRAY = ("SBATCH_", "SLURM_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_")
+_NEEDED = frozenset({"SLURM_CONF", "SLURM_JWT"})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a program said."""
+
+    code: int | None
+    """Exit status; None: it is not installed or did not answer in time."""
+    out: str = ""
+    err: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """It ran and ended well."""
+        return self.code == 0
+
+    @property
+    def complaint(self) -> str:
+        """What it had to say about a failure, in one line."""
+        lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
+        return "; ".join(lines) if lines else f"exit status {self.code} and no message"
+
+
+Caller = Callable[[Sequence[str]], Answer]
+"""Runs one program. The tests' stand-in refuses programs that it does not know."""
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` without the variables that Slurm's programs take as options.
+
+    Options in the environment win over lines of the script (`SBATCH_*`), filter what squeue shows
+    (`SQUEUE_*`), and describe the allocation that we may be sitting in (`SLURM_*`). Where the configuration
+    is and who we are stays.
+    """
+    return {
+        name: value for name, value in environment.items() if name in _NEEDED or not name.startswith(_STRAY)
+    }
+
+
+def call(argv: Sequence[str]) -> Answer:
+    """Run `argv` in a clean environment and wait for its answer; never raises for what the program does."""
+    try:
+        done = subprocess.run(
+            list(argv),
+            env=clean_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        return Answer(None, err=f"{argv[0]} is not installed here")
+    except OSError as error:
+        return Answer(None, err=f"{argv[0]} cannot be run: {error.strerror}")
+    except subprocess.TimeoutExpired:
+        return Answer(None, err=f"{argv[0]} did not answer within {TIMEOUT_S:.0f} s")
+    return Answer(done.returncode, done.stdout, done.stderr)
