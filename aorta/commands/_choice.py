@@ -1,0 +1,142 @@
+"""Which run stands for each scenario in the aggregate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.io import read_json
+from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, runs
+from aorta.artefacts.records import Manifest, SubmittedJob
+from aorta.errors import ArtefactError
+from aorta.launch.submission import newest_submission, read_jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A scenario's run.
+
+    Attributes:
+        note: why this one, where that is not obvious.
+        older: runs that may stand in if this one is not valid, newest first. A submission's job has none: it
+            is compared with its siblings, which had the same configuration.
+    """
+
+    scenario: Scenario
+    run: RunDir
+    note: str = ""
+    older: tuple[RunDir, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The runs to analyse, by family and number of nodes, and what gave no run."""
+
+    chosen: tuple[Chosen, ...]
+    missing: tuple[Problem, ...]
+
+
+def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
+    """One run a scenario.
+
+    Args:
+        results: the base results directory.
+        submission: exactly its jobs; None: those of the newest submission, and for each scenario a run by
+            hand that is newer than the submission or of which it has no job.
+
+    A submitted scenario that has written nothing is missing; so is one that was prepared and has no job.
+
+    Raises:
+        ArtefactError: `submission` has no readable list of jobs.
+    """
+    if submission is not None:
+        jobs, missing = _jobs(submission)
+        by_hand: dict[Scenario, list[RunDir]] = {}
+    else:
+        jobs, missing = _newest_jobs(results)
+        by_hand = _newest_first(results)
+    chosen = {}
+    for scenario, job in jobs.items():
+        run = _run_of(results, scenario, job)
+        own = next(iter(by_hand.pop(scenario, [])), None)
+        if (
+            own is not None
+            and own.root.resolve() != run.root.resolve()
+            and _started(own) > job.submitted_wall_ns
+        ):
+            note = f"{own.root.name} was run by hand after the submission and replaces its {run.root.name}"
+            chosen[scenario] = Chosen(scenario, own, note)
+        elif _wrote_something(run):
+            chosen[scenario] = Chosen(scenario, run)
+        else:
+            missing.append(_never_started(scenario, job, run))
+    for scenario, (newest, *older) in by_hand.items():
+        note = "not part of the newest submission" if jobs else ""
+        chosen[scenario] = Chosen(scenario, newest, note, tuple(older))
+    ordered = sorted(chosen.values(), key=lambda item: (item.scenario.family, item.scenario.nodes))
+    return Choice(tuple(ordered), tuple(missing))
+
+
+def _newest_jobs(results: Path) -> tuple[dict[Scenario, SubmittedJob], list[Problem]]:
+    """The jobs of the newest submission; none where there is none or its list is broken, which is said."""
+    try:
+        submission = newest_submission(results)
+    except ArtefactError:
+        return {}, []
+    try:
+        return _jobs(submission)
+    except ArtefactError as error:
+        return {}, [Problem(file=str(submission.jobs), reason=f"runs were found by folder: {error.message}")]
+
+
+def _jobs(submission: SubmissionDir) -> tuple[dict[Scenario, SubmittedJob], list[Problem]]:
+    """The last job of each scenario, and the scenarios that have none."""
+    jobs = {Scenario(job.scenario): job for job in read_jobs(submission)}
+    refused = [scenario for scenario in submission.prepared() if scenario not in jobs]
+    missing = [
+        Problem(
+            file=str(submission.config(scenario)), reason=f"{scenario.name}: has no job; it was not accepted"
+        )
+        for scenario in refused
+    ]
+    return jobs, missing
+
+
+def _run_of(results: Path, scenario: Scenario, job: SubmittedJob) -> RunDir:
+    """Where the job's run is: below `results`, which may have been moved since, else where it was written."""
+    here = RunDir.of(results, scenario, job.job_id)
+    return here if here.root.is_dir() else RunDir(Path(job.run_dir))
+
+
+def _newest_first(results: Path) -> dict[Scenario, list[RunDir]]:
+    """The runs of each scenario that wrote something, whoever started them."""
+    by_scenario: dict[Scenario, list[RunDir]] = {}
+    for scenario, run in runs(results):
+        if _wrote_something(run):
+            by_scenario.setdefault(scenario, []).append(run)
+    return {
+        scenario: sorted(found, key=lambda run: (_started(run), run.root.name), reverse=True)
+        for scenario, found in by_scenario.items()
+    }
+
+
+def _wrote_something(run: RunDir) -> bool:
+    """The folder alone is made when a job is accepted."""
+    return run.root.is_dir() and any(run.root.iterdir())
+
+
+def _started(run: RunDir) -> int:
+    """When a run started, in ns since the epoch: analysing an old run again must not make it the newest.
+
+    Without a readable manifest the oldest file in it says.
+    """
+    try:
+        return read_json(run.manifest, Manifest).started_wall_ns
+    except ArtefactError:
+        return min((path.stat().st_mtime_ns for path in run.root.iterdir()), default=0)
+
+
+def _never_started(scenario: Scenario, job: SubmittedJob, run: RunDir) -> Problem:
+    reason = f"{scenario.name}: job {job.job_id} has written nothing: it waits, or ended before it started"
+    return Problem(file=str(run.root), reason=reason)

@@ -1,0 +1,132 @@
+"""`aorta aggregate`: analyse every scenario and write `docs/BOTTLENECK_ANALYSIS.md`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aorta.artefacts.analysis import Aggregate, Problem
+from aorta.artefacts.layout import RESULTS, SubmissionDir
+from aorta.commands._choice import Choice, Chosen, choose
+from aorta.errors import AortaError, ArtefactError
+from aorta.readers.run import RunData
+from aorta.report.aggregate import ScenarioReport, build, write_documents
+from aorta.report.run import write_run_report
+from aorta.report.text import plain
+
+
+@click.command("aggregate")
+@click.argument("results", type=click.Path(path_type=Path), default=RESULTS, metavar="[BASE_RESULTS_DIR]")
+@click.option(
+    "--docs",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("docs"),
+    show_default=True,
+    help="Where the document goes.",
+)
+@click.option(
+    "--submission",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Take exactly the jobs of this submission (results/profiling/run_<timestamp>).",
+)
+def command(results: Path, docs: Path, submission: Path | None) -> None:
+    """Analyse every scenario below BASE_RESULTS_DIR and write docs/BOTTLENECK_ANALYSIS.md.
+
+    The newest submission's jobs are taken, and runs by hand that are newer or of other scenarios. What is
+    missing or broken is named in the document and costs nothing else. BASE_RESULTS_DIR is results/profiling
+    unless given.
+    """
+    chosen = SubmissionDir(submission) if submission is not None else None
+    aggregate = run_aggregate(results, docs, submission=chosen)
+    click.echo(f"report:  {docs / 'BOTTLENECK_ANALYSIS.md'}")
+    click.echo(f"verdict: {plain(aggregate.verdict.statement)}")
+    for problem in aggregate.missing:
+        click.echo(f"missing: {plain(problem.reason)}")
+
+
+def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None = None) -> Aggregate:
+    """Analyse each scenario's run, write its report and the document over all of them below `docs`.
+
+    Args:
+        results: the base results directory.
+        docs: where `BOTTLENECK_ANALYSIS.md`, `.json` and `bottleneck_analysis/` go.
+        submission: take exactly its jobs (see `choose`).
+
+    Raises:
+        ArtefactError: there is no run at all.
+    """
+    choice = choose(results, submission)
+    if not choice.chosen and not choice.missing:
+        raise ArtefactError(
+            f"no run below {results}: nothing to aggregate",
+            "run `make profile` on this machine or `make submit-profiling` on a cluster first",
+        )
+    from aorta.metrics.scaling import scaling_curves
+
+    reports, missing, newest = _analyse(choice)
+    curves = scaling_curves([report.analysis for report in reports])
+    aggregate = build(reports, curves, missing, newest)
+    write_documents(docs, aggregate, reports)
+    return aggregate
+
+
+def _analyse(choice: Choice) -> tuple[list[ScenarioReport], list[Problem], int]:
+    """Reports of the scenarios, what gave nothing, and the time of the newest input (ns since the epoch)."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    reports: list[ScenarioReport] = []
+    missing, newest = list(choice.missing), 0
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("analysing", total=len(choice.chosen))
+        for item in choice.chosen:
+            bar.update(task, description=f"analysing {item.scenario.name}")
+            try:
+                report, data, passed_over = _one(item)
+            except (AortaError, OSError, ValueError, ArithmeticError, LookupError, TypeError) as error:
+                # Whatever a broken run does to the analysis, the other scenarios are still reported.
+                reason = f"{item.scenario.name} could not be analysed: {type(error).__name__}: {error}"
+                missing.append(Problem(file=str(item.run.root), reason=reason))
+            else:
+                reports.append(report)
+                missing += passed_over
+                newest = max(newest, _ended(data))
+                if not data.records.by_rank:
+                    missing.append(_empty(report))
+            bar.advance(task)
+    return reports, missing, newest
+
+
+def _one(item: Chosen) -> tuple[ScenarioReport, RunData, list[Problem]]:
+    """The report of a scenario, from its newest valid run; newer ones that are not valid are named."""
+    from aorta.commands._analysis import analyze_run
+    from aorta.metrics.scaling import is_valid, newest_valid
+
+    tried = []
+    for run in (item.run, *item.older):
+        analysis, data = analyze_run(run)
+        tried.append((run, analysis, data))
+        if is_valid(analysis):
+            break
+    picked, passed_over = newest_valid([analysis for _, analysis, _ in reversed(tried)])
+    run, analysis, data = next((entry for entry in tried if picked and entry[1] is picked[0]), tried[0])
+    write_run_report(run, analysis, data)
+    return ScenarioReport(item.scenario, run, analysis, item.note), data, passed_over
+
+
+def _empty(report: ScenarioReport) -> Problem:
+    state = report.analysis.data_quality.state or "no marker says how it ended"
+    reason = f"{report.scenario.name}: {report.run.root.name} holds no usable step record (state: {state})"
+    return Problem(file=str(report.run.root), reason=reason)
+
+
+def _ended(data: RunData) -> int:
+    """The time of a run's newest input, from the data itself."""
+    times = [steps[-1].wall_end_ns for steps in data.records.by_rank.values()]
+    if data.account.manifest is not None:
+        times.append(data.account.manifest.started_wall_ns)
+    if data.account.status is not None:
+        times += [node.ended_wall_ns or node.started_wall_ns for node in data.account.status.nodes]
+    return max(times, default=0)

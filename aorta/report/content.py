@@ -1,0 +1,219 @@
+"""What the documents say about one run: tables and lines from its `Analysis`, in text and in Markdown."""
+
+from __future__ import annotations
+
+from aorta.artefacts.analysis import Analysis, DataQuality, Finding, Measured, RankBreakdown
+from aorta.report.selection import shown_ranks
+from aorta.report.tables import Table
+from aorta.report.text import ABSENT, KIND_NAMES, listing, number, plain, quantity, share
+
+FIRES_BELOW = frozenset({"gpu_underutilization"})
+"""Rules whose finding is a value below the threshold; the others fire above theirs."""
+
+MAX_TEXT_RANKS = 32
+"""Rows of a breakdown table; more ranks are chosen from."""
+
+TIMINGS = {
+    "host": "times by host timers around each piece of work",
+    "event_window": "times by event windows, ready to done: they contain launching and queueing",
+    "kernel": "times of the kernels themselves",
+}
+"""What a time is, by how it was taken."""
+
+DEFINITIONS = (
+    (
+        "Steady steps",
+        "all steps after the warm-up into which no validation, checkpoint or profiler start-up fell. "
+        "Only they enter averages; monitor samples count from the first one's start to the last one's end.",
+    ),
+    ("Compute", "time in which anything but communication was computed."),
+    (
+        "Exposed communication",
+        "time in collectives that no compute hides; it contains waiting for a rank that is late.",
+    ),
+    ("Data wait", "time in the loader with nothing else running."),
+    ("Host", "the rest of the step: launching, Python, synchronisation. The parts sum to the step exactly."),
+    (
+        "Own time",
+        "a step less its exposed communication: what a rank makes itself. The others wait for the longest.",
+    ),
+    (
+        "Effective GPU utilisation",
+        "compute over step time. The driver's counter beside it says busy while a kernel waits.",
+    ),
+    ("Predicted gain", "step time now over step time without the cause, from measured times, as a range."),
+    ("Efficiency", "samples/s a rank over samples/s a rank of the reference, the smallest valid run."),
+)
+"""Terms, and what they mean here."""
+
+
+def heading(analysis: Analysis) -> str:
+    """Scenario, job and size in one line; what is not known is left out."""
+    parts = [plain(analysis.scenario or "run")]
+    if analysis.job_id:
+        parts.append(f"job {plain(analysis.job_id)}")
+    for count, noun in ((analysis.nodes, "node"), (analysis.world_size, "rank")):
+        if count is not None:
+            parts.append(f"{count} {noun}{'' if count == 1 else 's'}")
+    if analysis.device:
+        parts.append(plain(analysis.device))
+    if analysis.shared_machine:
+        parts.append("nodes share one machine")
+    return " · ".join(parts)
+
+
+def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
+    """Exclusive parts of a step by rank, in ms and in percent, and a note where not all ranks are shown."""
+    rows, note = shown_ranks(analysis.breakdown.per_rank, analysis.verdict.ranks, MAX_TEXT_RANKS)
+    if not rows:
+        return None, ""
+    hosts = any(row.host for row in rows)
+    header = (
+        ">rank",
+        *(("host",) if hosts else ()),
+        ">step ms",
+        ">compute",
+        ">exposed comm",
+        ">exposed copy",
+        ">data wait",
+        ">host time",
+        ">comm ms",
+        ">hidden",
+    )
+    return Table(header, tuple(_rank_row(row, hosts) for row in rows)), note
+
+
+def _rank_row(row: RankBreakdown, hosts: bool) -> tuple[str, ...]:
+    parts = (row.compute_ms, row.exposed_comm_ms, row.exposed_copy_ms, row.data_wait_ms, row.host_ms)
+    return (
+        str(row.rank),
+        *((plain(row.host or ABSENT),) if hosts else ()),
+        number(row.step_ms),
+        *(share(part, row.step_ms) for part in parts),
+        number(row.comm_ms),
+        ABSENT if row.overlap_ratio is None else f"{100 * row.overlap_ratio:.0f} %",
+    )
+
+
+def mean_parts(analysis: Analysis) -> dict[str, float | None]:
+    """Means over ranks of each part and of the step, in ms, by field of `RankBreakdown`; empty without ranks.
+
+    A part is None where no rank measured it.
+    """
+    rows = analysis.breakdown.per_rank
+    if not rows:
+        return {}
+    fields = ("step_ms", "compute_ms", "exposed_comm_ms", "exposed_copy_ms", "data_wait_ms", "host_ms")
+    means: dict[str, float | None] = {}
+    for field in fields:
+        values = [getattr(row, field) for row in rows]
+        known = [value for value in values if value is not None]
+        # A rank that did not measure copies has them in its host part: the sum over parts stays the step.
+        means[field] = sum(known) / len(rows) if known else None
+    return means
+
+
+def measured_table(measured: list[Measured]) -> Table:
+    """Each rule's value beside its threshold, and its answer."""
+    rows = []
+    for rule in measured:
+        sign = "below" if rule.kind in FIRES_BELOW else "above"
+        answer = (
+            "FOUND"
+            if rule.fired
+            else "ok"
+            if rule.value is not None
+            else plain(rule.reason or "not measurable")
+        )
+        limit = f"{sign} {quantity(rule.threshold, rule.unit)}"
+        rows.append((KIND_NAMES[rule.kind], quantity(rule.value, rule.unit), limit, answer))
+    return Table(("rule", ">measured", "a finding when", "answer"), tuple(rows))
+
+
+def quality_table(quality: DataQuality) -> Table:
+    """What the findings stand on."""
+    rows = (
+        ("job ended as", plain(quality.state or f"{ABSENT} (no marker says)")),
+        ("ranks with records", _of(quality.ranks_seen, quality.ranks_expected)),
+        ("nodes with data", _of(quality.nodes_seen, quality.nodes_expected)),
+        ("steady steps", str(quality.steady_steps)),
+        ("sources", listing(quality.sources, 12) or "none"),
+    )
+    return Table(("what", "found"), rows)
+
+
+def _of(seen: int, expected: int | None) -> str:
+    return f"{seen} of {expected if expected is not None else 'an unknown number'}"
+
+
+def blame_table(analysis: Analysis, limit: int = 10) -> Table | None:
+    """Exposed waits of other ranks, charged to the rank and the cause that made them wait."""
+    if not analysis.blame:
+        return None
+    worst = sorted(analysis.blame, key=lambda item: (-item.lost_ms_per_step, item.rank, item.cause))[:limit]
+    rows = tuple(
+        (str(item.rank), plain(item.cause).replace("_", " "), number(item.lost_ms_per_step)) for item in worst
+    )
+    return Table((">rank", "cause", ">lost ms a step, over all ranks"), rows)
+
+
+def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
+    """Names and values of the steady window's monitor samples and of the throughput."""
+    rows: list[tuple[str, str]] = []
+    if (run := analysis.throughput) is not None:
+        rows += [
+            ("samples/s, all ranks", number(run.samples_per_s)),
+            ("step time, median", quantity(run.step_ms_median, "ms")),
+            ("step time, p95", quantity(run.step_ms_p95, "ms")),
+            ("slowest rank, median", quantity(run.slowest_rank_ms_median, "ms")),
+            ("slowest rank, p95", quantity(run.slowest_rank_ms_p95, "ms")),
+            ("batch, a rank / all ranks", f"{run.per_rank_batch} / {run.global_batch}"),
+            ("samples/s × step time / batch", number(run.cross_check_ratio)),
+        ]
+    if (use := analysis.utilization) is not None:
+        rows += [
+            ("effective GPU utilisation", quantity(use.effective_gpu_util_pct, "%")),
+            ("GPU utilisation, driver counter", quantity(use.gpu_util_pct, "%")),
+            ("GPU memory used", quantity(use.gpu_memory_used_pct, "%")),
+            ("GPU power", quantity(use.gpu_power_w, "W")),
+            ("CPU, whole host", quantity(use.cpu_pct, "%")),
+            ("CPU of the job, 100 % a core", quantity(use.job_cpu_pct, "%")),
+            ("host memory used", quantity(use.host_memory_used_pct, "%")),
+            ("job's memory used, of its limit", quantity(use.job_memory_used_pct, "%")),
+            ("monitor samples", str(use.samples)),
+        ]
+    return rows
+
+
+def scope(finding: Finding) -> str:
+    """The ranks and nodes that a finding is about."""
+    ranks = (
+        f"rank{'s' if len(finding.ranks) != 1 else ''} {listing(finding.ranks)}"
+        if finding.ranks
+        else "all ranks"
+    )
+    return ranks + (f" on {listing(finding.nodes)}" if finding.nodes else "")
+
+
+def main_finding(analysis: Analysis) -> Finding | None:
+    """The finding that the verdict states; None when healthy or when the data does not suffice."""
+    same = [item for item in analysis.findings if item.kind == analysis.verdict.kind]
+    causes = [item for item in same if item.symptom_of is None]
+    return next(iter(causes or same), None)
+
+
+def step_ms(analysis: Analysis) -> float | None:
+    """The longest mean step of any rank, in ms; None without one."""
+    return max((row.step_ms for row in analysis.breakdown.per_rank), default=None)
+
+
+def cost(analysis: Analysis, finding: Finding) -> tuple[float, float] | None:
+    """What a cause costs: ms a step and percent of the step; None where no gain was predicted.
+
+    Removing all of it turns T into T / s, s being the range's upper end: it costs T · (1 − 1/s).
+    """
+    whole = step_ms(analysis)
+    if whole is None or finding.estimated_speedup is None or finding.estimated_speedup.high < 1:
+        return None
+    part = 1 - 1 / finding.estimated_speedup.high
+    return whole * part, 100 * part

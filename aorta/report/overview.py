@@ -1,0 +1,147 @@
+"""The figure over a family of scenarios: throughput and its ideal, efficiency, and the parts of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from aorta.artefacts.analysis import Analysis, Scaling
+from aorta.report import content, style
+from aorta.report.text import number, plain
+
+LABELS = {
+    "strong": "strong scaling: the same batch over all ranks",
+    "weak": "weak scaling: the same batch on each rank",
+    "mixed": "batches differ, so neither strong nor weak",
+}
+"""What a label means."""
+
+
+def scaling_figure(scaling: Scaling, scenarios: Sequence[tuple[str, Analysis]]) -> Figure:
+    """Three panels; call inside `style.styled()`. `scenarios`: names and analyses of the family, in order."""
+    figure = style.new_figure(11, 3.9)
+    speed, efficiency, parts = figure.subplots(1, 3, width_ratios=[1.15, 0.85, 1.2])
+    shared = any(analysis.shared_machine for _, analysis in scenarios)
+    _speed(speed, scaling)
+    _efficiency(efficiency, scaling, shared)
+    _parts(parts, scenarios)
+    return figure
+
+
+def _speed(axes: Axes, scaling: Scaling) -> None:
+    style.title(axes, "Throughput", LABELS.get(scaling.label or "", ""))
+    points = [point for point in scaling.points if point.world_size > 0]
+    if not points:
+        style.absent(axes, scaling.reason or "not measured: no valid scenario")
+        return
+    ranks = np.array([point.world_size for point in points], dtype=float)
+    rates = np.array([point.samples_per_s for point in points])
+    first = next((point for point in points if point.scenario == scaling.reference), points[0])
+    ideal = first.samples_per_s / first.world_size * ranks
+    axes.plot(
+        ranks,
+        ideal,
+        color=style.FAINT,
+        linestyle="--",
+        linewidth=1.2,
+        label=f"ideal, from {plain(first.scenario)}",
+    )
+    axes.plot(ranks, rates, color=style.COMPUTE, linewidth=2, marker="o", markersize=6, label="measured")
+    for point, x, y in zip(points, ranks, rates, strict=True):
+        axes.annotate(
+            number(point.samples_per_s), (x, y), (0, -14), textcoords="offset points", ha="center", fontsize=8
+        )
+    wide = ranks.max() > 8 * ranks.min()
+    if wide:
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        low = min(rates.min(), ideal.min())
+        ticks = low * 2.0 ** np.arange(0, 40, 2)
+        axes.yaxis.set_major_locator(FixedLocator(ticks.tolist()))
+        axes.set_ylim(low / 1.6, 1.3 * max(rates.max(), ideal.max()))
+    else:
+        axes.set_ylim(0, 1.12 * max(rates.max(), ideal.max()))
+    axes.margins(x=0.12)
+    axes.xaxis.set_major_locator(FixedLocator(ranks.tolist()))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_locator(NullLocator())
+    style.thousands(axes.xaxis)
+    (style.rates if wide else style.thousands)(axes.yaxis)
+    axes.set_xlabel("ranks")
+    axes.set_ylabel("samples/s, all ranks")
+    axes.grid(axis="y")
+    axes.legend(loc="upper left", handlelength=1.8)
+
+
+def _efficiency(axes: Axes, scaling: Scaling, shared: bool) -> None:
+    style.title(
+        axes, "Parallel efficiency", "of one machine shared by all nodes" if shared else "throughput a rank"
+    )
+    points = scaling.points
+    if len(points) < 2:
+        reason = scaling.reason or "needs two valid scenarios"
+        style.absent(axes, reason if reason.startswith("not ") else f"not measured: {reason}")
+        return
+    places = np.arange(len(points))
+    values = np.array([100 * point.efficiency for point in points])
+    axes.bar(
+        places,
+        values,
+        width=0.6,
+        color=[style.GPU if point.flag is None else style.DATA_WAIT for point in points],
+    )
+    axes.axhline(100, color=style.FAINT, linestyle="--", linewidth=1.2)
+    for point, x, y in zip(points, places.tolist(), values.tolist(), strict=True):
+        flag = f"\n{plain(point.flag)}" if point.flag else ""
+        axes.annotate(
+            f"{y:.0f} %{flag}", (x, y), (0, 3), textcoords="offset points", ha="center", fontsize=8.5
+        )
+    axes.set_xticks(
+        places, [plain(point.scenario) for point in points], rotation=0 if len(points) <= 4 else 30
+    )
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylim(0, max(122, 1.2 * float(values.max())))
+    axes.set_ylabel("%")
+    axes.grid(axis="y")
+
+
+def _parts(axes: Axes, scenarios: Sequence[tuple[str, Analysis]]) -> None:
+    style.title(axes, "Where a step goes", "mean over ranks")
+    shown = [(name, means) for name, analysis in scenarios if (means := content.mean_parts(analysis))]
+    if not shown:
+        style.absent(axes, "not measured: no scenario has a steady step with a breakdown")
+        return
+    places = np.arange(len(shown))
+    left = np.zeros(len(shown))
+    for name, field, color in style.PARTS:
+        values = [means[field] for _, means in shown]
+        if all(value is None for value in values):
+            continue
+        widths = np.array([value or 0.0 for value in values])
+        axes.barh(
+            places, widths, left=left, height=0.62, color=color, label=name, edgecolor="white", linewidth=0.6
+        )
+        left += widths
+    top = float(left.max())
+    for y, x in zip(places.tolist(), left.tolist(), strict=True):
+        axes.text(x + 0.015 * top, y, f"{number(x)} ms", va="center", fontsize=8, color=style.FAINT)
+    axes.set_yticks(places, [plain(name) for name, _ in shown])
+    axes.set_ylim(len(shown) - 0.45 + max(3 - len(shown), 0) / 2, -0.55 - max(3 - len(shown), 0) / 2)
+    axes.set_xlim(0, 1.25 * top)
+    style.thousands(axes.xaxis)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("ms a step")
+    axes.grid(axis="x")
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.42, -0.2),
+        ncols=3,
+        handlelength=1,
+        columnspacing=1.0,
+        fontsize=8,
+    )

@@ -1,0 +1,141 @@
+"""How every figure looks, and how it is written: the same data gives the same bytes.
+
+Figures are made directly, never through pyplot, so that nothing is shared between two of them. Colours are
+those of Okabe and Ito, which stay apart for colour-blind readers. Text from data is never read as markup.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter
+
+from aorta.artefacts.io import write_bytes
+from aorta.report.text import number, plain
+
+COMPUTE, EXPOSED_COMM, EXPOSED_COPY = "#0072B2", "#D55E00", "#CC79A7"
+DATA_WAIT, HOST, HIDDEN_COMM = "#E69F00", "#A6A6A6", "#56B4E9"
+HOST_CPU, JOB_CPU, GPU = "#999999", "#0072B2", "#009E73"
+INK, FAINT, STEADY = "#222222", "#767676", "#EAF3E6"
+
+PARTS = (
+    ("compute", "compute_ms", COMPUTE),
+    ("exposed communication", "exposed_comm_ms", EXPOSED_COMM),
+    ("exposed copy", "exposed_copy_ms", EXPOSED_COPY),
+    ("data wait", "data_wait_ms", DATA_WAIT),
+    ("host", "host_ms", HOST),
+)
+"""The exclusive parts of a step as they are stacked: name, field of `RankBreakdown`, colour."""
+
+_STYLE = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.0,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#BBBBBB",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.8,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.formatter.use_mathtext": False,
+    "svg.hashsalt": "aorta",
+    "svg.fonttype": "path",
+    "figure.facecolor": "white",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Inside, figures are made and drawn in the house style whatever the user's matplotlibrc says."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure of `width` × `height` inches (100 pixels an inch at 1×), laid out without overlaps."""
+    engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.03, hspace=0.04)
+    figure = Figure(figsize=(width, height), layout=engine)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, png: Path, svg: Path) -> None:
+    """Write `figure` as pixels (2×) and as vectors, without dates or versions in them."""
+    for path, kind, metadata in (
+        (png, "png", {"Software": None}),
+        (svg, "svg", {"Date": None, "Creator": None}),
+    ):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
+        write_bytes(path, buffer.getvalue())
+
+
+def title(axes: Axes, text: str, note: str = "") -> None:
+    """A panel's title at its left edge, and what a reader must know beside it in small print below."""
+    axes.set_title(f"{text}\n" if note else text, pad=6)
+    if note:
+        small = axes.annotate(
+            plain(note),
+            (0, 1),
+            (0, 5),
+            "axes fraction",
+            "offset points",
+            color=FAINT,
+            fontsize=8,
+            va="bottom",
+        )
+        small.set_in_layout(False)
+
+
+def absent(axes: Axes, reason: str) -> None:
+    """A panel without data says so: no axis, no zero line."""
+    axes.set_axis_off()
+    axes.text(
+        0.5,
+        0.5,
+        textwrap.fill(plain(reason), 46),
+        transform=axes.transAxes,
+        ha="center",
+        va="center",
+        color=FAINT,
+        fontsize=9.5,
+        bbox={"boxstyle": "round,pad=0.8", "facecolor": "#F6F6F6", "edgecolor": "#DDDDDD"},
+    )
+
+
+def thousands(axis: object) -> None:
+    """Tick labels as this project writes numbers."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))  # type: ignore[attr-defined]
+
+
+def rates(axis: object) -> None:
+    """Tick labels with three digits, for ticks that are not round."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value) if value else "0"))  # type: ignore[attr-defined]
+
+
+def label_bar(axes: Axes, x: float, y: float, text: str, *, small: bool = False) -> None:
+    """A number in the middle of a piece of a bar."""
+    axes.text(x, y, text, ha="center", va="center", color="white", fontsize=7 if small else 8)

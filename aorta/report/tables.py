@@ -1,0 +1,62 @@
+"""Tables, as aligned text and as Markdown, from the same cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from aorta.report.text import md, plain
+
+_GAP = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells by row.
+
+    Attributes:
+        header: the columns' names; a name that begins with `>` has its column aligned to the right.
+        rows: as many cells each as there are names.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        wrong = [row for row in self.rows if len(row) != len(self.header)]
+        if wrong:
+            raise ValueError(f"{len(wrong[0])} cells under {len(self.header)} names: {wrong[0]}")
+
+    @property
+    def names(self) -> list[str]:
+        """The columns' names."""
+        return [name.removeprefix(">") for name in self.header]
+
+    @property
+    def right(self) -> list[bool]:
+        """Whether each column is aligned to the right."""
+        return [name.startswith(">") for name in self.header]
+
+
+def text_table(table: Table, indent: int = 2) -> str:
+    """Aligned columns under a ruled header; long cells of the last column run on."""
+    cells = [table.names, *[[plain(cell) for cell in row] for row in table.rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(table.header))]
+    lines = []
+    for row in [cells[0], ["-" * width for width in widths], *cells[1:]]:
+        parts = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, table.right, strict=True)
+        ]
+        lines.append((" " * indent + _GAP.join(parts)).rstrip())
+    return "\n".join(lines)
+
+
+def md_table(table: Table) -> Markup:
+    """A Markdown table with every cell escaped."""
+    rules = ["---:" if right else "---" for right in table.right]
+    rows = [[md(cell) for cell in row] for row in (table.names, *table.rows)]
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    lines.insert(1, "| " + " | ".join(rules) + " |")
+    return Markup("\n".join(lines))  # noqa: S704 - cells are escaped

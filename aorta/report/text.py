@@ -1,0 +1,141 @@
+"""Values to words: numbers with units, and text that came from data made harmless for where it is shown.
+
+Absent is `—`, in every table and sentence; a measured zero is `0`.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import Any
+
+from markupsafe import Markup
+
+from aorta.artefacts.analysis import Kind, Speedup
+
+ABSENT = "—"
+KIND_NAMES: dict[Kind, str] = {
+    "gpu_underutilization": "GPU under-utilisation",
+    "data_loading": "data loading",
+    "communication": "communication",
+    "memory_pressure": "memory pressure",
+    "straggler": "straggler",
+    "host_bound": "host bound",
+    "insufficient_data": "insufficient data",
+    "healthy": "healthy",
+}
+"""Kinds as they are called in documents."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+_MARKDOWN = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=[A-Za-z]):(?=//)")
+_LINE_START = re.compile(r"^(?:\d+(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[+-](?:\s|$)|[=-]+$))")
+_CODE = re.compile(r"[\w./=+:@,%~ -]+", re.ASCII)
+_WIDTH = 100
+
+
+def plain(value: object) -> str:
+    """One line without control characters or direction overrides: safe to print on a terminal."""
+    return _CONTROL.sub(" ", str(value)).strip()
+
+
+def md(value: object) -> Markup:
+    """`plain` text that Markdown and HTML show as it is: nothing in it becomes markup, a link or a cell.
+
+    An underscore between letters or digits has no meaning in Markdown and stays readable.
+    """
+    if isinstance(value, Markup):
+        return value
+    text = _MARKDOWN.sub(lambda match: "\\" + match[0], plain(value))
+    text = _LINE_START.sub(lambda match: match[0] + "\\", text, count=1)
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("$", "&#36;")
+    return Markup(text)  # noqa: S704 - everything with a meaning was escaped above
+
+
+def code(value: object) -> Markup:
+    """A code span where the text has only characters that mean nothing inside one, else `md`."""
+    text = plain(value)
+    return Markup(f"`{text}`") if _CODE.fullmatch(text) else md(text)  # noqa: S704 - by the pattern
+
+
+def number(value: float | None) -> str:
+    """About three significant digits with thousands separated; `—` for None."""
+    if value is None:
+        return ABSENT
+    size = abs(value)
+    if size >= 100:
+        return f"{value:,.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    if size >= 1 or size == 0:
+        return f"{value:.2f}" if size else "0"
+    return f"{value:.3f}" if size >= 0.01 else f"{value:.2g}"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A number and its unit, `—` for None: `12.3 ms`, `71.0 %`."""
+    names = {"pct": "%", "percent": "%", "ratio": ""}
+    return ABSENT if value is None else f"{number(value)} {names.get(unit, unit)}".rstrip()
+
+
+def share(part: float | None, whole: float) -> str:
+    """`part` of `whole` in percent, one decimal; `—` where there is no part or no whole."""
+    return ABSENT if part is None or whole <= 0 else f"{100 * part / whole:.1f} %"
+
+
+def gain(speedup: Speedup | None) -> str:
+    """A predicted range of speed-up: `1.10× to 1.42×`; `—` for None."""
+    if speedup is None:
+        return ABSENT
+    low, high = f"{speedup.low:.2f}×", f"{speedup.high:.2f}×"
+    return low if low == high else f"{low} to {high}"
+
+
+def listing(items: list[int] | list[str], limit: int = 8) -> str:
+    """Items joined by commas, runs of integers shortened (`0-3, 8`); beyond `limit` pieces counted."""
+    pieces: list[str] = []
+    if items and all(isinstance(item, int) for item in items):
+        numbers = sorted({int(item) for item in items})
+        start = last = numbers[0]
+        for item in [*numbers[1:], None]:
+            if item is not None and item == last + 1:
+                last = item
+                continue
+            pieces.append(str(start) if start == last else f"{start}-{last}")
+            if item is not None:
+                start = last = item
+    else:
+        pieces = [plain(item) for item in items]
+    hidden = len(pieces) - limit
+    return ", ".join(pieces[:limit]) + (f", and {hidden} more" if hidden > 0 else "")
+
+
+def evidence(facts: dict[str, Any]) -> list[str]:
+    """One `name: value` a fact, names in words, long lists cut with their length."""
+    return [f"{_words(name)}: {_fact(value)}" for name, value in facts.items()]
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, (list, tuple)):
+        more = f", and {len(value) - 8} more" if len(value) > 8 else ""
+        return ", ".join(_fact(item) for item in value[:8]) + more if value else "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{_words(key)} {_fact(item)}" for key, item in value.items()) or "none"
+    words = {None: ABSENT, True: "yes", False: "no"}
+    return words[value] if value is None or isinstance(value, bool) else plain(value)
+
+
+def _words(name: object) -> str:
+    return plain(name).replace("_", " ")
+
+
+def wrap(value: object, indent: int = 0, first: str = "") -> str:
+    """`plain` text in lines of at most 100 columns, indented by `indent`; `first` opens the first line."""
+    return textwrap.fill(
+        plain(value),
+        width=_WIDTH,
+        initial_indent=" " * indent + first,
+        subsequent_indent=" " * (indent + len(first)),
+        break_on_hyphens=False,
+    )
