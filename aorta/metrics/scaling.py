@@ -12,7 +12,7 @@ SUPERLINEAR = 1.05
 
 
 def is_valid(analysis: Analysis) -> bool:
-    """Whether a run may stand in a scaling curve: it completed, and its throughput was measured on all ranks."""
+    """Whether a run may stand in a curve: it completed, and its throughput was measured on all ranks."""
     return (
         analysis.scenario is not None
         and analysis.throughput is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,4 +48,4 @@ def steady_steps(by_rank: Mapping[int, Sequence[Step]]) -> Steady:
 def consecutive(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Runs of consecutive numbers as half-open index ranges: [3, 4, 7] gives [(0, 2), (2, 3)]."""
     cuts = [0, *(i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1] + 1), len(numbers)]
-    return [(a, b) for a, b in zip(cuts, cuts[1:], strict=False) if b > a]
+    return [(a, b) for a, b in itertools.pairwise(cuts) if b > a]

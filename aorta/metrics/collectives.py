@@ -1,0 +1,182 @@
+"""The ranks' steps on one clock, and their collectives matched by (step, group, sequence)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.steps import COMMUNICATION_STREAMS, Step
+from aorta.intervals import Intervals, as_intervals, subtract, union
+from aorta.units import ms_to_ns
+
+Key = tuple[int, str, int]
+"""Global step, group, and sequence number (order within the step and group where records have none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One rank's part in one collective, ns on the common clock."""
+
+    op: str
+    entry: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What one rank did over the steps, ns on the common clock."""
+
+    starts: Mapping[int, int]
+    """Global step to its start."""
+    compute: Intervals
+    data: Intervals
+    """The loader's blocking time outside of compute and communication."""
+    communication: Intervals
+    calls: Mapping[Key, Call]
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """One collective of all its members."""
+
+    key: Key
+    ranks: tuple[int, ...]
+    entry: NDArray[np.int64]
+    """When each of `ranks` came to it, ns, shape (len(ranks),)."""
+    end: NDArray[np.int64]
+    """When it ended on each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """All timelines, and the collectives in the order in which their last member came."""
+
+    timelines: Mapping[int, Timeline]
+    matched: tuple[Matched, ...]
+    unmatched: int
+    """Calls without a partner on some member: counted, never blamed."""
+
+
+def match_collectives(by_rank: Mapping[int, Sequence[Step]], clocks: Mapping[int, str]) -> Collectives | str:
+    """Put the ranks on one clock and match their collectives.
+
+    Args:
+        by_rank: the steps of each rank; ones without ranges contribute none.
+        clocks: rank to the name of the machine whose monotonic clock it reads.
+
+    Returns:
+        The collectives, or in words why there are none.
+
+    Ranks of one machine share its clock. Another machine's is shifted so that collectives end at the same
+    time on
+    both: by the median over all collectives with members on it and on the first machine.
+    """
+    timelines = {rank: _timeline(steps, 0) for rank, steps in by_rank.items()}
+    if not any(timeline.calls for timeline in timelines.values()):
+        return "the records hold no collectives"
+    keys, unmatched = _match(timelines)
+    if not keys:
+        return "no collective could be matched across ranks"
+    offsets = _offsets(timelines, keys, clocks)
+    lost = sorted({clocks[rank] for rank in by_rank} - set(offsets))
+    if lost:
+        return f"no common collective puts the clock of {', '.join(lost)} beside the others'"
+    timelines = {
+        rank: _timeline(steps, offsets[clocks[rank]]) if offsets[clocks[rank]] else timelines[rank]
+        for rank, steps in by_rank.items()
+    }
+    matched = [_matched(key, ranks, timelines) for key, ranks in keys.items()]
+    matched.sort(key=lambda item: (int(item.entry.max()), item.key))
+    return Collectives(timelines=timelines, matched=tuple(matched), unmatched=unmatched)
+
+
+def _timeline(steps: Sequence[Step], offset: int) -> Timeline:
+    """One rank's steps; ranges are cut at their step, as its breakdown is."""
+    starts: dict[int, int] = {}
+    compute: list[tuple[int, int]] = []
+    data: list[tuple[int, int]] = []
+    calls: dict[Key, Call] = {}
+    for step in steps:
+        if step.profile is None:
+            continue
+        origin, last = step.mono_start_ns + offset, step.mono_end_ns + offset
+        starts[step.global_step] = origin
+        order: Counter[str] = Counter()
+        for item in sorted(step.profile.ranges, key=lambda item: item.start_ms):
+            start = min(max(origin + ms_to_ns(item.start_ms), origin), last)
+            end = min(max(origin + ms_to_ns(item.end_ms), origin), last)
+            if item.stream == "compute":
+                compute.append((start, end))
+            elif item.stream == "host" and item.tag == "data":
+                data.append((start, end))
+            elif item.stream in COMMUNICATION_STREAMS:
+                meta = item.metadata
+                op = (meta and meta.op) or item.stream
+                group = (meta and meta.group) or ""
+                number = meta.seq if meta and meta.seq is not None else order[group]
+                order[group] += 1
+                calls[(step.global_step, group, number)] = Call(op, start, end)
+    busy = union(as_intervals(compute))
+    communication = union(as_intervals([(call.entry, call.end) for call in calls.values()]))
+    return Timeline(
+        starts=starts,
+        compute=busy,
+        data=subtract(subtract(as_intervals(data), busy), communication),
+        communication=communication,
+        calls=calls,
+    )
+
+
+def _match(timelines: Mapping[int, Timeline]) -> tuple[dict[Key, tuple[int, ...]], int]:
+    """The keys that every member of their group has, with as many calls in the step, of one operation."""
+    members: dict[str, set[int]] = defaultdict(set)
+    holders: dict[Key, list[int]] = defaultdict(list)
+    counts: Counter[tuple[int, int, str]] = Counter()
+    for rank, timeline in timelines.items():
+        for step, group, number in timeline.calls:
+            members[group].add(rank)
+            holders[(step, group, number)].append(rank)
+            counts[(rank, step, group)] += 1
+    keys, unmatched = {}, 0
+    for key, ranks in holders.items():
+        step, group, _ = key
+        same_count = len({counts[(rank, step, group)] for rank in members[group]}) == 1
+        same_op = len({timelines[rank].calls[key].op for rank in ranks}) == 1
+        if same_count and same_op and len(ranks) == len(members[group]) > 1:
+            keys[key] = tuple(sorted(ranks))
+        elif len(members[group]) > 1:
+            unmatched += len(ranks)
+    return keys, unmatched
+
+
+def _offsets(
+    timelines: Mapping[int, Timeline], keys: Mapping[Key, tuple[int, ...]], clocks: Mapping[int, str]
+) -> dict[str, int]:
+    """Each machine's shift to the clock of the lowest rank's; absent where no collective joins them."""
+    reference = clocks[min(timelines)]
+    gaps: dict[str, list[int]] = defaultdict(list)
+    if len({clocks[rank] for rank in timelines}) > 1:
+        for key, ranks in keys.items():
+            ends: dict[str, int] = {}
+            for rank in ranks:
+                end = timelines[rank].calls[key].end
+                ends[clocks[rank]] = max(ends.get(clocks[rank], end), end)
+            if reference in ends:
+                for clock, end in ends.items():
+                    gaps[clock].append(ends[reference] - end)
+    offsets = {clock: int(np.median(values)) for clock, values in gaps.items()}
+    return {**offsets, reference: 0}
+
+
+def _matched(key: Key, ranks: tuple[int, ...], timelines: Mapping[int, Timeline]) -> Matched:
+    calls = [timelines[rank].calls[key] for rank in ranks]
+    return Matched(
+        key=key,
+        ranks=ranks,
+        entry=np.array([call.entry for call in calls], dtype=np.int64),
+        end=np.array([call.end for call in calls], dtype=np.int64),
+    )
