@@ -16,7 +16,8 @@ from aorta.runner.processes import decode_exit
 _RANK = re.compile(r"^\s+rank\s*: (\d+) \(local_rank: \d+\)")
 _CODE = re.compile(r"^\s+exitcode\s*: (-?\d+) \(pid: \d+\)")
 _ROOT = re.compile(r"^Root Cause \(first observed failure\):")
-_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
+_ERROR = re.compile(r"^(?:\[rank\d+\]: )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*)")
+"""torch puts the rank before each line of a traceback."""
 _TAIL_BYTES = 1 << 16
 
 
@@ -83,7 +84,7 @@ def error_line(folder: Path) -> str | None:
             message = message.get("message")
         if isinstance(message, str) and message.strip():
             return message.strip().splitlines()[0]
-    found = [line for line in tail(folder / "stderr.log") if _ERROR.match(line)]
+    found = [match[1] for line in tail(folder / "stderr.log") if (match := _ERROR.match(line))]
     return found[-1] if found else None
 
 

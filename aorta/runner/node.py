@@ -327,19 +327,21 @@ class Node:
     def _finish(self, outcome: Outcome, ranks: list[RankExit], root: int | None) -> int:
         """The last marker and the exit code."""
         lost = self.marker.lost
-        state: State = "completed" if outcome.code == 0 else "failed"
-        name: str | None = None
+        done = outcome.code == 0
         code = exit_status(outcome.code)
-        if outcome.interrupted is not None and outcome.code != 0:
+        state: State = "completed" if done else "failed"
+        name: str | None = None
+        if not done and outcome.interrupted is not None:
             name, code = outcome.interrupted.name, 128 + outcome.interrupted
             timeout = hit_time_limit(self.environ, self.options.node_index, self.limits, time.time())
             state = "timeout" if timeout else "cancelled"
-        if state == "failed":
-            by_rank = {item.rank: item for item in ranks}
-            if root in by_rank:
-                lost.append(f"first failure on this node: {describe_exit(by_rank[root])}")
+        elif not done:
+            failures = [item for item in ranks if item.rank == root]
+            lost += [f"first failure on this node: {describe_exit(item)}" for item in failures]
             if outcome.peer is not None:
-                lost.append(outcome.peer)
+                # Ranks fail here because a node was told to end there: that is no failure of this one.
+                state = outcome.peer.state
+                lost.append(str(outcome.peer))
         if outcome.killed:
             lost.append(f"ranks did not end within {self.limits.grace_s:g} s and were killed")
         if not self.dir.info.exists():

@@ -158,7 +158,8 @@ def kill_descendants(spare: Sequence[int] = ()) -> int:
             with contextlib.suppress(psutil.Error):
                 process.kill()
                 killed.add(process.pid)
-        psutil.wait_procs(found, timeout=_PAUSE_S)
+        # Not psutil's own wait: it would reap our children and take their exit codes from Popen.
+        time.sleep(_PAUSE_S)
     return len(killed)
 
 

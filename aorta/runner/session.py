@@ -109,16 +109,21 @@ def _rotate(run: RunDir, options: NodeOptions) -> None:
     number = earlier_attempt(run)
     if number is None:
         return
-    target = run.attempt(number)
-    if number >= options.attempt or target.exists():
+    if number >= options.attempt:
         raise RunError(
             f"{run.root} holds attempt {number}, and this is attempt {options.attempt}",
             "submit a new job; a run is never overwritten",
         )
-    target.mkdir()
+    target = run.attempt(number)
+    target.mkdir(exist_ok=True)  # exists if an earlier move was cut off
     for path in sorted(run.root.iterdir()):
-        if not path.name.startswith(_KEPT):
-            path.rename(target / path.name)
+        if path.name.startswith(_KEPT):
+            continue
+        if (target / path.name).exists():
+            raise RunError(
+                f"{target / path.name} exists already", "move it away; what a run left is never overwritten"
+            )
+        path.rename(target / path.name)
 
 
 def _link(alias: Path, target: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import RunStatus
+from aorta.artefacts.records import RunStatus, State
 from aorta.errors import ArtefactError
 from aorta.runner.options import Limits
 from aorta.runner.processes import Interrupts
@@ -39,14 +39,26 @@ class Watched(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Peer:
+    """Another node that ended badly."""
+
+    node_index: int
+    host: str
+    state: State
+
+    def __str__(self) -> str:
+        return f"node {self.node_index} ({self.host}) ended before: {self.state}"
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How the node's ranks ended."""
 
     code: int
     """torchrun's returned code: negative for a signal."""
     interrupted: signal.Signals | None
-    peer: str | None
-    """The node whose failure ended ours, in words."""
+    peer: Peer | None
+    """The node whose end ended ours."""
     killed: bool
     """SIGKILL was needed."""
 
@@ -56,7 +68,7 @@ def supervise(
     interrupts: Interrupts,
     limits: Limits,
     *,
-    peer_failed: Callable[[], str | None],
+    peer_failed: Callable[[], Peer | None],
     kill: Callable[[], object],
     tick: Callable[[], None],
     clock: Callable[[], float] = time.monotonic,
@@ -79,7 +91,7 @@ def supervise(
         clock: seconds.
         sleep: waits that many seconds.
     """
-    peer: str | None = None
+    peer: Peer | None = None
     killed = False
     send: signal.Signals | None = None
     send_at = kill_at = float("inf")
@@ -109,8 +121,8 @@ def supervise(
     return Outcome(code, interrupts.received, peer or peer_failed(), killed)
 
 
-def failed_peer(run: RunDir, attempt: int, own: int) -> str | None:
-    """Another node of this attempt that ended badly, in words, by the merged markers: one file to read, not
+def failed_peer(run: RunDir, attempt: int, own: int) -> Peer | None:
+    """Another node of this attempt that ended badly, by the merged markers: one file to read, not
     N.
     """
     with contextlib.suppress(ArtefactError):
@@ -118,7 +130,7 @@ def failed_peer(run: RunDir, attempt: int, own: int) -> str | None:
         if merged.attempt == attempt:
             for node in merged.nodes:
                 if node.node_index != own and node.state in _ENDED_BADLY:
-                    return f"node {node.node_index} ({node.host}) ended before: {node.state}"
+                    return Peer(node.node_index, node.host, node.state)
     return None
 
 

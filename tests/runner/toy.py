@@ -1,6 +1,6 @@
 """A stand-in for a training program: a few all-reduces over gloo. Usage: toy.py FOLDER [steps] [behaviour].
 
-Behaviours: `fail1` rank 1 raises at step 3; `stubborn` ignores SIGTERM.
+Behaviours: `fail1` rank 1 raises at step 3; `stubborn` ignores SIGTERM; `alone` exchanges nothing after the start.
 """
 
 import os
@@ -28,7 +28,8 @@ for step in range(steps):
     if behaviour == "fail1" and rank == 1 and step == 3:
         raise ValueError("the toy breaks here")
     total = torch.full((1,), float(rank + 1))
-    dist.all_reduce(total)
+    if behaviour != "alone":
+        dist.all_reduce(total)
     time.sleep(0.05)
 print(f"rank {rank} of {world}: sum {int(total)}")
 dist.destroy_process_group()
