@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import getpass
 import os
+import pwd
 import secrets
 import shutil
 import socket
@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from aorta.artefacts.io import read_json, write_json
-from aorta.cluster import config, daemons, network, packages
+from aorta.cluster import config, daemons, network, packages, programs
 from aorta.cluster.config import ClusterDir, ClusterError, Machine, Settings
 from aorta.cluster.daemons import Process
 from aorta.errors import ArtefactError
@@ -70,25 +70,31 @@ class Status:
         )
 
 
-def environment(folder: ClusterDir) -> dict[str, str]:
-    """What daemons and client commands get: nothing of the caller's, so that no secret is passed on."""
-    return {
-        "PATH": packages.SEARCH_PATH,
-        "HOME": str(folder.root),
-        "LANG": "C.UTF-8",
-        "SLURM_CONF": str(folder.slurm_conf),
-        # slurmdbd has no setting for the path of the database's socket; its client library takes this.
-        "MYSQL_UNIX_PORT": str(folder.mysql_socket),
-    }
-
-
 def this_machine() -> Machine:
-    """Facts of this machine."""
+    """Facts of this machine.
+
+    Raises:
+        ClusterError: slurmd does not tell its version.
+    """
+    version = subprocess.run(
+        ["slurmd", "-V"], env=packages.search_environment(), capture_output=True, text=True, check=False
+    )
     return Machine(
         hostname=socket.gethostname().split(".")[0],
-        user=getpass.getuser() if os.geteuid() != 0 else "root",
+        user=_user_name(),
         memory_mib=psutil.virtual_memory().total >> 20,
+        slurm=config.parse_version(version.stdout),
     )
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError as error:
+        raise ClusterError(
+            f"user {os.geteuid()} has no name on this machine, and Slurm needs one",
+            "run as a user in /etc/passwd",
+        ) from error
 
 
 def choose_netns(wanted: bool | None) -> tuple[bool, str | None]:
@@ -179,7 +185,7 @@ def client(folder: ClusterDir, argv: Sequence[str]) -> str:
         ClusterError: it failed; the message has its answer.
     """
     done = subprocess.run(
-        argv, env=environment(folder), capture_output=True, text=True, check=False, timeout=60
+        argv, env=programs.environment(folder), capture_output=True, text=True, check=False, timeout=60
     )
     if done.returncode != 0:
         raise ClusterError(f"`{' '.join(argv)}` failed: {(done.stderr or done.stdout).strip()}")
@@ -225,47 +231,39 @@ def _start(folder: ClusterDir, settings: Settings, machine: Machine) -> None:
     running: list[Process] = []
 
     def start(name: str, argv: list[str]) -> Process:
-        process = daemons.start(name, argv, environment(folder), folder.log(name))
+        process = daemons.start(name, argv, programs.environment(folder), folder.log(name))
         running.append(process)
         write_json(folder.record, Record(settings, running))
         return process
 
     def ready(process: Process, address: tuple[str, int] | Path) -> None:
-        log = folder.log(process.name)
         what = f"{process.name} accepts connections"
-        daemons.wait_until(what, lambda: daemons.listens(address), process, log, _DAEMON_TIMEOUT_S)
+        daemons.wait_until(what, lambda: daemons.listens(address), [process], folder.log, _DAEMON_TIMEOUT_S)
 
-    munged = start("munged", munged_argv(folder))
-    mariadbd = start("mariadbd", mariadbd_argv(folder, machine))
+    munged = start("munged", programs.munged_argv(folder))
+    mariadbd = start("mariadbd", programs.mariadbd_argv(folder, machine))
     ready(munged, folder.munge_socket)
     ready(mariadbd, folder.mysql_socket)
     slurmdbd = start("slurmdbd", ["slurmdbd", "-D"])
     ready(slurmdbd, (settings.controller_address, config.ACCOUNTING_PORT))
-    for argv in accounting_argvs(_users(machine)):
+    for argv in programs.accounting_argvs(_users(machine)):
         client(folder, argv)
     slurmctld = start("slurmctld", ["slurmctld", "-D", "-f", str(folder.slurm_conf)])
     ready(slurmctld, (settings.controller_address, config.CONTROLLER_PORT))
     for name in settings.names:
         prefix = network.enter_argv(folder, name) if settings.netns else []
         start(name, [*prefix, "slurmd", "-D", "-f", str(folder.slurm_conf), "-N", name])
-    _await_nodes(folder, running)
+    _await_nodes(folder, [*running[4:], slurmctld])
 
 
-def _await_nodes(folder: ClusterDir, running: list[Process]) -> None:
-    first_node = len(running) - 1
-
+def _await_nodes(folder: ClusterDir, processes: list[Process]) -> None:
     def idle() -> bool:
-        for process in running:
-            if not process.alive:
-                log = folder.log(process.name)
-                raise ClusterError(f"{process.name} ended during the start; {daemons.tail(log)}")
         try:
             return all(node.state == "idle" for node in nodes(folder))
         except ClusterError:
             return False  # slurmctld is not answering yet
 
-    process = running[first_node]
-    daemons.wait_until("every node is idle", idle, process, folder.log(process.name), _NODES_TIMEOUT_S)
+    daemons.wait_until("every node is idle", idle, processes, folder.log, _NODES_TIMEOUT_S)
 
 
 def _users(machine: Machine) -> list[str]:
@@ -286,10 +284,14 @@ def _write(folder: ClusterDir, settings: Settings, machine: Machine) -> None:
     write_json(folder.record, Record(settings))
     folder.slurm_conf.write_text(config.slurm_conf(folder, settings, machine), encoding="utf-8")
     folder.hosts.write_text(config.hosts(settings, machine), encoding="utf-8")
+    if (cgroups := config.cgroup_conf(machine)) is not None:
+        folder.cgroup_conf.write_text(cgroups, encoding="utf-8")
     _write_private(folder.slurmdbd_conf, config.slurmdbd_conf(folder, settings, machine).encode())
     _write_private(folder.munge / "munge.key", secrets.token_bytes(128))
-    argv = mariadb_init_argv(folder, machine)
-    done = subprocess.run(argv, env=environment(folder), capture_output=True, text=True, check=False, cwd="/")
+    argv = programs.mariadb_init_argv(folder, machine)
+    done = subprocess.run(
+        argv, env=programs.environment(folder), capture_output=True, text=True, check=False, cwd="/"
+    )
     if done.returncode != 0:
         raise ClusterError(
             f"`{argv[0]}` exited {done.returncode}: {done.stderr.strip() or done.stdout.strip()}"
@@ -302,58 +304,6 @@ def _write_private(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
-def munged_argv(folder: ClusterDir) -> list[str]:
-    """munged on our key and socket. `--force`: a checkout's parent folders may be writable by a group."""
-    return [
-        "munged", "--foreground", "--force",
-        f"--socket={folder.munge_socket}",
-        f"--key-file={folder.munge / 'munge.key'}",
-        f"--seed-file={folder.munge / 'munge.seed'}",
-        f"--pid-file={folder.run / 'munged.pid'}",
-        f"--log-file={folder.log('munged')}",
-    ]  # fmt: skip
-
-
-def mariadb_init_argv(folder: ClusterDir, machine: Machine) -> list[str]:
-    """An empty database whose only account is the system's user, known by its socket, without a password."""
-    return [
-        "mariadb-install-db", "--no-defaults", "--skip-test-db",
-        f"--datadir={folder.mysql}", f"--user={machine.user}",
-        "--auth-root-authentication-method=socket", f"--auth-root-socket-user={machine.user}",
-    ]  # fmt: skip
-
-
-def mariadbd_argv(folder: ClusterDir, machine: Machine) -> list[str]:
-    """MariaDB on a Unix socket only; a cluster that is thrown away needs no sync at every commit."""
-    return [
-        "mariadbd", "--no-defaults", "--skip-networking",
-        f"--datadir={folder.mysql}", f"--user={machine.user}", f"--socket={folder.mysql_socket}",
-        f"--pid-file={folder.run / 'mariadbd.pid'}",
-        "--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M",
-        "--innodb-lock-wait-timeout=900", "--performance-schema=off",
-    ]  # fmt: skip
-
-
-def accounting_argvs(users: Sequence[str]) -> list[list[str]]:
-    """Commands that make cluster, account and users known before slurmctld starts."""
-    commands = [
-        ["sacctmgr", "-i", "add", "cluster", config.CLUSTER_NAME],
-        [
-            "sacctmgr",
-            "-i",
-            "add",
-            "account",
-            config.ACCOUNT,
-            f"Cluster={config.CLUSTER_NAME}",
-            "Description=local",
-        ],
-    ]
-    for user in users:
-        commands.append(["sacctmgr", "-i", "add", "user", user, f"Account={config.ACCOUNT}"])
-        commands.append(["sacctmgr", "-i", "modify", "user", user, "set", f"DefaultAccount={config.ACCOUNT}"])
-    return commands
-
-
 def _clear(folder: ClusterDir, keep_logs: bool) -> bool:
     """End and remove all that is left of this folder's cluster; True where there was something."""
     found = folder.root.exists()
@@ -363,17 +313,27 @@ def _clear(folder: ClusterDir, keep_logs: bool) -> bool:
     processes = list(reversed(record.processes)) if record else []
     nodes_first = [item for item in processes if item.name.startswith("node")]
     daemons.stop(nodes_first)
-    ours = os.geteuid() == 0 and shutil.which("ip") is not None and network.owner() == folder.root
+    ours = (
+        os.geteuid() == 0
+        and shutil.which("ip", path=packages.SEARCH_PATH) is not None
+        and network.owner() == folder.root
+    )
     if ours:
         found = True
-        inside = [daemons.identify("job", pid) for pid in network.pids()]
-        daemons.stop([item for item in inside if item], grace_s=3)
+        daemons.stop(_inside(), grace_s=3)
+        daemons.stop(_inside(), grace_s=3)  # what a step started while it was asked to end
     daemons.stop(daemons.of_jobs(folder.slurm_conf), grace_s=3)
     daemons.stop([item for item in processes if item not in nodes_first])
     if ours:
         network.destroy()
     _remove(folder, keep_logs)
     return found
+
+
+def _inside() -> list[Process]:
+    """Processes in our namespaces."""
+    found = [daemons.identify("job", pid) for pid in network.pids()]
+    return [process for process in found if process is not None]
 
 
 def _remove(folder: ClusterDir, keep_logs: bool) -> None:

@@ -62,6 +62,11 @@ class ClusterDir:
         return self.root / "slurm.conf"
 
     @property
+    def cgroup_conf(self) -> Path:
+        """Must lie beside slurm.conf; only newer versions of Slurm get one."""
+        return self.root / "cgroup.conf"
+
+    @property
     def slurmdbd_conf(self) -> Path:
         """Must lie beside slurm.conf."""
         return self.root / "slurmdbd.conf"
@@ -170,11 +175,13 @@ class Machine:
         hostname: short host name, as the daemons see it.
         user: who runs the daemons.
         memory_mib: memory of the machine; the nodes share it.
+        slurm: major and minor version of the installed Slurm.
     """
 
     hostname: str
     user: str
     memory_mib: int
+    slurm: tuple[int, int]
 
 
 def parse_rate(text: str) -> int:
@@ -276,6 +283,27 @@ def slurmdbd_conf(folder: ClusterDir, settings: Settings, machine: Machine) -> s
             "",
         ]
     )
+
+
+def cgroup_conf(machine: Machine) -> str | None:
+    """Text of cgroup.conf: nothing of this cluster uses cgroups. None where Slurm does not know that word.
+
+    The manual of 24.05 has `disabled`, that of 23.11 has not. Such versions of slurmd ask for working cgroups
+    otherwise, which most containers do not have.
+    """
+    return "CgroupPlugin=disabled\n" if machine.slurm >= (24, 5) else None
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """Major and minor version from what `slurmd -V` prints, such as `slurm-wlm 22.05.8`.
+
+    Raises:
+        ClusterError: there is no version in `text`.
+    """
+    match = re.search(r"\b(\d+)\.(\d+)(\.\d+)?\b", text)
+    if match is None:
+        raise ClusterError(f"no version in what `slurmd -V` printed: {text.strip()!r}")
+    return int(match[1]), int(match[2])
 
 
 def hosts(settings: Settings, machine: Machine) -> str:

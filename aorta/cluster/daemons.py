@@ -87,18 +87,33 @@ def start(name: str, argv: Sequence[str], environment: Mapping[str, str], log: P
     return process
 
 
-def wait_until(what: str, ready: Callable[[], bool], process: Process, log: Path, timeout_s: float) -> None:
+def wait_until(
+    what: str,
+    ready: Callable[[], bool],
+    processes: Sequence[Process],
+    log_of: Callable[[str], Path],
+    timeout_s: float,
+) -> None:
     """Poll `ready` until it is true.
 
+    Args:
+        what: what is waited for, for the message.
+        ready: asked again and again.
+        processes: those that must stay alive; the last one's log is shown when the time is over.
+        log_of: log of a process by its name.
+        timeout_s: how long.
+
     Raises:
-        ClusterError: `process` ended first, or the time is over; the message has the end of `log`.
+        ClusterError: one of `processes` ended first, or the time is over; the message has the end of its log.
     """
     deadline = time.monotonic() + timeout_s
     while not ready():
-        if not process.alive:
-            raise ClusterError(f"{process.name} ended before {what}; {tail(log)}")
+        for process in processes:
+            if not process.alive:
+                raise ClusterError(f"{process.name} ended before {what}; {tail(log_of(process.name))}")
         if time.monotonic() > deadline:
-            raise ClusterError(f"waited {timeout_s:g} s in vain: {what}; {tail(log)}")
+            log = log_of(processes[-1].name)
+            raise ClusterError(f"waited {timeout_s:g} s in vain until {what}; {tail(log)}")
         time.sleep(_POLL_S)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aorta.cluster.config import PREFIX_LENGTH, ClusterDir, ClusterError, Settings
+from aorta.cluster.packages import search_environment
 
 BRIDGE = "aorta-br"
 NETNS_FOLDER = Path("/run/netns")
@@ -80,7 +81,7 @@ def unusable() -> str | None:
     """
     probe = ["unshare", "--net", "--uts", "--mount", "ip", "link", "add", BRIDGE, "type", "bridge"]
     try:
-        done = subprocess.run(probe, capture_output=True, text=True, check=False)
+        done = subprocess.run(probe, capture_output=True, text=True, check=False, env=search_environment())
     except FileNotFoundError as error:
         return f"{error.filename} is not installed"
     return None if done.returncode == 0 else (done.stderr.strip() or f"{probe[0]} exited {done.returncode}")
@@ -134,7 +135,7 @@ def pids() -> list[int]:
 
 
 def _run(argv: Sequence[str]) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=search_environment())
     if done.returncode != 0:
         raise ClusterError(f"`{' '.join(argv)}` failed: {done.stderr.strip() or done.returncode}")
     return done.stdout

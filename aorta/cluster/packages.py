@@ -24,6 +24,11 @@ SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/s
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
 
+def search_environment() -> dict[str, str]:
+    """The caller's environment with the folders of daemons in PATH."""
+    return {**os.environ, "PATH": SEARCH_PATH}
+
+
 def missing(settings: Settings) -> list[str]:
     """Packages to install before a cluster with `settings` can start, each once, sorted."""
     needed = _PROGRAMS | (_NETNS_PROGRAMS if settings.netns else {})
@@ -74,7 +79,7 @@ def _install(packages: list[str], by_hand: str) -> None:
         for argv in install_argvs(packages):
             done = subprocess.run(
                 argv,
-                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "PATH": SEARCH_PATH},
+                env={**search_environment(), "DEBIAN_FRONTEND": "noninteractive"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
