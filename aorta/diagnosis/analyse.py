@@ -1,0 +1,154 @@
+"""A run's data to its `Analysis`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aorta.artefacts.analysis import Analysis, RankBreakdown, Throughput, Utilization
+from aorta.artefacts.layout import RunDir, Scenario
+from aorta.artefacts.steps import Step
+from aorta.config.schema import Config
+from aorta.diagnosis.context import Context
+from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.quality import data_quality
+from aorta.diagnosis.rank import blame_list, rank_costs
+from aorta.diagnosis.rules import RULES
+from aorta.diagnosis.verdict import explain, judge
+from aorta.errors import ArtefactError
+from aorta.metrics.blame import BlameTable, blame
+from aorta.metrics.breakdown import breakdown_table
+from aorta.metrics.collectives import match_collectives
+from aorta.metrics.steady import Steady, steady_steps
+from aorta.metrics.throughput import throughput
+from aorta.metrics.utilization import Window, effective_gpu_utilization, utilization
+from aorta.readers.run import RunData
+
+
+def analyse(data: RunData) -> Analysis:
+    """Metrics, findings and verdict of one run; whatever is missing, there is an answer."""
+    manifest, expected = data.account.manifest, data.ranks_expected
+    by_rank = data.records.by_rank
+    policy = Policy.of(data.account.config)
+    steady = steady_steps(by_rank)
+    charged = _blame(data, steady)
+    waits = charged if isinstance(charged, BlameTable) else None
+    breakdown = breakdown_table(steady, waits.wait_ns if waits else None)
+    cuda = any(step.device.startswith("cuda") for steps in by_rank.values() for step in steps[:1])
+    # A rate without some ranks would be too low by an unknown share.
+    complete = bool(by_rank) and len(by_rank) == expected
+    rate = throughput(steady) if complete else None
+    usage = _utilization(data, steady, breakdown.per_rank if cuda else [])
+    context = Context(
+        policy=policy,
+        config=_knobs(data),
+        cuda=cuda,
+        world_size=expected or len(by_rank),
+        breakdown=breakdown,
+        costs=rank_costs(breakdown.per_rank, waits),
+        blame_absent=charged if isinstance(charged, str) else None,
+        utilization=usage,
+        allocator_peak_pct=_allocator_peak(steady),
+        memory_estimate=data.accounting.memory,
+        hosts={rank: steps[-1].host for rank, steps in by_rank.items()},
+        cpus_usable=min((info.cpus_usable for info in data.account.infos.values()), default=None),
+    )
+    quality = data_quality(data, policy, len(steady), rate, _notes(charged, expected, rate))
+    answers = [rule(context) for rule in RULES]
+    findings = explain([finding for _, finding in answers if finding is not None], context)
+    verdict, findings = judge(findings, context, quality)
+    return Analysis(
+        scenario=_scenario(data.run, manifest.scenario if manifest else None),
+        job_id=manifest.job_id if manifest else _job_id(data.run),
+        nodes=data.account.nodes_expected,
+        world_size=expected,
+        verdict=verdict,
+        findings=findings,
+        measured=[measured for measured, _ in answers],
+        breakdown=breakdown,
+        blame=blame_list(waits),
+        throughput=rate,
+        utilization=usage,
+        data_quality=quality,
+        thresholds=policy.as_dict(),
+        shared_machine=manifest.shared_machine if manifest else False,
+        device=("cuda" if cuda else "cpu") if by_rank else None,
+    )
+
+
+def _blame(data: RunData, steady: Steady) -> BlameTable | str:
+    """Waits charged to ranks, or why they cannot be."""
+    by_rank = data.records.by_rank
+    if len(by_rank) < 2 or not len(steady):
+        return "fewer than two ranks left steady steps"
+    # One step more than counts: what ranks did since they were last together begins there.
+    first, last = steady.numbers[0] - 1, steady.numbers[-1]
+    used = {
+        rank: [step for step in steps if first <= step.global_step <= last] for rank, steps in by_rank.items()
+    }
+    collectives = match_collectives(used, _clocks(data, used))
+    if isinstance(collectives, str):
+        return collectives
+    return blame(collectives, steady.numbers)
+
+
+def _clocks(data: RunData, by_rank: Mapping[int, Sequence[Step]]) -> dict[int, str]:
+    """Each rank's machine: by the boot id that its node reported, otherwise by host name."""
+    machines = {info.host: info.machine or info.host for info in data.account.infos.values()}
+    return {rank: machines.get(steps[0].host, steps[0].host) for rank, steps in by_rank.items() if steps}
+
+
+def _notes(charged: BlameTable | str, expected: int | None, rate: Throughput | None) -> list[str]:
+    notes = []
+    if isinstance(charged, BlameTable):
+        if charged.unmatched:
+            notes.append(
+                f"{charged.unmatched} calls of collectives have no partner on another rank: not blamed"
+            )
+    elif expected != 1:
+        notes.append(f"waits are not charged to ranks: {charged}")
+    if rate is None:
+        notes.append("throughput is not measurable: it needs steady steps of every rank")
+    return notes
+
+
+def _utilization(data: RunData, steady: Steady, gpu_rows: list[RankBreakdown]) -> Utilization | None:
+    if not len(steady):
+        return None
+    windows: dict[str, Window] = {}
+    for steps in steady.by_rank.values():
+        start, end = windows.get(steps[0].host, (steps[0].wall_start_ns, steps[-1].wall_end_ns))
+        windows[steps[0].host] = min(start, steps[0].wall_start_ns), max(end, steps[-1].wall_end_ns)
+    return utilization(windows, data.gpu, data.cpu, effective_gpu_utilization(gpu_rows))
+
+
+def _allocator_peak(steady: Steady) -> float | None:
+    shares = [
+        100.0 * step.memory_peak_bytes / step.memory_total_bytes
+        for steps in steady.by_rank.values()
+        for step in steps
+        if step.memory_peak_bytes is not None and step.memory_total_bytes
+    ]
+    return max(shares, default=None)
+
+
+def _knobs(data: RunData) -> Config | None:
+    """The configuration, unless the job ran a program that does not read it."""
+    manifest = data.account.manifest
+    if manifest is not None and manifest.plan.workload is None:
+        return None
+    return data.account.config
+
+
+def _scenario(run: RunDir, recorded: str | None) -> str | None:
+    """The manifest's scenario, otherwise the folder's exact name."""
+    if recorded is not None:
+        return recorded
+    try:
+        return Scenario(run.root.parent.name).name
+    except ArtefactError:
+        return None
+
+
+def _job_id(run: RunDir) -> str | None:
+    name = run.root.name
+    return name.removeprefix("run_") if name.startswith("run_") else None

@@ -1,0 +1,75 @@
+"""What the rules look at, prepared once; and the arithmetic that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from aorta.artefacts.analysis import BreakdownTable, Kind, Measured, Speedup, Utilization
+from aorta.config.schema import Config
+from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.rank import RankCosts
+from aorta.readers.sacct import MemoryEstimate
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One run, as the rules see it."""
+
+    policy: Policy
+    config: Config | None
+    """The trainer's configuration; None for a program of the user's own, whose knobs are not known."""
+    cuda: bool
+    world_size: int
+    breakdown: BreakdownTable
+    costs: list[RankCosts]
+    blame_absent: str | None
+    """Why waits are not charged to ranks; None where they are."""
+    utilization: Utilization | None
+    allocator_peak_pct: float | None
+    """Largest allocator peak over the GPU's memory, by the step records."""
+    memory_estimate: MemoryEstimate | None
+    hosts: Mapping[int, str]
+    cpus_usable: int | None
+    """The fewest of any node."""
+
+    @property
+    def step_ms(self) -> float:
+        """Mean step over ranks; call it only where there is a breakdown."""
+        return fmean(item.step_ms for item in self.costs)
+
+    def nodes(self, ranks: list[int]) -> list[str]:
+        """The hosts of `ranks`."""
+        return sorted({self.hosts[rank] for rank in ranks if rank in self.hosts})
+
+    def too_little(self) -> str | None:
+        """Why no rule about the step can answer; None if they can."""
+        if self.breakdown.steps < self.policy.min_steady_steps:
+            steps, needed = self.breakdown.steps, self.policy.min_steady_steps
+            return f"not measurable: {steps} steady steps, {needed} are needed"
+        if not self.costs:
+            return "not measurable: the step records have no breakdown, since communication was not observed"
+        return None
+
+
+def not_measured(kind: Kind, threshold: float, unit: str, reason: str) -> Measured:
+    """The answer of a rule that has no value."""
+    return Measured(kind=kind, value=None, threshold=threshold, unit=unit, fired=False, reason=reason)
+
+
+def removal_to_threshold(step_ms: float, part_ms: float, threshold_pct: float) -> float:
+    """The ms to remove from a part so that it is `threshold_pct` of the step that is then left.
+
+    (part − x) / (step − x) = t gives x = (part − t·step) / (1 − t).
+    """
+    share = threshold_pct / 100.0
+    return max((part_ms - share * step_ms) / (1.0 - share), 0.0) if share < 1.0 else 0.0
+
+
+def gain(step_ms: float, low_ms: float, high_ms: float) -> Speedup | None:
+    """Step now over step without `low_ms` to `high_ms` of it; None where nothing would be left."""
+    low_ms, high_ms = sorted((max(low_ms, 0.0), max(high_ms, 0.0)))
+    if high_ms >= step_ms:
+        return None
+    return Speedup(low=step_ms / (step_ms - low_ms), high=step_ms / (step_ms - high_ms))

@@ -1,0 +1,160 @@
+"""What the findings stand on: how the job ended, what was read, what is missing."""
+
+from __future__ import annotations
+
+from aorta.artefacts.analysis import DataQuality, Problem, Throughput
+from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.rank import rank_words
+from aorta.readers.run import RunData
+
+
+def data_quality(
+    data: RunData, policy: Policy, steady_steps: int, rate: Throughput | None, notes: list[str]
+) -> DataQuality:
+    """Everything that a reader must know before the findings.
+
+    Args:
+        data: what was read.
+        policy: for the tolerance of the cross-check.
+        steady_steps: steps common to all ranks.
+        rate: measured throughput, if any.
+        notes: what the caller has to say, such as why no wait could be charged.
+    """
+    account = data.account
+    state, disagreement = _state(data)
+    seen = sorted(data.records.by_rank)
+    problems = [*data.problems, *_missing_ranks(data), *_lost(data), *_missing_samples(data)]
+    said = [*data.accounting.notes, *disagreement, *notes, *_memory(data), *_batches(data, rate)]
+    if account.manifest is not None and account.manifest.shared_machine and len(account.manifest.nodes) > 1:
+        said.append("the nodes of this run share one machine: its scaling is that machine's")
+    ratio = rate.cross_check_ratio if rate else None
+    if ratio is not None and abs(ratio - 1.0) > policy.cross_check_tolerance:
+        said.append(
+            f"throughput is {ratio:.2f} times global batch / median step: time is lost between steps, "
+            "or few steps are far slower than the rest"
+        )
+    return DataQuality(
+        ranks_expected=data.ranks_expected,
+        ranks_seen=len(seen),
+        sources=_sources(data),
+        problems=problems,
+        nodes_expected=account.nodes_expected,
+        nodes_seen=len({node.node_index for node in account.status.nodes}) if account.status else 0,
+        steady_steps=steady_steps,
+        state=state,
+        notes=said,
+    )
+
+
+def _state(data: RunData) -> tuple[str | None, list[str]]:
+    """Accounting's word if it has a last one, otherwise the markers'."""
+    markers = data.account.status.state if data.account.status else None
+    accounting = data.accounting.state
+    if accounting is None:
+        return markers, []
+    notes = []
+    if markers is not None and markers != accounting:
+        said = data.accounting.state_text
+        notes.append(f"accounting says {said}, the run's own markers say {markers}: accounting counts")
+    elif data.accounting.state_text == "OUT_OF_MEMORY":
+        notes.append("accounting says OUT_OF_MEMORY: the kernel ended processes of the job")
+    return accounting, notes
+
+
+def _missing_ranks(data: RunData) -> list[Problem]:
+    expected = data.ranks_expected or 0
+    missing = [rank for rank in range(expected) if rank not in data.records.by_rank]
+    if not missing:
+        return []
+    if len(missing) == expected:
+        return [Problem(file=None, reason="no rank left step records")]
+    return [Problem(file=None, reason=f"{rank_words(missing)} left no step records")]
+
+
+def _lost(data: RunData) -> list[Problem]:
+    """Nodes and ranks that ended badly, and what their agents say is lost."""
+    problems = []
+    manifest, status = data.account.manifest, data.account.status
+    if manifest is not None:
+        problems += [
+            Problem(file=None, reason=f"node {index} never reported") for index in manifest.nodes_missing
+        ]
+    if status is None:
+        return problems
+    answered = {node.node_index for node in manifest.nodes} if manifest else set()
+    for index in status.nodes_missing:
+        if index in answered:
+            problems.append(
+                Problem(file=f"nodes/node{index}/status.json", reason="missing: how it ended is not known")
+            )
+    for node in status.nodes:
+        name = f"nodes/node{node.node_index}/status.json"
+        if node.state == "running":
+            problems.append(Problem(file=name, reason=f"{node.host} was running and never said how it ended"))
+        for rank in node.ranks:
+            ended = f"by {rank.signal}" if rank.signal else f"with exit code {rank.exit_code}"
+            if rank.signal or rank.exit_code:
+                error = f": {rank.error}" if rank.error else ""
+                problems.append(Problem(file=name, reason=f"rank {rank.rank} ended {ended}{error}"))
+        problems += [Problem(file=name, reason=f"{node.host}: {lost}") for lost in node.lost]
+    return problems
+
+
+def _missing_samples(data: RunData) -> list[Problem]:
+    """Nodes of the running job whose monitors left nothing where they should have."""
+    problems = []
+    config = data.account.config
+    for index, info in sorted(data.account.infos.items()):
+        monitor = data.account.monitors.get(index)
+        for wanted, kind, table in (
+            (config is None or config.monitor.cpu, "cpu", data.cpu),
+            ((config is None or config.monitor.gpu) and bool(info.gpus), "gpu", data.gpu),
+        ):
+            found = table is not None and bool((table["node_index"] == index).any())
+            if wanted and not found:
+                reason = f"no samples of {info.host}"
+                if kind == "gpu" and monitor is not None and monitor.gpu_reason:
+                    reason += f": {monitor.gpu_reason}"
+                problems.append(Problem(file=f"nodes/node{index}/{kind}_monitor.csv", reason=reason))
+        if monitor is not None and monitor.missed:
+            taken = monitor.samples + monitor.missed
+            reason = f"{monitor.missed} of {taken} samples of {info.host} were missed"
+            problems.append(Problem(file=f"nodes/node{index}/monitor_status.json", reason=reason))
+    return problems
+
+
+def _memory(data: RunData) -> list[str]:
+    estimate = data.accounting.memory
+    if estimate is None:
+        return []
+    return [
+        f"host memory by accounting: about {estimate.used_pct:.0f} % of the request, an upper estimate "
+        f"({estimate.tasks} tasks × the largest task's MaxRSS)"
+    ]
+
+
+def _batches(data: RunData, rate: Throughput | None) -> list[str]:
+    """Records must count samples of their own rank; then they agree with the configured batch."""
+    config, manifest = data.account.config, data.account.manifest
+    if rate is None or config is None or manifest is None or manifest.plan.workload is None:
+        return []
+    configured = config.training.batch_size * config.training.gradient_accumulation
+    if rate.per_rank_batch == configured:
+        return []
+    return [
+        f"a step record counts {rate.per_rank_batch} samples of a rank where training.batch_size × "
+        f"gradient_accumulation is {configured}: throughput is as good as that count"
+    ]
+
+
+def _sources(data: RunData) -> list[str]:
+    run, count = data.run, len(data.records.by_rank)
+    found = [path.name for path in (run.manifest, run.config, run.sacct_summary) if path.is_file()]
+    if data.account.status is not None and data.account.status.nodes:
+        found.append("nodes/*/status.json")
+    if count:
+        found.append(f"rank_*_metrics.jsonl ({count} {'rank' if count == 1 else 'ranks'})")
+    for table, name in ((data.gpu, run.gpu_csv.name), (data.cpu, run.cpu_csv.name)):
+        if table is not None:
+            found.append(f"{name} ({len(table)} samples)")
+    return found

@@ -1,0 +1,107 @@
+"""Where each rank's step goes once its waits are charged to their causes, and which ranks to name."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aorta.artefacts.analysis import Blame, RankBreakdown
+from aorta.metrics.blame import BlameTable, Cause, Charge
+from aorta.units import NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class RankCosts:
+    """One rank's mean step in ms: its own parts, and its exposed waits by who made it wait and why."""
+
+    rank: int
+    step_ms: float
+    compute_ms: float
+    data_wait_ms: float
+    host_ms: float
+    copy_ms: float
+    exposed_comm_ms: float
+    """With the waits below."""
+    charged_ms: Mapping[Charge, float]
+
+    def charged(self, *causes: Cause) -> float:
+        """Waits for other ranks because of any of `causes`, ms."""
+        return sum(lost for (_, cause), lost in self.charged_ms.items() if cause in causes)
+
+    @property
+    def loading_ms(self) -> float:
+        """Own loader wait, and waits for another rank's."""
+        return self.data_wait_ms + self.charged("data_loading")
+
+    @property
+    def transfer_ms(self) -> float:
+        """Exposed communication that is not a wait for another rank's loader, compute or host."""
+        return max(self.exposed_comm_ms - self.charged("data_loading", "compute", "host"), 0.0)
+
+
+def rank_costs(rows: Iterable[RankBreakdown], blame: BlameTable | None) -> list[RankCosts]:
+    """The costs of each rank, by rank; without `blame` the waits stay in communication."""
+    costs = []
+    for row in rows:
+        charges = blame.charges.get(row.rank, {}) if blame else {}
+        steps = blame.steps if blame else 1
+        costs.append(
+            RankCosts(
+                rank=row.rank,
+                step_ms=row.step_ms,
+                compute_ms=row.compute_ms,
+                data_wait_ms=row.data_wait_ms,
+                host_ms=row.host_ms,
+                copy_ms=row.exposed_copy_ms or 0.0,
+                exposed_comm_ms=row.exposed_comm_ms,
+                charged_ms={charge: lost / steps / NS_PER_MS for charge, lost in charges.items()},
+            )
+        )
+    return costs
+
+
+def blame_list(blame: BlameTable | None) -> list[Blame]:
+    """What each rank costs the others by cause, summed over them, per step; the largest first."""
+    if blame is None or not blame.steps:
+        return []
+    sums: dict[Charge, int] = defaultdict(int)
+    for charges in blame.charges.values():
+        for charge, lost in charges.items():
+            sums[charge] += lost
+    ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    return [
+        Blame(rank=rank, cause=cause, lost_ms_per_step=lost / blame.steps / NS_PER_MS)
+        for (rank, cause), lost in ordered
+    ]
+
+
+def slow_loaders(costs: list[RankCosts], share: float) -> list[int]:
+    """The ranks whose own loader wait is at least `share` of the longest; empty where that is every rank."""
+    worst = max((item.data_wait_ms for item in costs), default=0.0)
+    return _named([item.rank for item in costs if item.data_wait_ms >= share * worst], costs)
+
+
+def waited_for(costs: list[RankCosts], share: float) -> list[int]:
+    """The ranks whose compute or host work the others wait for most; empty where that changes among all."""
+    lost: dict[int, float] = defaultdict(float)
+    for item in costs:
+        for (culprit, cause), charged in item.charged_ms.items():
+            if cause in ("compute", "host"):
+                lost[culprit] += charged
+    worst = max(lost.values(), default=0.0)
+    return _named(sorted(rank for rank, ms in lost.items() if ms >= share * worst and ms > 0), costs)
+
+
+def _named(ranks: list[int], costs: list[RankCosts]) -> list[int]:
+    return [] if len(ranks) == len(costs) else ranks
+
+
+def rank_words(ranks: list[int], limit: int = 8) -> str:
+    """`all ranks`, `rank 1` or `ranks 1, 3`."""
+    if not ranks:
+        return "all ranks"
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = ", ".join(str(rank) for rank in ranks[:limit])
+    return f"ranks {shown}" + (f" and {len(ranks) - limit} more" if len(ranks) > limit else "")

@@ -1,0 +1,273 @@
+"""One function a finding: the context to the measured value, and the finding if it passes the threshold.
+
+The estimated speed-up is mean step time now over the step time without the part in question. High: all of the
+part is gone. Low: it is brought down to its threshold, or as far as the data bounds it, if that is less:
+for the loader by the rank that it costs least, for communication by the compute that is free to hide it.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean, median
+from typing import Any
+
+from aorta.artefacts.analysis import Finding, Kind, Measured, Severity
+from aorta.diagnosis import actions
+from aorta.diagnosis.context import Context, gain, not_measured, removal_to_threshold
+from aorta.diagnosis.rank import rank_words, slow_loaders, waited_for
+
+STEP_SHARE = "% of step"
+Answer = tuple[Measured, Finding | None]
+
+
+def data_loading(context: Context) -> Answer:
+    """Share of the step that the worst rank gives to its loader, and to waits for other ranks' loaders."""
+    threshold = context.policy.data_wait_pct
+    reason = context.too_little()
+    if reason:
+        return not_measured("data_loading", threshold, STEP_SHARE, reason), None
+    value = max(100.0 * item.loading_ms / item.step_ms for item in context.costs)
+    measured = _measured("data_loading", value, threshold, STEP_SHARE, fired=value > threshold)
+    if not measured.fired:
+        return measured, None
+    ranks = slow_loaders(context.costs, context.policy.culprit_share)
+    own = [item.data_wait_ms for item in context.costs]
+    loading, step = fmean(item.loading_ms for item in context.costs), context.step_ms
+    least = min(item.loading_ms for item in context.costs)
+    low = min(removal_to_threshold(step, loading, threshold), least)
+    evidence: dict[str, Any] = {
+        "data_wait_ms_worst_rank": max(own),
+        "data_wait_ms_median_rank": median(own),
+        "others_wait_ms": fmean(item.charged("data_loading") for item in context.costs),
+        "step_ms": step,
+        "files": ["rank_*_metrics.jsonl"],
+    }
+    if context.config is not None:
+        evidence["dataloader.num_workers"] = context.config.dataloader.num_workers
+        evidence["dataset.delay_ms"] = context.config.dataset.delay_ms
+    others = "; the other ranks wait for it in communication" if ranks and not context.blame_absent else ""
+    cause = f"the loader of {rank_words(ranks)} delivers a batch later than the step needs it{others}"
+    finding = Finding(
+        kind="data_loading",
+        severity=_severity(value / 100.0),
+        cause=cause,
+        ranks=ranks,
+        nodes=context.nodes(ranks),
+        value=value,
+        threshold=threshold,
+        unit=STEP_SHARE,
+        evidence=evidence,
+        estimated_speedup=gain(step, low, loading),
+        actions=actions.data_loading(context, ranks),
+    )
+    return measured, finding
+
+
+def communication(context: Context) -> Answer:
+    """Mean share of the step in communication that no compute hides, waits included."""
+    threshold = context.policy.exposed_comm_pct
+    reason = context.too_little()
+    if not reason and context.world_size > 1 and not any(row.comm_ms for row in context.breakdown.per_rank):
+        reason = f"not measurable: {context.world_size} ranks, but the records hold no communication"
+    if reason:
+        return not_measured("communication", threshold, STEP_SHARE, reason), None
+    rows, step = context.breakdown.per_rank, context.step_ms
+    exposed = fmean(item.exposed_comm_ms for item in context.costs)
+    value = 100.0 * exposed / step
+    measured = _measured("communication", value, threshold, STEP_SHARE, fired=value > threshold)
+    if not measured.fired:
+        return measured, None
+    transfer = fmean(item.transfer_ms for item in context.costs)
+    hidden = fmean(row.comm_ms - row.exposed_comm_ms for row in rows)
+    free = max(fmean(row.compute_ms for row in rows) - hidden, 0.0)
+    total = sum(row.comm_ms for row in rows)
+    evidence: dict[str, Any] = {
+        "exposed_comm_ms": exposed,
+        "transfer_exposed_ms": transfer if context.blame_absent is None else None,
+        "waits_charged_to_ranks_ms": exposed - transfer if context.blame_absent is None else None,
+        "comm_ms": total / len(rows),
+        "overlap_ratio": 1.0 - sum(row.exposed_comm_ms for row in rows) / total,
+        "step_ms": step,
+        "files": ["rank_*_metrics.jsonl"],
+    }
+    if context.blame_absent:
+        evidence["waits"] = context.blame_absent
+    finding = Finding(
+        kind="communication",
+        severity=_severity(value / 100.0),
+        cause=_communication_cause(context, exposed, transfer),
+        ranks=[],
+        nodes=[],
+        value=value,
+        threshold=threshold,
+        unit=STEP_SHARE,
+        evidence=evidence,
+        estimated_speedup=gain(step, min(removal_to_threshold(step, exposed, threshold), free), exposed),
+        actions=actions.communication(context),
+    )
+    return measured, finding
+
+
+def _communication_cause(context: Context, exposed_ms: float, transfer_ms: float) -> str:
+    if context.blame_absent:
+        return f"ranks exchange data or wait while nothing is computed: {context.blame_absent}"
+    if transfer_ms >= exposed_ms / 2:
+        return "ranks exchange data while nothing is computed"
+    return "ranks wait in collectives for the last one to arrive more than they exchange data"
+
+
+def straggler(context: Context) -> Answer:
+    """Share of the step that the worst-off rank waits for other ranks' compute or host work."""
+    threshold = context.policy.exposed_comm_pct
+    reason = context.too_little()
+    if not reason and context.world_size == 1:
+        reason = "not measurable: one rank waits for nobody"
+    if not reason and context.blame_absent:
+        reason = f"not measurable: {context.blame_absent}"
+    if reason:
+        return not_measured("straggler", threshold, STEP_SHARE, reason), None
+    value = max(100.0 * item.charged("compute", "host") / item.step_ms for item in context.costs)
+    measured = _measured("straggler", value, threshold, STEP_SHARE, fired=value > threshold)
+    if not measured.fired:
+        return measured, None
+    ranks = waited_for(context.costs, context.policy.culprit_share)
+    waiting = [item for item in context.costs if item.rank not in ranks]
+    lost = [item.charged("compute", "host") for item in waiting]
+    compute = fmean(item.charged("compute") for item in waiting)
+    host = fmean(item.charged("host") for item in waiting)
+    what = "computes" if compute >= host else "spends time on the host"
+    who = rank_words(ranks) if ranks else "whichever rank is last"
+    finding = Finding(
+        kind="straggler",
+        severity=_severity(value / 100.0),
+        cause=f"the other ranks wait for {who}, which {what} longer",
+        ranks=ranks,
+        nodes=context.nodes(ranks),
+        value=value,
+        threshold=threshold,
+        unit=STEP_SHARE,
+        evidence={
+            "waits_for_compute_ms": compute,
+            "waits_for_host_ms": host,
+            "step_ms": context.step_ms,
+            "files": ["rank_*_metrics.jsonl"],
+        },
+        estimated_speedup=gain(context.step_ms, min(lost), fmean(lost)),
+        actions=actions.straggler(context, ranks, compute, host),
+    )
+    return measured, finding
+
+
+def memory_pressure(context: Context) -> Answer:
+    """Peak use of the GPUs' memory, or of the job's memory on the hosts, whichever is fuller."""
+    threshold, unit = context.policy.memory_used_pct, "% of memory"
+    use = context.utilization
+    readings = {
+        "GPU memory, by the monitor": use.gpu_memory_used_pct if use else None,
+        "GPU memory, by the allocator": context.allocator_peak_pct,
+        "the job's memory limit on a host": use.job_memory_used_pct if use else None,
+    }
+    known = {name: value for name, value in readings.items() if value is not None}
+    if not known:
+        without = "no GPU" if not context.cuda else "no reading of GPU memory"
+        reason = f"not measurable: {without}, and no memory limit of the job was sampled in the steady window"
+        return not_measured("memory_pressure", threshold, unit, reason), None
+    where = max(known, key=lambda name: known[name])
+    value = known[where]
+    measured = _measured("memory_pressure", value, threshold, unit, fired=value > threshold)
+    if not measured.fired:
+        return measured, None
+    evidence: dict[str, Any] = {"of": where, **known}
+    if context.memory_estimate is not None:
+        evidence["accounting_upper_estimate_pct"] = context.memory_estimate.used_pct
+    finding = Finding(
+        kind="memory_pressure",
+        severity="critical" if value >= 97.0 else "warning",
+        cause=f"{where} is nearly full at its peak",
+        ranks=[],
+        nodes=[],
+        value=value,
+        threshold=threshold,
+        unit=unit,
+        evidence=evidence,
+        estimated_speedup=None,
+        actions=actions.memory(context, host=where.startswith("the job")),
+    )
+    return measured, finding
+
+
+def gpu_underutilization(context: Context) -> Answer:
+    """Share of the step in which a compute kernel ran; else the driver's counter, which is never below it."""
+    threshold, unit = context.policy.effective_gpu_utilization_pct, "% of time"
+    use = context.utilization
+    driver = use.gpu_util_pct if use else None
+    effective = use.effective_gpu_util_pct if use else None
+    reason = None
+    if not context.cuda:
+        reason = "not measurable: no GPU"
+    elif context.breakdown.steps < context.policy.min_steady_steps:
+        reason = context.too_little()
+    elif effective is None and driver is None:
+        reason = "not measurable: no breakdown in the step records, and the driver gives no utilisation"
+    value = effective if effective is not None else driver
+    if reason or value is None:
+        return not_measured("gpu_underutilization", threshold, unit, reason or "not measurable"), None
+    bound = "an upper bound: the driver's counter" if effective is None else None
+    measured = Measured(
+        kind="gpu_underutilization",
+        value=value,
+        threshold=threshold,
+        unit=unit,
+        fired=value < threshold,
+        reason=bound,
+    )
+    if not measured.fired:
+        return measured, None
+    step = context.step_ms if context.costs else 100.0
+    idle = step * (1.0 - value / 100.0)
+    to_threshold = step * (1.0 - value / threshold)
+    finding = Finding(
+        kind="gpu_underutilization",
+        severity="critical" if value < threshold / 2 else "warning",
+        cause=_idle_cause(context),
+        ranks=[],
+        nodes=[],
+        value=value,
+        threshold=threshold,
+        unit=unit,
+        evidence={
+            "effective_gpu_utilization_pct": effective,
+            "driver_utilization_pct": driver,
+            "step_ms": context.step_ms if context.costs else None,
+            "files": ["rank_*_metrics.jsonl", "gpu_monitor.csv"],
+        },
+        estimated_speedup=gain(step, to_threshold, idle),
+        actions=actions.gpu_underutilization(context),
+    )
+    return measured, finding
+
+
+def _idle_cause(context: Context) -> str:
+    """The largest part of the step in which no compute kernel runs."""
+    if not context.costs:
+        return "no kernel runs for much of the time"
+    parts = {
+        "the host prepares work or waits": fmean(item.host_ms for item in context.costs),
+        "data is loaded": fmean(item.data_wait_ms for item in context.costs),
+        "data is exchanged between ranks": fmean(item.exposed_comm_ms for item in context.costs),
+        "data is copied": fmean(item.copy_ms for item in context.costs),
+    }
+    largest = max(parts, key=lambda name: parts[name])
+    return f"no compute kernel runs for much of the step; most of that time {largest}"
+
+
+def _measured(kind: Kind, value: float, threshold: float, unit: str, *, fired: bool) -> Measured:
+    return Measured(kind=kind, value=value, threshold=threshold, unit=unit, fired=fired)
+
+
+def _severity(share: float) -> Severity:
+    """Critical where the part takes half of the step or more."""
+    return "critical" if share >= 0.5 else "warning"
+
+
+RULES = (data_loading, communication, straggler, gpu_underutilization, memory_pressure)
+"""In the order in which they are reported."""

@@ -1,0 +1,148 @@
+"""One verdict a run: the cause that costs the most time, with its symptoms under it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import msgspec
+
+from aorta.artefacts.analysis import DataQuality, Finding, Kind, Verdict
+from aorta.diagnosis.context import Context
+from aorta.diagnosis.rank import rank_words
+
+_NAMES: dict[Kind, str] = {
+    "data_loading": "Data loading",
+    "communication": "Communication",
+    "straggler": "Waiting for a slower rank",
+    "gpu_underutilization": "GPU under-utilisation",
+    "memory_pressure": "Memory pressure",
+}
+_ENDED_BADLY = {"failed": "job_failed", "running": "job_not_ended"}
+
+
+def cost_ms(finding: Finding, context: Context) -> float:
+    """Mean ms a step and rank that the finding's cause takes; 0 for memory: full, it still takes no time."""
+    costs = context.costs
+    if finding.kind == "data_loading":
+        return fmean(item.loading_ms for item in costs)
+    if finding.kind == "straggler":
+        return fmean(item.charged("compute", "host") for item in costs)
+    if finding.kind == "communication":
+        return fmean(item.transfer_ms for item in costs)
+    if finding.kind == "gpu_underutilization" and costs:
+        return fmean(item.step_ms - item.compute_ms for item in costs)
+    return 0.0
+
+
+def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
+    """Mark symptoms: communication that is mostly waits for a cause found, and an idle GPU under any cause.
+
+    A symptom has no speed-up of its own: it goes with its cause. Causes come first, the costliest first.
+    """
+    by_kind = {finding.kind: finding for finding in findings}
+    blamed: dict[Kind, float] = {
+        "data_loading": sum(item.charged("data_loading") for item in context.costs),
+        "straggler": sum(item.charged("compute", "host") for item in context.costs),
+    }
+    symptoms: dict[Kind, Kind] = {}
+    waits: dict[Kind, float] = {kind: lost for kind, lost in blamed.items() if kind in by_kind and lost > 0}
+    if "communication" in by_kind and sum(waits.values()) > sum(item.transfer_ms for item in context.costs):
+        symptoms["communication"] = max(waits, key=lambda kind: waits[kind])
+    taking_time = [
+        finding
+        for finding in findings
+        if finding.kind in ("data_loading", "straggler", "communication") and finding.kind not in symptoms
+    ]
+    if "gpu_underutilization" in by_kind and taking_time:
+        symptoms["gpu_underutilization"] = max(taking_time, key=lambda item: cost_ms(item, context)).kind
+    marked = [
+        msgspec.structs.replace(
+            finding,
+            symptom_of=symptoms[finding.kind],
+            estimated_speedup=None,
+            actions=[f"none of its own: it goes with its cause, {symptoms[finding.kind]}"],
+        )
+        if finding.kind in symptoms
+        else finding
+        for finding in findings
+    ]
+    return sorted(marked, key=lambda item: (item.symptom_of is not None, -cost_ms(item, context)))
+
+
+def insufficient(context: Context, quality: DataQuality) -> list[tuple[str, str]]:
+    """Reason codes, with words, why the absence of findings would prove nothing; empty if it does."""
+    reasons = []
+    if quality.ranks_seen == 0:
+        reasons.append(("no_step_records", "no rank left step records"))
+    elif quality.ranks_expected is None or quality.ranks_seen < quality.ranks_expected:
+        seen = f"{quality.ranks_seen} of {quality.ranks_expected} ranks left step records"
+        reasons.append(("ranks_missing", seen))
+    if quality.ranks_seen and context.breakdown.steps < context.policy.min_steady_steps:
+        steps = f"{context.breakdown.steps} steady steps are common to all ranks"
+        reasons.append(("few_steady_steps", f"{steps}, {context.policy.min_steady_steps} are needed"))
+    elif quality.ranks_seen and len(context.costs) < quality.ranks_seen:
+        reasons.append(("no_breakdown", "the step records of some ranks do not break the step down"))
+    code = _ENDED_BADLY.get(quality.state or "")
+    if code:
+        words = "the job failed" if code == "job_failed" else "the job has no end yet, by its own markers"
+        reasons.append((code, words))
+    return reasons
+
+
+def judge(
+    findings: Sequence[Finding], context: Context, quality: DataQuality
+) -> tuple[Verdict, list[Finding]]:
+    """The verdict, and the findings with an `insufficient_data` one added where that is the verdict."""
+    reasons = insufficient(context, quality)
+    if findings:
+        return Verdict(
+            kind=findings[0].kind,
+            statement=_statement(findings[0], context) + _ending(quality),
+            ranks=findings[0].ranks,
+        ), list(findings)
+    if not reasons:
+        ranks = "1 rank" if quality.ranks_seen == 1 else f"{quality.ranks_seen} ranks"
+        steps = f"{context.breakdown.steps} steady steps of {ranks}"
+        statement = f"No bottleneck: nothing passes its threshold over {steps}.{_ending(quality)}"
+        return Verdict(kind="healthy", statement=statement, ranks=[]), []
+    words = "; ".join(text for _, text in reasons)
+    finding = Finding(
+        kind="insufficient_data",
+        severity="warning",
+        cause=words,
+        ranks=[],
+        nodes=[],
+        value=None,
+        threshold=None,
+        unit="",
+        evidence={"reasons": [code for code, _ in reasons]},
+        estimated_speedup=None,
+        actions=["read the problems under data quality, then run again"],
+    )
+    statement = f"The data does not suffice for a verdict: {words}."
+    return Verdict(kind="insufficient_data", statement=statement, ranks=[]), [finding]
+
+
+def _statement(finding: Finding, context: Context) -> str:
+    name = _NAMES[finding.kind]
+    value = f"{finding.value:.0f}" if finding.value is not None else "?"
+    limit = f"threshold {finding.threshold:g}" if finding.threshold is not None else ""
+    if finding.kind == "memory_pressure":
+        return f"{name}: {finding.evidence['of']} is {value} % full at its peak ({limit})."
+    if finding.kind == "gpu_underutilization":
+        return f"{name}: compute kernels run for {value} % of the time ({limit}): {finding.cause}."
+    who = f" on {rank_words(finding.ranks)}" if finding.kind == "data_loading" else ""
+    if finding.kind == "straggler":
+        who = f" ({rank_words(finding.ranks)})" if finding.ranks else " (a different one from step to step)"
+    cost, step = cost_ms(finding, context), context.step_ms
+    worst = " of the worst rank's step" if finding.kind != "communication" else " of the step"
+    return f"{name}{who} takes {value} %{worst} ({limit}), {cost:.1f} of {step:.1f} ms on average."
+
+
+def _ending(quality: DataQuality) -> str:
+    """What a reader must know of how the job ended."""
+    return f" The job did not complete ({quality.state})." if quality.state in _BAD_STATES else ""
+
+
+_BAD_STATES = ("failed", "cancelled", "timeout")
