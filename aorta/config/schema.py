@@ -46,6 +46,8 @@ class Training(Block, frozen=True, kw_only=True):
     seed: int = 42
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a GPU where there is one."""
+    cpu_threads: Count = 0
+    """Threads of each rank's operators on the CPU; 0 leaves it to OMP_NUM_THREADS and torch."""
 
 
 class Optimizer(Block, frozen=True, kw_only=True):

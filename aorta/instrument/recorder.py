@@ -22,7 +22,7 @@ from aorta.instrument.capture import ExternalCapture, phase_of
 from aorta.instrument.collectives import GradientExchange, GradientHook
 from aorta.instrument.identity import Identity, device_uuid, run_directory
 from aorta.instrument.scalars import Scalars
-from aorta.instrument.steps import COMPUTE, COPY, DATA, HOST, break_down, profile
+from aorta.instrument.steps import COMPUTE, COPY, DATA, HOST, describe
 from aorta.instrument.streams import Mark, clock_for
 from aorta.instrument.tape import Tape
 from aorta.instrument.writer import RecordWriter, set_aside
@@ -315,6 +315,8 @@ class StepRecorder:
         assert step.lr is not None
         assert step.scalars is not None
         loss, grad_norm = step.scalars.read()
+        markers = self._host_markers(pending, times.start)
+        breakdown, profile = describe(times, step.global_step, markers)
         return StepRecord(
             run_id=who.run_id,
             job_id=who.job_id,
@@ -336,13 +338,13 @@ class StepRecorder:
             samples=step.samples,
             data_wait_ms=ns_to_ms(tape.data_wait_ns),
             timing=self._clock.timing,
-            breakdown=break_down(times),
+            breakdown=breakdown,
             loss=loss,
             grad_norm=grad_norm,
             lr=step.lr,
             memory_peak_bytes=pending.memory_peak_bytes,
             memory_total_bytes=self._memory_total,
-            profile=profile(times, step.global_step, self._host_markers(pending, times.start)),
+            profile=profile,
         )
 
     def _host_markers(self, pending: _Pending, start_ns: int) -> list[dict[str, Any]]:

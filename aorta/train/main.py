@@ -81,6 +81,8 @@ def run(flags: argparse.Namespace) -> int:
         format=f"%(asctime)s %(levelname)s rank {rank}: %(message)s",
         stream=sys.stdout,
     )
+    if config.training.cpu_threads:
+        torch.set_num_threads(config.training.cpu_threads)
     check_profiling(config.profiling)
     check_strategy(config, rank)
     workload = WORKLOADS[config.workload](config)

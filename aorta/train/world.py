@@ -83,11 +83,12 @@ def join(config: schema.Config) -> Iterator[World]:
     control = None
     if who.world_size > 1:
         timeout = timedelta(seconds=config.distributed.timeout_s)
-        dist.init_process_group(backend, timeout=timeout, device_id=device if backend == "nccl" else None)
+        bound = device if backend == "nccl" else None
+        dist.init_process_group(backend, timeout=timeout, device_id=bound)
         control = dist.new_group(backend="gloo", timeout=timeout)
     yield World(who.rank, who.local_rank, who.world_size, who.node_index, device, control)
-    # Only after an orderly end: with a collective under way this waits for peers that may be gone, while the end
-    # of the process tells them at once.
+    # Only after an orderly end: with a collective under way this waits for peers that may be gone, while the
+    # end of the process tells them at once.
     if dist.is_initialized():
         dist.destroy_process_group()
 
