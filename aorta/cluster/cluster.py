@@ -288,14 +288,7 @@ def _write(folder: ClusterDir, settings: Settings, machine: Machine) -> None:
         folder.cgroup_conf.write_text(cgroups, encoding="utf-8")
     _write_private(folder.slurmdbd_conf, config.slurmdbd_conf(folder, settings, machine).encode())
     _write_private(folder.munge / "munge.key", secrets.token_bytes(128))
-    argv = programs.mariadb_init_argv(folder, machine)
-    done = subprocess.run(
-        argv, env=programs.environment(folder), capture_output=True, text=True, check=False, cwd="/"
-    )
-    if done.returncode != 0:
-        raise ClusterError(
-            f"`{argv[0]}` exited {done.returncode}: {done.stderr.strip() or done.stdout.strip()}"
-        )
+    daemons.run_to_end(programs.mariadb_init_argv(folder, machine), programs.environment(folder))
 
 
 def _write_private(path: Path, data: bytes) -> None:
@@ -305,34 +298,40 @@ def _write_private(path: Path, data: bytes) -> None:
 
 
 def _clear(folder: ClusterDir, keep_logs: bool) -> bool:
-    """End and remove all that is left of this folder's cluster; True where there was something."""
+    """End and remove all that is left of this folder's cluster; True where there was something.
+
+    Nothing here needs the record: daemons are known by the environment that they were given, steps by their
+    namespaces or by the environment that Slurm gives them.
+    """
+    environment = programs.environment(folder)
+    ours = {"SLURM_CONF": environment["SLURM_CONF"], "MYSQL_UNIX_PORT": environment["MYSQL_UNIX_PORT"]}
+    jobs = {"SLURM_CONF": environment["SLURM_CONF"], "SLURM_JOB_ID": ""}
     found = folder.root.exists()
-    record = None
-    with contextlib.suppress(ArtefactError):
-        record = read_json(folder.record, Record)
-    processes = list(reversed(record.processes)) if record else []
-    nodes_first = [item for item in processes if item.name.startswith("node")]
-    daemons.stop(nodes_first)
-    ours = (
-        os.geteuid() == 0
-        and shutil.which("ip", path=packages.SEARCH_PATH) is not None
-        and network.owner() == folder.root
-    )
-    if ours:
-        found = True
-        daemons.stop(_inside(), grace_s=3)
-        daemons.stop(_inside(), grace_s=3)  # what a step started while it was asked to end
-    daemons.stop(daemons.of_jobs(folder.slurm_conf), grace_s=3)
-    daemons.stop([item for item in processes if item not in nodes_first])
-    if ours:
+    network_is_ours = _network_is_ours(folder)
+    # Steps first: a slurmd that is asked to end leaves them, and slurmctld would start what is queued.
+    for _ in range(3):
+        steps = [*(_inside() if network_is_ours else []), *daemons.with_environment(jobs)]
+        found = found or bool(steps)
+        daemons.stop(steps, grace_s=3)
+    rest = daemons.with_environment(ours)
+    daemons.stop(rest)
+    if network_is_ours:
         network.destroy()
     _remove(folder, keep_logs)
-    return found
+    return found or bool(rest)
+
+
+def _network_is_ours(folder: ClusterDir) -> bool:
+    """Whether the network, or what a restart or an interruption left of one, is this folder's to remove."""
+    if os.geteuid() != 0 or shutil.which("ip", path=packages.SEARCH_PATH) is None:
+        return False
+    owner = network.owner()
+    return owner == folder.root or (owner is None and bool(network.namespaces()))
 
 
 def _inside() -> list[Process]:
     """Processes in our namespaces."""
-    found = [daemons.identify("job", pid) for pid in network.pids()]
+    found = [daemons.identify("step", pid) for pid in network.pids()]
     return [process for process in found if process is not None]
 
 

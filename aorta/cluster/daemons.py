@@ -143,9 +143,12 @@ def stop(processes: Iterable[Process], grace_s: float = 10) -> None:
             time.sleep(_POLL_S)
 
 
-def of_jobs(slurm_conf: Path) -> list[Process]:
-    """Processes of the jobs of a cluster, by the environment that slurmstepd gives them."""
-    wanted = b"SLURM_CONF=" + os.fsencode(slurm_conf)
+def with_environment(wanted: Mapping[str, str]) -> list[Process]:
+    """Every process but this one whose environment, as it began, has all of `wanted`.
+
+    An empty value stands for any: `{"SLURM_JOB_ID": ""}` finds what runs in jobs.
+    """
+    needles = [os.fsencode(f"{key}={value}") for key, value in wanted.items()]
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -154,11 +157,43 @@ def of_jobs(slurm_conf: Path) -> list[Process]:
             variables = (entry / "environ").read_bytes().split(b"\0")
         except OSError:
             continue  # ended meanwhile, or another user's
-        if wanted in variables and any(item.startswith(b"SLURM_JOB_ID=") for item in variables):
-            process = identify("job", int(entry.name))
+        if all(_has(variables, needle) for needle in needles):
+            process = identify("process", int(entry.name))
             if process is not None:
                 found.append(process)
     return found
+
+
+def _has(variables: Sequence[bytes], needle: bytes) -> bool:
+    if needle.endswith(b"="):
+        return any(item.startswith(needle) for item in variables)
+    return needle in variables
+
+
+def run_to_end(argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run `argv` to its end; if that is interrupted, what it started ends with it.
+
+    Raises:
+        ClusterError: it failed; the message has what it printed.
+    """
+    with subprocess.Popen(
+        argv,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        cwd="/",
+        text=True,
+    ) as child:
+        try:
+            printed = child.communicate()[0]
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            raise
+    if child.returncode != 0:
+        raise ClusterError(f"`{argv[0]}` exited {child.returncode}: {printed.strip()}")
 
 
 def tail(log: Path) -> str:

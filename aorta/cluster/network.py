@@ -6,7 +6,6 @@ with `aorta-`, so that what is ours can be found again without a record of it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import subprocess
@@ -107,19 +106,16 @@ def create(folder: ClusterDir, settings: Settings) -> None:
 
 
 def destroy() -> None:
-    """Remove every link and namespace of ours; quietly nothing where there is none."""
+    """Remove every link and namespace of ours; quietly nothing where there is none.
+
+    The empty folder /run/netns belongs to iproute2 and stays: removing it could unmount others' namespaces.
+    """
     links = [link["ifname"] for link in json.loads(_run(["ip", "-j", "link", "show"]) or "[]")]
     for name in links:
         if name == BRIDGE or _VETH.fullmatch(name):
             _run(["ip", "link", "delete", "dev", name])
-    ours = namespaces()
-    for name in ours:
+    for name in namespaces():
         _run(["ip", "netns", "delete", name])
-    if ours and not any(NETNS_FOLDER.iterdir()):
-        # `ip netns` mounted the folder on itself when it made the first one; the next one does it again.
-        subprocess.run(["umount", str(NETNS_FOLDER)], capture_output=True, check=False)
-        with contextlib.suppress(OSError):
-            NETNS_FOLDER.rmdir()
 
 
 def namespaces() -> list[str]:
