@@ -74,7 +74,7 @@ def straggler(context: Context, ranks: list[int], compute_ms: float, host_ms: fl
         actions.append("look at the host side of these ranks: CPU pinning, OMP_NUM_THREADS, other processes")
     if not ranks:
         actions.append(
-            "the late rank changes from step to step: reduce what the ranks share, such as CPUs of one machine"
+            "the late rank changes from step to step: reduce what ranks share, such as CPUs of one machine"
         )
     elif where:
         actions.append(f"run once without {where} (sbatch --exclude) to see what it costs")

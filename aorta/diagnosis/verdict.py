@@ -132,12 +132,17 @@ def _statement(finding: Finding, context: Context) -> str:
         return f"{name}: {finding.evidence['of']} is {value} % full at its peak ({limit})."
     if finding.kind == "gpu_underutilization":
         return f"{name}: compute kernels run for {value} % of the time ({limit}): {finding.cause}."
-    who = f" on {rank_words(finding.ranks)}" if finding.kind == "data_loading" else ""
+    step = context.step_ms
+    if finding.kind == "communication":
+        exposed = fmean(item.exposed_comm_ms for item in context.costs)
+        waits = exposed - cost_ms(finding, context)
+        part = f", {waits:.1f} of it waiting for a slower rank" if waits >= 0.05 else ""
+        return f"{name} takes {value} % of the step ({limit}), {exposed:.1f} of {step:.1f} ms{part}."
+    who = f" on {rank_words(finding.ranks)}"
     if finding.kind == "straggler":
         who = f" ({rank_words(finding.ranks)})" if finding.ranks else " (a different one from step to step)"
-    cost, step = cost_ms(finding, context), context.step_ms
-    worst = " of the worst rank's step" if finding.kind != "communication" else " of the step"
-    return f"{name}{who} takes {value} %{worst} ({limit}), {cost:.1f} of {step:.1f} ms on average."
+    mean = f"{cost_ms(finding, context):.1f} of {step:.1f} ms on average"
+    return f"{name}{who} takes {value} % of the worst rank's step ({limit}), {mean}."
 
 
 def _ending(quality: DataQuality) -> str:

@@ -41,8 +41,8 @@ def utilization(
     A mean is taken per GPU (per node for the CPU) and then over them, each sample weighing the time to its
     neighbours. A column without any number in the window is None, never 0.
     """
-    gpus = _series(gpu, ["hostname", "gpu_uuid", "gpu_id"], windows)
-    hosts = _series(cpu, ["hostname"], windows)
+    gpus = _series(gpu, ["hostname", "node_index", "gpu_uuid", "gpu_id"], windows)
+    hosts = _series(cpu, ["hostname", "node_index"], windows)
     return Utilization(
         gpu_util_pct=_mean(gpus, "utilization_gpu"),
         effective_gpu_util_pct=effective_pct,

@@ -101,8 +101,10 @@ def fetch_accounting(job_id: str, summary: Path, run: Run = ask) -> Accounting:
     except (OSError, subprocess.TimeoutExpired) as error:
         return _cached(summary, f"sacct did not answer: {error}")
     if answer.returncode != 0:
-        said = " ".join(answer.stderr.split()) or f"exit code {answer.returncode}"
-        return _cached(summary, f"sacct: {said}")
+        # The last line is the reason; those before it are how sacct came to it.
+        said = [line.strip() for line in answer.stderr.splitlines() if line.strip()]
+        reason = said[-1].removeprefix("sacct: ") if said else f"exit code {answer.returncode}"
+        return _cached(summary, f"sacct: {reason}")
     rows = parse_rows(answer.stdout, job_id)
     if not rows:
         return _cached(summary, f"sacct knows no job {job_id} (yet)")

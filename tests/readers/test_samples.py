@@ -1,0 +1,105 @@
+"""Monitor files: merged with their hosts, idempotent, empty cells NaN and never 0."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import CPU_COLUMNS
+from aorta.readers.samples import read_cpu_samples, read_gpu_samples
+from tests.support.synthetic import RunSpec, write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return write_run(tmp_path, RunSpec(nodes=2, steps=12, device="cuda"))
+
+
+def test_every_nodes_rows_are_in_the_merged_file_with_their_host(run: RunDir) -> None:
+    table, problems = read_cpu_samples(run)
+    assert table is not None
+    assert problems == ()
+    parts = [len(run.node(index).cpu_csv.read_text().splitlines()) - 1 for index in (0, 1)]
+    assert table.groupby("hostname").size().to_dict() == {"node1": parts[0], "node2": parts[1]}
+    merged = run.cpu_csv.read_text().splitlines()
+    assert merged[0] == ",".join(CPU_COLUMNS)
+    assert len(merged) == 1 + sum(parts)
+
+
+def test_merging_again_changes_nothing(run: RunDir) -> None:
+    read_gpu_samples(run)
+    first, stamp = run.gpu_csv.read_bytes(), run.gpu_csv.stat().st_mtime_ns
+    read_gpu_samples(run)
+    assert run.gpu_csv.read_bytes() == first
+    assert run.gpu_csv.stat().st_mtime_ns == stamp
+
+
+def test_a_run_copied_without_its_node_folders_keeps_its_merged_file(run: RunDir) -> None:
+    before, _ = read_cpu_samples(run)
+    for index in (0, 1):
+        run.node(index).cpu_csv.unlink()
+    after, problems = read_cpu_samples(run)
+    assert problems == ()
+    assert before is not None
+    assert after is not None
+    assert after.equals(before)
+
+
+def test_nanoseconds_stay_exact(run: RunDir) -> None:
+    path = run.node(0).cpu_csv
+    lines = path.read_text().splitlines()
+    exact = 2**53 + 1  # no float64 holds it
+    cells = lines[1].split(",")
+    cells[CPU_COLUMNS.index("mono_ns")] = str(exact)
+    path.write_text("\n".join([lines[0], ",".join(cells)]) + "\n")
+    table, _ = read_cpu_samples(run)
+    assert table is not None
+    assert exact in table["mono_ns"].tolist()
+
+
+@pytest.mark.parametrize(("cell", "value"), [("", math.nan), ("[N/A]", math.nan), ("0", 0.0), ("0.0", 0.0)])
+def test_absent_is_not_zero_and_zero_is_not_absent(run: RunDir, cell: str, value: float) -> None:
+    for index in (0, 1):
+        path = run.node(index).gpu_csv
+        header, *rows = path.read_text().splitlines()
+        column = header.split(",").index("utilization_gpu")
+        changed = []
+        for row in rows:
+            cells = row.split(",")
+            cells[column] = cell
+            changed.append(",".join(cells))
+        path.write_text("\n".join([header, *changed]) + "\n")
+    table, _ = read_gpu_samples(run)
+    assert table is not None
+    column_values = table["utilization_gpu"].astype(float)
+    assert column_values.isna().all() if math.isnan(value) else (column_values == value).all()
+
+
+def test_bad_rows_are_counted_and_named(run: RunDir) -> None:
+    path = run.node(1).cpu_csv
+    whole = len(path.read_text().splitlines()) - 1
+    with path.open("a") as stream:
+        stream.write("2026-01-01T00:00:00+00:00,cut off")
+    table, problems = read_cpu_samples(run)
+    assert table is not None
+    assert (table["hostname"] == "node2").sum() == whole
+    assert [(problem.file, problem.reason) for problem in problems] == [
+        ("nodes/node1/cpu_monitor.csv", f"1 rows are not usable; the first is line {whole + 2}")
+    ]
+
+
+def test_a_foreign_file_is_named(run: RunDir) -> None:
+    run.node(0).cpu_csv.write_text("a,b\n1,2\n")
+    table, problems = read_cpu_samples(run)
+    assert table is not None
+    assert problems[0].file == "nodes/node0/cpu_monitor.csv"
+    assert "lacks the columns" in problems[0].reason
+
+
+def test_no_samples_at_all_is_none(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(device="cpu"))
+    assert read_gpu_samples(run) == (None, ())
+    assert not run.gpu_csv.exists()
