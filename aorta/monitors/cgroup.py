@@ -22,7 +22,7 @@ _OCTAL = re.compile(r"\\(\d{3})")
 
 
 class OpenFile:
-    """A file of procfs or cgroupfs kept open: each read is one system call."""
+    """A file of procfs or cgroupfs kept open: no search for its name at each sample."""
 
     def __init__(self, path: Path) -> None:
         self._fd: int | None = None
@@ -33,10 +33,14 @@ class OpenFile:
         """The content now, None where there is no such file or the cgroup is gone."""
         if self._fd is None:
             return None
+        data = b""
         try:
-            return os.pread(self._fd, 1 << 16, 0).decode("ascii", "replace")
+            # Tables of many records come a page at a time, however much is asked for.
+            while chunk := os.pread(self._fd, 1 << 16, len(data)):
+                data += chunk
         except OSError:
             return None
+        return data.decode("ascii", "replace")
 
     def close(self) -> None:
         """Give the descriptor back."""
