@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from aorta.artefacts.analysis import Aggregate, Problem
+from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RESULTS, SubmissionDir
 from aorta.commands._choice import Choice, Chosen, choose
 from aorta.errors import AortaError, ArtefactError
@@ -67,7 +68,13 @@ def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None
     reports, missing, newest = _analyse(choice)
     curves = scaling_curves([report.analysis for report in reports])
     aggregate = build(reports, curves, missing, newest)
-    write_documents(docs, aggregate, reports)
+    try:
+        write_documents(docs, aggregate, reports)
+    except OSError as error:
+        where = error.filename or docs
+        raise ArtefactError(
+            f"{where}: {error.strerror}", "name a folder that can be written with --docs"
+        ) from error
     return aggregate
 
 
@@ -112,7 +119,12 @@ def _one(item: Chosen) -> tuple[ScenarioReport, RunData, list[Problem]]:
             break
     picked, passed_over = newest_valid([analysis for _, analysis, _ in reversed(tried)])
     run, analysis, data = next((entry for entry in tried if picked and entry[1] is picked[0]), tried[0])
-    write_run_report(run, analysis, data)
+    try:
+        write_json(run.analysis, analysis)
+        write_run_report(run, analysis, data)
+    except OSError as error:  # such as somebody else's results
+        reason = f"{item.scenario.name}: its own report could not be written: {error.strerror}"
+        passed_over.append(Problem(file=str(error.filename or run.root), reason=reason))
     return ScenarioReport(item.scenario, run, analysis, item.note), data, passed_over
 
 

@@ -179,7 +179,7 @@ def _markdown(
         step_ms=content.step_ms(main.analysis) if main is not None else None,
         cost=content.cost(main.analysis, finding) if main is not None and finding is not None else None,
         confidence=_confidence(aggregate, main),
-        shared=[report.scenario.name for report in reports if report.analysis.shared_machine],
+        shared=[report.scenario.name for report in reports if content.spreads_one_machine(report.analysis)],
         quality=_quality_table(reports),
         notes=_notes(reports),
         problems=_problems(reports),
@@ -190,6 +190,7 @@ def _markdown(
         recommendations=recommendations(reports),
         thresholds=reports[0].analysis.thresholds if reports else {},
         definitions=content.DEFINITIONS,
+        no_copies=content.NO_COPIES,
     )
 
 
@@ -203,7 +204,7 @@ def _confidence(aggregate: Aggregate, main: ScenarioReport | None) -> list[str]:
         lines.append(f"{_count(len(quality.problems), 'problem')} with its data, listed below")
     if aggregate.missing:
         lines.append(f"{_count(len(aggregate.missing), 'run')} missing, listed below")
-    if main.analysis.shared_machine:
+    if content.spreads_one_machine(main.analysis):
         lines.append("all nodes share one machine, so times across nodes are that machine's")
     if main.analysis.breakdown.timing in content.TIMINGS:
         lines.append(content.TIMINGS[main.analysis.breakdown.timing])
@@ -336,7 +337,7 @@ def _curve(scaling: Scaling, members: Sequence[ScenarioReport], plot: str) -> di
         "scaling": scaling,
         "table": Table(header, rows) if rows else None,
         "plot": plot,
-        "shared": any(report.analysis.shared_machine for report in members),
+        "shared": any(content.spreads_one_machine(report.analysis) for report in members),
     }
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from aorta.artefacts.analysis import Analysis, DataQuality, Finding, Measured, RankBreakdown
 from aorta.report.selection import shown_ranks
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, KIND_NAMES, listing, number, plain, quantity, share
+from aorta.report.text import ABSENT, KIND_NAMES, host, listing, number, plain, quantity, share
 
 FIRES_BELOW = frozenset({"gpu_underutilization"})
 """Rules whose finding is a value below the threshold; the others fire above theirs."""
+
+NO_COPIES = "not timed, they are in the host part"
 
 MAX_TEXT_RANKS = 32
 """Rows of a breakdown table; more ranks are chosen from."""
@@ -57,37 +59,46 @@ def heading(analysis: Analysis) -> str:
             parts.append(f"{count} {noun}{'' if count == 1 else 's'}")
     if analysis.device:
         parts.append(plain(analysis.device))
-    if analysis.shared_machine:
+    if spreads_one_machine(analysis):
         parts.append("nodes share one machine")
     return " · ".join(parts)
 
 
+def spreads_one_machine(analysis: Analysis) -> bool:
+    """Whether several nodes of the run were one machine, so that its scaling is that machine's."""
+    return analysis.shared_machine and analysis.nodes != 1
+
+
 def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
-    """Exclusive parts of a step by rank, in ms and in percent, and a note where not all ranks are shown."""
+    """Exclusive parts of a step by rank, in ms and in percent, and what a reader of it must know."""
     rows, note = shown_ranks(analysis.breakdown.per_rank, analysis.verdict.ranks, MAX_TEXT_RANKS)
     if not rows:
         return None, ""
+    notes = [note] if note else []
+    notes.append("exp: exposed, that is not hidden under compute")
+    if any(row.exposed_copy_ms is None for row in rows):
+        notes.append(f"{ABSENT} for copies: {NO_COPIES}")
     hosts = any(row.host for row in rows)
     header = (
         ">rank",
         *(("host",) if hosts else ()),
         ">step ms",
         ">compute",
-        ">exposed comm",
-        ">exposed copy",
+        ">exp comm",
+        ">exp copy",
         ">data wait",
         ">host time",
         ">comm ms",
         ">hidden",
     )
-    return Table(header, tuple(_rank_row(row, hosts) for row in rows)), note
+    return Table(header, tuple(_rank_row(row, hosts) for row in rows)), "; ".join(notes)
 
 
 def _rank_row(row: RankBreakdown, hosts: bool) -> tuple[str, ...]:
     parts = (row.compute_ms, row.exposed_comm_ms, row.exposed_copy_ms, row.data_wait_ms, row.host_ms)
     return (
         str(row.rank),
-        *((plain(row.host or ABSENT),) if hosts else ()),
+        *((host(row.host or ABSENT, 15),) if hosts else ()),
         number(row.step_ms),
         *(share(part, row.step_ms) for part in parts),
         number(row.comm_ms),
@@ -171,18 +182,29 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
             ("samples/s × step time / batch", number(run.cross_check_ratio)),
         ]
     if (use := analysis.utilization) is not None:
+        gpu = "no GPU in the job" if analysis.device == "cpu" else "not sampled"
         rows += [
-            ("effective GPU utilisation", quantity(use.effective_gpu_util_pct, "%")),
-            ("GPU utilisation, driver counter", quantity(use.gpu_util_pct, "%")),
-            ("GPU memory used", quantity(use.gpu_memory_used_pct, "%")),
-            ("GPU power", quantity(use.gpu_power_w, "W")),
-            ("CPU, whole host", quantity(use.cpu_pct, "%")),
-            ("CPU of the job, 100 % a core", quantity(use.job_cpu_pct, "%")),
-            ("host memory used", quantity(use.host_memory_used_pct, "%")),
-            ("job's memory used, of its limit", quantity(use.job_memory_used_pct, "%")),
+            ("effective GPU utilisation", _or(use.effective_gpu_util_pct, "%", gpu)),
+            ("GPU utilisation, driver counter", _or(use.gpu_util_pct, "%", gpu)),
+            ("GPU memory used", _or(use.gpu_memory_used_pct, "%", gpu)),
+            ("GPU power", _or(use.gpu_power_w, "W", gpu)),
+            ("CPU, whole host", _or(use.cpu_pct, "%", "not sampled")),
+            (
+                "CPU of the job, 100 % a core",
+                _or(use.job_cpu_pct, "%", "no cgroup of its own, or not sampled"),
+            ),
+            ("host memory used", _or(use.host_memory_used_pct, "%", "not sampled")),
+            (
+                "job's memory used, of its limit",
+                _or(use.job_memory_used_pct, "%", "no limit, or not sampled"),
+            ),
             ("monitor samples", str(use.samples)),
         ]
     return rows
+
+
+def _or(value: float | None, unit: str, reason: str) -> str:
+    return f"{ABSENT} ({reason})" if value is None else quantity(value, unit)
 
 
 def scope(finding: Finding) -> str:
@@ -203,8 +225,8 @@ def main_finding(analysis: Analysis) -> Finding | None:
 
 
 def step_ms(analysis: Analysis) -> float | None:
-    """The longest mean step of any rank, in ms; None without one."""
-    return max((row.step_ms for row in analysis.breakdown.per_rank), default=None)
+    """The mean step over ranks, in ms, to which predicted gains refer; None without one."""
+    return mean_parts(analysis).get("step_ms")
 
 
 def cost(analysis: Analysis, finding: Finding) -> tuple[float, float] | None:

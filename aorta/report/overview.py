@@ -25,7 +25,7 @@ def scaling_figure(scaling: Scaling, scenarios: Sequence[tuple[str, Analysis]]) 
     """Three panels; call inside `style.styled()`. `scenarios`: names and analyses of the family, in order."""
     figure = style.new_figure(11, 3.9)
     speed, efficiency, parts = figure.subplots(1, 3, width_ratios=[1.15, 0.85, 1.2])
-    shared = any(analysis.shared_machine for _, analysis in scenarios)
+    shared = any(content.spreads_one_machine(analysis) for _, analysis in scenarios)
     _speed(speed, scaling)
     _efficiency(efficiency, scaling, shared)
     _parts(parts, scenarios)

@@ -15,7 +15,7 @@ from aorta.report import style
 from aorta.report.content import TIMINGS
 from aorta.report.selection import shown_ranks
 from aorta.report.series import NodeSeries, RunSeries, Series, StepSeries, Window
-from aorta.report.text import number, plain
+from aorta.report.text import host, number, short
 
 MAX_NODES = 4
 """Nodes that get a strip of their own; more are shown as one band."""
@@ -175,7 +175,7 @@ def utilization_panel(figure: SubFigure, series: RunSeries) -> None:
     found: dict[str, Artist] = {}
     for axes, members in zip(grid, strips, strict=False):
         _strip(axes, members, kinds, series.window)
-        name = f"median and range of {len(nodes)} nodes" if many else _short(members[0].name, 28)
+        name = f"median and range of {len(nodes)} nodes" if many else short(members[0].name, 28)
         axes.text(0.995, 0.985, name, transform=axes.transAxes, ha="right", va="top", fontsize=8)
         handles, labels = axes.get_legend_handles_labels()
         found.update(zip(labels, handles, strict=True))
@@ -220,15 +220,10 @@ def _strip(
 def _rank_axis(axes: Axes, rows: Sequence[RankBreakdown]) -> None:
     hosts = {row.host for row in rows}
     named = len(hosts) > 1 and len(rows) <= 16
-    labels = [f"rank {row.rank}" + (f" · {_short(row.host)}" if named and row.host else "") for row in rows]
+    labels = [f"rank {row.rank}" + (f" · {host(row.host, 14)}" if named and row.host else "") for row in rows]
     axes.set_yticks(np.arange(len(rows)), labels, fontsize=8.5 if len(rows) <= 10 else 7.5)
     spare = max(3 - len(rows), 0) / 2
     axes.set_ylim(len(rows) - 0.4 + spare, -0.6 - spare)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
-
-
-def _short(host: str, limit: int = 14) -> str:
-    text = plain(host)
-    return text if len(text) <= limit else text[: limit // 2 - 1] + "…" + text[-(limit // 2) :]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from aorta.report.text import md, plain
+from aorta.report.text import WIDTH, md, plain
 
 _GAP = "  "
+_NARROWEST = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +42,21 @@ class Table:
 
 
 def text_table(table: Table, indent: int = 2) -> str:
-    """Aligned columns under a ruled header; long cells of the last column run on."""
+    """Aligned columns under a ruled header; the last column is wrapped to end at the report's width."""
     cells = [table.names, *[[plain(cell) for cell in row] for row in table.rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(table.header))]
+    room = WIDTH - indent - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
+    widths[-1] = min(widths[-1], max(room, _NARROWEST))
     lines = []
     for row in [cells[0], ["-" * width for width in widths], *cells[1:]]:
-        parts = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, table.right, strict=True)
-        ]
-        lines.append((" " * indent + _GAP.join(parts)).rstrip())
+        last = textwrap.wrap(row[-1], widths[-1]) or [""]
+        for number, piece in enumerate(last):
+            line = [*row[:-1], piece] if number == 0 else [*([""] * (len(row) - 1)), piece]
+            parts = [
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, table.right, strict=True)
+            ]
+            lines.append((" " * indent + _GAP.join(parts)).rstrip())
     return "\n".join(lines)
 
 

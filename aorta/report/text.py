@@ -30,12 +30,26 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 _MARKDOWN = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=[A-Za-z]):(?=//)")
 _LINE_START = re.compile(r"^(?:\d+(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[+-](?:\s|$)|[=-]+$))")
 _CODE = re.compile(r"[\w./=+:@,%~ -]+", re.ASCII)
-_WIDTH = 100
+WIDTH = 100
+"""Columns of a text report."""
 
 
 def plain(value: object) -> str:
     """One line without control characters or direction overrides: safe to print on a terminal."""
     return _CONTROL.sub(" ", str(value)).strip()
+
+
+def short(value: object, limit: int) -> str:
+    """`plain` text of at most `limit` characters, its middle left out where it is longer."""
+    text = plain(value)
+    return text if len(text) <= limit else text[: (limit - 1) // 2] + "…" + text[-(limit // 2) :]
+
+
+def host(name: object, limit: int) -> str:
+    """A host's name without its domain, `short`; an address stays whole."""
+    text = plain(name)
+    first = text.partition(".")[0]
+    return short(text if not first or first.isdigit() else first, limit)
 
 
 def md(value: object) -> Markup:
@@ -127,14 +141,16 @@ def _fact(value: Any) -> str:
 
 
 def _words(name: object) -> str:
-    return plain(name).replace("_", " ")
+    text = plain(name)
+    # The key of a configuration is shown as it is written there.
+    return text if "." in text else text.replace("_", " ")
 
 
 def wrap(value: object, indent: int = 0, first: str = "") -> str:
     """`plain` text in lines of at most 100 columns, indented by `indent`; `first` opens the first line."""
     return textwrap.fill(
         plain(value),
-        width=_WIDTH,
+        width=WIDTH,
         initial_indent=" " * indent + first,
         subsequent_indent=" " * (indent + len(first)),
         break_on_hyphens=False,

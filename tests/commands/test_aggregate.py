@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from aorta.artefacts.analysis import Aggregate, Analysis
+from aorta.artefacts.io import read_json
+from aorta.artefacts.layout import RunDir
+from aorta.commands import _analysis
+from aorta.commands.aggregate import command, run_aggregate
+from aorta.errors import ArtefactError
+from tests.support.synthetic import RunSpec, write_run
+
+
+def spec(nodes: int, job_id: str | None = None, **changes: object) -> RunSpec:
+    settings: dict[str, object] = {"ranks_per_node": 1, "steps": 24, "executor": "local", **changes}
+    return RunSpec(nodes=nodes, job_id=job_id or f"10{nodes}", **settings)  # type: ignore[arg-type]
+
+
+def files(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def test_three_scenarios_to_one_document(tmp_path: Path) -> None:
+    results, docs = tmp_path / "results", tmp_path / "docs"
+    for nodes in (1, 2, 4):
+        slow = {1: 60.0} if nodes == 4 else {}
+        write_run(results, spec(nodes, extra_data_ms=slow))
+    outcome = CliRunner().invoke(command, [str(results), "--docs", str(docs)])
+    assert outcome.exit_code == 0, outcome.output
+    assert f"report:  {docs / 'BOTTLENECK_ANALYSIS.md'}" in outcome.output
+    assert "verdict: 4node: Data loading on rank 1" in outcome.output
+    twin = read_json(docs / "BOTTLENECK_ANALYSIS.json", Aggregate)
+    assert twin.verdict.kind == "data_loading"
+    assert twin.verdict.ranks == [1]
+    assert [item.scenario for item in twin.scenarios] == ["1node", "2node", "4node"]
+    assert [point.scenario for point in twin.scaling[0].points] == ["1node", "2node", "4node"]
+    run = RunDir(results / "4node" / "run_104")
+    assert read_json(run.analysis, Analysis).verdict.kind == "data_loading"
+    assert all(path.is_file() for path in (run.report, run.plot_png, run.plot_svg))
+    assert (docs / "bottleneck_analysis" / "4node.png").read_bytes() == run.plot_png.read_bytes()
+
+
+def test_a_second_time_everything_is_the_same(tmp_path: Path) -> None:
+    write_run(tmp_path / "results", spec(1))
+    run_aggregate(tmp_path / "results", tmp_path / "docs")
+    first = files(tmp_path)
+    run_aggregate(tmp_path / "results", tmp_path / "docs")
+    assert files(tmp_path) == first
+
+
+def test_failed_and_half_written_runs_are_named_and_cost_only_themselves(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_run(results, spec(1))
+    failed = write_run(results, spec(2, state="failed"))
+    records = failed.records(1).read_bytes()
+    failed.records(1).write_bytes(records[: len(records) // 2])
+    empty = write_run(results, spec(4))
+    for path in [*empty.all_records().values(), empty.manifest, empty.status]:
+        path.unlink()
+    aggregate = run_aggregate(results, tmp_path / "docs")
+    text = (tmp_path / "docs" / "BOTTLENECK_ANALYSIS.md").read_text(encoding="utf-8")
+    assert aggregate.scenarios[0].verdict.kind == "healthy"
+    assert [item.scenario for item in aggregate.scenarios] == ["1node", "2node", "4node"]
+    assert any(
+        problem.reason.startswith("4node: run_104 holds no usable step record")
+        for problem in aggregate.missing
+    )
+    assert "| 2node | 102 | failed |" in text
+    assert "rank_1_metrics.jsonl" in text.partition("## Top bottlenecks")[0]
+
+
+def test_a_broken_newest_run_by_hand_gives_way_to_the_last_valid_one(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_run(results, spec(1, "7"))
+    write_run(results, spec(1, "8", state="failed"))
+    aggregate = run_aggregate(results, tmp_path / "docs")
+    assert [item.job_id for item in aggregate.scenarios] == ["7"]
+    assert ["run 7 is" in problem.reason for problem in aggregate.missing] == [True]
+
+
+def test_an_analysis_that_fails_costs_its_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = tmp_path / "results"
+    write_run(results, spec(1))
+    write_run(results, spec(2))
+    real = _analysis.analyze_run
+
+    def failing(run: RunDir) -> object:
+        if run.root.parent.name == "2node":
+            raise ValueError("no such thing")
+        return real(run)
+
+    monkeypatch.setattr(_analysis, "analyze_run", failing)
+    aggregate = run_aggregate(results, tmp_path / "docs")
+    assert [item.scenario for item in aggregate.scenarios] == ["1node"]
+    assert [problem.reason for problem in aggregate.missing] == [
+        "2node could not be analysed: ValueError: no such thing"
+    ]
+
+
+def test_the_time_of_the_document_is_that_of_the_newest_input(tmp_path: Path) -> None:
+    made = write_run(tmp_path / "results", spec(1))
+    aggregate = run_aggregate(tmp_path / "results", tmp_path / "docs")
+    last = made.records(0).read_text(encoding="utf-8").splitlines()[-1]
+    assert f'"wall_end_ns":{aggregate.generated_wall_ns}' in last
+
+
+def test_no_run_at_all_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="no run below") as caught:
+        run_aggregate(tmp_path, tmp_path / "docs")
+    assert "make profile" in caught.value.hint
+    assert not (tmp_path / "docs").exists()
+
+
+def test_a_document_that_cannot_be_written_is_an_error_and_no_traceback(tmp_path: Path) -> None:
+    write_run(tmp_path / "results", spec(1))
+    docs = tmp_path / "docs"
+    docs.write_text("a file", encoding="utf-8")
+    with pytest.raises(ArtefactError, match="docs"):
+        run_aggregate(tmp_path / "results", docs)
+
+
+def test_a_run_directory_that_cannot_be_written_is_still_reported(tmp_path: Path) -> None:
+    made = write_run(tmp_path / "results", spec(1))
+    made.report.mkdir()  # stands where the text report goes
+    aggregate = run_aggregate(tmp_path / "results", tmp_path / "docs")
+    assert [item.scenario for item in aggregate.scenarios] == ["1node"]
+    assert ["1node: its own report could not be written" in item.reason for item in aggregate.missing] == [
+        True
+    ]
+
+
+def test_families_have_curves_of_their_own(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_run(results, spec(1))
+    write_run(results, spec(2))
+    write_run(results, spec(2, "201", scenario="cpu_2node"))
+    aggregate = run_aggregate(results, tmp_path / "docs")
+    curves = {curve.family: [point.scenario for point in curve.points] for curve in aggregate.scaling}
+    assert curves == {"": ["1node", "2node"], "cpu": ["cpu_2node"]}
+    assert (tmp_path / "docs" / "bottleneck_analysis" / "scaling_cpu.png").is_file()
+
+
+def test_the_script_starts_the_command() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "aggregate_profiling_results.sh"
+    assert script.read_text(encoding="utf-8").rstrip().endswith('exec .venv/bin/aorta aggregate "$@"')
+    assert shutil.which(str(script)) is not None  # executable

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aorta.artefacts.io import append_line, read_json, write_json, write_text
+from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
+from aorta.artefacts.records import Manifest, SubmittedJob
+from aorta.commands._choice import choose
+from aorta.errors import ArtefactError
+from tests.support.synthetic import START_WALL_NS, RunSpec, write_run
+
+
+def run(results: Path, scenario: str, job_id: str, started_s: int = 0) -> RunDir:
+    """A short run that began `started_s` after the synthetic ones do."""
+    nodes = Scenario(scenario).nodes
+    made = write_run(
+        results, RunSpec(nodes=nodes, ranks_per_node=1, scenario=scenario, job_id=job_id, steps=2, warmup=1)
+    )
+    manifest = read_json(made.manifest, Manifest)
+    write_json(
+        made.manifest,
+        msgspec.structs.replace(manifest, started_wall_ns=START_WALL_NS + started_s * 1_000_000_000),
+    )
+    return made
+
+
+def submit(results: Path, stamp: str, jobs: dict[str, str], *, at_s: int = 0) -> SubmissionDir:
+    submission = SubmissionDir(results / f"run_{stamp}")
+    for scenario, job_id in jobs.items():
+        name = Scenario(scenario)
+        write_text(submission.config(name), "{}\n")
+        job = SubmittedJob(
+            job_id=job_id,
+            scenario=scenario,
+            nodes=name.nodes,
+            run_dir=str(RunDir.of(results, name, job_id).root),
+            submitted_wall_ns=START_WALL_NS + at_s * 1_000_000_000,
+            executor="slurm",
+        )
+        append_line(submission.jobs, msgspec.json.encode(job).decode())
+        RunDir.of(results, name, job_id).root.mkdir(parents=True, exist_ok=True)
+    return submission
+
+
+def taken(results: Path, submission: SubmissionDir | None = None) -> dict[str, str]:
+    return {item.scenario.name: item.run.root.name for item in choose(results, submission).chosen}
+
+
+def test_without_a_submission_the_newest_run_of_each_scenario_is_taken(tmp_path: Path) -> None:
+    older = run(tmp_path, "2node", "9", started_s=10)
+    run(tmp_path, "2node", "10", started_s=20)
+    run(tmp_path, "cpu_2node", "3")
+    run(tmp_path, "1node", "4")
+    assert taken(tmp_path) == {"1node": "run_4", "2node": "run_10", "cpu_2node": "run_3"}
+    chosen = {item.scenario.name: item for item in choose(tmp_path).chosen}
+    assert chosen["2node"].older == (older,)
+
+
+def test_analysing_an_old_run_again_does_not_make_it_the_newest(tmp_path: Path) -> None:
+    old = run(tmp_path, "2node", "9", started_s=10)
+    run(tmp_path, "2node", "10", started_s=20)
+    write_text(old.report, "new")
+    os.utime(old.root, ns=(2**62, 2**62))
+    assert taken(tmp_path) == {"2node": "run_10"}
+
+
+def test_the_newest_submission_wins_over_older_runs(tmp_path: Path) -> None:
+    run(tmp_path, "2node", "9", started_s=10)
+    run(tmp_path, "4node", "8", started_s=11)
+    submit(tmp_path, "20250101T000000Z", {"2node": "9"})
+    submit(tmp_path, "20250102T000000Z", {"2node": "12"}, at_s=100)
+    run(tmp_path / "apart", "2node", "12", started_s=105).root.rename(tmp_path / "2node" / "new")
+    (tmp_path / "2node" / "run_12").rmdir()
+    (tmp_path / "2node" / "new").rename(tmp_path / "2node" / "run_12")
+    assert taken(tmp_path) == {"2node": "run_12", "4node": "run_8"}
+    notes = {item.scenario.name: item.note for item in choose(tmp_path).chosen}
+    assert notes == {"2node": "", "4node": "not part of the newest submission"}
+
+
+def test_a_run_by_hand_after_the_submission_replaces_its_job_and_says_so(tmp_path: Path) -> None:
+    run(tmp_path, "2node", "9", started_s=10)
+    submit(tmp_path, "20250101T000000Z", {"2node": "9"})
+    run(tmp_path, "2node", "manual", started_s=50)
+    (item,) = choose(tmp_path).chosen
+    assert item.run.root.name == "run_manual"
+    assert item.note == "run_manual was run by hand after the submission and replaces its run_9"
+
+
+def test_a_named_submission_is_taken_as_it_is(tmp_path: Path) -> None:
+    run(tmp_path, "2node", "9", started_s=10)
+    run(tmp_path, "1node", "8", started_s=10)
+    first = submit(tmp_path, "20250101T000000Z", {"2node": "9"})
+    submit(tmp_path, "20250102T000000Z", {"1node": "8"})
+    assert taken(tmp_path, first) == {"2node": "run_9"}
+
+
+def test_jobs_that_wrote_nothing_and_scenarios_without_a_job_are_missing(tmp_path: Path) -> None:
+    run(tmp_path, "1node", "1")
+    submission = submit(tmp_path, "20250101T000000Z", {"1node": "1", "2node": "2"})
+    write_text(submission.config(Scenario("4node")), "{}\n")
+    choice = choose(tmp_path)
+    assert [item.scenario.name for item in choice.chosen] == ["1node"]
+    assert [problem.reason for problem in choice.missing] == [
+        "4node: has no job; it was not accepted",
+        "2node: job 2 has written nothing: it waits, or ended before it started",
+    ]
+
+
+def test_a_broken_list_of_jobs_costs_the_list_and_not_the_runs(tmp_path: Path) -> None:
+    run(tmp_path, "1node", "1")
+    submission = submit(tmp_path, "20250101T000000Z", {"1node": "1"})
+    append_line(submission.jobs, '{"job_id": "2", ')
+    choice = choose(tmp_path)
+    assert [item.scenario.name for item in choice.chosen] == ["1node"]
+    assert "line 2" in choice.missing[0].reason
+    with pytest.raises(ArtefactError, match="line 2"):
+        choose(tmp_path, submission)
+
+
+def test_a_folder_that_is_no_submission_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match=r"jobs\.jsonl"):
+        choose(tmp_path, SubmissionDir(tmp_path / "2node"))
+
+
+def test_results_that_were_moved_are_found(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    run(before, "1node", "1")
+    submit(before, "20250101T000000Z", {"1node": "1"})
+    before.rename(after)
+    (item,) = choose(after).chosen
+    assert item.run.root == after / "1node" / "run_1"

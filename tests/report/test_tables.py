@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from aorta.report.tables import Table, md_table, text_table
+
+
+def test_text_columns_are_aligned() -> None:
+    table = Table(("name", ">ms"), (("a", "1"), ("long", "10.5")))
+    assert text_table(table, indent=1) == " name    ms\n ----  ----\n a        1\n long  10.5"
+
+
+def test_markdown_cells_are_escaped_and_stay_cells() -> None:
+    table = Table(("name", ">ms"), (("a|b\nc", "<1"),))
+    assert md_table(table) == "| name | ms |\n| --- | ---: |\n| a\\|b c | &lt;1 |"
+
+
+def test_a_table_without_rows_keeps_its_header() -> None:
+    assert md_table(Table(("name",), ())) == "| name |\n| --- |"
+
+
+def test_rows_of_another_length_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 cells under 2 names"):
+        Table(("a", "b"), (("x",),))
