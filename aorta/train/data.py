@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from aorta.config import schema
 from aorta.errors import ConfigError
+from aorta.train.workload import Batch
 from aorta.train.world import World
 
 SIGNAL = 6.0
@@ -69,36 +71,63 @@ def start_worker(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def build_loader(
-    dataset: Dataset[dict[str, torch.Tensor]], config: schema.Config, world: World
-) -> tuple[DataLoader[dict[str, torch.Tensor]], DistributedSampler[dict[str, torch.Tensor]]]:
-    """The loader of one rank and the sampler whose epoch must be set; incomplete batches are dropped.
+class Batches:
+    """The batches of one rank, epoch by epoch; incomplete ones are dropped.
 
     Raises:
         ConfigError: the data set is too small for one optimizer step on every rank.
     """
+
+    def __init__(
+        self, dataset: Dataset[dict[str, torch.Tensor]], config: schema.Config, world: World
+    ) -> None:
+        _check_size(config, world.size)
+        seed = config.training.seed
+        self._sampler: DistributedSampler[dict[str, torch.Tensor]] = DistributedSampler(
+            dataset, num_replicas=world.size, rank=world.rank, shuffle=True, seed=seed, drop_last=True
+        )
+        workers = config.dataloader.num_workers
+        self._loader: DataLoader[dict[str, torch.Tensor]] | None = DataLoader(
+            dataset,
+            batch_size=config.training.batch_size,
+            sampler=self._sampler,
+            num_workers=workers,
+            pin_memory=config.dataloader.pin_memory and world.device.type == "cuda",
+            drop_last=True,
+            worker_init_fn=start_worker,
+            persistent_workers=workers > 0,
+            generator=torch.Generator().manual_seed(seed + world.rank),
+        )
+        self._running: Generator[Batch, None, None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._loader) if self._loader is not None else 0
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """The batches of an epoch, in its own order; workers start with the first one, not before."""
+        self._sampler.set_epoch(number)
+        self._running = self._draw()
+        return self._running
+
+    def _draw(self) -> Generator[Batch, None, None]:
+        assert self._loader is not None
+        yield from self._loader
+
+    def close(self) -> None:
+        """End the workers in order. They ignore the signal by which Python would end them at exit, so a
+        rank that fails must do this or it waits for them forever."""
+        if self._running is not None:
+            self._running.close()
+        self._running = self._loader = None
+
+
+def _check_size(config: schema.Config, ranks: int) -> None:
     training = config.training
-    needed = training.batch_size * training.gradient_accumulation * world.size
+    needed = training.batch_size * training.gradient_accumulation * ranks
     if config.dataset.num_samples < needed:
         raise ConfigError(
             f"dataset.num_samples is {config.dataset.num_samples}: one step needs {needed}"
             f" (batch_size {training.batch_size} × gradient_accumulation {training.gradient_accumulation}"
-            f" × {world.size} ranks)",
+            f" × {ranks} ranks)",
             "raise dataset.num_samples or lower training.batch_size",
         )
-    sampler: DistributedSampler[dict[str, torch.Tensor]] = DistributedSampler(
-        dataset, num_replicas=world.size, rank=world.rank, shuffle=True, seed=training.seed, drop_last=True
-    )
-    workers = config.dataloader.num_workers
-    loader = DataLoader(
-        dataset,
-        batch_size=training.batch_size,
-        sampler=sampler,
-        num_workers=workers,
-        pin_memory=config.dataloader.pin_memory and world.device.type == "cuda",
-        drop_last=True,
-        worker_init_fn=start_worker,
-        persistent_workers=workers > 0,
-        generator=torch.Generator().manual_seed(training.seed + world.rank),
-    )
-    return loader, sampler

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from aorta.config import schema
 from aorta.instrument import Step, StepRecorder
-from aorta.train.data import build_loader
+from aorta.train.data import Batches
 from aorta.train.optim import Updater
 from aorta.train.parallel import Parallel
 from aorta.train.profiling import LoopProfiler
@@ -50,7 +49,7 @@ class Loop:
         self._recorder = recorder
         self._observer = observer
         self._profiler = LoopProfiler(config.profiling, recorder.run.torch_profiler / f"rank{world.rank}")
-        self._loader, self._sampler = build_loader(workload.dataset(), config, world)
+        self._batches = Batches(workload.dataset(), config, world)
         # The same seed builds the same weights everywhere; after that each rank drops out its own units.
         torch.manual_seed(config.training.seed)
         self._model = Parallel(workload.model(), config, world, recorder)
@@ -62,27 +61,32 @@ class Loop:
         """Train until the configured end, or until the ranks agree to stop; records and rows are complete
         then.
         """
-        stopped = 0
-        with self._profiler.running():
-            for epoch in range(self._config.training.epochs):
-                if self._finished():
-                    break
-                stopped = self._epoch(epoch, stop)
-                self._recorder.drain()
-                self._observer.end_epoch(epoch)
-                if stopped:
-                    break
-        stop.settle()
+        try:
+            with self._profiler.running():
+                stopped = self._epochs(stop)
+            stop.settle()
+        finally:
+            self._batches.close()
         return Outcome(self._done, stopped, self._model.module)
+
+    def _epochs(self, stop: StopSignal) -> int:
+        for epoch in range(self._config.training.epochs):
+            if self._finished():
+                break
+            stopped = self._epoch(epoch, stop)
+            self._recorder.drain()
+            self._observer.end_epoch(epoch)
+            if stopped:
+                return stopped
+        return 0
 
     def _finished(self) -> bool:
         limit = self._config.training.max_steps
         return limit > 0 and self._done >= limit
 
     def _epoch(self, epoch: int, stop: StopSignal) -> int:
-        self._sampler.set_epoch(epoch)
-        batches = _lazily(self._loader)
-        for index in range(len(self._loader) // self._config.training.gradient_accumulation):
+        batches = self._batches.epoch(epoch)
+        for index in range(len(self._batches) // self._config.training.gradient_accumulation):
             with self._recorder.step(epoch=epoch, step=index, phase=self._profiler.phase()) as step:
                 self._train(batches, step)
             self._done += 1
@@ -117,8 +121,3 @@ class Loop:
         with recorder.optimizer():
             norm = self._updater.update()
         step.result(samples=samples, lr=lr, loss=total, grad_norm=norm)
-
-
-def _lazily(loader: DataLoader[dict[str, torch.Tensor]]) -> Iterator[Batch]:
-    """The loader's batches; its workers start with the first one, inside that step's data wait."""
-    yield from loader
