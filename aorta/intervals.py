@@ -69,3 +69,24 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
 def clip(intervals: Intervals, start: int, end: int) -> Intervals:
     """The part of `intervals` inside [start, end), merged."""
     return intersection(intervals, as_intervals([(start, end)]))
+
+
+def lengths_in(intervals: Intervals, windows: Intervals) -> NDArray[np.int64]:
+    """Nanoseconds of each of the m `windows` that `intervals` cover, as (m,); windows may overlap."""
+    merged = union(intervals)
+    if len(merged) == 0:
+        return np.zeros(len(windows), dtype=np.int64)
+    before = np.concatenate(([0], np.cumsum(merged[:, 1] - merged[:, 0])))
+    covered = [_covered_until(merged, before, windows[:, side]) for side in (0, 1)]
+    within: NDArray[np.int64] = np.maximum(covered[1] - covered[0], 0)
+    return within
+
+
+def _covered_until(
+    merged: Intervals, before: NDArray[np.int64], times: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Length of `merged` below each time; `before[i]` is the length of its first i intervals."""
+    index = np.searchsorted(merged[:, 0], times, side="right")
+    beyond = np.maximum(merged[np.maximum(index - 1, 0), 1] - times, 0)
+    covered: NDArray[np.int64] = before[index] - np.where(index > 0, beyond, 0)
+    return covered

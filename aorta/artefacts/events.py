@@ -1,0 +1,202 @@
+"""The event model of a trace: one `Trace` a rank, columns of integers instead of objects.
+
+Times are integer ns on the trace's own clock; `epoch_ns` moves them to the wall clock. Names are codes into
+`Trace.names`. A number that the trace does not give is `ABSENT` (-1), never 0; no column that uses it can be
+negative otherwise.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.analysis import Problem
+from aorta.intervals import Intervals
+
+ABSENT = -1
+"""Not in the trace (int columns only)."""
+
+Column = NDArray[np.int64]
+
+
+class Kind(enum.IntEnum):
+    """What a GPU was doing in an event."""
+
+    COMPUTE = 0
+    COMMUNICATION = 1
+    COPY = 2
+    MEMSET = 3
+    UNCLASSIFIED = 4
+    """Ran on the GPU, but nothing in the trace says what it was."""
+
+
+class Role(enum.IntEnum):
+    """What a range on the host was."""
+
+    OTHER = 0
+    STEP = 1
+    DATA = 2
+    """The program's own name for getting its batch."""
+    LOADER = 3
+    """The data loader's `__next__`."""
+    FORWARD = 4
+    BACKWARD = 5
+    OPTIMIZER = 6
+    COLLECTIVE = 7
+    """The call of a collective, which returns before the GPU has done it."""
+    LAUNCH = 8
+    """A driver call that puts work on the GPU's queue."""
+    SYNC = 9
+    """A driver call that waits for the GPU."""
+    API = 10
+    """Another driver call."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Columns of one length."""
+
+    def __post_init__(self) -> None:
+        lengths = {len(getattr(self, field.name)) for field in fields(self)}
+        if len(lengths) > 1:
+            raise ValueError(f"{type(self).__name__}: columns of different lengths {sorted(lengths)}")
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuEvents(Table):
+    """What ran on a GPU, sorted by start."""
+
+    start_ns: Column
+    end_ns: Column
+    kind: Column
+    device: Column
+    stream: Column
+    name: Column
+    correlation: Column
+    """Joins an event to the driver call that launched it."""
+    shape: Column
+    """Equal for equal launch dimensions; otherwise without meaning."""
+    bytes: Column
+    """Of a copy or memset."""
+
+    def intervals(self, *kinds: Kind) -> Intervals:
+        """The (n, 2) intervals of the events of these kinds."""
+        chosen = np.isin(self.kind, kinds)
+        return np.stack((self.start_ns[chosen], self.end_ns[chosen]), axis=1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collectives(Table):
+    """What is known about the communication events beyond their time, sorted by `event`."""
+
+    event: Column
+    """Row in `GpuEvents`."""
+    op: Column
+    """Code of the operation's name: `all_reduce`, `all_gather`, ...; ABSENT: not told apart."""
+    group: Column
+    """Code of the process group's name."""
+    sequence: Column
+    bytes_in: Column
+    bytes_out: Column
+    group_size: Column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges(Table):
+    """Ranges on host threads (`lane` is the thread) or annotations on GPU streams (`lane` is the stream).
+
+    Sorted by start.
+    """
+
+    start_ns: Column
+    end_ns: Column
+    role: Column
+    lane: Column
+    name: Column
+    correlation: Column
+
+    def intervals(self, *roles: Role) -> Intervals:
+        """The (n, 2) intervals of the ranges of these roles."""
+        chosen = np.isin(self.role, roles)
+        return np.stack((self.start_ns[chosen], self.end_ns[chosen]), axis=1)
+
+
+AnyTable = TypeVar("AnyTable", bound=Table)
+
+
+def build(table: type[AnyTable], size: int, **columns: object) -> AnyTable:
+    """A table of `size` rows: a scalar fills its column, a column that is not given is ABSENT."""
+    made = {
+        field.name: np.ascontiguousarray(
+            np.broadcast_to(np.asarray(columns.pop(field.name, ABSENT), dtype=np.int64), (size,))
+        )
+        for field in fields(table)
+    }
+    if columns:
+        raise ValueError(f"{table.__name__} has no columns {sorted(columns)}")
+    return table(**made)
+
+
+def take(table: AnyTable, rows: NDArray[np.bool_] | NDArray[np.intp]) -> AnyTable:
+    """The rows that a mask or an index array chooses."""
+    return type(table)(**{field.name: getattr(table, field.name)[rows] for field in fields(table)})
+
+
+def concatenate(table: type[AnyTable], parts: list[AnyTable]) -> AnyTable:
+    """Parts one after the other; an empty table for none."""
+    if not parts:
+        return build(table, 0)
+    return table(
+        **{
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(table)
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """What one rank's capture holds."""
+
+    source: str
+    """The file it came from."""
+    format: str
+    rank: int | None
+    """None: the trace does not say."""
+    rank_basis: str | None
+    """What the rank was read from."""
+    gpu: GpuEvents
+    collectives: Collectives
+    host: Ranges
+    gpu_ranges: Ranges
+    """Annotations projected on GPU streams."""
+    names: tuple[str, ...]
+    world_size: int | None = None
+    host_name: str | None = None
+    epoch_ns: int | None = None
+    """Wall-clock ns of the trace's zero; None: its clock is not tied to the wall clock."""
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a reader must know and is not a fault of the file."""
+
+
+def empty_trace(source: str, format: str) -> Trace:
+    """A trace with nothing in it, to be filled with `dataclasses.replace`."""
+    return Trace(
+        source=source,
+        format=format,
+        rank=None,
+        rank_basis=None,
+        gpu=build(GpuEvents, 0),
+        collectives=build(Collectives, 0),
+        host=build(Ranges, 0),
+        gpu_ranges=build(Ranges, 0),
+        names=(),
+    )

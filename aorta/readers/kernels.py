@@ -1,0 +1,139 @@
+"""What a name says: the kind of a kernel, the operation of a collective, the role of a host range.
+
+The only place that knows names; the readers of every format use it, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from aorta.artefacts.events import ABSENT, Column, Kind, Role
+
+# ncclDevKernel_*, ncclKernel_*, nccldevkernel*, rccl_main_kernel, mscclKernel_*; then custom all-reduces.
+_COMMUNICATION = re.compile(
+    r"(?:^|[^a-z])(?:nccl|rccl|msccl|oneccl)"
+    r"|cross_device_reduce|multimem_all_|(?:one|two)_shot_all_reduce|nvshmem",
+    re.IGNORECASE,
+)
+# ROCm runs copies and fills between buffers of one device as kernels.
+_COPY_KERNEL = re.compile(r"^__amd_rocclr_copy")
+_FILL_KERNEL = re.compile(r"^__amd_rocclr_fill")
+
+_OPERATIONS = (
+    ("all_reduce", re.compile(r"all_?reduce|cross_device_reduce", re.IGNORECASE)),
+    ("reduce_scatter", re.compile(r"reduce_?scatter", re.IGNORECASE)),
+    ("all_gather", re.compile(r"all_?gather", re.IGNORECASE)),
+    ("all_to_all", re.compile(r"all_?to_?all", re.IGNORECASE)),
+    ("broadcast", re.compile(r"broadcast", re.IGNORECASE)),
+    (
+        "send_recv",
+        re.compile(r"send_?recv|(?:^|[:_. ])(?:i?send|i?recv)(?:$|[_(])|nccl(?:Send|Recv)", re.IGNORECASE),
+    ),
+    ("reduce", re.compile(r"reduce", re.IGNORECASE)),
+    ("barrier", re.compile(r"barrier", re.IGNORECASE)),
+    ("gather", re.compile(r"gather", re.IGNORECASE)),
+    ("scatter", re.compile(r"scatter", re.IGNORECASE)),
+)
+
+_ROLES = (
+    (
+        Role.STEP,
+        re.compile(
+            r"ProfilerStep[#*]?\s*\d*|aorta\.step\b.*"
+            r"|(?:train(?:ing)?[ _])?(?:step|iteration|iter)[ _#:=]*\d+"
+        ),
+    ),
+    (
+        Role.LOADER,
+        re.compile(r"enumerate\(DataLoader\)#.*|aorta\.loader\b.*|.*DataLoader(?:Iter)?\.__next__.*"),
+    ),
+    (
+        Role.DATA,
+        re.compile(
+            r"aorta\.data\b.*|(?:## )?(?:get[ _]batch|load[ _]batch|data(?:[ _]?load(?:ing|er)?)?)(?: ##)?"
+        ),
+    ),
+    (
+        Role.FORWARD,
+        re.compile(r"aorta\.forward\b.*|(?:## )?forward(?:_pass)?(?: ##)?|DistributedDataParallel\.forward"),
+    ),
+    (Role.BACKWARD, re.compile(r"aorta\.backward\b.*|(?:## )?backward(?:_pass)?(?: ##)?")),
+    (
+        Role.OPTIMIZER,
+        re.compile(r"aorta\.optimizer\b.*|Optimizer\.step#.*|(?:## )?optimizer(?:[_.]step)?(?: ##)?"),
+    ),
+    (
+        Role.COLLECTIVE,
+        re.compile(r"(?:nccl|rccl|gloo|mpi|ucc|xccl):.*|(?:nccl|rccl)(?:All|Reduce|Broad|Send|Recv)\w*"),
+    ),
+)
+
+_SYNC = re.compile(
+    r"(?:cuda|cu|hip)(?:Device|Stream|Event|Ctx)Synchronize"
+    r"|(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream|DtoH|HtoD)?|cuMemcpy(?:DtoH|HtoD|DtoD)?"
+    r"|hsa_signal_wait_\w+"
+)
+_LAUNCH = re.compile(
+    r"(?:cuda|cu|hip)(?:\w*Launch\w*|Mem(?:cpy|set)\w*Async\w*)|hipMemcpyWithStream\w*|(?:cuda|hip)GraphLaunch\w*"
+)
+_SUFFIX = re.compile(r"(?:_v\d+)?(?:_pt(?:ds|sz))?(?:_v\d+)?$")
+
+
+def kernel_kind(name: str) -> Kind:
+    """The kind of a kernel by its name (plain, demangled or lower-cased); no name gives UNCLASSIFIED."""
+    if not name:
+        return Kind.UNCLASSIFIED
+    if _COMMUNICATION.search(name):
+        return Kind.COMMUNICATION
+    if _COPY_KERNEL.match(name):
+        return Kind.COPY
+    return Kind.MEMSET if _FILL_KERNEL.match(name) else Kind.COMPUTE
+
+
+def operation(name: str) -> str | None:
+    """The collective in a kernel's or range's name; None where it does not tell (`ncclDevKernel_Generic`)."""
+    # A template argument or the type list behind the name may hold other operations' words.
+    head = name.split("(", 1)[0]
+    for label, pattern in _OPERATIONS:
+        if pattern.search(head):
+            return label
+    return None
+
+
+def range_role(name: str) -> Role:
+    """The role of an annotation or NVTX range by its name."""
+    for role, pattern in _ROLES:
+        if pattern.fullmatch(name):
+            return role
+    return Role.OTHER
+
+
+def api_role(name: str) -> Role:
+    """LAUNCH, SYNC or API for a CUDA or HIP call; version suffixes (`_v7000`, `_ptsz`) are ignored."""
+    bare = _SUFFIX.sub("", name)
+    if _SYNC.fullmatch(bare):
+        return Role.SYNC
+    return Role.LAUNCH if _LAUNCH.fullmatch(bare) else Role.API
+
+
+def step_number(name: str) -> int | None:
+    """The number in the name of a step range: 12 of `ProfilerStep#12` and `step 12`."""
+    digits = re.findall(r"\d+", name)
+    return int(digits[-1]) if digits else None
+
+
+def kinds_of(names: Sequence[str], codes: Column) -> Column:
+    """The kind of each kernel, by name codes."""
+    return _lookup([int(kernel_kind(name)) for name in names], codes)
+
+
+def roles_of(names: Sequence[str], codes: Column, *, api: bool) -> Column:
+    """The role of each range, by name codes; `api` says that they are driver calls."""
+    return _lookup([int(api_role(name) if api else range_role(name)) for name in names], codes)
+
+
+def _lookup(table: list[int], codes: Column) -> Column:
+    return np.array([*table, ABSENT], dtype=np.int64)[codes]

@@ -1,0 +1,275 @@
+"""Reads Kineto (torch profiler) traces: `.json` or `.json.gz`, streamed, over the cores there are.
+
+A large plain file is cut into byte ranges that processes decode at the same time; a compressed one is one
+unit. What a trace does not say stays absent: the rank comes from its `distributedInfo`, else from the
+file's name, else it is None.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.events import ABSENT, Collectives, GpuEvents, Ranges, Trace, concatenate, empty_trace
+from aorta.errors import ArtefactError
+from aorta.readers.kernels import roles_of
+from aorta.readers.kineto_decode import Columns, add_chunk
+from aorta.readers.kineto_stream import (
+    EventText,
+    gzip_blocks,
+    is_gzip,
+    open_array,
+    plain_blocks,
+    ranges,
+)
+from aorta.readers.trace_build import file_rank, finish
+
+FORMAT = "kineto"
+
+_RANGE_BYTES = 32 << 20
+"""A shorter part of a file is not worth a process of its own."""
+_POOL_BYTES = 96 << 20
+"""Less text than this is decoded sooner than processes start."""
+_GZIP_RATIO = 12
+_EPOCH_US = 10**15
+"""A `ts` above this (the year 2001 in µs) counts from the Unix epoch; one below it counts from a start-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A part of a file that one process decodes."""
+
+    path: Path
+    start: int = 0
+    length: int | None = None
+    """None: to the end of the file, its tail included."""
+
+
+@dataclass(slots=True)
+class Part:
+    """What a unit holds."""
+
+    columns: Columns
+    header: dict[str, Any] = field(default_factory=dict)
+    fault: str | None = None
+
+
+def read(path: Path) -> Trace:
+    """The trace in one file.
+
+    Raises:
+        ArtefactError: the file cannot be read or holds no `traceEvents`.
+    """
+    trace = read_many([path])[0]
+    if isinstance(trace, ArtefactError):
+        raise trace
+    return trace
+
+
+def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trace | ArtefactError]:
+    """The trace in each file or why there is none, by at most `workers` processes (None: the usable cores)."""
+    workers = workers or len(os.sched_getaffinity(0))
+    plans = [_plan(path, workers) for path in paths]
+    units = [unit for plan in plans for unit in plan]
+    parts: Iterator[Part | ArtefactError]
+    if workers > 1 and len(units) > 1 and sum(_text_bytes(path) for path in paths) > _POOL_BYTES:
+        with ProcessPoolExecutor(min(workers, len(units)), mp_context=get_context("spawn")) as pool:
+            futures: list[Future[Part | ArtefactError]] = [pool.submit(read_unit, unit) for unit in units]
+            parts = iter([future.result() for future in futures])
+    else:
+        parts = map(read_unit, units)
+    return [
+        _assemble(path, list(itertools.islice(parts, len(plan))))
+        for path, plan in zip(paths, plans, strict=True)
+    ]
+
+
+def _text_bytes(path: Path) -> int:
+    """About how much JSON a file holds; 0 if it cannot be read (which its own reading will say)."""
+    try:
+        return path.stat().st_size * (_GZIP_RATIO if is_gzip(path) else 1)
+    except OSError:
+        return 0
+
+
+def _plan(path: Path, workers: int) -> list[Unit]:
+    """The units of one file."""
+    try:
+        size = path.stat().st_size
+        if workers > 1 and size > _POOL_BYTES and not is_gzip(path):
+            cuts = ranges(path, min(workers, size // _RANGE_BYTES))
+            if cuts is not None:
+                return [Unit(path, start, length) for start, length in cuts]
+    except OSError:
+        pass
+    return [Unit(path)]
+
+
+def read_unit(unit: Unit) -> Part | ArtefactError:
+    """Decode one unit; errors are returned, so that one file does not stop the others."""
+    try:
+        with unit.path.open("rb") as stream:
+            compressed = is_gzip(unit.path)
+            stream.seek(unit.start)
+            source = gzip_blocks(stream) if compressed else plain_blocks(stream, unit.length)
+            part = Part(Columns())
+            buffer = b""
+            if unit.start == 0:
+                head, buffer = open_array(unit.path, source)
+                part.header = _keys(head + b'"":0}')
+            _decode(part, EventText(source, buffer), ends_here=unit.length is None)
+            return part
+    except ArtefactError as error:
+        return error
+    except OSError as error:
+        return ArtefactError(f"{unit.path}: {error.strerror}")
+
+
+def _decode(part: Part, text: EventText, *, ends_here: bool) -> None:
+    """Decode the chunks of a unit, and the keys behind the array if the file ends in it."""
+    tail: list[str] | None = None
+    for chunk in text:
+        if tail is not None:
+            tail.append(chunk.decode("utf-8", errors="replace"))
+            continue
+        behind = add_chunk(part.columns, chunk)
+        tail = None if behind is None else [behind]
+    part.fault = text.fault
+    if tail is None:
+        rest = text.rest if ends_here else text.rest.rstrip().removesuffix(b",")
+        behind = add_chunk(part.columns, rest, last=ends_here)
+        tail = None if behind is None else [behind]
+    else:
+        tail.append(text.rest.decode("utf-8", errors="replace"))
+    if tail is not None:
+        part.header |= _keys(b'{"":0' + ",".join(tail).encode())
+    elif ends_here and part.fault is None:
+        part.fault = "the file ends inside traceEvents"
+
+
+def _keys(text: bytes) -> dict[str, Any]:
+    """The top-level keys in a piece of the file; none if it cannot be read."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | ArtefactError:
+    """One trace of the parts of a file."""
+    good: list[Part] = []
+    for part in parts:
+        if isinstance(part, ArtefactError):
+            return part
+        good.append(part)
+    names: dict[str, int] = {}
+    merged = [_renumber(part.columns, names) for part in good]
+    header = {key: value for part in good for key, value in part.header.items()}
+    text = tuple(names)
+    gpu = concatenate(GpuEvents, [table for c in merged for table in c.gpu])
+    host = concatenate(Ranges, [table for c in merged for table in c.host])
+    api = concatenate(Ranges, [table for c in merged for table in c.api])
+    projected = concatenate(Ranges, [table for c in merged for table in c.gpu_ranges])
+    rank, basis, notes = _rank(path, header)
+    return finish(
+        replace(
+            empty_trace(str(path), FORMAT),
+            rank=rank,
+            rank_basis=basis,
+            world_size=_whole(_distributed(header).get("world_size")),
+            epoch_ns=_epoch(header, gpu),
+            gpu=gpu,
+            collectives=_collectives(merged),
+            host=concatenate(
+                Ranges,
+                [
+                    replace(host, role=roles_of(text, host.name, api=False)),
+                    replace(api, role=roles_of(text, api.name, api=True)),
+                ],
+            ),
+            gpu_ranges=replace(projected, role=roles_of(text, projected.name, api=False)),
+            names=text,
+            problems=tuple(_problems(path, good)),
+            notes=notes,
+        )
+    )
+
+
+def _collectives(merged: list[Columns]) -> Collectives:
+    """The collectives of all parts; their rows count from the start of each part's GPU events."""
+    tables = []
+    offset = 0
+    for columns in merged:
+        tables += [replace(table, event=table.event + offset) for table in columns.collectives]
+        offset += columns.gpu_count
+    return concatenate(Collectives, tables)
+
+
+def _renumber(columns: Columns, names: dict[str, int]) -> Columns:
+    """The columns with names numbered as in `names`, which grows."""
+    code = np.array([*(names.setdefault(name, len(names)) for name in columns.names), ABSENT], dtype=np.int64)
+    return replace(
+        columns,
+        gpu=[replace(table, name=code[table.name]) for table in columns.gpu],
+        collectives=[
+            replace(table, op=code[table.op], group=code[table.group]) for table in columns.collectives
+        ],
+        host=[replace(table, name=code[table.name]) for table in columns.host],
+        api=[replace(table, name=code[table.name]) for table in columns.api],
+        gpu_ranges=[replace(table, name=code[table.name]) for table in columns.gpu_ranges],
+    )
+
+
+def _problems(path: Path, parts: list[Part]) -> Iterator[Problem]:
+    faults: Counter[str] = Counter()
+    for part in parts:
+        faults.update(part.columns.faults)
+    events = sum(part.columns.events for part in parts)
+    for reason in dict.fromkeys(part.fault for part in parts if part.fault):
+        yield Problem(file=str(path), reason=f"{reason}; {events} events before that were read")
+    for reason, count in sorted(faults.items()):
+        yield Problem(file=str(path), reason=f"{count} of {events} events {reason}")
+
+
+def _distributed(header: dict[str, Any]) -> dict[str, Any]:
+    info = header.get("distributedInfo")
+    return info if isinstance(info, dict) else {}
+
+
+def _whole(value: object) -> int | None:
+    """A whole number of 0 or more, also as text; else None."""
+    try:
+        number = int(value) if isinstance(value, (int, str)) else ABSENT
+    except ValueError:
+        return None
+    return number if number >= 0 else None
+
+
+def _rank(path: Path, header: dict[str, Any]) -> tuple[int | None, str | None, tuple[str, ...]]:
+    """The rank, what it was read from, and what a reader should know about it."""
+    stated = _whole(_distributed(header).get("rank"))
+    named = file_rank(path)
+    if stated is None:
+        return named, None if named is None else "file name", ()
+    if named is not None and named != stated:
+        return stated, "distributedInfo", (f"{path.name} is rank {stated} by its content, not {named}",)
+    return stated, "distributedInfo", ()
+
+
+def _epoch(header: dict[str, Any], gpu: GpuEvents) -> int | None:
+    base = _whole(header.get("baseTimeNanoseconds"))
+    if base is not None:
+        return base
+    return 0 if len(gpu) and int(gpu.start_ns[0]) > _EPOCH_US * 1000 else None

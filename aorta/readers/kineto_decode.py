@@ -1,0 +1,312 @@
+"""Decodes chunks of Kineto events into columns.
+
+Times are exact. `ts` and `dur` are µs with three decimals. As a double, a value below 2**43 µs is off by
+less than half a nanosecond, so rounding its fraction gives the nanosecond that was written; larger ones
+with a fraction are decoded again as decimals. (Kineto's own `baseTimeNanoseconds` keeps `ts` below 2**43.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Raw, Struct
+
+from aorta.artefacts.events import ABSENT, Collectives, Column, GpuEvents, Kind, Ranges, build
+from aorta.readers.kernels import operation
+from aorta.readers.kineto_salvage import MALFORMED, salvage
+
+_EXACT_BELOW = float(1 << 43)
+_NO_ARGS = Raw(b"{}")
+_POSITIVE = (1 << 63) - 1
+
+_GPU = {"kernel": Kind.COMPUTE, "gpu_memcpy": Kind.COPY, "gpu_memset": Kind.MEMSET}
+_GPU |= {"Kernel": Kind.COMPUTE, "Memcpy": Kind.COPY, "Memset": Kind.MEMSET}
+_API = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "Runtime"))
+_ANNOTATION = frozenset(("user_annotation",))
+_GPU_ANNOTATION = frozenset(("gpu_user_annotation",))
+_KEPT = frozenset(_GPU) | _API | _ANNOTATION | _GPU_ANNOTATION
+_OPERATOR = frozenset(("cpu_op", "Operator"))
+# Before annotations had a category of their own they were operators.
+_KEPT_OPERATORS = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.", "nccl:", "gloo:", "## ")
+
+Number: TypeAlias = int | float | str | None
+
+
+class Event(Struct, gc=False):
+    """The fields of an event that are used; the rest is skipped, the arguments are left as text."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    ts: int | float | None = None
+    dur: int | float | None = None
+    tid: Number = None
+    args: Raw = _NO_ARGS
+
+
+class ExactEvent(Struct, gc=False):
+    """`Event` with times as they are written."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    ts: Decimal | None = None
+    dur: Decimal | None = None
+    tid: Number = None
+    args: Raw = _NO_ARGS
+
+
+class _GpuArgs(Struct, gc=False):
+    device: Number = None
+    stream: Number = None
+    correlation: Number = None
+    bytes: Number = None
+    grid: tuple[int, ...] | None = None
+    block: tuple[int, ...] | None = None
+    collective: str | None = msgspec.field(name="Collective name", default=None)
+    elements_in: Number = msgspec.field(name="In msg nelems", default=None)
+    elements_out: Number = msgspec.field(name="Out msg nelems", default=None)
+    group_size: Number = msgspec.field(name="Group size", default=None)
+    dtype: str | None = None
+    group: Number = msgspec.field(name="Process Group Name", default=None)
+    sequence: Number = msgspec.field(name="Seq", default=None)
+
+
+class _ApiArgs(Struct, gc=False):
+    correlation: Number = None
+
+
+_EVENTS = msgspec.json.Decoder(list[Event])
+_EXACT_EVENTS = msgspec.json.Decoder(list[ExactEvent])
+_EVENT = msgspec.json.Decoder(Event)
+_EXACT_EVENT = msgspec.json.Decoder(ExactEvent)
+_GPU_ARGS = msgspec.json.Decoder(list[_GpuArgs])
+_API_ARGS = msgspec.json.Decoder(list[_ApiArgs])
+
+_ITEM_BYTES = {
+    "byte": 1, "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "half": 2, "bfloat16": 2,
+    "short": 2, "int": 4, "float": 4, "long": 8, "double": 8, "complexfloat": 8, "complexdouble": 16,
+}  # fmt: skip
+
+
+class _InexactError(Exception):
+    """A time does not fit a double to the nanosecond."""
+
+
+@dataclass(slots=True)
+class Columns:
+    """What has been decoded of a file or of a range of it."""
+
+    names: dict[str, int] = field(default_factory=dict)
+    gpu: list[GpuEvents] = field(default_factory=list)
+    collectives: list[Collectives] = field(default_factory=list)
+    host: list[Ranges] = field(default_factory=list)
+    """Annotations; their roles are not set."""
+    api: list[Ranges] = field(default_factory=list)
+    """Driver calls; their roles are not set."""
+    gpu_ranges: list[Ranges] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    """Reason to number of events that could not be used as they are."""
+    events: int = 0
+    """Events of the file, used or not."""
+    gpu_count: int = 0
+
+    def code(self) -> Callable[[str], int]:
+        """A function that numbers names in the order in which it sees them."""
+        numbering: defaultdict[str, int] = defaultdict()
+        numbering.update(self.names)
+        numbering.default_factory = numbering.__len__
+        self.names = numbering
+        return numbering.__getitem__
+
+
+AnyEvent: TypeAlias = Event | ExactEvent
+Args = TypeVar("Args", _GpuArgs, _ApiArgs)
+
+
+def add_chunk(columns: Columns, text: bytes, *, last: bool = False) -> str | None:
+    """Decode the events of `text` into `columns`; what follows the array, if it ends in this text."""
+    try:
+        events: list[Event] = _EVENTS.decode(b"[" + text + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pieces, faults, tail = salvage(text, last=last)
+        columns.faults.update(faults)
+        _add_pieces(columns, pieces)
+        return tail
+    try:
+        add_events(columns, events)
+    except _InexactError:
+        add_events(columns, _EXACT_EVENTS.decode(b"[" + text + b"]"))
+    return None
+
+
+def _add_pieces(columns: Columns, pieces: list[bytes]) -> None:
+    """Decode salvaged events one by one."""
+    good: list[bytes] = []
+    events: list[Event] = []
+    for piece in pieces:
+        try:
+            events.append(_EVENT.decode(piece))
+            good.append(piece)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            columns.faults[MALFORMED] += 1
+    try:
+        add_events(columns, events)
+    except _InexactError:
+        add_events(columns, [_EXACT_EVENT.decode(piece) for piece in good])
+
+
+def add_events(columns: Columns, events: list[Event] | list[ExactEvent]) -> None:
+    """Put the events that are used into columns; faulty ones are counted in `faults`."""
+    kept = [
+        e for e in events if e.cat in _KEPT or (e.cat in _OPERATOR and e.name.startswith(_KEPT_OPERATORS))
+    ]
+    timed = [e for e in kept if e.ph == "X" and e.ts is not None and e.dur is not None]
+    start = nanoseconds([e.ts for e in timed])
+    duration = nanoseconds([e.dur for e in timed])
+    # From here on nothing fails: a chunk is taken whole or, before this line, not at all.
+    columns.events += len(events)
+    if len(timed) < len(kept):
+        columns.faults["without a start or a duration"] += len(kept) - len(timed)
+    negative = duration < 0
+    if negative.any():
+        columns.faults["with a negative duration"] += int(negative.sum())
+        timed = [e for e, bad in zip(timed, negative.tolist(), strict=True) if not bad]
+        start, duration = start[~negative], duration[~negative]
+    end = start + duration
+    code = columns.code()
+    rows = _rows(timed, _GPU)
+    if rows:
+        _add_gpu(columns, code, [timed[row] for row in rows], start[rows], end[rows])
+    for into, categories in (
+        (columns.host, _ANNOTATION | _OPERATOR),
+        (columns.gpu_ranges, _GPU_ANNOTATION),
+        (columns.api, _API),
+    ):
+        rows = _rows(timed, categories)
+        if rows:
+            chosen = [timed[row] for row in rows]
+            into.append(
+                build(
+                    Ranges,
+                    len(rows),
+                    start_ns=start[rows],
+                    end_ns=end[rows],
+                    lane=integers([e.tid for e in chosen]),
+                    name=[code(e.name) for e in chosen],
+                    correlation=_correlations(chosen) if into is columns.api else ABSENT,
+                )
+            )
+
+
+def nanoseconds(values: Sequence[int | float | Decimal | None]) -> Column:
+    """Integer ns of µs that are int, float or (all of them) Decimal.
+
+    Raises:
+        _InexactError: a float is too large to hold its nanosecond.
+    """
+    if values and isinstance(values[0], Decimal):
+        exact = [int((Decimal(value or 0) * 1000).to_integral_value()) for value in values]
+        return np.array(exact, dtype=np.int64)
+    array = np.array(values)
+    if array.dtype.kind == "i" or not len(array):
+        return array.astype(np.int64) * 1000
+    if float(np.abs(array).max()) >= _EXACT_BELOW:
+        raise _InexactError
+    whole = np.floor(array)
+    exact_ns: Column = whole.astype(np.int64) * 1000 + np.rint((array - whole) * 1000).astype(np.int64)
+    return exact_ns
+
+
+def _rows(events: Sequence[AnyEvent], categories: Container[str]) -> list[int]:
+    return [row for row, e in enumerate(events) if e.cat in categories]
+
+
+def _correlations(events: Sequence[AnyEvent]) -> Column:
+    return integers([args.correlation for args in _arguments(events, _API_ARGS)])
+
+
+def _arguments(events: Sequence[AnyEvent], decoder: msgspec.json.Decoder[list[Args]]) -> list[Args]:
+    """The arguments of each event; of those that are not as expected, none."""
+    try:
+        return decoder.decode(b"[" + b",".join([e.args for e in events]) + b"]")
+    except msgspec.DecodeError:
+        return [_lenient(e.args, decoder) for e in events]
+
+
+def _lenient(text: Raw, decoder: msgspec.json.Decoder[list[Args]]) -> Args:
+    try:
+        return decoder.decode(b"[" + bytes(text) + b"]")[0]
+    except (msgspec.DecodeError, IndexError):
+        return decoder.decode(b"[{}]")[0]
+
+
+def _add_gpu(
+    columns: Columns, code: Callable[[str], int], events: Sequence[AnyEvent], start: Column, end: Column
+) -> None:
+    arguments = _arguments(events, _GPU_ARGS)
+    stream = integers([a.stream for a in arguments])
+    columns.gpu.append(
+        build(
+            GpuEvents,
+            len(events),
+            start_ns=start,
+            end_ns=end,
+            kind=[_GPU[e.cat] for e in events],
+            device=integers([a.device for a in arguments]),
+            stream=np.where(stream == ABSENT, integers([e.tid for e in events]), stream),
+            name=[code(e.name) for e in events],
+            correlation=integers([a.correlation for a in arguments]),
+            shape=[ABSENT if a.grid is None else hash((a.grid, a.block)) & _POSITIVE for a in arguments],
+            bytes=integers([a.bytes for a in arguments]),
+        )
+    )
+    known = [(row, a) for row, a in enumerate(arguments) if a.collective is not None]
+    if known:
+        items = [_ITEM_BYTES.get((a.dtype or "").lower()) for _, a in known]
+        columns.collectives.append(
+            build(
+                Collectives,
+                len(known),
+                event=np.array([row for row, _ in known]) + columns.gpu_count,
+                op=[code(operation(a.collective or "") or a.collective or "") for _, a in known],
+                group=[ABSENT if a.group is None else code(str(a.group)) for _, a in known],
+                sequence=integers([a.sequence for _, a in known]),
+                bytes_in=_sizes([a.elements_in for _, a in known], items),
+                bytes_out=_sizes([a.elements_out for _, a in known], items),
+                group_size=integers([a.group_size for _, a in known]),
+            )
+        )
+    columns.gpu_count += len(events)
+
+
+def _sizes(elements: Sequence[Number], items: Sequence[int | None]) -> Column:
+    item = np.array([ABSENT if size is None else size for size in items], dtype=np.int64)
+    count = integers(elements)
+    size: Column = np.where((item == ABSENT) | (count == ABSENT), ABSENT, item * count)
+    return size
+
+
+def integers(values: Sequence[Number]) -> Column:
+    """Whole numbers as a column; ABSENT for none, negative or not a number; longer than int64 is cut."""
+    try:
+        array = np.array(values)
+        if array.dtype.kind == "i":
+            return np.maximum(array.astype(np.int64), ABSENT)
+    except (ValueError, OverflowError):
+        pass
+    return np.array([_integer(value) for value in values], dtype=np.int64)
+
+
+def _integer(value: Number) -> int:
+    try:
+        number = ABSENT if value is None else int(value)
+    except (ValueError, OverflowError):
+        return ABSENT
+    return number & _POSITIVE if number >= 0 else ABSENT

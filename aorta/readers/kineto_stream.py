@@ -1,0 +1,163 @@
+"""Cuts a Kineto file into its head, chunks of whole events and its tail, in bounded memory.
+
+A chunk is the text of one or more events, without the brackets of the array around them. Nothing here
+decodes an event: a cut is made where the text of one event ends and that of the next begins.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from aorta.errors import ArtefactError
+
+BLOCK = 4 << 20
+"""Bytes read at a time."""
+
+_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[|^\s*\[')
+_CUT = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
+_UNCUT_LIMIT = 64 << 20
+"""Text without a place to cut that is not a trace any more."""
+_NEAR_END = 256 << 10
+
+
+class GzipDamageError(Exception):
+    """The compressed stream ends early or is damaged; what came before it is good."""
+
+
+def is_gzip(path: Path) -> bool:
+    """Whether the file begins as a gzip stream does, whatever its name."""
+    with path.open("rb") as stream:
+        return stream.read(2) == b"\x1f\x8b"
+
+
+def plain_blocks(stream: BinaryIO, length: int | None = None, size: int = BLOCK) -> Iterator[bytes]:
+    """The next `length` bytes (None: all) of a stream, a block at a time."""
+    left = length
+    while block := stream.read(size if left is None else min(size, left)):
+        yield block
+        left = None if left is None else left - len(block)
+
+
+def gzip_blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
+    """The plain bytes of a gzip file of one or more members, in blocks of at most `size`.
+
+    Raises:
+        GzipDamageError: after the last good block of a truncated or damaged stream.
+    """
+    inflate = zlib.decompressobj(wbits=31)
+    pending = stream.read(size)
+    while pending:
+        try:
+            block = inflate.decompress(pending, size)
+        except zlib.error as error:
+            raise GzipDamageError(f"damaged gzip data ({error})") from error
+        if block:
+            yield block
+        if not inflate.eof:
+            pending = inflate.unconsumed_tail or stream.read(size)
+            continue
+        # Another member may follow; zero bytes at the end are padding.
+        pending = inflate.unused_data.lstrip(b"\0") or stream.read(size).lstrip(b"\0")
+        if not pending:
+            return
+        inflate = zlib.decompressobj(wbits=31)
+    raise GzipDamageError("the gzip stream ends early")
+
+
+@dataclass(slots=True)
+class EventText:
+    """Iterates over the chunks of a file or of a byte range of it.
+
+    Afterwards `rest` holds what follows the last cut: the text of the last events and, at the end of a
+    file, the end of the array and the keys behind it.
+    """
+
+    source: Iterator[bytes]
+    buffer: bytes = b""
+    """Text of the array that was read before."""
+    rest: bytes = b""
+    fault: str | None = None
+    """Why the source ended before its end."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The chunks in order."""
+        buffer = self.buffer
+        while True:
+            cut = last_cut(buffer)
+            if cut is not None:
+                yield buffer[: cut.start() + 1]
+                buffer = buffer[cut.end() :]
+            elif len(buffer) > _UNCUT_LIMIT:
+                self.fault = f"no event begins within {_UNCUT_LIMIT >> 20} MiB of text"
+                return
+            try:
+                block = next(self.source, b"")
+            except GzipDamageError as damage:
+                self.fault, block = str(damage), b""
+            if not block:
+                self.rest = buffer
+                return
+            buffer += block
+
+
+def last_cut(buffer: bytes) -> re.Match[bytes] | None:
+    """The last place where one event ends and another begins."""
+    span = _NEAR_END
+    while True:
+        start = max(len(buffer) - span, 0)
+        found = list(_CUT.finditer(buffer, start))
+        if found or start == 0:
+            return found[-1] if found else None
+        span *= 16
+
+
+def open_array(path: Path, source: Iterator[bytes]) -> tuple[bytes, bytes]:
+    """The text before the array of events, and what has been read of the array.
+
+    Raises:
+        ArtefactError: the file holds no `traceEvents` array.
+    """
+    head = b""
+    reason = "no traceEvents array"
+    try:
+        for block in source:
+            head += block
+            match = _ARRAY.search(head)
+            if match is not None:
+                return head[: match.start()], head[match.end() :]
+            if len(head) > _UNCUT_LIMIT:
+                break
+    except GzipDamageError as damage:
+        reason = f"{damage} before any event"
+    raise ArtefactError(
+        f"{path}: {reason if head or reason[0] != 'n' else 'the file is empty'}",
+        hint="expected a Kineto (torch profiler) trace: JSON with the key traceEvents",
+    )
+
+
+def ranges(path: Path, parts: int) -> list[tuple[int, int | None]] | None:
+    """Byte ranges (start, length) of a plain file, about equally long, cut between events.
+
+    The first includes the head of the file and the last (length None) its tail. None where the file cannot
+    be cut safely: what lies behind the array may look like events.
+    """
+    size = path.stat().st_size
+    starts = [0]
+    with path.open("rb") as stream:
+        stream.seek(max(size - BLOCK, 0))
+        if last_cut(stream.read()) is None:
+            return None
+        for part in range(1, parts):
+            stream.seek(size * part // parts)
+            cut = _CUT.search(stream.read(BLOCK))
+            if cut is None:
+                return None
+            starts.append(size * part // parts + cut.end())
+    ends = itertools.pairwise(starts)
+    return [*((start, end - start) for start, end in ends), (starts[-1], None)]

@@ -1,0 +1,114 @@
+"""What every trace reader does last: classify, attribute collectives, sort."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.events import (
+    ABSENT,
+    Collectives,
+    Kind,
+    Ranges,
+    Role,
+    Trace,
+    build,
+    concatenate,
+    take,
+)
+from aorta.readers.kernels import kinds_of, operation
+
+_FILE_RANK = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
+
+
+def file_rank(path: Path) -> int | None:
+    """The rank in a file's name (`rank3`, `rank_3`, `worker3`); None for no number or several.
+
+    Never from a folder's name: a folder `data_rank1` may hold every rank.
+    """
+    numbers = {int(number) for number in _FILE_RANK.findall(path.name)}
+    return numbers.pop() if len(numbers) == 1 else None
+
+
+def finish(trace: Trace) -> Trace:
+    """The trace with kinds by name, a row in `collectives` for each communication event, all sorted by start.
+
+    Kernels must come in with kind COMPUTE. Where no kernel has a communication library's name, kernels that
+    ran in or were launched from a collective's range (`nccl:all_reduce`) are communication.
+    """
+    gpu = trace.gpu
+    named = kinds_of(trace.names, gpu.name)
+    kind = np.where(gpu.kind == Kind.COMPUTE, named, gpu.kind)
+    kind = np.where(kind == ABSENT, int(Kind.UNCLASSIFIED), kind)
+    notes = trace.notes
+    if not (kind == Kind.COMMUNICATION).any():
+        inside = _in_collective_ranges(trace) & (kind == Kind.COMPUTE)
+        if inside.any():
+            kind = np.where(inside, int(Kind.COMMUNICATION), kind)
+            notes = (
+                *notes,
+                f"{int(inside.sum())} kernels are communication by the collective that launched them",
+            )
+    order = np.argsort(gpu.start_ns, kind="stable")
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    known = replace(trace.collectives, event=position[trace.collectives.event])
+    gpu = take(replace(gpu, kind=kind), order)
+    names, collectives = _complete(trace.names, known, gpu.kind, gpu.name)
+    return replace(
+        trace,
+        gpu=gpu,
+        names=names,
+        collectives=collectives,
+        host=_sorted(trace.host),
+        gpu_ranges=_sorted(trace.gpu_ranges),
+        notes=notes,
+    )
+
+
+def _sorted(ranges: Ranges) -> Ranges:
+    return take(ranges, np.argsort(ranges.start_ns, kind="stable"))
+
+
+def _complete(
+    names: tuple[str, ...], known: Collectives, kind: NDArray[np.int64], name: NDArray[np.int64]
+) -> tuple[tuple[str, ...], Collectives]:
+    """Adds the communication events that metadata says nothing about, with the operation in their name."""
+    known = take(known, kind[known.event] == Kind.COMMUNICATION)
+    missing = np.setdiff1d(np.flatnonzero(kind == Kind.COMMUNICATION), known.event)
+    codes = {text: code for code, text in enumerate(names)}
+    by_name = np.full(len(names) + 1, ABSENT, dtype=np.int64)
+    for code in np.unique(name[missing]):
+        found = operation(names[code]) if code >= 0 else None
+        if found is not None:
+            by_name[code] = codes.setdefault(found, len(codes))
+    rest = build(Collectives, len(missing), event=missing, op=by_name[name[missing]])
+    both = concatenate(Collectives, [known, rest])
+    return tuple(codes), take(both, np.argsort(both.event, kind="stable"))
+
+
+def _in_collective_ranges(trace: Trace) -> NDArray[np.bool_]:
+    """Which GPU events ran within a collective's annotation on their stream, or were launched within one."""
+    gpu, host, projected = trace.gpu, trace.host, trace.gpu_ranges
+    on_stream = _within(take(projected, projected.role == Role.COLLECTIVE), gpu.stream, gpu.start_ns)
+    calls = take(host, (host.role == Role.LAUNCH) & (host.correlation != ABSENT))
+    launched = _within(take(host, host.role == Role.COLLECTIVE), calls.lane, calls.start_ns)
+    return on_stream | np.isin(gpu.correlation, calls.correlation[launched])
+
+
+def _within(ranges: Ranges, lane: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each (lane, time) lies in a range of the same lane."""
+    inside = np.zeros(len(time), dtype=np.bool_)
+    for number in np.unique(ranges.lane):
+        own = ranges.lane == number
+        start, end = ranges.start_ns[own], ranges.end_ns[own]
+        order = np.argsort(start, kind="stable")
+        reach = np.maximum.accumulate(end[order])
+        mine = np.flatnonzero(lane == number)
+        index = np.searchsorted(start[order], time[mine], side="right") - 1
+        inside[mine] = (index >= 0) & (time[mine] < reach[np.maximum(index, 0)])
+    return inside
