@@ -5,7 +5,7 @@ collective when it has come to it and has left the group's previous one.
 
 What made the last rank late is not what it happened to do while the others waited: a rank with a slow loader
 is still computing then. So the work of both since they were last together (the end of the group's last
-collective in an earlier step, otherwise the start of the step) is compared by kind (loader, compute, host),
+collective in an earlier step, otherwise the step's first start) is compared by kind (loader, compute, host),
 and the exposed wait is charged in proportion to what the late rank had *more* of. If the late rank was itself
 held up in a collective of a group that the waiting rank is not in, the charges of that wait are compared in
 the same way: the chain is followed to the rank behind it. Shares are integers and sum to the exposed waits
@@ -27,7 +27,7 @@ from aorta.intervals import Intervals, subtract
 from aorta.metrics.apportion import apportion
 from aorta.metrics.collectives import Collectives, Matched
 
-Cause = Literal["data_loading", "compute", "host", "communication", "unattributed"]
+Cause = Literal["data_loading", "compute", "host", "communication"]
 OWN: tuple[Cause, ...] = ("data_loading", "compute", "host")
 Charge = tuple[int, Cause]
 """The rank that caused a wait, and what it had more of."""
@@ -76,7 +76,8 @@ class _Rows:
 
     rank: NDArray[np.int64]
     sync: NDArray[np.int64]
-    """When the rank left the group's last collective of an earlier step."""
+    """When the rank left the group's last collective of an earlier step; before the first one, when the first
+    member started the step."""
     entry: NDArray[np.int64]
     begin: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -156,9 +157,12 @@ def _weights(
 
 
 def _split(lost: int, weights: Mapping[Charge, int], culprit: int) -> dict[Charge, int]:
-    """The wait `lost` in proportion to `weights`; unattributed where nothing says why the rank was late."""
+    """The wait `lost` in proportion to `weights`.
+
+    A late rank that did no more than the other was released later from the group's previous collective.
+    """
     if not weights:
-        return {(culprit, "unattributed"): lost}
+        return {(culprit, "communication"): lost}
     shares = apportion(lost, list(weights.values()))
     return {charge: share for charge, share in zip(weights, shares, strict=True) if share}
 
@@ -182,8 +186,8 @@ def _rows(collectives: Collectives) -> _Rows:
             known, sync, left = states[group]
             sync = left if known != step else sync
         else:
-            sync = np.array([collectives.timelines[rank].starts[step] for rank in item.ranks], dtype=np.int64)
-            left = sync
+            first = min(collectives.timelines[rank].starts[step] for rank in item.ranks)
+            sync = left = np.full(len(item.ranks), first, dtype=np.int64)
         begin = np.maximum(item.entry, left)
         busy_until = np.array([last_of_rank[rank] for rank in item.ranks], dtype=np.int64)
         states[group] = (step, sync, np.maximum(left, item.end))

@@ -42,10 +42,9 @@ def newest_valid(runs: Sequence[Analysis]) -> tuple[list[Analysis], list[Problem
         pick = valid[-1] if valid else candidates[-1]
         chosen.append(pick)
         for newer in candidates[candidates.index(pick) + 1 :]:
-            state = newer.data_quality.state or "not known to have ended"
-            reason = (
-                f"{name}: the newer run {newer.job_id} is {state} and cannot be used; run {pick.job_id} is"
-            )
+            state = newer.data_quality.state or "its end is not known"
+            why = newer.verdict.kind if state == "completed" else state
+            reason = f"{name}: the newer run {newer.job_id} cannot be used ({why}); run {pick.job_id} is"
             problems.append(Problem(file=None, reason=reason))
     return sorted(chosen, key=_position), problems
 

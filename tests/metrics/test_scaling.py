@@ -1,0 +1,135 @@
+"""Scaling: reference, efficiency, label, families, and which run stands for a scenario."""
+
+from __future__ import annotations
+
+import pytest
+
+from aorta.artefacts.analysis import Analysis, BreakdownTable, DataQuality, Kind, Throughput, Verdict
+from aorta.metrics.scaling import is_valid, newest_valid, scaling_curves
+
+
+def run(
+    scenario: str,
+    ranks: int,
+    rate: float | None,
+    *,
+    batch: int = 8,
+    state: str | None = "completed",
+    kind: Kind = "healthy",
+    seen: int | None = None,
+    job: str = "1",
+) -> Analysis:
+    measured = None
+    if rate is not None:
+        measured = Throughput(
+            samples_per_s=rate,
+            global_batch=batch * ranks,
+            per_rank_batch=batch,
+            step_ms_median=1.0,
+            step_ms_p95=1.0,
+            cross_check_ratio=1.0,
+        )
+    return Analysis(
+        scenario=scenario,
+        job_id=job,
+        nodes=None,
+        world_size=ranks,
+        verdict=Verdict(kind=kind, statement="", ranks=[]),
+        findings=[],
+        measured=[],
+        breakdown=BreakdownTable(steps=0, per_rank=[]),
+        blame=[],
+        throughput=measured,
+        utilization=None,
+        data_quality=DataQuality(
+            ranks_expected=ranks,
+            ranks_seen=ranks if seen is None else seen,
+            sources=[],
+            problems=[],
+            state=state,
+        ),
+        thresholds={},
+    )
+
+
+def test_efficiency_is_rate_per_rank_over_that_of_the_reference() -> None:
+    (curve,) = scaling_curves([run("4node", 4, 300.0), run("1node", 1, 100.0), run("2node", 2, 180.0)])
+    assert curve.reference == "1node"
+    assert [point.scenario for point in curve.points] == ["1node", "2node", "4node"]
+    assert [point.speedup for point in curve.points] == [1.0, 180 / 100, 300 / 100]
+    assert [point.efficiency for point in curve.points] == [1.0, (180 / 2) / 100, (300 / 4) / 100]
+    assert curve.label == "weak"
+    assert curve.reason is None
+
+
+def test_the_reference_is_the_smallest_valid_run() -> None:
+    """The 1-node run failed: the baseline is 2 nodes with E = 1.0, not 0.5."""
+    (curve,) = scaling_curves(
+        [run("1node", 1, 100.0, state="failed"), run("2node", 2, 180.0), run("4node", 4, 324.0)]
+    )
+    assert curve.reference == "2node"
+    assert [(point.scenario, point.efficiency) for point in curve.points] == [
+        ("2node", 1.0),
+        ("4node", pytest.approx((324 / 4) / (180 / 2))),
+    ]
+    assert curve.reason == "without 1node: not valid"
+
+
+def test_strong_weak_and_mixed_are_read_off_the_batches() -> None:
+    def label(*runs: Analysis) -> str | None:
+        return scaling_curves(list(runs))[0].label
+
+    assert label(run("1node", 1, 1.0, batch=32), run("2node", 2, 1.0, batch=16)) == "strong"
+    assert label(run("1node", 1, 1.0, batch=16), run("2node", 2, 1.0, batch=16)) == "weak"
+    assert label(run("1node", 1, 1.0, batch=16), run("2node", 2, 1.0, batch=12)) == "mixed"
+    assert label(run("1node", 1, 1.0)) is None
+
+
+@pytest.mark.parametrize(("rate", "flag"), [(210.0, None), (210.2, "superlinear"), (90.0, None)])
+def test_superlinear_is_flagged_never_capped(rate: float, flag: str | None) -> None:
+    (curve,) = scaling_curves([run("1node", 1, 100.0), run("2node", 2, rate)])
+    assert curve.points[1].flag == flag
+    assert curve.points[1].efficiency == rate / 2 / 100
+
+
+def test_families_never_mix() -> None:
+    curves = scaling_curves([run("2node", 2, 200.0), run("cpu_2node", 2, 20.0), run("1node", 1, 100.0)])
+    assert [(curve.family, curve.reference) for curve in curves] == [("", "1node"), ("cpu", "cpu_2node")]
+    assert curves[1].reason == "only cpu_2node is valid"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        run("2node", 2, None),
+        run("2node", 2, 1.0, state="failed"),
+        run("2node", 2, 1.0, state="running"),
+        run("2node", 2, 1.0, state=None),
+        run("2node", 2, 1.0, seen=1),
+        run("2node", 2, 1.0, kind="insufficient_data"),
+    ],
+)
+def test_what_is_not_valid(broken: Analysis) -> None:
+    assert not is_valid(broken)
+    (curve,) = scaling_curves([broken])
+    assert (curve.reference, curve.points, curve.reason) == (None, [], "no valid run")
+
+
+def test_the_newest_valid_run_stands_for_a_scenario_and_newer_failures_are_named() -> None:
+    runs = [
+        run("1node", 1, 90.0, job="10"),
+        run("2node", 2, 90.0, job="11"),
+        run("1node", 1, 100.0, job="20"),
+        run("1node", 1, None, state="failed", job="30"),
+    ]
+    chosen, problems = newest_valid(runs)
+    assert [(item.scenario, item.job_id) for item in chosen] == [("1node", "20"), ("2node", "11")]
+    assert [problem.reason for problem in problems] == [
+        "1node: the newer run 30 cannot be used (failed); run 20 is"
+    ]
+
+
+def test_without_a_valid_run_the_newest_is_shown() -> None:
+    chosen, problems = newest_valid([run("1node", 1, None, job="1"), run("1node", 1, None, job="2")])
+    assert [item.job_id for item in chosen] == ["2"]
+    assert problems == []
