@@ -106,6 +106,8 @@ class RankBreakdown(Record, frozen=True, kw_only=True):
     overlap_ratio: float | None
     wait_ms: float | None = None
     transfer_ms: float | None = None
+    unclassified_ms: float | None = None
+    """From traces: GPU time of events that nothing names; a sixth part of the sum."""
 
 
 class BreakdownTable(Record, frozen=True, kw_only=True):

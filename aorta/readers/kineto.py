@@ -78,7 +78,7 @@ def read(path: Path) -> Trace:
 
 
 def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trace | ArtefactError]:
-    """The trace in each file or why there is none, by at most `workers` processes (None: the usable cores)."""
+    """The trace in each file or why there is none, by at most `workers` processes (default: usable cores)."""
     workers = workers or len(os.sched_getaffinity(0))
     plans = [_plan(path, workers) for path in paths]
     units = [unit for plan in plans for unit in plan]

@@ -1,0 +1,153 @@
+"""Where the time of each step of a traced rank went: parts that exclude each other and sum to the step, in ns.
+
+On the GPU's timeline, in this order, each part without those before it: compute (kernels) · exposed
+communication · exposed copy (copies and memsets) · unclassified · data wait (GPU idle while the host is in the
+loader) · host (the rest).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aorta.artefacts.analysis import RankBreakdown
+from aorta.artefacts.events import Column, GpuEvents, Kind, Role, Trace, take
+from aorta.intervals import Intervals, intersection, lengths_in, subtract, union
+from aorta.metrics.trace_steps import Steps, steps_of
+from aorta.units import NS_PER_MS
+
+NOT_CLASSIFIED = "communication not classified: collectives are called, but no GPU event belongs to one"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """What one GPU did, as disjoint intervals."""
+
+    compute: Intervals
+    communication: Intervals
+    copy: Intervals
+    unclassified: Intervals
+    loader: Intervals
+    """The host in its loader."""
+    busy: Intervals
+    """The union of the first four."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceBreakdown:
+    """One value a step in each column; the first six after `steps` sum to the step."""
+
+    rank: int | None
+    source: str
+    steps: Steps
+    compute_ns: Column
+    exposed_comm_ns: Column
+    exposed_copy_ns: Column
+    unclassified_ns: Column
+    data_wait_ns: Column
+    host_ns: Column
+    comm_ns: Column
+    hidden_comm_ns: Column
+    reason: str | None
+    """Why the communication part is not known; None: it is."""
+
+    @property
+    def step_ns(self) -> Column:
+        """Length of each step."""
+        return self.steps.windows[:, 1] - self.steps.windows[:, 0]
+
+    @property
+    def overlap_ratio(self) -> float | None:
+        """Hidden over all communication of all steps; None without communication or where it is not known."""
+        total = int(self.comm_ns.sum())
+        return None if total == 0 or self.reason else int(self.hidden_comm_ns.sum()) / total
+
+
+def main_device(gpu: GpuEvents) -> GpuEvents:
+    """The events of the device that has most of them: a rank's own GPU."""
+    if len(gpu) == 0:
+        return gpu
+    devices, counts = np.unique(gpu.device, return_counts=True)
+    return gpu if len(devices) == 1 else take(gpu, gpu.device == devices[np.argmax(counts)])
+
+
+def timeline_of(trace: Trace) -> Timeline:
+    """The timeline of a trace's main device."""
+    gpu = main_device(trace.gpu)
+    loader = union(trace.host.intervals(Role.LOADER, Role.DATA))
+    parts = [
+        union(gpu.intervals(*kinds))
+        for kinds in ((Kind.COMPUTE,), (Kind.COMMUNICATION,), (Kind.COPY, Kind.MEMSET), (Kind.UNCLASSIFIED,))
+    ]
+    return Timeline(*parts, loader=loader, busy=union(np.concatenate(parts)))
+
+
+def break_down(trace: Trace, steps: Steps | None = None) -> TraceBreakdown | None:
+    """The breakdown of each step (of `steps_of(trace)` by default); None without GPU events or steps."""
+    steps = steps_of(trace) if steps is None else steps
+    if len(trace.gpu) == 0 or len(steps) == 0:
+        return None
+    line = timeline_of(trace)
+    windows = steps.windows
+    exposed = subtract(line.communication, line.compute)
+    kernels = union(np.concatenate((line.compute, line.communication)))
+    copy = subtract(line.copy, kernels)
+    unclassified = subtract(line.unclassified, union(np.concatenate((kernels, line.copy))))
+    waiting = subtract(line.loader, line.busy)
+    step_ns = windows[:, 1] - windows[:, 0]
+    comm_ns = lengths_in(line.communication, windows)
+    exposed_ns = lengths_in(exposed, windows)
+    data_ns = lengths_in(waiting, windows)
+    made = TraceBreakdown(
+        rank=trace.rank,
+        source=trace.source,
+        steps=steps,
+        compute_ns=lengths_in(line.compute, windows),
+        exposed_comm_ns=exposed_ns,
+        exposed_copy_ns=lengths_in(copy, windows),
+        unclassified_ns=lengths_in(unclassified, windows),
+        data_wait_ns=data_ns,
+        host_ns=step_ns - lengths_in(line.busy, windows) - data_ns,
+        comm_ns=comm_ns,
+        hidden_comm_ns=lengths_in(intersection(line.communication, line.compute), windows),
+        reason=_unknown(trace),
+    )
+    total = (
+        made.compute_ns + exposed_ns + made.exposed_copy_ns + made.unclassified_ns + data_ns + made.host_ns
+    )
+    assert (total == step_ns).all()
+    assert (made.host_ns >= 0).all()
+    assert (exposed_ns + made.hidden_comm_ns == comm_ns).all()
+    return made
+
+
+def _unknown(trace: Trace) -> str | None:
+    if (trace.gpu.kind == Kind.COMMUNICATION).any():
+        return None
+    called = (trace.host.role == Role.COLLECTIVE).any() or (trace.gpu_ranges.role == Role.COLLECTIVE).any()
+    return NOT_CLASSIFIED if called else None
+
+
+def rank_record(made: TraceBreakdown, host: str | None = None) -> RankBreakdown | None:
+    """Means over the steps, in ms, as the analysis shows them; None where rank or communication is not known."""
+    if made.rank is None or made.reason is not None:
+        return None
+
+    def mean(column: Column) -> float:
+        return int(column.sum()) / len(column) / NS_PER_MS
+
+    return RankBreakdown(
+        rank=made.rank,
+        host=host,
+        steps=len(made.steps),
+        step_ms=mean(made.step_ns),
+        compute_ms=mean(made.compute_ns),
+        exposed_comm_ms=mean(made.exposed_comm_ns),
+        exposed_copy_ms=mean(made.exposed_copy_ns),
+        data_wait_ms=mean(made.data_wait_ns),
+        host_ms=mean(made.host_ns),
+        comm_ms=mean(made.comm_ns),
+        overlap_ratio=made.overlap_ratio,
+        unclassified_ms=mean(made.unclassified_ns),
+    )

@@ -1,0 +1,81 @@
+"""The steps of a trace as windows on its clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from aorta.artefacts.events import ABSENT, Column, Ranges, Role, Trace, take
+from aorta.intervals import EMPTY, Intervals, as_intervals
+
+_PREFERRED = ("ProfilerStep", "aorta.step")
+_SMALL_GAP = 0.01
+"""Share of a step below which the time between two steps' ranges is the profiler's, not the loop's."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Windows that the breakdown is made for: each from a step's start to the next one's."""
+
+    number: Column
+    """By the range's name; ABSENT where it has no number."""
+    windows: Intervals
+    basis: str
+    """What the windows were taken from."""
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+
+def steps_of(trace: Trace) -> Steps:
+    """The steps of a trace; without step ranges, one window over everything that its GPU did.
+
+    A window reaches from a step's start to the start of the next, so that a loader called between two ranges counts.
+    The last one has no next: it ends with its range, and is left out where the other steps show time behind theirs.
+    Steps on the host are used; the same ranges projected on the GPU only where the host has none.
+    """
+    for ranges, place in ((trace.host, "host"), (trace.gpu_ranges, "GPU")):
+        found = _one_family(take(ranges, ranges.role == Role.STEP), trace.names)
+        if len(found):
+            label = _family(trace.names[int(found.name[0])])
+            return _windows(found, trace.names, f"{label} ranges on the {place}")
+    gpu = trace.gpu
+    if len(gpu) == 0:
+        return Steps(np.empty(0, dtype=np.int64), EMPTY, "nothing: no step ranges and no GPU events")
+    whole = as_intervals([(int(gpu.start_ns.min()), int(gpu.end_ns.max()))])
+    return Steps(np.array([ABSENT]), whole, "the whole capture: it has no step ranges")
+
+
+def _family(name: str) -> str:
+    return re.sub(r"[\s#:=_]*\d+$", "", name)
+
+
+def _one_family(ranges: Ranges, names: tuple[str, ...]) -> Ranges:
+    """The ranges of one kind of name on one thread; a loop may be marked twice, or on several threads."""
+    if len(ranges) == 0:
+        return ranges
+    labels = np.array([_family(names[code]) for code in ranges.name.tolist()])
+    known = [label for label in _PREFERRED if (labels == label).any()]
+    values, counts = np.unique(labels, return_counts=True)
+    label = known[0] if known else values[np.argmax(counts)]
+    ranges = take(ranges, labels == label)
+    lanes, counts = np.unique(ranges.lane, return_counts=True)
+    return take(ranges, ranges.lane == lanes[np.argmax(counts)])
+
+
+def _windows(ranges: Ranges, names: tuple[str, ...], basis: str) -> Steps:
+    start, end = ranges.start_ns, ranges.end_ns
+    digits = [re.search(r"(\d+)$", names[code]) for code in ranges.name.tolist()]
+    number = np.array([int(found[1]) if found else ABSENT for found in digits], dtype=np.int64)
+    # A profiler that records in cycles leaves out the steps between them: a window must not span those.
+    followed = (number[1:] == number[:-1] + 1) | (number[1:] == ABSENT)
+    reach = np.append(np.where(followed, start[1:], end[:-1]), end[-1])
+    gaps = (start[1:] - end[:-1])[followed]
+    kept = np.ones(len(start), dtype=np.bool_)
+    if len(gaps) and float(np.median(gaps)) > _SMALL_GAP * float(np.median(end - start)):
+        kept[np.append(~followed, True)] = False
+        basis += "; steps without a next one left out, for what lies between ranges"
+    kept &= reach > start
+    return Steps(number[kept], np.stack((start, reach), axis=1)[kept], basis)
