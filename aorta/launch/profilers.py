@@ -140,7 +140,7 @@ def why_no_report(output: Sequence[str]) -> str:
     for words, reason in _HINTS:
         for index, line in enumerate(output):
             if words in line:
-                rest = line.partition(words)[2].strip() or (
+                rest = line.partition(words)[2].lstrip(" :").rstrip() or (
                     output[index + 1].strip() if output[index + 1 :] else ""
                 )
                 return f"{reason}: {rest}" if rest else reason

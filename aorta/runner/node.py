@@ -95,7 +95,8 @@ class Node:
             self._give_up("cancelled", f"{received.name} before the run started", received.name)
             return 128 + received
         except OSError as error:
-            reason = f"cannot write the run's files: {error.strerror} ({error.filename})"
+            where = error.filename or self.run_dir.root
+            reason = f"cannot write the run's files: {error.strerror or error} ({where})"
             self._give_up("failed", reason)
             raise RunError(reason, "free space, or choose another results folder") from error
         except AortaError as error:

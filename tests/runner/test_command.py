@@ -1,0 +1,154 @@
+"""What torchrun starts, and the environment of the ranks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from aorta.artefacts.layout import Scenario
+from aorta.artefacts.records import Manifest, Plan, Session
+from aorta.errors import PlanError
+from aorta.runner import command
+from aorta.runner.options import NodeOptions
+from tests.runner.test_network import node
+
+CONFIG = Path("/r/config.yaml")
+
+
+def options(tmp_path, **changes):
+    values = {"executor": "local", "job_id": "j7", "node_index": 1, "nodes": 2, "attempt": 3}
+    return NodeOptions(scenario=Scenario("cpu_2node"), results=tmp_path, config=None, **{**values, **changes})
+
+
+def manifest(nodes):
+    plan = Plan(
+        scenario="cpu_2node",
+        nodes=2,
+        processes_per_node=None,
+        gpus_per_node=None,
+        command=[],
+        profiler="none",
+        monitor_interval_s=1.0,
+    )
+    return Manifest(
+        run_id="cpu_2node-j7",
+        job_id="j7",
+        executor="local",
+        attempt=3,
+        scenario="cpu_2node",
+        started_wall_ns=1,
+        submitted_wall_ns=None,
+        code_version="0",
+        world_size=sum(item.processes for item in nodes),
+        plan=plan,
+        nodes=nodes,
+        nodes_missing=[],
+        shared_machine=True,
+    )
+
+
+def test_the_trainer_is_the_default_program():
+    assert command.rank_command([], CONFIG) == [
+        *(sys.executable, "-u", "-m", "aorta.train", "--config", "/r/config.yaml")
+    ]
+
+
+def test_scripts_and_modules_run_under_the_agents_python(tmp_path):
+    script = tmp_path / "t.py"
+    script.touch()
+    assert command.rank_command([str(script), "--x"], CONFIG) == [sys.executable, "-u", str(script), "--x"]
+    assert command.rank_command(["-m", "pkg", "1"], CONFIG) == [sys.executable, "-u", "-m", "pkg", "1"]
+
+
+def test_a_program_is_used_as_it_is():
+    assert command.rank_command(["prog", "a b"], CONFIG, which=lambda name: "/bin/x") == ["prog", "a b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["absent.py"], "absent.py does not exist"),
+        (["absent-program"], "absent-program is not in PATH"),
+        (["torchrun", "--nproc_per_node", "8", "t.py"], "starts torchrun"),
+        (["python", "-m", "torch.distributed.run", "t.py"], "starts torch.distributed.run"),
+        (["/opt/bin/torchrun", "t.py"], "starts torchrun"),
+    ],
+)
+def test_what_cannot_work_is_refused(words, message):
+    with pytest.raises(PlanError, match=message):
+        command.rank_command(words, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ([], "ranking"),
+        (["dir/my train.py"], "my_train"),
+        (["python", "x.py", "y.py"], "x"),
+        (["-m", "pkg.run"], "pkg.run"),
+        (["/opt/prog"], "prog"),
+    ],
+)
+def test_workload_names(words, name):
+    assert command.workload_name(words, "ranking") == name
+
+
+def test_torchrun_with_static_ranks():
+    session = Session(attempt=0, token="tok", stage="start", master_address="10.0.0.1", master_port=29)
+    argv = command.torchrun_argv(
+        ["nsys", "profile", "python"], session, node(1, processes=4), nodes=2, logs=Path("/l"), timeout_s=60.5
+    )
+    assert " ".join(argv[1:]) == (
+        "-m torch.distributed.run --nnodes 2 --nproc-per-node 4 --node-rank 1 --master-addr 10.0.0.1 "
+        "--master-port 29 --rdzv-id tok --rdzv-conf timeout=61 --max-restarts 0 --log-dir /l --tee 3 "
+        "--no-python nsys profile python"
+    )
+
+
+def test_the_documented_variables(tmp_path):
+    nodes = [node(0), node(1)]
+    env = command.rank_environment({"PATH": "/bin"}, options(tmp_path), nodes[1], manifest(nodes), "eth0")
+    assert {name: value for name, value in env.items() if name.startswith("AORTA_")} == {
+        "AORTA_RUN_DIR": str(tmp_path / "cpu_2node/run_j7"),
+        "AORTA_JOB_ID": "j7",
+        "AORTA_RUN_ID": "cpu_2node-j7",
+        "AORTA_ATTEMPT": "3",
+        "AORTA_SCENARIO": "cpu_2node",
+        "AORTA_NODE_INDEX": "1",
+        "AORTA_PROFILER": "none",
+    }
+    assert (env["PATH"], env["GLOO_SOCKET_IFNAME"], env["PYTHONUNBUFFERED"]) == ("/bin", "eth0", "1")
+    assert env["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+
+
+def test_what_the_user_has_set_stays(tmp_path):
+    mine = {"OMP_NUM_THREADS": "7", "CUDA_DEVICE_MAX_CONNECTIONS": "32", "GLOO_SOCKET_IFNAME": "ib0"}
+    env = command.rank_environment(mine, options(tmp_path), node(1), manifest([node(0), node(1)]), "eth0")
+    assert {name: env[name] for name in mine} == mine
+
+
+@pytest.mark.parametrize(
+    ("environ", "cpus", "ranks", "threads"),
+    [
+        ({"AORTA_SHARED_NODES": "4"}, 16, 2, 16 // (4 * 2)),
+        ({"AORTA_SHARED_NODES": "4"}, 2, 2, 1),
+        ({}, 3, 2, max(1, 3 // 2)),
+        ({"AORTA_SHARED_NODES": "1"}, 16, 2, 16 // 2),
+    ],
+)
+def test_threads_a_rank(tmp_path, environ, cpus, ranks, threads):
+    own = node(1, cpus_usable=cpus, processes=ranks, machine=None)
+    env = command.rank_environment(environ, options(tmp_path), own, manifest([own]), None)
+    assert env["OMP_NUM_THREADS"] == str(threads)
+    assert "GLOO_SOCKET_IFNAME" not in env
+
+
+def test_nodes_of_one_machine_share_its_cpus_unless_each_is_held_to_its_own():
+    everything = os.cpu_count() or 1
+    nodes = [node(0, cpus_usable=everything), node(1, cpus_usable=everything), node(2, machine="m2")]
+    assert command.ranks_on_machine(nodes[0], manifest(nodes), {}) == 2
+    held = node(0, cpus_usable=everything - 1)
+    assert command.ranks_on_machine(held, manifest([held, nodes[1]]), {}) == 1

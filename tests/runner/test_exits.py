@@ -1,0 +1,117 @@
+"""How ranks ended: torchrun's summary, error files and output."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aorta.artefacts.layout import NodeDir
+from aorta.artefacts.records import RankExit
+from aorta.runner import exits
+from aorta.runner.processes import decode_exit, exit_status
+
+SUMMARY = """\
+[rank2]   rank      : 9 (local_rank: 9)
+[rank2]   exitcode  : 9 (pid: 9)
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+/usr/bin/python FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-01-01_00:00:00
+  host      : localhost
+  rank      : 2 (local_rank: 0)
+  exitcode  : -15 (pid: 30) (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 30
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:00:00
+  host      : localhost
+  rank      : 3 (local_rank: 1)
+  exitcode  : -9 (pid: 31) (SIGKILL)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 31
+============================================================
+""".splitlines()
+
+
+def test_the_summary_gives_codes_and_who_was_first():
+    assert exits.parse_summary(SUMMARY) == ({2: -15, 3: -9}, 3)
+    assert exits.parse_summary(["nothing of the kind"]) == ({}, None)
+
+
+def test_every_rank_gets_a_record_and_the_unknown_stays_unknown(tmp_path):
+    ranks, root = exits.rank_exits(SUMMARY, 1, NodeDir(tmp_path), first_rank=2, processes=3)
+    assert root == 3
+    assert ranks == [
+        RankExit(rank=2, exit_code=None, signal="SIGTERM"),
+        RankExit(rank=3, exit_code=None, signal="SIGKILL"),
+        RankExit(rank=4, exit_code=None, signal=None),
+    ]
+
+
+def test_a_good_end_is_0_for_all_whatever_the_output_holds(tmp_path):
+    ranks, root = exits.rank_exits([], 0, NodeDir(tmp_path), first_rank=0, processes=2)
+    assert root is None
+    assert [(item.rank, item.exit_code, item.error) for item in ranks] == [(0, 0, None), (1, 0, None)]
+
+
+@pytest.mark.parametrize(
+    ("code", "decoded", "status"),
+    [
+        (0, (0, None), 0),
+        (1, (1, None), 1),
+        (-9, (None, "SIGKILL"), 137),
+        (143, (143, "SIGTERM"), 143),
+        (128, (128, None), 128),
+        (255, (255, None), 255),
+    ],
+)
+def test_codes(code, decoded, status):
+    assert decode_exit(code) == decoded
+    assert exit_status(code) == status
+
+
+def test_error_lines(tmp_path):
+    assert exits.error_line(tmp_path) is None
+    (tmp_path / "stderr.log").write_text(
+        "[rank1]: Traceback (most recent call last):\n"
+        "[rank1]: torch.cuda.OutOfMemoryError: CUDA out of memory\nclosing\n"
+    )
+    assert exits.error_line(tmp_path) == "torch.cuda.OutOfMemoryError: CUDA out of memory"
+    (tmp_path / "error.json").write_text(
+        json.dumps({"message": {"message": "ValueError: no\nmore", "extraInfo": {}}})
+    )
+    assert exits.error_line(tmp_path) == "ValueError: no"
+    (tmp_path / "error.json").write_text("{broken")
+    assert exits.error_line(tmp_path) == "torch.cuda.OutOfMemoryError: CUDA out of memory"
+
+
+def test_logs_are_kept_by_global_rank(tmp_path):
+    node = NodeDir(tmp_path)
+    for local in range(2):
+        folder = node.logs / "tok_x1" / "attempt_0" / str(local)
+        folder.mkdir(parents=True)
+        (folder / "stdout.log").write_text(f"local {local}")
+    exits.collect_logs(node, "tok", first_rank=4, processes=2)
+    assert sorted(path.name for path in node.logs.iterdir()) == ["rank4", "rank5"]
+    assert (node.logs / "rank5/stdout.log").read_text() == "local 1"
+
+
+def test_tail_keeps_the_end_of_a_long_file(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("first\n" + "x" * 200_000 + "\nlast\n")
+    lines = exits.tail(path)
+    assert lines[-1] == "last"
+    assert "first" not in lines
+
+
+def test_words():
+    killed = RankExit(rank=3, exit_code=None, signal="SIGKILL")
+    failed = RankExit(rank=1, exit_code=1, signal=None, error="ValueError: x")
+    assert exits.describe_exit(killed) == "rank 3 was killed by SIGKILL"
+    assert exits.describe_exit(failed) == "rank 1 exited with 1: ValueError: x"
