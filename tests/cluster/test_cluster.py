@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from aorta.artefacts.io import write_json
+from aorta.cluster import cluster, daemons, network, packages, programs
+from aorta.cluster.cluster import NodeState, Record, Status
+from aorta.cluster.config import ClusterDir, ClusterError, Machine, Settings
+from aorta.cluster.daemons import Process
+from aorta.commands.cluster import command
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterDir:
+    # No test here may meet the network of a cluster that runs on this machine.
+    monkeypatch.setattr(cluster, "_network_is_ours", lambda _: False)
+    short = tmp_path / "c"
+    if len(str(short)) > 80:
+        pytest.skip(f"{short} is too long for a cluster")
+    return ClusterDir(short)
+
+
+def here(name: str) -> Process:
+    process = daemons.identify(name, os.getpid())
+    assert process is not None
+    return process
+
+
+GONE = Process("slurmctld", 1, 1, "another boot")
+IDLE = NodeState("node1", "idle", "127.0.0.1")
+
+
+def test_up_needs_every_daemon_and_every_node() -> None:
+    record = Record(Settings(1, netns=False), [here("slurmctld")])
+    assert Status(record, [IDLE]).up
+    assert Status(record, [NodeState("node1", "mixed", "127.0.0.1")]).up
+    assert not Status(record, []).up
+    assert not Status(record, [NodeState("node1", "idle*", "127.0.0.1")]).up
+    assert not Status(record, [NodeState("node1", "down", "127.0.0.1")]).up
+    assert not Status(Record(Settings(1, netns=False), [here("munged"), GONE]), [IDLE]).up
+    assert not Status(Record(Settings(1, netns=False)), [IDLE]).up
+    assert not Status(None, []).up
+
+
+def test_no_cluster(folder: ClusterDir) -> None:
+    assert cluster.status(folder) == Status(None, [])
+    assert not cluster.down(folder, keep_logs=False)
+
+
+def test_record_of_an_earlier_boot_is_stale(folder: ClusterDir) -> None:
+    write_json(folder.record, Record(Settings(), [GONE]))
+    now = cluster.status(folder)
+    assert not now.up
+    assert now.problem is not None
+    assert "no daemon runs" in now.problem
+
+
+def test_broken_record_is_a_problem_and_down_removes_it(folder: ClusterDir) -> None:
+    folder.root.mkdir()
+    folder.record.write_text("{")
+    now = cluster.status(folder)
+    assert not now.up
+    assert str(folder.record) in (now.problem or "")
+    assert cluster.down(folder, keep_logs=False)
+    assert not folder.root.exists()
+
+
+def test_down_ends_daemons_that_the_record_does_not_know(folder: ClusterDir, tmp_path: Path) -> None:
+    write_json(folder.record, Record(Settings()))
+    lost = daemons.start("munged", ["sleep", "60"], programs.environment(folder), tmp_path / "log")
+    job = daemons.start(
+        "job",
+        ["sleep", "60"],
+        {"PATH": os.environ["PATH"], "SLURM_CONF": str(folder.slurm_conf), "SLURM_JOB_ID": "5"},
+        tmp_path / "log",
+    )
+    shell = daemons.start(
+        "shell",
+        ["sleep", "60"],
+        {"PATH": os.environ["PATH"], "SLURM_CONF": str(folder.slurm_conf)},
+        tmp_path / "log",
+    )
+    try:
+        running = [lost, job, shell]
+        daemons.wait_until(
+            "they run sleep",
+            lambda: all(Path(f"/proc/{item.pid}/comm").read_text().strip() == "sleep" for item in running),
+            running,
+            lambda _: tmp_path / "log",
+            60,
+        )
+        assert cluster.down(folder, keep_logs=False)
+        assert [lost.alive, job.alive, shell.alive] == [False, False, True]
+    finally:
+        daemons.stop([lost, job, shell])
+
+
+def test_down_keeps_the_logs_alone(folder: ClusterDir) -> None:
+    write_json(folder.record, Record(Settings()))
+    folder.logs.mkdir()
+    folder.log("slurmctld").write_text("why")
+    folder.mysql.mkdir()
+    assert cluster.down(folder, keep_logs=True)
+    assert [path.name for path in folder.root.iterdir()] == ["logs"]
+    assert cluster.down(folder, keep_logs=False)
+    assert not folder.root.exists()
+
+
+def test_a_folder_with_other_things_is_never_touched(folder: ClusterDir) -> None:
+    folder.root.mkdir()
+    mine = folder.root / "thesis.tex"
+    mine.write_text("mine")
+    for action in (lambda: cluster.down(folder, False), lambda: cluster.up(folder, Settings(), False)):
+        with pytest.raises(ClusterError, match="is not the folder of a cluster"):
+            action()
+    assert mine.read_text() == "mine"
+
+
+def test_failed_start_is_undone_and_says_why(folder: ClusterDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "require", lambda settings, install: [])
+    monkeypatch.setattr(cluster, "this_machine", lambda: Machine("box", "root", 1000, (22, 5)))
+    monkeypatch.setattr(programs, "mariadb_init_argv", lambda folder, machine: ["true"])
+    monkeypatch.setattr(programs, "mariadbd_argv", lambda folder, machine: ["sleep", "60"])
+    munged = ["sh", "-c", "echo bad key >&2; exit 1"]
+    monkeypatch.setattr(programs, "munged_argv", lambda folder: munged)
+    with pytest.raises(ClusterError, match=r"(?s)munged ended.*bad key"):
+        cluster.up(folder, Settings(netns=False), install=False)
+    assert [path.name for path in folder.root.iterdir()] == ["logs"]
+    assert daemons.with_environment({"SLURM_CONF": str(folder.slurm_conf)}) == []
+
+
+def test_network_of_another_folder_is_refused(folder: ClusterDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "require", lambda settings, install: [])
+    monkeypatch.setattr(network, "owner", lambda: Path("/elsewhere"))
+    with pytest.raises(ClusterError) as refused:
+        cluster.up(folder, Settings(netns=True), install=False)
+    assert refused.value.hint == "run `aorta cluster down --dir /elsewhere` first"
+    assert not folder.root.exists()
+
+
+def test_private_files_are_private(folder: ClusterDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "mariadb_init_argv", lambda folder, machine: ["true"])
+    cluster._write(folder, Settings(), Machine("box", "root", 1000, (24, 11)))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.root.iterdir()}
+    assert (modes["slurmdbd.conf"], modes["munge"], modes["mysql"]) == (0o600, 0o700, 0o700)
+    assert (folder.munge / "munge.key").stat().st_mode & 0o777 == 0o600
+    assert len((folder.munge / "munge.key").read_bytes()) == 128
+    assert folder.cgroup_conf.read_text() == "CgroupPlugin=disabled\n"
+
+
+def test_namespaces_are_chosen_where_they_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(network, "unusable", lambda: None)
+    assert cluster.choose_netns(None) == (True, None)
+    assert cluster.choose_netns(False) == (False, None)
+    monkeypatch.setattr(network, "unusable", lambda: "not permitted")
+    assert cluster.choose_netns(None) == (False, "not permitted")
+    with pytest.raises(ClusterError, match="not permitted"):
+        cluster.choose_netns(True)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert cluster.choose_netns(None) == (False, "only root can make them")
+
+
+def test_daemons_get_nothing_of_the_caller_s_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_TOKEN", "s3cret")
+    names = set(programs.environment(ClusterDir(Path("/srv/c"))))
+    assert names == {"PATH", "HOME", "LANG", "SLURM_CONF", "MYSQL_UNIX_PORT"}
+
+
+def test_accounting_knows_every_user() -> None:
+    lines = [" ".join(argv) for argv in programs.accounting_argvs(["root", "ada"])]
+    assert lines == [
+        "sacctmgr -i add cluster aorta",
+        "sacctmgr -i add account aorta Cluster=aorta Description=local",
+        "sacctmgr -i add user root Account=aorta",
+        "sacctmgr -i modify user root set DefaultAccount=aorta",
+        "sacctmgr -i add user ada Account=aorta",
+        "sacctmgr -i modify user ada set DefaultAccount=aorta",
+    ]
+
+
+def test_database_has_no_network_and_no_other_configuration() -> None:
+    argv = programs.mariadbd_argv(ClusterDir(Path("/srv/c")), Machine("box", "ada", 1, (22, 5)))
+    assert {"--no-defaults", "--skip-networking", "--user=ada", "--socket=/srv/c/run/mysql.sock"} <= set(argv)
+
+
+def test_status_command_without_a_cluster_fails(folder: ClusterDir) -> None:
+    done = CliRunner().invoke(command, ["status", "--dir", str(folder.root)], standalone_mode=False)
+    assert done.return_value == 1
+    assert "start one with `aorta cluster up`" in done.output
+
+
+def test_status_command_shows_daemons(folder: ClusterDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Record(Settings(1, netns=False), [here("slurmctld"), here("node1")])
+    monkeypatch.setattr(cluster, "status", lambda _: Status(record, [IDLE]))
+    done = CliRunner().invoke(command, ["status", "--dir", str(folder.root)], standalone_mode=False)
+    assert done.return_value == 0
+    assert "slurmctld" in done.output
+    assert "idle" in done.output
+
+
+def test_env_command_quotes_and_needs_a_cluster(folder: ClusterDir) -> None:
+    folder.root.mkdir()
+    arguments = ["env", "--dir", str(folder.root)]
+    done = CliRunner().invoke(command, arguments, standalone_mode=False)
+    assert isinstance(done.exception, ClusterError)
+    folder.slurm_conf.write_text("")
+    done = CliRunner().invoke(command, arguments, standalone_mode=False)
+    assert done.output == f"export SLURM_CONF={folder.slurm_conf}\n"
