@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
+import os
 import platform
 import shutil
 import socket
@@ -14,7 +16,8 @@ import msgspec
 
 from aorta import __version__
 from aorta.artefacts.records import NodeInfo, ProfilerChoice
-from aorta.runner import limits, network
+from aorta.monitors import cgroup
+from aorta.runner import network
 from aorta.runner.clock import read_clocks
 from aorta.runner.gpus import Gpus
 from aorta.runner.options import NodeOptions
@@ -100,6 +103,18 @@ def _first_line(argv: list[str]) -> str | None:
     return lines[0].strip() if lines else None
 
 
+def cpus_usable(proc: Path = Path("/proc/self")) -> int:
+    """CPUs of this process's affinity mask, or the whole CPUs of its cgroup's quota if that is less; at
+    least 1.
+
+    Args:
+        proc: this process's folder in procfs.
+    """
+    count = len(os.sched_getaffinity(0))
+    quota = cgroup.cpu_limit(cgroup.find_group("cpu", proc))
+    return count if quota is None else max(1, min(count, math.floor(quota)))
+
+
 def describe_node(
     options: NodeOptions, gpus: Gpus, profiler: ProfilerChoice, environ: Mapping[str, str]
 ) -> NodeInfo:
@@ -113,8 +128,8 @@ def describe_node(
         host=socket.gethostname(),
         slurm_node=options.slurm_node,
         attempt=options.attempt,
-        cpus_usable=limits.cpus_usable(),
-        memory_limit_bytes=limits.memory_limit_bytes(),
+        cpus_usable=cpus_usable(),
+        memory_limit_bytes=cgroup.memory_limit_bytes(cgroup.find_group("memory")),
         gpus=gpus.visible,
         processes=options.procs_per_node or len(gpus.visible) or 1,
         clock=read_clocks(),

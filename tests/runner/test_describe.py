@@ -9,7 +9,7 @@ import pytest
 
 from aorta.artefacts.layout import Scenario
 from aorta.artefacts.records import GpuInfo, ProfilerChoice
-from aorta.runner import describe, limits
+from aorta.runner import describe
 from aorta.runner.clock import read_clocks
 from aorta.runner.gpus import Gpus
 from aorta.runner.options import NodeOptions
@@ -25,61 +25,33 @@ def test_clocks_are_of_one_instant():
     assert all(low <= value <= high for low, value, high in zip(before, read, after, strict=True))
 
 
-def tree(tmp_path, files):
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return tmp_path
-
-
-V2 = {"proc/self/cgroup": "0::/job_7/step_0\n"}
-V1 = {"proc/self/cgroup": "4:memory:/job_7\n3:cpu,cpuacct:/job_7\n"}
-
-
-def test_the_tightest_limit_of_the_ancestors_counts(tmp_path):
-    root = tree(
-        tmp_path,
-        {
-            **V2,
-            "sys/fs/cgroup/job_7/step_0/memory.max": "max",
-            "sys/fs/cgroup/job_7/memory.max": "4096",
-            "sys/fs/cgroup/memory.max": "8192",
-            "sys/fs/cgroup/job_7/cpu.max": "150000 100000",
-            "sys/fs/cgroup/job_7/step_0/cpu.max": "max 100000",
-        },
-    )
-    assert limits.memory_limit_bytes(root) == 4096
-    assert limits.cpus_usable(root) == 1
-
-
-def test_cgroup_v1(tmp_path):
-    root = tree(
-        tmp_path,
-        {
-            **V1,
-            "sys/fs/cgroup/memory/job_7/memory.limit_in_bytes": "2048",
-            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
-            "sys/fs/cgroup/cpu,cpuacct/job_7/cpu.cfs_quota_us": "50000",
-            "sys/fs/cgroup/cpu,cpuacct/job_7/cpu.cfs_period_us": "100000",
-        },
-    )
-    assert limits.memory_limit_bytes(root) == 2048
-    assert limits.cpus_usable(root) == 1
+def processes_folder(tmp_path, quota):
+    """A stand-in for /proc/self of a process whose version 2 cgroup has this quota; None: no quota."""
+    group = tmp_path / "cgroup/job_7"
+    group.mkdir(parents=True)
+    if quota is not None:
+        (group / "cpu.max").write_text(quota)
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    (proc / "cgroup").write_text("0::/job_7\n")
+    (proc / "mountinfo").write_text(f"30 1 0:26 / {tmp_path}/cgroup rw - cgroup2 cgroup2 rw\n")
+    return proc
 
 
 @pytest.mark.parametrize(
-    "files", [{}, V2, {**V1, "sys/fs/cgroup/memory/memory.limit_in_bytes": str(1 << 63)}]
+    ("quota", "expected"),
+    [
+        ("150000 100000", 1),
+        ("50000 100000", 1),
+        ("max 100000", None),
+        (None, None),
+        ("99900000 100000", None),
+    ],
 )
-def test_no_limit_is_none_and_the_affinity_mask(tmp_path, files):
-    root = tree(tmp_path, files)
-    assert limits.memory_limit_bytes(root) is None
-    assert limits.cpus_usable(root) == len(os.sched_getaffinity(0))
-
-
-def test_a_limit_of_zero_is_a_limit(tmp_path):
-    root = tree(tmp_path, {**V2, "sys/fs/cgroup/job_7/memory.max": "0"})
-    assert limits.memory_limit_bytes(root) == 0
+def test_a_quota_holds_the_cpus_below_the_affinity_mask(tmp_path, quota, expected):
+    allowed = len(os.sched_getaffinity(0))
+    proc = processes_folder(tmp_path, quota)
+    assert describe.cpus_usable(proc) == (allowed if expected is None else expected)
 
 
 def test_only_listed_variables_are_recorded_and_no_secret():
