@@ -84,8 +84,9 @@ def test_what_ignores_a_request_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_program_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match=r"cannot start thing \(no-such-program\): No such file"):
-        daemons.start("thing", ["no-such-program"], ENVIRONMENT, tmp_path / "log")
+    absent = tmp_path / "no-such-program"
+    with pytest.raises(ClusterError, match=rf"cannot start thing \({absent}\): No such file"):
+        daemons.start("thing", [str(absent)], ENVIRONMENT, tmp_path / "log")
 
 
 def test_waiting_for_a_process_that_ends_shows_its_last_words(tmp_path: Path) -> None:
