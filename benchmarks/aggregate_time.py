@@ -25,7 +25,8 @@ from aorta.diagnosis.analyse import analyse
 from aorta.metrics.scaling import scaling_curves
 from aorta.readers.run import read_run
 from aorta.report import style
-from aorta.report.aggregate import ScenarioReport, build, write_documents
+from aorta.report.aggregate import ScenarioReport, build
+from aorta.report.document import write_documents
 from aorta.report.figure import run_figure
 from aorta.report.run import run_text
 from aorta.report.series import run_series

@@ -12,7 +12,8 @@ from aorta.artefacts.layout import RESULTS, SubmissionDir
 from aorta.commands._choice import Choice, Chosen, choose
 from aorta.errors import AortaError, ArtefactError
 from aorta.readers.run import RunData
-from aorta.report.aggregate import ScenarioReport, build, write_documents
+from aorta.report.aggregate import ScenarioReport, build
+from aorta.report.document import write_documents
 from aorta.report.run import write_run_report
 from aorta.report.text import plain
 

@@ -1,28 +1,17 @@
-"""All scenarios in one document: `docs/BOTTLENECK_ANALYSIS.md`, its JSON twin and their plots."""
+"""All scenarios together: whose verdict is the whole's, and what to do first."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 from aorta.artefacts.analysis import Aggregate, Analysis, Finding, Problem, Scaling, Verdict
-from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.layout import RunDir, Scenario
-from aorta.report import content, overview, style
-from aorta.report.render import render
-from aorta.report.tables import Table
-from aorta.report.text import ABSENT, KIND_NAMES, gain, listing, number, plain, quantity, share
+from aorta.report import content
+from aorta.report.text import KIND_NAMES, gain, plain
 
 NO_CAUSE = frozenset({"healthy", "insufficient_data"})
 """Verdicts that name no cause."""
-
-MAX_BOTTLENECKS = 10
-MAX_PROBLEMS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +28,29 @@ class ScenarioReport:
     note: str = ""
 
 
-def lost_ms(analysis: Analysis) -> float:
-    """Rank-time a step that is not compute: Σ over ranks of step − compute, in ms; 0 without ranks."""
-    return sum(row.step_ms - row.compute_ms for row in analysis.breakdown.per_rank)
+def rank_time_ms(analysis: Analysis, finding: Finding | None) -> float:
+    """What a cause costs over all ranks: its ms a step × ranks; 0 where no gain was predicted."""
+    price = content.cost(analysis, finding) if finding is not None else None
+    return price[0] * len(analysis.breakdown.per_rank) if price is not None else 0.0
 
 
 def decisive(reports: Sequence[ScenarioReport]) -> ScenarioReport | None:
     """The scenario whose verdict is that of the whole.
 
-    Of the scenarios with a cause, the one that loses most rank-time a step (`lost_ms`), which normally is the
-    largest; without a cause anywhere, the largest healthy one; else the largest. None for no reports.
+    Of the scenarios with a cause, the one whose cause costs most rank-time a step (`rank_time_ms`), which
+    normally is the largest; without a cause anywhere, the largest healthy one; else the largest. None without
+    reports.
     """
 
     def size(report: ScenarioReport) -> tuple[int, int, str]:
         return report.analysis.world_size or 0, report.scenario.nodes, report.scenario.name
 
+    def lost(report: ScenarioReport) -> float:
+        return rank_time_ms(report.analysis, content.main_finding(report.analysis))
+
     causes = [report for report in reports if report.analysis.verdict.kind not in NO_CAUSE]
     if causes:
-        return max(causes, key=lambda report: (lost_ms(report.analysis), size(report)))
+        return max(causes, key=lambda report: (lost(report), size(report)))
     healthy = [report for report in reports if report.analysis.verdict.kind == "healthy"]
     return max(healthy or reports, key=size, default=None)
 
@@ -132,241 +126,3 @@ def build(
         missing=list(missing),
         recommendations=[item.sentence() for item in recommendations(reports)],
     )
-
-
-def write_documents(docs: Path, aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Path:
-    """Write the Markdown, the JSON and the plots below `docs`; returns the Markdown's path.
-
-    Plots are written beside the documents, so that the Markdown's links hold wherever the results are.
-    """
-    plots = docs / "bottleneck_analysis"
-    curves = []
-    for scaling in aggregate.scaling:
-        members = [report for report in reports if report.scenario.family == scaling.family]
-        if members:
-            name = f"scaling_{scaling.family}" if scaling.family else "scaling"
-            with style.styled():
-                figure = overview.scaling_figure(
-                    scaling, [(item.scenario.name, item.analysis) for item in members]
-                )
-                style.save(figure, plots / f"{name}.png", plots / f"{name}.svg")
-            curves.append(_curve(scaling, members, f"bottleneck_analysis/{name}"))
-    sections = []
-    for report in reports:
-        for source in (report.run.plot_png, report.run.plot_svg):
-            if source.is_file():
-                plots.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, plots / f"{report.scenario.name}{source.suffix}")
-        sections.append(_section(docs, report))
-    path = docs / "BOTTLENECK_ANALYSIS.md"
-    write_text(path, _markdown(aggregate, reports, curves, sections))
-    write_json(docs / "BOTTLENECK_ANALYSIS.json", aggregate)
-    return path
-
-
-def _markdown(
-    aggregate: Aggregate,
-    reports: Sequence[ScenarioReport],
-    curves: list[dict[str, Any]],
-    sections: list[dict[str, Any]],
-) -> str:
-    main = decisive(reports)
-    finding = content.main_finding(main.analysis) if main is not None else None
-    return render(
-        "BOTTLENECK_ANALYSIS.md.j2",
-        aggregate=aggregate,
-        finding=finding,
-        step_ms=content.step_ms(main.analysis) if main is not None else None,
-        cost=content.cost(main.analysis, finding) if main is not None and finding is not None else None,
-        confidence=_confidence(aggregate, main),
-        shared=[report.scenario.name for report in reports if content.spreads_one_machine(report.analysis)],
-        quality=_quality_table(reports),
-        notes=_notes(reports),
-        problems=_problems(reports),
-        bottlenecks=_bottleneck_table(reports),
-        curves=curves,
-        breakdown=_breakdown_table(reports),
-        sections=sections,
-        recommendations=recommendations(reports),
-        thresholds=reports[0].analysis.thresholds if reports else {},
-        definitions=content.DEFINITIONS,
-        no_copies=content.NO_COPIES,
-    )
-
-
-def _confidence(aggregate: Aggregate, main: ScenarioReport | None) -> list[str]:
-    if main is None:
-        return ["nothing was measured"]
-    quality = main.analysis.data_quality
-    expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
-    lines = [f"{quality.steady_steps} steady steps, records of {quality.ranks_seen} of {expected} ranks"]
-    if quality.problems:
-        lines.append(f"{_count(len(quality.problems), 'problem')} with its data, listed below")
-    if aggregate.missing:
-        lines.append(f"{_count(len(aggregate.missing), 'run')} missing, listed below")
-    if content.spreads_one_machine(main.analysis):
-        lines.append("all nodes share one machine, so times across nodes are that machine's")
-    if main.analysis.breakdown.timing in content.TIMINGS:
-        lines.append(content.TIMINGS[main.analysis.breakdown.timing])
-    run = main.analysis.throughput
-    if run is not None and run.cross_check_ratio is not None and abs(run.cross_check_ratio - 1) > 0.1:
-        lines.append(
-            f"its numbers disagree: samples/s × step time is {number(run.cross_check_ratio)} batches, not 1"
-        )
-    return lines
-
-
-def _quality_table(reports: Sequence[ScenarioReport]) -> Table:
-    rows = []
-    for report in reports:
-        quality = report.analysis.data_quality
-        rows.append(
-            (
-                report.scenario.name,
-                plain(report.analysis.job_id or ABSENT),
-                plain(quality.state or ABSENT),
-                _of(quality.nodes_seen, quality.nodes_expected),
-                _of(quality.ranks_seen, quality.ranks_expected),
-                str(quality.steady_steps),
-                str(len(quality.problems)),
-            )
-        )
-    return Table(
-        ("scenario", "job", "ended as", ">nodes", ">ranks", ">steady steps", ">problems"), tuple(rows)
-    )
-
-
-def _count(number_of: int, noun: str) -> str:
-    return f"{number_of} {noun}{'' if number_of == 1 else 's'}"
-
-
-def _of(seen: int, expected: int | None) -> str:
-    return f"{seen} / {ABSENT if expected is None else expected}"
-
-
-def _notes(reports: Sequence[ScenarioReport]) -> list[tuple[str, str]]:
-    """(scenarios, note), each note once."""
-    by_note: dict[str, list[str]] = {}
-    for report in reports:
-        for note in [*([report.note] if report.note else []), *report.analysis.data_quality.notes]:
-            by_note.setdefault(note, []).append(report.scenario.name)
-    return [(listing(names), note) for note, names in by_note.items()]
-
-
-def _problems(reports: Sequence[ScenarioReport]) -> list[tuple[str, list[Problem], int]]:
-    """(scenario, its first problems, how many more)."""
-    return [
-        (report.scenario.name, items[:MAX_PROBLEMS], max(len(items) - MAX_PROBLEMS, 0))
-        for report in reports
-        if (items := report.analysis.data_quality.problems)
-    ]
-
-
-def _bottleneck_table(reports: Sequence[ScenarioReport]) -> Table | None:
-    found = []
-    for report in reports:
-        for finding in report.analysis.findings:
-            if finding.symptom_of is None and finding.kind not in NO_CAUSE:
-                found.append((content.cost(report.analysis, finding), report, finding))
-    if not found:
-        return None
-    found.sort(key=lambda item: -(item[0][1] if item[0] is not None else 0.0))
-    rows = tuple(
-        (
-            str(place),
-            report.scenario.name,
-            KIND_NAMES[finding.kind],
-            content.scope(finding),
-            quantity(finding.value, finding.unit),
-            quantity(finding.threshold, finding.unit),
-            ABSENT if price is None else f"{number(price[0])} ms ({price[1]:.0f} %)",
-            gain(finding.estimated_speedup),
-        )
-        for place, (price, report, finding) in enumerate(found[:MAX_BOTTLENECKS], start=1)
-    )
-    header = (
-        ">#",
-        "scenario",
-        "cause",
-        "where",
-        ">measured",
-        ">threshold",
-        ">costs a step",
-        ">predicted gain",
-    )
-    return Table(header, rows)
-
-
-def _breakdown_table(reports: Sequence[ScenarioReport]) -> Table | None:
-    rows = []
-    for report in reports:
-        means = content.mean_parts(report.analysis)
-        if not means or means["step_ms"] is None:
-            continue
-        parts = [share(means[field], means["step_ms"]) for _, field, _ in style.PARTS]
-        run = report.analysis.throughput
-        rows.append(
-            (
-                report.scenario.name,
-                number(means["step_ms"]),
-                *parts,
-                number(run.step_ms_median) if run is not None else ABSENT,
-                number(run.step_ms_p95) if run is not None else ABSENT,
-            )
-        )
-    header = ("scenario", ">step ms", *(f">{name}" for name, _, _ in style.PARTS), ">median ms", ">p95 ms")
-    return Table(header, tuple(rows)) if rows else None
-
-
-def _curve(scaling: Scaling, members: Sequence[ScenarioReport], plot: str) -> dict[str, Any]:
-    rows = tuple(
-        (
-            point.scenario,
-            str(point.nodes),
-            str(point.world_size),
-            str(point.global_batch),
-            number(point.samples_per_s),
-            f"{point.speedup:.2f}×",
-            f"{100 * point.efficiency:.1f} %",
-            plain(point.flag or ""),
-        )
-        for point in scaling.points
-    )
-    header = ("scenario", ">nodes", ">ranks", ">batch", ">samples/s", ">speed-up", ">efficiency", "flag")
-    return {
-        "scaling": scaling,
-        "table": Table(header, rows) if rows else None,
-        "plot": plot,
-        "shared": any(content.spreads_one_machine(report.analysis) for report in members),
-    }
-
-
-def _section(docs: Path, report: ScenarioReport) -> dict[str, Any]:
-    table, note = content.breakdown_table(report.analysis)
-    files = [
-        report.run.report,
-        report.run.analysis,
-        report.run.plot_svg,
-        report.run.gpu_csv,
-        report.run.cpu_csv,
-        report.run.manifest,
-        report.run.config,
-        report.run.sacct_summary,
-        report.run.job_metadata,
-    ]
-    return {
-        "name": report.scenario.name,
-        "analysis": report.analysis,
-        "plot": f"bottleneck_analysis/{report.scenario.name}.png" if report.run.plot_png.is_file() else None,
-        "measured": content.measured_table(report.analysis.measured),
-        "breakdown": table,
-        "breakdown_note": note,
-        "blame": content.blame_table(report.analysis),
-        "use": Table(("what", ">value"), tuple(content.utilization_rows(report.analysis))),
-        "folder": _relative(report.run.root, docs),
-        "files": [(path.name, quote(_relative(path, docs))) for path in files if path.is_file()],
-    }
-
-
-def _relative(path: Path, docs: Path) -> str:
-    return Path(os.path.relpath(path.resolve(), docs.resolve())).as_posix()

@@ -157,7 +157,7 @@ def _of(seen: int, expected: int | None) -> str:
     return f"{seen} of {expected if expected is not None else 'an unknown number'}"
 
 
-def blame_table(analysis: Analysis, limit: int = 10) -> Table | None:
+def blame_table(analysis: Analysis, limit: int = 6) -> Table | None:
     """Exposed waits of other ranks, charged to the rank and the cause that made them wait."""
     if not analysis.blame:
         return None

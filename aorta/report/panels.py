@@ -140,7 +140,7 @@ def steps_panel(axes: Axes, series: StepSeries | None, throughput: Throughput | 
     axes.set_xlim(steps[0] - 0.5, max(steps[-1], steps[0] + 1) + 0.5)
     axes.grid(axis="y")
     style.thousands(axes.yaxis)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.set_ylabel("ms")
     axes.set_xlabel("optimizer step")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handlelength=1.4, columnspacing=1.2)
@@ -169,9 +169,9 @@ def utilization_panel(figure: SubFigure, series: RunSeries) -> None:
     grid = figure.subplots(
         -(-len(strips) // columns), columns, sharex=True, sharey=True, squeeze=False
     ).ravel()
-    without_gpu = all(node.gpu is None for node in nodes)
-    note = series.no_gpu if without_gpu else "the driver's counter says busy while a kernel waits"
-    style.title(grid[0], heading, note)
+    style.title(
+        grid[0], heading, _missing(series, nodes) or "the driver's counter says busy while a kernel waits"
+    )
     found: dict[str, Artist] = {}
     for axes, members in zip(grid, strips, strict=False):
         _strip(axes, members, kinds, series.window)
@@ -191,6 +191,14 @@ def utilization_panel(figure: SubFigure, series: RunSeries) -> None:
         handlelength=1.4,
         columnspacing=1.2,
     )
+
+
+def _missing(series: RunSeries, nodes: Sequence[NodeSeries]) -> str:
+    """What no node has samples of, with the reasons."""
+    absent = [] if any(node.gpu for node in nodes) else [f"GPU ({series.no_gpu})"]
+    if not any(node.job for node in nodes):
+        absent.append("CPU of the job (no cgroup of its own)")
+    return f"not measured: {', '.join(absent)}" if absent else ""
 
 
 def _strip(

@@ -9,7 +9,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from aorta.readers.run import RunData
-from aorta.report.text import listing
 from aorta.units import NS_PER_MS, NS_PER_S
 
 
@@ -69,13 +68,12 @@ class RunSeries:
 def run_series(data: RunData) -> RunSeries:
     """The series of a run; second 0 is its first sample or step."""
     start_ns = _start_ns(data)
-    reasons = sorted({status.gpu_reason for status in data.account.monitors.values() if status.gpu_reason})
     return RunSeries(
         steps=_step_series(data),
         nodes=tuple(_node_series(data, start_ns)),
         window=_window(data, start_ns),
         no_samples="not measured: no monitor samples",
-        no_gpu=f"GPU not measured: {listing(reasons, 2) or 'no GPU samples'}",
+        no_gpu="not sampled" if any(info.gpus for info in data.account.infos.values()) else "none in the job",
     )
 
 

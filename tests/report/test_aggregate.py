@@ -6,12 +6,14 @@ from typing import Any
 from urllib.parse import unquote
 
 import msgspec
+import pytest
 
 from aorta.artefacts.analysis import Aggregate, Analysis, BreakdownTable, Problem, Scaling, Speedup, Verdict
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.metrics.scaling import scaling_curves
-from aorta.report.aggregate import ScenarioReport, build, decisive, lost_ms, recommendations, write_documents
+from aorta.report.aggregate import ScenarioReport, build, decisive, rank_time_ms, recommendations
+from aorta.report.document import write_documents
 from tests.support.analyses import analysis, data_loading_finding, rank_row
 from tests.support.golden import assert_golden
 
@@ -204,8 +206,22 @@ def test_insufficient_data_is_never_reported_as_healthy(tmp_path: Path) -> None:
     assert "None: nothing crossed its threshold." in good
 
 
-def test_lost_time_is_everything_but_compute_over_all_ranks() -> None:
-    assert lost_ms(scenario("4node", 4)) == 4 * (90 - 40)
+def test_a_cause_costs_its_share_of_the_step_on_every_rank() -> None:
+    # 1.5 times as fast without it: a third of 90 ms, on 4 ranks.
+    assert rank_time_ms(scenario("4node", 4), data_loading_finding()) == pytest.approx(4 * 90 * (1 - 1 / 1.5))
+    assert rank_time_ms(scenario("4node", 4), data_loading_finding(estimated_speedup=None)) == 0
+    assert rank_time_ms(scenario("4node", 4), None) == 0
+
+
+def test_the_first_bottleneck_is_the_verdicts(tmp_path: Path) -> None:
+    worse = scenario(
+        "2node", 2, findings=[data_loading_finding(estimated_speedup=Speedup(low=1.0, high=1.8))]
+    )
+    text = document(tmp_path, [reported(tmp_path, worse), reported(tmp_path, scenario("4node", 4))])
+    # 2node: 90 · (1 − 1/1.8) · 2 = 80 ms of rank-time; 4node: 90 · (1 − 1/1.5) · 4 = 120 ms.
+    assert "| 1 | 4node | data loading |" in text
+    assert "| 2 | 2node | data loading |" in text
+    assert "**4node: Data loading" in text
 
 
 def test_the_scenario_that_loses_most_decides(tmp_path: Path) -> None:

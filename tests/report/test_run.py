@@ -173,8 +173,24 @@ def test_gpu_utilisation_absent_is_no_line_and_zero_is_one(tmp_path: Path) -> No
 
 def test_a_run_without_gpus_says_why(tmp_path: Path) -> None:
     series = series_of(tmp_path, RunSpec())
-    assert series.no_gpu == "GPU not measured: no GPU found"
-    assert series.no_gpu in drawn(analysis(), series)[1]
+    assert "not measured: GPU (none in the job)" in drawn(analysis(), series)[1]
+
+
+def test_gpus_that_were_not_sampled_are_not_called_absent(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(device="cuda"))
+    run.node(0).gpu_csv.unlink()
+    series = run_series(read_run(run, query_accounting=False))
+    assert "not measured: GPU (not sampled)" in drawn(analysis(), series)[1]
+
+
+def test_a_job_without_a_cgroup_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(device="cuda"))
+    cpu = run.node(0).cpu_csv
+    cpu.write_text(cpu.read_text(encoding="utf-8").replace("job_cpu_percent", "other"), encoding="utf-8")
+    series = run_series(read_run(run, query_accounting=False))
+    assert series.nodes[0].cpu is not None
+    assert series.nodes[0].job is None
+    assert "not measured: CPU of the job (no cgroup of its own)" in drawn(analysis(), series)[1]
 
 
 def test_nodes_of_one_machine_are_told_apart(tmp_path: Path) -> None:

@@ -1,0 +1,259 @@
+"""The document over all scenarios: `docs/BOTTLENECK_ANALYSIS.md`, its JSON twin and their plots."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from aorta.artefacts.analysis import Aggregate, Finding, Problem, Scaling
+from aorta.artefacts.io import write_json, write_text
+from aorta.report import content, overview, style
+from aorta.report.aggregate import NO_CAUSE, ScenarioReport, decisive, rank_time_ms, recommendations
+from aorta.report.render import render
+from aorta.report.tables import Table
+from aorta.report.text import ABSENT, KIND_NAMES, gain, listing, number, plain, quantity, share
+
+MAX_BOTTLENECKS = 10
+MAX_PROBLEMS = 12
+
+
+def write_documents(docs: Path, aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Path:
+    """Write the Markdown, the JSON and the plots below `docs`; returns the Markdown's path.
+
+    Plots are written beside the documents, so that the Markdown's links hold wherever the results are.
+    """
+    plots = docs / "bottleneck_analysis"
+    curves = []
+    for scaling in aggregate.scaling:
+        members = [report for report in reports if report.scenario.family == scaling.family]
+        if members:
+            name = f"scaling_{scaling.family}" if scaling.family else "scaling"
+            with style.styled():
+                figure = overview.scaling_figure(
+                    scaling, [(item.scenario.name, item.analysis) for item in members]
+                )
+                style.save(figure, plots / f"{name}.png", plots / f"{name}.svg")
+            curves.append(_curve(scaling, members, f"bottleneck_analysis/{name}"))
+    sections = []
+    for report in reports:
+        for source in (report.run.plot_png, report.run.plot_svg):
+            if source.is_file():
+                plots.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, plots / f"{report.scenario.name}{source.suffix}")
+        sections.append(_section(docs, report))
+    path = docs / "BOTTLENECK_ANALYSIS.md"
+    write_text(path, _markdown(aggregate, reports, curves, sections))
+    write_json(docs / "BOTTLENECK_ANALYSIS.json", aggregate)
+    return path
+
+
+def _markdown(
+    aggregate: Aggregate,
+    reports: Sequence[ScenarioReport],
+    curves: list[dict[str, Any]],
+    sections: list[dict[str, Any]],
+) -> str:
+    main = decisive(reports)
+    finding = content.main_finding(main.analysis) if main is not None else None
+    return render(
+        "BOTTLENECK_ANALYSIS.md.j2",
+        aggregate=aggregate,
+        finding=finding,
+        step_ms=content.step_ms(main.analysis) if main is not None else None,
+        cost=content.cost(main.analysis, finding) if main is not None and finding is not None else None,
+        confidence=_confidence(aggregate, main),
+        shared=[report.scenario.name for report in reports if content.spreads_one_machine(report.analysis)],
+        quality=_quality_table(reports),
+        notes=_notes(reports),
+        problems=_problems(reports),
+        bottlenecks=_bottleneck_table(reports),
+        curves=curves,
+        breakdown=_breakdown_table(reports),
+        sections=sections,
+        recommendations=recommendations(reports),
+        thresholds=reports[0].analysis.thresholds if reports else {},
+        definitions=content.DEFINITIONS,
+        no_copies=content.NO_COPIES,
+    )
+
+
+def _confidence(aggregate: Aggregate, main: ScenarioReport | None) -> list[str]:
+    if main is None:
+        return ["nothing was measured"]
+    quality = main.analysis.data_quality
+    expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
+    lines = [f"{quality.steady_steps} steady steps, records of {quality.ranks_seen} of {expected} ranks"]
+    if quality.problems:
+        lines.append(f"{_count(len(quality.problems), 'problem')} with its data, listed below")
+    if aggregate.missing:
+        lines.append(f"{_count(len(aggregate.missing), 'run')} missing, listed below")
+    if content.spreads_one_machine(main.analysis):
+        lines.append("all nodes share one machine, so times across nodes are that machine's")
+    if main.analysis.breakdown.timing in content.TIMINGS:
+        lines.append(content.TIMINGS[main.analysis.breakdown.timing])
+    return lines
+
+
+def _quality_table(reports: Sequence[ScenarioReport]) -> Table:
+    rows = []
+    for report in reports:
+        quality = report.analysis.data_quality
+        rows.append(
+            (
+                report.scenario.name,
+                plain(report.analysis.job_id or ABSENT),
+                plain(quality.state or ABSENT),
+                _of(quality.nodes_seen, quality.nodes_expected),
+                _of(quality.ranks_seen, quality.ranks_expected),
+                str(quality.steady_steps),
+                str(len(quality.problems)),
+            )
+        )
+    return Table(
+        ("scenario", "job", "ended as", ">nodes", ">ranks", ">steady steps", ">problems"), tuple(rows)
+    )
+
+
+def _count(number_of: int, noun: str) -> str:
+    return f"{number_of} {noun}{'' if number_of == 1 else 's'}"
+
+
+def _of(seen: int, expected: int | None) -> str:
+    return f"{seen} / {ABSENT if expected is None else expected}"
+
+
+def _notes(reports: Sequence[ScenarioReport]) -> list[tuple[str, str]]:
+    """(scenarios, note), each note once."""
+    by_note: dict[str, list[str]] = {}
+    for report in reports:
+        for note in [*([report.note] if report.note else []), *report.analysis.data_quality.notes]:
+            by_note.setdefault(note, []).append(report.scenario.name)
+    return [(listing(names), note) for note, names in by_note.items()]
+
+
+def _problems(reports: Sequence[ScenarioReport]) -> list[tuple[str, list[Problem], int]]:
+    """(scenario, its first problems, how many more)."""
+    return [
+        (report.scenario.name, items[:MAX_PROBLEMS], max(len(items) - MAX_PROBLEMS, 0))
+        for report in reports
+        if (items := report.analysis.data_quality.problems)
+    ]
+
+
+def _bottleneck_table(reports: Sequence[ScenarioReport]) -> Table | None:
+    found = [
+        (report, finding)
+        for report in reports
+        for finding in report.analysis.findings
+        if finding.symptom_of is None and finding.kind not in NO_CAUSE
+    ]
+    if not found:
+        return None
+    found.sort(key=lambda pair: -rank_time_ms(pair[0].analysis, pair[1]))
+    rows = tuple(
+        (str(place), *_bottleneck_row(report, finding))
+        for place, (report, finding) in enumerate(found[:MAX_BOTTLENECKS], start=1)
+    )
+    header = (
+        ">#",
+        "scenario",
+        "cause",
+        "where",
+        ">measured",
+        ">threshold",
+        ">costs a step",
+        ">predicted gain",
+    )
+    return Table(header, rows)
+
+
+def _bottleneck_row(report: ScenarioReport, finding: Finding) -> tuple[str, ...]:
+    price = content.cost(report.analysis, finding)
+    return (
+        report.scenario.name,
+        KIND_NAMES[finding.kind],
+        content.scope(finding),
+        quantity(finding.value, finding.unit),
+        quantity(finding.threshold, finding.unit),
+        ABSENT if price is None else f"{number(price[0])} ms ({price[1]:.0f} %)",
+        gain(finding.estimated_speedup),
+    )
+
+
+def _breakdown_table(reports: Sequence[ScenarioReport]) -> Table | None:
+    rows = []
+    for report in reports:
+        means = content.mean_parts(report.analysis)
+        if not means or means["step_ms"] is None:
+            continue
+        parts = [share(means[field], means["step_ms"]) for _, field, _ in style.PARTS]
+        run = report.analysis.throughput
+        rows.append(
+            (
+                report.scenario.name,
+                number(means["step_ms"]),
+                *parts,
+                number(run.step_ms_median) if run is not None else ABSENT,
+                number(run.step_ms_p95) if run is not None else ABSENT,
+            )
+        )
+    header = ("scenario", ">step ms", *(f">{name}" for name, _, _ in style.PARTS), ">median ms", ">p95 ms")
+    return Table(header, tuple(rows)) if rows else None
+
+
+def _curve(scaling: Scaling, members: Sequence[ScenarioReport], plot: str) -> dict[str, Any]:
+    rows = tuple(
+        (
+            point.scenario,
+            str(point.nodes),
+            str(point.world_size),
+            str(point.global_batch),
+            number(point.samples_per_s),
+            f"{point.speedup:.2f}×",
+            f"{100 * point.efficiency:.1f} %",
+            plain(point.flag or ""),
+        )
+        for point in scaling.points
+    )
+    header = ("scenario", ">nodes", ">ranks", ">batch", ">samples/s", ">speed-up", ">efficiency", "flag")
+    return {
+        "scaling": scaling,
+        "table": Table(header, rows) if rows else None,
+        "plot": plot,
+        "shared": any(content.spreads_one_machine(report.analysis) for report in members),
+    }
+
+
+def _section(docs: Path, report: ScenarioReport) -> dict[str, Any]:
+    table, note = content.breakdown_table(report.analysis)
+    files = [
+        report.run.report,
+        report.run.analysis,
+        report.run.plot_svg,
+        report.run.gpu_csv,
+        report.run.cpu_csv,
+        report.run.manifest,
+        report.run.config,
+        report.run.sacct_summary,
+        report.run.job_metadata,
+    ]
+    return {
+        "name": report.scenario.name,
+        "analysis": report.analysis,
+        "plot": f"bottleneck_analysis/{report.scenario.name}.png" if report.run.plot_png.is_file() else None,
+        "measured": content.measured_table(report.analysis.measured),
+        "breakdown": table,
+        "breakdown_note": note,
+        "blame": content.blame_table(report.analysis),
+        "use": Table(("what", ">value"), tuple(content.utilization_rows(report.analysis))),
+        "folder": _relative(report.run.root, docs),
+        "files": [(path.name, quote(_relative(path, docs))) for path in files if path.is_file()],
+    }
+
+
+def _relative(path: Path, docs: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), docs.resolve())).as_posix()
