@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from aorta.errors import RunError
 
@@ -33,18 +34,21 @@ class Identity:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Identity:
         """Read `RANK`, `LOCAL_RANK`, `WORLD_SIZE` and `AORTA_*`; a plain `python` process is rank 0 of 1.
 
+        A process group that exists already knows rank and size better than the environment.
+
         Raises:
             RunError: a number is not one; names the variable.
         """
         env = os.environ if environment is None else environment
+        joined = dist.is_available() and dist.is_initialized()
         return cls(
             run_id=env.get("AORTA_RUN_ID", OUTSIDE),
             job_id=env.get("AORTA_JOB_ID") or env.get("SLURM_JOB_ID") or OUTSIDE,
             host=socket.gethostname(),
             attempt=_number(env, "AORTA_ATTEMPT", 0),
-            rank=_number(env, "RANK", 0),
+            rank=dist.get_rank() if joined else _number(env, "RANK", 0),
             local_rank=_number(env, "LOCAL_RANK", 0),
-            world_size=_number(env, "WORLD_SIZE", 1),
+            world_size=dist.get_world_size() if joined else _number(env, "WORLD_SIZE", 1),
             node_index=_number(env, "AORTA_NODE_INDEX", _number(env, "GROUP_RANK", 0)),
         )
 

@@ -178,7 +178,9 @@ class StepRecorder:
         if self._cuda:
             torch.cuda.reset_peak_memory_stats(self._device)
             torch.cuda.nvtx.range_push("aorta.step")
-        tape = Tape(self._clock.mark(), time.monotonic_ns(), time.time_ns())
+        # The host's time first: a GPU passes the mark after it, never before.
+        host_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+        tape = Tape(self._clock.mark(), host_ns, wall_ns)
         self._tape = tape
         try:
             yield opened

@@ -72,16 +72,11 @@ def start_worker(worker: int) -> None:
 
 
 class Batches:
-    """The batches of one rank, epoch by epoch; incomplete ones are dropped.
-
-    Raises:
-        ConfigError: the data set is too small for one optimizer step on every rank.
-    """
+    """The batches of one rank, epoch by epoch; incomplete ones are dropped."""
 
     def __init__(
         self, dataset: Dataset[dict[str, torch.Tensor]], config: schema.Config, world: World
     ) -> None:
-        _check_size(config, world.size)
         seed = config.training.seed
         self._sampler: DistributedSampler[dict[str, torch.Tensor]] = DistributedSampler(
             dataset, num_replicas=world.size, rank=world.rank, shuffle=True, seed=seed, drop_last=True
@@ -121,7 +116,12 @@ class Batches:
         self._running = self._loader = None
 
 
-def _check_size(config: schema.Config, ranks: int) -> None:
+def check_size(config: schema.Config, ranks: int) -> None:
+    """Every rank needs the samples of one optimizer step.
+
+    Raises:
+        ConfigError: the data set has fewer.
+    """
     training = config.training
     needed = training.batch_size * training.gradient_accumulation * ranks
     if config.dataset.num_samples < needed:

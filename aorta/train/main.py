@@ -18,6 +18,7 @@ from aorta.config.schema import Config
 from aorta.errors import AortaError
 from aorta.instrument import StepRecorder
 from aorta.instrument.identity import Identity, run_directory
+from aorta.train.data import check_size
 from aorta.train.loop import Loop
 from aorta.train.parallel import check_strategy
 from aorta.train.profiling import check_profiling
@@ -98,6 +99,7 @@ def train(
     config: Config, workload: Workload, world: World, stop: StopSignal, flags: argparse.Namespace
 ) -> int:
     """Everything between joining the process group and leaving it."""
+    check_size(config, world.size)
     recorder = StepRecorder(config.training.output_dir, world.device, capture=config.capture)
     observer = Observer(world, config.training.log_interval, recorder.run.metrics_csv)
     recorder.listen(observer.see)
