@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from aorta.artefacts.layout import RESULTS
-from aorta.launch.plan import DEFAULT_TIME
+from aorta.launch.plan import DEFAULT_TIME, LaunchRequest, parse_scenarios
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=.*", re.DOTALL)
 
@@ -107,3 +107,28 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for decorator in reversed(decorators):
         function = decorator(function)
     return function
+
+
+def base_request(options: dict[str, Any], **more: Any) -> LaunchRequest:
+    """The request that `launch_options` describe, from the current folder, with `more` of its fields.
+
+    Raises:
+        PlanError: the scenarios are none, or aorta is not installed as a command.
+    """
+    from aorta.launch.submission import find_aorta, new_submission
+
+    results = options["results"].absolute()
+    return LaunchRequest(
+        scenarios=parse_scenarios(options["scenarios"], options["nodes"]),
+        aorta=(find_aorta(),),
+        project=Path.cwd(),
+        results=results,
+        submission=new_submission(results),
+        processes_per_node=options["procs_per_node"],
+        tasks_per_node=options["tasks_per_node"],
+        time_limit=options["time_limit"],
+        profiler=options["profiler"],
+        monitor_interval_s=options["monitor_interval"],
+        command=options["command"],
+        **more,
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aorta.commands._options import OverrideCommand, docs_option, launch_options
+from aorta.commands._options import OverrideCommand, base_request, docs_option, launch_options
 from aorta.errors import PlanError
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scenarios
 
@@ -37,37 +37,19 @@ def command(**options: Any) -> int:
     """
     from aorta.launch.local import visible_gpus
     from aorta.launch.storage import probe
-    from aorta.launch.submission import (
-        choose_config,
-        find_aorta,
-        new_submission,
-        open_submission,
-        resolve_configs,
-    )
+    from aorta.launch.submission import choose_config, open_submission, resolve_configs
 
-    results = options["results"].absolute()
-    scenarios = parse_scenarios(options["scenarios"], options["nodes"])
     gpus = visible_gpus(os.environ)
-    most = max(scenario.nodes for scenario in scenarios)
-    per_node = gpus_per_node(options["gpus_per_node"], gpus, most)
+    scenarios = parse_scenarios(options["scenarios"], options["nodes"])
+    per_node = gpus_per_node(options["gpus_per_node"], gpus, max(scenario.nodes for scenario in scenarios))
+    request = base_request(options, gpus_per_node=per_node)
     config, why = choose_config(options["config"], gpus=per_node > 0)
     configs = resolve_configs(scenarios, config, options["overrides"])
-    request = LaunchRequest(
-        scenarios=scenarios,
-        aorta=(find_aorta(),),
-        project=Path.cwd(),
-        results=results,
-        submission=new_submission(results),
-        gpus_per_node=per_node,
-        processes_per_node=options["procs_per_node"],
-        tasks_per_node=options["tasks_per_node"],
-        time_limit=options["time_limit"],
-        profiler=options["profiler"],
-        monitor_interval_s=options["monitor_interval"],
-        command=options["command"],
-    )
+    results = request.results
     plans = make_plans(request, probe(results), None)
     open_submission(request.submission, configs)
+    if gpus and not per_node and options["gpus_per_node"] is None:
+        click.echo(f"note: {len(gpus)} GPUs cannot serve so many nodes, so this runs on the CPU; see --nodes")
     click.echo(f"configuration: {config} ({why})")
     steps = [configs[scenario].training.max_steps for scenario in scenarios]
     completed, interrupted = _run_all(plans, request, gpus, steps)

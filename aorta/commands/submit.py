@@ -5,12 +5,18 @@ from __future__ import annotations
 import getpass
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from aorta.commands._options import OverrideCommand, docs_option, launch_options
-from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scenarios
+from aorta.artefacts.layout import Scenario
+from aorta.artefacts.records import SubmittedJob
+from aorta.commands._options import OverrideCommand, base_request, docs_option, launch_options
+from aorta.config.schema import Config
+from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans
+
+if TYPE_CHECKING:
+    from aorta.launch.site import Site
 
 
 @click.command(
@@ -29,6 +35,11 @@ from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scena
 @click.option("--sbatch-line", "sbatch_lines", multiple=True, metavar="LINE", help="Such as --mem=64G.")
 @click.option("--assume-shared", is_flag=True, help="The results folder is shared, whatever it looks like.")
 @click.option("--aggregate", is_flag=True, help="Chain a job that analyses the others when they have ended.")
+@click.option(
+    "--one-after-another/--at-once",
+    default=None,
+    help="Start a scenario when the one before has ended. Default: where all nodes are this machine.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the scripts exactly; submit nothing.")
 @docs_option
 def command(**options: Any) -> None:
@@ -37,45 +48,42 @@ def command(**options: Any) -> None:
     What follows -- is your own program, run in place of the built-in trainer: a Python script with its
     arguments, as torchrun would take it.
     """
-    from aorta.launch.submission import choose_config, find_aorta, new_submission, resolve_configs
+    from aorta.launch.submission import choose_config, resolve_configs, submit_aggregate
     from aorta.launch.tools import call
 
-    results = options["results"].absolute()
-    scenarios = parse_scenarios(options["scenarios"], options["nodes"])
-    config, why = choose_config(options["config"], gpus=bool(options["gpus_per_node"]))
-    configs = resolve_configs(scenarios, config, options["overrides"])
-    request = LaunchRequest(
-        scenarios=scenarios,
-        aorta=(find_aorta(),),
-        project=Path.cwd(),
-        results=results,
-        submission=new_submission(results),
+    request = base_request(
+        options,
         gpus_per_node=options["gpus_per_node"],
-        processes_per_node=options["procs_per_node"],
-        tasks_per_node=options["tasks_per_node"],
         cpus_per_task=options["cpus_per_task"],
         exclusive=options["exclusive"],
-        time_limit=options["time_limit"],
         account=options["account"],
         partition=options["partition"],
         qos=options["qos"],
         constraint=options["constraint"],
         sbatch_lines=options["sbatch_lines"],
-        profiler=options["profiler"],
-        monitor_interval_s=options["monitor_interval"],
-        command=options["command"],
         assume_shared=options["assume_shared"],
         submitted_wall_ns=time.time_ns(),
     )
-    plans = _checked(request)
+    config, why = choose_config(options["config"], gpus=bool(request.gpus_per_node))
+    configs = resolve_configs(request.scenarios, config, options["overrides"])
+    plans, one_machine = _checked(request)
     if options["dry_run"]:
         _print_scripts(plans, request, options["docs"] if options["aggregate"] else None)
         return
     click.echo(f"configuration: {config} ({why})")
-    _submit(plans, request, configs, options["docs"] if options["aggregate"] else None, call)
+    in_turn = one_machine if options["one_after_another"] is None else options["one_after_another"]
+    if in_turn and options["one_after_another"] is None and len(plans) > 1:
+        click.echo("all nodes are this machine: each scenario starts when the one before has ended")
+    jobs = _submit(plans, request, configs, one_after_another=in_turn)
+    docs = options["docs"] if options["aggregate"] else None
+    if docs is not None:
+        chained = submit_aggregate(plans, jobs, request.submission, docs.absolute(), call)
+        click.echo(f"submitted aggregate: job {chained}, when the others have ended")
+    click.echo("next: make wait" if docs is not None else "next: make wait && make aggregate")
 
 
-def _checked(request: LaunchRequest) -> list[LaunchPlan]:
+def _checked(request: LaunchRequest) -> tuple[list[LaunchPlan], bool]:
+    """The plans, and whether all nodes of the partition are this machine."""
     from aorta.launch.site import ask_site
     from aorta.launch.storage import probe
     from aorta.launch.tools import call
@@ -85,13 +93,24 @@ def _checked(request: LaunchRequest) -> list[LaunchPlan]:
     plans = make_plans(request, storage, site)
     if request.account is not None and site.accounts is None:
         click.echo(f"note: account {request.account} is not checked: there is no accounting to ask", err=True)
+    _note_idle_gpus(request, site)
     if storage.shared is None and not request.assume_shared:
         click.echo(
             f"note: {storage.path} is on {storage.fs_type or 'an unknown file system'}; whether the nodes "
             "see it is not known",
             err=True,
         )
-    return plans
+    return plans, site.is_one_machine(request.partition)
+
+
+def _note_idle_gpus(request: LaunchRequest, site: Site) -> None:
+    names = (request.partition or (site.default_partition.name if site.default_partition else "")).split(",")
+    most = max((site.partitions[name].gpus for name in names if name in site.partitions), default=0)
+    if most and request.gpus_per_node is None:
+        click.echo(
+            f"note: no GPUs are asked for, and the nodes have {most}: --gpus-per-node {most} asks for them",
+            err=True,
+        )
 
 
 def _print_scripts(plans: list[LaunchPlan], request: LaunchRequest, docs: Path | None) -> None:
@@ -106,21 +125,22 @@ def _print_scripts(plans: list[LaunchPlan], request: LaunchRequest, docs: Path |
 
 
 def _submit(
-    plans: list[LaunchPlan], request: LaunchRequest, configs: Any, docs: Path | None, call: Any
-) -> None:
-    from aorta.launch.submission import open_submission, submit_aggregate, submit_all
+    plans: list[LaunchPlan],
+    request: LaunchRequest,
+    configs: dict[Scenario, Config],
+    *,
+    one_after_another: bool,
+) -> list[SubmittedJob]:
+    from aorta.launch.submission import open_submission, submit_all
+    from aorta.launch.tools import call
+
+    def accepted(job: SubmittedJob) -> None:
+        click.echo(f"submitted {job.scenario}: job {job.job_id}")
 
     submission = request.submission
     open_submission(submission, configs)
-    jobs = submit_all(
-        plans, submission, call, lambda job: click.echo(f"submitted {job.scenario}: job {job.job_id}")
-    )
-    click.echo(f"ids: {submission.job_ids}")
+    jobs = submit_all(plans, submission, call, accepted, one_after_another=one_after_another)
     ids = [job.job_id for job in jobs]
+    click.echo(f"ids: {submission.job_ids}")
     click.echo(f"watch: squeue -j {','.join(ids)}, tail -f {request.results}/profile_*_{ids[0]}.out")
-    if docs is None:
-        click.echo("next: make wait && make aggregate")
-        return
-    chained = submit_aggregate(plans, jobs, submission, docs.absolute(), call)
-    click.echo(f"submitted aggregate: job {chained}, when the others have ended")
-    click.echo("next: make wait")
+    return jobs

@@ -117,7 +117,7 @@ def _launcher(command: Sequence[str]) -> str | None:
     first = Path(command[0]).name
     if first in _LAUNCHERS:
         return first
-    if first == "accelerate" and command[1:2] == ["launch"]:
+    if first == "accelerate" and list(command[1:2]) == ["launch"]:
         return "accelerate launch"
     if first.startswith("python") and "-m" in command[:-1]:
         module = command[list(command).index("-m") + 1]

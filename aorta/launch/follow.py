@@ -87,9 +87,10 @@ class Follower:
             found |= views
         for job in self.going:
             view = found.get(job.job_id)
+            forgotten = queued is not None and not job.local
             if view is None or view.state.phase == "unknown":
-                view = self._by_markers(job, forgotten=queued is not None and not job.local, fallback=view)
-            self._keep(job, view)
+                view = self._by_markers(job, forgotten=forgotten, fallback=view)
+            self._keep(job, view, "Slurm does not know it" if forgotten else "nobody says how it stands")
 
     def _further(self, asked: list[Job], found: Views, *, queue_answered: bool) -> Iterator[Views]:
         """Ask accounting, then the controller job by job, for those in `asked` that are not in `found`."""
@@ -121,18 +122,17 @@ class Follower:
         hosts = ",".join(markers.hosts)
         return JobView(job.job_id, state, markers.reason, None, markers.nodes, hosts, "markers")
 
-    def _keep(self, job: Job, view: JobView | None) -> None:
+    def _keep(self, job: Job, view: JobView | None, why: str) -> None:
         if view is not None and view.state.phase != "unknown":
             self._unanswered[job.job_id] = 0
             self.views[job.job_id] = view
             return
         count = self._unanswered.get(job.job_id, 0) + 1
         self._unanswered[job.job_id] = count
-        last = replace(self._view(job), reason=f"no answer about it ({count} of {self.limit} polls)")
+        last = replace(self._view(job), reason=why)
         if count >= self.limit:
             said = f"; last seen {last.state.name}" if last.state.phase != "unknown" else ""
-            why = f"neither Slurm nor the job's own markers could say how it ended in {count} polls{said}"
-            last = replace(last, state=LOST, reason=why)
+            last = replace(last, state=LOST, reason=f"{why}, {count} times in a row{said}")
         self.views[job.job_id] = last
 
     def _view(self, job: Job) -> JobView:

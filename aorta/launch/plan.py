@@ -156,7 +156,7 @@ def _plan(scenario: Scenario, request: LaunchRequest, limit_s: int) -> LaunchPla
         project=str(request.project),
         results=str(request.results),
         config=str(request.submission.config(scenario)),
-        output=str(job_output(request.results, scenario.name, "%j")),
+        output=str(job_output(Path(str(request.results).replace("%", "%%")), scenario.name, "%j")),
         time_limit=request.time_limit,
         time_limit_s=limit_s,
         gpus_per_node=None if on_cpu else request.gpus_per_node or None,

@@ -62,7 +62,7 @@ def render_aggregate(plans: Sequence[LaunchPlan], submission: SubmissionDir, doc
             "partition": first.partition,
             "qos": first.qos,
             "time": DEFAULT_TIME,
-            "output": job_output(Path(first.results), "aggregate", "%j"),
+            "output": job_output(Path(first.results.replace("%", "%%")), "aggregate", "%j"),
         }
     )
     command = [*first.aorta, "aggregate", first.results, "--docs", docs, "--submission", submission.root]

@@ -15,8 +15,6 @@ from aorta.launch.durations import parse_limit
 from aorta.launch.hosts import expand_hosts
 from aorta.launch.tools import Caller
 
-_GPUS = re.compile(r"gpu(?::[^:,]+)*?:(\d+)")
-
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -58,6 +56,13 @@ class Site:
     def default_partition(self) -> Partition | None:
         """Where a job goes that names no partition."""
         return next((item for item in self.partitions.values() if item.default), None)
+
+    def is_one_machine(self, partition: str | None) -> bool:
+        """Whether every node that a job in `partition` (None: the default) may get is this machine."""
+        names = partition.split(",") if partition is not None else []
+        chosen = [self.partitions[name] for name in names] if names else [self.default_partition]
+        nodes = [node.name for part in chosen if part is not None for node in part.nodes]
+        return bool(nodes) and self.nodes_here.issuperset(nodes)
 
 
 def ask_site(user: str, call: Caller) -> Site:
@@ -102,7 +107,8 @@ def ask_partitions(call: Caller) -> dict[str, Partition]:
 def count_gpus(gres: str) -> int:
     """GPUs in a generic-resource text such as `gpu:a100:4(S:0-1),nvme:1`; `(null)` has none."""
     plain = re.sub(r"\([^)]*\)", "", gres)
-    return sum(int(count) for count in _GPUS.findall(plain))
+    entries = [entry.split(":") for entry in plain.split(",")]
+    return sum(int(entry[-1]) for entry in entries if entry[0] == "gpu" and entry[-1].isdigit())
 
 
 def ask_accounts(user: str, call: Caller) -> frozenset[str] | None:

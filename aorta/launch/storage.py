@@ -3,7 +3,7 @@
 A type that only ever lives on one machine (ext4, xfs, overlay, tmpfs, ...) cannot be shared as such. It is
 fine when every node that may run the job *is* this machine, which `aorta.launch.site` finds out; and the user
 may know better (an ext4 disk that the other nodes mount by NFS), which is what --assume-shared is for. A type
-in neither list is taken, and said to be unknown: refusing an unusual parallel file system would be a guess too.
+in neither list is taken, and said to be unknown: to refuse an unusual parallel file system would be a guess.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def choose_config(given: Path | None, *, gpus: bool) -> tuple[Path, str]:
     if given is not None:
         chosen, why = given, "as asked for"
     else:
-        chosen, why = (GPU_CONFIG, "there are GPUs") if gpus else (CPU_CONFIG, "there are no GPUs")
+        chosen, why = (GPU_CONFIG, "GPUs") if gpus else (CPU_CONFIG, "no GPUs")
     if not chosen.is_file():
         raise ConfigError(
             f"the configuration {chosen} does not exist in {Path.cwd()}",
@@ -143,10 +143,13 @@ def submit_all(
     submission: SubmissionDir,
     call: Caller,
     accepted: Callable[[SubmittedJob], None],
+    *,
+    one_after_another: bool = False,
 ) -> list[SubmittedJob]:
     """Submit every plan to Slurm in turn.
 
-    Each job is on record, and told to `accepted`, before the next is tried.
+    Each job is on record, and told to `accepted`, before the next is tried. With `one_after_another` a job
+    starts when the one before has ended, however it ended.
 
     Raises:
         SubmitError: one was refused; those before it run and are on record, and the message names them.
@@ -157,7 +160,8 @@ def submit_all(
         script = submission.script(scenario)
         write_text(script, render(plan))
         try:
-            job_id, cluster = slurm.submit(script, call)
+            after = [jobs[-1].job_id] if one_after_another and jobs else []
+            job_id, cluster = slurm.submit(script, call, after)
         except SubmitError as error:
             if jobs:
                 kept = ", ".join(f"{job.scenario} ({job.job_id})" for job in jobs)

@@ -1,4 +1,4 @@
-"""A stand-in for Slurm's programs: answers by argv[0], refuses what it does not know, remembers what was asked."""
+"""A stand-in for Slurm's programs: answers by argv[0], refuses the unknown, keeps what was asked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MISSING = Answer(None, err="not installed here")
 
 
 def cluster(**changes: Reply) -> FakeSlurm:
-    """Four nodes on this machine in a partition `debug`, two others with four GPUs each; accounting with `lab`."""
+    """Four nodes of this machine in partition `debug`, two others with four GPUs in `gpu`; account `lab`."""
 
     def scontrol(argv: Sequence[str]) -> Answer:
         if argv[1:3] == ["show", "hostnames"]:
