@@ -1,8 +1,8 @@
-"""Where the time of each step of a traced rank went: parts that exclude each other and sum to the step, in ns.
+"""Where the time of each step of a traced rank went: parts that exclude each other and sum to the step.
 
 On the GPU's timeline, in this order, each part without those before it: compute (kernels) · exposed
-communication · exposed copy (copies and memsets) · unclassified · data wait (GPU idle while the host is in the
-loader) · host (the rest).
+communication · exposed copy (copies and memsets) · unclassified · data wait (GPU idle while the host is in
+the loader) · host (the rest).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Timeline:
     loader: Intervals
     """The host in its loader."""
     busy: Intervals
-    """The union of the first four."""
+    """The GPU doing anything."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,11 +76,14 @@ def timeline_of(trace: Trace) -> Timeline:
     """The timeline of a trace's main device."""
     gpu = main_device(trace.gpu)
     loader = union(trace.host.intervals(Role.LOADER, Role.DATA))
-    parts = [
-        union(gpu.intervals(*kinds))
-        for kinds in ((Kind.COMPUTE,), (Kind.COMMUNICATION,), (Kind.COPY, Kind.MEMSET), (Kind.UNCLASSIFIED,))
-    ]
-    return Timeline(*parts, loader=loader, busy=union(np.concatenate(parts)))
+    return Timeline(
+        compute=union(gpu.intervals(Kind.COMPUTE)),
+        communication=union(gpu.intervals(Kind.COMMUNICATION)),
+        copy=union(gpu.intervals(Kind.COPY, Kind.MEMSET)),
+        unclassified=union(gpu.intervals(Kind.UNCLASSIFIED)),
+        loader=loader,
+        busy=union(gpu.intervals(*Kind)),
+    )
 
 
 def break_down(trace: Trace, steps: Steps | None = None) -> TraceBreakdown | None:
@@ -130,7 +133,7 @@ def _unknown(trace: Trace) -> str | None:
 
 
 def rank_record(made: TraceBreakdown, host: str | None = None) -> RankBreakdown | None:
-    """Means over the steps, in ms, as the analysis shows them; None where rank or communication is not known."""
+    """Means over the steps, in ms, for the analysis; None where rank or communication is not known."""
     if made.rank is None or made.reason is not None:
         return None
 

@@ -13,6 +13,8 @@ from aorta.intervals import EMPTY, Intervals, as_intervals
 _PREFERRED = ("ProfilerStep", "aorta.step")
 _SMALL_GAP = 0.01
 """Share of a step below which the time between two steps' ranges is the profiler's, not the loop's."""
+_CUT_SHORT = 0.5
+"""A last range shorter than this share of the others' is not a whole step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,9 +34,10 @@ class Steps:
 def steps_of(trace: Trace) -> Steps:
     """The steps of a trace; without step ranges, one window over everything that its GPU did.
 
-    A window reaches from a step's start to the start of the next, so that a loader called between two ranges counts.
-    The last one has no next: it ends with its range, and is left out where the other steps show time behind theirs.
-    Steps on the host are used; the same ranges projected on the GPU only where the host has none.
+    A window reaches from a step's start to the start of the next, so that a loader called between two
+    ranges counts. The last one has no next: it ends with its range, and is left out where the other steps
+    show time behind theirs, or where the capture ended within it. Steps on the host are used; the same
+    ranges projected on the GPU only where the host has none.
     """
     for ranges, place in ((trace.host, "host"), (trace.gpu_ranges, "GPU")):
         found = _one_family(take(ranges, ranges.role == Role.STEP), trace.names)
@@ -77,5 +80,8 @@ def _windows(ranges: Ranges, names: tuple[str, ...], basis: str) -> Steps:
     if len(gaps) and float(np.median(gaps)) > _SMALL_GAP * float(np.median(end - start)):
         kept[np.append(~followed, True)] = False
         basis += "; steps without a next one left out, for what lies between ranges"
+    elif len(start) > 1 and (end - start)[-1] < _CUT_SHORT * float(np.median((end - start)[:-1])):
+        kept[-1] = False
+        basis += "; the last one left out, which the end of the capture cut short"
     kept &= reach > start
     return Steps(number[kept], np.stack((start, reach), axis=1)[kept], basis)

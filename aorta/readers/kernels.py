@@ -6,7 +6,7 @@ The only place that knows names; the readers of every format use it, so that the
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -127,13 +127,17 @@ def step_number(name: str) -> int | None:
 
 def kinds_of(names: Sequence[str], codes: Column) -> Column:
     """The kind of each kernel, by name codes."""
-    return _lookup([int(kernel_kind(name)) for name in names], codes)
+    return _lookup(kernel_kind, names, codes)
 
 
 def roles_of(names: Sequence[str], codes: Column, *, api: bool) -> Column:
     """The role of each range, by name codes; `api` says that they are driver calls."""
-    return _lookup([int(api_role(name) if api else range_role(name)) for name in names], codes)
+    return _lookup(api_role if api else range_role, names, codes)
 
 
-def _lookup(table: list[int], codes: Column) -> Column:
-    return np.array([*table, ABSENT], dtype=np.int64)[codes]
+def _lookup(classify: Callable[[str], int], names: Sequence[str], codes: Column) -> Column:
+    """The class of each code's name, asking once for each name that occurs; ABSENT stays ABSENT."""
+    table = np.full(len(names) + 1, ABSENT, dtype=np.int64)
+    for code in np.flatnonzero(np.bincount(codes + 1, minlength=1)[1:]).tolist():
+        table[code] = classify(names[code])
+    return table[codes]

@@ -1,0 +1,96 @@
+"""Opens SQLite files that profilers export, plain or gzip-compressed, read-only."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aorta.artefacts.events import ABSENT, Column
+from aorta.errors import ArtefactError
+from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A file's tables (and views) with their columns, and a connection to it."""
+
+    path: Path
+    connection: sqlite3.Connection
+    tables: Mapping[str, frozenset[str]]
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether the table exists with these columns: exporters leave out empty tables, versions differ."""
+        return table in self.tables and self.tables[table].issuperset(columns)
+
+    def columns(self, table: str, *wanted: str, where: str = "1") -> list[Column]:
+        """Integer columns of a table in row order; NULL, or a column that the table lacks, is ABSENT.
+
+        Raises:
+            ArtefactError: the file is damaged.
+        """
+        present = self.tables[table]
+        terms = [f'COALESCE("{name}", {ABSENT})' if name in present else str(ABSENT) for name in wanted]
+        # Table and column names are constants of the readers, never text from a file.
+        query = f'SELECT {", ".join(terms)} FROM "{table}" WHERE {where}'  # noqa: S608
+        cursor = self.connection.execute(query)
+        blocks = [np.array(rows, dtype=np.int64) for rows in iter(lambda: cursor.fetchmany(1 << 16), [])]
+        if not blocks:
+            return [np.empty(0, dtype=np.int64) for _ in wanted]
+        table_of = np.concatenate(blocks)
+        return [np.ascontiguousarray(table_of[:, index]) for index in range(len(wanted))]
+
+
+@contextlib.contextmanager
+def open_database(path: Path) -> Iterator[Database]:
+    """The database in `path`; a compressed one is unpacked beside other temporary files while it is open.
+
+    Raises:
+        ArtefactError: not a readable SQLite file, or damaged where it was read.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            plain = _unpacked(path, stack) if is_gzip(path) else path
+            if plain.stat().st_size == 0:
+                raise ArtefactError(f"{path}: the file is empty")
+            connection = sqlite3.connect(f"{plain.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+            stack.callback(connection.close)
+            connection.text_factory = lambda data: data.decode("utf-8", errors="replace")
+            query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+            names = connection.execute(query).fetchall()
+            tables = {name: _columns(connection, name) for (name,) in names}
+            yield Database(path, connection, tables)
+        except OSError as error:
+            raise ArtefactError(f"{path}: {error.strerror}") from error
+        except (sqlite3.Error, OverflowError, ValueError) as error:
+            raise ArtefactError(
+                f"{path}: damaged, or not an SQLite database ({error})",
+                hint="export the report again; a full disk or an ended export leaves such files",
+            ) from error
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
+    """The columns of a table; none for a view over tables that are missing."""
+    try:
+        return frozenset(
+            row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+        )
+    except sqlite3.OperationalError:
+        return frozenset()
+
+
+def _unpacked(path: Path, stack: contextlib.ExitStack) -> Path:
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aorta-")))
+    plain = folder / "trace.sqlite"
+    try:
+        with path.open("rb") as packed, plain.open("wb") as unpacked:
+            for block in gzip_blocks(packed):
+                unpacked.write(block)
+    except GzipDamageError as damage:
+        raise ArtefactError(f"{path}: {damage}", hint="copy the file again") from damage
+    return plain
