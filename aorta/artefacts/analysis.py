@@ -136,6 +136,8 @@ class Throughput(Record, frozen=True, kw_only=True):
     step_ms_p95: float
     cross_check_ratio: float | None
     """samples/s over global batch / median step time: 1 when the record agrees with itself."""
+    step_ms_mean: float | None = None
+    """The mean over steps; above the median where some steps are far slower than the rest."""
     slowest_rank_ms_median: float | None = None
     """Step time of the slowest rank of each step; `step_ms_*` are of the mean over ranks."""
     slowest_rank_ms_p95: float | None = None

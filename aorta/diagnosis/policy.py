@@ -25,7 +25,7 @@ class Policy:
     culprit_share: float = 0.5
     """A rank is named with a cause if it has this share of the worst rank's."""
     cross_check_tolerance: float = 0.2
-    """How far throughput and batch / latency may differ before the report says so."""
+    """How far throughput and batch / latency, or mean and median step, may differ before a note says so."""
 
     @classmethod
     def of(cls, config: Config | None) -> Policy:

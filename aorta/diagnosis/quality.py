@@ -25,14 +25,10 @@ def data_quality(
     seen = sorted(data.records.by_rank)
     problems = [*data.problems, *_missing_ranks(data), *_lost(data), *_missing_samples(data)]
     said = [*data.accounting.notes, *disagreement, *notes, *_memory(data), *_batches(data, rate)]
+    if rate is not None:
+        said += _rates(rate, policy.cross_check_tolerance)
     if account.manifest is not None and account.manifest.shared_machine and len(account.manifest.nodes) > 1:
         said.append("the nodes of this run share one machine: its scaling is that machine's")
-    ratio = rate.cross_check_ratio if rate else None
-    if ratio is not None and abs(ratio - 1.0) > policy.cross_check_tolerance:
-        said.append(
-            f"throughput is {ratio:.2f} times global batch / median step: time is lost between steps, "
-            "or few steps are far slower than the rest"
-        )
     return DataQuality(
         ranks_expected=data.ranks_expected,
         ranks_seen=len(seen),
@@ -145,6 +141,25 @@ def _batches(data: RunData, rate: Throughput | None) -> list[str]:
         f"a step record counts {rate.per_rank_batch} samples of a rank where training.batch_size × "
         f"gradient_accumulation is {configured}: throughput is as good as that count"
     ]
+
+
+def _rates(rate: Throughput, tolerance: float) -> list[str]:
+    """Whether the measured rate is what the steps allow, and whether the median step stands for them."""
+    notes = []
+    if rate.step_ms_mean and rate.global_batch:
+        of_mean = rate.samples_per_s * rate.step_ms_mean / 1000.0 / rate.global_batch
+        if abs(of_mean - 1.0) > tolerance:
+            share = 100.0 * (1.0 - of_mean)
+            notes.append(
+                f"throughput is {of_mean:.2f} times global batch / mean step: {share:.0f} % of the time "
+                "lies between steps"
+            )
+        if rate.step_ms_mean > (1.0 + tolerance) * rate.step_ms_median:
+            notes.append(
+                f"some steps are far slower than the rest: the mean step takes {rate.step_ms_mean:.1f} ms, "
+                f"the median one {rate.step_ms_median:.1f} ms"
+            )
+    return notes
 
 
 def _sources(data: RunData) -> list[str]:

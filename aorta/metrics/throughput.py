@@ -38,6 +38,7 @@ def throughput(steady: Steady) -> Throughput | None:
         step_ms_median=median,
         step_ms_p95=float(np.percentile(step_ms, 95)),
         cross_check_ratio=rate / (global_batch / (median / 1000)) if global_batch else None,
+        step_ms_mean=float(step_ms.mean()),
         slowest_rank_ms_median=float(np.median(durations.max(axis=0))),
         slowest_rank_ms_p95=float(np.percentile(durations.max(axis=0), 95)),
     )

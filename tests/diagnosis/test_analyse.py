@@ -374,6 +374,33 @@ def test_records_that_count_global_samples_are_caught(tmp_path: Path) -> None:
     assert any("counts 128 samples of a rank" in note for note in analysed(run).data_quality.notes)
 
 
+def test_time_between_steps_is_told_from_few_slow_steps(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", RunSpec(ranks_per_node=1))
+    steps = [json.loads(line) for line in run.records(0).read_text().splitlines()]
+    for number, record in enumerate(steps):
+        for clock in ("mono_start_ns", "mono_end_ns", "wall_start_ns", "wall_end_ns"):
+            record[clock] += number * 69_000_000  # as long as a step of 4 + 60 + 5 ms
+    run.records(0).write_text("\n".join(map(json.dumps, steps)) + "\n")
+    # 30 steps and the 29 gaps between them.
+    ratio = 30 / 59
+    assert analysed(run).data_quality.notes == [
+        f"throughput is {ratio:.2f} times global batch / mean step: {100 * (1 - ratio):.0f} % of the time "
+        "lies between steps"
+    ]
+    skewed = write_run(tmp_path / "b", RunSpec(ranks_per_node=1))
+    steps = [json.loads(line) for line in skewed.records(0).read_text().splitlines()]
+    for number, record in enumerate(steps):
+        late = 600_000_000 if number == 35 else 0
+        record["breakdown"]["host_ns"] += late
+        for clock in ("mono_start_ns", "mono_end_ns", "wall_start_ns", "wall_end_ns"):
+            record[clock] += 600_000_000 if number > 35 or (number == 35 and "end" in clock) else 0
+    skewed.records(0).write_text("\n".join(map(json.dumps, steps)) + "\n")
+    assert analysed(skewed).data_quality.notes == [
+        f"some steps are far slower than the rest: the mean step takes {69 + 600 / 30:.1f} ms, "
+        "the median one 69.0 ms"
+    ]
+
+
 def test_nodes_of_one_machine_are_said_to_share_it(tmp_path: Path) -> None:
     found = made(tmp_path, nodes=2, executor="local", separate_hosts=False)
     assert found.shared_machine
