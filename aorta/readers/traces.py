@@ -1,0 +1,154 @@
+"""Reads any traces: files and folders in, one trace a rank out, and what could not be used."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.events import Trace
+from aorta.errors import ArtefactError
+from aorta.readers import kineto, nsys, rocprof, rocprof_json, rocprof_rocpd
+from aorta.readers.detect import Format, detect
+
+Source = TypeVar("Source", Path, tuple[Path, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSet:
+    """Traces by format and rank (each pair once), and the problems of all files."""
+
+    traces: tuple[Trace, ...]
+    problems: tuple[Problem, ...]
+
+    def of_format(self, name: str) -> tuple[Trace, ...]:
+        """The traces of one format (`kineto`, `nsys`, `rocprofv3`), by rank."""
+        return tuple(trace for trace in self.traces if trace.format == name)
+
+
+def find(paths: Iterable[Path]) -> dict[Path, Format]:
+    """The traces among files and below folders, by content, in the order of their names; other files are
+    left out.
+
+    A report with its export beside it counts once, as the export.
+    """
+    files: dict[Path, None] = {}
+    for path in paths:
+        below = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
+        files.update(dict.fromkeys(below))
+    found = {path: kind for path in files if (kind := detect(path)) is not None}
+    exported = {_stem(path) for path, kind in found.items() if kind == "nsys"}
+    return {
+        path: kind for path, kind in found.items() if kind != "nsys-report" or _stem(path) not in exported
+    }
+
+
+def _stem(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(".gz").rsplit(".", 1)[0])
+
+
+def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSet:
+    """Every trace among the files and folders; a file that cannot be used is a problem, not an error.
+
+    Ranks come from the traces. One trace alone without a rank is rank 0; several without, or several of one
+    rank at the same time, cannot be told apart and are left out with the reason.
+
+    Raises:
+        ArtefactError: nothing of what was given can be used.
+    """
+    found = find(paths)
+    problems: list[Problem] = []
+    traces: list[Trace] = []
+    for part in _read_all(found, workers):
+        if isinstance(part, ArtefactError):
+            problems.append(Problem(file=part.message.split(":", 1)[0], reason=part.message))
+        else:
+            traces.append(part)
+            problems.extend(part.problems)
+    usable, refused = _told_apart(traces)
+    problems += refused
+    if not usable:
+        reasons = "; ".join(problem.reason for problem in problems)
+        raise ArtefactError(
+            f"{', '.join(map(str, paths))}: {reasons or 'no trace in it'}",
+            hint="expected Kineto JSON, nsys SQLite exports or reports, or rocprofv3 CSV, JSON or rocpd",
+        )
+    return TraceSet(usable, tuple(problems))
+
+
+def _read_all(found: dict[Path, Format], workers: int | None) -> list[Trace | ArtefactError]:
+    results: list[Trace | ArtefactError] = []
+    results += kineto.read_many([path for path, kind in found.items() if kind == "kineto"], workers=workers)
+    groups: defaultdict[str, list[Path]] = defaultdict(list)
+    for path, kind in found.items():
+        if kind == "rocprof-csv":
+            groups[rocprof.group_of(path)].append(path)
+        elif kind in ("nsys", "nsys-report"):
+            results += _several(nsys.read, path)
+        elif kind == "rocprof-json":
+            results += _several(rocprof_json.read, path)
+        elif kind == "rocpd":
+            results += _several(rocprof_rocpd.read, path)
+    for group in groups.values():
+        results += _several(_read_group, tuple(group))
+    return results
+
+
+def _read_group(files: tuple[Path, ...]) -> list[Trace]:
+    return [rocprof.read_csv(files)]
+
+
+def _several(read: Callable[[Source], list[Trace]], path: Source) -> list[Trace] | list[ArtefactError]:
+    try:
+        return read(path)
+    except ArtefactError as error:
+        return [error]
+
+
+def _told_apart(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], list[Problem]]:
+    """One trace for each format and rank, and why the others are not used."""
+    usable: list[Trace] = []
+    problems: list[Problem] = []
+    formats: defaultdict[str, list[Trace]] = defaultdict(list)
+    for trace in traces:
+        formats[trace.format].append(trace)
+    for group in formats.values():
+        if len(group) == 1 and group[0].rank is None:
+            note = "the trace does not say which rank it is; being the only one, it counts as rank 0"
+            usable.append(replace(group[0], rank=0, notes=(*group[0].notes, note)))
+            continue
+        ranks: defaultdict[int | None, list[Trace]] = defaultdict(list)
+        for trace in group:
+            ranks[trace.rank].append(trace)
+        for rank, same in ranks.items():
+            chosen, reason = _choose(rank, same)
+            usable += [] if chosen is None else [chosen]
+            problems += [
+                Problem(file=trace.source, reason=f"{trace.source}: {reason}")
+                for trace in same
+                if trace is not chosen
+            ]
+    return tuple(sorted(usable, key=lambda trace: (trace.format, trace.rank or 0))), problems
+
+
+def _choose(rank: int | None, same: Sequence[Trace]) -> tuple[Trace | None, str]:
+    """The trace to use of several of one rank, and why not the others."""
+    if rank is None:
+        return None, "neither its content nor its name says which rank it is, and there are other traces"
+    ordered = sorted(same, key=_span)
+    spans = [_span(trace) for trace in ordered]
+    if any(before[1] > after[0] for before, after in itertools.pairwise(spans)):
+        return None, f"several traces say that they are rank {rank} at the same time"
+    return ordered[-1], f"an earlier capture of rank {rank}; the last one is used"
+
+
+def _span(trace: Trace) -> tuple[int, int]:
+    """Start and end on the wall clock where it is known; (0, 0) for a trace with nothing in it."""
+    if len(trace.gpu) == 0:
+        return 0, 0
+    offset = trace.epoch_ns or 0
+    return int(trace.gpu.start_ns[0]) + offset, int(trace.gpu.end_ns.max()) + offset
