@@ -167,9 +167,11 @@ class LocalRun:
 
     def _outcome(self, elapsed: int) -> tuple[str, str]:
         codes: list[int | None] = []
-        for task in range(self.job.nodes):
+        for index in range(self.job.nodes):
+            task = self._handle.task(index)
+            # submitit would wait many seconds for the result of a task that was killed; none is to come.
             try:
-                codes.append(self._handle.task(task).result())
+                codes.append(task.result() if task.paths.result_pickle.exists() else None)
             except UncompletedJobError:
                 codes.append(None)
         if all(code == 0 for code in codes):

@@ -52,7 +52,7 @@ def read_markers(run: RunDir, job_id: str, nodes: int | None) -> Markers:
     merged = merge_status(job_id, attempt, statuses, range(nodes or len(statuses)))
     hosts = tuple(status.host for status in merged.nodes)
     if not merged.nodes:
-        return Markers(UNKNOWN, UNKNOWN, "no node has reported yet", nodes, hosts, _heartbeat(run))
+        return Markers(UNKNOWN, UNKNOWN, "", nodes, hosts, _heartbeat(run))
     worst = STATES[_WORDS[merged.state]]
     going = any(status.state == "running" for status in merged.nodes)
     state = STATES["RUNNING"] if going else worst

@@ -44,10 +44,10 @@ def test_nodes_together(run: RunDir, states: list[State], state: str, worst: str
 
 
 def test_an_earlier_attempt_does_not_count(run: RunDir) -> None:
-    write_marker(run, 0, "failed", attempt=0)
-    write_marker(run, 1, "completed", attempt=1)
-    assert read_markers(run, "5", 1).state.name in ("COMPLETED", "RUNNING")
-    assert read_markers(run, "5", 1).hosts == ("host1",)
+    write_marker(run, 0, "running", attempt=1)
+    write_marker(run, 1, "failed", attempt=0)
+    markers = read_markers(run, "5", 2)
+    assert (markers.worst.name, markers.hosts) == ("RUNNING", ("host0",))
 
 
 def test_the_reason_is_what_was_lost(run: RunDir) -> None:

@@ -1,0 +1,142 @@
+"""`aorta profile`: the order of things, with stand-ins for the runs and the report."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aorta import cli
+from aorta.artefacts.layout import SubmissionDir
+from aorta.artefacts.records import SubmittedJob
+from aorta.commands import aggregate as aggregate_command
+from aorta.commands import profile
+from aorta.commands.profile import StepCounter, gpus_per_node
+from aorta.errors import PlanError
+from aorta.launch import local
+from aorta.launch.plan import LaunchPlan
+from aorta.launch.slurm import JobView
+from aorta.launch.states import STATES
+from aorta.launch.submission import read_jobs
+
+
+@dataclass
+class FakeRun:
+    """A run that is over after one look, in the state given."""
+
+    job: SubmittedJob
+    ends: str
+    looks: int = 0
+    cancelled: bool = False
+
+    def poll(self) -> JobView:
+        self.looks += 1
+        name = "CANCELLED" if self.cancelled else self.ends if self.looks > 1 else "RUNNING"
+        if name == "INTERRUPT":
+            raise KeyboardInterrupt
+        return JobView(self.job.job_id, STATES[name], "" if name == "COMPLETED" else "why", 3)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass
+class Machine:
+    """What was started and what was reported."""
+
+    ends: dict[str, str] = field(default_factory=dict)
+    started: list[tuple[str, int]] = field(default_factory=list)
+    runs: list[FakeRun] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
+
+    def start(
+        self, plan: LaunchPlan, submission: SubmissionDir, number: int, gpus: list[str], most: int
+    ) -> FakeRun:
+        job = SubmittedJob(
+            job_id=f"local-{number}",
+            scenario=plan.scenario,
+            nodes=plan.nodes,
+            run_dir=f"{plan.results}/{plan.scenario}/run_local-{number}",
+            submitted_wall_ns=1,
+            executor="local",
+        )
+        self.started.append((plan.scenario, most))
+        self.runs.append(FakeRun(job, self.ends.get(plan.scenario, "COMPLETED")))
+        return self.runs[-1]
+
+    def aggregate(self, results: Path, docs: Path, *, submission: SubmissionDir) -> Any:
+        self.reported = [job.scenario for job in read_jobs(submission)]
+
+        return SimpleNamespace(verdict=SimpleNamespace(statement="all is well"))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "small.yaml").write_text("training: {max_steps: 3}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AORTA_CONFIG", raising=False)
+    monkeypatch.delenv("AORTA_GPUS_PER_NODE", raising=False)
+    monkeypatch.setattr(profile, "POLL_S", 0.0)
+    monkeypatch.setattr(local, "visible_gpus", lambda environment: [])
+    monkeypatch.setattr(local, "start", made.start)
+    monkeypatch.setattr(aggregate_command, "run_aggregate", made.aggregate)
+    return made
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli.group, ["profile", *words], standalone_mode=False)
+
+
+def test_the_scenarios_one_after_another_and_the_verdict_last(machine: Machine) -> None:
+    result = run()
+    assert result.exception is None
+    assert result.return_value == 0
+    assert machine.started == [("1node", 4), ("2node", 4), ("4node", 4)]
+    assert machine.reported == ["1node", "2node", "4node"]
+    lines = result.output.splitlines()
+    assert lines[0] == "configuration: config/small.yaml (no GPUs)"
+    assert lines[1] == "1node: COMPLETED after 3 s"
+    assert lines[-2:] == ["report: docs/BOTTLENECK_ANALYSIS.md", "verdict: all is well"]
+
+
+def test_a_failed_scenario_does_not_stop_the_others_and_shows_in_the_status(machine: Machine) -> None:
+    machine.ends["1node"] = "FAILED"
+    result = run("--nodes", "1,2")
+    assert result.return_value == 1
+    assert machine.reported == ["1node", "2node"]
+    assert "1node: FAILED after 3 s: why" in result.output
+    assert "profile_1node_local-1.out" in result.output
+
+
+def test_an_interrupt_ends_the_running_scenario_and_still_reports(machine: Machine) -> None:
+    machine.ends["2node"] = "INTERRUPT"
+    result = run()
+    assert result.return_value == 130
+    assert [item.cancelled for item in machine.runs] == [False, True]
+    assert machine.reported == ["1node", "2node"]
+
+
+def test_gpus_are_shared_equally_or_not_at_all() -> None:
+    eight = [str(index) for index in range(8)]
+    assert gpus_per_node(None, eight, 4) == 2
+    assert gpus_per_node(None, eight[:3], 4) == 0
+    assert gpus_per_node(None, [], 4) == 0
+    assert gpus_per_node(1, eight, 4) == 1
+    with pytest.raises(PlanError, match="4 nodes with 4 GPUs each are 16 GPUs; this machine has 8"):
+        gpus_per_node(4, eight, 4)
+
+
+def test_steps_are_counted_as_they_come(tmp_path: Path) -> None:
+    counter = StepCounter(tmp_path)
+    assert counter.count() == 0
+    path = tmp_path / "rank_0_metrics.jsonl"
+    path.write_text("{}\n{}\n{")
+    assert counter.count() == 2
+    with path.open("a") as stream:
+        stream.write("}\n{}\n")
+    assert counter.count() == 4
+    assert counter.count() == 4

@@ -1,0 +1,235 @@
+"""submit, wait, status, cancel and configure as a person calls them, against a stand-in for Slurm."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aorta import cli
+from aorta.errors import AortaError
+from aorta.launch import tools
+from aorta.launch.tools import Answer
+from tests.support.slurm import FakeSlurm, cluster
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project folder with both configurations; no site settings in the environment."""
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "AORTA_")):
+            monkeypatch.delenv(name)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "small.yaml").write_text("training: {max_steps: 3}\n")
+    (tmp_path / "config" / "default.yaml").write_text("")
+    (tmp_path / "scripts").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    fake = cluster()
+    monkeypatch.setattr(tools, "call", fake)
+    return fake
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli.group, words, standalone_mode=False)
+
+
+def refused(*words: str) -> AortaError:
+    error = run(*words).exception
+    assert isinstance(error, AortaError), error
+    return error
+
+
+def test_submission_prints_ids_and_what_comes_next(slurm: FakeSlurm, project: Path) -> None:
+    result = run("submit", "--override", "training.batch_size=2", "training.seed=7")
+    assert result.exception is None
+    for line in (
+        "submitted 1node: job 101",
+        "submitted 4node: job 103",
+        "config/small.yaml (no GPUs)",
+        "make wait",
+    ):
+        assert line in result.output
+    [ids] = (project / "results" / "profiling").glob("run_*/job_ids.txt")
+    assert ids.read_text() == "101\n102\n103\n"
+    snapshot = (ids.parent / "2node.yaml").read_text()
+    assert "batch_size: 2" in snapshot
+    assert "seed: 7" in snapshot
+    assert "max_steps: 3" in snapshot
+
+
+def test_on_one_machine_jobs_follow_each_other_unless_asked_otherwise(slurm: FakeSlurm) -> None:
+    assert "one before has ended" in run("submit", "--nodes", "1,2").output
+    assert "--dependency=afterany:101" in slurm.asked[-1]
+    run("submit", "--nodes", "1,2", "--at-once")
+    assert not any(word.startswith("--dependency") for word in slurm.asked[-1])
+
+
+def test_a_dry_run_prints_the_scripts_and_touches_nothing(slurm: FakeSlurm, project: Path) -> None:
+    before = sorted(project.rglob("*"))
+    result = run("submit", "--dry-run", "--nodes", "2", "--qos", "high", "--aggregate")
+    assert "#SBATCH --qos=high" in result.output
+    assert "exec srun" in result.output
+    assert "aggregate" in result.output
+    assert "sbatch" not in slurm.programs()
+    assert sorted(project.rglob("*")) == before
+
+
+def test_the_printed_script_is_the_submitted_one(
+    slurm: FakeSlurm, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: 17)
+    monkeypatch.setattr("time.strftime", lambda *_: "T")
+    printed = run("submit", "--dry-run", "--nodes", "2").output
+    run("submit", "--nodes", "2")
+    script = (project / "results" / "profiling" / "run_T" / "2node.sbatch").read_text()
+    assert printed == f"### 2node\n{script}"
+
+
+def test_the_environment_of_the_site_counts(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_ACCOUNT", "lab")
+    monkeypatch.setenv("SLURM_PARTITION", "gpu")
+    monkeypatch.setenv("AORTA_GPUS_PER_NODE", "4")
+    output = run("submit", "--dry-run", "--nodes", "1", "--assume-shared").output
+    for line in ("--account=lab", "--partition=gpu", "--gpus-per-node=4"):
+        assert f"#SBATCH {line}\n" in output
+    assert refused("submit", "--partition", "nowhere").exit_code == 2
+
+
+def test_a_user_program_comes_after_the_dashes(slurm: FakeSlurm, project: Path) -> None:
+    (project / "mine.py").write_text("")
+    output = run("submit", "--dry-run", "--nodes", "1", "--", "mine.py", "--nodes", "9", "a b").output
+    assert "-- mine.py --nodes 9 'a b'" in output
+
+
+def test_tasks_that_multiply_are_refused_before_anything_is_asked_of_sbatch(slurm: FakeSlurm) -> None:
+    error = refused("submit", "--tasks-per-node", "8", "--procs-per-node", "8")
+    assert "64 processes a node" in str(error)
+    assert "sbatch" not in slurm.programs()
+
+
+def test_a_wrong_key_is_refused_before_anything_is_submitted(slurm: FakeSlurm) -> None:
+    assert "training.batchsize" in str(refused("submit", "--override", "training.batchsize=3"))
+    assert slurm.asked == []
+
+
+def test_waiting(slurm: FakeSlurm) -> None:
+    run("submit", "--nodes", "1,2")
+    rows = iter(
+        [
+            "101|RUNNING|0:01|1|node1|None\n102|PENDING|0:00|2||Dependency\n",
+            "101|COMPLETED|0:02|1|node1|None\n102|RUNNING|0:01|2|node[1-2]|None\n",
+            "102|RUNNING|0:02|2|node[1-2]|None\n",
+            "102|COMPLETED|0:03|2|node[1-2]|None\n",
+        ]
+    )
+    slurm.replies["squeue"] = lambda argv: Answer(0, next(rows))
+    result = run("wait", "--interval", "0.1")
+    assert result.return_value == 0
+    assert result.output.splitlines() == [
+        "1node  101  RUNNING  00:00:01  1 node1  -",
+        "2node  102  PENDING  00:00:00  2  Dependency",
+        "1node  101  COMPLETED  00:00:02  1 node1  -",
+        "2node  102  RUNNING  00:00:01  2 node[1-2]  -",
+        "2node  102  COMPLETED  00:00:03  2 node[1-2]  -",
+        "all completed; next: make aggregate",
+    ]
+
+
+def test_a_wait_says_what_did_not_complete(slurm: FakeSlurm) -> None:
+    slurm.replies["squeue"] = Answer(0, "7|COMPLETED|0:02|1|n|None\n8|TIMEOUT|0:02|1|n|TimeLimit\n")
+    result = run("wait", "--job", "7", "--job", "8")
+    assert result.return_value == 1
+    assert result.output.splitlines()[-1] == "not completed: 8"
+
+
+def test_nothing_to_wait_for(slurm: FakeSlurm) -> None:
+    assert "no submission" in str(refused("wait"))
+
+
+def test_ctrl_c_leaves_the_jobs_alone_and_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    squeue = tmp_path / "bin" / "squeue"
+    squeue.write_text("#!/bin/sh\necho '7|RUNNING|0:02|1|n|None'\n")
+    squeue.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "aorta", "wait", "--job", "7", "--interval", "30"],
+        env=os.environ | {"PATH": f"{squeue.parent}:/usr/bin:/bin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    guard = threading.Timer(60, process.kill)
+    guard.start()
+    assert process.stdout.readline().startswith("-  7  RUNNING")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    guard.cancel()
+    assert process.returncode == 130
+    assert "aorta wait --job 7" in errors
+    assert "Traceback" not in errors
+
+
+def test_status_shows_once(slurm: FakeSlurm) -> None:
+    run("submit", "--nodes", "1")
+    slurm.replies["squeue"] = Answer(0, "101|RUNNING|0:01|1|node1|None\n")
+    output = run("status").output
+    assert "RUNNING" in output
+    assert slurm.programs().count("squeue") == 1
+
+
+def test_cancelling_leaves_out_what_has_ended(slurm: FakeSlurm) -> None:
+    slurm.replies["squeue"] = Answer(0, "7|COMPLETED|0:02|1|n|None\n8|RUNNING|0:02|1|n|None\n")
+    assert "cancelled: 8" in run("cancel", "--job", "7", "--job", "8").output
+    assert slurm.asked[-1] == ["scancel", "8"]
+    slurm.replies["squeue"] = Answer(0, "7|COMPLETED|0:02|1|n|None\n")
+    assert "nothing to cancel" in run("cancel", "--job", "7").output
+    assert slurm.programs().count("scancel") == 1
+
+
+def test_settings_from_flags(slurm: FakeSlurm, project: Path) -> None:
+    result = run("configure", "--account", "lab", "--partition", "gpu")
+    assert "4 GPUs a node" in result.output
+    written = project / "scripts" / "profiling_config.sh"
+    assert "export SLURM_PARTITION=gpu\n" in written.read_text()
+    assert written.stat().st_mode & 0o777 == 0o600
+
+
+def test_settings_without_anyone_to_ask_take_what_is_the_only_choice(slurm: FakeSlurm, project: Path) -> None:
+    run("configure")
+    text = (project / "scripts" / "profiling_config.sh").read_text()
+    assert "export SLURM_ACCOUNT=lab\n" in text
+    assert "export SLURM_PARTITION=debug\n" in text
+
+
+def test_settings_do_not_guess(slurm: FakeSlurm, project: Path) -> None:
+    slurm.replies["sacctmgr"] = Answer(0, "a\nb\n")
+    assert "which account? there are: a, b" in str(refused("configure"))
+    assert not (project / "scripts" / "profiling_config.sh").exists()
+
+
+def test_settings_without_accounting(slurm: FakeSlurm, project: Path) -> None:
+    slurm.replies["sacctmgr"] = Answer(1, err="Slurm accounting storage is disabled")
+    assert "no accounting to ask" in run("configure").output
+    assert "ACCOUNT" not in (project / "scripts" / "profiling_config.sh").read_text()
+
+
+@pytest.mark.parametrize("program", ["configure", "submit"])
+def test_without_a_cluster_the_way_out_is_named(program: str, slurm: FakeSlurm) -> None:
+    def gone(argv: Sequence[str]) -> Answer:
+        return Answer(None, err="sinfo is not installed here")
+
+    slurm.replies["sinfo"] = gone
+    error = refused(program)
+    assert error.exit_code == 3
+    assert "aorta profile" in error.hint
