@@ -19,6 +19,7 @@ _ROOT = re.compile(r"^Root Cause \(first observed failure\):")
 _ERROR = re.compile(r"^(?:\[rank\d+\]: )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*)")
 """torch puts the rank before each line of a traceback."""
 _TAIL_BYTES = 1 << 16
+_LONGEST = 300
 
 
 def parse_summary(lines: Iterable[str]) -> tuple[dict[int, int], int | None]:
@@ -83,9 +84,9 @@ def error_line(folder: Path) -> str | None:
         if isinstance(message, dict):
             message = message.get("message")
         if isinstance(message, str) and message.strip():
-            return message.strip().splitlines()[0]
+            return message.strip().splitlines()[0][:_LONGEST]
     found = [match[1] for line in tail(folder / "stderr.log") if (match := _ERROR.match(line))]
-    return found[-1] if found else None
+    return found[-1][:_LONGEST] if found else None
 
 
 def tail(path: Path) -> list[str]:

@@ -287,18 +287,14 @@ class Node:
         return Child(argv, env=environ, log=self.dir.logs / "monitor.log")
 
     def _supervise(self, child: Child, monitor: Child | None) -> Outcome:
-        lost = False
+        early: list[int] = []
 
         def tick() -> None:
-            nonlocal lost
-            code = monitor.poll() if monitor is not None else None
-            if code is not None and not lost:
-                lost = True
-                words = tail(self.dir.logs / "monitor.log")
-                reason = f": {words[-1]}" if words else ""
-                self.marker.lost.append(f"monitor samples: the monitor ended early with {code}{reason}")
+            code = monitor.poll() if monitor is not None and not early else None
+            if code is not None:
+                early.append(code)
 
-        return supervise(
+        outcome = supervise(
             child,
             self.interrupts,
             self.limits,
@@ -306,6 +302,13 @@ class Node:
             kill=lambda: kill_descendants(spare=[monitor.pid] if monitor is not None else []),
             tick=tick,
         )
+        # Slurm signals the monitor too: then it has ended as it should, and nothing that counts is lost.
+        told = self.interrupts.received is not None and early == [0]
+        if early and not told:
+            words = tail(self.dir.logs / "monitor.log")
+            reason = f": {words[-1]}" if words else ""
+            self.marker.lost.append(f"monitor samples: the monitor ended early with {early[0]}{reason}")
+        return outcome
 
     def _warn_about_profiler(self, resolved: str, environ: Mapping[str, str]) -> None:
         secrets = sorted(name for name in environ if looks_secret(name))

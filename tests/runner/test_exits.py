@@ -91,6 +91,11 @@ def test_error_lines(tmp_path):
     assert exits.error_line(tmp_path) == "torch.cuda.OutOfMemoryError: CUDA out of memory"
 
 
+def test_an_error_of_any_length_gives_a_readable_line(tmp_path):
+    (tmp_path / "stderr.log").write_text("ValueError: " + "x" * 1000 + "\n")
+    assert exits.error_line(tmp_path) == "ValueError: " + "x" * (300 - len("ValueError: "))
+
+
 def test_logs_are_kept_by_global_rank(tmp_path):
     node = NodeDir(tmp_path)
     for local in range(2):

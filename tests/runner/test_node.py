@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from aorta.artefacts.io import read_json
@@ -153,11 +155,14 @@ def test_an_error_of_a_rank_is_kept(job):
 def test_sigterm_ends_the_run_as_cancelled_and_a_second_one_changes_nothing(job):
     agent = job.start(0, 1, steps=LONG)
     pids = job.running(1)
+    until(job.run.node(0).cpu_csv.exists)
     agent.terminate()
+    monitor_of(agent).terminate()  # Slurm signals every process of a step
     time.sleep(0.2)
     agent.terminate()
     assert job.wait() == [128 + signal.SIGTERM]
     (node,) = job.status.nodes
+    assert node.lost == []
     assert (node.state, node.signal, node.exit_code) == ("cancelled", "SIGTERM", 143)
     assert gone(pids[0])
 
@@ -269,13 +274,15 @@ def test_what_cannot_work_is_said_and_marked(job, options, code, message):
     assert not (job.folder / "pid0").exists()
 
 
+def monitor_of(agent):
+    (monitor,) = [child for child in psutil.Process(agent.pid).children() if "monitor" in child.cmdline()]
+    return monitor
+
+
 def test_a_dead_monitor_does_not_stop_the_training(job):
     agent = job.start(0, 1, steps=60)
     job.running(1)
-    import psutil
-
-    (monitor,) = [child for child in psutil.Process(agent.pid).children() if "monitor" in child.cmdline()]
-    monitor.kill()
+    monitor_of(agent).kill()
     assert job.wait() == [0]
     (node,) = job.status.nodes
     assert node.state == "completed"
@@ -283,8 +290,6 @@ def test_a_dead_monitor_does_not_stop_the_training(job):
 
 
 def test_a_results_folder_that_goes_away_is_said(job):
-    import shutil
-
     job.start(0, 1, steps=20)
     job.running(1)
     shutil.rmtree(job.folder / "results")
