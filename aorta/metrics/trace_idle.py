@@ -1,0 +1,136 @@
+"""Why a traced GPU was idle, how far ahead the host was, and what communication beside compute costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aorta.artefacts.events import ABSENT, Column, Kind, Role, Trace
+from aorta.intervals import Intervals, lengths_in, subtract, union
+from aorta.metrics.trace_breakdown import main_device, timeline_of
+from aorta.metrics.trace_steps import Steps, steps_of
+
+_MIN_ALONE = 3
+"""Undisturbed runs of a kernel that make its usual time known."""
+_BESIDE = 0.5
+"""A kernel runs beside communication when that covers at least this share of it; alone when none does."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IdleCauses:
+    """GPU idle time of each step by what the host was doing; the four columns sum to the idle time."""
+
+    loader_ns: Column
+    sync_ns: Column
+    """Waiting for the GPU, which had nothing to do."""
+    launch_ns: Column
+    """In driver calls: too many small kernels, or slow launches."""
+    elsewhere_ns: Column
+    """Python, or code that the trace does not show."""
+    idle_ns: Column
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """Work that was launched and had not started, at each launch."""
+
+    launches: int
+    median: float
+    p10: float
+    empty_share: float
+    """Of the launches, those that found the GPU with nothing queued: the host is late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """How much longer compute kernels take while communication runs beside them."""
+
+    ns_per_step: float
+    """Sum over kernels of time beside communication − median time of the same name and shape alone."""
+    kernels: int
+    """Kernels that ran beside communication and have a usual time."""
+    unknown: int
+    """Kernels that ran beside communication, without one."""
+    slowdown: float
+    """Time of those kernels over their usual time."""
+
+
+def idle_causes(trace: Trace, steps: Steps | None = None) -> IdleCauses | None:
+    """Idle time by cause; of several at once the first of loader, sync, launch. None without GPU events."""
+    steps = steps_of(trace) if steps is None else steps
+    if len(trace.gpu) == 0 or len(steps) == 0:
+        return None
+    windows = steps.windows
+    span = np.array([[windows[:, 0].min(), windows[:, 1].max()]], dtype=np.int64)
+    left: Intervals = subtract(span, timeline_of(trace).busy)
+    idle = lengths_in(left, windows)
+    shares = []
+    for roles in ((Role.LOADER, Role.DATA), (Role.SYNC,), (Role.LAUNCH, Role.API)):
+        rest = subtract(left, union(trace.host.intervals(*roles)))
+        shares.append(lengths_in(left, windows) - lengths_in(rest, windows))
+        left = rest
+    loader, sync, launch = shares
+    elsewhere = lengths_in(left, windows)
+    assert (loader + sync + launch + elsewhere == idle).all()
+    return IdleCauses(loader, sync, launch, elsewhere, idle)
+
+
+def queue_depth(trace: Trace) -> QueueDepth | None:
+    """The queue at each launch that the trace joins to a GPU event; None where it joins none."""
+    gpu, host = main_device(trace.gpu), trace.host
+    calls = host.role == Role.LAUNCH
+    joined, at_call, at_event = np.intersect1d(host.correlation[calls], gpu.correlation, return_indices=True)
+    known = joined != ABSENT
+    if not known.any():
+        return None
+    launched = np.sort(host.start_ns[calls][at_call[known]])
+    started = np.sort(gpu.start_ns[at_event[known]])
+    depth = np.arange(len(launched)) - np.searchsorted(started, launched, side="right")
+    depth = np.maximum(depth, 0)
+    return QueueDepth(
+        launches=len(depth),
+        median=float(np.median(depth)),
+        p10=float(np.percentile(depth, 10)),
+        empty_share=float((depth == 0).mean()),
+    )
+
+
+def contention(trace: Trace, steps: Steps | None = None) -> Contention | None:
+    """The cost of communication beside compute; None where no kernel of a known usual time ran beside any."""
+    steps = steps_of(trace) if steps is None else steps
+    gpu = main_device(trace.gpu)
+    rows = np.flatnonzero(gpu.kind == Kind.COMPUTE)
+    if len(rows) == 0 or len(steps) == 0:
+        return None
+    spans = np.stack((gpu.start_ns[rows], gpu.end_ns[rows]), axis=1)
+    duration = spans[:, 1] - spans[:, 0]
+    shared = lengths_in(union(gpu.intervals(Kind.COMMUNICATION)), spans)
+    in_step = lengths_in(union(steps.windows), spans) == duration
+    alone, beside = shared == 0, (shared >= _BESIDE * duration) & (duration > 0) & in_step
+    _, key = np.unique(np.stack((gpu.name[rows], gpu.shape[rows]), axis=1), axis=0, return_inverse=True)
+    usual = _medians(key.reshape(-1)[alone], duration[alone], int(key.max()) + 1)[key.reshape(-1)]
+    known = beside & ~np.isnan(usual)
+    if not known.any():
+        return None
+    extra = float((duration[known] - usual[known]).sum())
+    return Contention(
+        ns_per_step=extra / len(steps),
+        kernels=int(known.sum()),
+        unknown=int((beside & np.isnan(usual)).sum()),
+        slowdown=float(duration[known].sum() / usual[known].sum()),
+    )
+
+
+def _medians(key: Column, value: Column, keys: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """The median of each key's values; NaN for a key with fewer than `_MIN_ALONE`."""
+    order = np.lexsort((value, key))
+    counts = np.bincount(key, minlength=keys)
+    first = np.cumsum(counts) - counts
+    medians = np.full(keys, np.nan)
+    enough = np.flatnonzero(counts >= _MIN_ALONE)
+    middle = first[enough] + (counts[enough] - 1) // 2
+    upper = first[enough] + counts[enough] // 2
+    ranked = value[order]
+    medians[enough] = (ranked[middle] + ranked[upper]) / 2
+    return medians

@@ -1,0 +1,127 @@
+"""What a trace's GPU spent its time on: kernels by name, collectives by operation, group and size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aorta.artefacts.events import ABSENT, Column, Kind, Trace, take
+from aorta.intervals import lengths_in, union
+from aorta.metrics.trace_breakdown import main_device
+
+_ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
+"""How often data crosses each link of a ring: for n ranks, bus over algorithm bandwidth is this × (n − 1) / n."""
+_ONCE = frozenset(("broadcast", "reduce", "send_recv"))
+"""Bus and algorithm bandwidth are the same. (Both as nccl-tests' PERFORMANCE.md defines them.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTotal:
+    """All events of one name and kind; times are sums over events, which may overlap each other."""
+
+    name: str
+    kind: Kind
+    count: int
+    total_ns: int
+    median_ns: float
+    min_ns: int
+    max_ns: int
+    share: float
+    """Of the sum over all events of the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTotal:
+    """All collectives of one operation, group and size."""
+
+    op: str | None
+    """None: the trace does not tell which."""
+    group: str | None
+    bytes: int | None
+    """What nccl-tests calls the size: the larger of input and output of one rank."""
+    count: int
+    total_ns: int
+    median_ns: float
+    exposed_ns: int
+    """Of the total, the time in which no compute kernel ran."""
+    bus_gb_per_s: float | None
+    """At the median time; a lower bound of the link's, as a collective's time contains waiting for others."""
+
+
+def top_kernels(trace: Trace, limit: int | None = None) -> list[KernelTotal]:
+    """Kernels, copies and memsets of the trace's main device by total time, largest first."""
+    gpu = main_device(trace.gpu)
+    if len(gpu) == 0:
+        return []
+    duration = gpu.end_ns - gpu.start_ns
+    everything = int(duration.sum())
+    totals = []
+    for rows in _groups(gpu.kind, gpu.name):
+        own = duration[rows]
+        code = int(gpu.name[rows[0]])
+        totals.append(
+            KernelTotal(
+                name=trace.names[code] if code != ABSENT else "",
+                kind=Kind(int(gpu.kind[rows[0]])),
+                count=len(rows),
+                total_ns=int(own.sum()),
+                median_ns=float(np.median(own)),
+                min_ns=int(own.min()),
+                max_ns=int(own.max()),
+                share=int(own.sum()) / everything if everything else 0.0,
+            )
+        )
+    return sorted(totals, key=lambda total: (-total.total_ns, total.name))[:limit]
+
+
+def top_collectives(trace: Trace, limit: int | None = None) -> list[CollectiveTotal]:
+    """Collectives by total time, largest first."""
+    known, gpu = trace.collectives, trace.gpu
+    if len(known) == 0:
+        return []
+    events = take(gpu, known.event)
+    duration = events.end_ns - events.start_ns
+    spans = np.stack((events.start_ns, events.end_ns), axis=1)
+    hidden = lengths_in(union(main_device(gpu).intervals(Kind.COMPUTE)), spans)
+    size = np.maximum(known.bytes_in, known.bytes_out)
+    totals = []
+    for rows in _groups(known.op, known.group, size, known.group_size):
+        first = int(rows[0])
+        op = _text(trace, int(known.op[first]))
+        median = float(np.median(duration[rows]))
+        totals.append(
+            CollectiveTotal(
+                op=op,
+                group=_text(trace, int(known.group[first])),
+                bytes=None if size[first] == ABSENT else int(size[first]),
+                count=len(rows),
+                total_ns=int(duration[rows].sum()),
+                median_ns=median,
+                exposed_ns=int((duration - hidden)[rows].sum()),
+                bus_gb_per_s=bus_bandwidth(op, int(size[first]), int(known.group_size[first]), median),
+            )
+        )
+    return sorted(totals, key=lambda total: (-total.total_ns, total.op or ""))[:limit]
+
+
+def bus_bandwidth(op: str | None, size: int, ranks: int, ns: float) -> float | None:
+    """GB/s over the bottleneck link: size / time × factor of the operation; None where one is not known."""
+    if size == ABSENT or ranks < 2 or ns <= 0:
+        return None
+    if op in _ONCE:
+        return size / ns
+    return size / ns * _ROUNDS[op] * (ranks - 1) / ranks if op in _ROUNDS else None
+
+
+def _text(trace: Trace, code: int) -> str | None:
+    return None if code == ABSENT else trace.names[code]
+
+
+def _groups(*keys: Column) -> list[Column]:
+    """The rows of each combination of keys."""
+    order = np.lexsort(keys)
+    changes = np.zeros(len(order), dtype=np.bool_)
+    for key in keys:
+        changes[1:] |= key[order][1:] != key[order][:-1]
+    return np.split(order, np.flatnonzero(changes))
