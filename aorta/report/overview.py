@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
 from aorta.artefacts.analysis import Analysis, Scaling
 from aorta.report import content, style
@@ -53,24 +54,22 @@ def _speed(axes: Axes, scaling: Scaling) -> None:
     axes.plot(ranks, rates, color=style.COMPUTE, linewidth=2, marker="o", markersize=6, label="measured")
     for point, x, y in zip(points, ranks, rates, strict=True):
         axes.annotate(
-            number(point.samples_per_s), (x, y), (0, -14), textcoords="offset points", ha="center", fontsize=8
-        )
+            number(point.samples_per_s), (x, y), (5, -12), textcoords="offset points", fontsize=8
+        ).set_path_effects([withStroke(linewidth=2.5, foreground="white")])
     wide = ranks.max() > 8 * ranks.min()
     if wide:
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log", base=2)
-        low = min(rates.min(), ideal.min())
-        ticks = low * 2.0 ** np.arange(0, 40, 2)
-        axes.yaxis.set_major_locator(FixedLocator(ticks.tolist()))
-        axes.set_ylim(low / 1.6, 1.3 * max(rates.max(), ideal.max()))
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.set_ylim(min(rates.min(), ideal.min()) / 1.6, 1.5 * max(rates.max(), ideal.max()))
     else:
         axes.set_ylim(0, 1.12 * max(rates.max(), ideal.max()))
-    axes.margins(x=0.12)
+    axes.margins(x=0.16)
     axes.xaxis.set_major_locator(FixedLocator(ranks.tolist()))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_locator(NullLocator())
     style.thousands(axes.xaxis)
-    (style.rates if wide else style.thousands)(axes.yaxis)
+    style.thousands(axes.yaxis)
     axes.set_xlabel("ranks")
     axes.set_ylabel("samples/s, all ranks")
     axes.grid(axis="y")
@@ -100,9 +99,8 @@ def _efficiency(axes: Axes, scaling: Scaling, shared: bool) -> None:
         axes.annotate(
             f"{y:.0f} %{flag}", (x, y), (0, 3), textcoords="offset points", ha="center", fontsize=8.5
         )
-    axes.set_xticks(
-        places, [plain(point.scenario) for point in points], rotation=0 if len(points) <= 4 else 30
-    )
+    axes.set_xticks(places, [str(point.nodes) for point in points])
+    axes.set_xlabel("nodes")
     axes.tick_params(axis="x", length=0)
     axes.set_ylim(0, max(122, 1.2 * float(values.max())))
     axes.set_ylabel("%")

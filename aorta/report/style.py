@@ -20,7 +20,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter
 
 from aorta.artefacts.io import write_bytes
-from aorta.report.text import number, plain
+from aorta.report.text import plain
 
 COMPUTE, EXPOSED_COMM, EXPOSED_COPY = "#0072B2", "#D55E00", "#CC79A7"
 DATA_WAIT, HOST, HIDDEN_COMM = "#E69F00", "#A6A6A6", "#56B4E9"
@@ -131,11 +131,6 @@ def absent(axes: Axes, reason: str) -> None:
 def thousands(axis: object) -> None:
     """Tick labels as this project writes numbers."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))  # type: ignore[attr-defined]
-
-
-def rates(axis: object) -> None:
-    """Tick labels with three digits, for ticks that are not round."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value) if value else "0"))  # type: ignore[attr-defined]
 
 
 def label_bar(axes: Axes, x: float, y: float, text: str, *, small: bool = False) -> None:
