@@ -18,6 +18,9 @@ from aorta.train.world import World
 
 log = logging.getLogger(__name__)
 
+REASON_LENGTH = 300
+"""Characters of a compiler's complaint that are worth a log line."""
+
 
 def check_strategy(config: schema.Config, rank: int) -> None:
     """Say at the start what of the configuration is not in use with this strategy.
@@ -103,7 +106,7 @@ class Compiled:
         try:  # a compiler fails in any way it likes
             return self._call(batch)
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [""])[0]
+            reason = " ".join(str(error).split())[:REASON_LENGTH]
             log.warning("torch.compile failed, going on without it: %s: %s", type(error).__name__, reason)
             self._call = self._eager
             return self._call(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,14 +49,16 @@ class LoopProfiler:
         self._step = 0
         self._cycle = 0
         self._profile: profile | None = None
-        self._schedule = schedule(
-            wait=config.wait, warmup=config.warmup, active=config.active, repeat=config.repeat
-        )
+        self._schedule: Callable[[int], ProfilerAction] | None = None
+        if config.enabled:
+            self._schedule = schedule(
+                wait=config.wait, warmup=config.warmup, active=config.active, repeat=config.repeat
+            )
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """The profiler around the whole loop."""
-        if not self._config.enabled:
+        if self._schedule is None:
             yield
             return
         activities = [ProfilerActivity.CPU]
@@ -75,7 +77,7 @@ class LoopProfiler:
 
     def phase(self) -> Phase | None:
         """`profiler` for a step that it slows down, else None."""
-        if not self._config.enabled or self._schedule(self._step) is ProfilerAction.NONE:
+        if self._schedule is None or self._schedule(self._step) is ProfilerAction.NONE:
             return None
         return "profiler"
 

@@ -1,0 +1,100 @@
+"""The recorder on a real GPU, alone in its process group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import StepRecord
+from aorta.instrument import StepRecorder
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[torch.device]:
+    chosen = torch.device("cuda", 0)
+    torch.cuda.set_device(chosen)
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("nccl", store=store, rank=0, world_size=1, device_id=chosen)
+    yield chosen
+    dist.destroy_process_group()
+
+
+def build(device: torch.device) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(6)]).to(device)
+
+
+def train(model: nn.Module, recorder: StepRecorder, device: torch.device, steps: int) -> list[torch.Tensor]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    torch.manual_seed(1)
+    for index in range(steps):
+        with recorder.step(epoch=0, step=index) as step:
+            with recorder.data():
+                host = torch.randn(512, 1024, pin_memory=True)
+            with recorder.copy():
+                batch = host.to(device, non_blocking=True)
+            with recorder.forward():
+                loss = model(batch).square().mean()
+            with recorder.backward():
+                loss.backward()
+            with recorder.optimizer():
+                optimizer.step()
+                optimizer.zero_grad()
+            step.result(samples=512, lr=0.01, loss=loss)
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_records_and_numerics(tmp_path: Path, device: torch.device, overlap: bool) -> None:
+    with StepRecorder(tmp_path / "plain", device) as recorder:
+        expected = train(build(device), recorder, device, 20)
+    with StepRecorder(tmp_path / "ddp", device) as recorder:
+        model = DistributedDataParallel(build(device), device_ids=[0], bucket_cap_mb=4)
+        model.register_comm_hook(None, recorder.ddp_hook(overlap=overlap))
+        weights = train(model, recorder, device, 20)
+    for got, wanted in zip(weights, expected, strict=True):
+        torch.testing.assert_close(got, wanted)
+    lines = RunDir(tmp_path / "ddp").records(0).read_bytes().splitlines()
+    records = [msgspec.json.decode(line, type=StepRecord) for line in lines]
+    assert [record.global_step for record in records] == list(range(20))
+    for record in records:
+        check(record, overlap)
+    for before, after in zip(records, records[1:], strict=False):
+        # One GPU clock: a step starts where the stream has done with the one before.
+        assert after.mono_start_ns >= before.mono_end_ns - 100_000
+
+
+def check(record: StepRecord, overlap: bool) -> None:
+    parts = record.breakdown
+    assert parts is not None
+    assert parts.exposed_copy_ns is not None
+    total = (
+        parts.compute_ns + parts.exposed_comm_ns + parts.exposed_copy_ns + parts.data_wait_ns + parts.host_ns
+    )
+    assert total == record.mono_end_ns - record.mono_start_ns
+    assert record.timing == "event_window"
+    assert record.loss is not None
+    assert record.memory_peak_bytes is not None
+    assert 0 < record.memory_peak_bytes < (record.memory_total_bytes or 0)
+    assert (record.device_uuid or "").startswith(("GPU-", "MIG-"))
+    assert record.profile is not None
+    assert all(item.end_ms >= item.start_ms for item in record.profile.ranges)
+    inside = [item for item in record.profile.ranges if item.tag != "data"]
+    assert min(item.start_ms for item in inside) >= 0
+    assert max(item.end_ms for item in inside) <= record.profile.total_ms
+    assert parts.comm_ns > 0
+    if not overlap:
+        assert record.profile.overlap.overlap_ratio == 0.0

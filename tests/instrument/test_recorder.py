@@ -1,0 +1,184 @@
+"""The recorder around small loops in this process; more ranks are in tests/train/test_ranks.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import StepRecord
+from aorta.config.schema import Capture
+from aorta.errors import RunError
+from aorta.instrument import StepRecorder
+
+CPU = torch.device("cpu")
+VARIABLES = (
+    "RANK LOCAL_RANK WORLD_SIZE GROUP_RANK SLURM_JOB_ID AORTA_RUN_DIR AORTA_RUN_ID AORTA_JOB_ID AORTA_ATTEMPT"
+)
+
+
+@pytest.fixture(autouse=True)
+def outside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES.split():
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def group_of_one(tmp_path: Path) -> Iterator[None]:
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def one_step(recorder: StepRecorder, index: int = 0, model: nn.Module | None = None) -> None:
+    model = model if model is not None else nn.Linear(4, 1)
+    with recorder.step(epoch=0, step=index) as step:
+        with recorder.data():
+            batch = torch.ones(8, 4)
+        with recorder.copy():
+            batch = batch.to(CPU)
+        with recorder.forward():
+            loss = model(batch).mean()
+        with recorder.backward():
+            loss.backward()
+        with recorder.optimizer():
+            pass
+        step.result(samples=8, lr=0.5, loss=loss, grad_norm=2.0)
+
+
+def read(folder: Path, rank: int = 0) -> list[StepRecord]:
+    return [msgspec.json.decode(line, type=StepRecord) for line in RunDir(folder).records(rank).open("rb")]
+
+
+def test_a_step_is_written_before_the_next_begins(tmp_path: Path) -> None:
+    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=1)) as recorder:
+        one_step(recorder, 0)
+        assert len(read(tmp_path)) == 1
+        one_step(recorder, 1)
+    first, second = read(tmp_path)
+    assert (first.phase, second.phase) == ("warmup", "steady")
+    assert (second.step, second.global_step, second.epoch) == (1, 1, 0)
+    assert (first.rank, first.world_size, first.job_id, first.device) == (0, 1, "local", "cpu")
+    assert (first.samples, first.lr, first.grad_norm) == (8, 0.5, 2.0)
+    assert first.mono_end_ns <= second.mono_start_ns
+
+
+def test_the_parts_of_a_written_step_sum_to_it(tmp_path: Path) -> None:
+    with StepRecorder(tmp_path, CPU) as recorder:
+        one_step(recorder)
+    (record,) = read(tmp_path)
+    parts = record.breakdown
+    assert parts is not None
+    total = parts.compute_ns + parts.exposed_comm_ns + parts.data_wait_ns + parts.host_ns
+    assert total == record.mono_end_ns - record.mono_start_ns == record.wall_end_ns - record.wall_start_ns
+    assert parts.exposed_copy_ns is None  # there is no device to copy to
+    assert record.profile is not None
+    assert [(item.stream, item.tag) for item in record.profile.ranges] == [
+        ("host", "data"),
+        ("compute", "forward"),
+        ("compute", "backward"),
+        ("compute", "optimizer"),
+    ]
+    assert record.profile.overlap.overlap_ratio is None  # one rank: no communication
+    assert record.memory_peak_bytes is None
+    assert record.device_uuid is None
+
+
+def test_a_step_that_fails_is_not_recorded(tmp_path: Path) -> None:
+    recorder = StepRecorder(tmp_path, CPU)
+    with pytest.raises(ZeroDivisionError), recorder.step(epoch=0, step=0):
+        raise ZeroDivisionError
+    with pytest.raises(RunError, match="step 0 closed without a result"), recorder.step(epoch=0, step=0):
+        pass
+    one_step(recorder)
+    recorder.close()
+    assert [record.global_step for record in read(tmp_path)] == [0]
+
+
+def test_parts_belong_to_a_step(tmp_path: Path) -> None:
+    recorder = StepRecorder(tmp_path, CPU)
+    with pytest.raises(RunError, match="outside of a step"), recorder.forward():
+        pass
+
+
+def test_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
+    with StepRecorder(tmp_path, CPU) as recorder:
+        for index, value in enumerate((math.nan, math.inf, 0.0)):
+            with recorder.step(epoch=0, step=index) as step:
+                step.result(samples=1, lr=0.0, loss=torch.tensor(value))
+    assert [record.loss for record in read(tmp_path)] == [None, None, 0.0]
+
+
+def test_runs_outside_a_job_never_mix(tmp_path: Path) -> None:
+    for steps in (3, 1):
+        with StepRecorder(tmp_path, CPU) as recorder:
+            for index in range(steps):
+                one_step(recorder, index)
+    (aside,) = tmp_path.glob("earlier_*")
+    assert (len(read(tmp_path)), len(read(aside))) == (1, 3)
+
+
+def test_inside_a_job_the_run_directory_and_its_configuration_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run_7"
+    run.mkdir()
+    (run / "config.yaml").write_text("capture: {warmup_steps: 0}\n")
+    values = {"AORTA_RUN_DIR": str(run), "AORTA_RUN_ID": "r", "AORTA_JOB_ID": "7", "AORTA_ATTEMPT": "2"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    with StepRecorder(tmp_path / "unused", CPU) as recorder:
+        one_step(recorder)
+    (record,) = read(run)
+    assert (record.run_id, record.job_id, record.attempt, record.phase) == ("r", "7", 2, "steady")
+    assert not (tmp_path / "unused").exists()
+
+
+def test_several_ranks_need_a_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RunError, match="no process group"):
+        StepRecorder(tmp_path, CPU)
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(RunError, match="WORLD_SIZE is 'two'"):
+        StepRecorder(tmp_path, CPU)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_every_bucket_is_a_range_with_its_identity(tmp_path: Path, group_of_one: None, overlap: bool) -> None:
+    with StepRecorder(tmp_path, CPU) as recorder:
+        layers = nn.Sequential(*[nn.Linear(4, 4, bias=False) for _ in range(3)])
+        model = DistributedDataParallel(layers, bucket_cap_mb=1e-6)
+        model.register_comm_hook(None, recorder.ddp_hook(overlap=overlap))
+        for index in range(2):
+            one_step(recorder, index, model)
+    # DDP exchanges everything in one bucket in the first step, where it learns the order of the gradients.
+    for record, sizes, numbers in zip(read(tmp_path), [[192], [64] * 3], [[1], [2, 3, 4]], strict=True):
+        assert record.profile is not None
+        found = [item for item in record.profile.ranges if item.stream == "allreduce"]
+        assert [item.metadata["bytes"] for item in found if item.metadata] == sizes
+        assert sorted(item.metadata["seq"] for item in found if item.metadata) == numbers
+        assert {(item.metadata["op"], item.metadata["group"]) for item in found if item.metadata} == {
+            ("all_reduce", dist.group.WORLD.group_name)
+        }
+        (wait,) = [item for item in record.profile.ranges if item.tag == "gradient_wait"]
+        if not overlap:
+            assert record.profile.overlap.overlap_ratio == 0.0
+            assert min(item.start_ms for item in found) >= wait.start_ms
+
+
+def test_a_listener_sees_records_in_order(tmp_path: Path) -> None:
+    seen: list[int] = []
+    with StepRecorder(tmp_path, CPU) as recorder:
+        recorder.listen(lambda record: seen.append(record.global_step))
+        for index in range(3):
+            one_step(recorder, index)
+    assert seen == [0, 1, 2]

@@ -1,0 +1,70 @@
+"""GPU events on the host's clock, with events whose times are given; real ones where there is a GPU."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from aorta.instrument.streams import CudaClock, HostClock, clock_for
+
+
+@dataclass
+class Event:
+    """A passed event at a GPU time in ns."""
+
+    gpu_ns: int
+
+    def elapsed_time(self, other: Event) -> float:
+        return (other.gpu_ns - self.gpu_ns) / 1e6
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    return CudaClock(torch.device("cuda", 0))
+
+
+def test_the_first_step_is_at_the_hosts_time(clock: Any) -> None:
+    clock.anchor(Event(7_000), 1_000_000)
+    assert clock.nanoseconds(Event(9_000)) == 1_000_000 + 2_000
+    assert clock.nanoseconds(1_234) == 1_234  # a host mark
+
+
+def test_a_busy_gpu_reaches_the_mark_later_than_the_host(clock: Any) -> None:
+    clock.anchor(Event(0), 1_000)
+    clock.anchor(Event(50_000), 20_000)  # recorded at 20 µs, passed at 1 + 50 µs
+    assert clock.nanoseconds(Event(50_000)) == 51_000
+
+
+def test_an_event_is_never_before_its_recording(clock: Any) -> None:
+    clock.anchor(Event(0), 1_000)
+    clock.anchor(Event(50_000), 60_000)  # the chain says 51 µs: the GPU's clock runs slow
+    assert clock.nanoseconds(Event(50_000)) == 60_000
+
+
+def test_the_host_is_timed_by_the_host() -> None:
+    clock = clock_for(torch.device("cpu"))
+    assert isinstance(clock, HostClock)
+    before, mark, after = time.monotonic_ns(), clock.mark(), time.monotonic_ns()
+    assert before <= clock.nanoseconds(mark) <= after
+    assert clock.passed(mark)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_events_lie_between_the_host_times_around_them() -> None:
+    clock = CudaClock(torch.device("cuda", 0))
+    work = torch.ones(2048, 2048, device="cuda")
+    for _ in range(5):
+        before = time.monotonic_ns()
+        start = clock.mark()
+        work = work @ work / 2048
+        end = clock.mark()
+        clock.wait(end)
+        after = time.monotonic_ns()
+        clock.anchor(start, before)
+        assert before <= clock.nanoseconds(start) < clock.nanoseconds(end) <= after + 100_000

@@ -1,0 +1,27 @@
+"""Marks to times, on a clock that counts."""
+
+from __future__ import annotations
+
+from aorta.instrument.steps import Timed
+from aorta.instrument.streams import HostClock
+from aorta.instrument.tape import Tape
+
+
+def test_backward_is_compute_until_the_last_bucket_is_ready() -> None:
+    tape = Tape(start=100, host_start_ns=100, wall_start_ns=5)
+    tape.gradients_ready = 160
+    tape.gradients_ready = 180
+    tape.add_backward(150, 200)
+    times = tape.resolve(HostClock(), 210, communication_observed=True)
+    assert times.pieces == [Timed("compute", "backward", 150, 180), Timed("host", "gradient_wait", 180, 200)]
+    assert (times.start, times.end) == (100, 210)
+
+
+def test_a_backward_without_exchange_is_compute_to_its_end() -> None:
+    tape = Tape(start=0, host_start_ns=0, wall_start_ns=0)
+    tape.gradients_ready = 30
+    tape.add_backward(10, 40)
+    tape.add_backward(50, 70)  # the bucket of the pass before says nothing about this one
+    times = tape.resolve(HostClock(), 80, communication_observed=True)
+    assert times.pieces[-1] == Timed("compute", "backward", 50, 70)
+    assert len(times.pieces) == 3

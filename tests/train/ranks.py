@@ -1,0 +1,121 @@
+"""What two ranks check together: torchrun starts it from test_ranks.py, each rank writes a JSON file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from aorta.config.schema import Config
+from aorta.instrument import StepRecorder
+from aorta.train.data import Batches
+from aorta.train.loop import Loop
+from aorta.train.optim import Updater
+from aorta.train.ranking import Ranking
+from aorta.train.summary import Observer
+from aorta.train.world import StopSignal, World, join
+from tests.train.tiny import tiny
+
+BUCKETS = "distributed.bucket_cap_mb=0.0005"
+"""More than one bucket even in the tiny model."""
+
+
+def digest(model: torch.nn.Module) -> str:
+    """A hash of every weight, bit by bit."""
+    state = hashlib.sha256()
+    for value in model.state_dict().values():
+        state.update(value.numpy().tobytes())
+    return state.hexdigest()
+
+
+def train(config: Config, world: World) -> dict[str, Any]:
+    """One run; its losses, weights and what its records say."""
+    records = []
+    with StepRecorder(config.training.output_dir, world.device, capture=config.capture) as recorder:
+        observer = Observer(world, config.training.log_interval, recorder.run.metrics_csv)
+        recorder.listen(observer.see)
+        recorder.listen(records.append)
+        outcome = Loop(config, Ranking(config), world, recorder, observer).run(StopSignal(world))
+    weights: list[Any] = [None] * world.size
+    dist.all_gather_object(weights, digest(outcome.model))
+    return {
+        "loss": [record.loss for record in records],
+        "norm": [record.grad_norm for record in records],
+        "samples": [record.samples for record in records],
+        "ratio": [record.profile.overlap.overlap_ratio for record in records if record.profile],
+        "collectives": [
+            [item.metadata for item in record.profile.ranges if item.stream == "allreduce"]
+            for record in records
+            if record.profile
+        ],
+        "exact": all(
+            record.breakdown.compute_ns
+            + record.breakdown.exposed_comm_ns
+            + record.breakdown.data_wait_ns
+            + record.breakdown.host_ns
+            == record.mono_end_ns - record.mono_start_ns
+            for record in records
+            if record.breakdown
+        ),
+        "weights": weights,
+        "state": [value.double().sum().item() for value in outcome.model.state_dict().values()],
+    }
+
+
+def plain(config: Config, world: World) -> list[float]:
+    """The same training with DDP's own exchange and no recorder: sums of the weights."""
+    workload = Ranking(config)
+    torch.manual_seed(config.training.seed)
+    model = DistributedDataParallel(workload.model())
+    torch.manual_seed(config.training.seed + 1 + world.rank)
+    updater = Updater(model.parameters(), config, world.device)
+    batches = Batches(workload.dataset(), config, world)
+    iterator = batches.epoch(0)
+    for _ in range(config.training.max_steps):
+        batch = next(iterator)
+        updater.backward(workload.loss(model(batch), batch))
+        updater.update()
+    batches.close()
+    return [value.double().sum().item() for value in model.module.state_dict().values()]
+
+
+def stopped(world: World) -> list[int]:
+    """Answers of three exchanges when only rank 1 saw a signal, before the second."""
+    stop = StopSignal(world)
+    stop.install()
+    answers = []
+    for step in range(3):
+        if step == 1 and world.rank == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        answers.append(stop.agreed())
+    stop.settle()
+    return answers
+
+
+def main(folder: Path) -> None:
+    """Every scenario, one after another."""
+    found: dict[str, Any] = {}
+    with join(tiny(folder)) as world:
+        found["once"] = train(tiny(folder / "once", BUCKETS), world)
+        found["again"] = train(tiny(folder / "again", BUCKETS), world)
+        found["serial"] = train(tiny(folder / "serial", BUCKETS, "distributed.enable_overlap=false"), world)
+        still = "model.dropout=0"
+        found["whole"] = train(tiny(folder / "whole", still), world)
+        parts = ["training.batch_size=2", "training.gradient_accumulation=2"]
+        found["parts"] = train(tiny(folder / "parts", still, *parts), world)
+        found["plain"] = plain(tiny(folder / "plain"), world)
+        found["stopped"] = stopped(world)
+        rank = world.rank
+    (folder / f"found_{rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

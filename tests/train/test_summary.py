@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import torch
+
+from aorta.artefacts.records import METRICS_COLUMNS, Breakdown, StepRecord
+from aorta.train.summary import Observer, Totals, metrics_row, progress
+from aorta.train.world import World
+from aorta.units import NS_PER_MS, NS_PER_S
+
+ALONE = World(0, 0, 1, 0, torch.device("cpu"), None)
+
+
+def record(step: int, loss: float | None = 0.5) -> StepRecord:
+    """A step of 100 ms, one every 110: 60 compute, 10 exposed, 20 data, 10 host."""
+    start = step * 110 * NS_PER_MS
+    parts = Breakdown(
+        compute_ns=60 * NS_PER_MS,
+        exposed_comm_ns=10 * NS_PER_MS,
+        exposed_copy_ns=None,
+        data_wait_ns=20 * NS_PER_MS,
+        host_ns=10 * NS_PER_MS,
+        comm_ns=10 * NS_PER_MS,
+        hidden_comm_ns=0,
+    )
+    return StepRecord(
+        run_id="r",
+        job_id="j",
+        host="h",
+        attempt=0,
+        rank=0,
+        local_rank=0,
+        world_size=1,
+        device="cpu",
+        device_uuid=None,
+        epoch=0,
+        step=step,
+        global_step=step,
+        phase="steady",
+        wall_start_ns=start,
+        wall_end_ns=start + 100 * NS_PER_MS,
+        mono_start_ns=start,
+        mono_end_ns=start + 100 * NS_PER_MS,
+        samples=8,
+        data_wait_ms=20.0,
+        timing="host",
+        breakdown=parts,
+        loss=loss,
+        grad_norm=None,
+        lr=0.1,
+    )
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_throughput_is_global_and_times_are_means_over_ranks() -> None:
+    total = Totals(
+        steps=20,
+        samples=160,
+        losses=20,
+        loss=10.0,
+        wall_ns=2 * 4 * NS_PER_S,
+        data_wait_ns=2 * NS_PER_S,
+        compute_ns=4 * NS_PER_S,
+        exposed_comm_ns=0,
+    )
+    row = metrics_row(3, total, ranks=2)
+    assert row == {
+        "epoch": 3,
+        "train_loss": 10.0 / 20,
+        "epoch_time_sec": 4.0,
+        "throughput_samples_per_sec": 160 / 4.0,
+        "data_load_time_sec": 1.0,
+        "compute_time_sec": 2.0,
+        "exposed_comm_time_sec": 0.0,
+        "steps": 10,
+        "samples": 160,
+    }
+    assert set(row) < set(METRICS_COLUMNS)
+
+
+def test_an_epoch_is_a_row_with_empty_cells_where_nothing_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    observer = Observer(ALONE, 100, path)
+    for epoch in range(2):
+        for step in range(3):
+            observer.see(record(step))
+        observer.end_epoch(epoch)
+    first, second = rows(path)
+    assert list(first) == list(METRICS_COLUMNS)
+    assert (first["epoch"], second["epoch"], first["steps"], second["steps"]) == ("0", "1", "3", "3")
+    assert float(first["epoch_time_sec"]) == (2 * 110 + 100) / 1000
+    assert float(first["exposed_comm_time_sec"]) == 0.03
+    assert first["val_loss"] == first["gpu_util_avg"] == ""
+
+
+def test_a_loss_that_is_missing_is_not_counted_as_zero(tmp_path: Path) -> None:
+    observer = Observer(ALONE, 100, tmp_path / "metrics.csv")
+    for step, loss in enumerate((None, 0.5, 1.5)):
+        observer.see(record(step, loss))
+    observer.end_epoch(0)
+    observer.see(record(0, None))
+    observer.end_epoch(1)
+    observer.see(record(0, 0.0))
+    observer.end_epoch(2)
+    assert [row["train_loss"] for row in rows(tmp_path / "metrics.csv")] == ["1.0", "", "0.0"]
+
+
+def test_an_epoch_without_a_step_has_no_row(tmp_path: Path) -> None:
+    observer = Observer(ALONE, 100, tmp_path / "metrics.csv")
+    observer.end_epoch(0)
+    assert rows(tmp_path / "metrics.csv") == []
+
+
+def test_progress_says_that_its_throughput_is_global() -> None:
+    # 2 steps of 8 samples on 4 ranks in 210 ms
+    assert progress([record(0), record(1)], ranks=4) == (
+        "epoch 0 step 1 loss 0.5000 lr 1.00e-01 step 105.0 ms, 305 samples/s global"
+    )
+    assert "loss n/a" in progress([record(0, None)], ranks=1)
