@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -72,7 +73,7 @@ def test_records_and_numerics(tmp_path: Path, device: torch.device, overlap: boo
     assert [record.global_step for record in records] == list(range(20))
     for record in records:
         check(record, overlap)
-    for before, after in zip(records, records[1:], strict=False):
+    for before, after in pairwise(records):
         # One GPU clock: a step starts where the stream has done with the one before.
         assert after.mono_start_ns >= before.mono_end_ns - 100_000
 
