@@ -58,7 +58,11 @@ class Waiter:
         self._parent_pid = parent_pid
         self._parent_gone = False
         self._pidfd = self._open_parent(parent_pid) if parent_pid is not None else None
-        self._previous = {number: signal.signal(number, _noted) for number in STOP_SIGNALS}
+        # nohup and a shell's background jobs ignore these two on purpose; SIGTERM is how we are always stopped.
+        ignored = {n for n in STOP_SIGNALS if signal.getsignal(n) == signal.SIG_IGN} - {signal.SIGTERM}
+        self._previous = {
+            number: signal.signal(number, _noted) for number in STOP_SIGNALS if number not in ignored
+        }
         self._previous_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
 
     def __enter__(self) -> Waiter:
@@ -83,9 +87,9 @@ class Waiter:
         while True:
             left = deadline_ns - time.monotonic_ns()
             ready, _, _ = select.select(watched, (), (), max(left, 0) / NS_PER_S)
-            if self._reader.fileno() in ready:
+            if self._reader.fileno() in ready and set(self._reader.recv(64)) & set(STOP_SIGNALS):
                 return "signal"
-            if ready or self._orphaned():
+            if self._pidfd in ready or self._orphaned():
                 return "parent"
             if left <= 0 or time.monotonic_ns() >= deadline_ns:
                 return None

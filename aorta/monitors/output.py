@@ -38,12 +38,16 @@ class CsvStream:
     def write(self, text: str) -> int:
         """Called by the csv module with one whole line."""
         data = text.encode()
-        written = os.write(self._fd, data)
-        if written < len(data):
-            os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
-            # The write that says why: a disk that is full takes a part of a line and fails only at the next.
-            os.write(self._fd, data)
-        return written
+        done = 0
+        try:
+            # A disk that is filling up takes a part of the line first, and says why at the next part.
+            while done < len(data):
+                done += os.write(self._fd, data[done:])
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, os.fstat(self._fd).st_size - done)
+            raise
+        return done
 
     def close(self) -> None:
         """Close the file."""
