@@ -119,12 +119,6 @@ def api_role(name: str) -> Role:
     return Role.LAUNCH if _LAUNCH.fullmatch(bare) else Role.API
 
 
-def step_number(name: str) -> int | None:
-    """The number in the name of a step range: 12 of `ProfilerStep#12` and `step 12`."""
-    digits = re.findall(r"\d+", name)
-    return int(digits[-1]) if digits else None
-
-
 def kinds_of(names: Sequence[str], codes: Column) -> Column:
     """The kind of each kernel, by name codes."""
     return _lookup(kernel_kind, names, codes)

@@ -7,7 +7,7 @@ with a fraction are decoded again as decimals. (Kineto's own `baseTimeNanosecond
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -22,6 +22,8 @@ from aorta.readers.kernels import operation
 from aorta.readers.kineto_salvage import MALFORMED, salvage
 
 _EXACT_BELOW = float(1 << 43)
+_POSSIBLE_US = 9 * 10**15
+"""The year 2255; ns of it still fit int64."""
 _NO_ARGS = Raw(b"{}")
 _POSITIVE = (1 << 63) - 1
 
@@ -99,11 +101,19 @@ class _InexactError(Exception):
     """A time does not fit a double to the nanosecond."""
 
 
+class Numbering(dict[str, int]):
+    """Names by number: looking one up that is new gives it the next."""
+
+    def __missing__(self, name: str) -> int:
+        number = self[name] = len(self)
+        return number
+
+
 @dataclass(slots=True)
 class Columns:
     """What has been decoded of a file or of a range of it."""
 
-    names: dict[str, int] = field(default_factory=dict)
+    names: Numbering = field(default_factory=Numbering)
     gpu: list[GpuEvents] = field(default_factory=list)
     collectives: list[Collectives] = field(default_factory=list)
     host: list[Ranges] = field(default_factory=list)
@@ -116,14 +126,6 @@ class Columns:
     events: int = 0
     """Events of the file, used or not."""
     gpu_count: int = 0
-
-    def code(self) -> Callable[[str], int]:
-        """A function that numbers names in the order in which it sees them."""
-        numbering: defaultdict[str, int] = defaultdict()
-        numbering.update(self.names)
-        numbering.default_factory = numbering.__len__
-        self.names = numbering
-        return numbering.__getitem__
 
 
 AnyEvent: TypeAlias = Event | ExactEvent
@@ -142,7 +144,7 @@ def add_chunk(columns: Columns, text: bytes, *, last: bool = False) -> str | Non
     try:
         add_events(columns, events)
     except _InexactError:
-        add_events(columns, _EXACT_EVENTS.decode(b"[" + text + b"]"))
+        add_events(columns, _EXACT_EVENTS.decode(b"[" + text + b"]"), exact=True)
     return None
 
 
@@ -159,28 +161,39 @@ def _add_pieces(columns: Columns, pieces: list[bytes]) -> None:
     try:
         add_events(columns, events)
     except _InexactError:
-        add_events(columns, [_EXACT_EVENT.decode(piece) for piece in good])
+        add_events(columns, [_EXACT_EVENT.decode(piece) for piece in good], exact=True)
 
 
-def add_events(columns: Columns, events: list[Event] | list[ExactEvent]) -> None:
-    """Put the events that are used into columns; faulty ones are counted in `faults`."""
+def add_events(columns: Columns, events: Sequence[AnyEvent], *, exact: bool = False) -> None:
+    """Put the events that are used into columns; faulty ones are counted in `faults`.
+
+    Raises:
+        _InexactError: `exact` is not set and the events must be decoded again as `ExactEvent`.
+    """
+    impossible = 0
     kept = [
         e for e in events if e.cat in _KEPT or (e.cat in _OPERATOR and e.name.startswith(_KEPT_OPERATORS))
     ]
     timed = [e for e in kept if e.ph == "X" and e.ts is not None and e.dur is not None]
+    lost = len(kept) - len(timed)
+    if exact:
+        possible = [e for e in timed if abs(e.ts or 0) < _POSSIBLE_US and abs(e.dur or 0) < _POSSIBLE_US]
+        impossible, timed = len(timed) - len(possible), possible
     start = nanoseconds([e.ts for e in timed])
     duration = nanoseconds([e.dur for e in timed])
     # From here on nothing fails: a chunk is taken whole or, before this line, not at all.
     columns.events += len(events)
-    if len(timed) < len(kept):
-        columns.faults["without a start or a duration"] += len(kept) - len(timed)
+    if lost:
+        columns.faults["without a start or a duration"] += lost
+    if impossible:
+        columns.faults["with an impossible time"] += impossible
     negative = duration < 0
     if negative.any():
         columns.faults["with a negative duration"] += int(negative.sum())
         timed = [e for e, bad in zip(timed, negative.tolist(), strict=True) if not bad]
         start, duration = start[~negative], duration[~negative]
     end = start + duration
-    code = columns.code()
+    code = columns.names.__getitem__
     rows = _rows(timed, _GPU)
     if rows:
         _add_gpu(columns, code, [timed[row] for row in rows], start[rows], end[rows])
@@ -209,16 +222,21 @@ def nanoseconds(values: Sequence[int | float | Decimal | None]) -> Column:
     """Integer ns of µs that are int, float or (all of them) Decimal.
 
     Raises:
-        _InexactError: a float is too large to hold its nanosecond.
+        _InexactError: a float is too large to hold its nanosecond, or a number is impossible.
     """
     if values and isinstance(values[0], Decimal):
         exact = [int((Decimal(value or 0) * 1000).to_integral_value()) for value in values]
         return np.array(exact, dtype=np.int64)
     array = np.array(values)
-    if array.dtype.kind == "i" or not len(array):
-        return array.astype(np.int64) * 1000
-    if float(np.abs(array).max()) >= _EXACT_BELOW:
+    if not len(array):
+        return array.astype(np.int64)
+    whole_numbers = array.dtype.kind == "i"
+    if array.dtype.kind not in "if" or np.abs(array).max() >= (
+        _POSSIBLE_US if whole_numbers else _EXACT_BELOW
+    ):
         raise _InexactError
+    if whole_numbers:
+        return array * 1000
     whole = np.floor(array)
     exact_ns: Column = whole.astype(np.int64) * 1000 + np.rint((array - whole) * 1000).astype(np.int64)
     return exact_ns

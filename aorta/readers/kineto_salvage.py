@@ -69,7 +69,7 @@ def _repair(piece: str) -> tuple[bytes | None, str]:
     """The event with the quotes inside its name escaped, if that makes it readable."""
     match = _NAME.search(piece)
     if match is not None:
-        name = _LONE_BACKSLASH.sub(r"\\\\", _LONE_QUOTE.sub(r"\\\"", match[2]))
+        name = _LONE_BACKSLASH.sub(r"\\\\", _LONE_QUOTE.sub(r'\\"', match[2]))
         event, _ = _decode(piece[: match.start(2)] + name + piece[match.end(2) :], 0)
         if event is not None:
             return event, REPAIRED

@@ -1,0 +1,100 @@
+"""Names: kinds, operations, roles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aorta.artefacts.events import ABSENT, Kind, Role
+from aorta.readers.kernels import api_role, kernel_kind, kinds_of, operation, range_role
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "nccldevkernel_allreduce_sum_f32_ring_ll",
+        "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
+        "void rccl_main_kernel<1>(int)",
+        "void vllm::cross_device_reduce_1stage<__half, 8>(RankData*)",
+        "two_shot_all_reduce_kernel",
+    ],
+)
+def test_communication_kernels(name: str) -> None:
+    assert kernel_kind(name) == Kind.COMMUNICATION
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("void at::native::reduce_kernel<128, 4>(int)", Kind.COMPUTE),
+        ("nvjet_sm90_tst_256x128_64x4", Kind.COMPUTE),
+        ("__amd_rocclr_copyBuffer", Kind.COPY),
+        ("__amd_rocclr_fillBufferAligned", Kind.MEMSET),
+        ("", Kind.UNCLASSIFIED),
+    ],
+)
+def test_other_kernels(name: str, kind: Kind) -> None:
+    assert kernel_kind(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "reduce_scatter"),
+        ("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*)", "all_gather"),
+        ("_allgather_base", "all_gather"),
+        ("nccl:all_to_all", "all_to_all"),
+        ("ncclDevKernel_SendRecv", "send_recv"),
+        ("send", "send_recv"),
+        ("ncclDevKernel_Reduce_Sum_f32", "reduce"),
+        ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", None),
+    ],
+)
+def test_operations(name: str, op: str | None) -> None:
+    assert operation(name) == op
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("ProfilerStep#12", Role.STEP),
+        ("step 20", Role.STEP),
+        ("aorta.step", Role.STEP),
+        ("Optimizer.step#AdamW.step", Role.OPTIMIZER),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", Role.LOADER),
+        ("aorta.data", Role.DATA),
+        ("## forward ##", Role.FORWARD),
+        ("backward_pass", Role.BACKWARD),
+        ("nccl:all_reduce", Role.COLLECTIVE),
+        ("ncclAllReduce", Role.COLLECTIVE),
+        ("stepping stones", Role.OTHER),
+        ("metadata", Role.OTHER),
+    ],
+)
+def test_range_roles(name: str, role: Role) -> None:
+    assert range_role(name) == role
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("cudaLaunchKernel_v7000", Role.LAUNCH),
+        ("cuLaunchKernelEx", Role.LAUNCH),
+        ("cudaMemcpyAsync_v3020", Role.LAUNCH),
+        ("hipLaunchKernel", Role.LAUNCH),
+        ("cudaDeviceSynchronize_v3020", Role.SYNC),
+        ("cudaMemcpy", Role.SYNC),
+        ("hipStreamSynchronize", Role.SYNC),
+        ("cudaStreamWaitEvent_v3020", Role.API),  # makes a stream wait, not the host
+        ("cudaEventQuery", Role.API),
+    ],
+)
+def test_api_roles(name: str, role: Role) -> None:
+    assert api_role(name) == role
+
+
+def test_an_absent_name_has_no_kind_and_others_keep_theirs() -> None:
+    kinds = kinds_of(["gemm", "ncclKernel_x"], np.array([1, ABSENT, 0, 1]))
+    assert kinds.tolist() == [Kind.COMMUNICATION, ABSENT, Kind.COMPUTE, Kind.COMMUNICATION]
