@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import shorten
 
 from rich.table import Table
 from rich.text import Text
@@ -49,7 +50,7 @@ def job_cells(job: Job, view: JobView) -> list[str]:
         view.state.name,
         "-" if view.elapsed_s is None else show(view.elapsed_s),
         f"{nodes} {view.node_list}".strip(),
-        view.reason or "-",
+        shorten(view.reason, 160) or "-",
     ]
 
 

@@ -125,7 +125,7 @@ class Follower:
     def _keep(self, job: Job, view: JobView | None, why: str) -> None:
         if view is not None and view.state.phase != "unknown":
             self._unanswered[job.job_id] = 0
-            self.views[job.job_id] = view
+            self.views[job.job_id] = _explained(job, view)
             return
         count = self._unanswered.get(job.job_id, 0) + 1
         self._unanswered[job.job_id] = count
@@ -138,3 +138,11 @@ class Follower:
     def _view(self, job: Job) -> JobView:
         blank = JobView(job.job_id, JobState("UNKNOWN", "unknown"), nodes=job.nodes)
         return self.views.get(job.job_id, blank)
+
+
+def _explained(job: Job, view: JobView) -> JobView:
+    """The view of a job that ended badly, with what its agents say about it where Slurm only gives a code."""
+    if view.state.phase != "ended" or view.state.ok or job.run is None or view.source == "markers":
+        return view
+    said = read_markers(job.run, job.job_id, job.nodes).reason
+    return replace(view, reason="; ".join(part for part in (view.reason, said) if part))

@@ -72,7 +72,7 @@ def _statuses(run: RunDir) -> list[NodeStatus]:
 def _reason(statuses: list[NodeStatus]) -> str:
     for status in statuses:
         if status.state in ("failed", "timeout", "cancelled"):
-            why = status.lost[0] if status.lost else f"exit code {status.exit_code}"
+            why = status.lost[0] if status.lost else f"{status.state}, exit code {status.exit_code}"
             return f"node{status.node_index}: {why}"
     return ""
 

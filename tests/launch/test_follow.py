@@ -134,3 +134,16 @@ def test_a_job_by_hand_is_found_by_its_id(tmp_path: Path) -> None:
     found = Job.by_hand(tmp_path, "12")
     assert (found.scenario, found.nodes) == ("cpu_2node", 2)
     assert Job.by_hand(tmp_path, "1").scenario is None
+
+
+def test_a_bad_end_is_explained_by_the_agents(tmp_path: Path) -> None:
+    watched = job(tmp_path, nodes=1)
+    assert watched.run is not None
+    write_marker(watched.run, 0, "failed", lost=("rank 0 was killed",))
+    failed = Answer(0, "5|FAILED|0:01|1|n1|NonZeroExitCode\n")
+    assert follow(cluster(squeue=failed), watched).rows()[0][1].reason == (
+        "NonZeroExitCode; node0: rank 0 was killed"
+    )
+    # A job that completed for Slurm needs no explanation.
+    good = Answer(0, "5|COMPLETED|0:01|1|n1|None\n")
+    assert follow(cluster(squeue=good), watched).rows()[0][1].reason == ""

@@ -24,15 +24,13 @@ options = dict(zip(words[1::2], words[2::2]))
 node = int(options["--node-index"])
 names = ("AORTA_SHARED_NODES", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SUBMITIT_EXECUTOR")
 seen = {"words": words, "cwd": os.getcwd(), "environment": {name: os.environ.get(name) for name in names}}
-print("agent", node, "speaks", flush=True)
+os.write(1, f"agent {node} speaks\\n".encode())
 behaviour = json.loads(pathlib.Path("behaviour.json").read_text())
 def told(number, frame):
-    print("agent", node, "was told", number, flush=True)
-    sys.exit(128 + number)
-signal.signal(signal.SIGTERM, told)
+    os.write(1, f"agent {node} was told {number}\\n".encode())
+    os._exit(128 + number)
+signal.signal(signal.SIGTERM, signal.SIG_IGN if behaviour.get("ignore") else told)
 pathlib.Path(f"seen{node}.json").write_text(json.dumps(seen))
-if behaviour.get("ignore"):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 time.sleep(behaviour.get("sleep", 0))
 sys.exit(behaviour.get("codes", [0, 0])[node])
 """

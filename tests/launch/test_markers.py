@@ -55,7 +55,7 @@ def test_the_reason_is_what_was_lost(run: RunDir) -> None:
     write_marker(run, 1, "failed", lost=("rank 3 was killed",))
     assert read_markers(run, "5", 2).reason == "node1: rank 3 was killed"
     write_marker(run, 1, "failed")
-    assert read_markers(run, "5", 2).reason == "node1: exit code 7"
+    assert read_markers(run, "5", 2).reason == "node1: failed, exit code 7"
 
 
 def test_a_broken_marker_is_none(run: RunDir) -> None:
