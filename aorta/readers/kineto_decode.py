@@ -177,7 +177,7 @@ def add_events(columns: Columns, events: Sequence[AnyEvent], *, exact: bool = Fa
     timed = [e for e in kept if e.ph == "X" and e.ts is not None and e.dur is not None]
     lost = len(kept) - len(timed)
     if exact:
-        possible = [e for e in timed if abs(e.ts or 0) < _POSSIBLE_US and abs(e.dur or 0) < _POSSIBLE_US]
+        possible = [e for e in timed if _possible(e.ts) and _possible(e.dur)]
         impossible, timed = len(timed) - len(possible), possible
     start = nanoseconds([e.ts for e in timed])
     duration = nanoseconds([e.dur for e in timed])
@@ -216,6 +216,10 @@ def add_events(columns: Columns, events: Sequence[AnyEvent], *, exact: bool = Fa
                     correlation=_correlations(chosen) if into is columns.api else ABSENT,
                 )
             )
+
+
+def _possible(time: float | Decimal | None) -> bool:
+    return time is not None and -_POSSIBLE_US < time < _POSSIBLE_US
 
 
 def nanoseconds(values: Sequence[int | float | Decimal | None]) -> Column:

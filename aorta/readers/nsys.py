@@ -57,8 +57,8 @@ class _Names:
         self.codes: dict[str, int] = {}
         self._by_id: dict[int, str] = {}
         if database.has("StringIds", "id", "value"):
-            strings = database.connection.execute("SELECT id, value FROM StringIds")
-            self._by_id = {int(number): value or "" for number, value in strings}
+            query = "SELECT id, value FROM StringIds WHERE typeof(id) = 'integer' AND typeof(value) = 'text'"
+            self._by_id = dict(database.connection.execute(query).fetchall())
 
     def code(self, name: str) -> int:
         return self.codes.setdefault(name, len(self.codes))
@@ -273,11 +273,11 @@ def _marks(database: Database) -> dict[int, int]:
     if not database.has("NVTX_EVENTS", "text", "globalTid"):
         return {}
     found = {}
-    query = "SELECT text, globalTid FROM NVTX_EVENTS WHERE text LIKE '%rank%' AND globalTid IS NOT NULL"
+    query = "SELECT text, CAST(globalTid AS INTEGER) FROM NVTX_EVENTS WHERE text LIKE '%rank%'"
     for text, thread in database.connection.execute(query):
         match = _RANK_MARK.fullmatch(str(text))
-        if match:
-            found[int(thread) & ~_PID_MASK] = int(match[1])
+        if match and thread is not None:
+            found[thread & ~_PID_MASK] = int(match[1])
     return found
 
 
@@ -285,12 +285,14 @@ def _devices(database: Database, process: int) -> set[int]:
     """The GPUs that a process ran kernels on, by the machine's numbering where the export has it."""
     if not database.has(_KERNEL, "deviceId", "globalPid"):
         return set()
-    query = f"SELECT DISTINCT deviceId FROM {_KERNEL} WHERE globalPid = ?"  # noqa: S608 (a constant)
-    used = {int(device) for (device,) in database.connection.execute(query, (process,))}
+    query = f"SELECT DISTINCT CAST(deviceId AS INTEGER) FROM {_KERNEL} WHERE globalPid = ?"  # noqa: S608 (a constant)
+    used = {device for (device,) in database.connection.execute(query, (process,)) if device is not None}
     if database.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
-        query = "SELECT cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE WHERE pid = ?"
-        machine = dict(database.connection.execute(query, ((process >> 24) & _PID_MASK,)))
-        return {int(machine.get(device, device)) for device in used}
+        query = "SELECT cudaId, CAST(gpuId AS INTEGER) FROM TARGET_INFO_CUDA_DEVICE WHERE pid = ?"
+        machine: dict[int, int] = dict(
+            database.connection.execute(query, ((process >> 24) & _PID_MASK,)).fetchall()
+        )
+        return {machine.get(device, device) for device in used}
     return used
 
 
@@ -298,7 +300,7 @@ def _epoch(database: Database) -> int | None:
     if not database.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
         return None
     row = database.connection.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()
-    return int(row[0]) if row and row[0] is not None else None
+    return row[0] if row and isinstance(row[0], int) else None
 
 
 def _host(database: Database) -> str | None:

@@ -35,7 +35,11 @@ class Database:
             ArtefactError: the file is damaged.
         """
         present = self.tables[table]
-        terms = [f'COALESCE("{name}", {ABSENT})' if name in present else str(ABSENT) for name in wanted]
+        # Damaged pages hold values of any type: CAST makes integers of them all.
+        terms = [
+            f'CAST(COALESCE("{name}", {ABSENT}) AS INTEGER)' if name in present else str(ABSENT)
+            for name in wanted
+        ]
         # Table and column names are constants of the readers, never text from a file.
         query = f'SELECT {", ".join(terms)} FROM "{table}" WHERE {where}'  # noqa: S608
         cursor = self.connection.execute(query)
@@ -56,8 +60,7 @@ def open_database(path: Path) -> Iterator[Database]:
     with contextlib.ExitStack() as stack:
         try:
             plain = _unpacked(path, stack) if is_gzip(path) else path
-            if plain.stat().st_size == 0:
-                raise ArtefactError(f"{path}: the file is empty")
+            _check_size(path, plain)
             connection = sqlite3.connect(f"{plain.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
             stack.callback(connection.close)
             connection.text_factory = lambda data: data.decode("utf-8", errors="replace")
@@ -72,6 +75,23 @@ def open_database(path: Path) -> Iterator[Database]:
                 f"{path}: damaged, or not an SQLite database ({error})",
                 hint="export the report again; a full disk or an ended export leaves such files",
             ) from error
+
+
+def _check_size(path: Path, plain: Path) -> None:
+    """Refuse a file shorter than its header says: SQLite may give a part of the rows as if it were all."""
+    with plain.open("rb") as stream:
+        header = stream.read(32)
+    size = plain.stat().st_size
+    if size == 0:
+        raise ArtefactError(f"{path}: the file is empty")
+    if header[:16] == b"SQLite format 3\0" and len(header) == 32:
+        page = int.from_bytes(header[16:18], "big")
+        expected = (65536 if page == 1 else page) * int.from_bytes(header[28:32], "big")
+        if size < expected:
+            raise ArtefactError(
+                f"{path}: cut off: {size} of {expected} bytes",
+                hint="copy or export the file again; a full disk leaves such files",
+            )
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:

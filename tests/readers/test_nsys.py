@@ -1,0 +1,145 @@
+"""Nsight Systems exports: columns, ranks, versions, damage."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from aorta.artefacts.events import ABSENT, Kind, Role
+from aorta.errors import ArtefactError
+from aorta.readers import nsys
+from tests.support.nsys import Export
+
+GEMM = (100, 200, 0, 7, 5, 41, "gemm")
+
+
+def test_events_become_columns(tmp_path: Path) -> None:
+    export = Export(
+        kernels=[(300, 450, 0, 9, 6, 41, "ncclDevKernel_AllReduce_Sum"), GEMM],
+        copies=[(50, 60, 0, 7, 4, 41, 832, 1)],
+        calls=[(10, 20, 41, "cudaLaunchKernel_v7000", 5)],
+        ranges=[(0, 500, 41, "step 20", 59), (5, 9, 41, "a mark", 34), (7, None, 41, "no end", 59)],
+        epoch_ns=1_795_818_077_138_608_591,
+    )
+    (trace,) = nsys.read(export.write(tmp_path / "rank3.sqlite"))
+    assert trace.gpu.start_ns.tolist() == [50, 100, 300]
+    assert trace.gpu.end_ns.tolist() == [60, 200, 450]
+    assert trace.gpu.kind.tolist() == [Kind.COPY, Kind.COMPUTE, Kind.COMMUNICATION]
+    assert trace.gpu.bytes.tolist() == [832, ABSENT, ABSENT]
+    assert [trace.names[code] for code in trace.gpu.name.tolist()] == [
+        "Memcpy HtoD",
+        "gemm",
+        "ncclDevKernel_AllReduce_Sum",
+    ]
+    assert trace.names[int(trace.collectives.op[0])] == "all_reduce"
+    assert trace.host.role.tolist() == [Role.STEP, Role.LAUNCH]
+    assert (trace.rank, trace.rank_basis, trace.epoch_ns) == (3, "the file's name", 1_795_818_077_138_608_591)
+    assert [problem.reason for problem in trace.problems] == ["1 NVTX ranges have no end"]
+
+
+@pytest.mark.parametrize("text_ids", [False, True])
+def test_texts_of_ranges_beside_them_or_as_string_ids(tmp_path: Path, text_ids: bool) -> None:
+    export = Export(kernels=[GEMM], ranges=[(0, 500, 41, "aorta.step", 60)], text_ids=text_ids)
+    (trace,) = nsys.read(export.write(tmp_path / "a.sqlite"))
+    assert [trace.names[code] for code in trace.host.name.tolist()] == ["aorta.step"]
+    assert trace.host.role.tolist() == [Role.STEP]
+
+
+def test_columns_that_a_version_lacks_are_absent(tmp_path: Path) -> None:
+    (old,) = nsys.read(Export(kernels=[GEMM]).write(tmp_path / "old.sqlite", grids=False))
+    assert len(old.gpu) == 1
+    assert old.epoch_ns is None
+
+
+def test_ranks_of_several_processes_by_device(tmp_path: Path) -> None:
+    export = Export(kernels=[(1, 2, 1, 7, 1, 41, "b"), (3, 4, 0, 7, 1, 42, "a"), (5, 6, 1, 7, 1, 41, "b")])
+    traces = nsys.read(export.write(tmp_path / "rank9.sqlite"))
+    assert [(t.rank, len(t.gpu), t.rank_basis) for t in traces] == [
+        (1, 2, "the order of devices"),
+        (0, 1, "the order of devices"),
+    ]
+
+
+def test_ranks_of_several_processes_by_mark(tmp_path: Path) -> None:
+    export = Export(
+        kernels=[(1, 2, 0, 7, 1, 41, "b"), (3, 4, 0, 7, 1, 42, "a")],
+        ranges=[(0, None, 41, "aorta.rank 6", 34), (0, None, 42, "aorta.rank 5", 34)],
+    )
+    assert [t.rank for t in nsys.read(export.write(tmp_path / "a.sqlite"))] == [6, 5]
+
+
+def test_processes_on_one_device_cannot_be_told_apart(tmp_path: Path) -> None:
+    export = Export(kernels=[(1, 2, 0, 7, 1, 41, "b"), (3, 4, 0, 7, 1, 42, "a")])
+    assert [t.rank for t in nsys.read(export.write(tmp_path / "a.sqlite"))] == [None, None]
+
+
+def test_a_capture_without_a_gpu(tmp_path: Path) -> None:
+    export = Export(ranges=[(0, 500, 41, "step 1", 59)])
+    (trace,) = nsys.read(export.write(tmp_path / "rank0.sqlite"))
+    assert (trace.rank, len(trace.gpu), len(trace.host)) == (0, 0, 1)
+
+
+def test_gzip_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+    plain = Export(kernels=[GEMM]).write(tmp_path / "a.sqlite").read_bytes()
+    packed = tmp_path / "a.sqlite.gz"
+    packed.write_bytes(gzip.compress(plain))
+    assert len(nsys.read(packed)[0].gpu) == 1
+    packed.write_bytes(gzip.compress(plain)[:-20])
+    with pytest.raises(ArtefactError, match="gzip"):
+        nsys.read(packed)
+
+
+def test_cut_files_are_refused(tmp_path: Path) -> None:
+    export = Export(kernels=[GEMM] * 3000, ranges=[(0, 500, 41, "step 1", 59)])
+    whole = export.write(tmp_path / "a.sqlite").read_bytes()
+    path = tmp_path / "cut.sqlite"
+    for cut in [0, 10, 100, *range(1000, len(whole), 20_000)]:
+        path.write_bytes(whole[:cut])
+        with pytest.raises(ArtefactError, match=r"cut\.sqlite"):
+            nsys.read(path)
+
+
+def test_flipped_bytes_are_refused_or_read(tmp_path: Path) -> None:
+    export = Export(kernels=[GEMM] * 500, calls=[(1, 2, 41, "cudaLaunchKernel", 5)], epoch_ns=7)
+    whole = export.write(tmp_path / "a.sqlite").read_bytes()
+    path = tmp_path / "flipped.sqlite"
+    outcomes = set()
+    for position in range(100, len(whole), 211):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x55]) + whole[position + 1 :])
+        try:
+            outcomes.add(len(nsys.read(path)) > 0)
+        except ArtefactError:
+            outcomes.add(False)
+    assert outcomes == {True, False}
+
+
+def test_an_export_without_activity_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="no CUDA activity and no NVTX ranges"):
+        nsys.read(Export().write(tmp_path / "a.sqlite"))
+
+
+def test_a_report_needs_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rank2.nsys-rep"
+    path.write_bytes(b"report")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ArtefactError, match="needs nsys"):
+        nsys.read(path)
+
+
+def test_a_report_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Export(kernels=[GEMM]).write(tmp_path / "made.sqlite")
+    program = tmp_path / "nsys"
+    program.write_text(
+        f'#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\n/bin/cp {tmp_path}/made.sqlite "$2"\n'
+    )
+    program.chmod(0o755)
+    path = tmp_path / "rank2.nsys-rep"
+    path.write_bytes(b"report")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (trace,) = nsys.read(path)
+    assert (trace.rank, trace.source) == (2, str(path))
+    program.write_text("#!/bin/sh\necho broken report >&2\nexit 1\n")
+    with pytest.raises(ArtefactError, match=r"export failed \(1\): broken report"):
+        nsys.read(path)
