@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import signal
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from types import FrameType
 
 import torch
@@ -91,6 +93,35 @@ def join(config: schema.Config) -> Iterator[World]:
     # end of the process tells them at once.
     if dist.is_initialized():
         dist.destroy_process_group()
+        workers_idle()
+
+
+def workers_idle(tasks: Path = Path("/proc/self/task"), limit_s: float = 5.0) -> bool:
+    """Wait until the worker threads of gloo have let go of the last collective; False after `limit_s`.
+
+    DDP keeps its process group alive past `destroy_process_group`, and with it gloo's workers. One that is
+    still dropping a tensor when the interpreter shuts down asks for its lock, is unwound instead, and takes
+    the whole process down with SIGABRT: a finished rank would look killed. A worker without work sleeps.
+    """
+    deadline = time.monotonic() + limit_s
+    asleep = 0
+    while asleep < 3:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)  # also gives the interpreter's lock to a worker that waits for it
+        asleep = asleep + 1 if _gloo_workers(tasks) <= {"S"} else 0
+    return True
+
+
+def _gloo_workers(tasks: Path) -> set[str]:
+    """Scheduler states of gloo's worker threads, read from proc(5) `stat`: `pid (name) state ...`."""
+    states = set()
+    for stat in tasks.glob("*/stat"):
+        with suppress(OSError):  # a thread that ended meanwhile
+            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+            if name.startswith("pt_gloo"):
+                states.add(rest.split()[0])
+    return states
 
 
 class StopSignal:

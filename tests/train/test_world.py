@@ -3,12 +3,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from aorta.errors import ConfigError, RunError
-from aorta.train.world import StopSignal, World, choose_backend, choose_device
+from aorta.train.world import StopSignal, World, choose_backend, choose_device, workers_idle
 
 CPU = torch.device("cpu")
 
@@ -62,3 +63,21 @@ def test_one_rank_stops_at_the_first_signal(stop: StopSignal, number: int) -> No
     os.kill(os.getpid(), signal.SIGTERM)
     assert stop.agreed() == number
     assert stop.settle() == 0
+
+
+def thread(folder: Path, number: int, name: str, state: str) -> None:
+    (folder / str(number)).mkdir()
+    (folder / str(number) / "stat").write_text(f"{number} ({name}) {state} 1 2 3")
+
+
+@pytest.mark.parametrize(("state", "idle"), [("S", True), ("R", False), ("D", False)])
+def test_a_gloo_worker_that_still_works_is_waited_for(tmp_path: Path, state: str, idle: bool) -> None:
+    thread(tmp_path, 1, "python", "R")
+    thread(tmp_path, 2, "pt_gloo_runloop", "S")
+    thread(tmp_path, 3, "pt_gloo_run) x (", state)
+    assert workers_idle(tmp_path, limit_s=0.1) is idle
+
+
+def test_without_workers_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
+    thread(tmp_path, 1, "python", "R")
+    assert workers_idle(tmp_path, limit_s=0.1)
