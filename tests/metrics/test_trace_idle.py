@@ -1,0 +1,108 @@
+"""Idle causes, queue depth, contention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aorta.artefacts.events import ABSENT, Kind, Ranges, Role, build, concatenate
+from aorta.metrics.trace_idle import contention, idle_causes, queue_depth
+from tests.support.traces import trace
+
+
+def test_idle_time_by_what_the_host_did() -> None:
+    """Idle 10 to 100: loader first, then synchronisation, then driver calls; the rest is elsewhere."""
+    made = trace(
+        [(0, 10, Kind.COMPUTE)],
+        [
+            (5, 30, Role.LOADER),
+            (20, 50, Role.SYNC),
+            (40, 70, Role.LAUNCH),
+            (75, 80, Role.API),
+            (0, 100, Role.FORWARD),
+        ],
+        steps=[(0, 100, "step 1")],
+    )
+    causes = idle_causes(made)
+    assert causes is not None
+    assert causes.idle_ns.tolist() == [100 - 10]
+    assert causes.loader_ns.tolist() == [30 - 10]
+    assert causes.sync_ns.tolist() == [50 - 30]
+    assert causes.launch_ns.tolist() == [(70 - 50) + (80 - 75)]
+    assert causes.elsewhere_ns.tolist() == [(75 - 70) + (100 - 80)]
+    assert idle_causes(trace([])) is None
+
+
+def launches(starts: list[int], correlations: list[int]) -> Ranges:
+    return build(
+        Ranges,
+        len(starts),
+        start_ns=starts,
+        end_ns=np.array(starts) + 1,
+        role=int(Role.LAUNCH),
+        lane=1,
+        name=0,
+        correlation=correlations,
+    )
+
+
+def test_queue_depth_at_each_launch() -> None:
+    """Launched at 0, 1, 2, 50; started at 10, 20, 30, 60: before each launch 0, 1, 2, 0 were waiting."""
+    made = trace(
+        [(10, 20, Kind.COMPUTE), (20, 30, Kind.COMPUTE), (30, 40, Kind.COMPUTE), (60, 70, Kind.COMPUTE)]
+    )
+    made = replace(made, host=launches([0, 1, 2, 50, 55], [0, 1, 2, 3, ABSENT]))
+    depth = queue_depth(made)
+    assert depth is not None
+    assert (depth.launches, depth.median, depth.empty_share) == (4, 0.5, 2 / 4)
+
+
+def test_no_joined_launch_no_depth() -> None:
+    made = trace([(10, 20, Kind.COMPUTE)])
+    assert queue_depth(made) is None
+    unjoined = replace(
+        made, gpu=replace(made.gpu, correlation=np.array([ABSENT])), host=launches([5], [ABSENT])
+    )
+    assert queue_depth(unjoined) is None
+
+
+def contended(beside: int, comm: bool = True) -> object:
+    """Three runs of 10 alone, one of `beside` next to communication (or alone)."""
+    gpu = [
+        (0, 10, Kind.COMPUTE),
+        (20, 30, Kind.COMPUTE),
+        (40, 50, Kind.COMPUTE),
+        (60, 60 + beside, Kind.COMPUTE),
+    ]
+    if comm:
+        gpu.append((55, 100, Kind.COMMUNICATION))
+    return trace(gpu, steps=[(0, 50, "step 1"), (50, 100, "step 2")])
+
+
+def test_contention_is_time_beyond_the_usual() -> None:
+    found = contention(contended(14))  # type: ignore[arg-type]
+    assert found is not None
+    assert (found.ns_per_step, found.kernels, found.unknown, found.slowdown) == ((14 - 10) / 2, 1, 0, 14 / 10)
+
+
+def test_no_slowdown_is_a_measured_zero_and_no_communication_is_none() -> None:
+    found = contention(contended(10))  # type: ignore[arg-type]
+    assert found is not None
+    assert (found.ns_per_step, found.slowdown) == (0.0, 1.0)
+    assert contention(contended(10, comm=False)) is None  # type: ignore[arg-type]
+
+
+def test_another_launch_shape_is_another_kernel() -> None:
+    made = contended(14)
+    gpu = made.gpu  # type: ignore[attr-defined]
+    other = replace(gpu, shape=np.where(gpu.start_ns == 60, 5, gpu.shape))
+    assert contention(replace(made, gpu=other)) is None  # type: ignore[type-var]
+
+
+def test_tables_refuse_columns_of_different_lengths() -> None:
+    whole = launches([1, 2], [3, 4])
+    assert len(concatenate(Ranges, [whole, whole])) == 4
+    with pytest.raises(ValueError, match="different lengths"):
+        replace(whole, lane=np.array([1]))

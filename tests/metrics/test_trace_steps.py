@@ -1,0 +1,61 @@
+"""Step windows of traces."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aorta.artefacts.events import ABSENT, Kind, Ranges, Role, build
+from aorta.metrics.trace_steps import steps_of
+from tests.support.traces import trace
+
+BUSY = [(0, 1000, Kind.COMPUTE)]
+
+
+def windows(made: object) -> tuple[list[int], list[list[int]]]:
+    steps = steps_of(made)  # type: ignore[arg-type]
+    return steps.number.tolist(), steps.windows.tolist()
+
+
+def test_a_window_reaches_to_the_next_start() -> None:
+    """The gaps of 1 in 1000 belong to the profiler: the last step ends with its range."""
+    steps = [(0, 999, "ProfilerStep#1"), (1000, 1999, "ProfilerStep#2"), (2000, 2999, "ProfilerStep#3")]
+    assert windows(trace(BUSY, steps=steps)) == ([1, 2, 3], [[0, 1000], [1000, 2000], [2000, 2999]])
+
+
+def test_time_between_ranges_counts_and_the_last_step_does_not() -> None:
+    steps = [(0, 60, "step 1"), (100, 160, "step 2"), (200, 260, "step 3")]
+    assert windows(trace(BUSY, steps=steps)) == ([1, 2], [[0, 100], [100, 200]])
+
+
+def test_a_step_that_the_capture_cut_short_is_left_out() -> None:
+    whole = [(0, 100, "step 1"), (100, 200, "step 2")]
+    assert windows(trace(BUSY, steps=[*whole, (200, 240, "step 3")]))[0] == [1, 2]
+    assert windows(trace(BUSY, steps=[*whole, (200, 260, "step 3")]))[0] == [1, 2, 3]
+
+
+def test_steps_that_were_not_recorded_are_not_in_a_window() -> None:
+    steps = [(0, 100, "ProfilerStep#1"), (100, 200, "ProfilerStep#2"), (900, 1000, "ProfilerStep#9")]
+    assert windows(trace(BUSY, steps=steps)) == ([1, 2, 9], [[0, 100], [100, 200], [900, 1000]])
+
+
+def test_marks_of_two_kinds_count_once() -> None:
+    steps = [
+        (0, 100, "ProfilerStep#7"),
+        (10, 90, "step 7"),
+        (100, 200, "ProfilerStep#8"),
+        (110, 190, "step 8"),
+    ]
+    assert windows(trace(BUSY, steps=steps)) == ([7, 8], [[0, 100], [100, 200]])
+
+
+def test_steps_on_the_gpu_only_where_the_host_has_none() -> None:
+    projected = build(Ranges, 1, start_ns=[40], end_ns=[80], role=[int(Role.STEP)], lane=7, name=[2])
+    both = replace(trace(BUSY, steps=[(0, 100, "ProfilerStep#1")]), gpu_ranges=projected)
+    assert windows(both) == ([1], [[0, 100]])
+    bare = replace(both, host=build(Ranges, 0))
+    assert windows(bare) == ([1], [[40, 80]])
+
+
+def test_without_steps_the_whole_capture() -> None:
+    assert windows(trace([(5, 9, Kind.COPY), (20, 30, Kind.COMPUTE)])) == ([ABSENT], [[5, 30]])
+    assert windows(trace([])) == ([], [])
