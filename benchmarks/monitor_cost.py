@@ -16,7 +16,6 @@ import tempfile
 import time
 from pathlib import Path
 
-START = "from aorta.cli import main; main()"
 TARGETS_PCT = {1.0: 0.3, 0.1: 2.0}
 
 
@@ -28,13 +27,23 @@ def schedstat_ns(pid: int) -> int:
 
 def measure(interval_s: float, seconds: float, more: list[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        argv = [sys.executable, "-c", START, "monitor", "--output-dir", folder, "--interval", str(interval_s)]
+        argv = [
+            sys.executable,
+            "-m",
+            "aorta",
+            "monitor",
+            "--output-dir",
+            folder,
+            "--interval",
+            str(interval_s),
+        ]
         argv += ["--parent-pid", str(os.getpid()), *more]
         child = subprocess.Popen(argv)
         try:
             started = time.monotonic()
             while not (Path(folder) / "monitor_status.json").exists():  # written when set-up is done
-                if child.poll() is not None or time.monotonic() - started > 60:
+                ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended or time.monotonic() - started > 60:
                     raise SystemExit("the monitor did not start")
                 time.sleep(0.02)
             time.sleep(max(2 * interval_s, 0.5))

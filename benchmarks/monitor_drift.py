@@ -17,12 +17,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-START = "from aorta.cli import main; main()"
-
 
 def measure(interval_s: float, seconds: float, more: list[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        argv = [sys.executable, "-c", START, "monitor", "--output-dir", folder, "--interval", str(interval_s)]
+        argv = [
+            sys.executable,
+            "-m",
+            "aorta",
+            "monitor",
+            "--output-dir",
+            folder,
+            "--interval",
+            str(interval_s),
+        ]
         subprocess.run([*argv, "--duration", str(seconds), *more], check=True)
         status = json.loads((Path(folder) / "monitor_status.json").read_text())
         with (Path(folder) / "cpu_monitor.csv").open(newline="") as stream:

@@ -58,7 +58,7 @@ class Waiter:
         self._parent_pid = parent_pid
         self._parent_gone = False
         self._pidfd = self._open_parent(parent_pid) if parent_pid is not None else None
-        # nohup and a shell's background jobs ignore these two on purpose; SIGTERM is how we are always stopped.
+        # nohup and a shell's background jobs ignore the other two on purpose; SIGTERM always stops us.
         ignored = {n for n in STOP_SIGNALS if signal.getsignal(n) == signal.SIG_IGN} - {signal.SIGTERM}
         self._previous = {n: signal.signal(n, _noted) for n in STOP_SIGNALS if n not in ignored}
         self._previous_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)

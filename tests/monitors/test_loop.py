@@ -138,8 +138,6 @@ def test_time_is_written_with_its_offset():
 
 # --- the command, as a child ------------------------------------------------------------------------------
 
-START = "from aorta.cli import main; main()"
-
 
 def fresh() -> None:
     """A shell's background job ignores SIGINT, and so would its children."""
@@ -149,24 +147,24 @@ def fresh() -> None:
 def start(folder: Path, *more: str, before=fresh) -> subprocess.Popen[str]:
     argv = [
         sys.executable,
-        "-c",
-        START,
+        "-m",
+        "aorta",
         "monitor",
         "--output-dir",
         str(folder),
         "--interval",
         "0.1",
         "--no-gpu",
-        *more,
     ]
-    return subprocess.Popen(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=before
-    )
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*argv, *more], stdout=pipe, stderr=pipe, text=True, preexec_fn=before)  # noqa: PLW1509
 
 
-def wait_for(path: Path) -> None:
+def started(folder: Path, child: subprocess.Popen[str]) -> None:
+    """Wait until the sampler has its first deadline."""
     end = time.monotonic() + 60
-    while not path.exists():
+    while not (folder / "monitor_status.json").exists():
+        assert child.poll() is None, child.communicate()
         assert time.monotonic() < end
         time.sleep(0.01)
 
@@ -174,7 +172,7 @@ def wait_for(path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly_with_everything_written(tmp_path, number):
     child = start(tmp_path, "--interval", "60")
-    wait_for(tmp_path / "monitor_status.json")
+    started(tmp_path, child)
     child.send_signal(number)
     out, err = child.communicate(timeout=30)  # far below the interval: it does not wait for the next sample
     assert (child.returncode, out, err) == (0, "", "")
@@ -187,7 +185,7 @@ def test_it_ends_with_its_parent(tmp_path):
     parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with parent:
         child = start(tmp_path, "--parent-pid", str(parent.pid), "--interval", "60")
-        wait_for(tmp_path / "monitor_status.json")
+        started(tmp_path, child)
         parent.kill()
         parent.wait()
         child.communicate(timeout=30)
@@ -197,7 +195,7 @@ def test_it_ends_with_its_parent(tmp_path):
 
 def test_a_kill_loses_no_sample_and_the_status_says_that_it_did_not_end(tmp_path):
     child = start(tmp_path)
-    wait_for(tmp_path / "monitor_status.json")
+    started(tmp_path, child)
     end = time.monotonic() + 60
     while len((tmp_path / "cpu_monitor.csv").read_text().splitlines()) < 3:
         assert time.monotonic() < end
