@@ -47,7 +47,7 @@ class Project:
         before = self.job_ids()
         self.run(
             AORTA, "submit", "--results", self.results, "--scenarios", scenarios, "--config",
-            ROOT / "config/small.yaml", "--override", *overrides, *more,
+            ROOT / "config/small.yaml", *(["--override", *overrides] if overrides else []), *more,
         )  # fmt: skip
         return [job for job in self.job_ids() if job not in before]
 
