@@ -147,6 +147,10 @@ class RunDir:
         """torch.profiler traces, one folder a rank."""
         return self.root / "torch_profiler"
 
+    def checkpoint(self, epoch: int) -> Path:
+        """Weights after an epoch (0-based); the folder is `checkpoints`."""
+        return self.root / "checkpoints" / f"epoch_{epoch}.pt"
+
     @property
     def sacct_summary(self) -> Path:
         """Slurm's accounting of the job."""
@@ -255,6 +259,36 @@ class SubmissionDir:
     def aggregate_script(self) -> Path:
         """The script of the chained analysis job."""
         return self.root / "aggregate.sbatch"
+
+
+@dataclass(frozen=True, slots=True)
+class DdpBenchmarkDir:
+    """What the DDP benchmark writes: results in one folder, traces in one (which may be the same)."""
+
+    root: Path
+
+    @property
+    def results(self) -> Path:
+        """`DdpBenchmark`."""
+        return self.root / "ddp_benchmark.json"
+
+    @property
+    def plot_png(self) -> Path:
+        """The chart, as pixels."""
+        return self.root / "ddp_benchmark.png"
+
+    @property
+    def plot_svg(self) -> Path:
+        """The chart, as vectors."""
+        return self.root / "ddp_benchmark.svg"
+
+    def trace(self, implementation: str, rank: int) -> Path:
+        """The torch.profiler trace of one rank."""
+        return self.root / f"{implementation}_rank_{rank}_trace.json"
+
+    def summary(self, implementation: str) -> Path:
+        """What was traced, in readable lines."""
+        return self.root / f"{implementation}_summary.txt"
 
 
 def runs(results: Path) -> list[tuple[Scenario, RunDir]]:

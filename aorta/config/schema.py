@@ -41,6 +41,8 @@ class Training(Block, frozen=True, kw_only=True):
     log_interval: Positive = 5
     max_steps: Count = 200
     """Optimizer steps of the whole run; 0 means no limit but `epochs`."""
+    checkpoint_interval: Count = 0
+    """Epochs between checkpoints of the weights; 0 writes none."""
     output_dir: str = "artifacts"
     """Where a run outside the workflow writes; inside a job the run directory is used."""
     seed: int = 42
@@ -77,6 +79,36 @@ class Dataset(Block, frozen=True, kw_only=True):
     seed: int = 42
     delay_ms: Duration = 0.0
     """Extra time per sample, slept in the loader: a slow data source on demand."""
+
+
+class Dcrnn(Block, frozen=True, kw_only=True):
+    """Traffic forecasting with diffusion convolutions; in use with `workload: dcrnn`."""
+
+    data: str | None = None
+    """HDF5 or npz file of readings, or a folder of train.npz, val.npz and test.npz; null: generated traffic,
+    whose seed is `dataset.seed`."""
+    adjacency: str | None = None
+    """The sensors' graph: pkl, npz, npy or csv; needed with `data`."""
+    missing_value: float | None = 0.0
+    """Reading that stands for a missing one, beside NaN; null: every number is a reading."""
+    num_nodes: Positive | None = None
+    """Sensors; null: as many as the data has, 32 of generated ones."""
+    num_steps: Positive = 2016
+    """Readings of each generated sensor, one in 5 minutes."""
+    seq_len: Positive = 12
+    """Readings that the model sees."""
+    pred_len: Positive = 1
+    """Readings that it forecasts."""
+    hidden_dim: Positive = 64
+    num_layers: Positive = 2
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    """Between recurrent layers."""
+    diffusion_steps: Positive = 2
+    """Steps of the random walks in each direction."""
+    supports: Literal["dense", "sparse"] = "dense"
+    """How the graph's matrices are kept."""
+    sampling_decay: Annotated[float, Meta(gt=0)] = 2000.0
+    """Decay of scheduled sampling, in batches: the larger, the longer the decoder is shown the truth."""
 
 
 class Model(Block, frozen=True, kw_only=True):
@@ -185,12 +217,13 @@ class Thresholds(Block, frozen=True, kw_only=True):
 class Config(Block, frozen=True, kw_only=True):
     """The whole configuration."""
 
-    workload: Literal["ranking"] = "ranking"
+    workload: Literal["ranking", "dcrnn"] = "ranking"
     logging: Logging = field(default_factory=Logging)
     training: Training = field(default_factory=Training)
     optimizer: Optimizer = field(default_factory=Optimizer)
     scheduler: Scheduler = field(default_factory=Scheduler)
     dataset: Dataset = field(default_factory=Dataset)
+    dcrnn: Dcrnn = field(default_factory=Dcrnn)
     model: Model = field(default_factory=Model)
     fsdp: Fsdp = field(default_factory=Fsdp)
     distributed: Distributed = field(default_factory=Distributed)

@@ -55,7 +55,13 @@ def set_aside(run: RunDir) -> Path | None:
     """
     left = [
         path
-        for path in (run.metrics_csv, run.config, run.torch_profiler, run.root / "nodes")
+        for path in (
+            run.metrics_csv,
+            run.config,
+            run.torch_profiler,
+            run.checkpoint(0).parent,
+            run.root / "nodes",
+        )
         if path.exists()
     ]
     records = list(run.all_records().values())

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from aorta.artefacts.records import Phase
 from aorta.config import schema
 from aorta.instrument import Step, StepRecorder
+from aorta.train.checkpoint import save_checkpoint
 from aorta.train.data import Batches
 from aorta.train.optim import Updater
 from aorta.train.parallel import Parallel
 from aorta.train.profiling import LoopProfiler
 from aorta.train.summary import Observer
+from aorta.train.validation import Validator
 from aorta.train.workload import Batch, Workload
 from aorta.train.world import StopSignal, World
 
@@ -55,7 +58,11 @@ class Loop:
         self._model = Parallel(workload.model(), config, world, recorder)
         torch.manual_seed(config.training.seed + 1 + world.rank)
         self._updater = Updater(self._model.module.parameters(), config, world.device)
+        validation = workload.validation()
+        self._validator = Validator(validation, config, world) if validation is not None else None
         self._done = 0
+        self._after: Phase | None = None
+        """What the next step comes after: other than an epoch's rest, it is not a steady one."""
 
     def run(self, stop: StopSignal) -> Outcome:
         """Train until the configured end, or until the ranks agree to stop; records and rows are complete
@@ -75,10 +82,30 @@ class Loop:
                 break
             stopped = self._epoch(epoch, stop)
             self._recorder.drain()
-            self._observer.end_epoch(epoch)
+            self._observer.end_epoch(epoch, None if stopped else self._validate())
             if stopped:
                 return stopped
+            self._checkpoint(epoch)
         return 0
+
+    def _validate(self) -> dict[str, float] | None:
+        """Between steps: in no record."""
+        if self._validator is None:
+            return None
+        self._after = "validation"
+        module = self._model.module
+        module.eval()
+        with self._updater.autocast():
+            found = self._validator.run(self._model)
+        module.train()
+        return found
+
+    def _checkpoint(self, epoch: int) -> None:
+        interval = self._config.training.checkpoint_interval
+        if interval and (epoch + 1) % interval == 0:
+            self._after = "checkpoint"
+            path = self._recorder.run.checkpoint(epoch)
+            save_checkpoint(path, self._model.module, self._world, epoch=epoch, steps=self._done)
 
     def _finished(self) -> bool:
         limit = self._config.training.max_steps
@@ -87,9 +114,11 @@ class Loop:
     def _epoch(self, epoch: int, stop: StopSignal) -> int:
         batches = self._batches.epoch(epoch)
         for index in range(len(self._batches) // self._config.training.gradient_accumulation):
-            with self._recorder.step(epoch=epoch, step=index, phase=self._profiler.phase()) as step:
+            phase = self._profiler.phase() or self._after
+            with self._recorder.step(epoch=epoch, step=index, phase=phase) as step:
                 self._train(batches, step)
             self._done += 1
+            self._after = None
             self._profiler.after_step()
             number = stop.agreed()
             if number:

@@ -18,7 +18,8 @@ from aorta.config.schema import Config
 from aorta.errors import AortaError
 from aorta.instrument import StepRecorder
 from aorta.instrument.identity import Identity, run_directory
-from aorta.train.data import check_size
+from aorta.train.dcrnn.flags import add_flags, check_flags, flag_overrides
+from aorta.train.dcrnn.workload import Dcrnn
 from aorta.train.loop import Loop
 from aorta.train.parallel import check_strategy
 from aorta.train.profiling import check_profiling
@@ -30,7 +31,7 @@ from aorta.train.world import StopSignal, World, join
 
 log = logging.getLogger(__name__)
 
-WORKLOADS: dict[str, Callable[[Config], Workload]] = {"ranking": Ranking}
+WORKLOADS: dict[str, Callable[[Config], Workload]] = {"ranking": Ranking, "dcrnn": Dcrnn}
 """What `workload` may name."""
 
 
@@ -53,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument(
         "--enable-rocm-metrics", action="store_true", help="on ROCm: as --monitor-gpu; says so elsewhere"
     )
+    add_flags(flags)
     return flags
 
 
@@ -75,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(flags: argparse.Namespace) -> int:
     """Train as the flags say."""
-    config = load_config(flags.config, flags.override)
+    config = load_config(flags.config, [*flag_overrides(flags), *flags.override])
+    check_flags(flags, config)
     rank = Identity.from_environment().rank
     logging.basicConfig(
         level=config.logging.level,
@@ -99,9 +102,11 @@ def train(
     config: Config, workload: Workload, world: World, stop: StopSignal, flags: argparse.Namespace
 ) -> int:
     """Everything between joining the process group and leaving it."""
-    check_size(config, world.size)
+    workload.check(world.size)
     recorder = StepRecorder(config.training.output_dir, world.device, capture=config.capture)
-    observer = Observer(world, config.training.log_interval, recorder.run.metrics_csv)
+    validation = workload.validation()
+    columns = validation.columns if validation is not None else ()
+    observer = Observer(world, config.training.log_interval, recorder.run.metrics_csv, columns)
     recorder.listen(observer.see)
     if world.rank == 0:
         log.info(

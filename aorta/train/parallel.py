@@ -62,6 +62,8 @@ class Parallel:
                 device_ids=[world.device.index] if world.device.type == "cuda" else None,
                 bucket_cap_mb=config.distributed.bucket_cap_mb,
                 gradient_as_bucket_view=True,
+                # Buffers follow from the configuration; a broadcast in every step would be timed by nobody.
+                broadcast_buffers=False,
             )
             self._ddp.register_comm_hook(None, recorder.ddp_hook(overlap=config.distributed.enable_overlap))
         wrapped = self._ddp if self._ddp is not None else self.module

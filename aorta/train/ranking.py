@@ -8,8 +8,8 @@ from torch.utils.data import Dataset
 
 from aorta.config import schema
 from aorta.errors import ConfigError
-from aorta.train.data import RankingSamples
-from aorta.train.workload import Batch
+from aorta.train.data import RankingSamples, check_size
+from aorta.train.workload import Batch, Validation
 
 
 class RankingModel(nn.Module):
@@ -95,6 +95,14 @@ class Ranking:
         """`RankingModel` of the configuration."""
         data = self._config.dataset
         return RankingModel(self._config.model, data.sequence_length, data.sparse_features)
+
+    def check(self, ranks: int) -> None:
+        """See `check_size`."""
+        check_size(self._config, ranks)
+
+    def validation(self) -> Validation | None:
+        """None: its samples are drawn at random, so another share of them would tell nothing new."""
+        return None
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Binary cross-entropy of the clicks, in fp32 whatever the autocast type."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,17 +88,26 @@ def metrics_row(epoch: int, total: Totals, ranks: int) -> dict[str, object]:
 class Observer:
     """Sees every record of this rank: adds up the epoch, and on rank 0 logs progress each `log_interval`
     steps.
+
+    Args:
+        world: this rank among the others.
+        log_interval: steps between progress lines.
+        metrics_csv: the file of the rows, begun anew.
+        columns: of the rows, after `METRICS_COLUMNS`.
     """
 
-    def __init__(self, world: World, log_interval: int, metrics_csv: Path) -> None:
+    def __init__(
+        self, world: World, log_interval: int, metrics_csv: Path, columns: Sequence[str] = ()
+    ) -> None:
         self._world = world
         self._interval = log_interval
         self._path = metrics_csv
+        self._columns = (*METRICS_COLUMNS, *columns)
         self._totals = Totals()
         self._epoch_start: int | None = None
         self._window: list[StepRecord] = []
         if world.rank == 0:
-            write_text(metrics_csv, ",".join(METRICS_COLUMNS) + "\n")
+            write_text(metrics_csv, ",".join(self._columns) + "\n")
 
     def see(self, record: StepRecord) -> None:
         """Take the next record."""
@@ -111,8 +121,10 @@ class Observer:
                 log.info(progress(self._window, self._world.size))
             self._window = []
 
-    def end_epoch(self, epoch: int) -> None:
-        """Write the epoch's row, also of an epoch that was cut short; an epoch without steps has none."""
+    def end_epoch(self, epoch: int, validation: Mapping[str, float] | None = None) -> None:
+        """Write the epoch's row with what `validation` found, also of an epoch that was cut short; an epoch
+        without steps has none.
+        """
         total = self._totals.over_ranks(self._world)
         self._totals, self._epoch_start, self._window = Totals(), None, []
         if self._world.rank == 0 and total.steps:
@@ -122,7 +134,7 @@ class Observer:
                 for key, value in metrics_row(epoch, total, self._world.size).items()
                 if value is not None
             }
-            csv.DictWriter(text, METRICS_COLUMNS, restval="").writerow(row)
+            csv.DictWriter(text, self._columns, restval="").writerow({**row, **(validation or {})})
             append_line(self._path, text.getvalue().rstrip("\r\n"))
 
 

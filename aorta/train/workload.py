@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import torch
@@ -11,6 +12,24 @@ from torch.utils.data import Dataset
 
 Batch: TypeAlias = Mapping[str, torch.Tensor]
 """Named tensors whose first dimension is the sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """How a workload is judged after each epoch.
+
+    Args:
+        dataset: what it is judged on, as `Workload.dataset`.
+        score: output and batch to one row a sample, of any shape, in float64; rows are added up over all
+            samples of all ranks.
+        summarise: the sum of all rows to columns of `metrics.csv`; what could not be measured is left out.
+        columns: names that `summarise` uses beyond `METRICS_COLUMNS`.
+    """
+
+    dataset: Dataset[dict[str, torch.Tensor]]
+    score: Callable[[torch.Tensor, Batch], torch.Tensor]
+    summarise: Callable[[torch.Tensor], dict[str, float]]
+    columns: tuple[str, ...] = ()
 
 
 class Workload(Protocol):
@@ -22,6 +41,16 @@ class Workload(Protocol):
 
     def model(self) -> nn.Module:
         """The model on the CPU, called with a batch."""
+
+    def check(self, ranks: int) -> None:
+        """Refuse data that do not suffice for one step of `ranks` ranks.
+
+        Raises:
+            ConfigError: names what there is and what is needed.
+        """
+
+    def validation(self) -> Validation | None:
+        """How it is judged after each epoch; None: it is not."""
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The mean loss of a batch, a scalar."""

@@ -1,0 +1,1 @@
+"""Traffic forecasting by a diffusion convolutional recurrent neural network."""
