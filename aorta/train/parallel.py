@@ -57,13 +57,15 @@ class Parallel:
         self.module = model.to(world.device)
         self._ddp: DistributedDataParallel | None = None
         if world.size > 1:
+            # Buffers follow from the configuration and may be sparse, which no broadcast takes; a broadcast
+            # in every step would be timed by nobody.
+            buffers = [name for name, _ in self.module.named_buffers()]
+            DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self.module, buffers)
             self._ddp = DistributedDataParallel(
                 self.module,
                 device_ids=[world.device.index] if world.device.type == "cuda" else None,
                 bucket_cap_mb=config.distributed.bucket_cap_mb,
                 gradient_as_bucket_view=True,
-                # Buffers follow from the configuration; a broadcast in every step would be timed by nobody.
-                broadcast_buffers=False,
             )
             self._ddp.register_comm_hook(None, recorder.ddp_hook(overlap=config.distributed.enable_overlap))
         wrapped = self._ddp if self._ddp is not None else self.module
