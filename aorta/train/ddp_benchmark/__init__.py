@@ -1,0 +1,1 @@
+"""Ways to average gradients, compared on a transformer language model: `benchmark_ddp.py`."""

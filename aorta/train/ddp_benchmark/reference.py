@@ -1,0 +1,57 @@
+"""`torch_ddp`: torch's own DistributedDataParallel, the reference."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from aorta.instrument.collectives import GradientExchange
+from aorta.train.ddp_benchmark.communicator import Communicator
+from aorta.train.ddp_benchmark.interface import Implementation
+
+
+class TorchDdp(Implementation):
+    """DistributedDataParallel with gradients as views of its buckets, its fastest way.
+
+    Args:
+        communicator: for its device, clock and tape.
+        bucket_bytes: largest bucket.
+        observed: exchange through a communication hook that times each collective. Its reducer runs in C++
+            and shows nothing otherwise.
+        find_unused: have it look for parameters without a gradient, each step.
+    """
+
+    name = "torch_ddp"
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        bucket_bytes: int,
+        observed: bool = False,
+        find_unused: bool = False,
+    ) -> None:
+        self._communicator = communicator
+        self._bound = bucket_bytes
+        self._observed = observed
+        self._find_unused = find_unused
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """See `Implementation`."""
+        shared = self._communicator
+        ddp = DistributedDataParallel(
+            model,
+            device_ids=[shared.device.index] if shared.device.type == "cuda" else None,
+            bucket_cap_mb=self._bound / (1 << 20),
+            gradient_as_bucket_view=True,
+            find_unused_parameters=self._find_unused,
+        )
+        if self._observed:
+            exchange = GradientExchange(shared.clock, shared.device, shared.tape)
+            ddp.register_comm_hook(None, exchange.hook)
+        return ddp
+
+    def after_backward(self) -> None:
+        """Its reducer has done it."""
+
+    def finish(self) -> None:
+        """Backward ended with the wait."""
