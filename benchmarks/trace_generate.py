@@ -1,0 +1,121 @@
+"""Makes a large Kineto trace of a small one: its events again and again, with shifted times and ids.
+
+    python benchmarks/trace_generate.py BASE OUT --mb 1000 [--steps many|few]
+
+`many`: one ProfilerStep a copy; `few`: three over the whole file. Times are shifted in integer ns; correlations,
+external ids and flow ids so that no two copies share one. What the trace says of its GPU repeats exactly,
+which `trace_speed.py` checks on the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+_SHIFTED = re.compile(r'("ts": |"correlation": |"External id": |"id": )(\d+(?:\.\d+)?)')
+_GAP_NS = 1_000_000
+_MARK = "@number@"
+
+
+class Base:
+    """The events of the base as text, cut at the numbers that a copy changes."""
+
+    def __init__(self, path: Path) -> None:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt") as stream:
+            trace = json.load(stream, parse_float=Decimal)
+        events = [
+            e for e in trace.pop("traceEvents") if not str(e.get("name", "")).startswith("ProfilerStep#")
+        ]
+        timed = [e for e in events if e.get("ph") == "X" and e.get("cat") != "Trace"]
+        self.header = json.dumps(trace, default=float)[:-1]
+        self.start = min(int(e["ts"] * 1000) for e in timed)
+        self.end = max(int((e["ts"] + e["dur"]) * 1000) for e in timed)
+        calls = next(e for e in events if e.get("cat") == "user_annotation")
+        self.lane = (calls["pid"], calls["tid"])
+        body = ",\n  ".join("{\n    " + json.dumps(e, default=_Text)[1:-1] + "\n  }" for e in events)
+        self.pieces = _SHIFTED.split(body.replace(f'"{_MARK}', "").replace(f'{_MARK}"', ""))
+        self.ids = 1 + max(
+            int(n) for label, n in zip(self.pieces[1::3], self.pieces[2::3], strict=True) if "ts" not in label
+        )
+
+    @property
+    def period(self) -> int:
+        """From the start of a copy to the start of the next, in ns."""
+        return self.end - self.start + _GAP_NS
+
+    def copy(self, number: int) -> str:
+        """The text of one copy."""
+        shift, ids = number * self.period, number * self.ids
+        pieces = list(self.pieces)
+        for index in range(1, len(pieces), 3):
+            if pieces[index] == '"ts": ':
+                pieces[index + 1] = _us(_ns(pieces[index + 1]) + shift)
+            elif pieces[index + 1] != "0":
+                pieces[index + 1] = str(int(pieces[index + 1]) + ids)
+        return "".join(pieces)
+
+    def step(self, number: int, first: int, last: int) -> str:
+        """A ProfilerStep from the start of copy `first` to the end of copy `last`."""
+        start = self.start + first * self.period
+        length = (last - first + 1) * self.period - _GAP_NS
+        pid, tid = self.lane
+        step = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": pid, "tid": tid}
+        return json.dumps(step)[:-1] + f', "ts": {_us(start)}, "dur": {_us(length)}, "args": {{}}}}'
+
+
+class _Text(float):
+    """Marks a decimal in the JSON text, so that it is written with its own digits."""
+
+    def __new__(cls, value: Decimal) -> str:  # type: ignore[misc]
+        return f"{_MARK}{value}{_MARK}"
+
+
+def _ns(text: str) -> int:
+    whole, _, fraction = text.partition(".")
+    return int(whole) * 1000 + int((fraction + "000")[:3])
+
+
+def _us(ns: int) -> str:
+    return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def chunks(base: Base, copies: int, steps: str) -> Iterator[str]:
+    """The file in pieces."""
+    yield base.header + ',\n  "traceEvents": [\n  '
+    borders = range(copies + 1) if steps == "many" else sorted({0, copies // 3, 2 * copies // 3, copies})
+    for number, (first, after) in enumerate(zip(borders, list(borders)[1:], strict=False)):
+        yield base.step(number, first, after - 1) + ",\n  "
+    for number in range(copies):
+        yield base.copy(number) + ("" if number == copies - 1 else ",\n  ")
+    yield "\n  ]\n}\n"
+
+
+def generate(source: Path, out: Path, megabytes: int, steps: str) -> int:
+    """Write the file; the number of copies in it."""
+    base = Base(source)
+    copies = max(round(megabytes * 10**6 / len(base.copy(1))), 1)
+    with out.open("w") as stream:
+        for chunk in chunks(base, copies, steps):
+            stream.write(chunk)
+    return copies
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("base", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--mb", type=int, default=1000)
+    parser.add_argument("--steps", choices=("many", "few"), default="many")
+    arguments = parser.parse_args()
+    copies = generate(arguments.base, arguments.out, arguments.mb, arguments.steps)
+    print(f"{arguments.out}: {copies} copies, {arguments.out.stat().st_size / 1e6:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
