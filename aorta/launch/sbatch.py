@@ -136,7 +136,7 @@ def committed(name: str) -> tuple[LaunchPlan, list[str]]:
         aorta=(".venv/bin/aorta",),
         project=Shell('"${SLURM_SUBMIT_DIR}"'),
         results=str(RESULTS),
-        config="config/small.yaml" if on_cpu else where,
+        config="config/dcrnn.yaml" if on_cpu else where,
         output=str(job_output(RESULTS, name, "%j")),
         time_limit=DEFAULT_TIME,
         time_limit_s=limit_s,
@@ -161,8 +161,9 @@ _HEADING = [
 _HEADING_CPU = [
     *_COMMON,
     "    sbatch slurm/profile_cpu_2node.sbatch",
-    "Two nodes, one process on each, gloo on CPUs also where there are GPUs. With profiling_config.sh",
-    "sourced, put `env -u SBATCH_GPUS_PER_NODE` before sbatch: no GPUs are then held for nothing.",
+    "DCRNN on two nodes, one process on each, gloo on CPUs also where there are GPUs. With",
+    "profiling_config.sh sourced, put `env -u SBATCH_GPUS_PER_NODE` before sbatch: no GPUs are then held",
+    "for nothing.",
 ]
 
 

@@ -108,7 +108,7 @@ def read_adjacency(path: Path) -> Adjacency:
         matrix, sensors = _pickled(path)
     elif path.suffix == ".npz":
         with _archive(path) as archive:
-            matrix = archive[_key(path, archive.files, ADJACENCY_KEYS)]
+            matrix = _member(path, archive, *ADJACENCY_KEYS)
     elif path.suffix == ".npy":
         matrix = _array(path)
     elif path.suffix == ".csv":
@@ -130,9 +130,7 @@ def read_windows(path: Path, missing_value: float | None) -> Windows:
         ArtefactError: see `read_traffic`.
     """
     with _archive(path) as archive:
-        for key in ("x", "y"):
-            _key(path, archive.files, (key,))
-        x, y = (_numbers(path, key, archive[key], 4) for key in ("x", "y"))
+        x, y = (_numbers(path, key, _member(path, archive, key), 4) for key in ("x", "y"))
     if len(x) != len(y) or x.shape[2] != y.shape[2]:
         raise ArtefactError(
             f"{path}: x is {_shape(x)} and y is {_shape(y)}: expected equal numbers of samples and sensors"
@@ -166,8 +164,8 @@ def _hdf5(path: Path) -> Readings:
 
 def _npz_readings(path: Path) -> Readings:
     with _archive(path) as archive:
-        values = archive[_key(path, archive.files, READINGS_KEYS)]
-        clock = archive["timestamps"] if "timestamps" in archive.files else None
+        values = _member(path, archive, *READINGS_KEYS)
+        clock = _member(path, archive, "timestamps") if "timestamps" in archive.files else None
     # (time, sensors, channels), as the PEMS sets come: the first channel is what is forecast.
     plain = _numbers(path, "the readings", values[..., 0] if values.ndim == 3 else values, 2)
     if clock is not None and clock.dtype.kind == "M":
@@ -227,11 +225,17 @@ def _archive(path: Path) -> np.lib.npyio.NpzFile:
     return opened
 
 
-def _key(path: Path, names: list[str], wanted: tuple[str, ...]) -> str:
-    for key in wanted:
-        if key in names:
-            return key
-    raise ArtefactError(f"{path}: holds {', '.join(names) or 'nothing'}, expected {' or '.join(wanted)}")
+def _member(path: Path, archive: np.lib.npyio.NpzFile, *wanted: str) -> NDArray[Any]:
+    """The first of the arrays `wanted` that is there."""
+    key = next((key for key in wanted if key in archive.files), None)
+    if key is None:
+        found = ", ".join(archive.files) or "nothing"
+        raise ArtefactError(f"{path}: holds {found}, expected {' or '.join(wanted)}")
+    try:
+        member: NDArray[Any] = archive[key]
+    except Exception as error:  # zip, zlib and numpy each have their own
+        raise ArtefactError(f"{path}: {key}: not an array of numbers: {error}") from error
+    return member
 
 
 def _numbers(path: Path, what: str, values: Any, dimensions: int) -> NDArray[Any]:

@@ -33,6 +33,7 @@ def _dtype(*arguments: Any) -> np.dtype[Any]:
 
 # What arrays and numbers of numpy are written with, wherever this version keeps it.
 _ARRAY = np.zeros(0).__reduce__()[0]
+_BUFFER = np.zeros(1).__reduce_ex__(5)[0]
 _NUMBER = np.float64(0).__reduce__()[0]
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
@@ -40,6 +41,8 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("_codecs", "encode"): _latin1,
     ("numpy.core.multiarray", "_reconstruct"): _ARRAY,
     ("numpy._core.multiarray", "_reconstruct"): _ARRAY,
+    ("numpy.core.numeric", "_frombuffer"): _BUFFER,
+    ("numpy._core.numeric", "_frombuffer"): _BUFFER,
     ("numpy.core.multiarray", "scalar"): _NUMBER,
     ("numpy._core.multiarray", "scalar"): _NUMBER,
 }
