@@ -101,32 +101,6 @@ def _find(devices: Sequence[Device], entry: str) -> tuple[Device, str] | None:
     return whole[0], (whole[0].parts[0] if whole[0].parts else whole[0].uuid)
 
 
-def share(
-    gpus: Gpus, node_index: int, nodes_on_machine: int, environ: Mapping[str, str]
-) -> tuple[Gpus, dict[str, str]]:
-    """This node's part where several nodes are processes of one machine, and the mask that holds its ranks
-    to it.
-
-    Parts are equal, disjoint and in order. With fewer GPUs than nodes no node gets one: two ranks cannot
-    share a GPU in one NCCL communicator.
-    """
-    if nodes_on_machine <= 1 or not gpus.visible:
-        return gpus, {}
-    each = len(gpus.visible) // nodes_on_machine
-    part = slice(node_index * each, (node_index + 1) * each)
-    mine = [
-        GpuInfo(index=index, uuid=gpu.uuid, name=gpu.name, memory_total_bytes=gpu.memory_total_bytes)
-        for index, gpu in enumerate(gpus.visible[part])
-    ]
-    if gpus.vendor == "amd":
-        mask = environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES"))
-        entries = mask.split(",") if mask is not None else [str(gpu.index) for gpu in gpus.visible]
-        variables = {"HIP_VISIBLE_DEVICES": ",".join(entries[part])}
-    else:
-        variables = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in mine)}
-    return Gpus(gpus.vendor if mine else None, mine, gpus.source), variables
-
-
 def _run(argv: Sequence[str]) -> str | None:
     """Standard output of a vendor's tool; None where it is absent, fails or hangs."""
     if shutil.which(argv[0]) is None:

@@ -24,7 +24,7 @@ from aorta.runner import session as rendezvous
 from aorta.runner.command import rank_command, rank_environment, torchrun_argv, workload_name
 from aorta.runner.describe import code_version, describe_node, looks_secret, with_version
 from aorta.runner.exits import collect_logs, describe_exit, rank_exits, tail
-from aorta.runner.gpus import Gpus, find_gpus, share
+from aorta.runner.gpus import Gpus, find_gpus
 from aorta.runner.marker import Marker
 from aorta.runner.metadata import job_metadata
 from aorta.runner.network import interface_towards
@@ -47,7 +47,6 @@ class Prepared:
     command: list[str]
     """One rank's program without a profiler."""
     stem: str
-    environ: Mapping[str, str]
     gpus: Gpus
 
 
@@ -156,25 +155,19 @@ class Node:
         if options.monitor_interval_s is not None:
             extra.append(f"monitor.interval_s={options.monitor_interval_s}")
         config = load_config(options.config, [*options.overrides, *extra])
-        shared = self.environ.get("AORTA_SHARED_NODES", "")
-        nodes_here = int(shared) if shared.isdigit() else 1
-        found = find_gpus(self.environ)
-        gpus, mask = share(found, options.node_index, nodes_here, self.environ)
-        if found.visible and not gpus.visible:
-            self.say(f"{nodes_here} nodes share {len(found.visible)} GPUs: the ranks use the CPU")
-        environ = {**self.environ, **mask}
+        # Nodes that are processes of one machine were given disjoint GPUs by who started them.
+        gpus = find_gpus(self.environ)
         choice = with_version(profilers.resolve(config.capture.profiler, gpus.vendor, shutil.which))
         # torch.profiler belongs to the trainer; a user's own program does not read our configuration.
         profilers.refuse_two_tracers(choice.resolved, config.profiling.enabled and not options.command)
         self.say(f"profiler: {choice.resolved} ({choice.reason})")
         return Prepared(
             config=config,
-            info=describe_node(options, gpus, choice, environ),
+            info=describe_node(options, gpus, choice, self.environ),
             command=rank_command(options.command, self.run_dir.config.resolve()),
             stem=profilers.report_stem(
                 workload_name(options.command, config.workload), options.scenario.nodes
             ),
-            environ=environ,
             gpus=gpus,
         )
 
@@ -232,7 +225,7 @@ class Node:
         """Monitor, torchrun, and the record of how both ended."""
         info, nodes = prepared.info, self.options.nodes
         interface = interface_towards(str(session.master_address)) if nodes > 1 else None
-        environ = rank_environment(prepared.environ, self.options, info, manifest, interface)
+        environ = rank_environment(self.environ, self.options, info, manifest, interface)
         resolved = info.profiler.resolved
         folder = {"nsys": self.run_dir.nsys, "rocprofv3": self.run_dir.rocprof}.get(resolved)
         if folder is not None:

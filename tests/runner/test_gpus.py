@@ -8,14 +8,12 @@ import pytest
 
 from aorta.runner.gpus import (
     Device,
-    Gpus,
     ask_amd_smi,
     ask_nvidia_smi,
     ask_rocm_smi,
     parse_nvidia_smi,
     read_nvml,
     select,
-    share,
 )
 
 A = Device("GPU-aaaa-1", "A100", 100)
@@ -57,33 +55,6 @@ def test_the_job_on_the_second_of_two_models_sees_it_as_gpu_0():
 def test_a_mig_instance_does_not_claim_the_whole_gpus_memory():
     (gpu,) = select([C], "MIG-2")
     assert gpu.memory_total_bytes is None
-
-
-def found(count, vendor="nvidia"):
-    return Gpus(vendor, select([Device(f"GPU-{i}", "x", 1) for i in range(count)], None), "test")
-
-
-def test_nodes_of_one_machine_get_disjoint_equal_parts():
-    parts = [share(found(5), index, 2, {}) for index in range(2)]
-    assert [uuids(gpus.visible) for gpus, _ in parts] == [["GPU-0", "GPU-1"], ["GPU-2", "GPU-3"]]
-    assert [gpu.index for gpu in parts[1][0].visible] == [0, 1]
-    assert parts[1][1] == {"CUDA_VISIBLE_DEVICES": "GPU-2,GPU-3"}
-
-
-def test_fewer_gpus_than_nodes_give_none():
-    gpus, mask = share(found(1), 0, 2, {})
-    assert (gpus.vendor, gpus.visible, mask) == (None, [], {"CUDA_VISIBLE_DEVICES": ""})
-
-
-def test_a_machine_of_its_own_keeps_all():
-    assert share(found(2), 0, 1, {}) == (found(2), {})
-    assert share(found(0, None), 1, 4, {}) == (found(0, None), {})
-
-
-def test_an_amd_part_is_cut_out_of_the_users_mask():
-    _, mask = share(found(4, "amd"), 1, 2, {"HIP_VISIBLE_DEVICES": "4,5,6,7"})
-    assert mask == {"HIP_VISIBLE_DEVICES": "6,7"}
-    assert share(found(4, "amd"), 1, 2, {})[1] == {"HIP_VISIBLE_DEVICES": "2,3"}
 
 
 class Nvml:
