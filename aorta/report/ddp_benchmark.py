@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from aorta.artefacts.ddp_benchmark import DdpBenchmark, ImplementationResult, Spread
+from aorta.artefacts.ddp_benchmark import DdpBenchmark, ImplementationResult
 from aorta.artefacts.layout import DdpBenchmarkDir
 from aorta.report import style
 from aorta.report.text import ABSENT, number
@@ -28,18 +28,13 @@ def show(document: DdpBenchmark, console: Console | None = None) -> None:
     console = console or Console()
     results = document.implementations
     heading = f"{document.world_size} × {document.device}, {document.backend}: ms a step, medians"
-    rows = [
-        [*(number(getattr(result, field).median_ms) for _, field, _ in PARTS), *_whole(result.total)]
-        for result in results
-    ]
-    names = ("forward", "backward", "exp. sync", "optimizer", "total", "p95", "IQR")
-    console.print(_table(heading, names, results, rows))
-    rows = [_speed(result) for result in results]
-    names = ("tokens/s", "samples/s", "over torch_ddp", "final loss", "weights")
-    console.print(_table("speed, of all ranks together", names, results, rows))
-    rows = [_communication(result) for result in results]
-    names = ("all ms", "hidden", "exposed", "hidden %", "calls", "MB", "bus GB/s", "of peak")
-    console.print(_table("communication of a step, medians", names, results, rows))
+    tables = (
+        (f"{document.world_size} × {document.device}, {document.backend}: ms a step, medians", _TIMES, _times),
+        ("speed, of all ranks together", _SPEED, _speed),
+        ("communication of a step, medians in ms", _COMMUNICATION, _communication),
+    )
+    for title, names, row in tables:
+        console.print(_table(title, names, {result.name: row(result) for result in results}))
     peak = max((point.bus_bytes_per_s for point in document.peak), default=None)
     if peak is None:
         console.print("one rank: nothing crosses a bus")
@@ -47,25 +42,30 @@ def show(document: DdpBenchmark, console: Console | None = None) -> None:
         console.print(f"peak: {number(peak / 1e9)} GB/s bus bandwidth of a plain all-reduce")
     if any(result.communication_from == "extra_steps" for result in results):
         console.print(
-            "torch_ddp: parts and communication from extra steps through a communication hook,\n"
-            "total and speed from plain ones"
+            "torch_ddp: total and speed of plain steps; parts and communication of extra steps\n"
+            "through a communication hook"
         )
 
 
-def _table(
-    title: str, names: Sequence[str], results: Sequence[ImplementationResult], rows: Sequence[Sequence[str]]
-) -> Table:
+_TIMES = ("forward", "backward", "exp. sync", "optimizer", "total", "p95", "IQR")
+_SPEED = ("tokens/s", "samples/s", "over torch_ddp", "final loss", "weights")
+_COMMUNICATION = ("all", "hidden", "exposed", "hidden", "calls", "MB", "bus GB/s", "of peak")
+
+
+def _table(title: str, names: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("implementation", no_wrap=True)
     for name in names:
-        table.add_column(name, justify="right")
-    for result, row in zip(results, rows, strict=True):
-        table.add_row(result.name, *row)
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
     return table
 
 
-def _whole(total: Spread) -> list[str]:
-    return [number(total.median_ms), number(total.p95_ms), number(total.iqr_ms)]
+def _times(result: ImplementationResult) -> list[str]:
+    total = result.total
+    parts = [number(getattr(result, field).median_ms) for _, field, _ in PARTS]
+    return [*parts, number(total.median_ms), number(total.p95_ms), number(total.iqr_ms)]
 
 
 def _speed(result: ImplementationResult) -> list[str]:

@@ -56,12 +56,11 @@ class Bucketed(Overlapped):
         sizes = [(value.numel() * value.element_size(), value.dtype) for value in parameters]
         self.buckets = assign_buckets(sizes, self._bound)
         self.assign(self.buckets)
-        self._flats = [self._flat(members, last=members is self.buckets[-1]) for members in self.buckets]
-        self._views: list[torch.Tensor] = []
-        for members, flat in zip(self.buckets, self._flats, strict=True):
-            parts = flat.split([parameters[index].numel() for index in members] + self._rest(flat, members))
-            self._views += [part.view_as(parameters[index]) for part, index in zip(parts, members)]  # noqa: B905
-        self._shares = self._flats[-1][-len(parameters) :]
+        self.flats = [self._flat(members, last=members is self.buckets[-1]) for members in self.buckets]
+        self._views = [
+            view for bucket in zip(self.buckets, self.flats, strict=True) for view in self._cut(*bucket)
+        ]
+        self._shares = self.flats[-1][-len(parameters) :]
         for index, parameter in enumerate(parameters):
             parameter.register_post_accumulate_grad_hook(self._hook(index))
 
@@ -70,8 +69,11 @@ class Bucketed(Overlapped):
         first = self.parameters[members[0]]
         return first.new_zeros(elements + (len(self.parameters) if last else 0))
 
-    def _rest(self, flat: torch.Tensor, members: list[int]) -> list[int]:
-        return [flat.numel() - sum(self.parameters[index].numel() for index in members)]
+    def _cut(self, members: list[int], flat: torch.Tensor) -> list[torch.Tensor]:
+        """Views of a bucket in the shapes of its parameters; what rides behind them is left out."""
+        sizes = [self.parameters[index].numel() for index in members]
+        parts = flat[: sum(sizes)].split(sizes)
+        return [part.view_as(self.parameters[index]) for part, index in zip(parts, members, strict=True)]
 
     def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
         return lambda _: self.arrive(index)
@@ -81,7 +83,7 @@ class Bucketed(Overlapped):
         self._fill(unit)
         if unit == len(self.buckets) - 1:
             self.write_shares(self._shares)
-        self.communicator.start(self._flats[unit])
+        self.communicator.start(self.flats[unit])
 
     @torch.no_grad()
     def _fill(self, unit: int) -> None:
@@ -95,7 +97,7 @@ class Bucketed(Overlapped):
             if self.arrived[index] and gradient is not None and gradient.data_ptr() != view.data_ptr()
         ]
         if len(fresh) == len(members):
-            torch.cat(fresh, out=self._flats[unit][: sum(value.numel() for value in fresh)])
+            torch.cat(fresh, out=self.flats[unit][: sum(value.numel() for value in fresh)])
         else:
             self._fill_singly(members)
         adopt([self.parameters[index] for index in members], views)

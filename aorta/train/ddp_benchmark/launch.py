@@ -16,7 +16,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from aorta.errors import RunError
+from aorta.errors import ConfigError, RunError
 from aorta.instrument.identity import Identity
 from aorta.train.world import World, choose_backend, choose_device
 
@@ -29,10 +29,32 @@ def launched(environment: Mapping[str, str] | None = None) -> bool:
     return "RANK" in env and "WORLD_SIZE" in env
 
 
-def default_ranks(device: str) -> int:
-    """Every visible GPU, or two ranks on the host."""
-    on_gpu = device != "cpu" and torch.cuda.is_available()
-    return torch.cuda.device_count() if on_gpu else CPU_RANKS
+def uses_gpu(device: str) -> bool:
+    """Whether ranks run on GPUs.
+
+    Raises:
+        ConfigError: CUDA was asked for and there is none.
+    """
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
+        raise ConfigError("--device is 'cuda', but torch sees no GPU here", "use auto or cpu")
+    return device != "cpu" and available
+
+
+def ranks_to_start(device: str, wanted: int | None) -> int:
+    """The number of ranks of a start without a launcher: every visible GPU, or two on the host.
+
+    Raises:
+        ConfigError: more ranks than GPUs, or CUDA without one.
+    """
+    if not uses_gpu(device):
+        return wanted or CPU_RANKS
+    count = torch.cuda.device_count()
+    if wanted is not None and wanted > count:
+        raise ConfigError(
+            f"--nproc is {wanted}, but {count} GPU(s) are visible", "one rank a GPU; or --device cpu"
+        )
+    return wanted or count
 
 
 @contextmanager

@@ -34,6 +34,7 @@ def run(options: Options) -> bool:
     Raises:
         AortaError: see `launch`.
     """
+    _check_folder(options)
     if launch.launched():
         if options.nproc is not None:
             raise ConfigError("--nproc is given, but a launcher has started the ranks", "leave it out")
@@ -42,10 +43,22 @@ def run(options: Options) -> bool:
             announce(options, int(os.environ["WORLD_SIZE"]))
         record(run_rank)(options)
         return reporter
-    ranks = options.nproc or launch.default_ranks(options.device)
+    ranks = launch.ranks_to_start(options.device, options.nproc)
     announce(options, ranks)
     launch.start(run_rank, ranks, options)
     return True
+
+
+def _check_folder(options: Options) -> None:
+    """Make the output folder now, rather than fail when everything has been measured."""
+    folder = options.profile_output_dir if options.profile else options.output_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        flag = "--profile-output-dir" if options.profile else "--output-dir"
+        raise ConfigError(
+            f"{flag} {folder}: {error.strerror}", "name a folder that can be written"
+        ) from error
 
 
 def run_rank(options: Options) -> None:
@@ -62,7 +75,7 @@ def run_rank(options: Options) -> None:
 
 def announce(options: Options, ranks: int) -> None:
     """Say before the start what is coming, and on a CPU how to make it smaller if it is large."""
-    on_gpu = options.device != "cpu" and torch.cuda.is_available()
+    on_gpu = launch.uses_gpu(options.device)
     count = 1 if options.profile else len(options.implementations)
     tokens = options.batch_size * options.context_length
     # 6 FLOP a parameter and token: 2 forward, 4 backward (Kaplan et al. 2020, section 2.1).

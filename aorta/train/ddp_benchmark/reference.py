@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from aorta.instrument.collectives import GradientExchange
+from aorta.instrument.collectives import Collectives, GradientExchange
 from aorta.train.ddp_benchmark.communicator import Communicator
 from aorta.train.ddp_benchmark.interface import Implementation
 
@@ -46,7 +46,7 @@ class TorchDdp(Implementation):
             find_unused_parameters=self._find_unused,
         )
         if self._observed:
-            exchange = GradientExchange(shared.clock, shared.device, shared.tape)
+            exchange = GradientExchange(Collectives(shared.clock, shared.device, shared.tape))
             ddp.register_comm_hook(None, exchange.hook)
         return ddp
 

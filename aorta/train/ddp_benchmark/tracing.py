@@ -50,7 +50,6 @@ def trace(options: Options, world: World) -> None:
         progress.close()
         if world.device.type == "cuda":
             torch.cuda.synchronize(world.device)
-    folder.root.mkdir(parents=True, exist_ok=True)
     path = folder.trace(name, world.rank)
     partial = path.with_name(f".{path.name}.partial")
     recorded.export_chrome_trace(str(partial))
