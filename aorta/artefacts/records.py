@@ -218,12 +218,41 @@ class Overlap(Record, frozen=True, kw_only=True):
 
     per_stream_ms: dict[str, float]
     overlap_ms: dict[str, float]
-    """compute_allreduce, compute_reducescatter, compute_comm, idle"""
+    """compute_allreduce, compute_reducescatter, compute_allgather, compute_comm, idle"""
     overlap_ratio: float | None
     """hidden / communication; None without communication."""
     active_segments: list[dict[str, Any]]
     """[{start_ms, end_ms, active_streams}] on the clock of the ranges."""
     utilization: float | None
+
+
+class WindowExcess(Record, frozen=True, kw_only=True):
+    """Why the windows of a stream's collectives are longer than their kernels; the parts sum to it."""
+
+    launch_ms: float
+    """Data ready, kernel not yet launched by the host."""
+    queue_ms: float
+    """Launched, and waiting for its turn on the GPU."""
+    tail_ms: float
+    """Kernel done, end of the window not yet passed."""
+
+
+class Execution(Record, frozen=True, kw_only=True):
+    """What ran on the GPU in one sampled step, from kernel activity. Ranges are windows (ready to done); this
+    is execution."""
+
+    per_stream_ms: dict[str, float]
+    """Union of the kernels: compute, allreduce, reducescatter, allgather."""
+    comm_ms: float
+    hidden_comm_ms: float
+    overlap_ratio: float | None
+    """hidden / communication; None without communication."""
+    kernels: int
+    window_ms: dict[str, float]
+    """Sum of the windows of each stream, for the collectives that have a kernel here."""
+    excess_ms: dict[str, WindowExcess]
+    unmatched: int
+    """Collectives whose windows and kernels could not be paired: the two lists differ in length."""
 
 
 class StepProfile(Record, frozen=True, kw_only=True):
@@ -285,8 +314,13 @@ class StepRecord(Record, frozen=True, kw_only=True):
     lr: float
     memory_peak_bytes: int | None = None
     memory_total_bytes: int | None = None
+    boot_start_ns: int | None = None
+    """The step's start on CLOCK_BOOTTIME, which rocprofv3 counts by (nsys and Kineto: wall clock)."""
     profile: StepProfile | None = None
+    execution: Execution | None = None
+    """Of sampled steps only (`capture.kernel_interval`)."""
     rocm_smi_output: str | None = None
+    """What the tool printed in a sample that came during this step; None where none did."""
 
 
 METRICS_COLUMNS = tuple(

@@ -3,6 +3,7 @@
 `StepRecorder` is what a training program uses; see its docstring for a complete loop.
 """
 
-from aorta.instrument.recorder import Step, StepRecorder
+from aorta.instrument.assemble import Step
+from aorta.instrument.recorder import StepRecorder
 
 __all__ = ["Step", "StepRecorder"]

@@ -1,27 +1,122 @@
-"""DDP's gradient exchange as a communication hook that says when each collective ran.
+"""Collectives where they can be timed, and DDP's gradient exchange as a communication hook on top of them.
 
-DDP's reducer calls collectives from C++, where no patch of `torch.distributed` sees them; the hook is the
-public way in.
-
-On a GPU the all-reduce is called synchronously inside the context of a side stream that first waits for the
-gradients, so that events on that stream bracket the collective itself: events around an asynchronous call
-would bracket its enqueueing. On the host the collective is asynchronous and its end is the moment at which
-its future completes.
+Events around an asynchronous collective would bracket its enqueueing. So each one is called synchronously in
+the context of a stream that waits for the producer of its data, between two events of that stream; whoever
+uses the result waits for the stream. The window of a collective is therefore *ready to done*: from the moment
+its data are there until its result is. On the host, a blocking collective is timed by the calling thread, and
+an asynchronous one until its future completes.
 
 No `from __future__ import annotations` here: DDP compares the hook's annotations with the real classes.
 """
 
-from collections.abc import Callable
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from aorta.instrument.streams import Clock, Mark
-from aorta.instrument.tape import Tape
+from aorta.instrument.streams import Clock, Mark, Streams
+from aorta.instrument.tape import Gate, Tape
 
 GradientHook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]  # type: ignore[name-defined]
+
+
+class Collectives:
+    """Runs collectives and notes each one on the tape of the open step.
+
+    Args:
+        clock: where marks come from.
+        device: where the model is.
+        tape: gives the tape of the open step, or None outside of one.
+        streams: the streams of this GPU; None makes a set of its own.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        device: torch.device,
+        tape: Callable[[], Tape | None],
+        streams: Streams | None = None,
+    ) -> None:
+        self.clock = clock
+        self.device = device
+        self.tape = tape
+        self.on_gpu = device.type == "cuda"
+        self.streams = streams if streams is not None else Streams(device)
+        self._count: Counter[str] = Counter()
+        self._local = threading.local()
+
+    @property
+    def inside(self) -> bool:
+        """Whether this thread is in a collective that is timed already."""
+        return getattr(self._local, "inside", False)
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """The collective in the body is timed here: whoever intercepts calls lets it through."""
+        before, self._local.inside = self.inside, True
+        try:
+            yield
+        finally:
+            self._local.inside = before
+
+    def describe(self, op: str, group: dist.ProcessGroup, size_bytes: int) -> dict[str, Any]:
+        """The metadata of the next collective of `group`: ranks agree on `seq` because they call alike."""
+        self._count[group.group_name] += 1
+        return {
+            "op": op,
+            "group": group.group_name,
+            "seq": self._count[group.group_name],
+            "bytes": size_bytes,
+        }
+
+    def inline(self, stream: str, tag: str, metadata: dict[str, Any], call: Callable[[], Any]) -> Mark:
+        """Call a blocking collective on the current stream; `stream` is its name in the record.
+
+        On the host the calling thread stands still meanwhile, and so does its compute.
+
+        Returns:
+            The mark after it.
+        """
+        tape, start = self.tape(), self.clock.mark()
+        with self.own():
+            call()
+        end = self.clock.mark()
+        if tape is not None:
+            tape.add(stream, tag, start, end, metadata)
+            if not self.on_gpu:
+                tape.gates.append(Gate(stream, start, end))
+        return end
+
+    def aside(self, stream: str, tag: str, metadata: dict[str, Any], call: Callable[[], Any]) -> Mark:
+        """Call it on the stream of that name, after all that the current stream has queued. The caller's
+        stream does not wait: wait for the mark returned before the result is used.
+        """
+        if not self.on_gpu:
+            return self.inline(stream, tag, metadata, call)
+        side = self.streams.of(stream)
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):
+            return self.inline(stream, tag, metadata, call)
+
+    def joined(self, stream: str, tag: str, metadata: dict[str, Any], call: Callable[[], Any]) -> None:
+        """`aside`, and the current stream waits for the result."""
+        end = self.aside(stream, tag, metadata, call)
+        if not isinstance(end, int):
+            torch.cuda.current_stream(self.device).wait_event(end)
+
+    def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, tag: str) -> None:
+        """Sum `tensor` over `group` in place; the current stream waits for it."""
+        metadata = self.describe("all_reduce", group, tensor.numel() * tensor.element_size())
+        before = self.clock.mark()
+        self.joined("allreduce", tag, metadata, lambda: dist.all_reduce(tensor, group=group))
+        tape = self.tape()
+        if tape is not None and self.on_gpu:
+            tape.gates.append(Gate("allreduce", before, self.clock.mark()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +132,11 @@ class GradientExchange:
     """Averages gradients over a process group, one all-reduce a bucket, each noted on the tape of the open
     step.
 
+    DDP's reducer calls collectives from C++, where no patch of `torch.distributed` sees them; the hook is the
+    public way in.
+
     Args:
-        clock: where marks come from.
-        device: where the gradients are.
-        tape: gives the tape of the open step, or None outside of one.
+        collectives: runs and times them.
         group: the process group; None is the default one.
         overlap: start a bucket's all-reduce as soon as its gradients are ready. False holds all of them
             until the last gradient of the backward pass is ready and then runs them one after another: the
@@ -48,22 +144,15 @@ class GradientExchange:
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        device: torch.device,
-        tape: Callable[[], Tape | None],
-        group: dist.ProcessGroup | None = None,
-        overlap: bool = True,
+        self, collectives: Collectives, group: dist.ProcessGroup | None = None, overlap: bool = True
     ) -> None:
-        self._clock = clock
-        self._device = device
-        self._tape = tape
-        self._group = group if group is not None else dist.group.WORLD
-        self._size = dist.get_world_size(self._group)
+        chosen = group if group is not None else dist.group.WORLD
+        assert chosen is not None
+        self._collectives = collectives
+        self._group = chosen
+        self._size = dist.get_world_size(chosen)
         self._overlap = overlap
         self._held: list[_Bucket] = []
-        self._sequence = 0
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def hook(
         self,
@@ -74,67 +163,59 @@ class GradientExchange:
         del state
         tensor = bucket.buffer()
         tensor.div_(self._size)
-        tape, ready = self._tape(), self._clock.mark()
+        tape, ready = self._collectives.tape(), self._collectives.clock.mark()
         if tape is not None:
             tape.gradients_ready = ready
-        if self._overlap and self._side is None:
+        if self._overlap and not self._collectives.on_gpu:
             return self._reduce_async(tensor, tape, ready)
         item = _Bucket(tensor, self._describe(tensor), self._future())
         self._held.append(item)
         if self._overlap or bucket.is_last():
             held, self._held = self._held, []
             for one in held:
-                self._reduce(one, tape, ready)
+                self._reduce(one)
         return item.future
 
     def _describe(self, tensor: torch.Tensor) -> dict[str, Any]:
-        assert self._group is not None
-        self._sequence += 1
-        return {
-            "op": "all_reduce",
-            "group": self._group.group_name,
-            "seq": self._sequence,
-            "bytes": tensor.numel() * tensor.element_size(),
-        }
+        size = tensor.numel() * tensor.element_size()
+        return self._collectives.describe("all_reduce", self._group, size)
 
     def _future(self) -> torch.futures.Future[torch.Tensor]:
-        if self._side is None:
+        if not self._collectives.on_gpu:
             return torch.futures.Future()
-        return torch.futures.Future(devices=[self._device])
+        return torch.futures.Future(devices=[self._collectives.device])
 
     def _reduce_async(
         self, tensor: torch.Tensor, tape: Tape | None, start: Mark
     ) -> torch.futures.Future[torch.Tensor]:
         """Host, overlapping: the reducer goes on; the end is taken where the future completes."""
         metadata = self._describe(tensor)
-        work = dist.all_reduce(tensor, group=self._group, async_op=True)
+        with self._collectives.own():
+            work = dist.all_reduce(tensor, group=self._group, async_op=True)
         assert work is not None
 
         def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             reduced = future.value()[0]
             if tape is not None:
-                tape.add("allreduce", "gradients", start, self._clock.mark(), metadata)
+                tape.add("allreduce", "gradients", start, self._collectives.clock.mark(), metadata)
             return reduced
 
         chained: torch.futures.Future[torch.Tensor] = work.get_future().then(done)
         return chained
 
-    def _reduce(self, bucket: _Bucket, tape: Tape | None, ready: Mark) -> None:
-        """One synchronous all-reduce: on the side stream of a GPU, or blocking on the host."""
-        if self._side is None:
-            start = self._clock.mark()
+    def _reduce(self, bucket: _Bucket) -> None:
+        """One synchronous all-reduce: on the dedicated stream of a GPU, or blocking on the host."""
+
+        def call() -> None:
             dist.all_reduce(bucket.tensor, group=self._group)
-            end = self._clock.mark()
-            bucket.future.set_result(bucket.tensor)
-        else:
-            assert not isinstance(ready, int)
-            self._side.wait_event(ready)
-            bucket.tensor.record_stream(self._side)
-            with torch.cuda.stream(self._side):
-                start = self._clock.mark()
-                dist.all_reduce(bucket.tensor, group=self._group)
-                end = self._clock.mark()
+
+        if self._collectives.on_gpu:
+            side = self._collectives.streams.of("allreduce")
+            bucket.tensor.record_stream(side)
+            self._collectives.aside("allreduce", "gradients", bucket.metadata, call)
+            with torch.cuda.stream(side):
                 # The future remembers this stream: whoever consumes the value waits for it.
                 bucket.future.set_result(bucket.tensor)
-        if tape is not None:
-            tape.add("allreduce", "gradients", start, end, bucket.metadata)
+        else:
+            self._collectives.inline("allreduce", "gradients", bucket.metadata, call)
+            bucket.future.set_result(bucket.tensor)

@@ -4,76 +4,38 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Phase, StepRecord
 from aorta.config.load import load_config
 from aorta.config.schema import Capture
 from aorta.errors import RunError
+from aorta.instrument.assemble import Assembler, Closed, Step
 from aorta.instrument.capture import ExternalCapture, phase_of
-from aorta.instrument.collectives import GradientExchange, GradientHook
+from aorta.instrument.collectives import Collectives, GradientExchange, GradientHook
 from aorta.instrument.identity import Identity, device_uuid, run_directory
-from aorta.instrument.scalars import Scalars
-from aorta.instrument.steps import COMPUTE, COPY, DATA, HOST, describe
-from aorta.instrument.streams import Mark, clock_for
+from aorta.instrument.intercept import intercepted
+from aorta.instrument.sharding import ShardedExchange
+from aorta.instrument.steps import COMPUTE, COPY, DATA, HOST
+from aorta.instrument.streams import Streams, clock_for
 from aorta.instrument.tape import Tape
 from aorta.instrument.writer import RecordWriter, set_aside
-from aorta.units import ns_to_ms
 
 MAX_PENDING = 64
 """Steps whose events may be unread; beyond that the recorder waits for the oldest, so memory stays bounded.
 """
 
 
-@dataclass(slots=True)
-class Step:
-    """The open step; `result` says what came out of it."""
-
-    epoch: int
-    step: int
-    global_step: int
-    phase: Phase
-    samples: int | None = None
-    lr: float | None = None
-    scalars: Scalars | None = None
-
-    def result(
-        self,
-        *,
-        samples: int,
-        lr: float,
-        loss: torch.Tensor | float | None = None,
-        grad_norm: torch.Tensor | float | None = None,
-    ) -> None:
-        """State what the step did. Call it once, before the step closes.
-
-        Args:
-            samples: samples that this rank consumed.
-            lr: learning rate of the update.
-            loss: loss of this rank; a tensor on a GPU is read later, without a synchronisation.
-            grad_norm: total gradient norm before clipping, of all ranks; None where it was not computed.
-        """
-        self.samples, self.lr = samples, lr
-        self.scalars = Scalars(loss, grad_norm)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A closed step whose times are not known yet."""
-
-    step: Step
-    tape: Tape
-    end: Mark
-    host_end_ns: int
-    memory_peak_bytes: int | None
+def boottime_ns() -> int:
+    """CLOCK_BOOTTIME: monotonic, and counting while the machine is suspended."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class StepRecorder:
@@ -88,6 +50,7 @@ class StepRecorder:
                 with recorder.step(epoch=0, step=index) as step:
                     with recorder.data():
                         batch = next(batches)
+                    batch = recorder.to_device(batch)
                     with recorder.forward():
                         loss = loss_of(model(batch))
                     with recorder.backward():
@@ -101,14 +64,16 @@ class StepRecorder:
     earlier run's files are moved aside first. With several ranks, create it on all of them, after
     `init_process_group`: they meet in a barrier there. A step whose body raises is not recorded.
 
-    With more than one rank and no `ddp_hook()`, communication is not observed: records then carry ranges
-    but neither a breakdown nor an overlap.
+    FSDP2: `recorder.observe_fsdp(model)` after the last `fully_shard`. A program's own calls of
+    `torch.distributed`: `with recorder.intercept():` around the steps. With more than one rank and none of
+    the three, communication is not observed: records then carry ranges but no breakdown and no overlap.
 
     Args:
         output_dir: where records go outside a job.
         device: where the model is.
         capture: the steps that count and those that the external profiler sees; None takes them from the
             job's `config.yaml`, or the defaults outside a job.
+        stream_priority: of the streams of communication (-1 high, 0 normal); None leaves it to the strategy.
     """
 
     def __init__(
@@ -117,6 +82,7 @@ class StepRecorder:
         device: torch.device,
         *,
         capture: Capture | None = None,
+        stream_priority: int | None = None,
     ) -> None:
         self.identity = Identity.from_environment()
         job_dir = run_directory()
@@ -127,17 +93,22 @@ class StepRecorder:
             )
         self._capture = capture
         self._device = device
-        self._device_uuid = device_uuid(device)
         self._cuda = device.type == "cuda"
-        self._memory_total = torch.cuda.get_device_properties(device).total_memory if self._cuda else None
         self._external = ExternalCapture(capture, device)
         self._listeners: list[Callable[[StepRecord], None]] = []
         self._observed = self.identity.world_size == 1
         self._tape: Tape | None = None
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[Closed] = deque()
         self._global_step = 0
         self._writer = self._open_writer(fresh=job_dir is None)
         self._clock = clock_for(device)
+        total = torch.cuda.get_device_properties(device).total_memory if self._cuda else None
+        self._assembler = Assembler(self.identity, self._clock, device, device_uuid(device), total)
+        self._streams = Streams(device, stream_priority)
+        self._collectives = Collectives(self._clock, device, lambda: self._tape, self._streams)
+        self._compute_stream: torch.cuda.Stream | None = None
+        self._intercepts: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._samples: Callable[[], str | None] = lambda: None
 
     def _open_writer(self, fresh: bool) -> RecordWriter:
         if self.identity.world_size > 1 and not dist.is_initialized():
@@ -161,7 +132,38 @@ class StepRecorder:
         run after the last gradient, one after another.
         """
         self._observed = True
-        return GradientExchange(self._clock, self._device, lambda: self._tape, group, overlap).hook
+        return GradientExchange(self._collectives, group, overlap).hook
+
+    def observe_fsdp(
+        self, model: nn.Module, *, overlap_gather: bool = True, overlap_scatter: bool = True
+    ) -> None:
+        """Time the collectives of a model that `fully_shard` was applied to; see `ShardedExchange`."""
+        exchange = ShardedExchange(
+            self._collectives,
+            lambda: self._compute_stream,
+            overlap_gather=overlap_gather,
+            overlap_scatter=overlap_scatter,
+        )
+        names = exchange.install(model)
+        self._intercepts = lambda: intercepted(self._collectives, names, exchange.before)
+        self._observed = True
+
+    @contextmanager
+    def intercept(self) -> Iterator[None]:
+        """Time the program's own calls of `torch.distributed` (all-reduce, all-gather, reduce-scatter) while
+        the body runs; other collectives are not seen.
+        """
+        self._observed = True
+        with intercepted(self._collectives):
+            yield
+
+    def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, tag: str) -> None:
+        """Sum `tensor` over `group` in place, as one of the step's collectives."""
+        self._collectives.all_reduce(tensor, group, tag)
+
+    def sample(self, source: Callable[[], str | None]) -> None:
+        """Put what `source` returns when a step closes into its record, as `rocm_smi_output`."""
+        self._samples = source
 
     @contextmanager
     def step(self, *, epoch: int, step: int, phase: Phase | None = None) -> Iterator[Step]:
@@ -179,11 +181,14 @@ class StepRecorder:
             torch.cuda.reset_peak_memory_stats(self._device)
             torch.cuda.nvtx.range_push("aorta.step")
         # The host's time first: a GPU passes the mark after it, never before.
-        host_ns, wall_ns = time.monotonic_ns(), time.time_ns()
-        tape = Tape(self._clock.mark(), host_ns, wall_ns)
+        host_ns, wall_ns, boot_ns = time.monotonic_ns(), time.time_ns(), boottime_ns()
+        if self._cuda:
+            self._compute_stream = torch.cuda.current_stream(self._device)
+        tape = Tape(self._clock.mark(), host_ns, wall_ns, boot_ns)
         self._tape = tape
         try:
-            yield opened
+            with self._intercepts():
+                yield opened
             end, host_end = self._clock.mark(), time.monotonic_ns()
         finally:
             self._tape = None
@@ -194,7 +199,7 @@ class StepRecorder:
                 f"step {self._global_step} closed without a result", "call step.result(...) inside it"
             )
         peak = torch.cuda.max_memory_allocated(self._device) if self._cuda else None
-        self._pending.append(_Pending(opened, tape, end, host_end, peak))
+        self._pending.append(Closed(opened, tape, end, host_end, peak, None, self._samples()))
         self._external.after_step(self._global_step)
         self._global_step += 1
         self._write_passed()
@@ -209,18 +214,23 @@ class StepRecorder:
         tape.data_wait_ns += end - start
         tape.add(HOST, DATA, start, end)
 
-    @contextmanager
-    def copy(self) -> Iterator[None]:
-        """Copies of the batch to the GPU. On the host there is nothing to copy, and nothing is noted."""
+    def to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The batch on the device of the model. On a GPU it is copied on the auxiliary stream, so that pinned
+        memory crosses while the step before still computes; on the host nothing is copied or noted.
+        """
         tape = self._open_tape()
-        if not self._cuda:
-            yield
-            return
+        if self._compute_stream is None:
+            return {name: value.to(self._device) for name, value in batch.items()}
         tape.copies_timed = True
-        start = self._clock.mark()
-        with self._nvtx("aorta.copy"):
-            yield
-        tape.add(COPY, "h2d", start, self._clock.mark())
+        aux = self._streams.of(COPY)
+        with self._nvtx("aorta.copy"), torch.cuda.stream(aux):
+            start = self._clock.mark()
+            moved = {name: value.to(self._device, non_blocking=True) for name, value in batch.items()}
+            tape.add(COPY, "h2d", start, self._clock.mark())
+        self._compute_stream.wait_stream(aux)
+        for value in moved.values():
+            value.record_stream(self._compute_stream)  # its memory belongs to the auxiliary stream
+        return moved
 
     @contextmanager
     def forward(self) -> Iterator[None]:
@@ -302,56 +312,8 @@ class StepRecorder:
             self._clock.wait(self._pending[0].end)
             self._write(self._pending.popleft())
 
-    def _write(self, pending: _Pending) -> None:
-        record = self._record(pending)
+    def _write(self, pending: Closed) -> None:
+        record = self._assembler.record(pending, self._observed)
         self._writer.write(record)
         for listener in self._listeners:
             listener(record)
-
-    def _record(self, pending: _Pending) -> StepRecord:
-        step, tape, who = pending.step, pending.tape, self.identity
-        times = tape.resolve(self._clock, pending.end, self._observed)
-        # One reading of both host clocks a step: wall time follows the monotonic clock within it.
-        wall = tape.wall_start_ns - tape.host_start_ns
-        assert step.samples is not None
-        assert step.lr is not None
-        assert step.scalars is not None
-        loss, grad_norm = step.scalars.read()
-        markers = self._host_markers(pending, times.start)
-        breakdown, profile = describe(times, step.global_step, markers)
-        return StepRecord(
-            run_id=who.run_id,
-            job_id=who.job_id,
-            host=who.host,
-            attempt=who.attempt,
-            rank=who.rank,
-            local_rank=who.local_rank,
-            world_size=who.world_size,
-            device=str(self._device),
-            device_uuid=self._device_uuid,
-            epoch=step.epoch,
-            step=step.step,
-            global_step=step.global_step,
-            phase=step.phase,
-            wall_start_ns=times.start + wall,
-            wall_end_ns=times.end + wall,
-            mono_start_ns=times.start,
-            mono_end_ns=times.end,
-            samples=step.samples,
-            data_wait_ms=ns_to_ms(tape.data_wait_ns),
-            timing=self._clock.timing,
-            breakdown=breakdown,
-            loss=loss,
-            grad_norm=grad_norm,
-            lr=step.lr,
-            memory_peak_bytes=pending.memory_peak_bytes,
-            memory_total_bytes=self._memory_total,
-            profile=profile,
-        )
-
-    def _host_markers(self, pending: _Pending, start_ns: int) -> list[dict[str, Any]]:
-        """On a GPU: when the host opened and closed the step, so that a reader sees how far it ran ahead."""
-        if not self._cuda:
-            return []
-        moments = {"host_step_start": pending.tape.host_start_ns, "host_step_end": pending.host_end_ns}
-        return [{"name": name, "time_ms": ns_to_ms(ns - start_ns)} for name, ns in moments.items()]

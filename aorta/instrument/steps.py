@@ -42,6 +42,47 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """A stretch of compute, [start, end) in ns, in which it may have waited for a collective of `stream`."""
+
+    stream: str
+    start: int
+    end: int
+
+
+def without_waits(pieces: Sequence[Timed], waits: Sequence[Wait]) -> list[Timed]:
+    """`pieces` with compute cut where it stood still.
+
+    In a stretch, compute stood still from its start until the last collective of its stream that ended in it;
+    where none did, it never stood still. What is cut out becomes host time with the tag `<stream>_wait`.
+    """
+    cuts = []
+    for wait in waits:
+        ends = [
+            piece.end
+            for piece in pieces
+            if piece.stream == wait.stream and wait.start < piece.end <= wait.end
+        ]
+        if ends:
+            cuts.append(Timed(HOST, f"{wait.stream}_wait", wait.start, max(ends)))
+    cuts.sort(key=lambda cut: cut.start)
+    kept: list[Timed] = []
+    for piece in pieces:
+        if piece.stream != COMPUTE:
+            kept.append(piece)
+            continue
+        start = piece.start
+        for cut in cuts:
+            if start < cut.end and cut.start < piece.end:
+                if cut.start > start:
+                    kept.append(Timed(COMPUTE, piece.tag, start, cut.start, piece.metadata))
+                start = cut.end
+        if start < piece.end or start == piece.start:
+            kept.append(Timed(COMPUTE, piece.tag, start, piece.end, piece.metadata))
+    return kept + cuts
+
+
+@dataclass(frozen=True, slots=True)
 class StepTimes:
     """What was timed in one step.
 
@@ -168,6 +209,7 @@ def _overlap(times: StepTimes, cut: list[Segment], breakdown: Breakdown | None) 
         overlap_ms={
             "compute_allreduce": together(COMPUTE, "allreduce"),
             "compute_reducescatter": together(COMPUTE, "reducescatter"),
+            "compute_allgather": together(COMPUTE, "allgather"),
             "compute_comm": ns_to_ms(breakdown.hidden_comm_ns),
             "idle": ns_to_ms(idle),
         },

@@ -22,8 +22,8 @@ class Clock(Protocol):
 
     timing: Literal["host", "event_window", "kernel"]
 
-    def mark(self) -> Mark:
-        """This moment, on the current stream."""
+    def mark(self, stream: torch.cuda.Stream | None = None) -> Mark:
+        """This moment, on `stream`; None is the current one."""
 
     def passed(self, mark: Mark) -> bool:
         """Whether the moment is over, so that `nanoseconds` answers at once."""
@@ -43,7 +43,7 @@ class HostClock:
 
     timing: Literal["host", "event_window", "kernel"] = "host"
 
-    def mark(self) -> Mark:
+    def mark(self, stream: torch.cuda.Stream | None = None) -> Mark:  # noqa: ARG002
         """This moment."""
         return time.monotonic_ns()
 
@@ -81,10 +81,10 @@ class CudaClock:
         self._origin_ns = 0
         torch.cuda.synchronize(device)
 
-    def mark(self) -> Mark:
-        """An event in the current stream of this device."""
+    def mark(self, stream: torch.cuda.Stream | None = None) -> Mark:
+        """An event in `stream`, or in the current stream of this device."""
         event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
+        event.record(stream if stream is not None else torch.cuda.current_stream(self._device))
         return event
 
     def passed(self, mark: Mark) -> bool:
@@ -111,6 +111,28 @@ class CudaClock:
             return mark
         assert self._origin is not None
         return self._origin_ns + _elapsed_ns(self._origin, mark)
+
+
+class Streams:
+    """The streams of one GPU by name, each made when it is first asked for.
+
+    Args:
+        device: a GPU.
+        priority: of the streams of communication, as CUDA counts it (-1 before 0); None leaves each strategy
+            to what it would use without us.
+    """
+
+    def __init__(self, device: torch.device, priority: int | None = None) -> None:
+        self._device = device
+        self._made: dict[str, torch.cuda.Stream] = {}
+        self.priority = priority
+
+    def of(self, name: str) -> torch.cuda.Stream:
+        """The stream called `name`: allreduce, reducescatter, allgather, aux."""
+        if name not in self._made:
+            priority = 0 if name == "aux" or self.priority is None else self.priority
+            self._made[name] = torch.cuda.Stream(self._device, priority=priority)
+        return self._made[name]
 
 
 def _elapsed_ns(start: torch.cuda.Event, end: torch.cuda.Event) -> int:

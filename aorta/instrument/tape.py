@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from aorta.instrument.steps import COMPUTE, HOST, StepTimes, Timed
+from aorta.instrument.steps import COMPUTE, HOST, StepTimes, Timed, Wait, without_waits
 from aorta.instrument.streams import Clock, Mark
 
 
@@ -20,6 +20,15 @@ class Entry:
     metadata: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A stretch of the compute stream in which it may stand still until a collective of `stream` is done."""
+
+    stream: str
+    start: Mark
+    end: Mark
+
+
 @dataclass(slots=True)
 class Tape:
     """What happened in one step. Appended to by the training thread, autograd's threads and completion
@@ -29,7 +38,9 @@ class Tape:
     start: Mark
     host_start_ns: int
     wall_start_ns: int
+    boot_start_ns: int = 0
     entries: list[Entry] = field(default_factory=list)
+    gates: list[Gate] = field(default_factory=list)
     gradients_ready: Mark | None = None
     """When the last bucket of the running backward pass had its gradients; None before the first."""
     copies_timed: bool = False
@@ -66,10 +77,14 @@ class Tape:
             )
             for entry in self.entries
         ]
+        waits = [
+            Wait(gate.stream, clock.nanoseconds(gate.start), clock.nanoseconds(gate.end))
+            for gate in self.gates
+        ]
         return StepTimes(
             start=clock.nanoseconds(self.start),
             end=clock.nanoseconds(end),
-            pieces=pieces,
+            pieces=without_waits(pieces, waits),
             communication_observed=communication_observed,
             copies_timed=self.copies_timed,
         )

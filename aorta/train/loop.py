@@ -135,10 +135,7 @@ class Loop:
         for part in range(parts):
             with recorder.data():
                 batch = next(batches)
-            with recorder.copy():
-                batch = {
-                    name: value.to(self._world.device, non_blocking=True) for name, value in batch.items()
-                }
+            batch = recorder.to_device(batch)
             with self._model.exchange(last=part == parts - 1):
                 with recorder.forward(), self._updater.autocast():
                     loss = self._workload.loss(self._model(batch), batch) / parts

@@ -45,8 +45,7 @@ def train(model: nn.Module, recorder: StepRecorder, device: torch.device, steps:
         with recorder.step(epoch=0, step=index) as step:
             with recorder.data():
                 host = torch.randn(512, 1024, pin_memory=True)
-            with recorder.copy():
-                batch = host.to(device, non_blocking=True)
+            batch = recorder.to_device({"x": host})["x"]
             with recorder.forward():
                 loss = model(batch).square().mean()
             with recorder.backward():

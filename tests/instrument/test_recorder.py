@@ -44,8 +44,7 @@ def one_step(recorder: StepRecorder, index: int = 0, model: nn.Module | None = N
     with recorder.step(epoch=0, step=index) as step:
         with recorder.data():
             batch = torch.ones(8, 4)
-        with recorder.copy():
-            batch = batch.to(CPU)
+        batch = recorder.to_device({"x": batch})["x"]
         with recorder.forward():
             loss = model(batch).mean()
         with recorder.backward():

@@ -60,6 +60,7 @@ def test_overlap_of_a_full_step() -> None:
     assert overlap.overlap_ms == {
         "compute_allreduce": 15.0,
         "compute_reducescatter": 0.0,
+        "compute_allgather": 0.0,
         "compute_comm": 15.0,
         "idle": 100.0 - (90 - 12) - (98 - 91),
     }

@@ -1,0 +1,242 @@
+"""FSDP2's collectives on dedicated streams, timed, and the places where its compute waits for them.
+
+All-gather and reduce-scatter are replaced through FSDP2's public `set_custom_all_gather` and
+`set_custom_reduce_scatter`. Versions of torch without them, and the all-reduce of hybrid sharding, are
+reached by intercepting `torch.distributed` while a step is open.
+
+FSDP2 makes the compute stream wait inside its module hooks. Hooks of ours around those mark the compute
+stream before and after, so that a forward pass that stands still for its weights does not count as compute.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.utils._pytree import tree_leaves
+
+from aorta.instrument.collectives import Collectives
+from aorta.instrument.streams import Mark
+from aorta.instrument.tape import Gate
+
+log = logging.getLogger(__name__)
+
+GATHER = ("all_gather_into_tensor", "all_gather_single")
+SCATTER = ("reduce_scatter_tensor", "reduce_scatter_single")
+
+
+# Newer torch renamed these two and warns about the old names.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+def _allocate(size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.empty(*size, dtype=dtype, device=device)
+
+
+class ShardedExchange:
+    """Observes one model that `fully_shard` was applied to, root last.
+
+    Args:
+        collectives: runs and times.
+        compute: gives the stream of the model's compute, on a GPU.
+        overlap_gather: weights may come while earlier layers compute. False has each all-gather wait for all
+            compute before it: nothing is hidden.
+        overlap_scatter: gradients may go while the backward pass goes on. False has compute wait for each
+            reduce-scatter.
+    """
+
+    def __init__(
+        self,
+        collectives: Collectives,
+        compute: Callable[[], torch.cuda.Stream | None],
+        *,
+        overlap_gather: bool = True,
+        overlap_scatter: bool = True,
+    ) -> None:
+        self._collectives = collectives
+        self._compute = compute
+        self._overlap_gather = overlap_gather
+        self._overlap_scatter = overlap_scatter
+        self._before: dict[tuple[int, str], Mark] = {}
+        self._computed: Mark | None = None
+        """When the block whose gradients are reduced next had computed them."""
+
+    def install(self, model: nn.Module) -> tuple[str, ...]:
+        """Take over the collectives of `model`.
+
+        Returns:
+            The functions of `torch.distributed` that have to be intercepted while a step is open.
+        """
+        parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        names: tuple[str, ...] = ("all_reduce",)
+        if all(hasattr(part, "set_custom_all_gather") for part in parts):
+            for part in parts:
+                part.set_custom_all_gather(_Gather(self))  # type: ignore[arg-type]
+                part.set_custom_reduce_scatter(_Scatter(self))  # type: ignore[arg-type]
+        else:
+            names = (*names, *GATHER, *SCATTER)
+            log.info("torch %s has no set_custom_all_gather: its calls are intercepted", torch.__version__)
+            if not (self._overlap_gather and self._overlap_scatter):
+                log.warning("without set_custom_all_gather, overlap cannot be switched off")
+        if self._collectives.on_gpu:
+            for part in parts:
+                self._watch(part, root=part is model)
+        return names
+
+    # --- the collectives -----------------------------------------------------------------------------------
+
+    def run(
+        self, stream: str, op: str, group: dist.ProcessGroup, tensor: torch.Tensor, call: Callable[[], Any]
+    ) -> None:
+        """One collective, on FSDP2's own stream for it (it is current here) or, with a priority of the
+        user's, on ours beside it.
+        """
+        metadata = self._collectives.describe(op, group, tensor.numel() * tensor.element_size())
+        if self._collectives.streams.priority is None:
+            self._collectives.inline(stream, "fsdp", metadata, call)
+        else:
+            self._collectives.joined(stream, "fsdp", metadata, call)
+
+    def gather(self, output: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> None:
+        """All ranks' shards into `output`. `shard` is this rank's part of it."""
+        if group.size() == 1:
+            return
+        compute = self._compute()
+        if compute is not None and not self._overlap_gather:
+            torch.cuda.current_stream(self._collectives.device).wait_stream(compute)
+        self.run(
+            "allgather",
+            "all_gather",
+            group,
+            output,
+            lambda: _all_gather(output, shard, group=group),
+        )
+
+    def scatter(self, output: torch.Tensor, whole: torch.Tensor, group: dist.ProcessGroup, op: Any) -> None:
+        """The reduced gradients of this rank's shards into `output`."""
+        self.before("reducescatter")
+        if group.size() == 1:
+            output.copy_(whole)
+            return
+        self.run(
+            "reducescatter",
+            "reduce_scatter",
+            group,
+            whole,
+            lambda: _reduce_scatter(output, whole, op=op, group=group),
+        )
+        compute = self._compute()
+        if compute is not None and not self._overlap_scatter:
+            compute.wait_stream(torch.cuda.current_stream(self._collectives.device))
+
+    def before(self, stream: str) -> None:
+        """Ahead of a collective: with a reduce-scatter, a block's gradients are ready, and if it is the last
+        one, compute ends here.
+        """
+        tape = self._collectives.tape()
+        if tape is None or stream != "reducescatter":
+            return
+        ready = self._collectives.clock.mark(self._compute())
+        tape.gradients_ready = ready
+        if self._computed is not None:
+            # FSDP2 lets the copy of these gradients wait for the reduce-scatter before.
+            tape.gates.append(Gate("reducescatter", self._computed, ready))
+            self._computed = None
+
+    # --- where compute waits -------------------------------------------------------------------------------
+
+    def _watch(self, part: nn.Module, root: bool) -> None:
+        """Hooks around FSDP2's: those that were prepended run before its own, the others after.
+
+        The root's weights stay until the backward pass has begun: there is no wait to see.
+        """
+        part.register_forward_pre_hook(self._before_weights, prepend=True)
+        part.register_forward_pre_hook(self._after_weights)
+        if not root:
+            part.register_forward_hook(self._first_on_gradient, prepend=True)
+            part.register_forward_hook(self._last_on_gradient)
+
+    def _before_weights(self, module: nn.Module, args: Any) -> None:
+        del args
+        self._open(module, "forward")
+
+    def _after_weights(self, module: nn.Module, args: Any) -> None:
+        """The weights are here; and in the backward pass, where a gradient comes to `args`, the block has
+        computed.
+        """
+        self._close(module, "forward")
+        for value in _differentiable(args):
+            value.register_hook(self._note_computed)
+
+    def _first_on_gradient(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Between this and the next FSDP2 brings the weights back, as the gradient of the output arrives."""
+        del args
+        for value in _differentiable(output):
+            value.register_hook(lambda gradient: self._open(module, "backward"))  # noqa: ARG005
+
+    def _last_on_gradient(self, module: nn.Module, args: Any, output: Any) -> None:
+        del args
+        for value in _differentiable(output):
+            value.register_hook(lambda gradient: self._close(module, "backward"))  # noqa: ARG005
+
+    def _open(self, module: nn.Module, way: str) -> None:
+        if self._collectives.tape() is not None:
+            self._before[id(module), way] = self._collectives.clock.mark(self._compute())
+
+    def _close(self, module: nn.Module, way: str) -> None:
+        before, tape = self._before.pop((id(module), way), None), self._collectives.tape()
+        if before is not None and tape is not None:
+            after = self._collectives.clock.mark(self._compute())
+            tape.gates.append(Gate("allgather", before, after))
+
+    def _note_computed(self, gradient: torch.Tensor) -> None:
+        del gradient
+        if self._collectives.tape() is not None:
+            self._computed = self._collectives.clock.mark(self._compute())
+
+
+def _differentiable(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+
+
+class _Gather:
+    """FSDP2's interface for all-gathers."""
+
+    def __init__(self, exchange: ShardedExchange) -> None:
+        self._exchange = exchange
+        self.allocate = _allocate
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> None:
+        del async_op  # ordered by streams either way
+        self._exchange.gather(output_tensor, input_tensor, group)
+
+
+class _Scatter:
+    """FSDP2's interface for reduce-scatters."""
+
+    def __init__(self, exchange: ShardedExchange) -> None:
+        self._exchange = exchange
+        self.allocate = _allocate
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> None:
+        del async_op
+        self._exchange.scatter(output_tensor, input_tensor, group, op)
