@@ -24,7 +24,7 @@ from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import ABSENT, Collectives, GpuEvents, Ranges, Trace, concatenate, empty_trace
 from aorta.errors import ArtefactError
 from aorta.readers.kernels import roles_of
-from aorta.readers.kineto_decode import Columns, add_chunk
+from aorta.readers.kineto_decode import Columns, add_chunk, flush
 from aorta.readers.kineto_stream import (
     EventText,
     gzip_blocks,
@@ -129,6 +129,7 @@ def read_unit(unit: Unit) -> Part | ArtefactError:
                 head, buffer = open_array(unit.path, source)
                 part.header = _keys(head + b'"":0}')
             _decode(part, EventText(source, buffer), ends_here=unit.length is None)
+            flush(part.columns)
             return part
     except ArtefactError as error:
         return error

@@ -8,7 +8,7 @@ with a fraction are decoded again as decimals. (Kineto's own `baseTimeNanosecond
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TypeAlias, TypeVar
@@ -25,14 +25,15 @@ _EXACT_BELOW = float(1 << 43)
 _POSSIBLE_US = 9 * 10**15
 """The year 2255; ns of it still fit int64."""
 _NO_ARGS = Raw(b"{}")
+_BATCH = 1 << 12
+"""Events that columns are made of at a time."""
 _POSITIVE = (1 << 63) - 1
 
 _GPU = {"kernel": Kind.COMPUTE, "gpu_memcpy": Kind.COPY, "gpu_memset": Kind.MEMSET}
 _GPU |= {"Kernel": Kind.COMPUTE, "Memcpy": Kind.COPY, "Memset": Kind.MEMSET}
 _API = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "Runtime"))
-_ANNOTATION = frozenset(("user_annotation",))
-_GPU_ANNOTATION = frozenset(("gpu_user_annotation",))
-_KEPT = frozenset(_GPU) | _API | _ANNOTATION | _GPU_ANNOTATION
+_ANNOTATION = "user_annotation"
+_GPU_ANNOTATION = "gpu_user_annotation"
 _OPERATOR = frozenset(("cpu_op", "Operator"))
 # Before annotations had a category of their own they were operators.
 _KEPT_OPERATORS = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.", "nccl:", "gloo:", "## ")
@@ -87,7 +88,6 @@ class _ApiArgs(Struct, gc=False):
 _EVENTS = msgspec.json.Decoder(list[Event])
 _EXACT_EVENTS = msgspec.json.Decoder(list[ExactEvent])
 _EVENT = msgspec.json.Decoder(Event)
-_EXACT_EVENT = msgspec.json.Decoder(ExactEvent)
 _GPU_ARGS = msgspec.json.Decoder(list[_GpuArgs])
 _API_ARGS = msgspec.json.Decoder(list[_ApiArgs])
 
@@ -126,30 +126,41 @@ class Columns:
     events: int = 0
     """Events of the file, used or not."""
     gpu_count: int = 0
+    pending: tuple[list[Event], ...] = field(default_factory=lambda: ([], [], [], []))
+    """Events that are decoded and not yet in columns, in the groups of `_groups`."""
+    texts: list[bytes] = field(default_factory=list)
+    """The chunks that they came from."""
 
 
 AnyEvent: TypeAlias = Event | ExactEvent
+AnyEventT = TypeVar("AnyEventT", Event, ExactEvent)
 Args = TypeVar("Args", _GpuArgs, _ApiArgs)
 
 
 def add_chunk(columns: Columns, text: bytes, *, last: bool = False) -> str | None:
-    """Decode the events of `text` into `columns`; what follows the array, if it ends in this text."""
+    """Decode the events of `text`; what follows the array, if it ends in this text.
+
+    `flush` makes columns of what was decoded: chunks are small, so that their events stay in the processor's
+    cache, and a column is made of many.
+    """
+    tail = None
     try:
-        events: list[Event] = _EVENTS.decode(b"[" + text + b"]")
+        events = _EVENTS.decode(b"[" + text + b"]")
     except (msgspec.DecodeError, UnicodeDecodeError):
         pieces, faults, tail = salvage(text, last=last)
         columns.faults.update(faults)
-        _add_pieces(columns, pieces)
-        return tail
-    try:
-        add_events(columns, events)
-    except _InexactError:
-        add_events(columns, _EXACT_EVENTS.decode(b"[" + text + b"]"), exact=True)
-    return None
+        text, events = _readable(columns, pieces)
+    columns.events += len(events)
+    columns.texts.append(text)
+    for pending, found in zip(columns.pending, _groups(events), strict=True):
+        pending.extend(found)
+    if sum(map(len, columns.pending)) >= _BATCH:
+        flush(columns)
+    return tail
 
 
-def _add_pieces(columns: Columns, pieces: list[bytes]) -> None:
-    """Decode salvaged events one by one."""
+def _readable(columns: Columns, pieces: list[bytes]) -> tuple[bytes, list[Event]]:
+    """The salvaged events that decode, and their text."""
     good: list[bytes] = []
     events: list[Event] = []
     for piece in pieces:
@@ -158,68 +169,66 @@ def _add_pieces(columns: Columns, pieces: list[bytes]) -> None:
             good.append(piece)
         except (msgspec.DecodeError, UnicodeDecodeError):
             columns.faults[MALFORMED] += 1
+    return b",".join(good), events
+
+
+def _groups(events: list[AnyEventT]) -> tuple[list[AnyEventT], ...]:
+    """The events that are used: on the GPU, driver calls, annotations, annotations on the GPU."""
+    return (
+        [e for e in events if e.cat in _GPU],
+        [e for e in events if e.cat in _API],
+        [
+            e
+            for e in events
+            if e.cat == _ANNOTATION or (e.cat in _OPERATOR and e.name.startswith(_KEPT_OPERATORS))
+        ],
+        [e for e in events if e.cat == _GPU_ANNOTATION],
+    )
+
+
+def flush(columns: Columns) -> None:
+    """Make columns of the events that were decoded since the last time."""
+    faults: Counter[str] = Counter()
     try:
-        add_events(columns, events)
+        timed = [_timed(pending, faults) for pending in columns.pending]
     except _InexactError:
-        add_events(columns, [_EXACT_EVENT.decode(piece) for piece in good], exact=True)
+        faults.clear()
+        events = [e for text in columns.texts for e in _EXACT_EVENTS.decode(b"[" + text + b"]")]
+        timed = [_timed(_possible(found, faults), faults) for found in _groups(events)]
+    columns.faults.update(faults)
+    columns.pending, columns.texts = ([], [], [], []), []
+    on_gpu, calls, notes, projected = timed
+    _add_gpu(columns, *on_gpu)
+    _add_ranges(columns, columns.api, *calls, correlated=True)
+    _add_ranges(columns, columns.host, *notes)
+    _add_ranges(columns, columns.gpu_ranges, *projected)
 
 
-def add_events(columns: Columns, events: Sequence[AnyEvent], *, exact: bool = False) -> None:
-    """Put the events that are used into columns; faulty ones are counted in `faults`.
+def _timed(events: Sequence[AnyEvent], faults: Counter[str]) -> tuple[Sequence[AnyEvent], Column, Column]:
+    """The events that have times, with start and end in ns; the others are counted.
 
     Raises:
-        _InexactError: `exact` is not set and the events must be decoded again as `ExactEvent`.
+        _InexactError: the events must be decoded again as `ExactEvent`.
     """
-    impossible = 0
-    kept = [
-        e for e in events if e.cat in _KEPT or (e.cat in _OPERATOR and e.name.startswith(_KEPT_OPERATORS))
-    ]
-    timed = [e for e in kept if e.ph == "X" and e.ts is not None and e.dur is not None]
-    lost = len(kept) - len(timed)
-    if exact:
-        possible = [e for e in timed if _possible(e.ts) and _possible(e.dur)]
-        impossible, timed = len(timed) - len(possible), possible
+    timed = [e for e in events if e.ph == "X" and e.ts is not None and e.dur is not None]
     start = nanoseconds([e.ts for e in timed])
     duration = nanoseconds([e.dur for e in timed])
-    # From here on nothing fails: a chunk is taken whole or, before this line, not at all.
-    columns.events += len(events)
-    if lost:
-        columns.faults["without a start or a duration"] += lost
-    if impossible:
-        columns.faults["with an impossible time"] += impossible
+    if len(timed) < len(events):
+        faults["without a start or a duration"] += len(events) - len(timed)
     negative = duration < 0
     if negative.any():
-        columns.faults["with a negative duration"] += int(negative.sum())
+        faults["with a negative duration"] += int(negative.sum())
         timed = [e for e, bad in zip(timed, negative.tolist(), strict=True) if not bad]
         start, duration = start[~negative], duration[~negative]
-    end = start + duration
-    code = columns.names.__getitem__
-    rows = _rows(timed, _GPU)
-    if rows:
-        _add_gpu(columns, code, [timed[row] for row in rows], start[rows], end[rows])
-    for into, categories in (
-        (columns.host, _ANNOTATION | _OPERATOR),
-        (columns.gpu_ranges, _GPU_ANNOTATION),
-        (columns.api, _API),
-    ):
-        rows = _rows(timed, categories)
-        if rows:
-            chosen = [timed[row] for row in rows]
-            into.append(
-                build(
-                    Ranges,
-                    len(rows),
-                    start_ns=start[rows],
-                    end_ns=end[rows],
-                    lane=integers([e.tid for e in chosen]),
-                    name=[code(e.name) for e in chosen],
-                    correlation=_correlations(chosen) if into is columns.api else ABSENT,
-                )
-            )
+    return timed, start, start + duration
 
 
-def _possible(time: float | Decimal | None) -> bool:
-    return time is not None and -_POSSIBLE_US < time < _POSSIBLE_US
+def _possible(events: list[ExactEvent], faults: Counter[str]) -> list[ExactEvent]:
+    """The events whose times can be held in int64 ns, or that have none; the others are counted."""
+    kept = [e for e in events if all(t is None or -_POSSIBLE_US < t < _POSSIBLE_US for t in (e.ts, e.dur))]
+    if len(kept) < len(events):
+        faults["with an impossible time"] += len(events) - len(kept)
+    return kept
 
 
 def nanoseconds(values: Sequence[int | float | Decimal | None]) -> Column:
@@ -246,12 +255,30 @@ def nanoseconds(values: Sequence[int | float | Decimal | None]) -> Column:
     return exact_ns
 
 
-def _rows(events: Sequence[AnyEvent], categories: Container[str]) -> list[int]:
-    return [row for row, e in enumerate(events) if e.cat in categories]
-
-
-def _correlations(events: Sequence[AnyEvent]) -> Column:
-    return integers([args.correlation for args in _arguments(events, _API_ARGS)])
+def _add_ranges(
+    columns: Columns,
+    into: list[Ranges],
+    events: Sequence[AnyEvent],
+    start: Column,
+    end: Column,
+    *,
+    correlated: bool = False,
+) -> None:
+    if not events:
+        return
+    code = columns.names.__getitem__
+    correlation = integers([a.correlation for a in _arguments(events, _API_ARGS)]) if correlated else ABSENT
+    into.append(
+        build(
+            Ranges,
+            len(events),
+            start_ns=start,
+            end_ns=end,
+            lane=integers([e.tid for e in events]),
+            name=[code(e.name) for e in events],
+            correlation=correlation,
+        )
+    )
 
 
 def _arguments(events: Sequence[AnyEvent], decoder: msgspec.json.Decoder[list[Args]]) -> list[Args]:
@@ -269,9 +296,10 @@ def _lenient(text: Raw, decoder: msgspec.json.Decoder[list[Args]]) -> Args:
         return decoder.decode(b"[{}]")[0]
 
 
-def _add_gpu(
-    columns: Columns, code: Callable[[str], int], events: Sequence[AnyEvent], start: Column, end: Column
-) -> None:
+def _add_gpu(columns: Columns, events: Sequence[AnyEvent], start: Column, end: Column) -> None:
+    if not events:
+        return
+    code = columns.names.__getitem__
     arguments = _arguments(events, _GPU_ARGS)
     stream = integers([a.stream for a in arguments])
     columns.gpu.append(

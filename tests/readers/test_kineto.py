@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aorta.artefacts.events import ABSENT, Kind, Role, Trace
 from aorta.errors import ArtefactError
 from aorta.readers import kineto
-from aorta.readers.kineto_decode import Columns, add_chunk
+from aorta.readers.kineto_decode import Columns, add_chunk, flush
 from tests.support.kineto import event, kernel, text, write
 
 BASE = 1711964646000000000
@@ -84,6 +84,7 @@ def test_every_nanosecond_is_kept(spans: list[tuple[int, int]], epoch: int) -> N
     )
     columns = Columns()
     assert add_chunk(columns, chunk.encode()) is None
+    flush(columns)
     (gpu,) = columns.gpu
     assert gpu.start_ns.tolist() == [start + epoch for start, _ in spans]
     assert (gpu.end_ns - gpu.start_ns).tolist() == [dur for _, dur in spans]
