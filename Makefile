@@ -6,8 +6,11 @@ VENV := .venv
 AORTA := $(VENV)/bin/aorta
 ARGS ?=
 CONFIG ?=
+WORKLOAD ?= ranking
 RESULTS ?= results/profiling
-config_flag = $(if $(CONFIG),--config $(CONFIG))
+# ranking has two configurations, of which the command takes the one that fits the machine
+named = $(or $(CONFIG),$(patsubst %,config/%.yaml,$(filter-out ranking,$(WORKLOAD))))
+config_flag = $(if $(named),--config $(named))
 site = [ ! -f scripts/profiling_config.sh ] || source scripts/profiling_config.sh
 
 .PHONY: help setup profile submit-profiling wait aggregate test lint format \
@@ -15,7 +18,7 @@ site = [ ! -f scripts/profiling_config.sh ] || source scripts/profiling_config.s
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  ARGS='--override a.b=1' and CONFIG=file are handed to profile and submit-profiling"
+	@echo "  ARGS='--override a.b=1', CONFIG=file and WORKLOAD=dcrnn are for profile and submit-profiling"
 
 setup: $(VENV)/.ready ## make .venv with the aorta command in it, from pinned constraints
 

@@ -32,7 +32,9 @@ def test_configuration_lists_every_key_with_its_default() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], ids=lambda path: path.name
+    "document",
+    [ROOT / "README.md", *sorted(set(ROOT.glob("docs/*.md")) - {ROOT / "docs/BOTTLENECK_ANALYSIS.md"})],
+    ids=lambda path: path.name,
 )
 def test_links_between_documents_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text()):
