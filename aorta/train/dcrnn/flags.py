@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,9 @@ def flag_overrides(flags: argparse.Namespace) -> list[str]:
         overrides = ["workload=dcrnn", *CONSTANT_RATE]
         overrides += [f"{flag.key}={flag.default}" for flag in FLAGS if flag.default is not None]
     for flag, value in found.items():
-        overrides.append(f"{flag.key}={PRECISIONS[value] if flag.name == '--precision' else value}")
+        said = PRECISIONS[value] if flag.name == "--precision" else value
+        # As JSON, so that a path is text whatever it looks like.
+        overrides.append(f"{flag.key}={json.dumps(said)}")
     return overrides
 
 
