@@ -145,7 +145,7 @@ def read_windows(path: Path, missing_value: float | None) -> Windows:
 
 def _hdf5(path: Path) -> Readings:
     try:
-        import h5py  # type: ignore[import-untyped]
+        import h5py
     except ImportError:
         raise ArtefactError(f"{path}: reading HDF5 needs h5py", f"pip install h5py, or {NPZ_HINT}") from None
     try:
