@@ -162,6 +162,11 @@ class RunDir:
         return self.root / "job_metadata.txt"
 
     @property
+    def injected(self) -> Path:
+        """What the `faults` block put into the run; the analysis never reads it."""
+        return self.root / "injected.json"
+
+    @property
     def analysis(self) -> Path:
         """`Analysis`."""
         return self.root / "profiling_analysis.json"

@@ -135,19 +135,30 @@ class Fsdp(Block, frozen=True, kw_only=True):
     forward_prefetch: bool = True
     sync_module_states: bool = True
     param_init_device: Literal["cpu", "meta", "cuda"] = "cpu"
+    shard_size: Positive | None = None
+    """Ranks that share one copy of the weights with `hybrid_shard`; null: the ranks of a node."""
 
 
 class Distributed(Block, frozen=True, kw_only=True):
     """Process group and gradient exchange."""
 
-    strategy: Literal["ddp"] = "ddp"
+    strategy: Literal["fsdp", "ddp"] = "fsdp"
+    """`fsdp`: each rank keeps a share of weights, gradients and optimizer state; `ddp`: all of them."""
     backend: Literal["auto", "nccl", "gloo"] = "auto"
     timeout_s: Annotated[float, Meta(gt=0)] = 600.0
     """How long a collective may wait for a missing rank."""
     enable_overlap: bool = True
-    overlap_reduce_scatter: bool = False
+    """False: communication waits for compute, and compute for communication: the serial baseline."""
+    overlap_reduce_scatter: bool | None = None
+    """With `fsdp`: gradients are reduced while the backward pass goes on; null: as `enable_overlap`."""
     overlap_clone_for_reduce_scatter: bool = False
+    """With `fsdp`: a second buffer, so that the next gradients need not wait for the ones on their way."""
     bucket_cap_mb: Annotated[float, Meta(gt=0)] = 25.0
+    """With `ddp`: gradients of about this size share an all-reduce."""
+    stream_priority: Annotated[int, Meta(ge=-5, le=0)] | None = None
+    """CUDA priority of the streams of communication: 0 as compute, -1 before it; null: the strategy's own."""
+    env: dict[str, str] = field(default_factory=dict)
+    """Variables of the communication library (`NCCL_*`, `RCCL_*`, ...), set before it starts."""
 
 
 class Compile(Block, frozen=True, kw_only=True):
@@ -195,6 +206,8 @@ class Capture(Block, frozen=True, kw_only=True):
     """First step inside the profiler's capture range."""
     steps: Positive = 10
     """Length of the capture range in steps."""
+    kernel_interval: Count = 0
+    """Each so many steps, one is recorded kernel by kernel inside the training process; 0: none is."""
 
 
 class Monitor(Block, frozen=True, kw_only=True):
@@ -203,6 +216,28 @@ class Monitor(Block, frozen=True, kw_only=True):
     gpu: bool = True
     cpu: bool = True
     interval_s: Annotated[float, Meta(ge=0.1, le=60)] = 1.0
+
+
+class Faults(Block, frozen=True, kw_only=True):
+    """Known bottlenecks, put in on purpose to see whether they are found; all off by default."""
+
+    ranks: list[Count] = field(default_factory=list)
+    """Ranks that have the delays and the extra work; empty: all."""
+    start_step: Count = 0
+    """First step that has them."""
+    loader_delay_ms: Duration = 0.0
+    """Slept before each batch, in the loader."""
+    host_delay_ms: Duration = 0.0
+    """Slept in each step between the batch and the forward pass, in the training process."""
+    compute_matmuls: Count = 0
+    """Matrix products of `matmul_size` in each step."""
+    matmul_size: Positive = 1024
+    tiny_kernels: Count = 0
+    """Kernels of one element each in each step."""
+    comm_mb: Duration = 0.0
+    """MiB of all-reduce more in each step, on all ranks."""
+    gpu_memory_ratio: Ratio = 0.0
+    """Used over total memory of the GPU, filled up to this at the start."""
 
 
 class Thresholds(Block, frozen=True, kw_only=True):
@@ -232,4 +267,5 @@ class Config(Block, frozen=True, kw_only=True):
     profiling: Profiling = field(default_factory=Profiling)
     capture: Capture = field(default_factory=Capture)
     monitor: Monitor = field(default_factory=Monitor)
+    faults: Faults = field(default_factory=Faults)
     thresholds: Thresholds = field(default_factory=Thresholds)

@@ -59,6 +59,7 @@ def set_aside(run: RunDir) -> Path | None:
             run.metrics_csv,
             run.config,
             run.torch_profiler,
+            run.injected,
             run.checkpoint(0).parent,
             run.root / "nodes",
         )

@@ -15,7 +15,7 @@ from aorta.instrument import Step, StepRecorder
 from aorta.train.checkpoint import save_checkpoint
 from aorta.train.data import Batches
 from aorta.train.optim import Updater
-from aorta.train.parallel import Parallel
+from aorta.train.parallel import parallelize
 from aorta.train.profiling import LoopProfiler
 from aorta.train.summary import Observer
 from aorta.train.validation import Validator
@@ -55,9 +55,9 @@ class Loop:
         self._batches = Batches(workload.dataset(), config, world)
         # The same seed builds the same weights everywhere; after that each rank drops out its own units.
         torch.manual_seed(config.training.seed)
-        self._model = Parallel(workload.model(), config, world, recorder)
+        self._model = parallelize(config, workload, world, recorder)
         torch.manual_seed(config.training.seed + 1 + world.rank)
-        self._updater = Updater(self._model.module.parameters(), config, world.device)
+        self._updater = Updater(self._model.weights, config, world.device)
         validation = workload.validation()
         self._validator = Validator(validation, config, world) if validation is not None else None
         self._done = 0

@@ -103,7 +103,12 @@ def train(
 ) -> int:
     """Everything between joining the process group and leaving it."""
     workload.check(world.size)
-    recorder = StepRecorder(config.training.output_dir, world.device, capture=config.capture)
+    recorder = StepRecorder(
+        config.training.output_dir,
+        world.device,
+        capture=config.capture,
+        stream_priority=config.distributed.stream_priority,
+    )
     validation = workload.validation()
     columns = validation.columns if validation is not None else ()
     observer = Observer(world, config.training.log_interval, recorder.run.metrics_csv, columns)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch.nn.utils import clip_grads_with_norm_
 
 from aorta.config import schema
+from aorta.train.weights import Weights
 
 AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -26,15 +26,15 @@ def lr_factor(step: int, warmup_steps: int, total_steps: int) -> float:
 class Updater:
     """Backward and update of one configuration's optimizer."""
 
-    def __init__(
-        self, parameters: Iterable[nn.Parameter], config: schema.Config, device: torch.device
-    ) -> None:
-        self._parameters = list(parameters)
+    def __init__(self, weights: Weights, config: schema.Config, device: torch.device) -> None:
+        self._weights = weights
         self._clip = config.training.grad_clip_norm
         self._device = device
         self._dtype = AUTOCAST.get(config.training.mixed_precision)
+        # FSDP2 casts at the borders of its modules, by its own policy.
+        self._cast = self._dtype is not None and config.distributed.strategy == "ddp"
         self._optimizer = torch.optim.AdamW(
-            self._parameters,
+            weights.parameters,
             lr=config.optimizer.lr,
             betas=config.optimizer.betas,
             weight_decay=config.optimizer.weight_decay,
@@ -53,7 +53,7 @@ class Updater:
 
     def autocast(self) -> torch.autocast:
         """The forward pass's context."""
-        return torch.autocast(self._device.type, dtype=self._dtype, enabled=self._dtype is not None)
+        return torch.autocast(self._device.type, dtype=self._dtype, enabled=self._cast)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of `loss`, scaled in fp16 so that small ones survive."""
@@ -67,11 +67,15 @@ class Updater:
             not computed).
         """
         norm = None
+        self._weights.collect()
+        if self._scaler.is_enabled():
+            self._weights.share_overflow()
         if self._clip > 0:
             self._scaler.unscale_(self._optimizer)
-            norm = nn.utils.clip_grad_norm_(self._parameters, self._clip)
+            norm = self._weights.norm()
+            clip_grads_with_norm_(self._weights.parameters, self._clip, norm)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._scheduler.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        self._weights.clear()
         return norm

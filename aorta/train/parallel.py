@@ -1,9 +1,10 @@
-"""From a model to one that trains on all ranks: DDP with the timed hook, and torch.compile."""
+"""From a model to one that trains on all ranks, by the configured strategy."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 import msgspec
 import torch
@@ -13,48 +14,82 @@ from torch.nn.parallel import DistributedDataParallel
 from aorta.config import schema
 from aorta.errors import ConfigError
 from aorta.instrument import StepRecorder
-from aorta.train.workload import Batch
+from aorta.train.compiled import Compiled
+from aorta.train.fsdp import Sharded, check_fsdp
+from aorta.train.weights import Weights, Whole
+from aorta.train.workload import Batch, Workload
 from aorta.train.world import World
 
 log = logging.getLogger(__name__)
 
-REASON_LENGTH = 300
-"""Characters of a compiler's complaint that are worth a log line."""
+
+class Parallel(Protocol):
+    """A model on its device, shared by all ranks."""
+
+    module: nn.Module
+    """The model, for its state and its mode."""
+    weights: Weights
+
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        """The model's output for this rank's batch."""
+
+    def exchange(self, last: bool) -> AbstractContextManager[None]:
+        """The context of one micro-batch: only the last of a step exchanges gradients."""
 
 
 def check_strategy(config: schema.Config, rank: int) -> None:
-    """Say at the start what of the configuration is not in use with this strategy.
+    """Refuse what the strategy cannot do, and say at the start what is not in use with it.
 
     Raises:
-        ConfigError: a switch of sharded training is on, which DDP does not have.
+        ConfigError: names the key, and why.
     """
-    for key in ("overlap_reduce_scatter", "overlap_clone_for_reduce_scatter"):
-        if getattr(config.distributed, key):
-            raise ConfigError(
-                f"distributed.{key} is true, but distributed.strategy is {config.distributed.strategy!r}:"
-                " DDP exchanges gradients by all-reduce and has no reduce-scatter",
-                f"set distributed.{key}=false",
-            )
-    changed = [
-        f"fsdp.{item.name}={getattr(config.fsdp, item.name)}"
-        for item in msgspec.structs.fields(schema.Fsdp)
-        if getattr(config.fsdp, item.name) != item.default
-    ]
+    if config.distributed.strategy == "fsdp":
+        check_fsdp(config)
+        unused = _changed(config.distributed, "distributed", ("bucket_cap_mb",))
+    else:
+        for key in ("overlap_reduce_scatter", "overlap_clone_for_reduce_scatter"):
+            if getattr(config.distributed, key):
+                raise ConfigError(
+                    f"distributed.{key} is true, but distributed.strategy is 'ddp':"
+                    " DDP exchanges gradients by all-reduce and has no reduce-scatter",
+                    f"set distributed.{key}=false, or distributed.strategy=fsdp",
+                )
+        unused = _changed(config.fsdp, "fsdp", tuple(_names(config.fsdp)))
     if rank == 0:
         log.info("strategy: %s", config.distributed.strategy)
-        if changed:
-            log.warning("not in use with strategy %s: %s", config.distributed.strategy, ", ".join(changed))
+        if unused:
+            log.warning("not in use with strategy %s: %s", config.distributed.strategy, ", ".join(unused))
 
 
-class Parallel:
-    """The model on its device, shared by all ranks.
+def _names(block: schema.Block) -> list[str]:
+    return [item.name for item in msgspec.structs.fields(type(block))]
 
-    With one rank there is no wrapper and no exchange. With more, DDP broadcasts rank 0's weights and
-    averages gradients through the recorder's hook.
+
+def _changed(block: schema.Block, name: str, keys: tuple[str, ...]) -> list[str]:
+    return [
+        f"{name}.{item.name}={getattr(block, item.name)}"
+        for item in msgspec.structs.fields(type(block))
+        if item.name in keys and getattr(block, item.name) != item.default
+    ]
+
+
+def parallelize(config: schema.Config, workload: Workload, world: World, recorder: StepRecorder) -> Parallel:
+    """The workload's model by the configured strategy. Every rank calls it, with the same random state."""
+    if config.distributed.strategy == "fsdp":
+        return Sharded(workload, config, world, recorder)
+    return Replicated(workload, config, world, recorder)
+
+
+class Replicated:
+    """DDP: rank 0's weights are broadcast once, gradients are averaged through the recorder's hook. One rank
+    needs no wrapper and no exchange.
     """
 
-    def __init__(self, model: nn.Module, config: schema.Config, world: World, recorder: StepRecorder) -> None:
-        self.module = model.to(world.device)
+    def __init__(
+        self, workload: Workload, config: schema.Config, world: World, recorder: StepRecorder
+    ) -> None:
+        self.module = workload.model().to(world.device)
+        self.weights: Weights = Whole(self.module)
         self._ddp: DistributedDataParallel | None = None
         if world.size > 1:
             # Buffers follow from the configuration and may be sparse, which no broadcast takes; a broadcast
@@ -72,45 +107,12 @@ class Parallel:
         self._call = Compiled(wrapped, config.compile) if config.compile.enabled else wrapped
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """The model's output for this rank's batch."""
+        """See `Parallel`."""
         output: torch.Tensor = self._call(batch)
         return output
 
     def exchange(self, last: bool) -> AbstractContextManager[None]:
-        """The context of one micro-batch: only the last of a step exchanges gradients."""
+        """See `Parallel`."""
         if last or self._ddp is None:
             return nullcontext()
         return self._ddp.no_sync()
-
-
-class Compiled:
-    """torch.compile that falls back to eager, with the reason, when the first call shows that it cannot
-    work here.
-    """
-
-    def __init__(self, module: nn.Module, config: schema.Compile) -> None:
-        self._eager = module
-        self._proven = False
-        if config.options:
-            log.info("compile.options are given: compile.mode is not in use (torch takes one of the two)")
-        self._call = torch.compile(
-            module,
-            backend=config.backend,
-            fullgraph=config.fullgraph,
-            dynamic=config.dynamic,
-            mode=None if config.options or config.backend != "inductor" else config.mode,
-            options=config.options or None,
-        )
-
-    def __call__(self, batch: Batch) -> torch.Tensor:
-        """The compiled model's output, or the eager one's after a failed first call."""
-        if self._proven:
-            return self._call(batch)
-        self._proven = True
-        try:  # a compiler fails in any way it likes
-            return self._call(batch)
-        except Exception as error:
-            reason = " ".join(str(error).split())[:REASON_LENGTH]
-            log.warning("torch.compile failed, going on without it: %s: %s", type(error).__name__, reason)
-            self._call = self._eager
-            return self._call(batch)

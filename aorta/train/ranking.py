@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 from torch.utils.data import Dataset
@@ -95,6 +97,11 @@ class Ranking:
         """`RankingModel` of the configuration."""
         data = self._config.dataset
         return RankingModel(self._config.model, data.sequence_length, data.sparse_features)
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The layers of the transformer."""
+        assert isinstance(model, RankingModel)
+        return list(model.encoder.layers)
 
     def check(self, ranks: int) -> None:
         """See `check_size`."""

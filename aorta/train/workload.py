@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -41,6 +41,11 @@ class Workload(Protocol):
 
     def model(self) -> nn.Module:
         """The model on the CPU, called with a batch."""
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The parts of `model` that are sharded each on its own, in the order of the forward pass; what is in
+        none of them is sharded together. A part that runs several times in a pass would be gathered as often.
+        """
 
     def check(self, ranks: int) -> None:
         """Refuse data that do not suffice for one step of `ranks` ranks.

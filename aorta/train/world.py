@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +21,9 @@ from aorta.errors import ConfigError, RunError
 from aorta.instrument.identity import Identity
 
 log = logging.getLogger(__name__)
+
+LIBRARY_PREFIXES = ("NCCL_", "RCCL_", "TORCH_NCCL_", "GLOO_", "HSA_", "UCX_", "FI_")
+"""What `distributed.env` may set: NCCL, RCCL, torch's use of them, gloo, ROCm's runtime, fabrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,27 @@ def choose_backend(wanted: str, device: torch.device) -> str:
     return wanted
 
 
+def set_environment(variables: Mapping[str, str]) -> None:
+    """Set variables of the communication library before it reads them, and say so.
+
+    Raises:
+        ConfigError: a name does not belong to such a library.
+    """
+    for name, value in variables.items():
+        if not name.startswith(LIBRARY_PREFIXES):
+            raise ConfigError(
+                f"distributed.env.{name}: not a variable of a communication library",
+                f"names start with {', '.join(LIBRARY_PREFIXES)}",
+            )
+        if os.environ.get(name, value) != value:
+            log.warning(
+                "%s was %r in the environment; distributed.env sets it to %r", name, os.environ[name], value
+            )
+        os.environ[name] = value
+    if variables:
+        log.info("distributed.env: %s", ", ".join(f"{name}={value}" for name, value in variables.items()))
+
+
 @contextmanager
 def join(config: schema.Config) -> Iterator[World]:
     """Join the process group of the launcher, and leave it in order; without a launcher this is rank 0 of
@@ -82,12 +107,17 @@ def join(config: schema.Config) -> Iterator[World]:
     backend = choose_backend(config.distributed.backend, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    set_environment(config.distributed.env)
     control = None
+    timeout = timedelta(seconds=config.distributed.timeout_s)
+    bound = device if backend == "nccl" else None
     if who.world_size > 1:
-        timeout = timedelta(seconds=config.distributed.timeout_s)
-        bound = device if backend == "nccl" else None
         dist.init_process_group(backend, timeout=timeout, device_id=bound)
         control = dist.new_group(backend="gloo", timeout=timeout)
+    elif config.distributed.strategy == "fsdp":
+        # Sharding over one rank shares nothing, but is the same code; it needs a group, not a launcher.
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=timeout, device_id=bound)
     yield World(who.rank, who.local_rank, who.world_size, who.node_index, device, control)
     # Only after an orderly end: with a collective under way this waits for peers that may be gone, while the
     # end of the process tells them at once.

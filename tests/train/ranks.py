@@ -7,20 +7,24 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
 from aorta.config.schema import Config
 from aorta.instrument import StepRecorder
+from aorta.instrument.steps import COMMUNICATION
 from aorta.train.data import Batches
 from aorta.train.loop import Loop
 from aorta.train.optim import Updater
 from aorta.train.ranking import Ranking
 from aorta.train.summary import Observer
+from aorta.train.weights import Whole
 from aorta.train.world import StopSignal, World, join
 from tests.train.tiny import tiny
 
@@ -31,9 +35,14 @@ BUCKETS = "distributed.bucket_cap_mb=0.0005"
 def digest(model: torch.nn.Module) -> str:
     """A hash of every weight, bit by bit."""
     state = hashlib.sha256()
-    for value in model.state_dict().values():
+    for value in whole(model).values():
         state.update(value.numpy().tobytes())
     return state.hexdigest()
+
+
+def whole(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The weights of all ranks' shares together, on every rank."""
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
 
 
 def train(config: Config, world: World) -> dict[str, Any]:
@@ -44,6 +53,7 @@ def train(config: Config, world: World) -> dict[str, Any]:
         recorder.listen(observer.see)
         recorder.listen(records.append)
         outcome = Loop(config, Ranking(config), world, recorder, observer).run(StopSignal(world))
+    state = whole(outcome.model)
     weights: list[Any] = [None] * world.size
     dist.all_gather_object(weights, digest(outcome.model))
     return {
@@ -53,6 +63,16 @@ def train(config: Config, world: World) -> dict[str, Any]:
         "ratio": [record.profile.overlap.overlap_ratio for record in records if record.profile],
         "collectives": [
             [item.metadata for item in record.profile.ranges if item.stream == "allreduce"]
+            for record in records
+            if record.profile
+        ],
+        "streams": [
+            dict(Counter(item.stream for item in record.profile.ranges if item.stream in COMMUNICATION))
+            for record in records
+            if record.profile
+        ],
+        "bytes": [
+            sum(item.metadata["bytes"] for item in record.profile.ranges if item.stream == "allgather")
             for record in records
             if record.profile
         ],
@@ -66,7 +86,7 @@ def train(config: Config, world: World) -> dict[str, Any]:
             if record.breakdown
         ),
         "weights": weights,
-        "state": [value.double().sum().item() for value in outcome.model.state_dict().values()],
+        "state": [value.double().sum().item() for value in state.values()],
     }
 
 
@@ -76,7 +96,7 @@ def plain(config: Config, world: World) -> list[float]:
     torch.manual_seed(config.training.seed)
     model = DistributedDataParallel(workload.model())
     torch.manual_seed(config.training.seed + 1 + world.rank)
-    updater = Updater(model.parameters(), config, world.device)
+    updater = Updater(Whole(model), config, world.device)
     batches = Batches(workload.dataset(), config, world)
     iterator = batches.epoch(0)
     for _ in range(config.training.max_steps):

@@ -51,7 +51,11 @@ def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["--override", "training.batchsize=3"], "did you mean training.batch_size?"),
         (["--config", "missing.yaml"], "configuration file missing.yaml does not exist"),
-        (["--override", "distributed.overlap_reduce_scatter=true"], "has no reduce-scatter"),
+        (
+            ["--override", "distributed.overlap_reduce_scatter=true", "distributed.strategy=ddp"],
+            "has no reduce-scatter",
+        ),
+        (["--override", "fsdp.use_orig_params=false"], "fsdp.use_orig_params is false"),
     ],
 )
 def test_bad_input_is_one_message(

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from aorta.train.optim import Updater, lr_factor
+from aorta.train.weights import Whole
 from tests.train.tiny import tiny
 
 CPU = torch.device("cpu")
@@ -24,7 +25,7 @@ def test_without_warmup_the_first_step_has_the_full_rate() -> None:
 
 
 def updater(tmp_path: Path, parameter: nn.Parameter, *overrides: str) -> Updater:
-    return Updater([parameter], tiny(tmp_path, *overrides), CPU)
+    return Updater(Whole(nn.ParameterList([parameter])), tiny(tmp_path, *overrides), CPU)
 
 
 def test_the_norm_is_the_one_before_clipping(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120
 
 
-def torchrun(*program: str) -> list[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def torchrun(*program: str, ranks: int = 2) -> list[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     return [*command, *program]
 
 

@@ -13,7 +13,7 @@ OVERRIDES = (
     " dataset.sparse_features=2 dataset.vocab_size=50 dataset.num_dense_features=2 model.vocab_size=50"
     " model.embedding_dim=4 model.num_dense_features=2 model.dense_dim=4 model.model_dim=8 model.num_heads=2"
     " model.num_layers=1 model.mlp_hidden_dim=8 dataloader.num_workers=0 capture.warmup_steps=1"
-    " optimizer.lr=0.01 scheduler.warmup_steps=1"
+    " optimizer.lr=0.01 scheduler.warmup_steps=1 distributed.strategy=ddp"
 ).split()
 
 

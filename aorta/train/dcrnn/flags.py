@@ -85,7 +85,7 @@ def flag_overrides(flags: argparse.Namespace) -> list[str]:
         return []
     overrides = []
     if flags.config is None:
-        overrides = ["workload=dcrnn", *CONSTANT_RATE]
+        overrides = ["workload=dcrnn", "distributed.strategy=ddp", *CONSTANT_RATE]
         overrides += [f"{flag.key}={flag.default}" for flag in FLAGS if flag.default is not None]
     for flag, value in found.items():
         said = PRECISIONS[value] if flag.name == "--precision" else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import msgspec
 import torch
@@ -71,6 +72,11 @@ class Dcrnn:
         )
         diffusion = Diffusion(data.weights, chosen.diffusion_steps, chosen.supports)
         return DCRNN(diffusion, sizes, data.mean, data.deviation)
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """None: its cells run once a time step."""
+        del model
+        return []
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Masked mean absolute error, in the unit of the readings."""
