@@ -2,9 +2,9 @@
 
     python benchmarks/trace_generate.py BASE OUT --mb 1000 [--steps many|few]
 
-`many`: one ProfilerStep a copy; `few`: three over the whole file. Times are shifted in integer ns; correlations,
-external ids and flow ids so that no two copies share one. What the trace says of its GPU repeats exactly,
-which `trace_speed.py` checks on the result.
+`many`: one ProfilerStep a copy; `few`: three over the whole file. Times are shifted in integer ns;
+correlations, external ids and flow ids so that no two copies share one. What the trace says of its GPU
+repeats exactly, which `trace_speed.py` checks on the result.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,7 +21,16 @@ import msgspec
 import numpy as np
 
 from aorta.artefacts.analysis import Problem
-from aorta.artefacts.events import ABSENT, Collectives, GpuEvents, Ranges, Trace, concatenate, empty_trace
+from aorta.artefacts.events import (
+    ABSENT,
+    AnyTable,
+    Collectives,
+    GpuEvents,
+    Ranges,
+    Trace,
+    concatenate,
+    empty_trace,
+)
 from aorta.errors import ArtefactError
 from aorta.readers.kernels import roles_of
 from aorta.readers.kineto_decode import Columns, add_chunk, flush
@@ -82,17 +91,20 @@ def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trac
     workers = workers or len(os.sched_getaffinity(0))
     plans = [_plan(path, workers) for path in paths]
     units = [unit for plan in plans for unit in plan]
-    parts: Iterator[Part | ArtefactError]
+    parts: Iterator[Part | ArtefactError] = map(read_unit, units)
     if workers > 1 and len(units) > 1 and sum(_text_bytes(path) for path in paths) > _POOL_BYTES:
+        # The processes are gone before their parts are joined, and each part after: memory is shared in time.
         with ProcessPoolExecutor(min(workers, len(units)), mp_context=get_context("spawn")) as pool:
-            futures: list[Future[Part | ArtefactError]] = [pool.submit(read_unit, unit) for unit in units]
-            parts = iter([future.result() for future in futures])
-    else:
-        parts = map(read_unit, units)
+            parts = _consumed(deque(pool.map(read_unit, units)))
     return [
         _assemble(path, list(itertools.islice(parts, len(plan))))
         for path, plan in zip(paths, plans, strict=True)
     ]
+
+
+def _consumed(parts: deque[Part | ArtefactError]) -> Iterator[Part | ArtefactError]:
+    while parts:
+        yield parts.popleft()
 
 
 def _text_bytes(path: Path) -> int:
@@ -175,14 +187,19 @@ def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | Artefact
         if isinstance(part, ArtefactError):
             return part
         good.append(part)
+    header = {key: value for part in good for key, value in part.header.items()}
+    problems = tuple(_problems(path, good))
     names: dict[str, int] = {}
     merged = [_renumber(part.columns, names) for part in good]
-    header = {key: value for part in good for key, value in part.header.items()}
     text = tuple(names)
-    gpu = concatenate(GpuEvents, [table for c in merged for table in c.gpu])
-    host = concatenate(Ranges, [table for c in merged for table in c.host])
-    api = concatenate(Ranges, [table for c in merged for table in c.api])
-    projected = concatenate(Ranges, [table for c in merged for table in c.gpu_ranges])
+    # Columns take turns in memory: what has been joined is let go before the next is.
+    parts.clear()
+    good.clear()
+    collectives = _collectives(merged)
+    gpu = _joined(GpuEvents, [columns.gpu for columns in merged])
+    host = _joined(Ranges, [columns.host for columns in merged])
+    api = _joined(Ranges, [columns.api for columns in merged])
+    projected = _joined(Ranges, [columns.gpu_ranges for columns in merged])
     rank, basis, notes = _rank(path, header)
     return finish(
         replace(
@@ -192,7 +209,7 @@ def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | Artefact
             world_size=_whole(_distributed(header).get("world_size")),
             epoch_ns=_epoch(header, gpu),
             gpu=gpu,
-            collectives=_collectives(merged),
+            collectives=collectives,
             host=concatenate(
                 Ranges,
                 [
@@ -202,10 +219,18 @@ def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | Artefact
             ),
             gpu_ranges=replace(projected, role=roles_of(text, projected.name, api=False)),
             names=text,
-            problems=tuple(_problems(path, good)),
+            problems=problems,
             notes=notes,
         )
     )
+
+
+def _joined(table: type[AnyTable], parts: list[list[AnyTable]]) -> AnyTable:
+    """All tables of all parts as one; the parts are emptied."""
+    whole = concatenate(table, [one for part in parts for one in part])
+    for part in parts:
+        part.clear()
+    return whole
 
 
 def _collectives(merged: list[Columns]) -> Collectives:
