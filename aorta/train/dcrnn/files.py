@@ -135,6 +135,8 @@ def read_windows(path: Path, missing_value: float | None) -> Windows:
         raise ArtefactError(
             f"{path}: x is {_shape(x)} and y is {_shape(y)}: expected equal numbers of samples and sensors"
         )
+    if np.isnan(x[..., 1:]).any():
+        raise ArtefactError(f"{path}: x has NaN beyond channel 0, where only readings may be missing")
     history = np.array(x, dtype=np.float32)
     history[..., 0] = mask(x[..., 0], missing_value)
     return Windows(history, mask(y[..., 0], missing_value))
@@ -243,6 +245,8 @@ def _numbers(path: Path, what: str, values: Any, dimensions: int) -> NDArray[Any
         raise ArtefactError(f"{path}: {what}: expected an array of numbers, found {_kind(values)}")
     if values.ndim != dimensions or 0 in values.shape:
         raise ArtefactError(f"{path}: {what}: shape {_shape(values)}, expected {dimensions} dimensions")
+    if np.isinf(values).any():
+        raise ArtefactError(f"{path}: {what}: holds infinite numbers", "write NaN where one is missing")
     return values
 
 

@@ -80,6 +80,7 @@ def test_npz_of_readings(tmp_path: Path, key: str, channels: bool) -> None:
         ({"readings": READINGS[0]}, r"the readings: shape 3, expected 2 dimensions"),
         ({"readings": np.empty((0, 3))}, r"the readings: shape 0 × 3"),
         ({"readings": np.array([["a"]])}, r"expected an array of numbers, found <U1"),
+        ({"readings": np.where(READINGS == 60, np.inf, READINGS)}, "the readings: holds infinite numbers"),
         ({"readings": READINGS, "timestamps": np.arange(3)}, r"timestamps are int64 of 3, expected 2 times"),
         ({"readings": READINGS, "timestamps": np.zeros(2)}, r"timestamps are float64"),
     ],
@@ -190,6 +191,9 @@ def test_windows_made_beforehand(tmp_path: Path) -> None:
     assert np.isnan(windows.target[0, 0, 0])
     np.savez(path, x=x, y=y[:3])
     with pytest.raises(ArtefactError, match=r"x is 4 × 3 × 2 × 2 and y is 3 × 1 × 2 × 2"):
+        read_windows(path, 0.0)
+    np.savez(path, x=np.where(x == 0, np.nan, x), y=y)
+    with pytest.raises(ArtefactError, match="x has NaN beyond channel 0"):
         read_windows(path, 0.0)
     np.savez(path, x=x)
     with pytest.raises(ArtefactError, match="holds x, expected y"):
