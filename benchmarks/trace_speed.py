@@ -2,11 +2,12 @@
 
     python benchmarks/trace_speed.py BASE [--mb 10 100 1000] [--steps many few] [--hta PYTHON] [--ranks 4]
 
-Each measurement is a fresh process, imports and worker processes included. Memory is the peak of the sum over
-its processes, looked at fifty times a second; CPU seconds are those of all its processes (on a busy machine
-they say more than the wall clock). BASE is the trace that is repeated (hta/nccl_data.json.gz); PYTHON an
-interpreter that has HolisticTraceAnalysis, which computes its breakdown and overlap of the same file. `--ranks
-N` adds N compressed copies of BASE as N ranks. The overlap of every result must be the base's.
+Each measurement is a fresh process, imports and worker processes included. Memory is the peak of the
+sum over its processes, looked at fifty times a second; CPU seconds are those of all its processes (on a
+busy machine they say more than the wall clock). BASE is the trace that is repeated
+(hta/nccl_data.json.gz); PYTHON an interpreter that has HolisticTraceAnalysis, which computes its
+breakdown and overlap of the same file. `--ranks N` adds N compressed copies of BASE as N ranks. The
+overlap of every result must be the base's.
 """
 
 from __future__ import annotations
