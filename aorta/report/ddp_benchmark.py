@@ -27,11 +27,15 @@ def show(document: DdpBenchmark, console: Console | None = None) -> None:
     """Print the tables, each at most 80 columns wide, and what a reader must know beside them."""
     console = console or Console()
     results = document.implementations
-    heading = f"{document.world_size} × {document.device}, {document.backend}: ms a step, medians"
+    ranks = f"{document.world_size} × {document.device}, {document.backend}"
     tables = (
-        (f"{document.world_size} × {document.device}, {document.backend}: ms a step, medians", _TIMES, _times),
-        ("speed, of all ranks together", _SPEED, _speed),
-        ("communication of a step, medians in ms", _COMMUNICATION, _communication),
+        (f"{ranks}: ms a step, medians; sync is exposed", _TIMES, _times),
+        ("\nspeed, of all ranks together", _SPEED, _speed),
+        (
+            "\ncommunication of a step: medians in ms, share hidden, bus bandwidth",
+            _COMMUNICATION,
+            _communication,
+        ),
     )
     for title, names, row in tables:
         console.print(_table(title, names, {result.name: row(result) for result in results}))
@@ -42,18 +46,20 @@ def show(document: DdpBenchmark, console: Console | None = None) -> None:
         console.print(f"peak: {number(peak / 1e9)} GB/s bus bandwidth of a plain all-reduce")
     if any(result.communication_from == "extra_steps" for result in results):
         console.print(
-            "torch_ddp: total and speed of plain steps; parts and communication of extra steps\n"
-            "through a communication hook"
+            "torch_ddp: total and speed are of plain steps, parts and communication of\n"
+            "extra steps through a communication hook"
         )
 
 
-_TIMES = ("forward", "backward", "exp. sync", "optimizer", "total", "p95", "IQR")
+_TIMES = ("forward", "backward", "sync", "update", "total", "p95", "IQR")
 _SPEED = ("tokens/s", "samples/s", "over torch_ddp", "final loss", "weights")
-_COMMUNICATION = ("all", "hidden", "exposed", "hidden", "calls", "MB", "bus GB/s", "of peak")
+_COMMUNICATION = ("all", "hidden", "exposed", "share", "calls", "MB", "GB/s", "of peak")
 
 
 def _table(title: str, names: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
+    )
     table.add_column("implementation", no_wrap=True)
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)

@@ -79,7 +79,7 @@ def test_every_number_is_in_its_table() -> None:
         "123,456 241 0.987 5.4321 equal",
         "12.0 9.00 3.00 75.0% 6 516 43.0 50.0%",
     ]
-    assert "2 × GPU of a kind, nccl: ms a step, medians" in lines
+    assert "2 × GPU of a kind, nccl: ms a step, medians; sync is exposed" in lines
     assert "peak: 86.0 GB/s bus bandwidth of a plain all-reduce" in lines
 
 
@@ -104,7 +104,7 @@ def test_weights_that_differ_are_called_out() -> None:
 
 
 def test_numbers_from_another_run_are_said_to_be() -> None:
-    note = "torch_ddp: total and speed of plain steps; parts and communication of extra steps"
+    note = "torch_ddp: total and speed are of plain steps, parts and communication of"
     assert note in printed(document(result("torch_ddp", communication_from="extra_steps")))
     assert note not in printed(document(result("torch_ddp")))
 

@@ -169,6 +169,7 @@ def compare(folder: str) -> None:
                 result = train(implementation, model, timer, world)
                 if isinstance(implementation, Bucketed):
                     result["buckets"] = implementation.buckets
+                    result["sent"] = [value.numel() for value in implementation.parameters]
                     result["flats"] = sorted(storage(flat) for flat in implementation.flats)
                 results.append({"name": implementation.name} | result)
             found[kind] = results

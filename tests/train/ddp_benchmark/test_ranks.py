@@ -81,8 +81,8 @@ def test_gradients_are_views_of_buckets_that_were_made_once(found: list[dict[str
 def test_buckets_are_in_reverse_order(found: list[dict[str, Any]]) -> None:
     for rank in found:
         buckets = rank["plain"][-1]["buckets"]
-        # Parameter 0 is the last one registered: the head.
-        assert buckets[0][0] == 0
+        registered = [len(weight) for weight in rank["plain"][-1]["weights"]]
+        assert rank["plain"][-1]["sent"] == registered[::-1] != registered
         assert [index for bucket in buckets for index in bucket] == list(
             range(len(rank["plain"][0]["weights"]))
         )
