@@ -227,13 +227,17 @@ _AMD: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("power_draw_w", ("power.socket_power", "power.current_socket_power", "power.average_socket_power")),
     ("sm_clock_mhz", ("clock.gfx_0.clk", "clock.gfx.clk")),
 )
+_AMD_MEMORY: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("memory_used_mb", ("mem_usage.used_vram",)),
+    ("memory_total_mb", ("mem_usage.total_vram", "vram.size")),
+)
 
 
 def parse_amd_smi_json(text: str) -> list[GpuSample]:
     """Samples of `amd-smi metric|static|list --json`: a list or `{"gpu_data": [...]}`; leaves `{"value",
     "unit"}` or `"N/A"`.
 
-    `MB` of amd-smi are MiB. Of a static or list document only index, uuid and name are there.
+    `MB` of amd-smi are MiB. Of a static or list document only index, uuid, name and total memory are there.
 
     Raises:
         ArtefactError: there is no such JSON in the text.
@@ -251,14 +255,17 @@ def _amd_sample(entry: Mapping[str, Any]) -> GpuSample:
     found: dict[str, Any] = {}
     for name, paths in _AMD:
         found[name] = _first(_leaf(entry, path)[0] for path in paths)
-    for name, part in (("memory_used_mb", "used_vram"), ("memory_total_mb", "total_vram")):
-        value, unit = _leaf(entry, f"mem_usage.{part}")
-        factor = _MIB_PER_UNIT.get(unit.upper() or "MB")
-        found[name] = value * factor if value is not None and factor is not None else None
+    for name, paths in _AMD_MEMORY:
+        found[name] = _first(_mib(*_leaf(entry, path)) for path in paths)
     joules, _ = _leaf(entry, "energy.total_energy_consumption")
     found["energy_mj"] = joules * 1000 if joules is not None else None
     name = _walk(entry, "asic.market_name")
     return GpuSample(index=_whole(entry["gpu"]), uuid=_text(entry.get("uuid")), name=_text(name), **found)
+
+
+def _mib(value: float | None, unit: str) -> float | None:
+    factor = _MIB_PER_UNIT.get(unit.upper() or "MB")
+    return value * factor if value is not None and factor is not None else None
 
 
 def _walk(tree: Any, path: str) -> Any:

@@ -27,6 +27,7 @@ from aorta.launch.plan import LaunchPlan, agent_arguments
 from aorta.launch.slurm import JobView
 from aorta.launch.states import STATES
 from aorta.launch.tools import clean_environment
+from aorta.monitors.gpu import find_gpus
 
 CANCEL_S = 45.0
 """How long a cancelled run may take to end: the agents' own grace, and some more for monitors and markers."""
@@ -92,19 +93,13 @@ def agent_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
-    """The NVIDIA GPUs that we may use, as CUDA_VISIBLE_DEVICES names them; empty without a driver."""
-    import pynvml
+    """UUIDs of the NVIDIA GPUs that we may use; empty without a driver.
 
-    try:
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return []
-    chosen = environment.get("CUDA_VISIBLE_DEVICES")
-    if chosen is None or count == 0:
-        return [str(index) for index in range(count)]
-    return [part.strip() for part in chosen.split(",") if part.strip()]
+    Raises:
+        RunError: CUDA_VISIBLE_DEVICES cannot be read without guessing.
+    """
+    found = find_gpus(environment)
+    return [gpu.uuid for gpu in found.visible] if found.vendor == "nvidia" else []
 
 
 def share_gpus(gpus: Sequence[str], nodes: int, per_node: int) -> tuple[str, ...]:

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from aorta.artefacts.records import ProfilerChoice
 from aorta.errors import ConfigError, RunError
+from aorta.monitors.devices import Vendor
 
-Vendor = Literal["nvidia", "amd"]
 Which = Callable[[str], str | None]
 
 NAMES = ("auto", "none", "nsys", "rocprofv3")

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from aorta.artefacts.samples import GpuSample
+
+Vendor = Literal["nvidia", "amd"]
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU as a source lists it. `aliases` are other identifiers of the same GPU."""
+    """A GPU, or one MIG instance of a GPU, as a source lists it."""
 
     index: int
+    """As the source numbers it; sources list in this order."""
     uuid: str | None
     name: str | None
     aliases: tuple[str, ...] = ()
+    """Other identifiers of the same GPU."""
+    memory_total_bytes: int | None = None
+    parts: tuple[Device, ...] = ()
+    """MIG instances, in order, where it is divided."""
+
+    @property
+    def identifier(self) -> str:
+        """What finds it again: its UUID, else another name of it."""
+        return self.uuid or next(iter(self.aliases), str(self.index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,85 +68,105 @@ class SourceError(Exception):
     """This source cannot be used here; the text says why, for the monitor's status."""
 
 
-_NO_DEVICE = ("", "-1", "NoDevFiles")
-
-
 def same_id(text: str) -> str:
     """An identifier without what differs between tools: case, `GPU-` and `0x`."""
     return text.strip().lower().removeprefix("gpu-").removeprefix("0x")
 
 
-def visible(environment: Mapping[str, str], vendor: str) -> list[str] | None:
-    """The tokens of the variables by which the job sees only some GPUs: indices or identifiers; None: it sees
-    all.
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """The GPUs that a process sees, in its order; `masks` are the variables that say so, for people."""
 
-    AMD's HIP_VISIBLE_DEVICES (or CUDA_VISIBLE_DEVICES, which HIP also reads) counts within
-    ROCR_VISIBLE_DEVICES.
-    """
-    if vendor == "nvidia":
-        return _tokens(environment.get("CUDA_VISIBLE_DEVICES"))
-    outer = _tokens(environment.get("ROCR_VISIBLE_DEVICES"))
-    inner = _tokens(environment.get("HIP_VISIBLE_DEVICES", environment.get("CUDA_VISIBLE_DEVICES")))
-    if outer is None or inner is None:
-        return outer if inner is None else inner
-    return [outer[int(t)] if t.isdigit() else t for t in inner if not t.isdigit() or int(t) < len(outer)]
+    devices: list[Device]
+    masks: str
 
 
-def _tokens(text: str | None) -> list[str] | None:
-    if text is None:
-        return None
-    # CUDA ends its list at the first entry that is no device.
-    return list(itertools.takewhile(lambda entry: entry not in _NO_DEVICE, map(str.strip, text.split(","))))
+def visible(devices: Sequence[Device], environment: Mapping[str, str], vendor: Vendor) -> Visible:
+    """The GPUs that the *_VISIBLE_DEVICES of `environment` leave, as the vendor's runtime reads them.
 
-
-def choose(
-    devices: Sequence[Device], wanted: Sequence[str], environment: Mapping[str, str], vendor: str
-) -> list[Device]:
-    """The job's GPUs in the job's order: those of `wanted` (identifiers), else the visible ones, else all.
+    Entries are indices, UUIDs (or their unambiguous beginnings) and MIG UUIDs; the first entry that names no
+    device ends the list. On AMD, ROCR_VISIBLE_DEVICES masks first, and HIP_VISIBLE_DEVICES (or
+    CUDA_VISIBLE_DEVICES, which HIP also reads) counts within what is left.
 
     Raises:
-        SourceError: one that was asked for is not there, none is left, or an index could mean several
-        GPUs.
+        SourceError: an index could mean several GPUs.
     """
-    if not devices:
-        raise SourceError("no GPU on this node")
-    if wanted:
-        return [_by_id(devices, uuid) for uuid in wanted]
-    tokens = visible(environment, vendor)
-    if tokens is None:
-        return list(devices)
-    if not tokens:
-        raise SourceError("the job sees no GPU: its *_VISIBLE_DEVICES is empty")
-    if any(token.isdigit() for token in tokens) and _order_unknown(devices, environment, vendor):
-        raise SourceError(
-            "CUDA_VISIBLE_DEVICES holds indices, this node has several GPU models, and CUDA_DEVICE_ORDER is "
-            "not PCI_BUS_ID: name the GPUs with --gpu-uuid"
-        )
-    return [_by_index(devices, int(token)) if token.isdigit() else _by_id(devices, token) for token in tokens]
+    if vendor == "nvidia":
+        names = ["CUDA_VISIBLE_DEVICES"]
+        if _order_unknown(devices, environment):
+            raise SourceError(
+                "CUDA_VISIBLE_DEVICES holds indices, this node has several GPU models, and CUDA_DEVICE_ORDER "
+                "is not PCI_BUS_ID: set it so, or name the GPUs by UUID"
+            )
+    else:
+        hip = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in environment else "CUDA_VISIBLE_DEVICES"
+        names = ["ROCR_VISIBLE_DEVICES", hip]
+    left = list(devices)
+    for name in names:
+        if name in environment:
+            left = _masked(left, environment[name])
+    return Visible(left, ", ".join(f"{name}={environment[name]!r}" for name in names if name in environment))
 
 
-def _order_unknown(devices: Sequence[Device], environment: Mapping[str, str], vendor: str) -> bool:
+def _masked(devices: Sequence[Device], mask: str) -> list[Device]:
+    chosen = []
+    for entry in map(str.strip, mask.split(",")):
+        number = int(entry) if entry.isdigit() else None
+        found = _named(devices, entry) if number is None else list(devices[number : number + 1])
+        if len(found) != 1:
+            break
+        chosen.append(found[0])
+    return chosen
+
+
+def _order_unknown(devices: Sequence[Device], environment: Mapping[str, str]) -> bool:
     """CUDA counts the fastest GPU first unless told otherwise; the driver's tools count by PCI address."""
+    entries = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
     several = len({device.name for device in devices}) > 1
-    return vendor == "nvidia" and several and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+    return (
+        several
+        and any(entry.strip().isdigit() for entry in entries)
+        and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+    )
 
 
-def _by_id(devices: Sequence[Device], wanted: str) -> Device:
-    """As in CUDA, the beginning of an identifier is enough when only one GPU has it."""
-    key = same_id(wanted)
-    found = [
+def _named(devices: Sequence[Device], identifier: str) -> list[Device]:
+    """Those that `identifier` may mean; as in CUDA, the beginning of a UUID is enough when only one has
+    it.
+    """
+    key = same_id(identifier)
+    if not key:
+        return []
+    parts = [part for device in devices for part in device.parts if same_id(part.uuid or "") == key]
+    whole = [
         device
         for device in devices
         if same_id(device.uuid or "").startswith(key) or key in map(same_id, device.aliases)
     ]
-    if len(found) != 1 or not key:
-        seen = ", ".join(device.uuid or f"index {device.index}" for device in devices)
-        raise SourceError(f"{wanted} is not one of this node's GPUs ({seen})")
-    return found[0]
+    return parts or whole
 
 
-def _by_index(devices: Sequence[Device], index: int) -> Device:
-    found = next((device for device in devices if device.index == index), None)
-    if found is None:
-        raise SourceError(f"GPU {index} of *_VISIBLE_DEVICES is not there: there are {len(devices)}")
-    return found
+def choose(
+    devices: Sequence[Device], wanted: Sequence[str], environment: Mapping[str, str], vendor: Vendor
+) -> list[Device]:
+    """The job's GPUs in the job's order: those of `wanted` (identifiers), else the visible ones.
+
+    Raises:
+        SourceError: one that was asked for is not there, none is left, or an index could mean several
+            GPUs.
+    """
+    if not devices:
+        raise SourceError("no GPU on this node")
+    seen = ", ".join(device.identifier for device in devices)
+    if not wanted:
+        found = visible(devices, environment, vendor)
+        if not found.devices:
+            raise SourceError(f"the job sees no GPU by {found.masks}; this node has {seen}")
+        return found.devices
+    chosen = []
+    for identifier in wanted:
+        matches = _named(devices, identifier)
+        if len(matches) != 1:
+            raise SourceError(f"{identifier} is not one of this node's GPUs ({seen})")
+        chosen.append(matches[0])
+    return chosen

@@ -1,44 +1,71 @@
-"""The best source of GPU samples that this node has, and why the better ones are not used."""
+"""The GPUs of a node, and the best source of samples of them, with the reason why better ones are not
+used.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from aorta.monitors.devices import Source, SourceError
-from aorta.monitors.library import LibrarySource, amdsmi_library, nvml_library
-from aorta.monitors.tools import open_amd_smi, open_nvidia_smi, open_rocm_smi
+from aorta.artefacts.records import GpuInfo
+from aorta.errors import RunError
+from aorta.monitors import tools
+from aorta.monitors.devices import Device, Source, SourceError, Vendor, visible
+from aorta.monitors.library import Library, LibrarySource, amdsmi_library, nvml_library
 
 Opener = Callable[[Sequence[str], Mapping[str, str]], Source]
 
 
-def open_nvml(wanted: Sequence[str], environment: Mapping[str, str]) -> Source:
+def load_nvml() -> Library:
     """NVML by nvidia-ml-py.
 
     Raises:
-        SourceError: as `LibrarySource.open`.
+        SourceError: the module is not there.
     """
     try:
-        module = importlib.import_module("pynvml")
+        return nvml_library(importlib.import_module("pynvml"))
     except (ImportError, OSError) as error:
         raise SourceError(f"nvml: {error}") from error
-    return LibrarySource(nvml_library(module, wanted, environment)).open()
 
 
-def open_amdsmi(wanted: Sequence[str], environment: Mapping[str, str]) -> Source:
+def load_amdsmi() -> Library:
     """The amdsmi module that ROCm installs.
+
+    Raises:
+        SourceError: it is not there.
+    """
+    try:
+        return amdsmi_library(importlib.import_module("amdsmi"))
+    except (ImportError, OSError, KeyError) as error:  # KeyError: it looks for ROCM_PATH without asking
+        raise SourceError(f"amdsmi: {error}") from error
+
+
+def open_nvml(wanted: Sequence[str], environment: Mapping[str, str]) -> Source:
+    """Samples by NVML.
 
     Raises:
         SourceError: as `LibrarySource.open`.
     """
-    try:
-        module = importlib.import_module("amdsmi")
-    except (ImportError, OSError, KeyError) as error:  # KeyError: it looks for ROCM_PATH without asking
-        raise SourceError(f"amdsmi: {error}") from error
-    return LibrarySource(amdsmi_library(module, wanted, environment)).open()
+    return LibrarySource(load_nvml(), wanted, environment).open()
 
 
-ORDER: tuple[Opener, ...] = (open_nvml, open_nvidia_smi, open_amdsmi, open_amd_smi, open_rocm_smi)
+def open_amdsmi(wanted: Sequence[str], environment: Mapping[str, str]) -> Source:
+    """Samples by amdsmi.
+
+    Raises:
+        SourceError: as `LibrarySource.open`.
+    """
+    return LibrarySource(load_amdsmi(), wanted, environment).open()
+
+
+ORDER: tuple[Opener, ...] = (
+    open_nvml,
+    tools.open_nvidia_smi,
+    open_amdsmi,
+    tools.open_amd_smi,
+    tools.open_rocm_smi,
+)
 
 
 def open_source(
@@ -52,3 +79,56 @@ def open_source(
         except SourceError as error:
             reasons.append(str(error))
     return None, "; ".join(reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs that a process of this node sees, in its order: whose they are, and by which source."""
+
+    vendor: Vendor | None
+    visible: list[GpuInfo]
+    source: str
+
+
+Lister = tuple[str, Vendor, Callable[[], list[Device]]]
+LISTERS: tuple[Lister, ...] = (
+    ("nvml", "nvidia", lambda: load_nvml().list_devices()),
+    ("nvidia-smi", "nvidia", tools.list_nvidia_smi),
+    ("amdsmi", "amd", lambda: load_amdsmi().list_devices()),
+    ("amd-smi", "amd", tools.list_amd_smi),
+    ("rocm-smi", "amd", tools.list_rocm_smi),
+)
+
+
+def find_gpus(environment: Mapping[str, str], listers: Sequence[Lister] = LISTERS) -> Gpus:
+    """The GPUs that a rank will see, by the first lister that has any; none without a driver.
+
+    Ranks count by PCI address unless `environment` says otherwise: the agent tells them to. A divided GPU
+    that is seen as a whole stands for its first instance, as in CUDA.
+
+    Raises:
+        RunError: a mask cannot be read without guessing.
+    """
+    for source, vendor, devices_of in listers:
+        try:
+            devices = devices_of()
+        except SourceError:
+            continue
+        if not devices:
+            continue
+        try:
+            seen = visible(devices, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **environment}, vendor).devices
+        except SourceError as error:
+            raise RunError(str(error), "set CUDA_DEVICE_ORDER=PCI_BUS_ID") from error
+        used = [device.parts[0] if device.parts else device for device in seen]
+        return Gpus(vendor, [_info(index, device) for index, device in enumerate(used)], source)
+    return Gpus(None, [], "none")
+
+
+def _info(index: int, device: Device) -> GpuInfo:
+    return GpuInfo(
+        index=index,
+        uuid=device.identifier,
+        name=device.name or "GPU",
+        memory_total_bytes=device.memory_total_bytes,
+    )

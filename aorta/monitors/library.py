@@ -7,14 +7,15 @@ without being asked again.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aorta.artefacts.samples import GpuSample, number
-from aorta.monitors.devices import Device, Reading, SourceError, choose, same_id
-from aorta.units import NS_PER_S
+from aorta.monitors.devices import Device, Reading, SourceError, Vendor, choose, same_id
+from aorta.units import BYTES_PER_MIB, NS_PER_S
 
 Values = dict[str, Any]
 Way = Callable[[], Values]
@@ -46,22 +47,42 @@ class Library:
     """How one vendor's library is used. All functions may raise `error`."""
 
     name: str
+    vendor: Vendor
     error: type[Exception]
     unsupported: Callable[[Exception], bool]
     """Whether the error means that this GPU will never give the quantity."""
     start: Callable[[], None]
     stop: Callable[[], None]
-    find: Callable[[], list[tuple[Device, list[Quantity]]]]
-    """The job's GPUs in its order."""
+    devices: Callable[[], list[Device]]
+    """Every GPU of the node."""
+    quantities: Callable[[Device], list[Quantity]]
+    """What can be read of a GPU, or of a MIG instance."""
+
+    def list_devices(self) -> list[Device]:
+        """Every GPU of the node, by a library that is not running.
+
+        Raises:
+            SourceError: no driver, or it fails.
+        """
+        try:
+            self.start()
+            try:
+                return self.devices()
+            finally:
+                self.stop()
+        except self.error as error:
+            raise SourceError(f"{self.name}: {error}") from error
 
 
 @dataclass(slots=True)
 class LibrarySource:
     """Reads every GPU of the job at each call. After a failure the library is started anew, at growing
-    intervals.
+    intervals. `wanted` and `environment` as in `choose`.
     """
 
     library: Library
+    wanted: Sequence[str]
+    environment: Mapping[str, str]
     errors: dict[str, int] = field(default_factory=dict)
     _gpus: list[_Gpu] = field(default_factory=list)
     _retry_s: int = _RETRY_FIRST_S
@@ -131,9 +152,9 @@ class LibrarySource:
         return {}
 
     def _find(self) -> None:
-        self._gpus = [
-            _Gpu(i, device, quantities) for i, (device, quantities) in enumerate(self.library.find())
-        ]
+        library = self.library
+        chosen = choose(library.devices(), self.wanted, self.environment, library.vendor)
+        self._gpus = [_Gpu(i, device, library.quantities(device)) for i, device in enumerate(chosen)]
 
     def _recover(self) -> None:
         """After a driver reset handles are void: get new ones, not more often than the back-off allows."""
@@ -164,41 +185,52 @@ _NVML_NEVER = (
 )
 
 
-def nvml_library(nvml: Any, wanted: Sequence[str], environment: Mapping[str, str]) -> Library:
-    """NVML through a `pynvml` module; `wanted` as in `choose`, MIG instances by their UUID."""
+def nvml_library(nvml: Any) -> Library:
+    """NVML through a `pynvml` module."""
     never = tuple(
         getattr(nvml, f"NVMLError_{name}") for name in _NVML_NEVER if hasattr(nvml, f"NVMLError_{name}")
     )
     return Library(
         name="nvml",
+        vendor="nvidia",
         error=nvml.NVMLError,
         unsupported=lambda error: isinstance(error, never),
         start=nvml.nvmlInit,
         stop=nvml.nvmlShutdown,
-        find=lambda: _nvml_gpus(nvml, wanted, environment),
+        devices=lambda: _nvml_devices(nvml),
+        quantities=lambda device: _nvml_quantities(
+            nvml, nvml.nvmlDeviceGetHandleByUUID((device.uuid or "").encode())
+        ),
     )
 
 
-def _nvml_gpus(
-    nvml: Any, wanted: Sequence[str], environment: Mapping[str, str]
-) -> list[tuple[Device, list[Quantity]]]:
-    handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-    devices = [_nvml_device(nvml, handle, i) for i, handle in enumerate(handles)]
-    by_uuid = {device.uuid: handle for device, handle in zip(devices, handles, strict=True)}
-    tokens = wanted or environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    for token in (token.strip() for token in tokens):
-        if token.startswith("MIG-"):  # an instance is no device of its own in the count
-            handle = nvml.nvmlDeviceGetHandleByUUID(token.encode())
-            devices.append(_nvml_device(nvml, handle, len(devices)))
-            by_uuid[devices[-1].uuid] = handle
-    return [
-        (d, _nvml_quantities(nvml, by_uuid[d.uuid])) for d in choose(devices, wanted, environment, "nvidia")
-    ]
+def _nvml_devices(nvml: Any) -> list[Device]:
+    """The GPUs in PCI order, those that are divided with their instances."""
+    found = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        parts = [_nvml_device(nvml, part, index) for part in _nvml_instances(nvml, handle)]
+        found.append(replace(_nvml_device(nvml, handle, index), parts=tuple(parts)))
+    return found
 
 
 def _nvml_device(nvml: Any, handle: Any, index: int) -> Device:
-    uuid, name = _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle))
-    return Device(index, uuid, name)
+    total = None
+    with contextlib.suppress(nvml.NVMLError):
+        total = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
+    return Device(index, _text(uuid), _text(name), memory_total_bytes=total)
+
+
+def _nvml_instances(nvml: Any, handle: Any) -> list[Any]:
+    """Handles of a GPU's MIG instances; none where it is not, or cannot be, divided."""
+    parts: list[Any] = []
+    with contextlib.suppress(nvml.NVMLError):
+        if nvml.nvmlDeviceGetMigMode(handle)[0]:
+            for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+                with contextlib.suppress(nvml.NVMLError):  # a slot without an instance
+                    parts.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
+    return parts
 
 
 def _text(value: Any) -> str:
@@ -244,32 +276,39 @@ def _nvml_quantities(nvml: Any, handle: Any) -> list[Quantity]:
 _AMD_NEVER = (2, 3, 10)  # AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED, _NO_PERM
 
 
-def amdsmi_library(smi: Any, wanted: Sequence[str], environment: Mapping[str, str]) -> Library:
+def amdsmi_library(smi: Any) -> Library:
     """The `amdsmi` module of ROCm."""
     return Library(
         name="amdsmi",
+        vendor="amd",
         error=smi.AmdSmiException,
         unsupported=lambda error: getattr(error, "get_error_code", lambda: None)() in _AMD_NEVER,
         start=smi.amdsmi_init,
         stop=smi.amdsmi_shut_down,
-        find=lambda: _amd_gpus(smi, wanted, environment),
+        devices=lambda: _amd_devices(smi),
+        quantities=lambda device: _amd_quantities(smi, smi.amdsmi_get_processor_handles()[device.index]),
     )
 
 
-def _amd_gpus(
-    smi: Any, wanted: Sequence[str], environment: Mapping[str, str]
-) -> list[tuple[Device, list[Quantity]]]:
+def _amd_devices(smi: Any) -> list[Device]:
     found = []
     for index, handle in enumerate(smi.amdsmi_get_processor_handles()):
         asic = smi.amdsmi_get_gpu_asic_info(handle)
         serial = str(asic.get("asic_serial") or "")
         aliases = (serial,) if same_id(serial) not in ("", "n/a") else ()
+        total = None
+        with contextlib.suppress(smi.AmdSmiException):
+            total = number(smi.amdsmi_get_gpu_vram_usage(handle).get("vram_total"))  # its MB are MiB
         found.append(
-            (Device(index, smi.amdsmi_get_gpu_device_uuid(handle), asic.get("market_name"), aliases), handle)
+            Device(
+                index,
+                smi.amdsmi_get_gpu_device_uuid(handle),
+                asic.get("market_name"),
+                aliases,
+                memory_total_bytes=round(total * BYTES_PER_MIB) if total is not None else None,
+            )
         )
-    handles = {device.index: handle for device, handle in found}
-    chosen = choose([device for device, _ in found], wanted, environment, "amd")
-    return [(device, _amd_quantities(smi, handles[device.index])) for device in chosen]
+    return found
 
 
 def _amd_quantities(smi: Any, handle: Any) -> list[Quantity]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from aorta.artefacts.samples import GpuSample, parse_amd_smi_json, parse_nvidia_smi_csv, parse_rocm_smi_json
 from aorta.errors import ArtefactError
 from aorta.monitors.devices import Device, Reading, SourceError, choose, same_id
-from aorta.units import NS_PER_S
+from aorta.units import BYTES_PER_MIB, NS_PER_S
 
 DUTY = 0.05
 TIMEOUT_S = 10.0
@@ -199,53 +199,107 @@ _NVIDIA_QUERY = (
 )
 
 
+def list_nvidia_smi(timeout_s: float = TIMEOUT_S) -> list[Device]:
+    """Every GPU of the node by nvidia-smi, those that are divided with their instances.
+
+    Raises:
+        SourceError: not installed, or no driver.
+    """
+    program = _program("nvidia-smi")
+    query = [program, "--query-gpu=index,uuid,name,memory.total", "--format=csv"]
+    devices = _devices(_samples(_nvidia_samples, Call(query, timeout_s).wait()))
+    parts: dict[str | None, list[tuple[str, str]]] = {}
+    with contextlib.suppress(SourceError):  # only a divided GPU needs it
+        parts = nvidia_instances(Call([program, "-L"], timeout_s).wait())
+    return [
+        replace(
+            device,
+            parts=tuple(Device(device.index, uuid, name) for uuid, name in parts.get(device.uuid, ())),
+        )
+        for device in devices
+    ]
+
+
+def nvidia_instances(listing: str) -> dict[str | None, list[tuple[str, str]]]:
+    """UUID and name of the MIG instances of each GPU (by UUID), of the text of `nvidia-smi -L`."""
+    found: dict[str | None, list[tuple[str, str]]] = {}
+    parent = None
+    for line in listing.splitlines():
+        before, _, uuid = line.strip().rstrip(")").rpartition(" (UUID: ")
+        if line.startswith("GPU "):
+            parent = uuid
+        elif before.startswith("MIG "):
+            found.setdefault(parent, []).append((uuid, before.rpartition(" Device")[0].strip()))
+    return found
+
+
 def open_nvidia_smi(
     wanted: Sequence[str], environment: Mapping[str, str], timeout_s: float = TIMEOUT_S
 ) -> ToolSource:
     """nvidia-smi, asked for the job's GPUs only.
 
     Raises:
-        SourceError: not installed, no driver, or not the job's GPUs.
+        SourceError: not installed, no driver, not the job's GPUs, or a MIG instance, which it does not
+            sample.
     """
-    program = _program("nvidia-smi")
-
-    def query(columns: str, *more: str) -> list[str]:
-        return [program, f"--query-gpu={columns}", "--format=csv", *more]
-
-    def parse(text: str) -> list[GpuSample]:
-        return parse_nvidia_smi_csv(text).samples
-
-    listed = _samples(parse, Call(query("index,uuid,name"), timeout_s).wait())
-    gpus = choose(_devices(listed), wanted, environment, "nvidia")
+    gpus = choose(list_nvidia_smi(timeout_s), wanted, environment, "nvidia")
+    instances = [gpu.identifier for gpu in gpus if gpu.identifier.startswith("MIG-")]
+    if instances:
+        raise SourceError(f"nvidia-smi does not sample MIG instances ({', '.join(instances)})")
     only = "--id=" + ",".join(gpu.uuid or str(gpu.index) for gpu in gpus)
     reasons = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # renamed in driver 535
     for columns in (*(f"{_NVIDIA_QUERY},{reason}" for reason in reasons), _NVIDIA_QUERY):
+        argv = [_program("nvidia-smi"), f"--query-gpu={columns}", "--format=csv", only]
         with contextlib.suppress(SourceError):
-            Call(query(columns, only), timeout_s).wait()
-            return ToolSource("nvidia-smi", query(columns, only), parse, gpus, timeout_s)
+            Call(argv, timeout_s).wait()
+            return ToolSource("nvidia-smi", argv, _nvidia_samples, gpus, timeout_s)
     raise SourceError(f"nvidia-smi refuses the query {_NVIDIA_QUERY}")
+
+
+def _nvidia_samples(text: str) -> list[GpuSample]:
+    return parse_nvidia_smi_csv(text).samples
+
+
+def list_amd_smi(timeout_s: float = TIMEOUT_S) -> list[Device]:
+    """Every GPU of the node by amd-smi: identity from `list`, the rest from `static`.
+
+    Raises:
+        SourceError: not installed, or no driver.
+    """
+    program = _program("amd-smi")
+    devices = _devices(_samples(parse_amd_smi_json, Call([program, "list", "--json"], timeout_s).wait()))
+    with contextlib.suppress(SourceError):  # name and memory are niceties
+        static = Call([program, "static", "--asic", "--vram", "--json"], timeout_s).wait()
+        more = {device.index: device for device in _devices(_samples(parse_amd_smi_json, static))}
+        return [
+            replace(device, name=said.name, memory_total_bytes=said.memory_total_bytes)
+            if (said := more.get(device.index)) is not None
+            else device
+            for device in devices
+        ]
+    return devices
 
 
 def open_amd_smi(
     wanted: Sequence[str], environment: Mapping[str, str], timeout_s: float = TIMEOUT_S
 ) -> ToolSource:
-    """amd-smi: identity from `static` and `list`, samples from `metric`.
+    """amd-smi: samples from `metric`.
 
     Raises:
         SourceError: not installed, no driver, or not the job's GPUs.
     """
-    program = _program("amd-smi")
-    listed = {
-        sample.index: sample
-        for sample in _samples(parse_amd_smi_json, Call([program, "list", "--json"], timeout_s).wait())
-    }
-    with contextlib.suppress(SourceError):  # the name is a nicety
-        static = Call([program, "static", "--asic", "--json"], timeout_s).wait()
-        for sample in _samples(parse_amd_smi_json, static):
-            if sample.index in listed:
-                listed[sample.index] = replace(listed[sample.index], name=sample.name)
-    gpus = choose(_devices(list(listed.values())), wanted, environment, "amd")
-    return ToolSource("amd-smi", [program, "metric", "--json"], parse_amd_smi_json, gpus, timeout_s)
+    gpus = choose(list_amd_smi(timeout_s), wanted, environment, "amd")
+    argv = [_program("amd-smi"), "metric", "--json"]
+    return ToolSource("amd-smi", argv, parse_amd_smi_json, gpus, timeout_s)
+
+
+def list_rocm_smi(timeout_s: float = TIMEOUT_S) -> list[Device]:
+    """Every GPU of the node by rocm-smi, in card order.
+
+    Raises:
+        SourceError: not installed, or no driver.
+    """
+    return _devices(_samples(parse_rocm_smi_json, Call(_rocm_argv(), timeout_s).wait()))
 
 
 def open_rocm_smi(
@@ -256,12 +310,13 @@ def open_rocm_smi(
     Raises:
         SourceError: not installed, no driver, or not the job's GPUs.
     """
-    program = _program("rocm-smi")
+    gpus = choose(list_rocm_smi(timeout_s), wanted, environment, "amd")
+    return ToolSource("rocm-smi", _rocm_argv(), parse_rocm_smi_json, gpus, timeout_s)
+
+
+def _rocm_argv() -> list[str]:
     show = "uniqueid productname use memuse temp power clocks energycounter".split()
-    argv = [program, *(f"--show{what}" for what in show), "--showmeminfo", "vram", "--json"]
-    listed = _samples(parse_rocm_smi_json, Call(argv, timeout_s).wait())
-    gpus = choose(_devices(listed), wanted, environment, "amd")
-    return ToolSource("rocm-smi", argv, parse_rocm_smi_json, gpus, timeout_s)
+    return [_program("rocm-smi"), *(f"--show{what}" for what in show), "--showmeminfo", "vram", "--json"]
 
 
 def _program(name: str) -> str:
@@ -279,5 +334,17 @@ def _samples(parse: Callable[[str], list[GpuSample]], text: str) -> list[GpuSamp
 
 
 def _devices(samples: Sequence[GpuSample]) -> list[Device]:
+    """The GPUs of a listing in the order of their numbers, which is that of the vendors' masks."""
     indexed = [(i if sample.index is None else sample.index, sample) for i, sample in enumerate(samples)]
-    return [Device(index, sample.uuid, sample.name, (f"card{index}",)) for index, sample in indexed]
+    return [
+        Device(
+            index,
+            sample.uuid,
+            sample.name,
+            (f"card{index}",),
+            memory_total_bytes=round(sample.memory_total_mb * BYTES_PER_MIB)
+            if sample.memory_total_mb is not None
+            else None,
+        )
+        for index, sample in sorted(indexed, key=lambda item: item[0])
+    ]

@@ -17,9 +17,9 @@ import msgspec
 from aorta import __version__
 from aorta.artefacts.records import NodeInfo, ProfilerChoice
 from aorta.monitors import cgroup
+from aorta.monitors.gpu import Gpus
 from aorta.runner import network
 from aorta.runner.clock import read_clocks
-from aorta.runner.gpus import Gpus
 from aorta.runner.options import NodeOptions
 
 _TIMEOUT_S = 10.0

@@ -20,11 +20,11 @@ from aorta.config.load import load_config, save_config
 from aorta.config.schema import Config
 from aorta.errors import AortaError, RunError
 from aorta.launch import profilers
+from aorta.monitors.gpu import Gpus, find_gpus
 from aorta.runner import session as rendezvous
 from aorta.runner.command import rank_command, rank_environment, torchrun_argv, workload_name
 from aorta.runner.describe import code_version, describe_node, looks_secret, with_version
 from aorta.runner.exits import collect_logs, describe_exit, rank_exits, tail
-from aorta.runner.gpus import Gpus, find_gpus
 from aorta.runner.marker import Marker
 from aorta.runner.metadata import job_metadata
 from aorta.runner.network import interface_towards

@@ -24,7 +24,10 @@ class NVMLError_NotFound(NVMLError):
 
 
 class FakeNvml:
-    """`pynvml` with GPUs (uuid, name) by index. `broken[function]` is raised by it; `calls` counts calls."""
+    """`pynvml` with GPUs (uuid, name) by index; `mig` are instances of the last one, in slots 0, 2, 4, ...
+
+    `broken[function]` is raised by it; `calls` counts calls.
+    """
 
     NVMLError = NVMLError
     NVMLError_NotSupported = NVMLError_NotSupported
@@ -60,9 +63,22 @@ class FakeNvml:
         return self.gpus[index][0]
 
     def nvmlDeviceGetHandleByUUID(self, uuid: bytes) -> str:
-        if uuid.decode() not in self.mig:
+        if uuid.decode() not in (*self.mig, *dict(self.gpus)):
             raise NVMLError_NotFound("Not Found")
         return uuid.decode()
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> tuple[int, int]:
+        if not self.mig or handle != self.gpus[-1][0]:
+            raise NVMLError_NotSupported("Not Supported")
+        return 1, 1
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:
+        return 2 * len(self.mig)
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, index: int) -> str:
+        if index % 2:
+            raise NVMLError_NotFound("Not Found")
+        return self.mig[index // 2]
 
     def nvmlDeviceGetUUID(self, handle: str) -> str:
         return handle

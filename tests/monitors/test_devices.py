@@ -21,7 +21,7 @@ def test_on_a_node_with_two_models_the_job_is_found_by_identifier():
 
 
 def test_an_index_that_could_mean_either_model_is_refused():
-    with pytest.raises(SourceError, match="name the GPUs with --gpu-uuid"):
+    with pytest.raises(SourceError, match="name the GPUs by UUID"):
         choose(MIXED, [], {"CUDA_VISIBLE_DEVICES": "0"}, "nvidia")
     assert indices(MIXED, CUDA_VISIBLE_DEVICES="0", CUDA_DEVICE_ORDER="PCI_BUS_ID") == [0]
     assert indices(MIXED, CUDA_VISIBLE_DEVICES="GPU-bb") == [1]
@@ -53,9 +53,10 @@ def test_a_gpu_that_is_not_here_is_named_with_those_that_are(wanted):
         choose(ALIKE, ["GPU-1000", wanted], {}, "nvidia")
 
 
-def test_an_index_beyond_the_last():
-    with pytest.raises(SourceError, match="GPU 4 "):
-        choose(ALIKE, [], {"CUDA_VISIBLE_DEVICES": "4"}, "nvidia")
+@pytest.mark.parametrize("value", ["4", "GPU-9", "MIG-1"])
+def test_a_mask_that_names_no_gpu_is_shown_with_those_that_are_here(value):
+    with pytest.raises(SourceError, match=f"CUDA_VISIBLE_DEVICES='{value}'; .*GPU-3000"):
+        choose(ALIKE, [], {"CUDA_VISIBLE_DEVICES": value}, "nvidia")
 
 
 def test_a_node_without_gpus():
@@ -74,17 +75,49 @@ def test_the_same_identifier_in_different_dress():
 
 
 @pytest.mark.parametrize(
-    ("environment", "tokens"),
+    ("environment", "expected"),
     [
-        ({}, None),
-        ({"ROCR_VISIBLE_DEVICES": "2,3"}, ["2", "3"]),
-        ({"HIP_VISIBLE_DEVICES": "1"}, ["1"]),
-        ({"ROCR_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "1,0"}, ["3", "2"]),
-        ({"ROCR_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "1,7"}, ["3"]),
-        ({"CUDA_VISIBLE_DEVICES": "1"}, ["1"]),
-        ({"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "0"}, ["0"]),
+        ({}, [0, 1, 2, 3]),
+        ({"ROCR_VISIBLE_DEVICES": "2,3"}, [2, 3]),
+        ({"HIP_VISIBLE_DEVICES": "1"}, [1]),
+        ({"ROCR_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "1,0"}, [3, 2]),
+        ({"ROCR_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "1,7"}, [3]),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-3000,GPU-1"}, [3, 1]),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, [1]),
+        ({"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "0"}, [0]),
         ({"HIP_VISIBLE_DEVICES": ""}, []),
     ],
 )
-def test_amd_masks_count_within_each_other(environment, tokens):
-    assert visible(environment, "amd") == tokens
+def test_amd_masks_count_within_each_other(environment, expected):
+    assert [device.index for device in visible(ALIKE, environment, "amd").devices] == expected
+
+
+DIVIDED = Device(2, "GPU-bbcc-3", H100, parts=(Device(2, "MIG-1", H100), Device(2, "MIG-2", H100)))
+THREE = [Device(0, "GPU-aaaa-1", H100), Device(1, "GPU-bbbb-2", H100), DIVIDED]
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        ("", []),
+        ("1", ["GPU-bbbb-2"]),
+        ("1,0", ["GPU-bbbb-2", "GPU-aaaa-1"]),
+        ("0,-1,1", ["GPU-aaaa-1"]),
+        ("0,9,1", ["GPU-aaaa-1"]),
+        ("GPU-bbbb-2", ["GPU-bbbb-2"]),
+        ("GPU-a", ["GPU-aaaa-1"]),
+        ("GPU-bb", []),
+        ("MIG-2", ["MIG-2"]),
+        ("GPU-bbcc", ["GPU-bbcc-3"]),
+        (" 0 , 1 ", ["GPU-aaaa-1", "GPU-bbbb-2"]),
+        ("NoDevFiles", []),
+    ],
+)
+def test_masks_as_the_cuda_runtime_reads_them(mask, expected):
+    found = visible(THREE, {"CUDA_VISIBLE_DEVICES": mask}, "nvidia").devices
+    assert [device.uuid for device in found] == expected
+
+
+def test_a_gpu_without_a_uuid_has_another_identifier():
+    assert Device(2, None, None, ("card2",)).identifier == "card2"
+    assert Device(2, "u", None, ("card2",)).identifier == "u"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aorta.monitors import library
-from aorta.monitors.devices import SourceError
+from aorta.monitors.devices import Device, SourceError
 from aorta.monitors.library import LibrarySource, amdsmi_library, nvml_library
 from tests.monitors.fakes import (
     AmdSmiLibraryException,
@@ -20,7 +20,7 @@ A100, H100 = ("GPU-aaaa-1", "NVIDIA A100-SXM4-40GB"), ("GPU-bbbb-2", "NVIDIA H10
 
 
 def opened(nvml, *wanted, **environment):
-    return LibrarySource(nvml_library(nvml, wanted, environment)).open()
+    return LibrarySource(nvml_library(nvml), wanted, environment).open()
 
 
 def one(source):
@@ -133,7 +133,7 @@ def test_a_driver_that_does_not_start_again_is_tried_at_growing_intervals(monkey
     [
         (FakeNvml(), (), "nvml: no GPU on this node"),
         (FakeNvml(H100), ("GPU-cccc",), "nvml: GPU-cccc is not one of"),
-        (FakeNvml(H100), ("MIG-7",), "nvml: Not Found"),
+        (FakeNvml(H100, mig=("MIG-1",)), ("MIG-7",), "nvml: MIG-7 is not one of"),
     ],
 )
 def test_no_gpu_of_the_job_is_a_reason_and_the_library_is_stopped(nvml, wanted, reason):
@@ -147,6 +147,31 @@ def test_no_driver_is_a_reason():
     nvml.broken["nvmlInit"] = NVMLError("Driver Not Loaded")
     with pytest.raises(SourceError, match="nvml: Driver Not Loaded"):
         opened(nvml)
+    with pytest.raises(SourceError, match="nvml: Driver Not Loaded"):
+        nvml_library(nvml).list_devices()
+
+
+def test_devices_are_listed_with_their_instances_and_the_library_is_stopped():
+    nvml = FakeNvml(A100, H100, mig=("MIG-1", "MIG-2"))
+    parts = tuple(Device(1, uuid, "MIG 1g.10gb", memory_total_bytes=64 << 20) for uuid in ("MIG-1", "MIG-2"))
+    assert nvml_library(nvml).list_devices() == [
+        Device(0, *A100, memory_total_bytes=64 << 20),
+        Device(1, *H100, memory_total_bytes=64 << 20, parts=parts),
+    ]
+    assert not nvml.running
+
+
+def test_memory_that_cannot_be_read_is_none():
+    nvml = FakeNvml(A100)
+    nvml.broken["memory_v1"] = NVMLError_NotSupported("Not Supported")
+    (device,) = nvml_library(nvml).list_devices()
+    assert device.memory_total_bytes is None
+
+
+def test_amdsmi_lists_memory_and_serial_numbers():
+    first, second = amdsmi_library(FakeAmdsmi()).list_devices()
+    assert (first.memory_total_bytes, first.aliases) == (196592 << 20, ("0xAB00",))
+    assert second.index == 1
 
 
 def test_closing_a_library_that_is_lost_does_not_raise():
@@ -158,7 +183,7 @@ def test_closing_a_library_that_is_lost_does_not_raise():
 
 
 def test_amdsmi():
-    source = LibrarySource(amdsmi_library(FakeAmdsmi(), ["GPU-ab01", "GPU-ab00"], {})).open()
+    source = LibrarySource(amdsmi_library(FakeAmdsmi()), ["GPU-ab01", "GPU-ab00"], {}).open()
     second, first = (reading.sample for reading in source.sample())
     assert (first.index, first.name, first.uuid) == (
         0,
@@ -175,7 +200,7 @@ def test_amdsmi():
 
 def test_amdsmi_failing_for_another_reason_is_counted(monkeypatch):
     smi = FakeAmdsmi()
-    source = LibrarySource(amdsmi_library(smi, [], {"HIP_VISIBLE_DEVICES": "0"})).open()
+    source = LibrarySource(amdsmi_library(smi), [], {"HIP_VISIBLE_DEVICES": "0"}).open()
 
     def fail(handle):
         raise AmdSmiLibraryException(14)

@@ -35,7 +35,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def sample(folder: Path, nvml: FakeNvml, **more) -> MonitorStatus:
     def fake(wanted, environment):
-        return LibrarySource(nvml_library(nvml, wanted, environment)).open()
+        return LibrarySource(nvml_library(nvml), wanted, environment).open()
 
     options = {
         "interval_s": 0.005,
@@ -117,7 +117,7 @@ def test_the_next_source_is_used_and_the_reason_is_kept():
         raise SourceError("first: no driver")
 
     def working(wanted, environment):
-        return LibrarySource(nvml_library(FakeNvml(*GPUS), wanted, environment)).open()
+        return LibrarySource(nvml_library(FakeNvml(*GPUS)), wanted, environment).open()
 
     source, reason = open_source([], {}, (broken, working))
     assert (source.name, reason) == ("nvml", "first: no driver")

@@ -10,8 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from aorta.monitors.devices import SourceError
-from aorta.monitors.tools import MOST_FAILURES, open_amd_smi, open_nvidia_smi, open_rocm_smi
+from aorta.monitors.devices import Device, SourceError
+from aorta.monitors.tools import (
+    MOST_FAILURES,
+    list_amd_smi,
+    list_nvidia_smi,
+    list_rocm_smi,
+    nvidia_instances,
+    open_amd_smi,
+    open_nvidia_smi,
+    open_rocm_smi,
+)
 
 NVIDIA_SMI = """\
 import os, sys, time
@@ -30,6 +39,9 @@ values = {
     "clocks.sm": ("MHz", "345 MHz"),
     os.environ.get("SMI_REASONS", "clocks_event_reasons.active"): ("", "0x01"),
 }
+if "-L" in sys.argv:
+    print(os.environ.get("SMI_LISTING", ""))
+    sys.exit(0)
 query = next(a for a in sys.argv if a.startswith("--query-gpu=")).partition("=")[2].split(",")
 only = next((a for a in sys.argv if a.startswith("--id=")), "").partition("=")[2]
 for name in query:
@@ -201,6 +213,7 @@ if sys.argv[1] == "list":
     tree = [{"gpu": 0, "bdf": "0000:01:00.0", "uuid": "aa"}, {"gpu": 1, "bdf": "0000:02:00.0", "uuid": "bb"}]
 elif sys.argv[1] == "static":
     tree = {"gpu_data": [{"gpu": i, "asic": {"market_name": f"MI300X {i}"}} for i in (0, 1)]}
+    tree["gpu_data"][0]["vram"] = {"size": {"value": 2, "unit": "MB"}}
 else:
     tree = [{"gpu": i, "usage": {"gfx_activity": {"value": 0, "unit": "%"}, "umc_activity": "N/A"},
              "padding": "x" * 100_000} for i in (0, 1)]
@@ -236,3 +249,41 @@ def test_a_gpu_that_vanishes_from_the_answer_is_empty_and_counted(on_path, tmp_p
     ((first, second),) = results(source)
     assert (first.sample.utilization_gpu, second.sample.utilization_gpu) == (5, None)
     assert source.errors == {"rocm-smi has no sample of GPU 1": 1}
+
+
+LISTING = """\
+GPU 0: NVIDIA A100 (UUID: GPU-aaaa-1)
+GPU 1: NVIDIA H100 (UUID: GPU-bbbb-2)
+  MIG 1g.5gb      Device 0: (UUID: MIG-x)
+  MIG 1g.5gb      Device 1: (UUID: MIG-y)
+"""
+
+
+def test_nvidia_smi_lists_gpus_and_their_instances(on_path, monkeypatch):
+    on_path("nvidia-smi", NVIDIA_SMI)
+    monkeypatch.setenv("SMI_LISTING", LISTING)
+    parts = (Device(1, "MIG-x", "MIG 1g.5gb"), Device(1, "MIG-y", "MIG 1g.5gb"))
+    memory = 24576 << 20
+    first = Device(0, "GPU-aaaa-1", "NVIDIA A100-SXM4-40GB", ("card0",), memory)
+    second = Device(1, "GPU-bbbb-2", "NVIDIA H100L-2-24C", ("card1",), memory, parts)
+    assert list_nvidia_smi() == [first, second]
+    with pytest.raises(SourceError, match="does not sample MIG instances"):
+        open_nvidia_smi(["MIG-y"], {})
+    assert nvidia_instances("no listing") == {}
+
+
+def test_amd_smi_lists_what_it_knows(on_path):
+    on_path("amd-smi", AMD_SMI)
+    first = Device(0, "aa", "MI300X 0", ("card0",), memory_total_bytes=2 << 20)
+    assert list_amd_smi() == [first, Device(1, "bb", "MI300X 1", ("card1",))]
+
+
+def test_rocm_smi_lists_in_card_order(on_path):
+    cards = {
+        "card10": {"Unique ID": "0xb", "Card series": "MI250", "VRAM Total Memory (B)": "9437184"},
+        "card2": {"Unique ID": "N/A", "Card Series": "MI300X"},
+        "system": {"Driver version": "6"},
+    }
+    on_path("rocm-smi", f"print('''{json.dumps(cards)}''')")
+    second = Device(10, "0xb", "MI250", ("card10",), memory_total_bytes=9 << 20)
+    assert list_rocm_smi() == [Device(2, None, "MI300X", ("card2",)), second]

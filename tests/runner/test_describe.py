@@ -9,9 +9,9 @@ import pytest
 
 from aorta.artefacts.layout import Scenario
 from aorta.artefacts.records import GpuInfo, ProfilerChoice
+from aorta.monitors.gpu import Gpus
 from aorta.runner import describe
 from aorta.runner.clock import read_clocks
-from aorta.runner.gpus import Gpus
 from aorta.runner.options import NodeOptions
 
 CHOICE = ProfilerChoice(requested="none", resolved="none", reason="switched off")
