@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from aorta.artefacts.records import Execution, Phase, StepRecord
+from aorta.artefacts.records import Phase, StepRecord
+from aorta.instrument.activity import Kernel, execution_of
 from aorta.instrument.identity import Identity
 from aorta.instrument.scalars import Scalars
 from aorta.instrument.steps import describe
@@ -57,7 +59,8 @@ class Closed:
     end: Mark
     host_end_ns: int
     memory_peak_bytes: int | None
-    execution: Execution | None
+    kernels: Sequence[Kernel] | None
+    """Of a sampled step."""
     rocm_smi_output: str | None
 
 
@@ -124,7 +127,7 @@ class Assembler:
             memory_peak_bytes=closed.memory_peak_bytes,
             memory_total_bytes=self.memory_total_bytes,
             profile=profile,
-            execution=closed.execution,
+            execution=execution_of(closed.kernels, times.pieces) if closed.kernels is not None else None,
             rocm_smi_output=closed.rocm_smi_output,
         )
 

@@ -22,6 +22,7 @@ from aorta.instrument.capture import ExternalCapture, phase_of
 from aorta.instrument.collectives import Collectives, GradientExchange, GradientHook
 from aorta.instrument.identity import Identity, device_uuid, run_directory
 from aorta.instrument.intercept import intercepted
+from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.sharding import ShardedExchange
 from aorta.instrument.steps import COMPUTE, COPY, DATA, HOST
 from aorta.instrument.streams import Streams, clock_for
@@ -95,6 +96,7 @@ class StepRecorder:
         self._device = device
         self._cuda = device.type == "cuda"
         self._external = ExternalCapture(capture, device)
+        self._sampler = KernelSampler(capture.kernel_interval, device)
         self._listeners: list[Callable[[StepRecord], None]] = []
         self._observed = self.identity.world_size == 1
         self._tape: Tape | None = None
@@ -175,8 +177,11 @@ class StepRecorder:
             phase: what kind of step it is, where the caller knows better than `capture`. Warm-up always wins.
         """
         usual = phase_of(self._global_step, self._capture, self._external.active)
+        if usual == "steady" and self._sampler.slows(self._global_step):
+            usual = "profiler"
         opened = Step(epoch, step, self._global_step, phase if phase and usual != "warmup" else usual)
         self._external.before_step(self._global_step)
+        self._sampler.start()
         if self._cuda:
             torch.cuda.reset_peak_memory_stats(self._device)
             torch.cuda.nvtx.range_push("aorta.step")
@@ -199,7 +204,8 @@ class StepRecorder:
                 f"step {self._global_step} closed without a result", "call step.result(...) inside it"
             )
         peak = torch.cuda.max_memory_allocated(self._device) if self._cuda else None
-        self._pending.append(Closed(opened, tape, end, host_end, peak, None, self._samples()))
+        kernels = self._sampler.after_step(tape.wall_start_ns)
+        self._pending.append(Closed(opened, tape, end, host_end, peak, kernels, self._samples()))
         self._external.after_step(self._global_step)
         self._global_step += 1
         self._write_passed()
@@ -265,6 +271,7 @@ class StepRecorder:
     def close(self) -> None:
         """Write what is left and close the file."""
         self._external.close()
+        self._sampler.close()
         self.drain()
         self._writer.close()
 

@@ -14,6 +14,7 @@ from aorta.config import schema
 from aorta.instrument import Step, StepRecorder
 from aorta.train.checkpoint import save_checkpoint
 from aorta.train.data import Batches
+from aorta.train.faults import Faults
 from aorta.train.optim import Updater
 from aorta.train.parallel import parallelize
 from aorta.train.profiling import LoopProfiler
@@ -60,6 +61,7 @@ class Loop:
         self._updater = Updater(self._model.weights, config, world.device)
         validation = workload.validation()
         self._validator = Validator(validation, config, world) if validation is not None else None
+        self._faults = Faults(config.faults, world, recorder)
         self._done = 0
         self._after: Phase | None = None
         """What the next step comes after: other than an epoch's rest, it is not a steady one."""
@@ -112,7 +114,7 @@ class Loop:
         return limit > 0 and self._done >= limit
 
     def _epoch(self, epoch: int, stop: StopSignal) -> int:
-        batches = self._batches.epoch(epoch)
+        batches = self._faults.batches(self._batches.epoch(epoch))
         for index in range(len(self._batches) // self._config.training.gradient_accumulation):
             phase = self._profiler.phase() or self._after
             with self._recorder.step(epoch=epoch, step=index, phase=phase) as step:
@@ -120,6 +122,7 @@ class Loop:
             self._done += 1
             self._after = None
             self._profiler.after_step()
+            self._faults.end_step()
             number = stop.agreed()
             if number:
                 return number
@@ -136,13 +139,18 @@ class Loop:
             with recorder.data():
                 batch = next(batches)
             batch = recorder.to_device(batch)
+            if part == 0:
+                self._faults.before_forward()
             with self._model.exchange(last=part == parts - 1):
                 with recorder.forward(), self._updater.autocast():
+                    if part == 0:
+                        self._faults.in_forward()
                     loss = self._workload.loss(self._model(batch), batch) / parts
                 with recorder.backward():
                     self._updater.backward(loss)
             total += loss.detach()
             samples += len(next(iter(batch.values())))
+        self._faults.after_backward()
         lr = self._updater.lr
         with recorder.optimizer():
             norm = self._updater.update()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -20,10 +19,12 @@ from aorta.instrument import StepRecorder
 from aorta.instrument.identity import Identity, run_directory
 from aorta.train.dcrnn.flags import add_flags, check_flags, flag_overrides
 from aorta.train.dcrnn.workload import Dcrnn
+from aorta.train.faults import check_faults
 from aorta.train.loop import Loop
 from aorta.train.parallel import check_strategy
 from aorta.train.profiling import check_profiling
 from aorta.train.ranking import Ranking
+from aorta.train.rocm import adapt, sampled
 from aorta.train.sidecar import monitored
 from aorta.train.summary import Observer
 from aorta.train.workload import Workload
@@ -52,7 +53,9 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--monitor-gpu", action="store_true", help="sample this node's GPUs beside the run")
     flags.add_argument("--monitor-cpu", action="store_true", help="sample this node's CPUs beside the run")
     flags.add_argument(
-        "--enable-rocm-metrics", action="store_true", help="on ROCm: as --monitor-gpu; says so elsewhere"
+        "--enable-rocm-metrics",
+        action="store_true",
+        help="on ROCm: put what amd-smi or rocm-smi says into the step records; says so elsewhere",
     )
     add_flags(flags)
     return flags
@@ -87,11 +90,13 @@ def run(flags: argparse.Namespace) -> int:
     )
     if config.training.cpu_threads:
         torch.set_num_threads(config.training.cpu_threads)
-    check_profiling(config.profiling)
+    named = [text.partition("=")[0] for text in flags.override]
+    config, changed = adapt(config, torch.version.hip is not None, named)
+    for what in changed if rank == 0 else ():
+        log.warning("%s", what)
+    check_profiling(config)
     check_strategy(config, rank)
     workload = WORKLOADS[config.workload](config)
-    if flags.enable_rocm_metrics and rank == 0:
-        report_rocm()
     with join(config) as world:
         stop = StopSignal(world)
         stop.install()
@@ -103,6 +108,7 @@ def train(
 ) -> int:
     """Everything between joining the process group and leaving it."""
     workload.check(world.size)
+    check_faults(config, world.size)
     recorder = StepRecorder(
         config.training.output_dir,
         world.device,
@@ -123,8 +129,11 @@ def train(
         )
         if run_directory() is None:
             save_config(config, recorder.run.config)
-    gpu = flags.monitor_gpu or (flags.enable_rocm_metrics and rocm_missing() is None)
-    with monitored(recorder.run, world, config.monitor, gpu, flags.monitor_cpu), recorder:
+    monitors = monitored(recorder.run, world, config.monitor, flags.monitor_gpu, flags.monitor_cpu)
+    smi = sampled(flags.enable_rocm_metrics, world.local_rank, config.monitor.interval_s)
+    with monitors, smi as sampler, recorder:
+        if sampler is not None:
+            recorder.sample(sampler.take)
         outcome = Loop(config, workload, world, recorder, observer).run(stop)
     if outcome.stopped_by:
         name = signal.Signals(outcome.stopped_by).name
@@ -133,21 +142,3 @@ def train(
     if world.rank == 0:
         log.info("done: %d steps", outcome.steps)
     return 0
-
-
-def rocm_missing() -> str | None:
-    """What `--enable-rocm-metrics` lacks here; None where it can work."""
-    if torch.version.hip is None:
-        return "this torch is not built for ROCm"
-    if not (shutil.which("amd-smi") or shutil.which("rocm-smi")):
-        return "neither amd-smi nor rocm-smi is here"
-    return None
-
-
-def report_rocm() -> None:
-    """Say what `--enable-rocm-metrics` does: an SMI process in every step would be the slowest part of it."""
-    missing = rocm_missing()
-    if missing is not None:
-        log.warning("--enable-rocm-metrics: %s; rocm_smi_output stays null", missing)
-    else:
-        log.info("--enable-rocm-metrics: GPUs are sampled to gpu_monitor.csv; rocm_smi_output stays null")

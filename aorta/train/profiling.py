@@ -19,14 +19,21 @@ from aorta.errors import ConfigError
 log = logging.getLogger(__name__)
 
 
-def check_profiling(config: schema.Profiling) -> None:
+def check_profiling(configuration: schema.Config) -> None:
     """Refuse what would record nothing.
 
     Raises:
         ConfigError: two tools would trace CUDA in one process, or no trace format is chosen.
     """
+    config = configuration.profiling
     if not config.enabled:
         return
+    if configuration.capture.kernel_interval:
+        raise ConfigError(
+            "profiling.enabled is true and capture.kernel_interval is set: both are torch.profiler, of which"
+            " a process has one",
+            "set profiling.enabled=false or capture.kernel_interval=0",
+        )
     tool = os.environ.get("AORTA_PROFILER", "none")
     if tool in ("nsys", "rocprofv3"):
         raise ConfigError(

@@ -67,22 +67,6 @@ def test_bad_input_is_one_message(
     assert message in error
 
 
-@pytest.mark.parametrize(
-    ("hip", "tool", "missing"),
-    [
-        (None, None, "this torch is not built for ROCm"),
-        ("6.3", None, "neither amd-smi nor rocm-smi is here"),
-        ("6.3", "/usr/bin/rocm-smi", None),
-    ],
-)
-def test_what_rocm_metrics_lack(
-    hip: str | None, tool: str | None, missing: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command.torch.version, "hip", hip)
-    monkeypatch.setattr(command.shutil, "which", lambda name: tool)
-    assert command.rocm_missing() == missing
-
-
 def environment() -> dict[str, str]:
     foreign = ("AORTA_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_RANK")
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}

@@ -5,24 +5,32 @@ from pathlib import Path
 
 import pytest
 
-from aorta.config.schema import Profiling
+from aorta.config.schema import Capture, Config, Profiling
 from aorta.errors import ConfigError
 from aorta.train.profiling import LoopProfiler, check_profiling
 
 
 def test_two_tracers_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AORTA_PROFILER", "nsys")
-    check_profiling(Profiling(enabled=False))
+    check_profiling(Config(profiling=Profiling(enabled=False)))
     with pytest.raises(ConfigError, match="runs under nsys"):
-        check_profiling(Profiling(enabled=True))
+        check_profiling(Config(profiling=Profiling(enabled=True)))
     monkeypatch.setenv("AORTA_PROFILER", "none")
-    check_profiling(Profiling(enabled=True))
+    check_profiling(Config(profiling=Profiling(enabled=True)))
 
 
 def test_a_profile_that_writes_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AORTA_PROFILER", raising=False)
     with pytest.raises(ConfigError, match=r"neither profiling\.tensorboard nor"):
-        check_profiling(Profiling(enabled=True, tensorboard=False))
+        check_profiling(Config(profiling=Profiling(enabled=True, tensorboard=False)))
+
+
+def test_one_torch_profiler_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AORTA_PROFILER", raising=False)
+    capture = Capture(kernel_interval=10)
+    check_profiling(Config(capture=capture))
+    with pytest.raises(ConfigError, match=r"capture\.kernel_interval is set"):
+        check_profiling(Config(capture=capture, profiling=Profiling(enabled=True)))
 
 
 def test_profiled_steps_do_not_count_as_usual(tmp_path: Path) -> None:

@@ -1,0 +1,169 @@
+"""What a trace of kernel activity says about one step: what ran, and why windows are longer than that. Pure.
+
+The trace is the one that torch.profiler has just exported in this process, with CUDA activity only. The
+window of a collective runs from *ready* to *done*, by events; its execution is that of its kernel. Each is
+
+    window = launch + queue + execution + tail
+
+where launch ends when the host's launch call returns, queue when the kernel starts, and tail is between the
+kernel's end and the event after it. Events and kernels are on two clocks; the offset is the smallest tail,
+which is set to zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from aorta.artefacts.records import Execution, WindowExcess
+from aorta.instrument.steps import COMMUNICATION, COMPUTE, Timed
+from aorta.intervals import as_intervals, intersection, length, union
+from aorta.units import NS_PER_US, ns_to_ms
+
+OTHER = "other"
+"""Communication kernels of no stream that we name: broadcast, send and receive."""
+
+_COLLECTIVE = re.compile(r"^(?:nccl|rccl)\w*Kernel", re.IGNORECASE)
+_KINDS = (("allreduce", "allreduce"), ("reducescatter", "reducescatter"), ("allgather", "allgather"))
+EARLY_NS = 50 * NS_PER_US
+"""How much the trace's wall clock may be ahead of the host's."""
+
+
+class _Arguments(msgspec.Struct):
+    correlation: int | None = None
+
+
+class _Event(msgspec.Struct):
+    cat: str = ""
+    name: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    args: _Arguments | None = None
+
+
+class _Trace(msgspec.Struct):
+    traceEvents: list[_Event]  # noqa: N815 (the format's name)
+    baseTimeNanoseconds: int = 0  # noqa: N815
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel of one step, ns of the wall clock."""
+
+    stream: str
+    """compute, the name of a stream of communication, or `OTHER`."""
+    launched: int
+    """When the host's call returned."""
+    start: int
+    end: int
+
+
+def stream_of(name: str) -> str:
+    """Which stream of a record a kernel belongs to, by its name."""
+    if not _COLLECTIVE.match(name):
+        return COMPUTE
+    folded = name.lower().replace("_", "")
+    return next((stream for text, stream in _KINDS if text in folded), OTHER)
+
+
+def kernels_of(trace: bytes, since_wall_ns: int) -> list[Kernel]:
+    """The kernels that were launched at `since_wall_ns` or later, by start; copies are not among them.
+
+    Raises:
+        msgspec.DecodeError: the trace is not the exporter's JSON.
+    """
+    parsed = msgspec.json.decode(trace, type=_Trace)
+
+    def moment(us: float) -> int:
+        return parsed.baseTimeNanoseconds + round(us * NS_PER_US)
+
+    launched: dict[int, int] = {}
+    for event in parsed.traceEvents:
+        if event.cat in ("cuda_runtime", "cuda_driver") and event.args and event.args.correlation:
+            called = moment(event.ts)
+            if called >= since_wall_ns - EARLY_NS:
+                launched[event.args.correlation] = called + round(event.dur * NS_PER_US)
+    found = []
+    for event in parsed.traceEvents:
+        if event.cat != "kernel" or event.args is None or event.args.correlation not in launched:
+            continue
+        start = moment(event.ts)
+        end = start + round(event.dur * NS_PER_US)
+        found.append(Kernel(stream_of(event.name), launched[event.args.correlation], start, end))
+    return sorted(found, key=lambda kernel: kernel.start)
+
+
+def execution_of(kernels: Sequence[Kernel], pieces: Sequence[Timed]) -> Execution:
+    """What ran in a step.
+
+    Args:
+        kernels: of the step, by start.
+        pieces: of the step, on the record's clock; those of communication are windows.
+    """
+    ran: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for kernel in kernels:
+        ran[kernel.stream].append((kernel.start, kernel.end))
+    compute = union(as_intervals(ran[COMPUTE]))
+    communication = union(
+        as_intervals(span for name, spans in ran.items() if name != COMPUTE for span in spans)
+    )
+    comm = length(communication)
+    hidden = length(intersection(compute, communication))
+    pairs, unmatched = _pair(kernels, pieces)
+    offset = min((window.end - kernel.end for _, window, kernel in pairs), default=0)
+    return Execution(
+        per_stream_ms={
+            name: ns_to_ms(length(as_intervals(spans)))
+            for name, spans in sorted({**{key: [] for key in (COMPUTE, *COMMUNICATION)}, **ran}.items())
+        },
+        comm_ms=ns_to_ms(comm),
+        hidden_comm_ms=ns_to_ms(hidden),
+        overlap_ratio=hidden / comm if comm else None,
+        kernels=len(kernels),
+        window_ms=_windows(pairs),
+        excess_ms=_excess(pairs, offset),
+        unmatched=unmatched,
+    )
+
+
+_Pair = tuple[str, Timed, Kernel]
+
+
+def _pair(kernels: Sequence[Kernel], pieces: Sequence[Timed]) -> tuple[list[_Pair], int]:
+    """Windows and kernels of each stream in their order; a stream whose counts differ is left out."""
+    pairs: list[_Pair] = []
+    unmatched = 0
+    for name in COMMUNICATION:
+        ran = [kernel for kernel in kernels if kernel.stream == name]
+        windows = sorted((piece for piece in pieces if piece.stream == name), key=lambda piece: piece.end)
+        if len(ran) != len(windows):
+            unmatched += abs(len(ran) - len(windows))
+            continue
+        ran.sort(key=lambda kernel: kernel.end)
+        pairs += [(name, window, kernel) for window, kernel in zip(windows, ran, strict=True)]
+    return pairs, unmatched
+
+
+def _windows(pairs: Sequence[_Pair]) -> dict[str, float]:
+    total: dict[str, int] = defaultdict(int)
+    for name, window, _ in pairs:
+        total[name] += window.end - window.start
+    return {name: ns_to_ms(ns) for name, ns in total.items()}
+
+
+def _excess(pairs: Sequence[_Pair], offset: int) -> dict[str, WindowExcess]:
+    parts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for name, window, kernel in pairs:
+        ready, done = window.start - offset, window.end - offset
+        before = kernel.start - ready
+        launch = min(max(kernel.launched - ready, 0), max(before, 0))
+        for index, part in enumerate((launch, before - launch, done - kernel.end)):
+            parts[name][index] += part
+    return {
+        name: WindowExcess(launch_ms=ns_to_ms(launch), queue_ms=ns_to_ms(queue), tail_ms=ns_to_ms(tail))
+        for name, (launch, queue, tail) in parts.items()
+    }
