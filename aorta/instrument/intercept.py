@@ -145,9 +145,8 @@ def _aside(
     side = collectives.streams.of(stream)
     for tensor in tensors:
         tensor.record_stream(side)  # the caller may let go of it before the collective is done
-    end = collectives.aside(stream, TAG, metadata, call)
-    assert not isinstance(end, int)
-    return StreamWork(end, collectives.device, tensors[0])
+    collectives.aside(stream, TAG, metadata, call)
+    return StreamWork(side.record_event(), collectives.device, tensors[0])
 
 
 def _on_host(collectives: Collectives, stream: str, metadata: dict[str, Any], call: Callable[[], Any]) -> Any:

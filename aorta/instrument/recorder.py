@@ -321,6 +321,7 @@ class StepRecorder:
 
     def _write(self, pending: Closed) -> None:
         record = self._assembler.record(pending, self._observed)
+        self._clock.release([*pending.tape.marks(), pending.end])
         self._writer.write(record)
         for listener in self._listeners:
             listener(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +64,13 @@ class Tape:
         else:
             self.add(COMPUTE, "backward", start, ready)
             self.add(HOST, "gradient_wait", ready, end)
+
+    def marks(self) -> Iterator[Mark]:
+        """All that were taken, the start excepted: the clock goes on from there."""
+        for entry in self.entries:
+            yield from (entry.start, entry.end)
+        for gate in self.gates:
+            yield from (gate.start, gate.end)
 
     def resolve(self, clock: Clock, end: Mark, communication_observed: bool) -> StepTimes:
         """Marks to ns; every mark must have been passed."""

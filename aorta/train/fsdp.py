@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any
@@ -113,12 +114,12 @@ class Sharded:
         self._mesh = make_mesh(config.fsdp, world)
         module, state = _make(workload, config.fsdp, world)
         blocks = list(workload.blocks(module))
-        _shard(module, blocks, self._mesh, config)
+        shard(module, blocks, self._mesh, config)
         if state is not None:
             _materialise(module, state, world)
         self.module = module
         self._root = _sharded(module)
-        self._order(config, [_sharded(block) for block in blocks])
+        order(module, blocks, config)
         scatter = config.distributed.overlap_reduce_scatter
         overlap = config.distributed.enable_overlap
         recorder.observe_fsdp(
@@ -138,19 +139,6 @@ class Sharded:
         self._root.set_is_last_backward(last)
         return nullcontext()
 
-    def _order(self, config: schema.Config, blocks: list[FSDPModule]) -> None:
-        """Who asks for whose weights ahead."""
-        overlap = config.distributed.enable_overlap
-        if config.fsdp.forward_prefetch and overlap:
-            for this, following in pairwise((self._root, *blocks)):
-                this.set_modules_to_forward_prefetch([following])
-        if config.fsdp.backward_prefetch == "NONE" or not overlap:
-            for block in blocks:
-                # Its own weights are there by then: nothing is asked for ahead.
-                block.set_modules_to_backward_prefetch([block])
-        if config.distributed.overlap_clone_for_reduce_scatter:
-            getattr(self._root, TWO_BUFFERS)(2)
-
     def _reducer(self, recorder: StepRecorder) -> Any:
         group = self._mesh.get_group("shard")
         if group.size() == 1:
@@ -158,7 +146,7 @@ class Sharded:
         return lambda tensor, tag: recorder.all_reduce(tensor, group, tag)
 
 
-def _shard(module: nn.Module, blocks: list[nn.Module], mesh: DeviceMesh, config: schema.Config) -> None:
+def shard(module: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh, config: schema.Config) -> None:
     """Blocks first, then the rest as the root, whose weights FSDP2 keeps until its backward pass by default:
     that begins at once.
     """
@@ -172,6 +160,21 @@ def _shard(module: nn.Module, blocks: list[nn.Module], mesh: DeviceMesh, config:
         fully_shard(module, mesh=mesh, mp_policy=outer, reshard_after_forward=False)
     else:
         fully_shard(module, mesh=mesh, mp_policy=outer)
+
+
+def order(module: nn.Module, blocks: Sequence[nn.Module], config: schema.Config) -> None:
+    """Who asks for whose weights ahead, after `shard`."""
+    root, parts = _sharded(module), [_sharded(block) for block in blocks]
+    overlap = config.distributed.enable_overlap
+    if config.fsdp.forward_prefetch and overlap:
+        for this, following in pairwise((root, *parts)):
+            this.set_modules_to_forward_prefetch([following])
+    if config.fsdp.backward_prefetch == "NONE" or not overlap:
+        for part in parts:
+            # Its own weights are there by then: nothing is asked for ahead.
+            part.set_modules_to_backward_prefetch([part])
+    if config.distributed.overlap_clone_for_reduce_scatter:
+        getattr(root, TWO_BUFFERS)(2)
 
 
 def _sharded(module: nn.Module) -> FSDPModule:

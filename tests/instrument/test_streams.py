@@ -46,6 +46,27 @@ def test_an_event_is_never_before_its_recording(clock: Any) -> None:
     assert clock.nanoseconds(Event(50_000)) == 60_000
 
 
+def test_events_that_were_read_are_used_again(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Recorded(Event):
+        def record(self, stream: object) -> None:
+            pass
+
+    made: list[Event] = []
+
+    def make(enable_timing: bool) -> Event:
+        made.append(Recorded(0))
+        return made[-1]
+
+    monkeypatch.setattr(torch.cuda, "Event", make)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    start, end = clock.mark(), clock.mark()
+    clock.anchor(start, 1_000)
+    clock.release([start, end, end])  # the origin is still needed, and one event is one event
+    assert clock.mark() is end
+    assert clock.mark() is made[2]
+    assert len(made) == 3
+
+
 def test_the_host_is_timed_by_the_host() -> None:
     clock = clock_for(torch.device("cpu"))
     assert isinstance(clock, HostClock)

@@ -1,0 +1,257 @@
+"""What the benchmarks of the trainer share: one training loop, with and without instrumentation, and turns.
+
+Every loop uses the same few batches, made before, so that no loader is in the way.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import default_collate
+
+from aorta.artefacts.records import StepRecord
+from aorta.config import schema
+from aorta.config.load import load_config
+from aorta.instrument import StepRecorder
+from aorta.train import fsdp
+from aorta.train.optim import Updater
+from aorta.train.parallel import parallelize
+from aorta.train.ranking import Ranking
+from aorta.train.weights import Shares, Weights, Whole
+from aorta.train.world import World
+
+BATCHES = 4
+SMALL = (
+    "model.vocab_size=100 model.embedding_dim=8 model.num_dense_features=2 model.dense_dim=4"
+    " model.model_dim=16 model.num_heads=2 model.num_layers=2 model.mlp_hidden_dim=32 dataset.vocab_size=100"
+    " dataset.dense_dim=4 dataset.num_dense_features=2 dataset.sequence_length=8 dataset.sparse_features=4"
+    " training.cpu_threads=1"
+).split()
+"""A model for trying a benchmark on a CPU; its numbers mean nothing."""
+WIDE = "model.model_dim=2048 model.num_heads=16 model.mlp_hidden_dim=8192".split()
+"""Enough work a kernel, with enough samples, for the GPU to be the bottleneck."""
+
+
+class Training:
+    """One training run that advances when told to.
+
+    Args:
+        config: as the trainer reads it.
+        world: this rank.
+        folder: of the step records; None trains without any instrumentation: stock DDP, or FSDP2 with its own
+            collectives.
+    """
+
+    def __init__(self, config: schema.Config, world: World, folder: Path | None) -> None:
+        self.config, self.world = config, world
+        self.records: list[StepRecord] = []
+        self.recorder: StepRecorder | None = None
+        workload = Ranking(config)
+        samples = workload.dataset()
+        size, first = config.training.batch_size, world.rank * BATCHES * config.training.batch_size
+        self._batches = [
+            _pinned(default_collate([samples[first + i * size + j] for j in range(size)]), world.device)
+            for i in range(BATCHES)
+        ]
+        self._workload, self._drawn = workload, 0
+        torch.manual_seed(config.training.seed)
+        if folder is not None:
+            self.recorder = StepRecorder(
+                folder,
+                world.device,
+                capture=config.capture,
+                stream_priority=config.distributed.stream_priority,
+            )
+            self.recorder.listen(self.records.append)
+            parallel = parallelize(config, workload, world, self.recorder)
+            self.module, self._weights = parallel.module, parallel.weights
+            self._call: Callable[[Any], torch.Tensor] = parallel
+            self._exchange: Callable[[bool], Any] = parallel.exchange
+        else:
+            self._plain()
+        torch.manual_seed(config.training.seed + 1 + world.rank)
+        self._updater = Updater(self._weights, config, world.device)
+
+    def _plain(self) -> None:
+        config, world = self.config, self.world
+        self.module = self._workload.model().to(world.device)
+        if config.distributed.strategy == "fsdp":
+            mesh = fsdp.make_mesh(config.fsdp, world)
+            blocks = list(self._workload.blocks(self.module))
+            fsdp.shard(self.module, blocks, mesh, config)
+            fsdp.order(self.module, blocks, config)
+            group = mesh.get_group("shard")
+            self._weights: Weights = Shares(
+                self.module,
+                None if group.size() == 1 else lambda tensor, _: dist.all_reduce(tensor, group=group),
+            )
+            self._call = self.module
+            root: Any = self.module
+
+            def exchange(last: bool) -> Any:
+                root.set_requires_gradient_sync(last)
+                root.set_is_last_backward(last)
+                return torch.enable_grad()
+
+            self._exchange = exchange
+            return
+        ddp = DistributedDataParallel(
+            self.module,
+            device_ids=[world.device.index] if world.device.type == "cuda" else None,
+            bucket_cap_mb=config.distributed.bucket_cap_mb,
+            gradient_as_bucket_view=True,
+        )
+        self._weights, self._call = Whole(self.module), ddp
+        self._exchange = lambda last: torch.enable_grad() if last else ddp.no_sync()
+
+    def _draw(self) -> dict[str, torch.Tensor]:
+        batch = self._batches[self._drawn % BATCHES]
+        self._drawn += 1
+        return batch
+
+    def step(self) -> torch.Tensor:
+        """One optimizer step; its loss."""
+        return self._recorded(self.recorder) if self.recorder is not None else self._unrecorded()
+
+    def _unrecorded(self) -> torch.Tensor:
+        parts = self.config.training.gradient_accumulation
+        total = torch.zeros((), device=self.world.device)
+        for part in range(parts):
+            batch = {
+                name: value.to(self.world.device, non_blocking=True) for name, value in self._draw().items()
+            }
+            with self._exchange(part == parts - 1):
+                with self._updater.autocast():
+                    loss = self._workload.loss(self._call(batch), batch) / parts
+                self._updater.backward(loss)
+            total += loss.detach()
+        self._updater.update()
+        return total
+
+    def _recorded(self, recorder: StepRecorder) -> torch.Tensor:
+        parts = self.config.training.gradient_accumulation
+        total = torch.zeros((), device=self.world.device)
+        with recorder.step(epoch=0, step=self._drawn // parts) as step:
+            for part in range(parts):
+                with recorder.data():
+                    drawn = self._draw()
+                batch = recorder.to_device(drawn)
+                with self._exchange(part == parts - 1):
+                    with recorder.forward(), self._updater.autocast():
+                        loss = self._workload.loss(self._call(batch), batch) / parts
+                    with recorder.backward():
+                        self._updater.backward(loss)
+                total += loss.detach()
+            lr = self._updater.lr
+            with recorder.optimizer():
+                norm = self._updater.update()
+            step.result(samples=self.config.training.batch_size, lr=lr, loss=total, grad_norm=norm)
+        return total
+
+    def close(self) -> None:
+        """Complete the records."""
+        if self.recorder is not None:
+            self.recorder.close()
+
+
+def _pinned(batch: dict[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
+    if device.type != "cuda":
+        return batch
+    return {name: value.pin_memory() for name, value in batch.items()}
+
+
+def settings(small: bool, *overrides: str) -> schema.Config:
+    """The default configuration with overrides; of a model for a CPU where `small`."""
+    return load_config(None, [*(SMALL if small else ()), *overrides])
+
+
+def shared_folder(world: World) -> Path:
+    """A new temporary folder, the same on all ranks of this machine."""
+    name = [tempfile.mkdtemp(prefix="aorta-bench-")]
+    if world.control is not None:
+        dist.broadcast_object_list(name, src=0, group=world.control)
+    return Path(name[0])
+
+
+def block_ms(training: Training, steps: int) -> float:
+    """Milliseconds of a step in a block of steps, on the slowest rank."""
+    world = training.world
+    cuda = world.device.type == "cuda"
+    if cuda:
+        torch.cuda.synchronize(world.device)
+    dist.barrier(group=world.control)
+    start = time.monotonic_ns()
+    for _ in range(steps):
+        training.step()
+    if cuda:
+        torch.cuda.synchronize(world.device)
+    taken = torch.tensor([(time.monotonic_ns() - start) / steps / 1e6])
+    dist.all_reduce(taken, op=dist.ReduceOp.MAX, group=world.control)
+    return float(taken.item())
+
+
+def take_turns(runs: Sequence[Training], alternations: int, steps: int, warmup: int) -> list[list[float]]:
+    """Step times of each run in each turn. A turn runs them all; which one begins changes."""
+    for run in runs:
+        block_ms(run, warmup)
+    times: list[list[float]] = [[] for _ in runs]
+    for turn in range(alternations):
+        for offset in range(len(runs)):
+            index = (turn + offset) % len(runs)
+            times[index].append(block_ms(runs[index], steps))
+    return times
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A median with the interval that holds the true one in at least 95 of 100 cases."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
+def ratio(over: Sequence[float], under: Sequence[float]) -> Ratio:
+    """Of the quotients of each turn; the interval is between order statistics of the binomial sign test."""
+    values = sorted(a / b for a, b in zip(over, under, strict=True))
+    count = len(values)
+    reach = max(math.floor((count - 1.96 * math.sqrt(count)) / 2), 0)
+    return Ratio(statistics.median(values), values[reach], values[count - 1 - reach])
+
+
+def hardware(world: World) -> dict[str, Any]:
+    """What the numbers were measured on."""
+    cuda = world.device.type == "cuda"
+    return {
+        "ranks": world.size,
+        "device": torch.cuda.get_device_name(world.device) if cuda else "cpu",
+        "torch": torch.__version__,
+        "nccl": ".".join(str(part) for part in torch.cuda.nccl.version()) if cuda else None,
+    }
+
+
+def write(path: Path | None, world: World, content: dict[str, Any]) -> None:
+    """The result as JSON, from rank 0."""
+    if path is not None and world.rank == 0:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"hardware": hardware(world), **content}, indent=2) + "\n")
+
+
+def say(world: World, text: str) -> None:
+    """Print once."""
+    if world.rank == 0:
+        print(text, flush=True)
