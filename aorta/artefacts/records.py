@@ -86,6 +86,8 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     """Identity of the network namespace: within one, loopback reaches every process of the machine."""
     addresses: list[str] = field(default_factory=list)
     """Addresses of this node that others may reach: no loopback, no link-local."""
+    cpus_machine: int | None = None
+    """CPUs of the whole machine; nodes of one machine that may use all of them share them."""
 
 
 class Plan(Record, frozen=True, kw_only=True):
@@ -136,6 +138,8 @@ class Session(Record, frozen=True, kw_only=True):
     """First global rank of each node."""
     world_size: int | None = None
     reason: str | None = None
+    ends_wall_ns: int | None = None
+    """When the scheduler will end the job, as node 0 knows it; None: no limit, or nobody says."""
 
 
 class RankExit(Record, frozen=True, kw_only=True):

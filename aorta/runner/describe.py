@@ -139,4 +139,5 @@ def describe_node(
         machine=network.machine_id(),
         network=network.network_id(),
         addresses=network.own_addresses(),
+        cpus_machine=os.cpu_count(),
     )

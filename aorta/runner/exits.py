@@ -9,15 +9,22 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import psutil
+
 from aorta.artefacts.layout import NodeDir
 from aorta.artefacts.records import RankExit
-from aorta.runner.processes import decode_exit
+from aorta.runner.processes import Child, decode_exit
 
 _RANK = re.compile(r"^\s+rank\s*: (\d+) \(local_rank: \d+\)")
 _CODE = re.compile(r"^\s+exitcode\s*: (-?\d+) \(pid: \d+\)")
 _ROOT = re.compile(r"^Root Cause \(first observed failure\):")
 _ERROR = re.compile(r"^(?:\[rank\d+\]: )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*)")
 """torch puts the rank before each line of a traceback."""
+_FATAL = re.compile(r"^(terminate called\b.*|Fatal Python error: .*|  what\(\): .*)")
+"""What the C++ and Python runtimes say before they abort; rows of a stack may follow."""
+_FROM_OUTSIDE = frozenset({"SIGTERM", "SIGKILL", "SIGINT", "SIGHUP"})
+_ENDING = ("failed (exitcode", "closing signal", "death signal")
+"""torchrun says one of these when it ends ranks, or when one has failed."""
 _TAIL_BYTES = 1 << 16
 _LONGEST = 300
 
@@ -70,14 +77,41 @@ def rank_exits(
     for rank in range(first_rank, first_rank + processes):
         returned = 0 if code == 0 else codes.get(rank)
         exit_code, name = decode_exit(returned) if returned is not None else (None, None)
-        error = None if code == 0 else error_line(node.logs / f"rank{rank}")
+        own = returned not in (None, 0) and name not in _FROM_OUTSIDE
+        error = None if code == 0 else error_line(node.logs / f"rank{rank}", last_words=own)
         exits.append(RankExit(rank=rank, exit_code=exit_code, signal=name, error=error))
     return exits, root
 
 
-def error_line(folder: Path) -> str | None:
+def ranks_finished(torchrun: Child, node: NodeDir, token: str, processes: int) -> bool:
+    """Whether every rank of this node has been started and has returned 0, while torchrun still runs.
+
+    Then torchrun has no child left and has not spoken of a failure: with `--max-restarts 0` it otherwise ends
+    itself at once. It waits for the torchruns of the other nodes in native code, which no signal but SIGKILL
+    interrupts.
+    """
+    started = len(list(node.logs.glob(f"{token}_*/attempt_0/*/stderr.log")))
+    if started < processes or any(torchrun.said(words) for words in _ENDING):
+        return False
+    try:
+        return not psutil.Process(torchrun.pid).children()
+    except psutil.Error:
+        return False
+
+
+def told_to_end(exits: Sequence[RankExit], root: int | None) -> bool:
+    """Whether the rank that ended first did so by a signal that asks a program to end."""
+    return any(item.rank == root and item.signal in ("SIGTERM", "SIGINT", "SIGHUP") for item in exits)
+
+
+def error_line(folder: Path, *, last_words: bool) -> str | None:
     """First line of the error that a rank recorded, else the last line of its output that names an
-    exception.
+    exception or says why the process was aborted.
+
+    Args:
+        folder: of the rank's logs.
+        last_words: without any of these, take the last line that it wrote: right for a rank that ended by
+            itself, misleading for one that was ended from outside.
     """
     with contextlib.suppress(OSError, ValueError, UnicodeDecodeError):
         message = json.loads((folder / "error.json").read_text()).get("message")
@@ -85,8 +119,11 @@ def error_line(folder: Path) -> str | None:
             message = message.get("message")
         if isinstance(message, str) and message.strip():
             return message.strip().splitlines()[0][:_LONGEST]
-    found = [match[1] for line in tail(folder / "stderr.log") if (match := _ERROR.match(line))]
-    return found[-1][:_LONGEST] if found else None
+    lines = tail(folder / "stderr.log")
+    found = [match[1] for line in lines if (match := _ERROR.match(line) or _FATAL.match(line))]
+    if not found and last_words:
+        found = [line.strip() for line in lines if line.strip()]
+    return found[-1].strip()[:_LONGEST] if found else None
 
 
 def tail(path: Path) -> list[str]:

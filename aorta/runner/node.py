@@ -24,13 +24,15 @@ from aorta.monitors.gpu import Gpus, find_gpus
 from aorta.runner import session as rendezvous
 from aorta.runner.command import rank_command, rank_environment, torchrun_argv, workload_name
 from aorta.runner.describe import code_version, describe_node, looks_secret, with_version
-from aorta.runner.exits import collect_logs, describe_exit, rank_exits, tail
+from aorta.runner.exits import collect_logs, describe_exit, rank_exits, ranks_finished, tail, told_to_end
 from aorta.runner.marker import Marker
 from aorta.runner.metadata import job_metadata
 from aorta.runner.network import interface_towards
 from aorta.runner.options import Limits, NodeOptions
+from aorta.runner.peers import Heartbeat, failed_peer, others_ended
 from aorta.runner.processes import Child, Interrupts, adopt_orphans, exit_status, kill_descendants
-from aorta.runner.supervise import Outcome, failed_peer, hit_time_limit, supervise
+from aorta.runner.supervise import Outcome, Surroundings, await_reason, supervise
+from aorta.runner.timelimit import hit_time_limit, job_ends_wall_ns
 from aorta.units import BYTES_PER_GIB
 
 _MONITOR_GRACE_S = 5.0
@@ -48,6 +50,15 @@ class Prepared:
     """One rank's program without a profiler."""
     stem: str
     gpus: Gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a supervision sees."""
+
+    monitor_codes: list[int]
+    """The monitor's returned code, once it has ended before the ranks."""
+    around: Surroundings
 
 
 def run_node(options: NodeOptions, environ: Mapping[str, str]) -> int:
@@ -186,7 +197,8 @@ class Node:
         reason = rendezvous.objection(nodes, self.options.nodes, timeout_s)
         if reason is not None:
             raise RunError(reason, "the manifest lists the nodes that reported")
-        self.session = rendezvous.start_word(session, nodes)
+        ends = job_ends_wall_ns(self.environ, time.time_ns())
+        self.session = rendezvous.start_word(session, nodes, ends)
         write_json(self.run_dir.session, self.session)
         return manifest
 
@@ -252,19 +264,23 @@ class Node:
             ranks = f"{info.processes} of {manifest.world_size} ranks"
             self.say(f"torchrun: {ranks}, node 0 at {session.master_address}")
             child = Child(argv, env=environ, log=self.dir.logs / "torchrun.log", echo=sys.stdout.buffer)
-            outcome = self._supervise(child, monitor)
+            watched = self._surroundings(child, session, info.processes, monitor)
+            outcome = supervise(child, self.interrupts, self.limits, watched.around)
             child.drain()
         finally:
-            kill_descendants(spare=[monitor.pid] if monitor is not None else [])
+            kill_descendants([monitor.pid] if monitor is not None else [])
             if monitor is not None:
                 monitor.stop(_MONITOR_GRACE_S)
         first_rank = session.first_rank[self.options.node_index]
         collect_logs(self.dir, session.token, first_rank, info.processes)
-        lines = list(child.lines)
-        exits, root = rank_exits(lines, outcome.code, self.dir, first_rank, info.processes)
+        code = 0 if outcome.finished else outcome.code
+        exits, root = rank_exits(list(child.lines), code, self.dir, first_rank, info.processes)
+        if nodes > 1 or told_to_end(exits, root):
+            outcome = await_reason(outcome, self.interrupts, watched.around)
+        self._note_monitor(watched.monitor_codes)
         if folder is not None:
             self._check_reports(folder.name, prepared.stem, [item.rank for item in exits])
-        return self._finish(outcome, exits, root)
+        return self._finish(outcome, session, exits, root)
 
     def _start_monitor(self, prepared: Prepared, environ: Mapping[str, str]) -> Child | None:
         wanted = prepared.config.monitor
@@ -279,29 +295,38 @@ class Node:
         argv += [] if wanted.cpu else ["--no-cpu"]
         return Child(argv, env=environ, log=self.dir.logs / "monitor.log")
 
-    def _supervise(self, child: Child, monitor: Child | None) -> Outcome:
-        early: list[int] = []
+    def _surroundings(self, child: Child, session: Session, processes: int, monitor: Child | None) -> Watched:
+        options, run = self.options, self.run_dir
+        heartbeat = Heartbeat(options, self.limits.silence_s)
+        codes: list[int] = []
 
         def tick() -> None:
-            code = monitor.poll() if monitor is not None and not early else None
+            heartbeat.beat()
+            code = monitor.poll() if monitor is not None and not codes else None
             if code is not None:
-                early.append(code)
+                codes.append(code)
 
-        outcome = supervise(
-            child,
-            self.interrupts,
-            self.limits,
-            peer_failed=lambda: failed_peer(self.run_dir, self.options.attempt, self.options.node_index),
-            kill=lambda: kill_descendants(spare=[monitor.pid] if monitor is not None else []),
-            tick=tick,
+        own = options.node_index
+        return Watched(
+            codes,
+            Surroundings(
+                peer_failed=lambda: failed_peer(run, options.attempt, own) or heartbeat.silent(),
+                ranks_finished=lambda: ranks_finished(child, self.dir, session.token, processes),
+                # Node 0's torchrun holds the store by which the others' ranks find each other.
+                may_leave=lambda: own != 0 or others_ended(run, options.attempt, own),
+                kill=lambda: kill_descendants([monitor.pid] if monitor is not None else []),
+                tick=tick,
+            ),
         )
+
+    def _note_monitor(self, codes: list[int]) -> None:
+        """Say it where the monitor ended while the ranks ran."""
         # Slurm signals the monitor too: then it has ended as it should, and nothing that counts is lost.
-        told = self.interrupts.received is not None and early == [0]
-        if early and not told:
+        told = self.interrupts.received is not None and codes == [0]
+        if codes and not told:
             words = tail(self.dir.logs / "monitor.log")
             reason = f": {words[-1]}" if words else ""
-            self.marker.lost.append(f"monitor samples: the monitor ended early with {early[0]}{reason}")
-        return outcome
+            self.marker.lost.append(f"monitor samples: the monitor ended early with {codes[0]}{reason}")
 
     def _warn_about_profiler(self, resolved: str, environ: Mapping[str, str]) -> None:
         secrets = sorted(name for name in environ if looks_secret(name))
@@ -321,24 +346,24 @@ class Node:
             output = [*tail(logs / "stdout.log"), *tail(logs / "stderr.log")]
             self.marker.lost.append(f"{folder} report of rank {rank}: {profilers.why_no_report(output)}")
 
-    def _finish(self, outcome: Outcome, ranks: list[RankExit], root: int | None) -> int:
+    def _finish(self, outcome: Outcome, session: Session, ranks: list[RankExit], root: int | None) -> int:
         """The last marker and the exit code."""
         lost = self.marker.lost
-        done = outcome.code == 0
-        code = exit_status(outcome.code)
-        state: State = "completed" if done else "failed"
+        code = 0 if outcome.finished else exit_status(outcome.code)
+        state: State = "completed" if outcome.good else "failed"
         name: str | None = None
-        if not done and outcome.interrupted is not None:
+        if outcome.code != 0 and outcome.interrupted is not None:
             name, code = outcome.interrupted.name, 128 + outcome.interrupted
-            timeout = hit_time_limit(self.environ, self.options.node_index, self.limits, time.time())
-            state = "timeout" if timeout else "cancelled"
-        elif not done:
+            state = self._told_state(outcome, session)
+        elif not outcome.good:
             failures = [item for item in ranks if item.rank == root]
             lost += [f"first failure on this node: {describe_exit(item)}" for item in failures]
             if outcome.peer is not None:
                 # Ranks fail here because a node was told to end there: that is no failure of this one.
                 state = outcome.peer.state
                 lost.append(str(outcome.peer))
+        elif outcome.peer is not None:
+            self.say(f"all ranks here had finished; {outcome.peer}")
         if outcome.killed:
             lost.append(f"ranks did not end within {self.limits.grace_s:g} s and were killed")
         if not self.dir.info.exists():
@@ -346,3 +371,11 @@ class Node:
         self.marker.end(state, exit_code=code, signal=name, ranks=ranks)
         self.say(f"{state}, exit code {code}" + "".join(f"\n  lost: {words}" for words in lost))
         return code
+
+    def _told_state(self, outcome: Outcome, session: Session) -> State:
+        """What the signal to this agent meant: node 0 knows best, where it has said so."""
+        peer, index = outcome.peer, self.options.node_index
+        if peer is not None and peer.node_index == 0 and peer.state in ("cancelled", "timeout"):
+            return peer.state
+        ends, now = session.ends_wall_ns, time.time_ns()
+        return "timeout" if hit_time_limit(self.environ, index, self.limits, ends, now) else "cancelled"

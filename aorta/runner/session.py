@@ -247,8 +247,10 @@ def missing_nodes(nodes: Iterable[NodeInfo], expected: int) -> list[int]:
     return [index for index in range(expected) if index not in seen]
 
 
-def start_word(session: Session, nodes: Sequence[NodeInfo]) -> Session:
-    """Node 0's word to start: its address as the others see it, a free port, and each node's first rank."""
+def start_word(session: Session, nodes: Sequence[NodeInfo], ends_wall_ns: int | None = None) -> Session:
+    """Node 0's word to start: its address as the others see it, a free port, each node's first rank, and when
+    the job will be ended.
+    """
     first, total = [], 0
     for node in nodes:
         first.append(total)
@@ -260,6 +262,7 @@ def start_word(session: Session, nodes: Sequence[NodeInfo]) -> Session:
         master_port=network.free_port(),
         first_rank=first,
         world_size=total,
+        ends_wall_ns=ends_wall_ns,
     )
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import RunStatus, State
-from aorta.errors import ArtefactError
 from aorta.runner.options import Limits
+from aorta.runner.peers import Peer
 from aorta.runner.processes import Interrupts
 
 _PAUSE_S = 0.1
@@ -22,7 +17,8 @@ _PEER_POLL_S = 1.0
 _FORWARD_AFTER_S = 1.0
 _TOLD = "death signal"
 """torchrun says so when a signal has reached it."""
-_ENDED_BADLY = ("failed", "cancelled", "timeout")
+_NEWS_S = 3.0
+"""How long the word that explains a bad end may be on its way."""
 
 
 class Watched(Protocol):
@@ -39,18 +35,6 @@ class Watched(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """Another node that ended badly."""
-
-    node_index: int
-    host: str
-    state: State
-
-    def __str__(self) -> str:
-        return f"node {self.node_index} ({self.host}) ended before: {self.state}"
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """How the node's ranks ended."""
 
@@ -60,125 +44,119 @@ class Outcome:
     peer: Peer | None
     """The node whose end ended ours."""
     killed: bool
-    """SIGKILL was needed."""
+    """SIGKILL was needed to end ranks."""
+    finished: bool = False
+    """Every rank here had returned 0; torchrun only waited for the other nodes, and was ended so that it does
+    not wait for one that never comes.
+    """
+
+    @property
+    def good(self) -> bool:
+        """Every rank of this node returned 0."""
+        return self.code == 0 or self.finished
 
 
-def supervise(
-    child: Watched,
-    interrupts: Interrupts,
-    limits: Limits,
-    *,
-    peer_failed: Callable[[], Peer | None],
-    kill: Callable[[], object],
-    tick: Callable[[], None],
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Outcome:
+@dataclass(slots=True)
+class Surroundings:
+    """What the supervision asks and does besides."""
+
+    peer_failed: Callable[[], Peer | None]
+    """Names another node of this attempt that ended badly."""
+    ranks_finished: Callable[[], bool]
+    """Whether all ranks of this node have returned 0, while torchrun still runs."""
+    may_leave: Callable[[], bool]
+    """Whether nobody needs this node's torchrun any more."""
+    kill: Callable[[], object]
+    """Ends torchrun and all that it started."""
+    tick: Callable[[], None]
+    """Called about every second."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds."""
+    sleep: Callable[[float], None] = time.sleep
+
+
+class _Watch:
+    """The state of one supervision; infinite times are those that have no reason yet."""
+
+    def __init__(self, child: Watched, interrupts: Interrupts, limits: Limits, around: Surroundings) -> None:
+        self.child, self.interrupts, self.limits, self.around = child, interrupts, limits, around
+        self.peer: Peer | None = None
+        self.send: signal.Signals | None = None
+        self.send_at = self.kill_at = float("inf")
+        self.next_tick = around.clock()
+        self.finished_ticks = 0
+        self.killed = self.finished = False
+
+    def look(self, now: float) -> None:
+        """One turn while torchrun runs."""
+        if self.interrupts.received is not None and self.send is None:
+            # A lost terminal means: end; ranks know that by SIGTERM.
+            hangup = self.interrupts.received == signal.SIGHUP
+            self.send = signal.SIGTERM if hangup else self.interrupts.received
+            self.send_at, self.kill_at = now + _FORWARD_AFTER_S, now + self.limits.grace_s
+        if now >= self.next_tick:
+            self.next_tick = now + _PEER_POLL_S
+            self._tick(now)
+        if now >= self.send_at:
+            if not self.child.said(_TOLD):
+                self.child.signal(self.send or signal.SIGTERM)
+            self.send_at = float("inf")
+        if now >= self.kill_at:
+            self.finished = self.finished or self.around.ranks_finished()
+            self.killed = not self.finished
+            self.around.kill()
+            self.kill_at = now + self.limits.grace_s
+
+    def _tick(self, now: float) -> None:
+        self.around.tick()
+        if self.peer is None and self.send is None:
+            self.peer = self.around.peer_failed()
+            if self.peer is not None:
+                self.send_at = now + self.limits.peer_grace_s
+                self.kill_at = self.send_at + self.limits.grace_s
+        if self.peer is None and self.send is None:
+            return
+        # Seen twice, so that a torchrun which is about to end by itself does.
+        self.finished_ticks = self.finished_ticks + 1 if self.around.ranks_finished() else 0
+        if self.finished_ticks > 1 and (self.send is not None or self.around.may_leave()):
+            self.finished = True
+            self.kill_at = now
+
+
+def supervise(child: Watched, interrupts: Interrupts, limits: Limits, around: Surroundings) -> Outcome:
     """Wait for `child` and see that it ends.
 
     A signal to the agent is passed on once, after a moment: Slurm signals every process of a step, so
     torchrun may have it already, and a second one would disturb its clean-up. A peer's failure gives the
     ranks here time to fail by themselves (their own message is better than ours), then torchrun gets
-    SIGTERM. Whatever still lives when the grace is over is killed.
+    SIGTERM. Whatever still lives when the grace is over is killed. A torchrun whose ranks have all returned
+    waits for the other nodes, deaf to signals: once there is a reason to end, it is ended at once.
 
     Args:
         child: torchrun.
         interrupts: what reached the agent.
         limits: grace times.
-        peer_failed: names another node of this attempt that ended badly.
-        kill: ends torchrun and all that it started.
-        tick: called about every second.
-        clock: seconds.
-        sleep: waits that many seconds.
+        around: what it asks and does besides.
     """
-    peer: Peer | None = None
-    killed = False
-    send: signal.Signals | None = None
-    send_at = kill_at = float("inf")
-    next_tick = clock()
+    watch = _Watch(child, interrupts, limits, around)
     while (code := child.poll()) is None:
-        now = clock()
-        if interrupts.received is not None and send is None:
-            # A lost terminal means: end; ranks know that by SIGTERM.
-            hangup = interrupts.received == signal.SIGHUP
-            send = signal.SIGTERM if hangup else interrupts.received
-            send_at, kill_at = now + _FORWARD_AFTER_S, now + limits.grace_s
-        if now >= next_tick:
-            next_tick = now + _PEER_POLL_S
-            tick()
-            if peer is None and send is None:
-                peer = peer_failed()
-                if peer is not None:
-                    send_at, kill_at = now + limits.peer_grace_s, now + limits.peer_grace_s + limits.grace_s
-        if now >= send_at:
-            if not child.said(_TOLD):
-                child.signal(send or signal.SIGTERM)
-            send_at = float("inf")
-        if now >= kill_at:
-            kill()
-            killed, kill_at = True, now + limits.grace_s
-        sleep(_PAUSE_S)
-    return Outcome(code, interrupts.received, peer or peer_failed(), killed)
+        watch.look(around.clock())
+        around.sleep(_PAUSE_S)
+    return Outcome(
+        code, interrupts.received, watch.peer or around.peer_failed(), watch.killed, watch.finished
+    )
 
 
-def failed_peer(run: RunDir, attempt: int, own: int) -> Peer | None:
-    """Another node of this attempt that ended badly, by the merged markers: one file to read, not
-    N.
+def await_reason(outcome: Outcome, interrupts: Interrupts, around: Surroundings) -> Outcome:
+    """`outcome` with what explains a bad end, where that comes a moment later.
+
+    Ranks that are told to end may end before their agent is told, and a rank whose peer was ended fails
+    before that peer's node has said why.
     """
-    with contextlib.suppress(ArtefactError):
-        merged = read_json(run.status, RunStatus)
-        if merged.attempt == attempt:
-            for node in merged.nodes:
-                if node.node_index != own and node.state in _ENDED_BADLY:
-                    return Peer(node.node_index, node.host, node.state)
-    return None
-
-
-def hit_time_limit(environ: Mapping[str, str], node_index: int, limits: Limits, now_s: float) -> bool:
-    """Whether the signal that just arrived means the job's time limit.
-
-    Slurm's own end time decides where it is in the environment; where it is not (older Slurm), node 0 asks
-    squeue.
-    """
-    end = environ.get("SLURM_JOB_END_TIME", "")
-    if end.isdigit():
-        return int(end) - now_s <= limits.signal_lead_s
-    job = environ.get("SLURM_JOB_ID", "")
-    if not job or node_index != 0:
-        return False
-    try:
-        answer = subprocess.run(
-            ["squeue", "-h", "-j", job, "-o", "%T|%L"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        ).stdout
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return False
-    return limit_by_squeue(answer, limits.signal_lead_s)
-
-
-def limit_by_squeue(answer: str, lead_s: float) -> bool:
-    """The same from `squeue -o '%T|%L'`: no time left, or running with little left.
-
-    A job that was cancelled is completing when the signal comes, however little time it had left.
-    """
-    state, _, left = answer.strip().partition("|")
-    seconds = _parse_left(left)
-    if seconds is None:
-        return False
-    return seconds <= 0 or (state == "RUNNING" and seconds <= lead_s)
-
-
-def _parse_left(text: str) -> int | None:
-    """Seconds of Slurm's `[days-][hours:]minutes:seconds`; None for UNLIMITED and the like."""
-    days, _, clock = text.rpartition("-")
-    parts = clock.split(":")
-    if not all(part.isdigit() for part in parts) or (days and not days.isdigit()):
-        return None
-    seconds = 0
-    for part in parts:
-        seconds = seconds * 60 + int(part)
-    return int(days or 0) * 86400 + seconds
+    deadline = around.clock() + _NEWS_S
+    while not outcome.good and outcome.interrupted is None and outcome.peer is None:
+        outcome = replace(outcome, interrupted=interrupts.received, peer=around.peer_failed())
+        if around.clock() >= deadline:
+            break
+        around.sleep(_PAUSE_S)
+    return outcome

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -77,23 +81,132 @@ def test_codes(code, decoded, status):
 
 
 def test_error_lines(tmp_path):
-    assert exits.error_line(tmp_path) is None
+    assert exits.error_line(tmp_path, last_words=False) is None
     (tmp_path / "stderr.log").write_text(
         "[rank1]: Traceback (most recent call last):\n"
         "[rank1]: torch.cuda.OutOfMemoryError: CUDA out of memory\nclosing\n"
     )
-    assert exits.error_line(tmp_path) == "torch.cuda.OutOfMemoryError: CUDA out of memory"
+    assert exits.error_line(tmp_path, last_words=False) == "torch.cuda.OutOfMemoryError: CUDA out of memory"
     (tmp_path / "error.json").write_text(
         json.dumps({"message": {"message": "ValueError: no\nmore", "extraInfo": {}}})
     )
-    assert exits.error_line(tmp_path) == "ValueError: no"
+    assert exits.error_line(tmp_path, last_words=False) == "ValueError: no"
     (tmp_path / "error.json").write_text("{broken")
-    assert exits.error_line(tmp_path) == "torch.cuda.OutOfMemoryError: CUDA out of memory"
+    assert exits.error_line(tmp_path, last_words=False) == "torch.cuda.OutOfMemoryError: CUDA out of memory"
 
 
 def test_an_error_of_any_length_gives_a_readable_line(tmp_path):
     (tmp_path / "stderr.log").write_text("ValueError: " + "x" * 1000 + "\n")
-    assert exits.error_line(tmp_path) == "ValueError: " + "x" * (300 - len("ValueError: "))
+    assert exits.error_line(tmp_path, last_words=False) == "ValueError: " + "x" * (300 - len("ValueError: "))
+
+
+ABORT = "step 5\nterminate called without an active exception\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (ABORT, "terminate called without an active exception"),
+        ("ValueError: handled\n" + ABORT, "terminate called without an active exception"),
+        ("terminate called after throwing an instance of 'c10::Error'\n  what():  no\n", "what():  no"),
+        ("Fatal Python error: Aborted\n\nThread 0x1:\n  File x\n", "Fatal Python error: Aborted"),
+    ],
+)
+def test_the_runtimes_last_message_is_an_error(tmp_path, text, error):
+    (tmp_path / "stderr.log").write_text(text)
+    assert exits.error_line(tmp_path, last_words=False) == error
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (-6, "out of paper"),
+        (3, "out of paper"),
+        (-9, None),
+        (-15, None),
+        (143, None),
+        (0, None),
+        (None, None),
+    ],
+)
+def test_the_last_words_of_a_rank_that_ended_by_itself_are_its_error(tmp_path, code, error):
+    node = NodeDir(tmp_path)
+    (node.logs / "rank0").mkdir(parents=True)
+    (node.logs / "rank0" / "stderr.log").write_text("warning\n  out of paper\n\n")
+    lines = [] if code is None else ["  rank      : 0 (local_rank: 0)", f"  exitcode  : {code} (pid: 30)"]
+    ((item,), _) = exits.rank_exits(lines, 1, node, first_rank=0, processes=1)
+    assert item.error == error
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "expected"),
+    [("SIGTERM", None, True), ("SIGTERM", 143, True), ("SIGKILL", None, False), (None, 1, False)],
+)
+def test_a_rank_that_was_told_to_end(name, code, expected):
+    other = RankExit(rank=0, exit_code=None, signal="SIGTERM")  # ended by torchrun because of rank 1
+    item = RankExit(rank=1, exit_code=code, signal=name)
+    assert exits.told_to_end([other, item], root=1) is expected
+    assert not exits.told_to_end([other, item], root=None)
+
+
+class Torchrun:
+    """A process with or without a child, that said some things."""
+
+    def __init__(self, pid, *said):
+        self.pid, self._said = pid, said
+
+    def said(self, words):
+        return any(words in line for line in self._said)
+
+
+@pytest.fixture
+def torchrun(tmp_path):
+    """Starts a process with as many children as asked for; the node folder has logs of two ranks."""
+    started = []
+
+    def start(children, *said, ranks=2):
+        for rank in range(ranks):
+            (tmp_path / f"logs/tok_x/attempt_0/{rank}").mkdir(parents=True)
+            (tmp_path / f"logs/tok_x/attempt_0/{rank}/stderr.log").touch()
+        program = (
+            "import subprocess, sys\nfor _ in range(int(sys.argv[1])): subprocess.Popen(['sleep', '60'])\n"
+        )
+        program += "print('ready', flush=True)\ninput()\n"
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, str(children)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        started.append(child)
+        assert child.stdout.readline() == b"ready\n"
+        return Torchrun(child.pid, *said), NodeDir(tmp_path)
+
+    yield start
+    for child in started:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+
+
+@pytest.mark.parametrize(
+    ("children", "said", "ranks", "expected"),
+    [
+        (0, (), 2, True),
+        (1, (), 2, False),
+        (0, (), 1, False),
+        (0, ("E failed (exitcode: 1) local_rank: 0 (pid: 1) of binary: x",), 2, False),
+        (0, ("W Received 15 death signal, shutting down workers",), 2, False),
+    ],
+)
+def test_ranks_have_finished_when_torchrun_has_none_left_and_no_complaint(
+    torchrun, children, said, ranks, expected
+):
+    launcher, node = torchrun(children, *said, ranks=ranks)
+    assert exits.ranks_finished(launcher, node, "tok", 2) is expected
+
+
+def test_a_torchrun_that_is_gone_says_nothing(tmp_path):
+    assert not exits.ranks_finished(Torchrun(2**22 + 1), NodeDir(tmp_path), "tok", 0)
 
 
 def test_logs_are_kept_by_global_rank(tmp_path):

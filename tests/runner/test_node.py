@@ -152,6 +152,79 @@ def test_an_error_of_a_rank_is_kept(job):
     assert node.ranks[1].exit_code == 1
 
 
+def test_what_the_runtime_said_before_it_aborted_is_kept(job):
+    job.start(0, 1, behaviour="abort")
+    assert job.wait() == [1]
+    (node,) = job.status.nodes
+    (rank,) = node.ranks
+    assert (rank.signal, rank.error) == ("SIGABRT", "terminate called without an active exception")
+
+
+def finished(job, index):
+    """Wait until the ranks of a node have ended, and a little longer."""
+    until(lambda: f"rank {index} of 2" in job.output(index))
+    time.sleep(1)
+
+
+def test_a_node_that_has_finished_is_not_failed_by_another_nor_kept_waiting(job):
+    job.environ["AORTA_PEER_GRACE_S"] = str(LIMIT_S)
+    for index in range(2):
+        job.start(index, 2, steps=LONG, behaviour="early0")
+    pids = job.running(2)
+    finished(job, 0)
+    os.kill(pids[1], signal.SIGKILL)
+    assert job.wait() == [0, 1]
+    status = job.status
+    assert status.state == "failed"
+    first, second = status.nodes
+    assert (first.state, first.exit_code, first.lost) == ("completed", 0, [])
+    assert [(rank.exit_code, rank.signal) for rank in first.ranks] == [(0, None)]
+    assert second.state == "failed"
+
+
+def test_a_finished_node_that_is_cancelled_keeps_what_its_ranks_returned(job):
+    job.environ["AORTA_KILL_GRACE_S"] = str(LIMIT_S)
+    agents = [job.start(index, 2, steps=LONG, behaviour="early0") for index in range(2)]
+    job.running(2)
+    finished(job, 0)
+    for agent in agents:
+        agent.terminate()
+    assert job.wait() == [143, 143]
+    first, second = job.status.nodes
+    assert (first.state, second.state, first.lost) == ("cancelled", "cancelled", [])
+    assert [rank.exit_code for rank in first.ranks] == [0]
+
+
+@pytest.mark.parametrize(("told", "state", "code"), [(True, "cancelled", 143), (False, "failed", 1)])
+def test_a_rank_that_ends_on_the_signal_before_its_agent_is_told(job, told, state, code):
+    agent = job.start(0, 1, steps=LONG)
+    (pid,) = job.running(1)
+    os.kill(pid, signal.SIGTERM)
+    if told:
+        until(lambda: gone(pid))
+        time.sleep(0.5)
+        agent.terminate()
+    assert job.wait() == [code]
+    (node,) = job.status.nodes
+    assert (node.state, node.ranks[0].signal) == (state, "SIGTERM")
+
+
+def test_a_killed_agent_leaves_no_process_and_the_other_one_notices(job):
+    job.environ["AORTA_SILENCE_S"] = "3"
+    agents = [job.start(index, 2, steps=LONG, behaviour="alone") for index in range(2)]
+    pids = job.running(2)
+    children = [child.pid for child in psutil.Process(agents[1].pid).children(recursive=True)]
+    assert {pids[1], monitor_of(agents[1]).pid} < set(children)  # torchrun is the third
+    agents[1].kill()
+    assert agents[0].wait(LIMIT_S) == 1
+    assert agents[1].wait() == -signal.SIGKILL
+    until(lambda: all(gone(pid) for pid in children))
+    first, second = job.status.nodes
+    assert (first.state, second.state) == ("failed", "running")
+    assert first.lost[-1] == f"node 1's agent ({second.host}) went silent for 3 s"
+    assert gone(pids[0])
+
+
 def test_sigterm_ends_the_run_as_cancelled_and_a_second_one_changes_nothing(job):
     agent = job.start(0, 1, steps=LONG)
     pids = job.running(1)
@@ -174,6 +247,21 @@ def test_a_signal_near_the_jobs_end_is_its_time_limit(job):
     agent.send_signal(signal.SIGTERM)
     assert job.wait() == [143]
     assert job.status.state == "timeout"
+
+
+def test_the_other_nodes_know_the_end_from_node_0(job):
+    squeue = job.folder / "bin" / "squeue"
+    squeue.parent.mkdir()
+    squeue.write_text("#!/bin/sh\necho 1:00\n")
+    squeue.chmod(0o755)
+    job.environ |= {"PATH": f"{squeue.parent}:{job.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    agents = [job.start(index, 2, steps=LONG, behaviour="alone") for index in range(2)]
+    job.running(2)
+    agents[1].terminate()
+    until(lambda: agents[1].poll() is not None)
+    agents[0].terminate()
+    assert job.wait() == [143, 143]
+    assert job.status.nodes[1].state == "timeout"
 
 
 def test_a_rank_that_ignores_sigterm_is_killed(job):

@@ -6,12 +6,10 @@ import signal
 
 import pytest
 
-from aorta.artefacts.io import write_json
-from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import NodeStatus, RunStatus
 from aorta.runner.options import Limits
+from aorta.runner.peers import Peer
 from aorta.runner.processes import Interrupts
-from aorta.runner.supervise import Peer, failed_peer, hit_time_limit, limit_by_squeue, supervise
+from aorta.runner.supervise import Outcome, Surroundings, await_reason, supervise
 
 LIMITS = Limits(gather_s=1, grace_s=10, peer_grace_s=5, signal_lead_s=150)
 PEER = Peer(1, "b", "failed")
@@ -20,7 +18,8 @@ PEER = Peer(1, "b", "failed")
 class Scene:
     """A child that ends when told to, and the clock."""
 
-    def __init__(self, ends_at=None, obeys=True, told=False):
+    def __init__(self, ends_at=None, obeys=True, told=False, finished_at=None, needed_until=0):
+        self.finished_at, self.needed_until = finished_at, needed_until
         self.now, self.code, self.sent, self.kills, self.ticks = 0.0, None, [], [], 0
         self.ends_at, self.obeys, self.told = ends_at, obeys, told
         self.events = {}
@@ -50,17 +49,19 @@ class Scene:
     def tick(self):
         self.ticks += 1
 
-    def run(self, interrupts=None, peer_at=None):
-        return supervise(
-            self,
-            interrupts or Interrupts(),
-            LIMITS,
+    def around(self, peer_at=None):
+        return Surroundings(
             peer_failed=lambda: PEER if peer_at is not None and self.now >= peer_at else None,
+            ranks_finished=lambda: self.finished_at is not None and self.now >= self.finished_at,
+            may_leave=lambda: self.now >= self.needed_until,
             kill=self.kill,
             tick=self.tick,
             clock=lambda: self.now,
             sleep=self.sleep,
         )
+
+    def run(self, interrupts=None, peer_at=None):
+        return supervise(self, interrupts or Interrupts(), LIMITS, self.around(peer_at))
 
 
 def interrupt(scene, at, signum=signal.SIGTERM):
@@ -122,49 +123,73 @@ def test_a_failed_peer_ends_what_would_hang():
     assert (outcome.peer, outcome.interrupted) == (PEER, None)
 
 
-def status(index, state, attempt=0):
-    return NodeStatus(node_index=index, host=f"h{index}", attempt=attempt, state=state, started_wall_ns=1)
+def test_a_node_whose_ranks_have_finished_does_not_wait_for_a_failed_one():
+    scene = Scene(obeys=False, finished_at=2)
+    outcome = scene.run(peer_at=3)
+    (at,) = scene.kills
+    assert 3 + 1 <= at <= 3 + 2
+    assert (outcome.finished, outcome.killed, outcome.good, outcome.peer) == (True, False, True, PEER)
+    assert scene.sent == []
 
 
-@pytest.mark.parametrize(
-    ("nodes", "attempt", "expected"),
-    [
-        ([status(0, "running"), status(1, "failed")], 0, Peer(1, "h1", "failed")),
-        ([status(0, "running"), status(1, "cancelled")], 0, Peer(1, "h1", "cancelled")),
-        ([status(0, "failed"), status(1, "completed")], 0, None),
-        ([status(0, "running"), status(1, "failed")], 1, None),
-    ],
-)
-def test_only_another_nodes_bad_end_of_this_attempt_counts(tmp_path, nodes, attempt, expected):
-    run = RunDir(tmp_path)
-    merged = RunStatus(job_id="j", attempt=0, state="failed", nodes=nodes, nodes_missing=[])
-    write_json(run.status, merged)
-    assert failed_peer(run, attempt, own=0) == expected
+def test_a_finished_node_waits_for_the_others_as_long_as_nothing_is_wrong():
+    scene = Scene(ends_at=60, finished_at=2)
+    outcome = scene.run()
+    assert (outcome.finished, scene.kills) == (False, [])
 
 
-def test_no_marker_is_no_failure(tmp_path):
-    assert failed_peer(RunDir(tmp_path), 0, own=0) is None
+def test_ranks_that_finish_while_a_peer_has_failed_are_noticed():
+    scene = Scene(obeys=False, finished_at=6)
+    assert scene.run(peer_at=3).finished
+    assert 6 + 1 <= scene.kills[0] <= 6 + 3
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ("RUNNING|1:30", True),
-        ("RUNNING|1:00:00", False),
-        ("RUNNING|1-00:00:10", False),
-        ("COMPLETING|1:30", False),
-        ("COMPLETING|0:00", True),
-        ("RUNNING|UNLIMITED", False),
-        ("RUNNING|INVALID", False),
-        ("", False),
-    ],
-)
-def test_squeue_tells_a_limit_from_a_cancellation(answer, expected):
-    assert limit_by_squeue(answer + "\n", 150) is expected
+def test_the_node_that_others_need_leaves_after_them():
+    scene = Scene(obeys=False, finished_at=2, needed_until=7)
+    assert scene.run(peer_at=3).finished
+    assert 7 <= scene.kills[0] <= 7 + 2
 
 
-def test_slurms_end_time_decides_where_it_is_known():
-    environ = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": "1000"}
-    assert hit_time_limit(environ, 3, LIMITS, now_s=1000 - 150)
-    assert not hit_time_limit(environ, 3, LIMITS, now_s=1000 - 151)
-    assert not hit_time_limit({}, 0, LIMITS, now_s=0)
+def test_a_finished_node_that_is_needed_to_the_end_is_still_not_called_killed():
+    scene = Scene(obeys=False, finished_at=2, needed_until=1000)
+    outcome = scene.run(peer_at=3)
+    assert (outcome.finished, outcome.killed) == (True, False)
+    assert 3 + 5 + 10 <= scene.kills[0] <= 3 + 5 + 10 + 1
+
+
+def test_a_signal_ends_a_finished_node_at_once():
+    scene = Scene(obeys=False, finished_at=2, needed_until=1000)
+    outcome = scene.run(interrupt(scene, 4))
+    assert (outcome.finished, outcome.killed, outcome.interrupted) == (True, False, signal.SIGTERM)
+    assert 4 + 1 <= scene.kills[0] <= 4 + 3
+
+
+def bad(**fields):
+    return Outcome(**{"code": 1, "interrupted": None, "peer": None, "killed": False, **fields})
+
+
+def test_the_word_to_end_may_come_after_the_end():
+    scene = Scene()
+    interrupts = interrupt(scene, 2)
+    outcome = await_reason(bad(), interrupts, scene.around())
+    assert (outcome.interrupted, outcome.peer) == (signal.SIGTERM, None)
+    assert 2 <= scene.now < 3
+
+
+def test_so_may_the_marker_of_a_peer():
+    scene = Scene()
+    assert await_reason(bad(), Interrupts(), scene.around(peer_at=1)).peer == PEER
+    assert 1 <= scene.now < 2
+
+
+def test_no_word_is_not_awaited_for_long():
+    scene = Scene()
+    assert await_reason(bad(), Interrupts(), scene.around()) == bad()
+    assert 3 <= scene.now < 4
+
+
+@pytest.mark.parametrize("known", [{"code": 0}, {"finished": True}, {"peer": PEER}])
+def test_what_needs_no_explanation_waits_for_none(known):
+    scene = Scene()
+    assert await_reason(bad(**known), Interrupts(), scene.around(peer_at=1)) == bad(**known)
+    assert scene.now == 0

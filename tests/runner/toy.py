@@ -1,7 +1,8 @@
 """A stand-in for a training program: steps with an all-reduce. Usage: toy.py FOLDER STEPS [BEHAVIOUR].
 
 Behaviours, all without exchanging anything (as is a single rank): `alone` just runs; `fail1` rank 1 raises at
-step 3; `stubborn` ignores SIGTERM. Without an exchange torch is not imported, which makes a start cheap.
+step 3; `stubborn` ignores SIGTERM; `early0` rank 0 ends at once; `abort` the runtime ends it. Without an
+exchange torch is not imported, which makes a start cheap.
 """
 
 import os
@@ -27,6 +28,11 @@ wanted = ("AORTA_", "OMP_NUM_THREADS", "PYTHONUNBUFFERED", "GLOO_SOCKET_IFNAME",
 (folder / f"pid{rank}.part").write_text(str(os.getpid()))
 (folder / f"pid{rank}.part").rename(folder / f"pid{rank}")
 total = 0
+if behaviour == "early0" and rank == 0:
+    steps = 0
+if behaviour == "abort":
+    print("terminate called without an active exception", file=sys.stderr, flush=True)
+    os.abort()
 for step in range(steps):
     if behaviour == "fail1" and rank == 1 and step == 3:
         raise ValueError("the toy breaks here")
