@@ -97,6 +97,19 @@ def test_epoch_of_old_traces_is_in_their_times(tmp_path: Path) -> None:
     assert kineto.read(write(tmp_path / "u.json", [kernel("gemm", 5, 8)])).epoch_ns is None
 
 
+def test_operators_that_are_used_are_not_skipped(tmp_path: Path) -> None:
+    """Old traces hold loader, step and collective ranges as operators, among thousands that are not used."""
+    used = ["nccl:all_reduce", "enumerate(DataLoader)#_Iter.__next__", "ProfilerStep#5"]
+    names = ["aten::mm", *used, "aten::add", "aten::mul"]
+    events = [event("cpu_op", name, float(i), 0.5) for i, name in enumerate(names)]
+    events += [{"ph": "s", "id": 1, "pid": 1, "tid": 1, "ts": 1.0, "cat": "ac2g", "name": "ac2g"}] * 3
+    events += [kernel("gemm", 9.0, -1.0), kernel("gemm", 9.0, 1.0)]
+    trace = kineto.read(write(tmp_path / "t.json", events))
+    assert [trace.names[code] for code in trace.host.name.tolist()] == used
+    assert trace.host.role.tolist() == [Role.COLLECTIVE, Role.LOADER, Role.STEP]
+    assert f"1 of {6 + 3 + 2} events with a negative duration" in reasons(trace)
+
+
 def test_collective_metadata(tmp_path: Path) -> None:
     known = {
         "Collective name": "_allgather_base",
