@@ -103,6 +103,7 @@ def start(function: Callable[..., None], ranks: int, *arguments: Any) -> None:
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         run_id="ddp_benchmark",
+        local_addr="127.0.0.1",  # the ranks are all here; a machine's own name need not resolve
         max_restarts=0,
         monitor_interval=0.1,
     )

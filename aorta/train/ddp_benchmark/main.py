@@ -91,7 +91,7 @@ def announce(options: Options, ranks: int) -> None:
     seconds = flop * options.total_steps * count * ranks / (cores * CORE_FLOP_PER_S)
     if not on_gpu and seconds > WORTH_SAYING_S:
         print(
-            f"this is large for a CPU: some {math.ceil(seconds / 60):,} minutes on {cores} core(s), or more.\n"
+            f"large for a CPU: some {math.ceil(seconds / 60):,} minutes on {cores} core(s), or more.\n"
             "  --preset small takes seconds; or lower --num-layers, --d-model, --batch-size,"
             " --context-length, --num-epochs, --steps-per-epoch",
             flush=True,
