@@ -88,7 +88,7 @@ def read(path: Path) -> Trace:
 
 def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trace | ArtefactError]:
     """The trace in each file or why there is none, by at most `workers` processes (default: usable cores)."""
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = workers or _usable_cores()
     plans = [_plan(path, workers) for path in paths]
     units = [unit for plan in plans for unit in plan]
     parts: Iterator[Part | ArtefactError] = map(read_unit, units)
@@ -100,6 +100,12 @@ def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trac
         _assemble(path, list(itertools.islice(parts, len(plan))))
         for path, plan in zip(paths, plans, strict=True)
     ]
+
+
+def _usable_cores() -> int:
+    """The cores that this process may run on, where the system tells; else those that there are."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _consumed(parts: deque[Part | ArtefactError]) -> Iterator[Part | ArtefactError]:
