@@ -261,9 +261,40 @@ class SubmissionDir:
         return sorted((Scenario(name) for name in names), key=lambda item: (item.family, item.nodes))
 
     @property
+    def sweep(self) -> Path:
+        """`Sweep`: the points, in a submission that is a sweep; no such file in any other."""
+        return self.root / "sweep.json"
+
+    def points(self, scenario: Scenario) -> Path:
+        """Resolved configurations of a sweep's points, each named by its array task: `<task>.yaml`."""
+        return self.root / "points" / scenario.name
+
+    @property
     def aggregate_script(self) -> Path:
         """The script of the chained analysis job."""
         return self.root / "aggregate.sbatch"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepDocs:
+    """What `aorta aggregate` writes about a sweep, in the folder of documents."""
+
+    root: Path
+
+    @property
+    def markdown(self) -> Path:
+        """The document."""
+        return self.root / "SWEEP_ANALYSIS.md"
+
+    @property
+    def json(self) -> Path:
+        """`SweepAnalysis`."""
+        return self.root / "SWEEP_ANALYSIS.json"
+
+    def plot(self, name: str) -> tuple[Path, Path]:
+        """A plot, as pixels and as vectors."""
+        folder = self.root / "sweep_analysis"
+        return folder / f"{name}.png", folder / f"{name}.svg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +344,8 @@ def submissions(results: Path) -> list[SubmissionDir]:
 def job_output(results: Path, name: str, job_id: str) -> Path:
     """What a job printed: `results/profiling/profile_<scenario>_<JOB_ID>.out`.
 
-    `job_id` may be Slurm's placeholder `%j`; the analysis job is called `aggregate`.
+    `job_id` may be Slurm's placeholder `%j`, or `%A_%a` of an array's tasks; the analysis job is called
+    `aggregate`.
     """
     return results / f"profile_{name}_{job_id}.out"
 

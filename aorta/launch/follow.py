@@ -14,12 +14,15 @@ from pathlib import Path
 from aorta.artefacts.layout import RunDir, runs
 from aorta.artefacts.records import SubmittedJob
 from aorta.launch import slurm
+from aorta.launch.arrays import is_task
 from aorta.launch.markers import read_markers
 from aorta.launch.slurm import JobView, Views
 from aorta.launch.states import JobState
 from aorta.launch.tools import Caller
 
 UNANSWERED_LIMIT = 20
+REMOVED_LIMIT = 3
+"""Polls after which a task that left its array before it started is given up: Slurm keeps nothing of it."""
 LOST = JobState("UNKNOWN", "ended")
 
 
@@ -32,6 +35,8 @@ class Job:
     nodes: int | None
     run: RunDir | None
     local: bool = False
+    label: str | None = None
+    """What tells it from other jobs of its scenario: the point of a sweep."""
 
     @classmethod
     def of(cls, record: SubmittedJob) -> Job:
@@ -90,7 +95,7 @@ class Follower:
             forgotten = queued is not None and not job.local
             if view is None or view.state.phase == "unknown":
                 view = self._by_markers(job, forgotten=forgotten, fallback=view)
-            self._keep(job, view, "Slurm does not know it" if forgotten else "nobody says how it stands")
+            self._keep(job, view, forgotten=forgotten)
 
     def _further(self, asked: list[Job], found: Views, *, queue_answered: bool) -> Iterator[Views]:
         """Ask accounting, then the controller job by job, for those in `asked` that are not in `found`."""
@@ -122,15 +127,17 @@ class Follower:
         hosts = ",".join(markers.hosts)
         return JobView(job.job_id, state, markers.reason, None, markers.nodes, hosts, "markers")
 
-    def _keep(self, job: Job, view: JobView | None, why: str) -> None:
+    def _keep(self, job: Job, view: JobView | None, *, forgotten: bool) -> None:
         if view is not None and view.state.phase != "unknown":
             self._unanswered[job.job_id] = 0
             self.views[job.job_id] = _explained(job, view)
             return
+        why = "Slurm does not know it" if forgotten else "nobody says how it stands"
         count = self._unanswered.get(job.job_id, 0) + 1
         self._unanswered[job.job_id] = count
         last = replace(self._view(job), reason=why)
-        if count >= self.limit:
+        removed = forgotten and is_task(job.job_id) and last.state.phase in ("pending", "unknown")
+        if count >= (min(self.limit, REMOVED_LIMIT) if removed else self.limit):
             said = f"; last seen {last.state.name}" if last.state.phase != "unknown" else ""
             last = replace(last, state=LOST, reason=f"{why}, {count} times in a row{said}")
         self.views[job.job_id] = last

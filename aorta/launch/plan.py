@@ -89,6 +89,10 @@ class LaunchPlan:
     command: tuple[str, ...] = ()
     signal_lead_s: int = SIGNAL_LEAD_S
     submitted_wall_ns: int | None = None
+    array: str | None = None
+    """Task indices of a job array, such as `0-5%1`; None: one job."""
+    job_id: str | None = None
+    """What the agents call the job; None: the id that the scheduler gives it."""
 
 
 def parse_scenarios(scenarios: str | None, nodes: str | None) -> tuple[Scenario, ...]:
@@ -180,10 +184,15 @@ def agent_arguments(plan: LaunchPlan) -> list[list[str]]:
     groups = [["--scenario", plan.scenario], ["--results", plan.results], ["--config", plan.config]]
     groups += [["--override", text] for text in plan.overrides]
     optional = {
+        "--job-id": plan.job_id,
         "--profiler": plan.profiler,
         "--procs-per-node": plan.processes_per_node,
         "--monitor-interval": plan.monitor_interval_s,
         "--submitted-wall-ns": plan.submitted_wall_ns,
     }
-    groups += [[name, str(value)] for name, value in optional.items() if value is not None]
+    groups += [
+        [name, value if isinstance(value, str) else str(value)]
+        for name, value in optional.items()
+        if value is not None
+    ]
     return groups

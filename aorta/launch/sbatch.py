@@ -73,6 +73,7 @@ def _options(plan: LaunchPlan) -> list[str]:
     lines = _option_lines(
         {
             "job-name": f"profile_{plan.scenario}",
+            "array": plan.array,
             "nodes": plan.nodes,
             "ntasks-per-node": 1,
             "cpus-per-task": plan.cpus_per_task,
@@ -105,7 +106,8 @@ def _value(name: str, text: str) -> str:
     return f'"{text}"' if any(char in " #;&|*?()<>" for char in text) else text
 
 
-def _quote(value: object) -> str:
+def quote(value: object) -> str:
+    """`value` as one word of shell; what is shell already stays."""
     return value if isinstance(value, Shell) else shlex.quote(str(value))
 
 
@@ -119,7 +121,7 @@ def _template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["sh"] = _quote
+    environment.filters["sh"] = quote
     return environment.get_template(name)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aorta.errors import SchedulerError, SubmitError
+from aorta.launch.arrays import array_of, expand_ids
 from aorta.launch.durations import parse_elapsed
 from aorta.launch.states import JobState, parse_state
 from aorta.launch.tools import Caller
@@ -81,9 +82,11 @@ def cancel(job_ids: Sequence[str], call: Caller) -> None:
 def squeue(job_ids: Sequence[str], call: Caller) -> Views | None:
     """What the controller knows of the jobs, in one call; None where it does not answer.
 
-    A job that has ended leaves the controller's memory after some minutes: it is then absent here.
+    Arrays are asked for as a whole, and shown task by task. A job that has ended leaves the controller's memory
+    after some minutes: it is then absent here.
     """
-    answer = call(["squeue", "-h", "--states=all", "-j", ",".join(job_ids), "-o", "%i|%T|%M|%D|%N|%r"])
+    asked = ",".join(_whole(job_ids))
+    answer = call(["squeue", "-h", "-r", "--states=all", "-j", asked, "-o", "%i|%T|%M|%D|%N|%r"])
     if not answer.ok:
         # Asked for one job that it has forgotten, squeue calls the id invalid; that is an answer.
         return {} if "Invalid job id" in answer.err else None
@@ -107,14 +110,16 @@ def squeue(job_ids: Sequence[str], call: Caller) -> Views | None:
 def sacct(job_ids: Sequence[str], call: Caller) -> Views | None:
     """What accounting knows of the jobs, in one call; None where there is none or it does not answer.
 
-    With `-D` a requeued job has a row for each attempt: the one submitted last decides.
+    With `-D` a requeued job has a row for each attempt: the one submitted last decides. Tasks of an array
+    that never started share a row, which only the array's own id finds.
     """
     columns = "JobID,Submit,State,ElapsedRaw,NNodes,NodeList,ExitCode"
-    answer = call(["sacct", "-n", "-P", "-X", "-D", "-j", ",".join(job_ids), "-o", columns])
+    answer = call(["sacct", "-n", "-P", "-X", "-D", "-j", ",".join(_whole(job_ids)), "-o", columns])
     if not answer.ok:
         return None
-    rows = [line.split("|") for line in answer.out.splitlines()]
-    rows = [row for row in rows if len(row) == 7 and row[0] in job_ids]
+    cells = [line.split("|") for line in answer.out.splitlines()]
+    rows = [[job_id, *row[1:]] for row in cells if len(row) == 7 for job_id in expand_ids(row[0])]
+    rows = [row for row in rows if row[0] in job_ids]
     views = {}
     for job_id, _, state, elapsed, nodes, hosts, code in sorted(rows, key=lambda row: row[1]):
         views[job_id] = JobView(
@@ -135,7 +140,8 @@ def scontrol(job_id: str, call: Caller) -> JobView | None:
     if not answer.ok:
         return None
     row = dict(re.findall(r"(\w+)=(\S*)", answer.out))
-    if row.get("JobId") != job_id:
+    shown = {row.get("JobId"), *expand_ids(f"{row.get('ArrayJobId')}_{row.get('ArrayTaskId')}")}
+    if job_id not in shown:
         return None
     nodes, hosts = row.get("NumNodes", "").partition("-")[0], row.get("NodeList", "")
     return JobView(
@@ -147,3 +153,8 @@ def scontrol(job_id: str, call: Caller) -> JobView | None:
         "" if hosts == "(null)" else hosts,
         "scontrol",
     )
+
+
+def _whole(job_ids: Sequence[str]) -> list[str]:
+    """The ids to ask for: each job's, and each array's once."""
+    return list(dict.fromkeys(array_of(job_id) for job_id in job_ids))

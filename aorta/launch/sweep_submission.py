@@ -1,0 +1,116 @@
+"""A sweep on disk and in the queue: its points written, then submitted as one array a number of nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from aorta.artefacts.io import read_json, write_json, write_text
+from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
+from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.sweep import Sweep, SweepPoint
+from aorta.config.load import save_config
+from aorta.config.schema import Config
+from aorta.errors import PlanError, SubmitError
+from aorta.launch import slurm
+from aorta.launch.plan import LaunchPlan
+from aorta.launch.sbatch import render
+from aorta.launch.submission import open_submission, record
+from aorta.launch.sweep import array_plan, point_config
+from aorta.launch.tools import Caller
+
+
+def open_sweep(submission: SubmissionDir, sweep: Sweep, configs: Sequence[Config]) -> None:
+    """Create the folder of a sweep: `sweep.json` and the resolved configuration of every point.
+
+    Raises:
+        PlanError: it cannot be written.
+    """
+    open_submission(submission, {})
+    try:
+        for point, config in zip(sweep.points, configs, strict=True):
+            save_config(config, point_config(submission, point))
+        write_json(submission.sweep, sweep)
+    except OSError as error:
+        raise PlanError(
+            f"{submission.root}: {error.strerror}", "choose another folder with --results"
+        ) from error
+
+
+def read_sweep(submission: SubmissionDir) -> Sweep:
+    """The points of a sweep, with the ids of their jobs.
+
+    Raises:
+        ArtefactError: this submission is no sweep, or its record is broken.
+    """
+    return read_json(submission.sweep, Sweep)
+
+
+def with_job(sweep: Sweep, scenario: str, task: int, job_id: str) -> Sweep:
+    """`sweep` with the id of the job that runs one of its points."""
+    points = [
+        msgspec.structs.replace(point, job_id=job_id)
+        if (point.scenario, point.task) == (scenario, task)
+        else point
+        for point in sweep.points
+    ]
+    return msgspec.structs.replace(sweep, points=points)
+
+
+def submit_sweep(
+    plans: Sequence[LaunchPlan],
+    submission: SubmissionDir,
+    sweep: Sweep,
+    call: Caller,
+    accepted: Callable[[str, Sequence[SubmittedJob]], None],
+    *,
+    at_most: int | None,
+) -> list[str]:
+    """Submit one array for each of `plans`, and give the arrays' ids.
+
+    Args:
+        plans: one a number of nodes, from `make_plans`.
+        submission: opened by `open_sweep`.
+        sweep: the points.
+        call: runs Slurm's programs.
+        accepted: told the array's id and its tasks before the next array is tried, with them on record.
+        at_most: points that may run at the same time; the arrays then follow each other. None: no limit.
+
+    Raises:
+        SubmitError: an array was refused; those before it run and are on record, and the message names them.
+    """
+    arrays: list[str] = []
+    for base in plans:
+        points = [point for point in sweep.points if point.scenario == base.scenario]
+        script = submission.script(Scenario(base.scenario))
+        write_text(script, render(array_plan(base, submission, points, at_most)))
+        after = arrays[-1:] if at_most is not None else []
+        try:
+            array, cluster = slurm.submit(script, call, after)
+        except SubmitError as error:
+            before = f"\n  accepted before and on record in {submission.job_ids}: {', '.join(arrays)}"
+            raise SubmitError(f"{error.message}{before if arrays else ''}", error.hint) from error
+        jobs = [_task(base, point, array, cluster) for point in points]
+        for point, job in zip(points, jobs, strict=True):
+            record(submission, job)
+            sweep = with_job(sweep, point.scenario, point.task, job.job_id)
+        write_json(submission.sweep, sweep)
+        arrays.append(array)
+        accepted(array, jobs)
+    return arrays
+
+
+def _task(base: LaunchPlan, point: SweepPoint, array: str, cluster: str | None) -> SubmittedJob:
+    job_id = f"{array}_{point.task}"
+    return SubmittedJob(
+        job_id=job_id,
+        scenario=base.scenario,
+        nodes=base.nodes,
+        run_dir=str(RunDir.of(Path(base.results), Scenario(base.scenario), job_id).root),
+        submitted_wall_ns=base.submitted_wall_ns or time.time_ns(),
+        executor="slurm",
+        cluster=cluster,
+    )
