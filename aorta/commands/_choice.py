@@ -7,10 +7,10 @@ from pathlib import Path
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, runs
+from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, runs, submissions
 from aorta.artefacts.records import Manifest, SubmittedJob
 from aorta.errors import ArtefactError
-from aorta.launch.submission import newest_submission, read_jobs
+from aorta.launch.submission import read_jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +79,41 @@ def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
 
 
 def _newest_jobs(results: Path) -> tuple[dict[Scenario, SubmittedJob], list[Problem]]:
-    """The jobs of the newest submission; none where there is none or its list is broken, which is said."""
-    try:
-        submission = newest_submission(results)
-    except ArtefactError:
-        return {}, []
-    try:
-        return _jobs(submission)
-    except ArtefactError as error:
-        return {}, [Problem(file=str(submission.jobs), reason=f"runs were found by folder: {error.message}")]
+    """The jobs of the newest submission that has some, and what is wrong with it and with newer ones.
+
+    None where there is no submission, or the list of jobs is broken.
+    """
+    refused: list[Problem] = []
+    for submission in reversed(submissions(results)):
+        if not submission.jobs.is_file():
+            refused += _without_jobs(submission)
+            continue
+        try:
+            jobs, missing = _jobs(submission)
+        except ArtefactError as error:
+            reason = f"runs were found by folder: {error.message}"
+            return {}, [*refused, Problem(file=str(submission.jobs), reason=reason)]
+        return jobs, [*refused, *missing]
+    return {}, refused
+
+
+def _without_jobs(submission: SubmissionDir) -> list[Problem]:
+    """A submission whose first job was refused; nothing for a folder that is no submission."""
+    names = ", ".join(scenario.name for scenario in submission.prepared())
+    if not names:
+        return []
+    reason = f"submission {submission.root.name} has no job: none of {names} was accepted"
+    return [Problem(file=str(submission.root), reason=reason)]
 
 
 def _jobs(submission: SubmissionDir) -> tuple[dict[Scenario, SubmittedJob], list[Problem]]:
-    """The last job of each scenario, and the scenarios that have none."""
+    """The last job of each scenario, and the scenarios that have none.
+
+    Raises:
+        ArtefactError: the list of jobs is broken, or this is no submission at all.
+    """
+    if not submission.jobs.is_file() and (none := _without_jobs(submission)):
+        return {}, none
     jobs = {Scenario(job.scenario): job for job in read_jobs(submission)}
     refused = [scenario for scenario in submission.prepared() if scenario not in jobs]
     missing = [

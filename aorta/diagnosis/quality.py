@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aorta.artefacts.analysis import DataQuality, Problem, Throughput
+from aorta.artefacts.records import Manifest, NodeInfo
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_words
 from aorta.readers.run import RunData
@@ -29,6 +30,7 @@ def data_quality(
         said += _rates(rate, policy.cross_check_tolerance)
     if account.manifest is not None and account.manifest.shared_machine and len(account.manifest.nodes) > 1:
         said.append("the nodes of this run share one machine: its scaling is that machine's")
+    said += _cores(data)
     return DataQuality(
         ranks_expected=data.ranks_expected,
         ranks_seen=len(seen),
@@ -117,6 +119,49 @@ def _missing_samples(data: RunData) -> list[Problem]:
             reason = f"{monitor.missed} of {taken} samples of {info.host} were missed"
             problems.append(Problem(file=f"nodes/node{index}/monitor_status.json", reason=reason))
     return problems
+
+
+def _cores(data: RunData) -> list[str]:
+    """Ranks that want more CPUs than they may use wait for a core in the middle of whatever is timed."""
+    manifest, notes = data.account.manifest, []
+    for nodes in _sharing_cpus(manifest) if manifest is not None else ():
+        ranks = sum(node.processes for node in nodes)
+        threads = max(_threads(data, node) for node in nodes)
+        cpus = min(node.cpus_usable for node in nodes)
+        if ranks > 1 and ranks * threads > cpus:
+            each = f" with {threads} threads each" if threads > 1 else ""
+            shared = f"{cpus} CPU" if cpus == 1 else f"{cpus} CPUs"
+            notes.append(
+                f"{ranks} ranks{each} share {shared}: times contain waiting for a core, and exposed "
+                "communication is partly that"
+            )
+    return list(dict.fromkeys(notes))
+
+
+def _sharing_cpus(manifest: Manifest) -> list[list[NodeInfo]]:
+    """The nodes in groups that run on the same CPUs.
+
+    Nodes of one machine do unless the scheduler gave each a part of it; the local executor never does.
+    """
+    groups: dict[object, list[NodeInfo]] = {}
+    for node in manifest.nodes:
+        parted = node.cpus_machine is not None and node.cpus_usable < node.cpus_machine
+        alone = node.machine is None or (parted and manifest.executor != "local")
+        groups.setdefault(node.node_index if alone else node.machine, []).append(node)
+    return list(groups.values())
+
+
+def _threads(data: RunData, node: NodeInfo) -> int:
+    """Busy threads of a rank of `node`: one where a GPU computes, or where the agent divided the CPUs."""
+    last = [steps[-1] for steps in data.records.by_rank.values()]
+    if any(step.device != "cpu" for step in last):
+        return 1
+    config, manifest = data.account.config, data.account.manifest
+    ours = manifest is not None and manifest.plan.workload is not None
+    if ours and config is not None and config.training.cpu_threads:
+        return config.training.cpu_threads
+    outermost = node.environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(outermost) if outermost.isdigit() and int(outermost) > 0 else 1
 
 
 def _memory(data: RunData) -> list[str]:

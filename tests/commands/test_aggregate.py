@@ -73,6 +73,20 @@ def test_failed_and_half_written_runs_are_named_and_cost_only_themselves(tmp_pat
     assert "rank_1_metrics.jsonl" in text.partition("## Top bottlenecks")[0]
 
 
+def test_a_submission_whose_first_job_was_refused_is_named_and_costs_nothing(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_run(results, spec(1))
+    (results / "run_20250102T000000Z").mkdir()
+    (results / "run_20250102T000000Z" / "1node.yaml").write_text("{}\n")
+    outcome = CliRunner().invoke(command, [str(results), "--docs", str(tmp_path / "docs")])
+    assert outcome.exit_code == 0, outcome.output
+    said = "missing: submission run_20250102T000000Z has no job: none of 1node was accepted"
+    assert said in outcome.output.splitlines()
+    assert [
+        item.scenario for item in read_json(tmp_path / "docs/BOTTLENECK_ANALYSIS.json", Aggregate).scenarios
+    ] == ["1node"]
+
+
 def test_a_broken_newest_run_by_hand_gives_way_to_the_last_valid_one(tmp_path: Path) -> None:
     results = tmp_path / "results"
     write_run(results, spec(1, "7"))

@@ -121,6 +121,28 @@ def test_a_broken_list_of_jobs_costs_the_list_and_not_the_runs(tmp_path: Path) -
         choose(tmp_path, submission)
 
 
+def test_a_submission_of_which_nothing_was_accepted_is_named_and_passed_over(tmp_path: Path) -> None:
+    run(tmp_path, "1node", "1")
+    submit(tmp_path, "20250101T000000Z", {"1node": "1"})
+    refused = SubmissionDir(tmp_path / "run_20250102T000000Z")
+    for name in ("1node", "2node"):
+        write_text(refused.config(Scenario(name)), "{}\n")
+    (tmp_path / "run_20250103T000000Z").mkdir()  # not a submission of ours
+    said = "submission run_20250102T000000Z has no job: none of 1node, 2node was accepted"
+    choice = choose(tmp_path)
+    assert [item.run.root.name for item in choice.chosen] == ["run_1"]
+    assert [(problem.file, problem.reason) for problem in choice.missing] == [(str(refused.root), said)]
+    named = choose(tmp_path, refused)
+    assert (named.chosen, [problem.reason for problem in named.missing]) == ((), [said])
+
+
+def test_an_older_submission_of_which_nothing_was_accepted_does_not_matter(tmp_path: Path) -> None:
+    run(tmp_path, "1node", "1")
+    write_text(SubmissionDir(tmp_path / "run_20250101T000000Z").config(Scenario("2node")), "{}\n")
+    submit(tmp_path, "20250102T000000Z", {"1node": "1"})
+    assert choose(tmp_path).missing == ()
+
+
 def test_a_folder_that_is_no_submission_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match=r"jobs\.jsonl"):
         choose(tmp_path, SubmissionDir(tmp_path / "2node"))

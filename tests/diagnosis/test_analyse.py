@@ -367,7 +367,7 @@ def test_records_that_count_global_samples_are_caught(tmp_path: Path) -> None:
     right = made(tmp_path / "a", ranks_per_node=16)
     assert right.throughput is not None
     assert right.throughput.cross_check_ratio == pytest.approx(1.0)
-    assert right.data_quality.notes == []
+    assert not any("samples of a rank" in note for note in right.data_quality.notes)
     run = write_run(tmp_path / "b", RunSpec(ranks_per_node=16))
     for rank in range(16):
         change_records(run, rank, samples=16 * 8)
@@ -412,6 +412,62 @@ JobID     | State   | ExitCode | NNodes | NTasks | MaxRSS   | ReqMem
 101       | {state} | 0:0      | 1      |        |          | 16000M
 101.batch | {state} | 0:0      | 1      | 8      | 1947276K |
 """
+
+
+def cores_note(tmp_path: Path, executor: str = "local", **node: Any) -> list[str]:
+    """What is said about cores of a run of two nodes with 2 ranks each, whose infos hold `node`."""
+    run = write_run(tmp_path, RunSpec(nodes=2, executor=executor))
+    manifest = json.loads(run.manifest.read_text())
+    change_json(run.manifest, nodes=[{**info, "machine": "m", **node} for info in manifest["nodes"]])
+    return [note for note in analysed(run).data_quality.notes if "waiting for a core" in note]
+
+
+WAITING = "times contain waiting for a core, and exposed communication is partly that"
+
+
+@pytest.mark.parametrize(
+    ("node", "notes"),
+    [
+        ({"cpus_usable": 3}, [f"4 ranks share 3 CPUs: {WAITING}"]),
+        ({"cpus_usable": 1}, [f"4 ranks share 1 CPU: {WAITING}"]),
+        ({"cpus_usable": 4}, []),
+        ({"cpus_usable": 3, "machine": None}, []),  # 2 ranks each on 3 CPUs of its own
+        ({"cpus_usable": 1, "machine": None}, [f"2 ranks share 1 CPU: {WAITING}"]),
+        (
+            {"cpus_usable": 7, "environment": {"OMP_NUM_THREADS": "2"}},
+            [f"4 ranks with 2 threads each share 7 CPUs: {WAITING}"],
+        ),
+        ({"cpus_usable": 8, "environment": {"OMP_NUM_THREADS": "2"}}, []),
+    ],
+)
+def test_more_ranks_and_threads_than_cpus_are_said(
+    tmp_path: Path, node: dict[str, Any], notes: list[str]
+) -> None:
+    assert cores_note(tmp_path, **node) == notes
+
+
+@pytest.mark.parametrize(
+    ("executor", "machine_cpus", "said"),
+    [("slurm", 3, True), ("slurm", 8, False), ("slurm", None, True), ("local", 8, True)],
+)
+def test_nodes_that_were_given_parts_of_a_machine_do_not_share_them(
+    tmp_path: Path, executor: str, machine_cpus: int | None, said: bool
+) -> None:
+    assert bool(cores_note(tmp_path, executor, cpus_usable=3, cpus_machine=machine_cpus)) is said
+
+
+def test_the_configured_threads_count_for_the_trainer(tmp_path: Path) -> None:
+    for threads, said in ((2, True), (1, False)):
+        run = write_run(
+            tmp_path / str(threads), RunSpec(config=Config(training=Training(cpu_threads=threads)))
+        )
+        notes = analysed(run).data_quality.notes
+        assert (f"2 ranks with 2 threads each share 2 CPUs: {WAITING}" in notes) is said
+
+
+def test_threads_beside_a_gpu_are_not_counted(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(device="cuda", config=Config(training=Training(cpu_threads=8))))
+    assert not any("waiting for a core" in note for note in analysed(run).data_quality.notes)
 
 
 def test_accounting_decides_how_the_job_ended(tmp_path: Path) -> None:
