@@ -1,0 +1,133 @@
+"""`aorta compare`: step records of several runs side by side."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from aorta.artefacts.comparison import Comparison, Dataset, Summary
+from aorta.errors import ArtefactError, ConfigError
+from aorta.metrics.compare import Values
+
+SAME_RUN = (
+    "Intervals cover the noise within each run. Two runs of the same thing differ by more than that: repeat"
+    " them before a small difference is called real."
+)
+WINDOWS = (
+    "Times of event_window are ready-to-done windows of the collectives, launch and queueing included;"
+    " compare them with windows only."
+)
+
+
+@click.command()
+@click.option(
+    "--log-dir",
+    "log_dirs",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    help="Folder with rank_<rank>_metrics.jsonl; one for each --label.",
+)
+@click.option("--label", "labels", multiple=True, required=True, help="Name of the --log-dir before it.")
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder to write into.")
+@click.option("--reference", help="Label that the others are compared with; the first without.")
+@click.option("--candidate", "candidates", multiple=True, help="Labels to compare; all others without.")
+def command(
+    log_dirs: tuple[Path, ...],
+    labels: tuple[str, ...],
+    output: Path,
+    reference: str | None,
+    candidates: tuple[str, ...],
+) -> None:
+    """Compare the step records of runs: summary.json and <label>_timeline.png in the output folder."""
+    reference, candidates = _chosen(log_dirs, labels, reference, candidates)
+    try:
+        summary = _compare(dict(zip(labels, log_dirs, strict=True)), output, reference, candidates)
+    except OSError as error:
+        raise ArtefactError(f"{error.filename or output}: {error.strerror}") from error
+    from aorta.report.compare import lines
+
+    for line in lines(summary):
+        click.echo(line)
+    click.echo(f"written: {output / 'summary.json'}")
+
+
+def _chosen(
+    log_dirs: tuple[Path, ...], labels: tuple[str, ...], reference: str | None, candidates: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
+    if len(log_dirs) != len(labels):
+        raise ConfigError(
+            f"{len(log_dirs)} --log-dir and {len(labels)} --label", "give each --log-dir a --label"
+        )
+    for label in labels:
+        if not re.fullmatch(r"[\w.+-]+", label) or labels.count(label) > 1:
+            raise ConfigError(
+                f"--label {label!r} cannot name a file of its own", "use letters, digits, . _ + -, each once"
+            )
+    for option, wanted in (("--reference", (reference,) if reference else ()), ("--candidate", candidates)):
+        for label in wanted:
+            if label not in labels:
+                raise ConfigError(f"{option} {label} is not a --label", f"one of {', '.join(labels)}")
+    reference = reference or labels[0]
+    return reference, candidates or tuple(label for label in labels if label != reference)
+
+
+def _compare(log_dirs: dict[str, Path], output: Path, reference: str, candidates: tuple[str, ...]) -> Summary:
+    from aorta.artefacts.comparison import METRICS
+    from aorta.artefacts.io import write_json
+    from aorta.metrics.compare import differ
+    from aorta.report.compare import draw
+
+    datasets: dict[str, Dataset] = {}
+    values: dict[str, dict[str, Values]] = {}
+    for label, folder in log_dirs.items():
+        datasets[label], values[label], steps = _dataset(folder)
+        if steps:
+            draw(output, label, steps, values[label])
+    comparisons = [
+        Comparison(
+            reference=reference,
+            candidate=candidate,
+            metrics={name: differ(values[reference][name], values[candidate][name]) for name in METRICS},
+        )
+        for candidate in candidates
+        if candidate != reference
+    ]
+    windows = any("event_window" in data.timing for data in datasets.values())
+    summary = Summary(
+        datasets=datasets, comparisons=comparisons, notes=[SAME_RUN, *([WINDOWS] if windows else [])]
+    )
+    write_json(output / "summary.json", summary)
+    return summary
+
+
+def _dataset(folder: Path) -> tuple[Dataset, dict[str, Values], list[int]]:
+    from aorta.artefacts.layout import RunDir
+    from aorta.metrics.compare import over_ranks, overlap, spread
+    from aorta.metrics.steady import steady_steps
+    from aorta.readers.steps import read_steps
+
+    if not folder.is_dir():
+        raise ArtefactError(
+            f"{folder}: no such folder", "name the training.output_dir or run directory of a run"
+        )
+    records = read_steps(RunDir(folder))
+    if not records.by_rank:
+        raise ArtefactError(
+            f"{folder}: no step records", "expected rank_<rank>_metrics.jsonl, as train.py writes them"
+        )
+    steady = steady_steps(records.by_rank)
+    values = over_ranks(steady.by_rank)
+    data = Dataset(
+        path=str(folder),
+        ranks=sorted(records.by_rank),
+        steps=len(steady),
+        timing=sorted({step.timing for steps in steady.by_rank.values() for step in steps}),
+        metrics={name: spread(column) for name, column in values.items()},
+        overlap_ratio=overlap(values),
+        problems=list(records.problems),
+    )
+    first = next(iter(steady.by_rank.values()), ())
+    return data, values, [step.global_step for step in first]

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from aorta.artefacts.comparison import Summary
+from aorta.artefacts.io import read_json
+from aorta.commands.compare import command
+from aorta.errors import AortaError, ArtefactError, ConfigError
+from tests.support.synthetic import RunSpec, write_run
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(folder: Path, name: str, **changes: object) -> Path:
+    settings: dict[str, object] = {"ranks_per_node": 1, "steps": 24, "executor": "local", **changes}
+    return write_run(folder / name, RunSpec(nodes=2, job_id="1", **settings)).root  # type: ignore[arg-type]
+
+
+def arguments(*pairs: tuple[str, Path], output: Path) -> list[str]:
+    words = [word for label, path in pairs for word in ("--log-dir", str(path), "--label", label)]
+    return [*words, "--output", str(output)]
+
+
+def test_two_runs_as_documented(tmp_path: Path) -> None:
+    usual, slow = run(tmp_path, "a"), run(tmp_path, "b", extra_data_ms={1: 60.0})
+    records = slow / "rank_1_metrics.jsonl"
+    records.write_text(records.read_text() + "not a record\n")
+    out = tmp_path / "out"
+    words = arguments(("cuda", usual), ("rocm", slow), output=out)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "analysis" / "overlap_report.py"), *words,
+         "--reference", "cuda", "--candidate", "rocm"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "rocm against cuda" in done.stdout
+    assert {path.name for path in out.iterdir()} >= {
+        "summary.json",
+        "cuda_timeline.png",
+        "rocm_timeline.png",
+    }
+    summary = read_json(out / "summary.json", Summary)
+    assert summary.datasets["cuda"].ranks == [0, 1]
+    assert summary.datasets["cuda"].problems == []
+    assert [problem.file for problem in summary.datasets["rocm"].problems] == ["rank_1_metrics.jsonl"]
+    (comparison,) = summary.comparisons
+    assert comparison.metrics["data_wait_ms"].finding == "higher"
+    assert comparison.metrics["step_ms"].finding == "higher"
+
+
+def test_every_run_is_compared_with_the_first(tmp_path: Path) -> None:
+    paths = [run(tmp_path, name) for name in "abc"]
+    outcome = CliRunner().invoke(command, arguments(*zip("xyz", paths, strict=True), output=tmp_path / "out"))
+    assert outcome.exit_code == 0, outcome.output
+    summary = read_json(tmp_path / "out" / "summary.json", Summary)
+    assert [(item.reference, item.candidate) for item in summary.comparisons] == [("x", "y"), ("x", "z")]
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (["--log-dir", "a", "--label", "x", "--label", "y"], ConfigError, "1 --log-dir and 2 --label"),
+        (["--log-dir", "a", "--label", "../x"], ConfigError, "cannot name a file"),
+        (["--log-dir", "a", "--label", "x", "--reference", "z"], ConfigError, "--reference z is not"),
+        (["--log-dir", "nowhere", "--label", "x"], ArtefactError, "nowhere: no such folder"),
+        (["--log-dir", ".", "--label", "x"], ArtefactError, "no step records"),
+    ],
+)
+def test_bad_input_is_one_message(
+    words: list[str],
+    error: type[AortaError],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = CliRunner().invoke(command, [*words, "--output", "out"])
+    assert isinstance(outcome.exception, error)
+    assert message in str(outcome.exception)
