@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import field
-
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.records import SCHEMA_VERSION, Record
 
@@ -147,4 +145,3 @@ class SweepAnalysis(Record, frozen=True, kw_only=True):
     """Points that do not count, each with the reason."""
     shared_machine: bool = False
     """The nodes were one machine: scaling is that machine's."""
-    notes: list[str] = field(default_factory=list)

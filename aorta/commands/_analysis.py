@@ -17,3 +17,13 @@ def analyze_run(run: RunDir, *, query_accounting: bool = True) -> tuple[Analysis
     """
     data = read_run(run, query_accounting=query_accounting)
     return analyse(data), data
+
+
+def ended(data: RunData) -> int:
+    """The time of a run's newest input in ns since the epoch, from the data itself; 0 where nothing says."""
+    times = [steps[-1].wall_end_ns for steps in data.records.by_rank.values()]
+    if data.account.manifest is not None:
+        times.append(data.account.manifest.started_wall_ns)
+    if data.account.status is not None:
+        times += [node.ended_wall_ns or node.started_wall_ns for node in data.account.status.nodes]
+    return max(times, default=0)

@@ -43,7 +43,7 @@ def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
     Args:
         results: the base results directory.
         submission: exactly its jobs; None: those of the newest submission, and for each scenario a run by
-            hand that is newer than the submission or of which it has no job.
+            hand that is newer than the submission or of which it has no job. Sweeps are passed over.
 
     A submitted scenario that has written nothing is missing; so is one that was prepared and has no job.
 
@@ -85,6 +85,8 @@ def _newest_jobs(results: Path) -> tuple[dict[Scenario, SubmittedJob], list[Prob
     """
     refused: list[Problem] = []
     for submission in reversed(submissions(results)):
+        if submission.sweep.is_file():
+            continue
         if not submission.jobs.is_file():
             refused += _without_jobs(submission)
             continue
@@ -131,11 +133,29 @@ def _run_of(results: Path, scenario: Scenario, job: SubmittedJob) -> RunDir:
     return here if here.root.is_dir() else RunDir(Path(job.run_dir))
 
 
+def _runs_of_sweeps(results: Path) -> set[tuple[str, str]]:
+    """(scenario, name of the run's folder) of every job of a sweep below `results`.
+
+    A broken list of jobs is that sweep's own problem, said when it is aggregated.
+    """
+    found: set[tuple[str, str]] = set()
+    for submission in submissions(results):
+        if not submission.sweep.is_file():
+            continue
+        try:
+            jobs = read_jobs(submission)
+        except ArtefactError:
+            continue
+        found |= {(job.scenario, Path(job.run_dir).name) for job in jobs}
+    return found
+
+
 def _newest_first(results: Path) -> dict[Scenario, list[RunDir]]:
-    """The runs of each scenario that wrote something, whoever started them."""
+    """The runs of each scenario that wrote something, whoever started them; a sweep's are its own."""
     by_scenario: dict[Scenario, list[RunDir]] = {}
+    swept = _runs_of_sweeps(results)
     for scenario, run in runs(results):
-        if _wrote_something(run):
+        if (scenario.name, run.root.name) not in swept and _wrote_something(run):
             by_scenario.setdefault(scenario, []).append(run)
     return {
         scenario: sorted(found, key=lambda run: (_started(run), run.root.name), reverse=True)

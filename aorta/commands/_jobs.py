@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
 
 from rich.table import Table
 from rich.text import Text
 
+from aorta.artefacts.layout import SubmissionDir
 from aorta.launch.durations import show
 from aorta.launch.follow import Job
 from aorta.launch.slurm import JobView
 from aorta.launch.submission import newest_submission, read_jobs
+from aorta.launch.sweep_submission import read_sweep
 
 _STYLES = {"pending": "yellow", "running": "cyan", "unknown": "magenta"}
 
@@ -23,12 +26,18 @@ def select_jobs(submission: Path | None, job_ids: Sequence[str], results: Path) 
     Raises:
         ArtefactError: there is no such submission.
     """
-    from aorta.artefacts.layout import SubmissionDir
-
     if job_ids:
         return [Job.by_hand(results, job_id) for job_id in job_ids]
     chosen = SubmissionDir(submission) if submission is not None else newest_submission(results)
-    return [Job.of(record) for record in read_jobs(chosen)]
+    labels = _labels(chosen)
+    return [replace(Job.of(record), label=labels.get(record.job_id)) for record in read_jobs(chosen)]
+
+
+def _labels(submission: SubmissionDir) -> dict[str | None, str]:
+    """What each job of a sweep is a point of; empty for any other submission."""
+    if not submission.sweep.is_file():
+        return {}
+    return {point.job_id: f"{point.scenario} {point.label}" for point in read_sweep(submission).points}
 
 
 def job_table(rows: Sequence[tuple[Job, JobView]]) -> Table:
@@ -45,7 +54,7 @@ def job_cells(job: Job, view: JobView) -> list[str]:
     """A job's row as plain text; a dash is what nobody knows."""
     nodes = "-" if view.nodes is None else str(view.nodes)
     return [
-        job.scenario or "-",
+        job.label or job.scenario or "-",
         job.job_id,
         view.state.name,
         "-" if view.elapsed_s is None else show(view.elapsed_s),

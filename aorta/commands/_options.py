@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,47 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for decorator in reversed(decorators):
         function = decorator(function)
     return function
+
+
+def slurm_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What Slurm is asked for beside nodes, GPUs and time."""
+    decorators: list[Decorator] = [
+        click.option("--account", envvar="SLURM_ACCOUNT", help="Default: SLURM_ACCOUNT."),
+        click.option("--partition", envvar="SLURM_PARTITION", help="Default: SLURM_PARTITION."),
+        click.option("--qos"),
+        click.option("--constraint"),
+        click.option("--cpus-per-task", type=click.IntRange(min=1), help="CPUs of each node's task."),
+        click.option("--exclusive", is_flag=True, help="Whole nodes."),
+        click.option(
+            "--sbatch-line", "sbatch_lines", multiple=True, metavar="LINE", help="Such as --mem=64G."
+        ),
+        click.option(
+            "--assume-shared", is_flag=True, help="The results folder is shared, whatever it looks like."
+        ),
+        click.option(
+            "--aggregate", is_flag=True, help="Chain a job that analyses the others when they have ended."
+        ),
+        click.option("--dry-run", is_flag=True, help="Print the scripts exactly; submit nothing."),
+    ]
+    for decorator in reversed(decorators):
+        function = decorator(function)
+    return function
+
+
+def slurm_request(options: dict[str, Any]) -> LaunchRequest:
+    """The request that `launch_options` and `slurm_options` describe together.
+
+    Raises:
+        PlanError: as `base_request`.
+    """
+    asked = ("account", "partition", "qos", "constraint", "cpus_per_task", "exclusive", "sbatch_lines")
+    return base_request(
+        options,
+        gpus_per_node=options["gpus_per_node"],
+        assume_shared=options["assume_shared"],
+        submitted_wall_ns=time.time_ns(),
+        **{name: options[name] for name in asked},
+    )
 
 
 def base_request(options: dict[str, Any], **more: Any) -> LaunchRequest:

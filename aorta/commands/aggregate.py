@@ -11,6 +11,7 @@ from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RESULTS, SubmissionDir
 from aorta.commands._choice import Choice, Chosen, choose
 from aorta.errors import AortaError, ArtefactError
+from aorta.launch.submission import newest_submission
 from aorta.readers.run import RunData
 from aorta.report.aggregate import ScenarioReport, build
 from aorta.report.document import write_documents
@@ -37,14 +38,39 @@ def command(results: Path, docs: Path, submission: Path | None) -> None:
 
     The newest submission's jobs are taken, and runs by hand that are newer or of other scenarios. What is
     missing or broken is named in the document and costs nothing else. BASE_RESULTS_DIR is results/profiling
-    unless given.
+    unless given. A sweep that was submitted last, or is named, gives docs/SWEEP_ANALYSIS.md.
     """
+    sweep, others = _what(results, SubmissionDir(submission) if submission is not None else None)
+    if sweep is not None:
+        from aorta.commands._sweeps import aggregate_sweep, echo_sweep
+
+        echo_sweep(aggregate_sweep(docs, sweep), docs)
+        if not others:
+            return
     chosen = SubmissionDir(submission) if submission is not None else None
     aggregate = run_aggregate(results, docs, submission=chosen)
     click.echo(f"report:  {docs / 'BOTTLENECK_ANALYSIS.md'}")
     click.echo(f"verdict: {plain(aggregate.verdict.statement)}")
     for problem in aggregate.missing:
         click.echo(f"missing: {plain(problem.reason)}")
+
+
+def _what(results: Path, named: SubmissionDir | None) -> tuple[SubmissionDir | None, bool]:
+    """The sweep to aggregate, if any, and whether there are scenarios beside it.
+
+    A submission that is named is all; otherwise the newest one is looked at, and a sweep takes nothing from
+    the report over the scenarios.
+    """
+    if named is not None:
+        return (named, False) if named.sweep.is_file() else (None, True)
+    try:
+        newest = newest_submission(results)
+    except ArtefactError:
+        return None, True
+    if not newest.sweep.is_file():
+        return None, True
+    choice = choose(results)
+    return newest, bool(choice.chosen or choice.missing)
 
 
 def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None = None) -> Aggregate:
@@ -84,6 +110,8 @@ def _analyse(choice: Choice) -> tuple[list[ScenarioReport], list[Problem], int]:
     from rich.console import Console
     from rich.progress import Progress
 
+    from aorta.commands._analysis import ended
+
     reports: list[ScenarioReport] = []
     missing, newest = list(choice.missing), 0
     console = Console(stderr=True)
@@ -100,7 +128,7 @@ def _analyse(choice: Choice) -> tuple[list[ScenarioReport], list[Problem], int]:
             else:
                 reports.append(report)
                 missing += passed_over
-                newest = max(newest, _ended(data))
+                newest = max(newest, ended(data))
                 if not data.records.by_rank:
                     missing.append(_empty(report))
             bar.advance(task)
@@ -133,13 +161,3 @@ def _empty(report: ScenarioReport) -> Problem:
     state = report.analysis.data_quality.state or "no marker says how it ended"
     reason = f"{report.scenario.name}: {report.run.root.name} holds no usable step record (state: {state})"
     return Problem(file=str(report.run.root), reason=reason)
-
-
-def _ended(data: RunData) -> int:
-    """The time of a run's newest input, from the data itself."""
-    times = [steps[-1].wall_end_ns for steps in data.records.by_rank.values()]
-    if data.account.manifest is not None:
-        times.append(data.account.manifest.started_wall_ns)
-    if data.account.status is not None:
-        times += [node.ended_wall_ns or node.started_wall_ns for node in data.account.status.nodes]
-    return max(times, default=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from aorta.errors import PlanError
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scenarios
 
 if TYPE_CHECKING:
+    from aorta.artefacts.records import SubmittedJob
     from aorta.launch.local import LocalRun
     from aorta.launch.slurm import JobView
 
@@ -52,7 +53,7 @@ def command(**options: Any) -> int:
         click.echo(f"note: {len(gpus)} GPUs cannot serve so many nodes, so this runs on the CPU; see --nodes")
     click.echo(f"configuration: {config} ({why})")
     steps = [configs[scenario].training.max_steps for scenario in scenarios]
-    completed, interrupted = _run_all(plans, request, gpus, steps)
+    completed, interrupted = run_all(plans, request, gpus, steps)
     _aggregate(results, options["docs"], request)
     if interrupted:
         return 130
@@ -75,27 +76,45 @@ def gpus_per_node(asked: int | None, gpus: Sequence[str], nodes: int) -> int:
     return asked
 
 
-def _run_all(
-    plans: Sequence[LaunchPlan], request: LaunchRequest, gpus: Sequence[str], steps: Sequence[int]
+def run_all(
+    plans: Sequence[LaunchPlan],
+    request: LaunchRequest,
+    gpus: Sequence[str],
+    steps: Sequence[int],
+    *,
+    names: Sequence[str] | None = None,
+    started: Callable[[int, SubmittedJob], None] | None = None,
 ) -> tuple[bool, bool]:
-    """(every scenario completed, the user interrupted)."""
+    """(every run completed, the user interrupted).
+
+    Args:
+        plans: to run one after another.
+        request: what they were made of.
+        gpus: of this machine.
+        steps: of each run; 0: not known.
+        names: what each run is called; None: by its scenario.
+        started: told the place of a plan and its job once that is on record.
+    """
     from aorta.launch.local import start
     from aorta.launch.submission import record
 
     most = max(plan.nodes for plan in plans)
     completed = True
-    for number, (plan, limit) in enumerate(zip(plans, steps, strict=True), start=1):
-        run = start(plan, request.submission, number, gpus, most)
+    names = names if names is not None else [plan.scenario for plan in plans]
+    for place, (plan, name, limit) in enumerate(zip(plans, names, steps, strict=True)):
+        run = start(plan, request.submission, place + 1, gpus, most)
         try:
             record(request.submission, run.job)
-            view = _follow(run, limit)
+            if started is not None:
+                started(place, run.job)
+            view = _follow(run, name, limit)
         except KeyboardInterrupt:
-            click.echo(f"interrupted: ending {plan.scenario}; the report follows", err=True)
+            click.echo(f"interrupted: ending {name}; the report follows", err=True)
             _end(run)
             return False, True
         completed = completed and view.state.ok
         reason = f": {view.reason}" if view.reason else ""
-        click.echo(f"{plan.scenario}: {view.state.name} after {view.elapsed_s} s{reason}")
+        click.echo(f"{name}: {view.state.name} after {view.elapsed_s} s{reason}")
         if not view.state.ok:
             from aorta.artefacts.layout import job_output
 
@@ -111,7 +130,7 @@ def _end(run: LocalRun) -> None:
     run.poll()
 
 
-def _follow(run: LocalRun, max_steps: int) -> JobView:
+def _follow(run: LocalRun, name: str, max_steps: int) -> JobView:
     """Poll until the run has ended, with a live line on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -121,7 +140,7 @@ def _follow(run: LocalRun, max_steps: int) -> JobView:
     with Progress(
         *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
     ) as progress:
-        task = progress.add_task(run.job.scenario, total=max_steps or None)
+        task = progress.add_task(name, total=max_steps or None)
         counter = StepCounter(Path(run.job.run_dir))
         while (view := run.poll()).state.phase != "ended":
             progress.update(task, completed=counter.count())

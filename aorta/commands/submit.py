@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import click
 
 from aorta.artefacts.layout import Scenario
 from aorta.artefacts.records import SubmittedJob
-from aorta.commands._options import OverrideCommand, base_request, docs_option, launch_options
+from aorta.commands._options import OverrideCommand, docs_option, launch_options, slurm_options, slurm_request
 from aorta.config.schema import Config
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans
 
@@ -26,21 +25,12 @@ if TYPE_CHECKING:
     short_help="Submit the scenarios to Slurm.",
 )
 @launch_options
-@click.option("--account", envvar="SLURM_ACCOUNT", help="Default: SLURM_ACCOUNT.")
-@click.option("--partition", envvar="SLURM_PARTITION", help="Default: SLURM_PARTITION.")
-@click.option("--qos")
-@click.option("--constraint")
-@click.option("--cpus-per-task", type=click.IntRange(min=1), help="CPUs of each node's task.")
-@click.option("--exclusive", is_flag=True, help="Whole nodes.")
-@click.option("--sbatch-line", "sbatch_lines", multiple=True, metavar="LINE", help="Such as --mem=64G.")
-@click.option("--assume-shared", is_flag=True, help="The results folder is shared, whatever it looks like.")
-@click.option("--aggregate", is_flag=True, help="Chain a job that analyses the others when they have ended.")
+@slurm_options
 @click.option(
     "--one-after-another/--at-once",
     default=None,
     help="Start a scenario when the one before has ended. Default: where all nodes are this machine.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the scripts exactly; submit nothing.")
 @docs_option
 def command(**options: Any) -> None:
     """Submit one job a scenario, and remember their ids.
@@ -51,22 +41,10 @@ def command(**options: Any) -> None:
     from aorta.launch.submission import choose_config, resolve_configs, submit_aggregate
     from aorta.launch.tools import call
 
-    request = base_request(
-        options,
-        gpus_per_node=options["gpus_per_node"],
-        cpus_per_task=options["cpus_per_task"],
-        exclusive=options["exclusive"],
-        account=options["account"],
-        partition=options["partition"],
-        qos=options["qos"],
-        constraint=options["constraint"],
-        sbatch_lines=options["sbatch_lines"],
-        assume_shared=options["assume_shared"],
-        submitted_wall_ns=time.time_ns(),
-    )
+    request = slurm_request(options)
     config, why = choose_config(options["config"], gpus=bool(request.gpus_per_node))
     configs = resolve_configs(request.scenarios, config, options["overrides"])
-    plans, one_machine = _checked(request)
+    plans, one_machine = checked_plans(request)
     if options["dry_run"]:
         _print_scripts(plans, request, options["docs"] if options["aggregate"] else None)
         return
@@ -82,8 +60,13 @@ def command(**options: Any) -> None:
     click.echo("next: make wait" if docs is not None else "next: make wait && make aggregate")
 
 
-def _checked(request: LaunchRequest) -> tuple[list[LaunchPlan], bool]:
-    """The plans, and whether all nodes of the partition are this machine."""
+def checked_plans(request: LaunchRequest) -> tuple[list[LaunchPlan], bool]:
+    """The plans, and whether all nodes of the partition are this machine.
+
+    Raises:
+        PlanError: it cannot work; nothing may be submitted.
+        SchedulerError: Slurm cannot be asked.
+    """
     from aorta.launch.site import ask_site
     from aorta.launch.storage import probe
     from aorta.launch.tools import call

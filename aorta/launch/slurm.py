@@ -82,8 +82,8 @@ def cancel(job_ids: Sequence[str], call: Caller) -> None:
 def squeue(job_ids: Sequence[str], call: Caller) -> Views | None:
     """What the controller knows of the jobs, in one call; None where it does not answer.
 
-    Arrays are asked for as a whole, and shown task by task. A job that has ended leaves the controller's memory
-    after some minutes: it is then absent here.
+    Arrays are asked for as a whole, and shown task by task. A job that has ended leaves the controller's
+    memory after some minutes: it is then absent here.
     """
     asked = ",".join(_whole(job_ids))
     answer = call(["squeue", "-h", "-r", "--states=all", "-j", asked, "-o", "%i|%T|%M|%D|%N|%r"])

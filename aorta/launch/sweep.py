@@ -165,7 +165,7 @@ def _setting(
             f"{scenario.name}: a global batch of {request.strong} cannot be divided equally among "
             f"{scenario.nodes * request.ranks_per_node} ranks"
             + (f" × {accumulated} accumulated batches" if accumulated > 1 else ""),
-            f"choose a multiple of {share}, such as {max(request.strong // share, 1) * share}, or other nodes",
+            f"choose a multiple of {share}, such as {max(request.strong // share, 1) * share}",
         )
     return values, load_config(request.config, [*texts, f"{BATCH}={request.strong // share}"])
 

@@ -80,7 +80,11 @@ def _curve(family: str, runs: list[Analysis]) -> Scaling:
     if len(points) == 1:
         without = f"only {reference.scenario} is valid" + (f" ({', '.join(invalid)} not)" if invalid else "")
     return Scaling(
-        family=family, reference=reference.scenario, label=_label(valid), points=points, reason=without
+        family=family,
+        reference=reference.scenario,
+        label=label([_sizes(analysis) for analysis in valid]),
+        points=points,
+        reason=without,
     )
 
 
@@ -103,13 +107,25 @@ def _point(analysis: Analysis, reference: Analysis) -> ScalingPoint:
     )
 
 
-def _label(valid: list[Analysis]) -> Literal["strong", "weak", "mixed"] | None:
-    """Strong: the global batch is the same everywhere; weak: each rank's is. None for a single size."""
-    known = [analysis.throughput for analysis in valid if analysis.throughput is not None]
-    if len({analysis.world_size for analysis in valid}) < 2:
+def _sizes(analysis: Analysis) -> tuple[int | None, int | None, int | None]:
+    rate = analysis.throughput
+    assert rate is not None
+    return analysis.world_size, rate.global_batch, rate.per_rank_batch
+
+
+def label(
+    sizes: Sequence[tuple[int | None, int | None, int | None]],
+) -> Literal["strong", "weak", "mixed"] | None:
+    """Strong: the global batch is the same everywhere; weak: each rank's is. None for a single size.
+
+    Args:
+        sizes: ranks, global batch and batch of a rank, of each run.
+    """
+    ranks, global_batches, rank_batches = ({item[place] for item in sizes} for place in range(3))
+    if len(ranks) < 2:
         return None
-    if len({item.global_batch for item in known}) == 1:
+    if len(global_batches) == 1:
         return "strong"
-    if len({item.per_rank_batch for item in known}) == 1:
+    if len(rank_batches) == 1:
         return "weak"
     return "mixed"

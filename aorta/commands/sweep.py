@@ -1,0 +1,190 @@
+"""`aorta sweep`: many runs that differ in a few keys, or in their number of nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.sweep import Sweep
+from aorta.commands._options import (
+    OverrideCommand,
+    base_request,
+    docs_option,
+    launch_options,
+    slurm_options,
+    slurm_request,
+)
+from aorta.config.schema import Config
+from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scenarios
+from aorta.launch.sweep import SweepRequest, array_plan, make_sweep, parse_over, point_plan
+
+
+@click.command(
+    "sweep",
+    cls=OverrideCommand,
+    context_settings={"allow_interspersed_args": False},
+    short_help="Vary keys or nodes: job arrays, or one after another here.",
+)
+@click.option("--over", multiple=True, metavar="KEY=V1,V2,...", help="Such as training.batch_size=8,16,32.")
+@click.option(
+    "--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each setting."
+)
+@click.option(
+    "--strong",
+    type=click.IntRange(min=1),
+    metavar="GLOBAL_BATCH",
+    help="The ranks share this many samples a step: training.batch_size is set for each number of nodes.",
+)
+@click.option("--weak", is_flag=True, help="Each rank keeps its batch: what several --nodes mean anyway.")
+@click.option("--executor", type=click.Choice(["slurm", "local"]), default="slurm", show_default=True)
+@click.option(
+    "--at-most",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Points that run at the same time. Default: 1 where all nodes are this machine, else no limit.",
+)
+@launch_options
+@slurm_options
+@docs_option
+def command(**options: Any) -> int:
+    """Run every combination of the --over values, --repeats times, for each number of nodes.
+
+    --nodes is 1 unless --strong or --weak asks for scaling (then 1,2,4); --profiler is none, because a
+    profiler changes the times that are compared. On Slurm the points of one number of nodes are one job
+    array. `aorta aggregate` then writes docs/SWEEP_ANALYSIS.md.
+    """
+    if options["scenarios"] is None and options["nodes"] is None:
+        options["nodes"] = "1,2,4" if options["strong"] is not None or options["weak"] else "1"
+    options["profiler"] = options["profiler"] or "none"
+    return _locally(options) if options["executor"] == "local" else _on_slurm(options)
+
+
+def _sweep(request: LaunchRequest, options: dict[str, Any]) -> tuple[LaunchRequest, Sweep, list[Config]]:
+    """The request with its processes fixed where scaling counts on them, and the points."""
+    from aorta.launch.submission import choose_config
+
+    config, why = choose_config(options["config"], gpus=bool(request.gpus_per_node))
+    ranks = request.processes_per_node or request.gpus_per_node or 1
+    if options["strong"] is not None:
+        request = dataclasses.replace(request, processes_per_node=ranks)
+    sweep, configs = make_sweep(
+        SweepRequest(
+            scenarios=request.scenarios,
+            over=parse_over(options["over"]),
+            repeats=options["repeats"],
+            strong=options["strong"],
+            weak=options["weak"],
+            ranks_per_node=ranks,
+            config=config,
+            overrides=options["overrides"],
+            executor=options["executor"],
+            own_program=bool(request.command),
+        )
+    )
+    click.echo(f"configuration: {config} ({why}); {len(sweep.points)} points", err=options["dry_run"])
+    return request, sweep, configs
+
+
+def _on_slurm(options: dict[str, Any]) -> int:
+    from aorta.commands.submit import checked_plans
+    from aorta.launch.submission import submit_aggregate
+    from aorta.launch.sweep_submission import open_sweep, submit_sweep
+    from aorta.launch.tools import call
+
+    request, sweep, configs = _sweep(slurm_request(options), options)
+    plans, one_machine = checked_plans(request)
+    at_most = options["at_most"] or (1 if one_machine else None)
+    if options["dry_run"]:
+        _print_scripts(plans, request, sweep, at_most)
+        return 0
+    if one_machine and options["at_most"] is None:
+        click.echo("all nodes are this machine: each point starts when the one before has ended")
+    tasks: list[SubmittedJob] = []
+
+    def accepted(array: str, jobs: Sequence[SubmittedJob]) -> None:
+        tasks.extend(jobs)
+        click.echo(f"submitted {jobs[0].scenario}: array {array}, {len(jobs)} tasks")
+
+    submission = request.submission
+    open_sweep(submission, sweep, configs)
+    arrays = submit_sweep(plans, submission, sweep, call, accepted, at_most=at_most)
+    click.echo(f"points: {submission.sweep}")
+    docs = options["docs"] if options["aggregate"] else None
+    if docs is not None:
+        whole = [msgspec.structs.replace(tasks[0], job_id=array) for array in arrays]
+        chained = submit_aggregate(plans, whole, submission, docs.absolute(), call)
+        click.echo(f"submitted aggregate: job {chained}, when the others have ended")
+    click.echo("next: make wait" if docs is not None else "next: make wait && make aggregate")
+    return 0
+
+
+def _print_scripts(
+    plans: Sequence[LaunchPlan], request: LaunchRequest, sweep: Sweep, at_most: int | None
+) -> None:
+    from aorta.launch.sbatch import render
+
+    for base in plans:
+        points = [point for point in sweep.points if point.scenario == base.scenario]
+        click.echo(f"### {base.scenario}")
+        for point in points:
+            click.echo(f"# {point.task}: {point.label}")
+        click.echo(render(array_plan(base, request.submission, points, at_most)), nl=False)
+
+
+def _locally(options: dict[str, Any]) -> int:
+    from aorta.commands.profile import gpus_per_node, run_all
+    from aorta.errors import PlanError
+    from aorta.launch.local import visible_gpus
+    from aorta.launch.storage import probe
+    from aorta.launch.sweep_submission import open_sweep
+
+    if (options["at_most"] or 1) > 1 or options["aggregate"] or options["dry_run"]:
+        raise PlanError(
+            "--at-most, --aggregate and --dry-run are for Slurm",
+            "on this machine the points run one after another, and the document follows",
+        )
+    gpus = visible_gpus(os.environ)
+    scenarios = parse_scenarios(options["scenarios"], options["nodes"])
+    per_node = gpus_per_node(options["gpus_per_node"], gpus, max(scenario.nodes for scenario in scenarios))
+    request, sweep, configs = _sweep(base_request(options, gpus_per_node=per_node), options)
+    bases = {plan.scenario: plan for plan in make_plans(request, probe(request.results), None)}
+    open_sweep(request.submission, sweep, configs)
+    plans = [point_plan(bases[point.scenario], request.submission, point) for point in sweep.points]
+
+    completed, interrupted = run_all(
+        plans,
+        request,
+        gpus,
+        [config.training.max_steps for config in configs],
+        names=[f"{point.scenario} {point.label}" for point in sweep.points],
+        started=_Notebook(request, sweep).note,
+    )
+    from aorta.commands._sweeps import aggregate_sweep, echo_sweep
+
+    echo_sweep(aggregate_sweep(options["docs"], request.submission), options["docs"])
+    if interrupted:
+        return 130
+    return 0 if completed else 1
+
+
+class _Notebook:
+    """Keeps `sweep.json` up to date while points start one after another."""
+
+    def __init__(self, request: LaunchRequest, sweep: Sweep) -> None:
+        self._file = request.submission.sweep
+        self._sweep = sweep
+
+    def note(self, place: int, job: SubmittedJob) -> None:
+        """The point at `place` runs as `job`."""
+        from aorta.artefacts.io import write_json
+        from aorta.launch.sweep_submission import with_job
+
+        point = self._sweep.points[place]
+        self._sweep = with_job(self._sweep, point.scenario, point.task, job.job_id)
+        write_json(self._file, self._sweep)
