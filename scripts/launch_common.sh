@@ -1,0 +1,48 @@
+# shellcheck shell=bash
+# Sourced by launch_cuda.sh and launch_rocm.sh: start train.py once for every visible GPU of this machine.
+#   NPROC=2 starts fewer than there are; PYTHON=... chooses the interpreter. Without a GPU: NPROC or 1 on the CPU.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=${PYTHON:-$root/.venv/bin/python}
+command -v "$python" >/dev/null || python=python3
+
+say() { echo "$(basename "$0"): $*" >&2; }
+
+# Sets `processes`. torch itself counts, so CUDA_VISIBLE_DEVICES and the like mean what they mean to it.
+count_processes() {
+    local visible
+    if ! visible=$("$python" -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null); then
+        say "$python has no torch; run 'make setup' or set PYTHON"
+        exit 2
+    fi
+    processes=${NPROC:-$visible}
+    if ! [[ $processes =~ ^[0-9]+$ ]]; then
+        say "NPROC is '$processes', not a number"
+        exit 2
+    fi
+    if [ "$visible" -gt 0 ] && [ "$processes" -gt "$visible" ]; then
+        say "NPROC is $processes, but $visible GPU(s) are visible: a process would have none"
+        exit 2
+    fi
+    if [ "$visible" -eq 0 ]; then
+        [ "$processes" -gt 0 ] || processes=1
+        say "no GPU is visible: $processes process(es) on the CPU"
+    fi
+}
+
+# The first argument is the configuration, unless it is a flag; everything else goes to train.py as it is.
+# Sets `trainer`.
+choose_trainer() {
+    local config=$root/config/default.yaml
+    if [ $# -gt 0 ] && [[ $1 != -* ]]; then
+        config=$1
+        shift
+    fi
+    trainer=("$root/train.py" --config "$config" "$@")
+}
+
+launch() {
+    count_processes
+    choose_trainer "$@"
+    exec "$python" -m torch.distributed.run --standalone --nproc_per_node "$processes" "${trainer[@]}"
+}

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aorta.errors import ConfigError
+from aorta.launch.rocprof_capture import capture_prefix, known_options, main
+
+KNOWN = frozenset({"--kernel-trace", "--stats", "--output-format", "--att"})
+OUT = Path("out")
+NAMED = ["-d", "out", "-o", "train_rank%env{RANK}%_%hostname%_%pid%", "--"]
+
+
+def test_without_options_the_usual_traces() -> None:
+    prefix = capture_prefix(OUT, "", KNOWN)
+    assert prefix[:2] == ["rocprofv3", "--kernel-trace"]
+    assert prefix[-5:] == NAMED
+
+
+def test_the_users_options_replace_them_and_the_name_stays() -> None:
+    found = capture_prefix(OUT, "--kernel-trace --stats -x 'a b'", KNOWN)
+    assert found == [
+        "rocprofv3", "--kernel-trace", "--stats", "-x", "a b", "--output-format", "csv", *NAMED,
+    ]  # fmt: skip
+
+
+def test_a_format_of_the_users_is_the_only_one() -> None:
+    assert "csv" not in capture_prefix(OUT, "--kernel-trace --output-format=json", KNOWN)
+    assert "csv" not in capture_prefix(OUT, "--kernel-trace -f json", KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("--kernel-trace --kernel-symbols", "no option --kernel-symbols"),
+        ("--kernel-trace -o mine", "sets -o"),
+        ("--kernel-trace 'open", "No closing quotation"),
+    ],
+)
+def test_what_cannot_work_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        capture_prefix(OUT, text, KNOWN)
+
+
+def test_a_version_that_does_not_tell_its_options_is_trusted() -> None:
+    assert "--kernel-symbols" in capture_prefix(OUT, "--kernel-symbols", frozenset())
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = folder / "rocprofv3"
+    program.write_text(
+        "#!/bin/sh\necho 'usage: rocprofv3 [-h] [--kernel-trace [BOOL]] [--att] -- app (see non--option)'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_options_are_asked_of_the_installed_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch)
+    assert known_options() == {"--kernel-trace", "--att"}
+
+
+def test_words_come_out_ended_by_zero_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, monkeypatch)
+    assert main(["out", "--att --kernel-trace"]) == 0
+    said = capsys.readouterr()
+    assert said.out.split("\0") == [
+        "rocprofv3",
+        "--att",
+        "--kernel-trace",
+        "--output-format",
+        "csv",
+        *NAMED,
+        "",
+    ]
+    assert "single kernel" in said.err
+    assert main(["out", "--never"]) == 2
+    assert "has no option --never" in capsys.readouterr().err
+
+
+def test_without_rocprofv3_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["out", ""]) == 5
+    assert "rocprofv3 is not in PATH" in capsys.readouterr().err
