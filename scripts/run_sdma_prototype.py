@@ -1,0 +1,20 @@
+#!/usr/bin/env python3
+"""Do copies run beside matrix products on this GPU?
+
+run_sdma_prototype.py --device 0 --matrix-size 4096 --copy-mb 64 [--iterations N] [--json FILE]
+"""
+
+import os
+import sys
+from pathlib import Path
+
+PYTHON = Path(__file__).resolve().parent.parent / ".venv" / "bin" / "python"
+
+try:
+    from aorta.train.sdma import main
+except ImportError:
+    if not PYTHON.exists() or Path(sys.prefix) == PYTHON.parent.parent:
+        sys.exit("run_sdma_prototype.py: aorta or torch is not installed\n  hint: run `make setup`")
+    os.execv(PYTHON, [str(PYTHON), *sys.argv])  # noqa: S606
+
+sys.exit(main())
