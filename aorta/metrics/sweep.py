@@ -250,8 +250,11 @@ def statement(found: Sequence[Setting]) -> str:
     if worst is best:
         return f"{said}."
     gain = ratio(best.rates, worst.rates)
-    band = f" (95 % band {gain.low:.2f} to {gain.high:.2f})" if gain.low and gain.high else ""
-    return f"{said}, {gain.mean:.2f}× as many as {_name(worst)}{band}."
+    said = f"{said}, {gain.mean:.2f}× as many as {_name(worst)}"
+    if gain.low is None or gain.high is None:
+        return f"{said}."
+    unsure = "; it holds 1: the repeats do not show a difference" if gain.low <= 1 else ""
+    return f"{said} (95 % band {gain.low:.2f} to {gain.high:.2f}{unsure})."
 
 
 def _name(setting: Setting) -> str:

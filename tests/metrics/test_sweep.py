@@ -220,3 +220,13 @@ def test_the_fastest_is_named_with_its_lead() -> None:
         "Fastest: training.batch_size = 16 on 1 node with 25.0 samples/s, "
         "2.50× as many as training.batch_size = 8 on 1 node."
     )
+
+
+@pytest.mark.parametrize(("fast", "shown"), [([25.0, 25.0], True), ([11.0, 39.0], False)])
+def test_a_lead_within_the_spread_is_said_to_be_none(fast: list[float], shown: bool) -> None:
+    runs = [run(1, measured(1, 10.0), repeat, batch_size="8") for repeat in (1, 2)]
+    runs += [run(1, measured(1, rate), repeat, batch_size="16") for repeat, rate in enumerate(fast, start=1)]
+    said = sweeps.statement(sweeps.settings(sweep(*runs, repeats=2, batch_size=["8", "16"]), runs))
+    assert "2.50× as many" in said
+    assert ("(95 % band 2.50 to 2.50)" in said) is shown
+    assert ("do not show a difference" in said) is not shown
