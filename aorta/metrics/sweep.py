@@ -239,7 +239,7 @@ def why_not(run: PointRun) -> str | None:
 
 
 def statement(found: Sequence[Setting]) -> str:
-    """The fastest setting, and by how much it is ahead of the slowest of the same number of nodes."""
+    """The fastest setting, its lead over the slowest on as many nodes, and how its values scale."""
     measured = [setting for setting in found if setting.rates]
     if not measured:
         return "No point of this sweep could be measured."
@@ -247,14 +247,22 @@ def statement(found: Sequence[Setting]) -> str:
     said = f"Fastest: {_name(best)} with {fmean(best.rates):,.1f} samples/s"
     peers = [setting for setting in measured if setting.result.scenario == best.result.scenario]
     worst = min(peers, key=lambda item: fmean(item.rates))
-    if worst is best:
-        return f"{said}."
-    gain = ratio(best.rates, worst.rates)
-    said = f"{said}, {gain.mean:.2f}× as many as {_name(worst)}"
+    if worst is not best:
+        said += _lead(ratio(best.rates, worst.rates), _name(worst))
+    curve = next((item for item in curves(found) if item.values == best.result.values), None)
+    if curve is not None and len(curve.points) > 1:
+        last = curve.points[-1]
+        said += f". Its {last.scenario} runs at {100 * last.efficiency.mean:.0f} % efficiency"
+        said += f" against {curve.reference}"
+    return f"{said}."
+
+
+def _lead(gain: Estimate, other: str) -> str:
+    said = f", {gain.mean:.2f}× as many as {other}"
     if gain.low is None or gain.high is None:
-        return f"{said}."
+        return said
     unsure = "; it holds 1: the repeats do not show a difference" if gain.low <= 1 else ""
-    return f"{said} (95 % band {gain.low:.2f} to {gain.high:.2f}{unsure})."
+    return f"{said} (95 % band {gain.low:.2f} to {gain.high:.2f}{unsure})"
 
 
 def _name(setting: Setting) -> str:

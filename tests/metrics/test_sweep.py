@@ -230,3 +230,10 @@ def test_a_lead_within_the_spread_is_said_to_be_none(fast: list[float], shown: b
     assert "2.50× as many" in said
     assert ("(95 % band 2.50 to 2.50)" in said) is shown
     assert ("do not show a difference" in said) is not shown
+
+
+def test_how_the_fastest_scales_is_said() -> None:
+    runs = scaling({1: [100.0], 2: [150.0]})
+    assert sweeps.statement(sweeps.settings(sweep(*runs), runs)) == (
+        "Fastest: 2 nodes with 150.0 samples/s. Its 2node runs at 75 % efficiency against 1node."
+    )
