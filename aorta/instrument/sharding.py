@@ -156,11 +156,12 @@ class ShardedExchange:
 
         The root's weights stay until the backward pass has begun: there is no wait to see.
         """
-        part.register_forward_pre_hook(self._before_weights, prepend=True)
-        part.register_forward_pre_hook(self._after_weights)
+        outside = torch.compiler.disable  # moments mean nothing inside a compiled graph
+        part.register_forward_pre_hook(outside(self._before_weights), prepend=True)
+        part.register_forward_pre_hook(outside(self._after_weights))
         if not root:
-            part.register_forward_hook(self._first_on_gradient, prepend=True)
-            part.register_forward_hook(self._last_on_gradient)
+            part.register_forward_hook(outside(self._first_on_gradient), prepend=True)
+            part.register_forward_hook(outside(self._last_on_gradient))
 
     def _before_weights(self, module: nn.Module, args: Any) -> None:
         del args

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.instrument.steps import COMMUNICATION, COMPUTE, COPY, DATA, HOST, StepTimes, Timed, describe
+from aorta.instrument.steps import (
+    COMMUNICATION,
+    COMPUTE,
+    COPY,
+    DATA,
+    HOST,
+    StepTimes,
+    Timed,
+    Wait,
+    describe,
+    without_waits,
+)
 from aorta.intervals import as_intervals, clip, intersection, length, subtract, union
 from aorta.units import NS_PER_MS, ms_to_ns
 
@@ -137,6 +148,39 @@ def test_pieces_outside_the_step_do_not_count() -> None:
     assert breakdown is not None
     assert (breakdown.compute_ns, breakdown.data_wait_ns, breakdown.host_ns) == (5 * MS, 2 * MS, 3 * MS)
     assert profile.ranges[0].start_ms == -10.0
+
+
+def test_compute_stands_still_until_the_collective_that_it_waits_for_is_done() -> None:
+    pieces = [
+        timed(COMPUTE, "forward", 0, 50),
+        timed("allgather", "fsdp", 5, 22),
+        timed("allgather", "fsdp", 22, 60),
+    ]
+    waits = [Wait("allgather", 20 * MS, 25 * MS), Wait("allgather", 40 * MS, 42 * MS)]
+    breakdown, _ = describe(step(*without_waits(pieces, waits), end=60), 0)
+    assert breakdown is not None
+    # The first stretch waits for the gather that ended at 22; in the second none ended: there was no wait.
+    assert breakdown.compute_ns == (50 - (22 - 20)) * MS
+    assert breakdown.exposed_comm_ns == (22 - 20 + 60 - 50) * MS
+
+
+def test_a_wait_is_for_collectives_of_its_own_stream() -> None:
+    pieces = [timed(COMPUTE, "backward", 0, 50), timed("reducescatter", "fsdp", 5, 22)]
+    assert without_waits(pieces, [Wait("allgather", 20 * MS, 25 * MS)]) == pieces
+
+
+def test_waits_at_the_edges_of_a_piece_and_beyond_it() -> None:
+    pieces = [
+        timed(COMPUTE, "forward", 10, 20),
+        timed("allgather", "a", 0, 12),
+        timed("allgather", "b", 12, 25),
+    ]
+    kept = without_waits(pieces, [Wait("allgather", 5 * MS, 13 * MS), Wait("allgather", 18 * MS, 30 * MS)])
+    assert [(p.start // MS, p.end // MS) for p in kept if p.stream == COMPUTE] == [(12, 18)]
+    assert [(p.tag, p.start // MS, p.end // MS) for p in kept if p.stream == HOST] == [
+        ("allgather_wait", 5, 12),
+        ("allgather_wait", 18, 25),
+    ]
 
 
 PIECES = st.lists(

@@ -68,6 +68,47 @@ def order_of(model: Sharded) -> Iterator[list[str]]:
             handle.remove()
 
 
+@contextmanager
+def watched() -> Iterator[list[tuple[str, str, str]]]:
+    """The hooks that a GPU needs, on the host: a name for each moment that they take."""
+    taken: list[tuple[str, str, str]] = []
+    install, opened, closed = ShardedExchange.install, ShardedExchange._open, ShardedExchange._close
+    computed = ShardedExchange._note_computed
+
+    def install_all(self: ShardedExchange, model: torch.nn.Module) -> tuple[str, ...]:
+        names = install(self, model)
+        for part in [model, *model.encoder.layers]:  # type: ignore[union-attr]
+            self._watch(part, root=part is model)
+        return names
+
+    def name(module: torch.nn.Module) -> str:
+        return type(module).__name__.removeprefix("FSDP")
+
+    def note_open(self: ShardedExchange, module: torch.nn.Module, way: str) -> None:
+        taken.append(("open", way, name(module)))
+        opened(self, module, way)
+
+    def note_close(self: ShardedExchange, module: torch.nn.Module, way: str) -> None:
+        taken.append(("close", way, name(module)))
+        closed(self, module, way)
+
+    def note_computed(self: ShardedExchange, gradient: torch.Tensor) -> None:
+        taken.append(("computed", "backward", ""))
+        computed(self, gradient)
+
+    ShardedExchange.install = install_all  # type: ignore[method-assign]
+    ShardedExchange._open = note_open  # type: ignore[method-assign]
+    ShardedExchange._close = note_close  # type: ignore[method-assign]
+    ShardedExchange._note_computed = note_computed  # type: ignore[method-assign]
+    try:
+        yield taken
+    finally:
+        ShardedExchange.install = install  # type: ignore[method-assign]
+        ShardedExchange._open = opened  # type: ignore[method-assign]
+        ShardedExchange._close = closed  # type: ignore[method-assign]
+        ShardedExchange._note_computed = computed  # type: ignore[method-assign]
+
+
 def order(config: Config, world: World) -> list[str]:
     """The order of one step without its update."""
     torch.manual_seed(0)
@@ -134,6 +175,11 @@ def main(folder: Path, names: list[str]) -> None:
             torch.manual_seed(0)
             found["rank0"] = digest(Ranking(tiny(folder, *FSDP)).model())
             found["apart"] = start(tiny(folder / "apart", *FSDP, "fsdp.sync_module_states=false"), world)
+            with watched() as taken:
+                found["watched"] = train(tiny(folder / "watched", *FSDP), world)
+            found["moments"] = taken[: len(taken) // 4]
+            with watched():
+                found["watched_compiled"] = train(tiny(folder / "wcompiled", *RUNS["compiled"]), world)
             found["own"] = own_calls(folder / "own", world)
         rank = world.rank
     (folder / f"found_{rank}.json").write_text(json.dumps(found))

@@ -116,6 +116,18 @@ def test_compiling_a_sharded_model_changes_nothing(found: Found) -> None:
     assert found[0]["compiled"]["loss"] == pytest.approx(found[0]["full"]["loss"][:2], rel=1e-5)
 
 
+def test_the_moments_in_which_compute_may_wait_surround_fsdp2s_own_hooks(found: Found) -> None:
+    layer = "TransformerEncoderLayer"
+    expected = [
+        [what, "forward", name] for name in ("RankingModel", layer, layer) for what in ("open", "close")
+    ]
+    backward = [["open", "backward", layer], ["close", "backward", layer], ["computed", "backward", ""]]
+    assert found[0]["moments"] == expected + backward + backward
+    for run, usual in (("watched", "full"), ("watched_compiled", "compiled")):
+        assert found[0][run]["loss"] == pytest.approx(found[0][usual]["loss"], rel=1e-6)
+        assert found[0][run]["exact"]
+
+
 def test_a_programs_own_calls_are_timed_and_left_as_they_were(found: Found) -> None:
     for rank in found:
         own = rank["own"]
