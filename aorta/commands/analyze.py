@@ -1,4 +1,4 @@
-"""`aorta analyze`: one run to its report."""
+"""`aorta analyze`: one run, or raw traces, to a report."""
 
 from __future__ import annotations
 
@@ -12,21 +12,35 @@ from aorta.errors import ArtefactError
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--json", "json_path", metavar="FILE", help="Write the analysis as JSON to FILE; - is standard output."
 )
 @click.option("--no-accounting", is_flag=True, help="Do not ask Slurm's accounting about the job.")
-def command(path: Path, json_path: str | None, no_accounting: bool) -> None:
-    """Analyse the run directory PATH, such as results/profiling/2node/run_<JOB_ID>.
+def command(paths: tuple[Path, ...], json_path: str | None, no_accounting: bool) -> None:
+    """Analyse a run directory, such as results/profiling/2node/run_<JOB_ID>, or raw traces.
 
-    Writes profiling_analysis.json, profiling_report.txt, profiling_analysis.png and .svg into it.
+    Of a run directory, profiling_analysis.json, profiling_report.txt, profiling_analysis.png and .svg are
+    written into it.
+
+    Anything else is searched for traces of any ranks (Kineto JSON, nsys SQLite or reports, rocprofv3 CSV,
+    JSON or rocpd) and for samples (the monitors' and nvidia-smi's CSV), recognised by content; the report is
+    printed.
     """
+    from aorta.readers.run import find_run
+
+    if len(paths) == 1 and find_run(paths[0]) is not None:
+        _analyze_run(paths[0], json_path, query_accounting=not no_accounting)
+    else:
+        _analyze_traces(paths, json_path)
+
+
+def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -> None:
     from aorta.readers.run import open_run
 
     run = open_run(path)
     try:
-        analysis = report(run, query_accounting=not no_accounting)
+        analysis = report(run, query_accounting=query_accounting)
         if json_path is not None:
             _write_json(analysis, json_path)
     except OSError as error:
@@ -35,6 +49,37 @@ def command(path: Path, json_path: str | None, no_accounting: bool) -> None:
         ) from error
     click.echo(f"{analysis.verdict.kind}: {analysis.verdict.statement}", err=json_path == "-")
     click.echo(f"report: {path / run.report.name}", err=json_path == "-")
+
+
+def _analyze_traces(paths: tuple[Path, ...], json_path: str | None) -> None:
+    from aorta.commands._traces import analyze_traces
+    from aorta.report.run import run_text
+
+    _refuse_nothing(paths)
+    analysis = analyze_traces(paths)
+    if json_path != "-":
+        click.echo(run_text(analysis))
+    if json_path is not None:
+        try:
+            _write_json(analysis, json_path)
+        except OSError as error:
+            raise ArtefactError(
+                f"{error.filename or json_path}: {error.strerror}", "name a file that can be written"
+            ) from error
+    click.echo(f"{analysis.verdict.kind}: {analysis.verdict.statement}", err=json_path == "-")
+
+
+def _refuse_nothing(paths: tuple[Path, ...]) -> None:
+    """Raises what `open_run` says of a path that is neither a run nor a trace nor holds one."""
+    from aorta.readers.run import open_run
+    from aorta.readers.traces import find
+
+    if len(paths) > 1 or (paths[0].exists() and find(paths)):
+        return
+    try:
+        open_run(paths[0])
+    except ArtefactError as error:
+        raise ArtefactError(error.message, f"{error.hint}; or traces, and there is none in it") from None
 
 
 def report(run: RunDir, *, query_accounting: bool) -> Analysis:

@@ -99,6 +99,21 @@ def memory(context: Context, host: bool) -> list[str]:
     ]
 
 
+def host_bound(*, launch_bound: bool) -> list[str]:
+    """Remedies of a GPU that waits for its host."""
+    if launch_bound:
+        return [
+            "launch fewer, larger kernels: larger batches, fused or foreach optimizers, torch.compile",
+            "replay the step as a CUDA graph (torch.compile mode reduce-overhead): one launch, many kernels",
+        ]
+    return [
+        "remove what makes the host wait for the GPU in the step: .item(), .cpu(), printing losses, "
+        "synchronising timers",
+        "move CPU work out of the step: preprocessing to loader workers, logging to every n-th step",
+        "check that the process has CPU cores of its own, and how many threads compete for them",
+    ]
+
+
 def gpu_underutilization(context: Context) -> list[str]:
     """Remedies of a GPU that idles while nothing else explains it."""
     actions = []

@@ -14,6 +14,21 @@ from aorta.readers.sacct import MemoryEstimate
 
 
 @dataclass(frozen=True, slots=True)
+class HostIdle:
+    """GPU idle time for the host alone, means over ranks and steps."""
+
+    short_gaps_ms: float
+    """In gaps between kernels that are no longer than launching a few takes."""
+    long_gaps_ms: float
+    sync_ms: float
+    """While the host waited for the GPU."""
+    launches: float
+    """Driver calls that put work on the GPU, a step."""
+    empty_share: float | None
+    """Of the launches, those that found nothing queued; None: launches are not in the traces."""
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """One run, as the rules see it."""
 
@@ -33,11 +48,25 @@ class Context:
     hosts: Mapping[int, str]
     cpus_usable: int | None
     """The fewest of any node."""
+    records: str = "step records"
+    """What the ranks left, in words."""
+    files: tuple[str, ...] = ("rank_*_metrics.jsonl",)
+    """Where the parts of the step come from."""
+    sample_files: tuple[str, ...] = ("gpu_monitor.csv",)
+    idle: HostIdle | None = None
+    """Of traced GPUs."""
+    ranks_missing: bool = False
+    """Ranks left no trace, so that waiting for them cannot be told from transfer."""
 
     @property
     def step_ms(self) -> float:
         """Mean step over ranks; call it only where there is a breakdown."""
         return fmean(item.step_ms for item in self.costs)
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether most of the GPU's idle time lies in short gaps between kernels."""
+        return self.idle is not None and self.idle.short_gaps_ms > self.idle.long_gaps_ms
 
     def nodes(self, ranks: list[int]) -> list[str]:
         """The hosts of `ranks`."""
@@ -49,7 +78,9 @@ class Context:
             steps, needed = self.breakdown.steps, self.policy.min_steady_steps
             return f"not measurable: {steps} steady steps, {needed} are needed"
         if not self.costs:
-            return "not measurable: the step records have no breakdown, since communication was not observed"
+            return (
+                f"not measurable: the {self.records} have no breakdown, since communication was not observed"
+            )
         return None
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aorta.config.schema import Config, Thresholds
 
 MIN_STEADY_STEPS = 10
+MIN_TRACED_STEPS = 3
+"""Of kernel traces: exact to the ns and without a profiler's start-up; captures are short."""
+TRACED_STRAGGLER_PCT = 10.0
+"""Waits in kernel traces hold no scheduling noise of the host: a smaller share is sure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +22,12 @@ class Policy:
     data_wait_pct: float
     """Share of the step that goes to loading."""
     exposed_comm_pct: float
-    """Share of the step in communication that nothing hides, and in waiting for a slower rank."""
+    """Share of the step in communication that nothing hides."""
     memory_used_pct: float
+    straggler_pct: float
+    """Share of the step in waiting for other ranks' compute and host work."""
+    host_pct: float = 30.0
+    """Share of the step in which the GPU is idle for the host alone."""
     min_steady_steps: int = MIN_STEADY_STEPS
     """Fewer say nothing."""
     culprit_share: float = 0.5
@@ -36,7 +44,13 @@ class Policy:
             data_wait_pct=chosen.data_wait_pct,
             exposed_comm_pct=chosen.exposed_comm_pct,
             memory_used_pct=chosen.memory_used_pct,
+            straggler_pct=chosen.exposed_comm_pct,
         )
+
+    @classmethod
+    def of_traces(cls) -> Policy:
+        """The policy for kernel traces, which come without a configuration."""
+        return replace(cls.of(None), min_steady_steps=MIN_TRACED_STEPS, straggler_pct=TRACED_STRAGGLER_PCT)
 
     def as_dict(self) -> dict[str, float]:
         """What the analysis prints beside its values."""
@@ -45,5 +59,7 @@ class Policy:
             "data_wait_pct": self.data_wait_pct,
             "exposed_comm_pct": self.exposed_comm_pct,
             "memory_used_pct": self.memory_used_pct,
+            "straggler_pct": self.straggler_pct,
+            "host_pct": self.host_pct,
             "min_steady_steps": float(self.min_steady_steps),
         }

@@ -76,10 +76,18 @@ def blame_list(blame: BlameTable | None) -> list[Blame]:
     ]
 
 
-def slow_loaders(costs: list[RankCosts], share: float) -> list[int]:
-    """The ranks whose own loader wait is at least `share` of the longest; empty where that is every rank."""
+def slow_loaders(costs: list[RankCosts], share: float, threshold_pct: float) -> list[int]:
+    """The ranks whose own loader wait is at least `share` of the longest, or itself above the threshold.
+
+    Empty where that is every rank.
+    """
     worst = max((item.data_wait_ms for item in costs), default=0.0)
-    return _named([item.rank for item in costs if item.data_wait_ms >= share * worst], costs)
+    slow = [
+        item.rank
+        for item in costs
+        if item.data_wait_ms >= share * worst or 100.0 * item.data_wait_ms > threshold_pct * item.step_ms
+    ]
+    return _named(slow, costs)
 
 
 def waited_for(costs: list[RankCosts], share: float) -> list[int]:

@@ -7,7 +7,7 @@ for the loader by the rank that it costs least, for communication by the compute
 
 from __future__ import annotations
 
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 from typing import Any
 
 from aorta.artefacts.analysis import Finding, Kind, Measured, Severity
@@ -29,7 +29,9 @@ def data_loading(context: Context) -> Answer:
     measured = _measured("data_loading", value, threshold, STEP_SHARE, fired=value > threshold)
     if not measured.fired:
         return measured, None
-    ranks = slow_loaders(context.costs, context.policy.culprit_share)
+    ranks = slow_loaders(context.costs, context.policy.culprit_share, threshold)
+    if not ranks and context.ranks_missing:
+        ranks = [item.rank for item in context.costs]
     own = [item.data_wait_ms for item in context.costs]
     loading, step = fmean(item.loading_ms for item in context.costs), context.step_ms
     least = min(item.loading_ms for item in context.costs)
@@ -39,7 +41,7 @@ def data_loading(context: Context) -> Answer:
         "data_wait_ms_median_rank": median(own),
         "others_wait_ms": fmean(item.charged("data_loading") for item in context.costs),
         "step_ms": step,
-        "files": ["rank_*_metrics.jsonl"],
+        "files": list(context.files),
     }
     if context.config is not None:
         evidence["dataloader.num_workers"] = context.config.dataloader.num_workers
@@ -67,7 +69,9 @@ def communication(context: Context) -> Answer:
     threshold = context.policy.exposed_comm_pct
     reason = context.too_little()
     if not reason and context.world_size > 1 and not any(row.comm_ms for row in context.breakdown.per_rank):
-        reason = f"not measurable: {context.world_size} ranks, but the records hold no communication"
+        reason = (
+            f"not measurable: {context.world_size} ranks, but the {context.records} hold no communication"
+        )
     if reason:
         return not_measured("communication", threshold, STEP_SHARE, reason), None
     rows, step = context.breakdown.per_rank, context.step_ms
@@ -87,7 +91,7 @@ def communication(context: Context) -> Answer:
         "comm_ms": total / len(rows),
         "overlap_ratio": 1.0 - sum(row.exposed_comm_ms for row in rows) / total,
         "step_ms": step,
-        "files": ["rank_*_metrics.jsonl"],
+        "files": list(context.files),
     }
     if context.blame_absent:
         evidence["waits"] = context.blame_absent
@@ -117,7 +121,7 @@ def _communication_cause(context: Context, exposed_ms: float, transfer_ms: float
 
 def straggler(context: Context) -> Answer:
     """Share of the step that the worst-off rank waits for other ranks' compute or host work."""
-    threshold = context.policy.exposed_comm_pct
+    threshold = context.policy.straggler_pct
     reason = context.too_little()
     if not reason and context.world_size == 1:
         reason = "not measurable: one rank waits for nobody"
@@ -149,12 +153,60 @@ def straggler(context: Context) -> Answer:
             "waits_for_compute_ms": compute,
             "waits_for_host_ms": host,
             "step_ms": context.step_ms,
-            "files": ["rank_*_metrics.jsonl"],
+            "files": list(context.files),
         },
         estimated_speedup=gain(context.step_ms, min(lost), fmean(lost)),
         actions=actions.straggler(context, ranks, compute, host),
     )
     return measured, finding
+
+
+def host_bound(context: Context) -> Answer:
+    """Share of the step in which the GPU idles for the host, neither loading nor exchanging data.
+
+    Of the ranks' shares the lower median: the host of a single slow rank makes it a straggler, not this.
+    """
+    threshold = context.policy.host_pct
+    reason = context.too_little()
+    if reason:
+        return not_measured("host_bound", threshold, STEP_SHARE, reason), None
+    value = median_low(100.0 * item.host_ms / item.step_ms for item in context.costs)
+    measured = _measured("host_bound", value, threshold, STEP_SHARE, fired=value > threshold)
+    if not measured.fired:
+        return measured, None
+    host, step, idle = fmean(item.host_ms for item in context.costs), context.step_ms, context.idle
+    evidence: dict[str, Any] = {"host_ms": host, "step_ms": step}
+    if idle is not None:
+        evidence |= {
+            "idle_in_short_gaps_ms": idle.short_gaps_ms,
+            "idle_in_long_gaps_ms": idle.long_gaps_ms,
+            "idle_while_host_synchronises_ms": idle.sync_ms,
+            "launches_per_step": idle.launches,
+            "launches_on_an_empty_queue_share": idle.empty_share,
+        }
+    finding = Finding(
+        kind="host_bound",
+        severity=_severity(value / 100.0),
+        cause=_host_cause(context),
+        ranks=[],
+        nodes=[],
+        value=value,
+        threshold=threshold,
+        unit=STEP_SHARE,
+        evidence={**evidence, "files": list(context.files)},
+        estimated_speedup=gain(step, removal_to_threshold(step, host, threshold), host),
+        actions=actions.host_bound(launch_bound=context.launch_bound),
+    )
+    return measured, finding
+
+
+def _host_cause(context: Context) -> str:
+    if context.launch_bound:
+        return "launch-bound: kernels are so short that the GPU waits for the next launch most of the time"
+    idle = context.idle
+    if idle is not None and idle.sync_ms > (idle.short_gaps_ms + idle.long_gaps_ms) / 2:
+        return "the GPU has run dry while the host waits in synchronising calls"
+    return "the GPU waits for work of the host between kernels: Python, synchronisation, CPU preprocessing"
 
 
 def memory_pressure(context: Context) -> Answer:
@@ -207,7 +259,7 @@ def gpu_underutilization(context: Context) -> Answer:
     elif context.breakdown.steps < context.policy.min_steady_steps:
         reason = context.too_little()
     elif effective is None and driver is None:
-        reason = "not measurable: no breakdown in the step records, and the driver gives no utilisation"
+        reason = f"not measurable: no breakdown in the {context.records}, and the driver gives no utilisation"
     value = effective if effective is not None else driver
     if reason or value is None:
         return not_measured("gpu_underutilization", threshold, unit, reason or "not measurable"), None
@@ -238,7 +290,7 @@ def gpu_underutilization(context: Context) -> Answer:
             "effective_gpu_utilization_pct": effective,
             "driver_utilization_pct": driver,
             "step_ms": context.step_ms if context.costs else None,
-            "files": ["rank_*_metrics.jsonl", "gpu_monitor.csv"],
+            "files": [*context.files, *context.sample_files],
         },
         estimated_speedup=gain(step, to_threshold, idle),
         actions=actions.gpu_underutilization(context),
@@ -271,3 +323,5 @@ def _severity(share: float) -> Severity:
 
 RULES = (data_loading, communication, straggler, gpu_underutilization, memory_pressure)
 """In the order in which they are reported."""
+TRACE_RULES = (data_loading, communication, straggler, host_bound, gpu_underutilization, memory_pressure)
+"""Of kernel traces: only they tell an idle GPU from one that works."""

@@ -16,8 +16,10 @@ _NAMES: dict[Kind, str] = {
     "communication": "Communication",
     "straggler": "Waiting for a slower rank",
     "gpu_underutilization": "GPU under-utilisation",
+    "host_bound": "The host",
     "memory_pressure": "Memory pressure",
 }
+_TAKING_TIME = ("data_loading", "straggler", "communication", "host_bound")
 _ENDED_BADLY = {"failed": "job_failed", "running": "job_not_ended"}
 
 
@@ -30,6 +32,8 @@ def cost_ms(finding: Finding, context: Context) -> float:
         return fmean(item.charged("compute", "host") for item in costs)
     if finding.kind == "communication":
         return fmean(item.transfer_ms for item in costs)
+    if finding.kind == "host_bound":
+        return fmean(item.host_ms for item in costs)
     if finding.kind == "gpu_underutilization" and costs:
         return fmean(item.step_ms - item.compute_ms for item in costs)
     return 0.0
@@ -49,10 +53,14 @@ def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
     waits: dict[Kind, float] = {kind: lost for kind, lost in blamed.items() if kind in by_kind and lost > 0}
     if "communication" in by_kind and sum(waits.values()) > sum(item.transfer_ms for item in context.costs):
         symptoms["communication"] = max(waits, key=lambda kind: waits[kind])
+    late = by_kind.get("straggler")
+    if late is not None and "host_bound" in by_kind and not late.ranks:
+        # Hosts that all are slow are slow by turns.
+        symptoms["straggler"] = "host_bound"
+        if symptoms.get("communication") == "straggler":
+            symptoms["communication"] = "host_bound"
     taking_time = [
-        finding
-        for finding in findings
-        if finding.kind in ("data_loading", "straggler", "communication") and finding.kind not in symptoms
+        finding for finding in findings if finding.kind in _TAKING_TIME and finding.kind not in symptoms
     ]
     if "gpu_underutilization" in by_kind and taking_time:
         symptoms["gpu_underutilization"] = max(taking_time, key=lambda item: cost_ms(item, context)).kind
@@ -74,15 +82,15 @@ def insufficient(context: Context, quality: DataQuality) -> list[tuple[str, str]
     """Reason codes, with words, why the absence of findings would prove nothing; empty if it does."""
     reasons = []
     if quality.ranks_seen == 0:
-        reasons.append(("no_step_records", "no rank left step records"))
+        reasons.append(("no_step_records", f"no rank left {context.records}"))
     elif quality.ranks_expected is None or quality.ranks_seen < quality.ranks_expected:
-        seen = f"{quality.ranks_seen} of {quality.ranks_expected} ranks left step records"
-        reasons.append(("ranks_missing", seen))
+        expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
+        reasons.append(("ranks_missing", f"{quality.ranks_seen} of {expected} ranks left {context.records}"))
     if quality.ranks_seen and context.breakdown.steps < context.policy.min_steady_steps:
         steps = f"{context.breakdown.steps} steady steps are common to all ranks"
         reasons.append(("few_steady_steps", f"{steps}, {context.policy.min_steady_steps} are needed"))
     elif quality.ranks_seen and len(context.costs) < quality.ranks_seen:
-        reasons.append(("no_breakdown", "the step records of some ranks do not break the step down"))
+        reasons.append(("no_breakdown", f"the {context.records} of some ranks do not break the step down"))
     code = _ENDED_BADLY.get(quality.state or "")
     if code:
         words = "the job failed" if code == "job_failed" else "the job has no end yet, by its own markers"
@@ -95,7 +103,9 @@ def judge(
 ) -> tuple[Verdict, list[Finding]]:
     """The verdict, and the findings with an `insufficient_data` one added where that is the verdict."""
     reasons = insufficient(context, quality)
-    if findings:
+    # Where ranks are missing, waiting for one of them looks like communication.
+    unclear = context.ranks_missing and bool(findings) and findings[0].kind == "communication"
+    if findings and not unclear:
         return Verdict(
             kind=findings[0].kind,
             statement=_statement(findings[0], context) + _ending(quality),
@@ -121,7 +131,7 @@ def judge(
         actions=["read the problems under data quality, then run again"],
     )
     statement = f"The data does not suffice for a verdict: {words}."
-    return Verdict(kind="insufficient_data", statement=statement, ranks=[]), [finding]
+    return Verdict(kind="insufficient_data", statement=statement, ranks=[]), [finding, *findings]
 
 
 def _statement(finding: Finding, context: Context) -> str:
@@ -138,6 +148,8 @@ def _statement(finding: Finding, context: Context) -> str:
         waits = exposed - cost_ms(finding, context)
         part = f", {waits:.1f} of it waiting for a slower rank" if waits >= 0.05 else ""
         return f"{name} takes {value} % of the step ({limit}), {exposed:.1f} of {step:.1f} ms{part}."
+    if finding.kind == "host_bound":
+        return f"{name} keeps the GPU idle for {value} % of the step ({limit}): {finding.cause}."
     who = f" on {rank_words(finding.ranks)}"
     if finding.kind == "straggler":
         who = f" ({rank_words(finding.ranks)})" if finding.ranks else " (a different one from step to step)"

@@ -1,10 +1,10 @@
-"""The ranks' steps on one clock, and their collectives matched by (step, group, sequence)."""
+"""The ranks on one clock, and their collectives matched by (step, group, sequence)."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,21 @@ class Timeline:
     communication: Intervals
     calls: Mapping[Key, Call]
 
+    def shifted(self, offset: int) -> Timeline:
+        """The same `offset` ns later."""
+        if offset == 0:
+            return self
+        return Timeline(
+            starts={step: start + offset for step, start in self.starts.items()},
+            compute=self.compute + offset,
+            data=self.data + offset,
+            communication=self.communication + offset,
+            calls={
+                key: replace(call, entry=call.entry + offset, end=call.end + offset)
+                for key, call in self.calls.items()
+            },
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Matched:
@@ -69,32 +84,40 @@ def match_collectives(by_rank: Mapping[int, Sequence[Step]], clocks: Mapping[int
         clocks: rank to the name of the machine whose monotonic clock it reads.
 
     Returns:
+        As `match_timelines`.
+    """
+    return match_timelines({rank: _timeline(steps) for rank, steps in by_rank.items()}, clocks)
+
+
+def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]) -> Collectives | str:
+    """Put the timelines of ranks on one clock and match their collectives.
+
+    Args:
+        timelines: each rank's, on its own clock.
+        clocks: rank to the name of its clock.
+
+    Returns:
         The collectives, or in words why there are none.
 
-    Ranks of one machine share its clock. Another machine's is shifted so that collectives end at the same
-    time on
-    both: by the median over all collectives with members on it and on the first machine.
+    Ranks of one clock keep their places. Another clock is shifted so that collectives end at the same time
+    on both: by the median over all collectives with members on it and on one that is placed already.
     """
-    timelines = {rank: _timeline(steps, 0) for rank, steps in by_rank.items()}
     if not any(timeline.calls for timeline in timelines.values()):
         return "the records hold no collectives"
     keys, unmatched = _match(timelines)
     if not keys:
         return "no collective could be matched across ranks"
     offsets = _offsets(timelines, keys, clocks)
-    lost = sorted({clocks[rank] for rank in by_rank} - set(offsets))
+    lost = sorted({clocks[rank] for rank in timelines} - set(offsets))
     if lost:
         return f"no common collective puts the clock of {', '.join(lost)} beside the others'"
-    timelines = {
-        rank: _timeline(steps, offsets[clocks[rank]]) if offsets[clocks[rank]] else timelines[rank]
-        for rank, steps in by_rank.items()
-    }
-    matched = [_matched(key, ranks, timelines) for key, ranks in keys.items()]
+    placed = {rank: timeline.shifted(offsets[clocks[rank]]) for rank, timeline in timelines.items()}
+    matched = [_matched(key, ranks, placed) for key, ranks in keys.items()]
     matched.sort(key=lambda item: (int(item.entry.max()), item.key))
-    return Collectives(timelines=timelines, matched=tuple(matched), unmatched=unmatched)
+    return Collectives(timelines=placed, matched=tuple(matched), unmatched=unmatched)
 
 
-def _timeline(steps: Sequence[Step], offset: int) -> Timeline:
+def _timeline(steps: Sequence[Step]) -> Timeline:
     """One rank's steps; ranges are cut at their step, as its breakdown is."""
     starts: dict[int, int] = {}
     compute: list[tuple[int, int]] = []
@@ -103,7 +126,7 @@ def _timeline(steps: Sequence[Step], offset: int) -> Timeline:
     for step in steps:
         if step.profile is None:
             continue
-        origin, last = step.mono_start_ns + offset, step.mono_end_ns + offset
+        origin, last = step.mono_start_ns, step.mono_end_ns
         starts[step.global_step] = origin
         order: Counter[str] = Counter()
         for item in sorted(step.profile.ranges, key=lambda item: item.start_ms):
@@ -156,20 +179,26 @@ def _match(timelines: Mapping[int, Timeline]) -> tuple[dict[Key, tuple[int, ...]
 def _offsets(
     timelines: Mapping[int, Timeline], keys: Mapping[Key, tuple[int, ...]], clocks: Mapping[int, str]
 ) -> dict[str, int]:
-    """Each machine's shift to the clock of the lowest rank's; absent where no collective joins them."""
+    """Each clock's shift to the clock of the lowest rank; absent where no chain of collectives joins them."""
     reference = clocks[min(timelines)]
-    gaps: dict[str, list[int]] = defaultdict(list)
+    gaps: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     if len({clocks[rank] for rank in timelines}) > 1:
         for key, ranks in keys.items():
             ends: dict[str, int] = {}
             for rank in ranks:
                 end = timelines[rank].calls[key].end
                 ends[clocks[rank]] = max(ends.get(clocks[rank], end), end)
-            if reference in ends:
-                for clock, end in ends.items():
-                    gaps[clock].append(ends[reference] - end)
-    offsets = {clock: int(np.median(values)) for clock, values in gaps.items()}
-    return {**offsets, reference: 0}
+            hub = clocks[ranks[0]]
+            for clock, end in ends.items():
+                gaps[hub][clock].append(ends[hub] - end)
+                gaps[clock][hub].append(end - ends[hub])
+    offsets, placed = {reference: 0}, [reference]
+    for clock in placed:
+        for other, values in gaps[clock].items():
+            if other not in offsets:
+                offsets[other] = offsets[clock] + int(np.median(values))
+                placed.append(other)
+    return offsets
 
 
 def _matched(key: Key, ranks: tuple[int, ...], timelines: Mapping[int, Timeline]) -> Matched:

@@ -11,6 +11,8 @@ from aorta.intervals import Intervals, lengths_in, subtract, union
 from aorta.metrics.trace_breakdown import main_device, timeline_of
 from aorta.metrics.trace_steps import Steps, steps_of
 
+SHORT_GAP_NS = 200_000
+"""A launch takes 5 to 50 µs of the host with what Python does around it."""
 _MIN_ALONE = 3
 """Undisturbed runs of a kernel that make its usual time known."""
 _BESIDE = 0.5
@@ -74,6 +76,34 @@ def idle_causes(trace: Trace, steps: Steps | None = None) -> IdleCauses | None:
     elsewhere = lengths_in(left, windows)
     assert (loader + sync + launch + elsewhere == idle).all()
     return IdleCauses(loader, sync, launch, elsewhere, idle)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IdleGaps:
+    """GPU idle time of each step outside of the loader, by the length of the gap that it lies in."""
+
+    short_ns: Column
+    long_ns: Column
+
+
+def idle_gaps(trace: Trace, steps: Steps) -> IdleGaps:
+    """Gaps up to `SHORT_GAP_NS`, the time of launching a few kernels, and longer ones."""
+    windows = steps.windows
+    line = timeline_of(trace)
+    if len(windows) == 0:
+        nothing = np.empty(0, dtype=np.int64)
+        return IdleGaps(nothing, nothing)
+    span = np.array([[windows[:, 0].min(), windows[:, 1].max()]], dtype=np.int64)
+    gaps = subtract(span, union(np.concatenate((line.busy, line.loader))))
+    short = gaps[:, 1] - gaps[:, 0] <= SHORT_GAP_NS
+    return IdleGaps(lengths_in(gaps[short], windows), lengths_in(gaps[~short], windows))
+
+
+def launches_in(trace: Trace, steps: Steps) -> Column:
+    """Driver calls in each step that put work on the GPU."""
+    times = np.sort(trace.host.start_ns[trace.host.role == Role.LAUNCH])
+    first, last = (np.searchsorted(times, steps.windows[:, side], side="left") for side in (0, 1))
+    return np.asarray(last - first, dtype=np.int64)
 
 
 def queue_depth(trace: Trace) -> QueueDepth | None:

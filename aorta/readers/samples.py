@@ -48,16 +48,26 @@ def _merge(
     rows = [row for path in sources or [merged] for row in _rows(run.root, path, columns, problems)]
     if not rows:
         return None, tuple(problems)
+    table = _table(rows, columns)
+    position = table.sort_values(order, kind="stable").index
+    if sources:
+        _write_if_changed(merged, columns, [rows[index] for index in position], problems)
+    return table.loc[position].reset_index(drop=True), tuple(problems)
+
+
+def table_of(path: Path, columns: Sequence[str], problems: list[Problem]) -> pd.DataFrame:
+    """The usable rows of one monitor file that belongs to no run, as `read_gpu_samples` gives them."""
+    return _table(_rows(path.parent, path, columns, problems), columns)
+
+
+def _table(rows: list[list[str]], columns: Sequence[str]) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=list(columns))
     for column in columns:
         if column in _EXACT:
             table[column] = table[column].astype("int64")
         elif column not in _TEXT:
             table[column] = pd.to_numeric(table[column], errors="coerce")
-    position = table.sort_values(order, kind="stable").index
-    if sources:
-        _write_if_changed(merged, columns, [rows[index] for index in position], problems)
-    return table.loc[position].reset_index(drop=True), tuple(problems)
+    return table
 
 
 def _rows(root: Path, path: Path, columns: Sequence[str], problems: list[Problem]) -> list[list[str]]:

@@ -191,6 +191,24 @@ def test_machines_without_a_common_collective_are_not_compared() -> None:
     assert found == "no common collective puts the clock of node2 beside the others'"
 
 
+def test_clocks_are_joined_through_a_third_machine() -> None:
+    """Ranks 0 and 2 share no group; rank 1, whose clock is 3000 ms ahead, is in a group with each."""
+
+    def records(ahead: int) -> Records:
+        return {
+            0: [step(0, (0, 90), compute=[(0, 20)], collectives=[(20, 40, "a")])],
+            1: [step(0, (0, 90), rank=1, collectives=[(30, 40, "a"), (45, 90, "b", 0)], ahead_ms=3_000)],
+            2: [
+                step(0, (0, 90), rank=2, compute=[(0, 80)], collectives=[(80, 90, "b")], ahead_ms=ahead),
+            ],
+        }
+
+    clocks = {0: "x", 1: "y", 2: "z"}
+    expected = in_ms(table(records(0), clocks))
+    assert expected[1] == {(2, "compute"): 80 - 45}
+    assert in_ms(table(records(9_000), clocks)) == expected
+
+
 def test_records_without_collectives_say_so() -> None:
     records = {rank: [step(0, (0, 40), rank=rank, compute=[(0, 20)])] for rank in (0, 1)}
     assert match_collectives(records, {0: "a", 1: "a"}) == "the records hold no collectives"

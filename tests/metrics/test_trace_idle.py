@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from aorta.artefacts.events import ABSENT, Kind, Ranges, Role, build, concatenate
-from aorta.metrics.trace_idle import contention, idle_causes, queue_depth
+from aorta.metrics.trace_idle import (
+    SHORT_GAP_NS,
+    contention,
+    idle_causes,
+    idle_gaps,
+    launches_in,
+    queue_depth,
+)
+from aorta.metrics.trace_steps import steps_of
 from tests.support.traces import trace
 
 
@@ -106,3 +114,18 @@ def test_tables_refuse_columns_of_different_lengths() -> None:
     assert len(concatenate(Ranges, [whole, whole])) == 4
     with pytest.raises(ValueError, match="different lengths"):
         replace(whole, lane=np.array([1]))
+
+
+def test_gaps_by_length_without_what_the_loader_explains() -> None:
+    """Busy 0 to 10; gap of exactly the limit; busy for 10; a gap one longer; the last gap is the loader's."""
+    limit = SHORT_GAP_NS
+    second, third = 10 + limit, 20 + limit + limit + 1
+    made = trace(
+        [(0, 10, Kind.COMPUTE), (second, second + 10, Kind.COMMUNICATION), (third, third + 10, Kind.COPY)],
+        [(third + 10, third + 500, Role.LOADER), (5, 6, Role.LAUNCH), (8, 9, Role.LAUNCH)],
+        steps=[(0, third + 500, "step 1")],
+    )
+    gaps = idle_gaps(made, steps_of(made))
+    assert gaps.short_ns.tolist() == [limit]
+    assert gaps.long_ns.tolist() == [limit + 1]
+    assert launches_in(made, steps_of(made)).tolist() == [2]

@@ -1,0 +1,66 @@
+"""Monitor samples inside a traced window, where clocks and GPUs can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from aorta.artefacts.analysis import Utilization
+from aorta.metrics.utilization import Window, utilization
+from aorta.metrics.zones import zone_offset
+from aorta.readers.sample_files import SampleFile
+
+
+def capture_utilization(
+    samples: Sequence[SampleFile], window: Window | None, effective_pct: float | None, ranks: int
+) -> tuple[Utilization | None, list[str]]:
+    """Means and peaks of the samples in the window, and why samples were not used.
+
+    Args:
+        samples: files of samples.
+        window: the traced steps in wall-clock ns; None where a trace's clock is not tied to it.
+        effective_pct: effective GPU utilisation by the traces.
+        ranks: GPUs that the samples may show: of more, it is not known which ones are the job's.
+    """
+    notes: list[str] = []
+    tables: dict[str, list[pd.DataFrame]] = {"gpu": [], "cpu": []}
+    for item in samples:
+        moved = _on_wall_clock(item, window)
+        if isinstance(moved, str):
+            notes.append(f"{item.path.name} is not used: {moved}")
+        else:
+            tables[item.kind].append(moved)
+    gpu, cpu = (_joined(tables[kind]) for kind in ("gpu", "cpu"))
+    if gpu is not None:
+        shown = len(gpu.groupby(["hostname", "node_index", "gpu_uuid", "gpu_id"], dropna=False))
+        if shown != ranks:
+            notes.append(
+                f"samples show {shown} GPUs, the traces {ranks} ranks: which GPUs are theirs cannot be told, "
+                "so GPU samples are not used"
+            )
+            gpu = None
+    hosts = {str(name) for table in (gpu, cpu) if table is not None for name in table["hostname"]}
+    if window is None and not samples and effective_pct is None:
+        return None, notes
+    windows = dict.fromkeys(hosts, window) if window is not None else {}
+    known = {host: span for host, span in windows.items() if span is not None}
+    return utilization(known, gpu, cpu, effective_pct), notes
+
+
+def _on_wall_clock(item: SampleFile, window: Window | None) -> pd.DataFrame | str:
+    if window is None:
+        return "the traces' clock is not tied to the wall clock"
+    wall = item.table["wall_ns"]
+    if not item.zoneless:
+        return item.table
+    offset = zone_offset((int(wall.min()), int(wall.max())), window)
+    return offset if isinstance(offset, str) else item.table.assign(wall_ns=wall - offset)
+
+
+def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
+    """One table; the same sample in two files, such as a node's part and the merged one, counts once."""
+    if not tables:
+        return None
+    keys = [name for name in ("hostname", "node_index", "gpu_uuid", "gpu_id", "wall_ns") if name in tables[0]]
+    return pd.concat(tables, ignore_index=True).drop_duplicates(keys).sort_values("wall_ns", kind="stable")

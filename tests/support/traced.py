@@ -1,0 +1,128 @@
+"""Kineto traces of a job of a few ranks in integer µs, whose truth is arithmetic.
+
+A step of rank r: its loader (`loader`), the host (`host`), one compute kernel (`compute`), an all-reduce that
+ends `transfer` after the last rank came to it, and an optimizer kernel (`OPTIMIZER`). So with
+own = loader + host + compute a step takes max(own) + transfer + OPTIMIZER on every rank, and rank r waits
+max(own) - own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.kineto import event, kernel, write
+
+OPTIMIZER = 100
+ORIGIN = 10_000_000
+BASE_NS = 1_700_000_000_000_000_000
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank's part of each step, in µs."""
+
+    loader: int = 0
+    host: int = 0
+    compute: int = 1000
+    pieces: int = 1
+    """The compute kernel is cut into that many, `gap` apart: the gaps are the host's."""
+    gap: int = 0
+    ahead: int = 0
+    """How far the host runs before the GPU."""
+    clock: int = 0
+    """How far its clock is ahead."""
+    early: int = 0
+    """All-reduces in the capture that were launched before it."""
+
+    @property
+    def own(self) -> int:
+        """Until it comes to its all-reduce."""
+        return self.loader + self.host + self.compute + (self.pieces - 1) * self.gap
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is written."""
+
+    ranks: Mapping[int, Rank]
+    steps: int = 6
+    transfer: int = 200
+    communication: str | None = NCCL
+    """None: no kernel shows it."""
+    metadata: bool = False
+    world_size: int | None = None
+    absent: Sequence[int] = field(default=())
+    """Ranks that take part and leave no trace."""
+
+    @property
+    def step_us(self) -> int:
+        return max(rank.own for rank in self.ranks.values()) + self.transfer + OPTIMIZER
+
+
+def write_job(folder: Path, job: Job, *, suffix: str = ".pt.trace.json") -> Path:
+    """`rank<r>` files in `folder`, each on its own clock."""
+    for number, rank in job.ranks.items():
+        if number not in job.absent:
+            info = {"rank": number, "world_size": job.world_size or len(job.ranks)}
+            write(
+                folder / f"rank{number}{suffix}",
+                _events(job, rank),
+                distributedInfo=info,
+                baseTimeNanoseconds=BASE_NS,
+            )
+    return folder
+
+
+def _events(job: Job, rank: Rank) -> list[dict[str, Any]]:
+    zero = ORIGIN + rank.clock
+    events: list[dict[str, Any]] = []
+    for index in range(rank.early):
+        at = zero - 50 * (index + 1)
+        events.append(kernel(NCCL, at, 20, stream=20, correlation=900_000 + index))
+    # One step more begins than is whole.
+    for step in range(job.steps + 1):
+        events += _step(job, rank, step, zero + step * job.step_us)
+    return events
+
+
+def _step(job: Job, rank: Rank, step: int, start: int) -> list[dict[str, Any]]:
+    called = start - rank.ahead
+    correlation = 1000 * step + 1
+    events = [event("user_annotation", f"ProfilerStep#{step}", called, job.step_us, tid=1)]
+    if rank.loader:
+        name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        events.append(event("user_annotation", name, start, rank.loader, tid=1))
+    spans: list[tuple[str, int, int, int, dict[str, Any]]] = []
+    piece, at = rank.compute // rank.pieces, start + rank.loader + rank.host
+    for _ in range(rank.pieces):
+        spans.append(("gemm", at, piece, 7, {}))
+        at += piece + rank.gap
+    entry = start + rank.own
+    end = start + job.step_us - OPTIMIZER
+    if job.communication is not None:
+        spans.append((job.communication, entry, end - entry, 20, _metadata(job, step)))
+    else:
+        events.append(event("user_annotation", "nccl:all_reduce", called + 1, 1, tid=1))
+    spans.append(("adam", end, OPTIMIZER, 7, {}))
+    for offset, (name, begin, length, stream, more) in enumerate(spans):
+        link = correlation + offset
+        # The host of an idle GPU launches just before a kernel runs.
+        call = called + 2 + offset if rank.ahead else begin
+        events.append(event("cuda_runtime", "cudaLaunchKernel", call, 1, tid=2, correlation=link))
+        events.append(kernel(name, begin, length, stream=stream, correlation=link, **more))
+    return events
+
+
+def _metadata(job: Job, step: int) -> dict[str, Any]:
+    if not job.metadata:
+        return {}
+    return {
+        "Collective name": "allreduce",
+        "Process Group Name": "0",
+        "Seq": step,
+        "Group size": job.world_size or len(job.ranks),
+    }
