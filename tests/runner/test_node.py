@@ -19,6 +19,8 @@ from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.records import Manifest, RunStatus
 from tests.runner.test_processes import gone, until
 
+pytest.importorskip("torch", reason="the agent starts torchrun")
+
 TOY = Path(__file__).with_name("toy.py")
 LONG = 100_000
 LIMIT_S = 120
