@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aorta.artefacts.layout import SubmissionDir
+from aorta.errors import ArtefactError
 from aorta.launch.durations import show
 from aorta.launch.follow import Job
 from aorta.launch.slurm import JobView
@@ -34,10 +35,12 @@ def select_jobs(submission: Path | None, job_ids: Sequence[str], results: Path) 
 
 
 def _labels(submission: SubmissionDir) -> dict[str | None, str]:
-    """What each job of a sweep is a point of; empty for any other submission."""
-    if not submission.sweep.is_file():
+    """What each job of a sweep is a point of; empty for any other submission, or where nothing can say."""
+    try:
+        points = read_sweep(submission).points
+    except ArtefactError:
         return {}
-    return {point.job_id: f"{point.scenario} {point.label}" for point in read_sweep(submission).points}
+    return {point.job_id: f"{point.scenario} {point.label}" for point in points}
 
 
 def job_table(rows: Sequence[tuple[Job, JobView]]) -> Table:

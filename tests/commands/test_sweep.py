@@ -224,6 +224,11 @@ def test_a_broken_record_is_named(slurm: FakeSlurm, project: Path) -> None:
     error = run("aggregate").exception
     assert isinstance(error, ArtefactError)
     assert "sweep.json" in error.message
+    # The jobs are followed all the same.
+    slurm.replies["squeue"] = Answer(
+        0, "".join(f"101_{task}|COMPLETED|0:03|1|n1|None\n" for task in range(4))
+    )
+    assert run("wait").return_value == 0
 
 
 class Finished:
