@@ -29,13 +29,15 @@ from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.collectives import match_timelines
 from aorta.metrics.trace_breakdown import break_down, rank_record
 from aorta.metrics.trace_idle import idle_causes, idle_gaps, launches_in, queue_depth
-from aorta.metrics.trace_work import GpuWork, common_steps, gpu_work, only
+from aorta.metrics.trace_work import GpuWork, common_steps, gpu_work, impossible_share, only
 from aorta.metrics.utilization import effective_gpu_utilization
 from aorta.readers.sample_files import SampleFile
 from aorta.readers.traces import TraceSet
 from aorta.units import NS_PER_MS
 
 _RECORDS = "usable traces"
+_IMPOSSIBLE = 0.1
+"""Share of matches that cannot be true above which none is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,14 @@ def _blame(capture: _Capture, expected: int | None) -> BlameTable | str:
     lines = {rank: item.timeline for rank, item in work.items()}
     # Clocks of one file are one; whether two files' are cannot be told.
     collectives = match_timelines(lines, {rank: item.trace.source for rank, item in work.items()})
-    return collectives if isinstance(collectives, str) else blame(collectives, steps)
+    if isinstance(collectives, str):
+        return collectives
+    if impossible_share(collectives) > _IMPOSSIBLE:
+        return (
+            "collectives of one place in their steps do not overlap in time: they are of several groups, "
+            "which the traces do not name"
+        )
+    return blame(collectives, steps)
 
 
 def _with_waits(row: RankBreakdown, waits: BlameTable | None) -> RankBreakdown:

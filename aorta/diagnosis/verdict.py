@@ -45,17 +45,20 @@ def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
     A symptom has no speed-up of its own: it goes with its cause. Causes come first, the costliest first.
     """
     by_kind = {finding.kind: finding for finding in findings}
+    late = by_kind.get("straggler")
+    compute, host = (sum(item.charged(cause) for item in context.costs) for cause in ("compute", "host"))
+    # Hosts that all are slow are slow by turns: waiting for them is not one rank's doing.
+    by_turns = "host_bound" in by_kind and (late is None or not late.ranks)
     blamed: dict[Kind, float] = {
         "data_loading": sum(item.charged("data_loading") for item in context.costs),
-        "straggler": sum(item.charged("compute", "host") for item in context.costs),
+        "straggler": compute if by_turns else compute + host,
+        "host_bound": host if by_turns else 0.0,
     }
     symptoms: dict[Kind, Kind] = {}
     waits: dict[Kind, float] = {kind: lost for kind, lost in blamed.items() if kind in by_kind and lost > 0}
     if "communication" in by_kind and sum(waits.values()) > sum(item.transfer_ms for item in context.costs):
         symptoms["communication"] = max(waits, key=lambda kind: waits[kind])
-    late = by_kind.get("straggler")
-    if late is not None and "host_bound" in by_kind and not late.ranks:
-        # Hosts that all are slow are slow by turns.
+    if late is not None and by_turns and host >= compute:
         symptoms["straggler"] = "host_bound"
         if symptoms.get("communication") == "straggler":
             symptoms["communication"] = "host_bound"

@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Collectives, Column, Kind, Role, Trace, take
 from aorta.intervals import subtract, union
-from aorta.metrics.collectives import Call, Key, Timeline
+from aorta.metrics.collectives import Call, Key, Matched, Timeline
+from aorta.metrics.collectives import Collectives as CollectiveSet
 from aorta.metrics.trace_breakdown import main_device, timeline_of
 from aorta.metrics.trace_steps import Steps, steps_of
 
 _NO_GROUP = ""
+_OF_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+_CLOCK_ERROR_NS = 100_000
 _LATEST = np.iinfo(np.int64).max
 
 
@@ -72,6 +75,21 @@ def only(steps: Steps, numbers: Sequence[int]) -> Steps:
     """The steps of these numbers."""
     kept = np.isin(steps.number, numbers)
     return Steps(steps.number[kept], steps.windows[kept], steps.basis)
+
+
+def impossible_share(collectives: CollectiveSet) -> float:
+    """Share of the matched collectives that ended on one member before another one had come to it.
+
+    No member leaves an exchange of all with all before the last one is there, but for the clocks' error. A
+    large share says that calls of different groups were taken for one.
+    """
+    of_all = [item for item in collectives.matched if _op(collectives, item) in _OF_ALL]
+    bad = sum(int(item.end.min()) + _CLOCK_ERROR_NS < int(item.entry.max()) for item in of_all)
+    return bad / len(of_all) if of_all else 0.0
+
+
+def _op(collectives: CollectiveSet, item: Matched) -> str:
+    return collectives.timelines[item.ranks[0]].calls[item.key].op
 
 
 def _attribute(trace: Trace, host: Steps) -> _Attributed:

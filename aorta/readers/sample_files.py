@@ -40,7 +40,8 @@ def find_samples(paths: Iterable[Path]) -> tuple[tuple[SampleFile, ...], tuple[P
     """
     files: dict[Path, None] = {}
     for path in paths:
-        files.update(dict.fromkeys(sorted(path.rglob("*.csv")) if path.is_dir() else [path]))
+        below = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
+        files.update(dict.fromkeys(below))
     found: list[SampleFile] = []
     problems: list[Problem] = []
     for path in files:

@@ -1,0 +1,119 @@
+"""Hosts that all are slow: what they make wait is their symptom, unless one rank is the late one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from aorta.artefacts.analysis import BreakdownTable, RankBreakdown
+from aorta.diagnosis.context import Context, HostIdle
+from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.rank import RankCosts
+from aorta.diagnosis.rules import TRACE_RULES, host_bound
+from aorta.diagnosis.verdict import explain
+from aorta.metrics.blame import Charge
+
+STEP = 100.0
+
+
+Waits = Mapping[int, Mapping[Charge, float]]
+
+
+def context(
+    hosts: Sequence[float],
+    waits: Waits | None = None,
+    idle: HostIdle | None = None,
+) -> Context:
+    """Ranks of 100 ms a step: the host's part, waits by charge, the rest compute; the policy of traces."""
+    charged = [dict((waits or {}).get(rank, {})) for rank in range(len(hosts))]
+    rows, costs = [], []
+    for rank, host in enumerate(hosts):
+        exposed = sum(charged[rank].values())
+        compute = STEP - host - exposed
+        rows.append(
+            RankBreakdown(
+                rank=rank,
+                host=None,
+                steps=5,
+                step_ms=STEP,
+                compute_ms=compute,
+                exposed_comm_ms=exposed,
+                exposed_copy_ms=0.0,
+                data_wait_ms=0.0,
+                host_ms=host,
+                comm_ms=exposed,
+                overlap_ratio=None,
+            )
+        )
+        costs.append(RankCosts(rank, STEP, compute, 0.0, host, 0.0, exposed, charged[rank]))
+    return Context(
+        policy=Policy.of_traces(),
+        config=None,
+        cuda=True,
+        world_size=len(hosts),
+        breakdown=BreakdownTable(steps=5, per_rank=rows),
+        costs=costs,
+        blame_absent=None,
+        utilization=None,
+        allocator_peak_pct=None,
+        memory_estimate=None,
+        hosts={},
+        cpus_usable=None,
+        idle=idle,
+    )
+
+
+def explained(made: Context) -> dict[str, str | None]:
+    """Kinds found, in order, with what each is a symptom of."""
+    answers = [rule(made) for rule in TRACE_RULES]
+    found = explain([finding for _, finding in answers if finding is not None], made)
+    return {finding.kind: finding.symptom_of for finding in found}
+
+
+def test_the_share_is_the_lower_median_of_the_ranks() -> None:
+    for hosts, value, fired in (
+        ([40.0, 0.0], 0.0, False),
+        ([40.0, 35.0], 35.0, True),
+        ([90.0, 20, 31], 31.0, True),
+    ):
+        measured, finding = host_bound(context(hosts))
+        assert (measured.value, measured.fired, finding is not None) == (value, fired, fired)
+
+
+def test_waits_for_hosts_that_are_slow_by_turns_are_symptoms() -> None:
+    by_turns: Waits = {0: {(1, "host"): 25.0}, 1: {(0, "host"): 25.0}}
+    assert explained(context([50.0, 50.0], by_turns)) == {
+        "host_bound": None,
+        "straggler": "host_bound",
+        "communication": "host_bound",
+    }
+
+
+def test_one_rank_that_the_others_wait_for_stays_a_cause() -> None:
+    late: Waits = {0: {(1, "host"): 25.0}}
+    assert explained(context([40.0, 60.0], late)) == {"host_bound": None, "straggler": None}
+
+
+def test_waits_for_compute_that_changes_from_step_to_step_stay_a_cause() -> None:
+    by_turns: Waits = {0: {(1, "compute"): 25.0}, 1: {(0, "compute"): 25.0}}
+    assert explained(context([50.0, 50.0], by_turns)) == {
+        "host_bound": None,
+        "straggler": None,
+        "communication": "straggler",
+    }
+
+
+@pytest.mark.parametrize(
+    ("idle", "words"),
+    [
+        (HostIdle(30.0, 10.0, 0.0, 900.0, 0.9), "launch-bound"),
+        (HostIdle(5.0, 35.0, 30.0, 90.0, 0.9), "synchronising calls"),
+        (HostIdle(5.0, 35.0, 0.0, 90.0, 0.9), "work of the host between kernels"),
+        (None, "work of the host between kernels"),
+    ],
+)
+def test_the_cause_by_where_the_gpu_idles(idle: HostIdle | None, words: str) -> None:
+    _, finding = host_bound(context([40.0, 40.0], idle=idle))
+    assert finding is not None
+    assert words in finding.cause
