@@ -282,7 +282,8 @@ def _write(folder: ClusterDir, settings: Settings, machine: Machine) -> None:
     for path in (folder.munge, folder.mysql):
         path.mkdir(mode=0o700, exist_ok=True)
     write_json(folder.record, Record(settings))
-    folder.slurm_conf.write_text(config.slurm_conf(folder, settings, machine), encoding="utf-8")
+    first_job = config.first_job_id(time.time())
+    folder.slurm_conf.write_text(config.slurm_conf(folder, settings, machine, first_job), encoding="utf-8")
     folder.hosts.write_text(config.hosts(settings, machine), encoding="utf-8")
     if (cgroups := config.cgroup_conf(machine)) is not None:
         folder.cgroup_conf.write_text(cgroups, encoding="utf-8")

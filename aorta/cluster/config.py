@@ -14,6 +14,8 @@ PARTITION = "debug"
 CPUS_PER_NODE = 4
 """Declared, not real: enough for the four nodes to run several jobs at once on a machine with two cores."""
 MAX_NODES = 32
+JOB_IDS = 66_000_000
+"""First job ids lie below this; Slurm itself goes on to 67,043,328 (MaxJobId) before it begins again."""
 
 # Away from Slurm's own 6817 to 6819, so that a Slurm of the site on this machine is never touched.
 CONTROLLER_PORT = 26817
@@ -196,12 +198,23 @@ def parse_rate(text: str) -> int:
     return int(match[1]) * {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}[match[2]]
 
 
-def slurm_conf(folder: ClusterDir, settings: Settings, machine: Machine) -> str:
-    """Text of slurm.conf, for the daemons and for every client command."""
-    return "\n".join([*_controller_lines(folder, settings, machine), *_node_lines(settings, machine), ""])
+def first_job_id(now_s: float) -> int:
+    """Id of the first job of a cluster that starts at `now_s`, in seconds since the epoch.
+
+    One id a second: a cluster that is started again later gives none of the ids that an earlier one gave, so
+    that its runs have folders of their own, unless jobs came faster than one a second all the while. It comes
+    round after about two years.
+    """
+    return 1 + int(now_s) % JOB_IDS
 
 
-def _controller_lines(folder: ClusterDir, settings: Settings, machine: Machine) -> list[str]:
+def slurm_conf(folder: ClusterDir, settings: Settings, machine: Machine, first_job: int) -> str:
+    """Text of slurm.conf, for the daemons and for every client command; `first_job` is the first job's id."""
+    controller = _controller_lines(folder, settings, machine, first_job)
+    return "\n".join([*controller, *_node_lines(settings, machine), ""])
+
+
+def _controller_lines(folder: ClusterDir, settings: Settings, machine: Machine, first_job: int) -> list[str]:
     address = settings.controller_address
     return [
         "# Written by `aorta cluster up`; every start replaces it.",
@@ -231,6 +244,7 @@ def _controller_lines(folder: ClusterDir, settings: Settings, machine: Machine) 
         "KillWait=30",
         # squeue and scontrol know a job for five minutes after its end, as on most sites.
         "MinJobAge=300",
+        f"FirstJobId={first_job}",
         "SchedulerType=sched/backfill",
         "SchedulerParameters=bf_interval=5,sched_interval=5",
         "SelectType=select/cons_tres",

@@ -38,6 +38,7 @@ SlurmdTimeout=300
 MessageTimeout=30
 KillWait=30
 MinJobAge=300
+FirstJobId=77
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=5,sched_interval=5
 SelectType=select/cons_tres
@@ -57,11 +58,11 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=60 DefaultTime=30 State=UP
 
 
 def test_slurm_conf_with_namespaces() -> None:
-    assert config.slurm_conf(FOLDER, Settings(nodes=2, netns=True), MACHINE) == SLURM_CONF
+    assert config.slurm_conf(FOLDER, Settings(nodes=2, netns=True), MACHINE, 77) == SLURM_CONF
 
 
 def test_slurm_conf_without_namespaces_differs_only_in_addresses_and_ports() -> None:
-    text = config.slurm_conf(FOLDER, Settings(nodes=2, netns=False), MACHINE)
+    text = config.slurm_conf(FOLDER, Settings(nodes=2, netns=False), MACHINE, 77)
     changed = [line for line in text.splitlines() if line not in SLURM_CONF.splitlines()]
     node = "NodeHostname=box NodeAddr=127.0.0.1 Port={} CPUs=4 RealMemory=4000 State=UNKNOWN"
     assert changed == [
@@ -70,6 +71,16 @@ def test_slurm_conf_without_namespaces_differs_only_in_addresses_and_ports() -> 
         f"NodeName=node1 {node.format(26821)}",
         f"NodeName=node2 {node.format(26822)}",
     ]
+
+
+def test_a_later_cluster_goes_on_behind_the_job_ids_of_an_earlier_one() -> None:
+    assert [config.first_job_id(now) for now in (5.9, 6.0, 65_999_999.0)] == [1 + 5, 1 + 6, 66_000_000]
+    assert config.first_job_id(66_000_000.0) == 1
+
+
+@given(st.floats(0, 2**40))
+def test_first_job_ids_are_positive_and_below_what_slurm_allows(now_s: float) -> None:
+    assert 1 <= config.first_job_id(now_s) < 67_043_328
 
 
 @given(nodes=st.integers(1, config.MAX_NODES), netns=st.booleans())
