@@ -36,7 +36,7 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
     except OmegaConfBaseException as error:
         raise ConfigError(f"overrides do not fit {source}: {_first_line(error)}") from error
     plain = OmegaConf.to_container(merged, resolve=False)
-    return _convert(plain, source)
+    return _convert(plain, source, overrides)
 
 
 def save_config(config: Config, path: Path) -> None:
@@ -98,13 +98,25 @@ def _refuse_unknown(tree: Mapping[Any, Any], source: str) -> None:
         raise ConfigError(f"{source}: unknown key {dotted}", f"{guess}known here: {', '.join(known)}")
 
 
-def _convert(tree: Any, source: str) -> Config:
+def _convert(tree: Any, source: str, overrides: Sequence[str]) -> Config:
     try:
         return msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$")
         dotted = where.rstrip("`").lstrip(".") or "the top level"
-        raise ConfigError(f"{source}: {dotted} is {_value_at(tree, dotted)!r}: {message}") from error
+        origin = _origin(dotted, source, overrides)
+        raise ConfigError(f"{origin}: {dotted} is {_value_at(tree, dotted)!r}: {message}") from error
+
+
+def _origin(dotted: str, source: str, overrides: Sequence[str]) -> str:
+    """Where the value at `dotted` comes from: the last override of it or of a block that it is in, else
+    `source`.
+    """
+    for text in reversed(overrides):
+        key = text.partition("=")[0]
+        if dotted == key or dotted.startswith((f"{key}.", f"{key}[")):
+            return f"override {text!r}"
+    return source
 
 
 def _value_at(tree: Any, dotted: str) -> Any:

@@ -61,6 +61,25 @@ def test_a_bad_override_names_the_key_what_it_was_and_what_is_allowed(
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "origin"),
+    [
+        (["training.max_steps=lots"], "override 'training.max_steps=lots': training.max_steps is 'lots'"),
+        (["training.max_steps=no", "training.max_steps=lots"], "override 'training.max_steps=lots'"),
+        (["optimizer.betas=[x,0.9]"], "override 'optimizer.betas=[x,0.9]': optimizer.betas[0]"),
+        (["training.max=1"], "override 'training.max=1'"),
+        (["training.batch_size=4"], "config.yaml: training.max_steps is 'many'"),
+    ],
+)
+def test_a_wrong_value_is_laid_to_where_it_comes_from(
+    tmp_path: Path, overrides: list[str], origin: str
+) -> None:
+    path = written(tmp_path, "training:\n  max_steps: many\n" if "batch_size" in overrides[0] else "")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    assert origin in str(caught.value)
+
+
 def test_a_bad_key_in_a_file_names_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "dataloader:\n  workers: 3\n")
     with pytest.raises(ConfigError, match=r"config\.yaml: unknown key dataloader\.workers"):
