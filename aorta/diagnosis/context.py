@@ -53,6 +53,8 @@ class Context:
     files: tuple[str, ...] = ("rank_*_metrics.jsonl",)
     """Where the parts of the step come from."""
     sample_files: tuple[str, ...] = ("gpu_monitor.csv",)
+    loader_marked: bool = True
+    """Whether the loader can be told from the rest of the host."""
     idle: HostIdle | None = None
     """Of traced GPUs."""
     ranks_missing: bool = False

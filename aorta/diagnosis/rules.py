@@ -23,6 +23,10 @@ def data_loading(context: Context) -> Answer:
     """Share of the step that the worst rank gives to its loader, and to waits for other ranks' loaders."""
     threshold = context.policy.data_wait_pct
     reason = context.too_little()
+    if not reason and not context.loader_marked:
+        most = max(100.0 * item.host_ms / item.step_ms for item in context.costs)
+        part = f"it is within the host's part, at most {most:.1f} % of a step"
+        reason = f"not measurable: no trace marks a loader; {part}"
     if reason:
         return not_measured("data_loading", threshold, STEP_SHARE, reason), None
     value = max(100.0 * item.loading_ms / item.step_ms for item in context.costs)
@@ -201,12 +205,13 @@ def host_bound(context: Context) -> Answer:
 
 
 def _host_cause(context: Context) -> str:
+    unmarked = "" if context.loader_marked else "; a loader, which no trace marks, would be part of this"
     if context.launch_bound:
         return "launch-bound: kernels are so short that the GPU waits for the next launch most of the time"
     idle = context.idle
     if idle is not None and idle.sync_ms > (idle.short_gaps_ms + idle.long_gaps_ms) / 2:
         return "the GPU has run dry while the host waits in synchronising calls"
-    return "the GPU waits for work of the host between kernels: Python, synchronisation, CPU preprocessing"
+    return f"the GPU waits for its host between kernels: Python, synchronisation, CPU preprocessing{unmarked}"
 
 
 def memory_pressure(context: Context) -> Answer:

@@ -18,7 +18,7 @@ from aorta.artefacts.analysis import (
     RankBreakdown,
     Utilization,
 )
-from aorta.artefacts.events import Kind, Trace
+from aorta.artefacts.events import Kind, Role, Trace
 from aorta.diagnosis.context import Context, HostIdle
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import blame_list, rank_costs, rank_words
@@ -122,6 +122,7 @@ def _analyse(capture: _Capture, samples: Sequence[SampleFile], problems: Sequenc
         records=_RECORDS,
         files=tuple(dict.fromkeys(item.trace.source for item in capture.work.values())),
         sample_files=tuple(str(item.path) for item in samples if item.kind == "gpu"),
+        loader_marked=_loader_marked(capture),
         idle=_host_idle(capture),
         ranks_missing=missing,
     )
@@ -215,6 +216,11 @@ def _with_waits(row: RankBreakdown, waits: BlameTable | None) -> RankBreakdown:
         return row
     wait = min(waits.wait_ns[row.rank] / waits.steps / NS_PER_MS, row.comm_ms)
     return msgspec.structs.replace(row, wait_ms=wait, transfer_ms=row.comm_ms - wait)
+
+
+def _loader_marked(capture: _Capture) -> bool:
+    """Whether any rank's trace names a loader or data range: without one, its time is the host's."""
+    return any(len(item.trace.host.intervals(Role.LOADER, Role.DATA)) for item in capture.work.values())
 
 
 def _host_idle(capture: _Capture) -> HostIdle | None:

@@ -109,8 +109,8 @@ def test_waits_for_compute_that_changes_from_step_to_step_stay_a_cause() -> None
     [
         (HostIdle(30.0, 10.0, 0.0, 900.0, 0.9), "launch-bound"),
         (HostIdle(5.0, 35.0, 30.0, 90.0, 0.9), "synchronising calls"),
-        (HostIdle(5.0, 35.0, 0.0, 90.0, 0.9), "work of the host between kernels"),
-        (None, "work of the host between kernels"),
+        (HostIdle(5.0, 35.0, 0.0, 90.0, 0.9), "its host between kernels"),
+        (None, "its host between kernels"),
     ],
 )
 def test_the_cause_by_where_the_gpu_idles(idle: HostIdle | None, words: str) -> None:

@@ -91,6 +91,19 @@ def test_the_slow_loader_of_one_rank_is_named_not_the_communication_of_the_other
     assert finding(found, "communication").symptom_of == "data_loading"
 
 
+def test_a_loader_that_no_trace_marks_is_not_a_measured_zero(tmp_path: Path) -> None:
+    unmarked = analysed(tmp_path / "a", Job({rank: Rank(host=65) for rank in range(2)}, transfer=135))
+    value = measured(unmarked, "data_loading")
+    assert value.value is None
+    # 65 of 65 + 1000 + 135 + 100.
+    assert "no trace marks a loader; it is within the host's part, at most 5.0 % of a step" in (
+        value.reason or ""
+    )
+    assert verdict(unmarked) == ("healthy", [])
+    marked = analysed(tmp_path / "b", Job({0: Rank(loader=13), 1: Rank(loader=13)}, transfer=187))
+    assert measured(marked, "data_loading").value == pytest.approx(100 * 13 / 1300)
+
+
 def test_slow_loaders_everywhere_are_of_all_ranks(tmp_path: Path) -> None:
     ranks = {0: Rank(loader=2500), 1: Rank(loader=1200)}
     # 1200 is less than half of 2500, but a third of the step is more than the threshold.
@@ -119,6 +132,7 @@ def test_long_pauses_of_every_host_are_not_launch_bound(tmp_path: Path) -> None:
     found = analysed(tmp_path, Job({rank: Rank(host=1500) for rank in range(2)}))
     assert verdict(found) == ("host_bound", [])
     assert "launch-bound" not in finding(found, "host_bound").cause
+    assert "a loader, which no trace marks" in finding(found, "host_bound").cause
 
 
 def test_edges_of_captures_are_counted_and_not_blamed(tmp_path: Path) -> None:
