@@ -10,6 +10,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
