@@ -1,7 +1,7 @@
 """The same run without Slurm: a scenario's nodes are tasks of submitit's local executor on this machine.
 
 submitit keeps pickles of the call in its folder; that folder is the user's alone (mode 0700), inside the
-submission, and goes when the run has ended.
+submission, and goes when the run has ended. After a SIGKILL of the owner, which ends the run, it stays.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from submitit.core.utils import UncompletedJobError
 
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, job_output
 from aorta.artefacts.records import SubmittedJob
+from aorta.launch.lifeline import die_with, started
 from aorta.launch.markers import read_markers
 from aorta.launch.plan import LaunchPlan, agent_arguments
 from aorta.launch.slurm import JobView
@@ -31,6 +33,9 @@ from aorta.monitors.gpu import find_gpus
 
 CANCEL_S = 45.0
 """How long a cancelled run may take to end: the agents' own grace, and some more for monitors and markers."""
+
+OWNER_S = 1.0
+"""How often a task looks whether who started the run still lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,10 @@ class AgentCall:
     """Variables that every node's agent gets on top of this machine's."""
     devices: tuple[str, ...]
     """CUDA_VISIBLE_DEVICES of each node."""
+    owner: int
+    """Process id of who started the run; when that one is gone, the run ends."""
+    owner_started: int | None
+    """Its start, as `lifeline.started` has it."""
 
     def __call__(self) -> int:
         """Start this task's agent, hand it the signals meant for it, and give its exit status."""
@@ -76,11 +85,25 @@ class AgentCall:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    # Who kills our whole process group does not reach that session.
+                    preexec_fn=die_with(os.getpid(), signal.SIGTERM),  # noqa: PLW1509  no thread runs yet
                 )
             )
         if told:
             child[0].terminate()
-        return child[0].wait()
+        ended = threading.Event()
+        threading.Thread(target=self._watch_owner, args=(ended,), daemon=True).start()
+        try:
+            return child[0].wait()
+        finally:
+            ended.set()
+
+    def _watch_owner(self, ended: threading.Event) -> None:
+        """Tell this task to end, as the owner would have, once the owner is gone."""
+        while not ended.wait(OWNER_S):
+            if started(self.owner) is None or started(self.owner) != self.owner_started:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
 
 
 def agent_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -220,6 +243,8 @@ def start(
         project=plan.project,
         environment={"AORTA_SHARED_NODES": str(shared_nodes)},
         devices=share_gpus(gpus, plan.nodes, plan.gpus_per_node or 0),
+        owner=os.getpid(),
+        owner_started=started(os.getpid()),
     )
     # Ctrl-C in the terminal reaches every process in front; submitit's controller would answer by killing.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

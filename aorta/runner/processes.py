@@ -13,14 +13,15 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
 
 import psutil
 
-_PR_SET_PDEATHSIG = 1
+from aorta.launch.lifeline import die_with
+
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 2000
 _KILL_ROUNDS = 50
@@ -33,20 +34,6 @@ def adopt_orphans() -> None:
     """Make this process the parent of descendants whose own parent dies, so that none is lost sight of."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _die_with(parent: int, signum: signal.Signals) -> Callable[[], None]:
-    """What a child runs before its program: be sent `signum` when the agent dies, also if it is already
-    dead.
-    """
-
-    def prepare() -> None:
-        if _LIBC is not None:
-            _LIBC.prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
-            if os.getppid() != parent:
-                os.kill(os.getpid(), signum)
-
-    return prepare
 
 
 class Child:
@@ -76,7 +63,7 @@ class Child:
                 start_new_session=True,
                 # SIGTERM, not SIGKILL: torchrun still ends its ranks, a monitor still writes its status.
                 # Safe: children are started before the thread that copies output.
-                preexec_fn=_die_with(os.getpid(), signal.SIGTERM),  # noqa: PLW1509
+                preexec_fn=die_with(os.getpid(), signal.SIGTERM),  # noqa: PLW1509
             )
         except BaseException:
             self._log.close()

@@ -1,7 +1,9 @@
 """Runs on this machine: real submitit, with a stand-in for the node agent."""
 
 import json
+import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -136,6 +138,44 @@ def test_agents_that_do_not_listen_are_ended_by_force(
     run.cancel()
     view = finish(run)
     assert (view.state.name, view.reason) == ("CANCELLED", "the agent of node0 was killed")
+
+
+OWNER = """
+import json, sys, time
+from pathlib import Path
+from aorta.artefacts.layout import SubmissionDir
+from aorta.launch.local import start
+from aorta.launch.plan import LaunchPlan
+root = Path.cwd()
+plan = LaunchPlan(
+    scenario="2node", nodes=2, aorta=(sys.executable, str(root / "agent.py")), project=str(root),
+    results=str(root / "results"), config="c.yaml", output="", time_limit="30", time_limit_s=1800,
+)
+start(plan, SubmissionDir.of(root / "results", "T1"), 1, (), 4)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_the_run_ends_when_its_owner_is_killed(plan: LaunchPlan, tmp_path: Path, whole_group: bool) -> None:
+    (tmp_path / "behaviour.json").write_text(json.dumps({"sleep": 600}))
+    (tmp_path / "results").mkdir()
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], cwd=tmp_path, start_new_session=True)
+    try:
+        wait_for_agents(tmp_path)
+    finally:
+        if whole_group:
+            os.killpg(owner.pid, signal.SIGKILL)
+        else:
+            owner.kill()
+        owner.wait()
+    printed = job_output(Path(plan.results), "2node", "local-T1-1")
+    told = [f"agent {node} was told {int(signal.SIGTERM)}" for node in (0, 1)]
+    deadline = time.monotonic() + 60
+    while sorted(line for line in printed.read_text().splitlines() if "told" in line) != told:
+        assert time.monotonic() < deadline, "the agents live on"
+        time.sleep(0.05)
+    assert (tmp_path / "results" / "run_T1" / "local").stat().st_mode & 0o777 == 0o700
 
 
 def test_the_handler_of_ctrl_c_is_back_after_the_start(plan: LaunchPlan, tmp_path: Path) -> None:
