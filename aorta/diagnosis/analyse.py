@@ -23,6 +23,9 @@ from aorta.metrics.throughput import throughput
 from aorta.metrics.utilization import Window, effective_gpu_utilization, utilization
 from aorta.readers.run import RunData
 
+# Who of the others was last says nothing: a rank without records may have been later.
+_MISSING = "records of ranks are missing, and waiting for those cannot be told from transfer"
+
 
 def analyse(data: RunData) -> Analysis:
     """Metrics, findings and verdict of one run; whatever is missing, there is an answer."""
@@ -30,7 +33,8 @@ def analyse(data: RunData) -> Analysis:
     by_rank = data.records.by_rank
     policy = Policy.of(data.account.config)
     steady = steady_steps(by_rank)
-    charged = _blame(data, steady)
+    missing = expected is None or len(by_rank) < expected
+    charged = _MISSING if missing else _blame(data, steady)
     waits = charged if isinstance(charged, BlameTable) else None
     breakdown = breakdown_table(steady, waits.wait_ns if waits else None)
     cuda = any(step.device.startswith("cuda") for steps in by_rank.values() for step in steps[:1])
@@ -51,6 +55,7 @@ def analyse(data: RunData) -> Analysis:
         memory_estimate=data.accounting.memory,
         hosts={rank: steps[-1].host for rank, steps in by_rank.items()},
         cpus_usable=min((info.cpus_usable for info in data.account.infos.values()), default=None),
+        ranks_missing=missing,
     )
     quality = data_quality(data, policy, len(steady), rate, _notes(charged, expected, rate))
     answers = [rule(context) for rule in RULES]

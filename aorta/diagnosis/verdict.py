@@ -42,8 +42,10 @@ def cost_ms(finding: Finding, context: Context) -> float:
 def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
     """Mark symptoms: communication that is mostly waits for a cause found, and an idle GPU under any cause.
 
-    A symptom has no speed-up of its own: it goes with its cause. Causes come first, the costliest first.
+    A symptom has no speed-up of its own: it goes with its cause. Nor has communication where ranks are
+    missing: an unknown part of it is waiting for them. Causes come first, the costliest first.
     """
+    findings = [_unseen(finding) if context.ranks_missing else finding for finding in findings]
     by_kind = {finding.kind: finding for finding in findings}
     late = by_kind.get("straggler")
     compute, host = (sum(item.charged(cause) for item in context.costs) for cause in ("compute", "host"))
@@ -79,6 +81,19 @@ def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
         for finding in findings
     ]
     return sorted(marked, key=lambda item: (item.symptom_of is not None, -cost_ms(item, context)))
+
+
+def _unseen(finding: Finding) -> Finding:
+    """A finding of a job of which ranks are missing."""
+    if finding.kind != "communication":
+        return finding
+    return msgspec.structs.replace(
+        finding,
+        estimated_speedup=None,
+        actions=[
+            "find out why ranks left no records, and run again: waiting for them is in this, or is all of it"
+        ],
+    )
 
 
 def insufficient(context: Context, quality: DataQuality) -> list[tuple[str, str]]:
@@ -120,6 +135,8 @@ def judge(
         statement = f"No bottleneck: nothing passes its threshold over {steps}.{_ending(quality)}"
         return Verdict(kind="healthy", statement=statement, ranks=[]), []
     words = "; ".join(text for _, text in reasons)
+    if unclear:
+        words += f"; the {findings[0].value:.0f} % of the step in communication may be waiting for the rest"
     finding = Finding(
         kind="insufficient_data",
         severity="warning",

@@ -271,10 +271,58 @@ def test_a_missing_rank_is_named_and_nothing_is_healthy_without_it(tmp_path: Pat
     assert (found.data_quality.ranks_expected, found.data_quality.ranks_seen) == (4, 3)
 
 
+@pytest.mark.parametrize("extra", [{"extra_data_ms": {3: 300.0}}, {"extra_compute_ms": {3: 300.0}}])
+def test_waiting_for_a_rank_without_records_is_not_called_communication(
+    tmp_path: Path, extra: dict[str, Any]
+) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, **extra))
+    whole = analysed(run)
+    assert whole.verdict.kind in ("data_loading", "straggler")
+    assert whole.verdict.ranks == [3]
+    run.records(3).unlink()
+    found = analysed(run)
+    assert found.verdict.kind == "insufficient_data"
+    assert found.findings[0].evidence == {"reasons": ["ranks_missing"]}
+    assert "3 of 4 ranks left step records; the " in found.verdict.statement
+    kept = finding(found, "communication")
+    assert kept is not None
+    assert (kept.symptom_of, kept.estimated_speedup) == (None, None)
+    assert "records of ranks are missing" in kept.cause
+    (action,) = kept.actions
+    assert action.startswith("find out why ranks left no records")
+    assert found.blame == []
+    assert measured(found, "straggler").reason == (
+        "not measurable: records of ranks are missing, and waiting for those cannot be told from transfer"
+    )
+
+
+def test_exchange_is_a_verdict_with_all_ranks_and_none_without_one(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, exposed_comm_ms=90.0))
+    whole = analysed(run)
+    cause = finding(whole, "communication")
+    assert (whole.verdict.kind, whole.findings[0]) == ("communication", cause)
+    assert cause is not None
+    assert cause.estimated_speedup is not None
+    run.records(0).unlink()
+    assert analysed(run).verdict.kind == "insufficient_data"
+
+
+def test_a_seen_rank_that_others_wait_for_is_no_straggler_while_one_is_unseen(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, extra_compute_ms={1: 90.0}))
+    assert analysed(run).verdict.kind == "straggler"
+    run.records(3).unlink()
+    found = analysed(run)
+    assert found.verdict.kind == "insufficient_data"
+    assert finding(found, "straggler") is None
+
+
 def test_a_cause_is_still_named_when_a_rank_is_missing(tmp_path: Path) -> None:
     run = write_run(tmp_path, RunSpec(nodes=2, data_wait_ms=90.0))
     run.records(3).unlink()
-    assert analysed(run).verdict.kind == "data_loading"
+    found = analysed(run)
+    # Of the ranks that were seen, by their own loaders.
+    assert (found.verdict.kind, found.verdict.ranks) == ("data_loading", [0, 1, 2])
+    assert measured(found, "data_loading").value == pytest.approx(100 * 90 / (90 + 60 + 6 + 5))
 
 
 @pytest.mark.parametrize(("state", "code"), [("failed", "job_failed"), ("running", "job_not_ended")])
