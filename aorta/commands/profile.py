@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aorta.commands._options import OverrideCommand, base_request, docs_option, launch_options
+from aorta.commands._signals import EndingSignals
 from aorta.errors import PlanError
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scenarios
 
@@ -34,7 +36,7 @@ def command(**options: Any) -> int:
     """Run the scenarios one after another on this machine, and write docs/BOTTLENECK_ANALYSIS.md.
 
     Each node of a scenario is a task with its own node agent. What follows -- is your own program, run in
-    place of the built-in trainer. Exit status 0: every scenario completed.
+    place of the built-in trainer. Exit status 0: every scenario completed; 128 + n: signal n ended them.
     """
     from aorta.launch.local import visible_gpus
     from aorta.launch.storage import probe
@@ -53,10 +55,15 @@ def command(**options: Any) -> int:
         click.echo(f"note: {len(gpus)} GPUs cannot serve so many nodes, so this runs on the CPU; see --nodes")
     click.echo(f"configuration: {config} ({why})")
     steps = [configs[scenario].training.max_steps for scenario in scenarios]
-    completed, interrupted = run_all(plans, request, gpus, steps)
+    completed, told = run_all(plans, request, gpus, steps)
     _aggregate(results, options["docs"], request)
-    if interrupted:
-        return 130
+    return exit_status(completed, told)
+
+
+def exit_status(completed: bool, told: int | None) -> int:
+    """128 + n where signal n ended the runs (`told`), else 0 where every run completed, else 1."""
+    if told is not None:
+        return 128 + told
     return 0 if completed else 1
 
 
@@ -84,8 +91,10 @@ def run_all(
     *,
     names: Sequence[str] | None = None,
     started: Callable[[int, SubmittedJob], None] | None = None,
-) -> tuple[bool, bool]:
-    """(every run completed, the user interrupted).
+) -> tuple[bool, int | None]:
+    """(every run completed, the signal that ended them or None).
+
+    Ctrl-C, SIGTERM and SIGHUP end the run that goes on, and no other starts.
 
     Args:
         plans: to run one after another.
@@ -95,31 +104,40 @@ def run_all(
         names: what each run is called; None: by its scenario.
         started: told the place of a plan and its job once that is on record.
     """
+    from aorta.artefacts.layout import job_output
     from aorta.launch.local import start
     from aorta.launch.submission import record
 
     most = max(plan.nodes for plan in plans)
     completed = True
     names = names if names is not None else [plan.scenario for plan in plans]
-    for place, (plan, name, limit) in enumerate(zip(plans, names, steps, strict=True)):
-        run = start(plan, request.submission, place + 1, gpus, most)
-        try:
-            record(request.submission, run.job)
-            if started is not None:
-                started(place, run.job)
-            view = _follow(run, name, limit)
-        except KeyboardInterrupt:
-            click.echo(f"interrupted: ending {name}; the report follows", err=True)
-            _end(run)
-            return False, True
-        completed = completed and view.state.ok
-        reason = f": {view.reason}" if view.reason else ""
-        click.echo(f"{name}: {view.state.name} after {view.elapsed_s} s{reason}")
-        if not view.state.ok:
-            from aorta.artefacts.layout import job_output
+    with EndingSignals() as signals:
+        for place, (plan, name, limit) in enumerate(zip(plans, names, steps, strict=True)):
+            signals.hold()
+            run = start(plan, request.submission, place + 1, gpus, most)
+            try:
+                record(request.submission, run.job)
+                signals.release()
+                if started is not None:
+                    started(place, run.job)
+                view = _follow(run, name, limit)
+            except KeyboardInterrupt:
+                click.echo(f"interrupted: ending {name}; the report follows", err=True)
+                _end(run)
+                return False, signals.number or signal.SIGINT
+            except BaseException:
+                _end(run)
+                raise
+            completed = completed and view.state.ok
+            _say_end(view, name, job_output(request.results, plan.scenario, run.job.job_id))
+    return completed, None
 
-            click.echo(f"  what it printed: {job_output(request.results, plan.scenario, run.job.job_id)}")
-    return completed, False
+
+def _say_end(view: JobView, name: str, output: Path) -> None:
+    reason = f": {view.reason}" if view.reason else ""
+    click.echo(f"{name}: {view.state.name} after {view.elapsed_s} s{reason}")
+    if not view.state.ok:
+        click.echo(f"  what it printed: {output}")
 
 
 def _end(run: LocalRun) -> None:

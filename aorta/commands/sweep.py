@@ -138,7 +138,7 @@ def _print_scripts(
 
 
 def _locally(options: dict[str, Any]) -> int:
-    from aorta.commands.profile import gpus_per_node, run_all
+    from aorta.commands.profile import exit_status, gpus_per_node, run_all
     from aorta.errors import PlanError
     from aorta.launch.local import visible_gpus
     from aorta.launch.storage import probe
@@ -157,7 +157,7 @@ def _locally(options: dict[str, Any]) -> int:
     open_sweep(request.submission, sweep, configs)
     plans = [point_plan(bases[point.scenario], request.submission, point) for point in sweep.points]
 
-    completed, interrupted = run_all(
+    completed, told = run_all(
         plans,
         request,
         gpus,
@@ -168,9 +168,7 @@ def _locally(options: dict[str, Any]) -> int:
     from aorta.commands._sweeps import aggregate_sweep, echo_sweep
 
     echo_sweep(aggregate_sweep(options["docs"], request.submission), options["docs"])
-    if interrupted:
-        return 130
-    return 0 if completed else 1
+    return exit_status(completed, told)
 
 
 class _Notebook:

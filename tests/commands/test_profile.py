@@ -1,5 +1,6 @@
 """`aorta profile`: the order of things, with stand-ins for the runs and the report."""
 
+import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from aorta.artefacts.records import SubmittedJob
 from aorta.commands import aggregate as aggregate_command
 from aorta.commands import profile
 from aorta.commands.profile import StepCounter, gpus_per_node
-from aorta.errors import PlanError
+from aorta.errors import ArtefactError, PlanError
 from aorta.launch import local
 from aorta.launch.plan import LaunchPlan
 from aorta.launch.slurm import JobView
@@ -34,8 +35,9 @@ class FakeRun:
     def poll(self) -> JobView:
         self.looks += 1
         name = "CANCELLED" if self.cancelled else self.ends if self.looks > 1 else "RUNNING"
-        if name == "INTERRUPT":
-            raise KeyboardInterrupt
+        if name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            signal.raise_signal(getattr(signal, name))
+            name = "COMPLETED"  # where the signal is ignored
         return JobView(self.job.job_id, STATES[name], "" if name == "COMPLETED" else "why", 3)
 
     def cancel(self) -> None:
@@ -112,12 +114,46 @@ def test_a_failed_scenario_does_not_stop_the_others_and_shows_in_the_status(mach
     assert "profile_1node_local-1.out" in result.output
 
 
-def test_an_interrupt_ends_the_running_scenario_and_still_reports(machine: Machine) -> None:
-    machine.ends["2node"] = "INTERRUPT"
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_the_running_scenario_and_still_reports(machine: Machine, name: str) -> None:
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    machine.ends["2node"] = name
     result = run()
-    assert result.return_value == 130
+    assert result.return_value == 128 + number
     assert [item.cancelled for item in machine.runs] == [False, True]
     assert machine.reported == ["1node", "2node"]
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_while_a_run_starts_ends_that_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*arguments: Any) -> FakeRun:
+        signal.raise_signal(signal.SIGTERM)
+        return machine.start(*arguments)
+
+    monkeypatch.setattr(local, "start", start)
+    assert run().return_value == 128 + 15
+    assert [item.cancelled for item in machine.runs] == [True]
+
+
+def test_under_nohup_a_hang_up_changes_nothing(machine: Machine) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        machine.ends["1node"] = "SIGHUP"
+        assert run("--nodes", "1").return_value == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_run_does_not_go_on_alone_when_something_goes_wrong(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ArtefactError("no space left")
+
+    monkeypatch.setattr("aorta.launch.submission.record", broken)
+    assert isinstance(run().exception, ArtefactError)
+    assert [item.cancelled for item in machine.runs] == [True]
 
 
 def test_gpus_are_shared_equally_or_not_at_all() -> None:
