@@ -62,6 +62,8 @@ def read_json(path: Path, kind: type[T]) -> T:
         raise ArtefactError(f"{path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ArtefactError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise ArtefactError(f"{path}: nested too deeply") from error
 
 
 def append_line(path: Path, line: str) -> None:

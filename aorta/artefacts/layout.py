@@ -11,9 +11,9 @@ from aorta.errors import ArtefactError
 RESULTS = Path("results/profiling")
 """Where runs go, below the project folder."""
 
-_SCENARIO = re.compile(r"(?P<prefix>[a-z][a-z0-9]*_)?(?P<nodes>[1-9]\d*)node")
-_RECORDS = re.compile(r"rank_(\d+)_metrics\.jsonl")
-_FLAT = re.compile(r"(?P<scenario>(?:[a-z][a-z0-9]*_)?[1-9]\d*node)_(?P<job>\w+)")
+_SCENARIO = re.compile(r"(?P<prefix>[a-z][a-z0-9]*_)?(?P<nodes>[1-9][0-9]*)node")
+_RECORDS = re.compile(r"rank_([0-9]+)_metrics\.jsonl")
+_FLAT = re.compile(r"(?P<scenario>(?:[a-z][a-z0-9]*_)?[1-9][0-9]*node)_(?P<job>\w+)")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 
@@ -195,7 +195,7 @@ class RunDir:
         found = [
             (int(path.name.removeprefix("node")), NodeDir(path))
             for path in (self.root / "nodes").glob("node*")
-            if path.name.removeprefix("node").isdigit()
+            if re.fullmatch(r"node[0-9]+", path.name)
         ]
         return sorted(found, key=lambda item: item[0])
 

@@ -6,7 +6,6 @@ the columns of `gpu_monitor.csv`, and None for what the tool did not measure. A 
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aorta.artefacts.lines import cells_of
 from aorta.errors import ArtefactError
 from aorta.units import BYTES_PER_MIB
 
@@ -63,7 +63,8 @@ def number(value: object) -> float | None:
     if isinstance(value, (int, float)):
         return float(value) if math.isfinite(value) else None
     match = _NUMBER.match(str(value).strip())
-    return float(match[1]) if match else None
+    found = float(match[1]) if match else math.inf
+    return found if math.isfinite(found) else None
 
 
 def _text(value: object) -> str | None:
@@ -115,8 +116,8 @@ def parse_nvidia_smi_csv(text: str) -> Parsed:
     Raises:
         ArtefactError: the first line is not a header of known columns.
     """
-    lines = list(csv.reader(text.splitlines(), skipinitialspace=True))
-    header = [cell.strip() for cell in lines[0]] if lines else []
+    lines = [cells_of(line, skip_initial_space=True) for line in text.splitlines()]
+    header = [cell.strip() for cell in lines[0] or []] if lines else []
     columns = [_NVIDIA.get(cell.partition(" [")[0]) for cell in header]
     if not any(columns):
         raise ArtefactError(
@@ -125,6 +126,9 @@ def parse_nvidia_smi_csv(text: str) -> Parsed:
         )
     samples, bad = [], []
     for position, cells in enumerate(lines[1:], start=2):
+        if cells is None:
+            bad.append(position)
+            continue
         row = [cell.strip() for cell in cells]
         if not any(row) or row == header:  # a file appended to by a second call repeats the header
             continue
@@ -202,13 +206,16 @@ def parse_rocm_smi_csv(text: str) -> Parsed:
     Raises:
         ArtefactError: no line is such a header.
     """
-    lines = list(csv.reader(text.splitlines()))
+    lines = [cells_of(line) for line in text.splitlines()]
     start = next((i for i, cells in enumerate(lines) if cells and cells[0].strip() == "device"), None)
     if start is None:
         raise ArtefactError(f"not CSV of rocm-smi: {_start(text)!r}", "write it with `rocm-smi -a --csv`")
-    header = lines[start]
+    header = lines[start] or []
     samples, bad = [], []
     for position, row in enumerate(lines[start + 1 :], start=start + 2):
+        if row is None:
+            bad.append(position)
+            continue
         if not any(row) or row == header or row[0].strip() == "system":
             continue
         if len(row) != len(header) or not re.fullmatch(r"card\d+", row[0].strip()):

@@ -10,7 +10,7 @@ from aorta.artefacts.analysis import Aggregate, Problem
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RESULTS, SubmissionDir
 from aorta.commands._choice import Choice, Chosen, choose
-from aorta.errors import AortaError, ArtefactError
+from aorta.errors import ArtefactError
 from aorta.launch.submission import newest_submission
 from aorta.readers.run import RunData
 from aorta.report.aggregate import ScenarioReport, build
@@ -121,8 +121,9 @@ def _analyse(choice: Choice) -> tuple[list[ScenarioReport], list[Problem], int]:
             bar.update(task, description=f"analysing {item.scenario.name}")
             try:
                 report, data, passed_over = _one(item)
-            except (AortaError, OSError, ValueError, ArithmeticError, LookupError, TypeError) as error:
-                # Whatever a broken run does to the analysis, the other scenarios are still reported.
+            except Exception as error:
+                # The last line of defence, so broad: what a broken run does to the analysis cannot be
+                # foreseen, and it must not cost the other scenarios their report.
                 reason = f"{item.scenario.name} could not be analysed: {type(error).__name__}: {error}"
                 missing.append(Problem(file=str(item.run.root), reason=reason))
             else:

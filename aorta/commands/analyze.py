@@ -8,7 +8,7 @@ import click
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
-from aorta.errors import ArtefactError
+from aorta.errors import AortaError, ArtefactError
 
 
 @click.command()
@@ -46,6 +46,14 @@ def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -
     except OSError as error:
         raise ArtefactError(
             f"{error.filename or run.root}: {error.strerror}", "the analysis needs to write there"
+        ) from error
+    except AortaError:
+        raise
+    except Exception as error:
+        # Readers refuse what they can foresee; anything else that a file does is still that run's.
+        raise ArtefactError(
+            f"{run.root} could not be analysed: {type(error).__name__}: {error}",
+            "one of its files holds what no run writes; move files away one by one to find it",
         ) from error
     click.echo(f"{analysis.verdict.kind}: {analysis.verdict.statement}", err=json_path == "-")
     click.echo(f"report: {path / run.report.name}", err=json_path == "-")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from aorta.artefacts.lines import cells_of
 from aorta.errors import ArtefactError
 from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip, plain_blocks
 from aorta.readers.rocprof import is_trace_header
@@ -65,7 +65,4 @@ def _database(path: Path) -> Format | None:
 
 def _is_csv(head: bytes) -> bool:
     line = head.split(b"\n", 1)[0].decode("utf-8", errors="replace").strip()
-    try:
-        return is_trace_header(next(csv.reader([line]), []))
-    except csv.Error:
-        return False
+    return is_trace_header(cells_of(line) or [])

@@ -6,7 +6,6 @@ buffers of one device that ROCm runs as kernels count as copies.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import ABSENT, GpuEvents, Kind, Ranges, Role, Trace, build, empty_trace
+from aorta.artefacts.lines import cells_of
 from aorta.errors import ArtefactError
 from aorta.readers.kernels import api_role, range_role
 from aorta.readers.trace_build import file_rank, finish
@@ -120,15 +120,13 @@ def read_csv(paths: Sequence[Path]) -> Trace:
     for path in paths:
         try:
             with path.open(encoding="utf-8", errors="replace", newline="") as stream:
-                header = next(csv.reader(stream), [])
+                header = cells_of(stream.readline().rstrip("\r\n")) or []
                 if not is_trace_header(header):
                     continue
                 seen += 1
                 _read_rows(path, header, stream, rows)
         except OSError as error:
             raise ArtefactError(f"{path}: {error.strerror}") from error
-        except csv.Error as error:
-            raise ArtefactError(f"{path}: {error}") from error
     if not seen:
         raise ArtefactError(
             f"{paths[0]}: no rocprofv3 trace",
@@ -160,7 +158,9 @@ def _read_rows(path: Path, header: Sequence[str], stream: Iterator[str], rows: R
 
 def _fields(line: str, count: int, wide: int | None) -> list[str] | None:
     """The fields of a line; None for too few. rocprofv3 does not escape quotes inside a kernel's name."""
-    values = next(csv.reader([line.rstrip("\r\n")]), [])
+    values = cells_of(line.rstrip("\r\n"))
+    if values is None:
+        return None
     if len(values) == count and '"' not in (values[wide] if wide is not None else ""):
         return values
     if wide is None:

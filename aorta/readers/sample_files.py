@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -12,6 +11,7 @@ from typing import Literal
 import pandas as pd
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.lines import cells_of
 from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
 from aorta.artefacts.samples import GpuSample, parse_nvidia_smi_csv
 from aorta.errors import ArtefactError
@@ -59,10 +59,7 @@ def _kind(path: Path) -> Literal["nvidia-smi", "gpu", "cpu"] | None:
     """What the first line announces."""
     with path.open("rb") as stream:
         line = stream.read(_LOOK).split(b"\n", 1)[0].decode("utf-8", errors="replace").strip()
-    try:
-        header = [cell.strip() for cell in next(csv.reader([line]), [])]
-    except csv.Error:
-        return None
+    header = [cell.strip() for cell in cells_of(line) or []]
     if "wall_ns" in header:
         return "gpu" if "utilization_gpu" in header else "cpu" if "cpu_percent" in header else None
     names = {cell.partition(" [")[0] for cell in header}

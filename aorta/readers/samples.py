@@ -12,6 +12,7 @@ import pandas as pd
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.io import write_text
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.lines import cells_of, whole_number
 from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
 
 _TEXT = frozenset({"timestamp", "hostname", "gpu_uuid", "gpu_name"})
@@ -80,9 +81,9 @@ def _rows(root: Path, path: Path, columns: Sequence[str], problems: list[Problem
     except OSError as error:
         problems.append(Problem(file=name, reason=f"cannot be read: {error.strerror}"))
         return []
-    reader = csv.reader(io.StringIO(text.replace("\0", "")))
-    header = next(reader, None)
-    if header is None:
+    lines = enumerate(text.split("\n"), start=1)
+    header = cells_of(next(lines)[1].rstrip("\r")) or []
+    if not text.strip("\0\r\n"):
         problems.append(Problem(file=name, reason="is empty"))
         return []
     missing = [column for column in ("hostname", "node_index", *_EXACT) if column not in header]
@@ -92,11 +93,15 @@ def _rows(root: Path, path: Path, columns: Sequence[str], problems: list[Problem
     where = [header.index(column) if column in header else None for column in columns]
     exact = [header.index(column) for column in ("node_index", *_EXACT)]
     rows, bad = [], []
-    for cells in reader:
-        if len(cells) == len(header) and all(cells[index].isdigit() for index in exact):
+    for number, line in lines:
+        cells = cells_of(line.rstrip("\r"))
+        if cells == []:
+            continue
+        known = cells is not None and len(cells) == len(header)
+        if cells is not None and known and all(whole_number(cells[index]) is not None for index in exact):
             rows.append(["" if index is None else cells[index] for index in where])
-        elif cells:
-            bad.append(reader.line_num)
+        else:
+            bad.append(number)
     if bad:
         problems.append(
             Problem(file=name, reason=f"{len(bad)} rows are not usable; the first is line {bad[0]}")

@@ -65,6 +65,9 @@ def _read_file(path: Path, rank: int, problems: list[Problem]) -> list[Step]:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             broken.append((number, str(error)))
             continue
+        except RecursionError:
+            broken.append((number, "nested too deeply"))
+            continue
         wrong = _contradiction(step, rank)
         if wrong:
             broken.append((number, wrong))

@@ -66,3 +66,10 @@ def test_lines_are_appended_one_by_one(tmp_path: Path) -> None:
 def test_results_follow_the_umask(tmp_path: Path) -> None:
     io.write_text(tmp_path / "a.txt", "x")
     assert (tmp_path / "a.txt").stat().st_mode & 0o002 == 0
+
+
+def test_json_nested_without_end_is_refused_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ArtefactError, match=r"status\.json: nested too deeply"):
+        io.read_json(path, list)

@@ -81,3 +81,13 @@ def test_submissions_are_oldest_first(tmp_path: Path) -> None:
         "run_20260101T000000",
         "run_20260102T000000",
     ]
+
+
+def test_only_ascii_digits_number_nodes_and_ranks(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    for name in ("node0", "node²", "node٣", "node", "node1x"):
+        (tmp_path / "nodes" / name).mkdir(parents=True)
+    for name in ("rank_1_metrics.jsonl", "rank_٣_metrics.jsonl"):
+        (tmp_path / name).touch()
+    assert [index for index, _ in run.nodes()] == [0]
+    assert list(run.all_records()) == [1]

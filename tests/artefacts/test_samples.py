@@ -250,3 +250,14 @@ def test_any_text_gives_samples_or_an_error_of_ours(text):
     for parse in (parse_nvidia_smi_csv, parse_rocm_smi_csv, parse_rocm_smi_json, parse_amd_smi_json):
         with contextlib.suppress(ArtefactError):
             parse(text)
+
+
+def test_nul_and_cells_above_the_limit_cost_their_line() -> None:
+    parsed = parse_nvidia_smi_csv("index, utilization.gpu [%]\n0, 5\0 %\n0, " + "x" * 200_000 + "\n1, 0 %\n")
+    assert [(item.index, item.utilization_gpu) for item in parsed.samples] == [(0, 5.0), (1, 0.0)]
+    assert parsed.bad_lines == [3]
+
+
+def test_a_number_above_what_floats_hold_is_absent() -> None:
+    assert number("1e400") is None
+    assert number("0e400") == 0.0

@@ -162,3 +162,21 @@ def test_the_script_starts_the_command() -> None:
     script = Path(__file__).parents[2] / "scripts" / "aggregate_profiling_results.sh"
     assert script.read_text(encoding="utf-8").rstrip().endswith('exec .venv/bin/aorta aggregate "$@"')
     assert shutil.which(str(script)) is not None  # executable
+
+
+def test_whatever_goes_wrong_costs_one_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for nodes in (1, 2):
+        write_run(tmp_path / "results", spec(nodes))
+    whole = _analysis.read_run
+
+    def broken(run: RunDir, *, query_accounting: bool) -> object:
+        if run.root.parent.name == "2node":
+            raise RecursionError("too deep")
+        return whole(run, query_accounting=query_accounting)
+
+    monkeypatch.setattr(_analysis, "read_run", broken)
+    found = run_aggregate(tmp_path / "results", tmp_path / "docs")
+    assert [item.scenario for item in found.scenarios] == ["1node"]
+    assert [item.reason for item in found.missing] == [
+        "2node could not be analysed: RecursionError: too deep"
+    ]

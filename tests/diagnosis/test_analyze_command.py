@@ -90,3 +90,14 @@ def test_the_documented_script_does_the_same(tmp_path: Path, own: bool) -> None:
     )
     assert (done.returncode, done.stdout.split(":")[0]) == (0, "healthy"), done.stderr
     assert run.report.is_file()
+
+
+def test_what_nobody_foresaw_names_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path, RunSpec(steps=2))
+
+    def broken(run: object, **options: object) -> object:
+        raise KeyError("odd")
+
+    monkeypatch.setattr("aorta.commands._analysis.read_run", broken)
+    result = invoke(str(run.root))
+    assert f"{run.root} could not be analysed: KeyError: 'odd'" in (result.output + str(result.exception))

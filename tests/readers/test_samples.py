@@ -103,3 +103,16 @@ def test_no_samples_at_all_is_none(tmp_path: Path) -> None:
     run = write_run(tmp_path, RunSpec(device="cpu"))
     assert read_gpu_samples(run) == (None, ())
     assert not run.gpu_csv.exists()
+
+
+@pytest.mark.parametrize("cell", ["²", "1" + "0" * 23, "x" * 200_000])
+def test_a_cell_that_no_monitor_writes_costs_its_row(run: RunDir, cell: str) -> None:
+    path = run.node(1).cpu_csv
+    lines = path.read_text().splitlines()
+    cells = lines[1].split(",")
+    cells[CPU_COLUMNS.index("wall_ns")] = cell
+    path.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n")
+    table, problems = read_cpu_samples(run)
+    assert table is not None
+    assert (table["hostname"] == "node2").sum() == len(lines) - 2
+    assert [problem.reason for problem in problems] == ["1 rows are not usable; the first is line 2"]

@@ -116,3 +116,10 @@ def test_an_empty_file_is_a_problem_not_a_rank(run: RunDir) -> None:
 def test_bytes_that_are_no_text_are_survived(run: RunDir) -> None:
     run.records(1).write_bytes(b"\xff\xfe\x00\n" * 3)
     assert list(read_steps(run).by_rank) == [0]
+
+
+def test_a_line_nested_without_end_costs_that_line(run: RunDir) -> None:
+    edit(run, 0, {2: '{"other": ' + "[" * 100_000})
+    found = read_steps(run)
+    assert [step.global_step for step in found.by_rank[0]] == [0, 1, 3, 4, 5]
+    assert found.problems[0].reason == "line 3 is not usable: nested too deeply"

@@ -196,7 +196,7 @@ def _csv(path: Path) -> NDArray[np.float64]:
     try:
         with path.open(newline="", encoding="utf-8") as stream:
             rows = [row for row in csv.reader(stream) if row]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ArtefactError(f"{path}: {error}") from error
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows):
