@@ -178,6 +178,11 @@ class Analysis(Record, frozen=True, kw_only=True):
     thresholds: dict[str, float]
     shared_machine: bool = False
     device: str | None = None
+    started_wall_ns: int | None = None
+    program: str | None = None
+    """What ran, without batch sizes, lengths and paths; None where nothing says."""
+    settings: dict[str, str | int | float | bool | None] | None = None
+    """What runs of one program must have in common to be compared, by dotted key; None: not known."""
 
 
 class ScalingPoint(Record, frozen=True, kw_only=True):
@@ -203,7 +208,7 @@ class Scaling(Record, frozen=True, kw_only=True):
     label: Literal["strong", "weak", "mixed"] | None
     points: list[ScalingPoint]
     reason: str | None = None
-    """Why there is no curve."""
+    """Why there is no curve, or what is not in it."""
 
 
 class Aggregate(Record, frozen=True, kw_only=True):

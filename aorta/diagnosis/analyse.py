@@ -10,6 +10,7 @@ from aorta.artefacts.steps import Step
 from aorta.config.schema import Config
 from aorta.diagnosis.context import Context
 from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.program import program, settings
 from aorta.diagnosis.quality import data_quality
 from aorta.diagnosis.rank import blame_list, rank_costs
 from aorta.diagnosis.rules import RULES
@@ -19,7 +20,7 @@ from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.collectives import match_collectives
 from aorta.metrics.steady import Steady, steady_steps
-from aorta.metrics.throughput import throughput
+from aorta.metrics.throughput import between_steps_share, throughput
 from aorta.metrics.utilization import Window, effective_gpu_utilization, utilization
 from aorta.readers.run import RunData
 
@@ -56,11 +57,14 @@ def analyse(data: RunData) -> Analysis:
         hosts={rank: steps[-1].host for rank, steps in by_rank.items()},
         cpus_usable=min((info.cpus_usable for info in data.account.infos.values()), default=None),
         ranks_missing=missing,
+        between_steps=between_steps_share(steady),
+        job_known=manifest is not None or data.account.status is not None or bool(data.accounting.attempts),
     )
     quality = data_quality(data, policy, len(steady), rate, _notes(charged, expected, rate))
     answers = [rule(context) for rule in RULES]
     findings = explain([finding for _, finding in answers if finding is not None], context)
     verdict, findings = judge(findings, context, quality)
+    device = ("cuda" if cuda else "cpu") if by_rank else None
     return Analysis(
         scenario=_scenario(data.run, manifest.scenario if manifest else None),
         job_id=manifest.job_id if manifest else _job_id(data.run),
@@ -76,7 +80,10 @@ def analyse(data: RunData) -> Analysis:
         data_quality=quality,
         thresholds=policy.as_dict(),
         shared_machine=manifest.shared_machine if manifest else False,
-        device=("cuda" if cuda else "cpu") if by_rank else None,
+        device=device,
+        started_wall_ns=manifest.started_wall_ns if manifest else None,
+        program=program(manifest),
+        settings=settings(manifest, context.config, device),
     )
 
 

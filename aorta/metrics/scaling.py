@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import Literal
 
 from aorta.artefacts.analysis import Analysis, Problem, Scaling, ScalingPoint
 from aorta.artefacts.layout import Scenario
 
 SUPERLINEAR = 1.05
+_NAMED = 3
+"""Differing settings that are named."""
+_COMMAND = 80
+"""Characters of a command that are shown."""
+_UNUSED = "not in use"
 
 
 def is_valid(analysis: Analysis) -> bool:
@@ -55,7 +61,9 @@ def scaling_curves(runs: Sequence[Analysis]) -> list[Scaling]:
     Args:
         runs: one a scenario.
 
-    The reference is the smallest valid run; a family without one has no curve, and says why.
+    Only runs of one program with the same settings are compared (`Analysis.program`, `settings`): those that
+    most scenarios have, on a tie those with the newest run. The reference is the smallest of them. What is
+    left out, and why a family has no curve, is in the reason.
     """
     families: dict[str, list[Analysis]] = {}
     for analysis in runs:
@@ -72,20 +80,67 @@ def _position(analysis: Analysis) -> tuple[str, int, int]:
 def _curve(family: str, runs: list[Analysis]) -> Scaling:
     valid = [analysis for analysis in runs if is_valid(analysis)]
     invalid = [str(analysis.scenario) for analysis in runs if not is_valid(analysis)]
-    without = f"without {', '.join(invalid)}: not valid" if invalid else None
     if not valid:
         return Scaling(family=family, reference=None, label=None, points=[], reason="no valid run")
-    reference = valid[0]
-    points = [_point(analysis, reference) for analysis in valid]
-    if len(points) == 1:
-        without = f"only {reference.scenario} is valid" + (f" ({', '.join(invalid)} not)" if invalid else "")
+    compared = _comparable(valid)
+    reference = compared[0]
+    others = [analysis for analysis in valid if analysis not in compared]
+    if len(valid) == 1:
+        reasons = [
+            f"only {reference.scenario} is valid" + (f" ({', '.join(invalid)} not)" if invalid else "")
+        ]
+    else:
+        reasons = [f"without {', '.join(invalid)}: not valid"] if invalid else []
+        reasons += [
+            f"without {item.scenario}, not comparable: {_difference(item, reference)}" for item in others
+        ]
     return Scaling(
         family=family,
         reference=reference.scenario,
-        label=label([_sizes(analysis) for analysis in valid]),
-        points=points,
-        reason=without,
+        label=label([_sizes(analysis) for analysis in compared]),
+        points=[_point(analysis, reference) for analysis in compared],
+        reason="; ".join(reasons) or None,
     )
+
+
+def _comparable(valid: Sequence[Analysis]) -> list[Analysis]:
+    """The largest group of runs of the same program and settings, the newest of those.
+
+    A run of which either is not known is alone: nothing says that it is the same as another.
+    """
+    groups: list[list[Analysis]] = []
+    for item in valid:
+        same = next((group for group in groups if _same(group[0], item)), None)
+        if same is None:
+            groups.append([item])
+        else:
+            same.append(item)
+    return max(groups, key=lambda group: (len(group), max(item.started_wall_ns or 0 for item in group)))
+
+
+def _same(one: Analysis, other: Analysis) -> bool:
+    known = one.program is not None and one.settings is not None
+    return known and (one.program, one.settings) == (other.program, other.settings)
+
+
+def _difference(item: Analysis, reference: Analysis) -> str:
+    """In what a run differs from the reference, in words."""
+    for unknown in (item, reference):
+        if unknown.program is None or unknown.settings is None:
+            what = "program" if unknown.program is None else "configuration"
+            return f"the {what} of {unknown.scenario} is not known"
+    if item.program != reference.program:
+        ran, other = (shorten(each.program or "", _COMMAND, placeholder=" ...") for each in (item, reference))
+        return (
+            f"it ran {ran}, {reference.scenario} ran {other if other != ran else 'it with other arguments'}"
+        )
+    mine, its = item.settings or {}, reference.settings or {}
+    differ = [key for key in sorted(mine | its) if mine.get(key, _UNUSED) != its.get(key, _UNUSED)]
+    said = [
+        f"{key} is {mine.get(key, _UNUSED)} instead of {its.get(key, _UNUSED)}" for key in differ[:_NAMED]
+    ]
+    more = f" and {len(differ) - _NAMED} more" if len(differ) > _NAMED else ""
+    return f"{', '.join(said)}{more}"
 
 
 def _point(analysis: Analysis, reference: Analysis) -> ScalingPoint:

@@ -3,14 +3,17 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from aorta.artefacts.analysis import Aggregate, Analysis
-from aorta.artefacts.io import read_json
+from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import Manifest
 from aorta.commands import _analysis
 from aorta.commands.aggregate import command, run_aggregate
+from aorta.config.schema import Capture, Config, Model, Training
 from aorta.errors import ArtefactError
 from tests.support.synthetic import RunSpec, write_run
 
@@ -42,6 +45,30 @@ def test_three_scenarios_to_one_document(tmp_path: Path) -> None:
     assert read_json(run.analysis, Analysis).verdict.kind == "data_loading"
     assert all(path.is_file() for path in (run.report, run.plot_png, run.plot_svg))
     assert (docs / "bottleneck_analysis" / "4node.png").read_bytes() == run.plot_png.read_bytes()
+
+
+def test_runs_of_other_programs_and_models_are_reported_and_not_in_the_curve(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_run(results, spec(1, "105"))
+    own = write_run(results, spec(2))
+    recorded = read_json(own.manifest, Manifest)
+    plan = msgspec.structs.replace(recorded.plan, command=["python", "bench.py"], workload=None)
+    write_json(own.manifest, msgspec.structs.replace(recorded, plan=plan))
+    large = Config(
+        training=Training(batch_size=8), capture=Capture(warmup_steps=10), model=Model(num_layers=3)
+    )
+    write_run(results, spec(3, config=large))
+    write_run(results, spec(4))
+    aggregate = run_aggregate(results, tmp_path / "docs")
+    assert [item.scenario for item in aggregate.scenarios] == ["1node", "2node", "3node", "4node"]
+    (curve,) = aggregate.scaling
+    assert [point.scenario for point in curve.points] == ["1node", "4node"]
+    assert curve.reason == (
+        "without 2node, not comparable: it ran bench.py, 1node ran aorta.train (ranking); "
+        "without 3node, not comparable: model.num_layers is 3 instead of 8"
+    )
+    text = (tmp_path / "docs" / "BOTTLENECK_ANALYSIS.md").read_text(encoding="utf-8")
+    assert "model.num_layers is 3 instead of 8" in text.replace("\\", "")
 
 
 def test_a_second_time_everything_is_the_same(tmp_path: Path) -> None:

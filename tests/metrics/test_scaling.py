@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from aorta.artefacts.analysis import Analysis, BreakdownTable, DataQuality, Kind, Throughput, Verdict
 from aorta.metrics.scaling import is_valid, newest_valid, scaling_curves
+
+SETTINGS = {"device": "cpu", "model.num_layers": 2}
 
 
 def run(
@@ -18,6 +22,9 @@ def run(
     kind: Kind = "healthy",
     seen: int | None = None,
     job: str = "1",
+    started: int | None = None,
+    program: str | None = "aorta.train (ranking)",
+    settings: Mapping[str, str | int | float | bool | None] | None = SETTINGS,
 ) -> Analysis:
     measured = None
     if rate is not None:
@@ -49,6 +56,9 @@ def run(
             state=state,
         ),
         thresholds={},
+        started_wall_ns=started,
+        program=program,
+        settings=dict(settings) if settings is not None else None,
     )
 
 
@@ -133,3 +143,84 @@ def test_without_a_valid_run_the_newest_is_shown() -> None:
     chosen, problems = newest_valid([run("1node", 1, None, job="1"), run("1node", 1, None, job="2")])
     assert [item.job_id for item in chosen] == ["2"]
     assert problems == []
+
+
+def points(*runs: Analysis) -> tuple[list[str], str | None]:
+    (curve,) = scaling_curves(list(runs))
+    return [point.scenario for point in curve.points], curve.reason
+
+
+def test_another_program_and_another_model_are_left_out_and_say_why() -> None:
+    """2143 and 500 samples/s beside 100 would be speed-ups of 21.43 and 5 of programs that share nothing."""
+    runs = [
+        run("1node", 1, 100.0, started=30),
+        run("2node", 2, 2143.0, started=20, program="bench.py --batch-size *", settings={"device": "cpu"}),
+        run("4node", 4, 500.0, started=10, settings={"device": "cpu", "model.num_layers": 8}),
+    ]
+    assert points(*runs) == (
+        ["1node"],
+        "without 2node, not comparable: it ran bench.py --batch-size *, 1node ran aorta.train (ranking); "
+        "without 4node, not comparable: model.num_layers is 8 instead of 2",
+    )
+
+
+def test_the_same_program_with_the_same_settings_is_compared() -> None:
+    (curve,) = scaling_curves([run("1node", 1, 100.0), run("2node", 2, 2143.0), run("4node", 4, 500.0)])
+    assert [point.speedup for point in curve.points] == [1.0, 2143 / 100, 500 / 100]
+    assert curve.reason is None
+
+
+def test_the_group_of_most_scenarios_is_compared_whatever_is_newest() -> None:
+    runs = [
+        run("1node", 1, 100.0, started=99, program="other.py"),
+        run("2node", 2, 180.0, started=1),
+        run("4node", 4, 324.0, started=2),
+    ]
+    (curve,) = scaling_curves(runs)
+    assert curve.reference == "2node"
+    assert [point.efficiency for point in curve.points] == [1.0, pytest.approx((324 / 4) / (180 / 2))]
+    assert curve.reason is not None
+    assert "without 1node" in curve.reason
+
+
+@pytest.mark.parametrize(("started", "left"), [((1, 2), ["2node"]), ((2, 1), ["1node"])])
+def test_on_a_tie_the_newest_run_counts(started: tuple[int, int], left: list[str]) -> None:
+    runs = [run("1node", 1, 1.0, started=started[0]), run("2node", 2, 1.0, started=started[1], program="p")]
+    assert points(*runs)[0] == left
+
+
+@pytest.mark.parametrize(
+    ("unknown", "word"), [({"program": None}, "program"), ({"settings": None}, "configuration")]
+)
+def test_what_is_not_known_is_compared_with_nothing_and_what_has_no_settings_is(
+    unknown: dict[str, None], word: str
+) -> None:
+    runs = [run("1node", 1, 1.0, started=2, **unknown), run("2node", 2, 2.0, started=1, **unknown)]
+    assert points(*runs) == (
+        ["1node"],
+        f"without 2node, not comparable: the {word} of 2node is not known",
+    )
+    assert points(run("1node", 1, 1.0, settings={}), run("2node", 2, 2.0, settings={}))[0] == [
+        "1node",
+        "2node",
+    ]
+
+
+def test_many_differences_are_counted_and_settings_not_in_use_are_called_that() -> None:
+    fsdp = {"a": 1, "b": True, "c": None, "d": "x", "same": 0}
+    reason = points(
+        run("1node", 1, 1.0, started=1, settings={"same": 0}), run("2node", 2, 1.0, settings=fsdp)
+    )[1]
+    assert reason == (
+        "without 2node, not comparable: a is 1 instead of not in use, b is True instead of not in use, "
+        "c is None instead of not in use and 1 more"
+    )
+
+
+def test_long_commands_are_cut_in_the_reason() -> None:
+    same = "bench.py " + "--flag " * 20
+    runs = [run("1node", 1, 1.0, started=1, program=f"{same}a"), run("2node", 2, 1.0, program=f"{same}b")]
+    reason = points(*runs)[1]
+    assert reason is not None
+    assert reason.startswith("without 2node, not comparable: it ran bench.py --flag")
+    assert reason.endswith(" ..., 1node ran it with other arguments")

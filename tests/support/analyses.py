@@ -142,5 +142,7 @@ def analysis(**changes: Any) -> Analysis:
         ),
         thresholds=THRESHOLDS,
         device="cpu",
+        program="aorta.train (ranking)",
+        settings={"device": "cpu"},
     )
     return msgspec.structs.replace(whole, **changes)
