@@ -42,6 +42,11 @@ class Scenario:
         return (match["prefix"] or "").rstrip("_")
 
 
+def is_scenario(name: str) -> bool:
+    """Whether `name` is of the form `2node` or `cpu_2node`."""
+    return _SCENARIO.fullmatch(name) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class NodeDir:
     """What one node wrote: `<run>/nodes/node<i>/`."""

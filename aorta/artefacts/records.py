@@ -106,6 +106,10 @@ class Plan(Record, frozen=True, kw_only=True):
     workload: str | None = None
 
 
+MAX_RANKS = 1_000_000
+"""A world size above it is no measurement."""
+
+
 class Manifest(Record, frozen=True, kw_only=True):
     """What a run was; written by node 0 before the first process starts."""
 

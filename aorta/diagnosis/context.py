@@ -59,6 +59,10 @@ class Context:
     """Of traced GPUs."""
     ranks_missing: bool = False
     """Ranks left no trace, so that waiting for them cannot be told from transfer."""
+    between_steps: float | None = None
+    """Share of the time (0 to 1) that lies between steps, in no record; None: not known."""
+    job_known: bool = True
+    """Whether anything says what the job was and how it ended; traces are judged without."""
 
     @property
     def step_ms(self) -> float:

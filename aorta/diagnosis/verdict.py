@@ -109,6 +109,13 @@ def insufficient(context: Context, quality: DataQuality) -> list[tuple[str, str]
         reasons.append(("few_steady_steps", f"{steps}, {context.policy.min_steady_steps} are needed"))
     elif quality.ranks_seen and len(context.costs) < quality.ranks_seen:
         reasons.append(("no_breakdown", f"the {context.records} of some ranks do not break the step down"))
+    if context.between_steps is not None and context.between_steps > context.policy.cross_check_tolerance:
+        share = 100.0 * context.between_steps
+        reasons.append(
+            ("time_between_steps", f"{share:.0f} % of the time lies between steps, which no record covers")
+        )
+    if not context.job_known:
+        reasons.append(("no_job_record", "no manifest, marker or accounting says what the job was"))
     code = _ENDED_BADLY.get(quality.state or "")
     if code:
         words = "the job failed" if code == "job_failed" else "the job has no end yet, by its own markers"

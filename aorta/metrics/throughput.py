@@ -10,7 +10,7 @@ from aorta.units import NS_PER_MS, NS_PER_S
 
 
 def throughput(steady: Steady) -> Throughput | None:
-    """Samples per second of all ranks together; None without a steady step.
+    """Samples per second of all ranks together; None without a steady step, or where a clock went back.
 
     Each rank's rate is its samples over its own window: from the start of the first step of each unbroken run
     of steady steps to the end of the last, so that time lost between steps counts and validation does not. A
@@ -23,6 +23,8 @@ def throughput(steady: Steady) -> Throughput | None:
     rate = 0.0
     for steps in steady.by_rank.values():
         window = sum(steps[b - 1].mono_end_ns - steps[a].mono_start_ns for a, b in runs)
+        if window <= 0:
+            return None  # the clock went back between steps: no rate, rather than a wrong one
         rate += sum(step.samples for step in steps) / (window / NS_PER_S)
     samples = np.array([[step.samples for step in steps] for steps in steady.by_rank.values()])
     durations = (
@@ -42,3 +44,17 @@ def throughput(steady: Steady) -> Throughput | None:
         slowest_rank_ms_median=float(np.median(durations.max(axis=0))),
         slowest_rank_ms_p95=float(np.percentile(durations.max(axis=0), 95)),
     )
+
+
+def between_steps_share(steady: Steady) -> float | None:
+    """Share of the steady windows (0 to 1) that lies between steps, in no record; None without a window.
+
+    The windows are those of `throughput`; the rank with the largest share counts.
+    """
+    runs = consecutive(steady.numbers)
+    shares = []
+    for steps in steady.by_rank.values():
+        window = sum(steps[b - 1].mono_end_ns - steps[a].mono_start_ns for a, b in runs)
+        if window > 0:
+            shares.append(max(1.0 - sum(step.duration_ns for step in steps) / window, 0.0))
+    return max(shares, default=None)

@@ -8,8 +8,16 @@ from typing import TypeVar
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import SCHEMA_VERSION, Manifest, MonitorStatus, NodeInfo, NodeStatus, RunStatus
+from aorta.artefacts.layout import RunDir, is_scenario
+from aorta.artefacts.records import (
+    MAX_RANKS,
+    SCHEMA_VERSION,
+    Manifest,
+    MonitorStatus,
+    NodeInfo,
+    NodeStatus,
+    RunStatus,
+)
 from aorta.artefacts.status import merge_status
 from aorta.config.load import load_config
 from aorta.config.schema import Config
@@ -42,7 +50,7 @@ class Account:
 def read_account(run: RunDir) -> Account:
     """Read everything that a run says about itself; nothing missing or broken is fatal."""
     problems: list[Problem] = []
-    manifest = _read(run.root, run.manifest, Manifest, problems)
+    manifest = _manifest(run, problems)
     infos = {node.node_index: node for node in manifest.nodes} if manifest else {}
     monitors = {}
     markers = []
@@ -66,6 +74,22 @@ def read_account(run: RunDir) -> Account:
         monitors=monitors,
         problems=tuple(problems),
     )
+
+
+def _manifest(run: RunDir, problems: list[Problem]) -> Manifest | None:
+    """The manifest, unless its world size cannot be; one in the folder of another scenario is named."""
+    manifest = _read(run.root, run.manifest, Manifest, problems)
+    if manifest is None:
+        return None
+    name, folder = run.manifest.name, run.root.parent.name
+    if not 0 < manifest.world_size <= MAX_RANKS:
+        reason = f"world_size is {manifest.world_size}, expected 1 to {MAX_RANKS}: the file is not used"
+        problems.append(Problem(file=name, reason=reason))
+        return None
+    if folder != manifest.scenario and is_scenario(folder):
+        reason = f"is of {manifest.scenario}, and the run lies in {folder}: its own nodes and ranks count"
+        problems.append(Problem(file=name, reason=reason))
+    return manifest
 
 
 def _read(root: Path, path: Path, kind: type[T], problems: list[Problem]) -> T | None:

@@ -87,7 +87,9 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
     gpu, gpu_problems = read_gpu_samples(run)
     cpu, cpu_problems = read_cpu_samples(run)
     if query_accounting and manifest is not None and manifest.executor == "slurm":
-        accounting = fetch_accounting(manifest.job_id, run.sacct_summary)
+        accounting = fetch_accounting(
+            manifest.job_id, run.sacct_summary, started_wall_ns=manifest.started_wall_ns
+        )
     else:
         accounting = read_accounting(run.sacct_summary)
     parts = (account.problems, records.problems, gpu_problems, cpu_problems, accounting.problems)

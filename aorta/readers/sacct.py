@@ -6,16 +6,20 @@ import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.io import write_text
 from aorta.artefacts.records import State
+from aorta.units import NS_PER_S
 
 FIELDS = (
     "JobID,State,ExitCode,Elapsed,NNodes,NTasks,NodeList,MaxRSS,ReqMem,AllocCPUS,TotalCPU,Start,End"
 ).split(",")
 TIMEOUT_S = 20
+CLOCK_SLACK_S = 600.0
+"""How far the clocks of a node and of the accounting may be apart."""
 
 _STATES: dict[str, State] = {
     "COMPLETED": "completed",
@@ -88,10 +92,14 @@ def ask(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
-def fetch_accounting(job_id: str, summary: Path, run: Run = ask) -> Accounting:
+def fetch_accounting(
+    job_id: str, summary: Path, run: Run = ask, *, started_wall_ns: int | None = None
+) -> Accounting:
     """Ask sacct for the job and keep the answer in `summary`; an earlier answer stays where none comes now.
 
     Accounting that is switched off, absent or late is a note, never an error: the run's own markers decide.
+    So is an answer about another job: ids begin anew where a cluster was set up again. `started_wall_ns` is
+    when the run started by its manifest; None: nobody knows, and the id has to do.
     """
     argv = ["sacct", "-j", job_id, "-D", "-n", "-P", "-o", ",".join(FIELDS)]
     try:
@@ -108,6 +116,8 @@ def fetch_accounting(job_id: str, summary: Path, run: Run = ask) -> Accounting:
     rows = parse_rows(answer.stdout, job_id)
     if not rows:
         return _cached(summary, f"sacct knows no job {job_id} (yet)")
+    if started_wall_ns is not None and not _is_this_job(rows, started_wall_ns):
+        return _cached(summary, f"sacct's job {job_id} is another one: it did not run when this run started")
     problems = []
     try:
         write_text(summary, summary_text(rows))
@@ -139,6 +149,26 @@ def parse_rows(text: str, job_id: str) -> list[Row]:
         if len(cells) == len(FIELDS) and cells[0].split(".")[0] == job_id:
             rows.append(dict(zip(FIELDS, cells, strict=True)))
     return rows
+
+
+def _is_this_job(rows: Sequence[Row], started_wall_ns: int) -> bool:
+    """Whether any attempt ran at that time, as far as it can be told."""
+    jobs = [row for row in rows if "." not in row["JobID"]]
+    return not jobs or any(_ran_at(row, started_wall_ns / NS_PER_S) for row in jobs)
+
+
+def _ran_at(row: Row, moment_s: float) -> bool:
+    start, end = _seconds(row.get("Start", "")), _seconds(row.get("End", ""))
+    after_start = start is None or start <= moment_s + CLOCK_SLACK_S
+    return after_start and (end is None or end >= moment_s - CLOCK_SLACK_S)
+
+
+def _seconds(text: str) -> float | None:
+    """Seconds since the epoch of sacct's local time; None for `Unknown` and formats of a site's own."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def summary_text(rows: Sequence[Row]) -> str:

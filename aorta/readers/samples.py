@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from aorta.artefacts.analysis import Problem
@@ -18,6 +19,13 @@ from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
 _TEXT = frozenset({"timestamp", "hostname", "gpu_uuid", "gpu_name"})
 _EXACT = ("wall_ns", "mono_ns")
 """Integers above 2**53: floats would round them by up to 256 ns."""
+_SHARES = ("utilization_gpu", "utilization_memory", "cpu_percent", "memory_percent")
+"""From 0 to 100."""
+_FULL = 100.0
+_BELOW_ZERO = ("temperature",)
+"""What can be below 0."""
+_PART_OF = (("memory_used_mb", "memory_total_mb"), ("memory_used_gb", "memory_total_gb"))
+"""What is used, and of what: not more than that."""
 
 
 def read_gpu_samples(run: RunDir) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
@@ -42,15 +50,20 @@ def _merge(
 ) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
     """The rows of `parts`, written to `merged` where they differ from it.
 
-    Without any part the merged file itself is read: a run may have been copied here without its node folders.
+    Rows of the merged file stay where their node has none of its own: a run may have been copied here without
+    its node folders, or with some of them.
     """
     problems: list[Problem] = []
     sources = [path for path in parts if path.is_file()]
-    rows = [row for path in sources or [merged] for row in _rows(run.root, path, columns, problems)]
+    rows = [row for path in sources for row in _rows(run.root, path, columns, problems)]
+    node = list(columns).index("node_index")
+    own = {int(row[node]) for row in rows}
+    rows += [row for row in _rows(run.root, merged, columns, problems) if int(row[node]) not in own]
     if not rows:
         return None, tuple(problems)
     table = _table(rows, columns)
     position = table.sort_values(order, kind="stable").index
+    _drop_impossible(table, str(merged.relative_to(run.root)), problems)
     if sources:
         _write_if_changed(merged, columns, [rows[index] for index in position], problems)
     return table.loc[position].reset_index(drop=True), tuple(problems)
@@ -58,7 +71,34 @@ def _merge(
 
 def table_of(path: Path, columns: Sequence[str], problems: list[Problem]) -> pd.DataFrame:
     """The usable rows of one monitor file that belongs to no run, as `read_gpu_samples` gives them."""
-    return _table(_rows(path.parent, path, columns, problems), columns)
+    table = _table(_rows(path.parent, path, columns, problems), columns)
+    _drop_impossible(table, path.name, problems)
+    return table
+
+
+def _drop_impossible(table: pd.DataFrame, name: str, problems: list[Problem]) -> None:
+    """Numbers that nothing can measure become NaN in `table`, and are counted; the files keep them."""
+    count = 0
+    wrong: list[str] = []
+    for column in table.columns:
+        if column in _TEXT or column in _EXACT or column == "node_index":
+            continue
+        values = table[column].astype("float64")
+        bad = np.isinf(values)
+        if column not in _BELOW_ZERO:
+            bad |= values < 0
+        if column in _SHARES:
+            bad |= values > _FULL
+        total = dict(_PART_OF).get(column)
+        if total is not None and total in table:
+            bad |= values > table[total].astype("float64")
+        if bad.any():
+            table[column] = values.mask(bad)
+            wrong.append(column)
+            count += int(bad.sum())
+    if count:
+        reason = f"{count} values are out of range and count as not measured ({', '.join(wrong)})"
+        problems.append(Problem(file=name, reason=reason))
 
 
 def _table(rows: list[list[str]], columns: Sequence[str]) -> pd.DataFrame:

@@ -10,7 +10,11 @@ import msgspec
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import MAX_RANKS
 from aorta.artefacts.steps import Step
+
+_MOST = 2**62
+"""ns and counts from here on are no measurement; sums of two stay within 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +88,30 @@ def _contradiction(step: Step, rank: int) -> str | None:
     """What makes a well-formed record unusable."""
     if step.rank != rank:
         return f"is of rank {step.rank}, not {rank}"
+    if not rank < step.world_size <= MAX_RANKS:
+        return f"is of rank {rank} in a world of {step.world_size}"
+    times = (step.wall_start_ns, step.wall_end_ns, step.mono_start_ns, step.mono_end_ns)
+    if (
+        min(step.global_step, step.samples, *times) < 0
+        or max(step.global_step, step.samples, *times) >= _MOST
+    ):
+        return f"step {step.global_step} has a time or count that cannot be"
     if step.duration_ns <= 0:
         return f"step {step.global_step} ends before it starts"
+    return _breakdown_contradiction(step)
+
+
+def _breakdown_contradiction(step: Step) -> str | None:
     parts = step.breakdown
     if parts is not None:
         copy = parts.exposed_copy_ns or 0
-        total = parts.compute_ns + parts.exposed_comm_ns + copy + parts.data_wait_ns + parts.host_ns
+        each = (parts.compute_ns, parts.exposed_comm_ns, copy, parts.data_wait_ns, parts.host_ns)
+        if min(*each, parts.comm_ns, parts.hidden_comm_ns) < 0:
+            return f"a part of step {step.global_step} is negative"
+        if parts.hidden_comm_ns > parts.comm_ns:
+            hidden = f"{parts.hidden_comm_ns} ns of {parts.comm_ns} ns"
+            return f"communication of step {step.global_step} contradicts itself: {hidden} are hidden"
+        total = sum(each)
         if total != step.duration_ns:
             return f"parts of step {step.global_step} sum to {total} ns, the step is {step.duration_ns} ns"
     return None

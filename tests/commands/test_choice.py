@@ -155,3 +155,10 @@ def test_results_that_were_moved_are_found(tmp_path: Path) -> None:
     before.rename(after)
     (item,) = choose(after).chosen
     assert item.run.root == after / "1node" / "run_1"
+
+
+def test_a_dangling_link_in_a_run_without_manifest_is_passed_over(tmp_path: Path) -> None:
+    made = run(tmp_path, "1node", "1")
+    made.manifest.unlink()
+    (made.root / "latest").symlink_to("nowhere")
+    assert [item.run.root.name for item in choose(tmp_path).chosen] == ["run_1"]

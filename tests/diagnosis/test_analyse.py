@@ -572,3 +572,49 @@ def test_the_reasons_of_a_profiler_do_not_matter(tmp_path: Path) -> None:
     choice = msgspec.to_builtins(ProfilerChoice(requested="nsys", resolved="nsys", reason="found"))
     change_json(run.manifest, nodes=[{**node, "profiler": choice} for node in manifest["nodes"]])
     assert analysed(run).verdict.kind == "healthy"
+
+
+# --- what no record covers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gap_share", "verdict"), [(0.9, "insufficient_data"), (0.1, "healthy")])
+def test_time_between_steps_is_in_no_record_and_not_healthy(
+    tmp_path: Path, gap_share: float, verdict: str
+) -> None:
+    run = write_run(tmp_path, RunSpec(ranks_per_node=1))
+    lines = [json.loads(line) for line in run.records(0).read_text().splitlines()]
+    step = lines[0]["mono_end_ns"] - lines[0]["mono_start_ns"]
+    gap = round(step * gap_share / (1 - gap_share))
+    for number, line in enumerate(lines):
+        for name in ("mono_start_ns", "mono_end_ns", "wall_start_ns", "wall_end_ns"):
+            line[name] += number * gap
+    run.records(0).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = analysed(run)
+    assert found.verdict.kind == verdict
+    if verdict != "healthy":
+        assert found.findings[0].evidence["reasons"] == ["time_between_steps"]
+        assert "90 % of the time lies between steps" in found.verdict.statement
+
+
+@pytest.mark.parametrize(("loading", "verdict"), [(4.0, "insufficient_data"), (90.0, "data_loading")])
+def test_records_alone_are_never_healthy_but_findings_stand(
+    tmp_path: Path, loading: float, verdict: str
+) -> None:
+    run = write_run(tmp_path, RunSpec(data_wait_ms=loading))
+    run.manifest.unlink()
+    for _, node in run.nodes():
+        node.status.unlink()
+    found = analysed(run)
+    assert found.verdict.kind == verdict
+    if verdict == "insufficient_data":
+        assert found.findings[0].evidence["reasons"] == ["no_job_record"]
+
+
+def test_a_clock_that_goes_back_between_steps_gives_no_rate(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(ranks_per_node=1))
+    lines = [json.loads(line) for line in run.records(0).read_text().splitlines()]
+    for line in lines[-1:]:
+        step = line["mono_end_ns"] - line["mono_start_ns"]
+        line["mono_start_ns"], line["mono_end_ns"] = 0, step
+    run.records(0).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert analysed(run).throughput is None

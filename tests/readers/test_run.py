@@ -106,3 +106,28 @@ def test_any_file_may_be_missing_or_broken(tmp_path: Path, broken: str, content:
     data = read_run(RunDir(run.root), query_accounting=False)
     assert len(data.records.by_rank) == 2
     assert data.ranks_expected == 2
+
+
+@pytest.mark.parametrize("size", [0, -1, 10**12])
+def test_a_world_size_that_cannot_be_is_named_and_the_records_count(tmp_path: Path, size: int) -> None:
+    run = write_run(tmp_path, RunSpec(steps=3))
+    manifest = json.loads(run.manifest.read_text())
+    run.manifest.write_text(json.dumps({**manifest, "world_size": size}))
+    data = read_run(run, query_accounting=False)
+    assert data.ranks_expected == 2
+    assert [(item.file, item.reason) for item in data.problems] == [
+        ("manifest.json", f"world_size is {size}, expected 1 to 1000000: the file is not used")
+    ]
+
+
+def test_a_run_in_another_scenarios_folder_is_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, steps=2))
+    assert read_account(run).problems == ()
+    other = tmp_path / "4node" / run.root.name
+    other.parent.mkdir()
+    run.root.rename(other)
+    account = read_account(RunDir(other))
+    assert account.nodes_expected == 2
+    assert [item.reason for item in account.problems] == [
+        "is of 2node, and the run lies in 4node: its own nodes and ranks count"
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,33 @@ def test_memory_is_tasks_times_the_largest_task(
 def test_memory_without_a_number_is_none(tmp_path: Path, step: dict[str, str]) -> None:
     text = row("77", "COMPLETED", ReqMem="1G") + "\n" + row("77.0", "COMPLETED", **step)
     assert fetch(tmp_path / "s.txt", answer(text)).memory is None
+
+
+def at(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "ours"),
+    [
+        (at(1000), at(9000), True),
+        (at(1000), "Unknown", True),
+        ("Unknown", "Unknown", True),
+        (at(5_000_000), at(5_009_000), False),  # began long after the run
+        (at(1000), at(2000), False),  # had ended before the run began
+    ],
+)
+def test_another_job_of_the_same_id_is_not_believed(tmp_path: Path, start: str, end: str, ours: bool) -> None:
+    summary = tmp_path / "sacct_summary.txt"
+    fetch(summary, answer(row("77", "COMPLETED")))
+    said = answer(row("77", "FAILED", Start=start, End=end))
+    found = fetch_accounting("77", summary, said, started_wall_ns=5000 * 10**9)  # type: ignore[arg-type]
+    assert found.state == ("failed" if ours else "completed")
+    assert any("is another one" in note for note in found.notes) is not ours
+
+
+def test_an_attempt_at_that_time_makes_the_job_ours(tmp_path: Path) -> None:
+    attempts = [row("77", "REQUEUED", Start=at(1000), End=at(6000)), row("77", "COMPLETED", Start=at(90_000))]
+    said = answer("\n".join(attempts))
+    found = fetch_accounting("77", tmp_path / "s", said, started_wall_ns=5000 * 10**9)  # type: ignore[arg-type]
+    assert found.state == "completed"

@@ -116,3 +116,49 @@ def test_a_cell_that_no_monitor_writes_costs_its_row(run: RunDir, cell: str) -> 
     assert table is not None
     assert (table["hostname"] == "node2").sum() == len(lines) - 2
     assert [problem.reason for problem in problems] == ["1 rows are not usable; the first is line 2"]
+
+
+def test_rows_of_a_node_that_has_none_of_its_own_any_more_stay(run: RunDir) -> None:
+    before, _ = read_cpu_samples(run)
+    assert before is not None
+    kept = run.cpu_csv.read_bytes()
+    run.node(1).cpu_csv.unlink()
+    after, _ = read_cpu_samples(run)
+    assert after is not None
+    assert after.equals(before)
+    assert run.cpu_csv.read_bytes() == kept
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "possible"),
+    [
+        ("memory_used_mb", "inf", False),
+        ("memory_used_mb", "1e9", False),
+        ("utilization_gpu", "100.1", False),
+        ("utilization_gpu", "-1", False),
+        ("utilization_gpu", "100", True),
+        ("utilization_gpu", "0", True),
+        ("memory_used_mb", str(80 * 1024), True),  # all of it
+        ("temperature", "-3", True),
+    ],
+)
+def test_what_nothing_can_measure_is_not_measured(
+    run: RunDir, column: str, cell: str, possible: bool
+) -> None:
+    path = run.node(0).gpu_csv
+    lines = path.read_text().splitlines()
+    header = lines[0].split(",")
+    cells = lines[1].split(",")
+    cells[header.index(column)] = cell
+    cells[header.index("memory_total_mb")] = str(80 * 1024)
+    path.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n")
+    table, problems = read_gpu_samples(run)
+    assert table is not None
+    first = table[(table["node_index"] == 0) & (table["gpu_id"] == 0)].iloc[0]
+    if possible:
+        assert first[column] == float(cell)
+        assert problems == ()
+    else:
+        assert math.isnan(first[column])
+        reason = f"1 values are out of range and count as not measured ({column})"
+        assert [(item.file, item.reason) for item in problems] == [("gpu_monitor.csv", reason)]

@@ -123,3 +123,49 @@ def test_a_line_nested_without_end_costs_that_line(run: RunDir) -> None:
     found = read_steps(run)
     assert [step.global_step for step in found.by_rank[0]] == [0, 1, 3, 4, 5]
     assert found.problems[0].reason == "line 3 is not usable: nested too deeply"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"world_size": 0}, "rank 0 in a world of 0"),
+        ({"world_size": 10**12}, "rank 0 in a world of 1000000000000"),
+        ({"samples": -1}, "a time or count that cannot be"),
+        ({"mono_end_ns": 10**30}, "a time or count that cannot be"),
+    ],
+)
+def test_numbers_that_cannot_be_cost_their_line(run: RunDir, change: object, said: str) -> None:
+    edit(run, 0, {2: change})
+    found = read_steps(run)
+    assert [step.global_step for step in found.by_rank[0]] == [0, 1, 3, 4, 5]
+    assert said in found.problems[0].reason
+
+
+@pytest.mark.parametrize(
+    ("moved", "said"),
+    [
+        ({"host_ns": -(10**12), "compute_ns": 10**12}, "a part of step 4 is negative"),
+        ({"hidden_comm_ns": 10**12}, "communication of step 4 contradicts itself"),
+    ],
+)
+def test_parts_that_cannot_be_are_refused(run: RunDir, moved: dict[str, int], said: str) -> None:
+    record = json.loads(run.records(0).read_text().splitlines()[4])
+    for name, by in moved.items():
+        record["breakdown"][name] += by
+    edit(run, 0, {4: json.dumps(record)})
+    found = read_steps(run)
+    assert len(found.by_rank[0]) == 5
+    assert said in found.problems[0].reason
+
+
+def test_a_step_run_again_in_the_same_file_is_named_and_the_last_counts(run: RunDir) -> None:
+    lines = run.records(0).read_text().splitlines()
+    again = json.loads(lines[3])
+    for name in ("mono_start_ns", "mono_end_ns"):
+        again[name] += 10**10
+    run.records(0).write_text("\n".join([*lines, json.dumps(again)]) + "\n")
+    found = read_steps(run)
+    assert found.by_rank[0][3].mono_start_ns == again["mono_start_ns"]
+    assert [item.reason for item in found.problems] == [
+        "1 steps occur more than once; the last of each counts"
+    ]
