@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,12 +117,13 @@ def _jobs(submission: SubmissionDir) -> tuple[dict[Scenario, SubmittedJob], list
     """
     if not submission.jobs.is_file() and (none := _without_jobs(submission)):
         return {}, none
-    jobs = {Scenario(job.scenario): job for job in read_jobs(submission)}
+    torn: list[str] = []
+    jobs = {Scenario(job.scenario): job for job in read_jobs(submission, torn.append)}
     refused = [scenario for scenario in submission.prepared() if scenario not in jobs]
-    missing = [
-        Problem(
-            file=str(submission.config(scenario)), reason=f"{scenario.name}: has no job; it was not accepted"
-        )
+    why = "it is in none of the lines that can be read" if torn else "it was not accepted"
+    missing = [Problem(file=str(submission.jobs), reason=message) for message in torn]
+    missing += [
+        Problem(file=str(submission.config(scenario)), reason=f"{scenario.name}: has no job; {why}")
         for scenario in refused
     ]
     return jobs, missing
@@ -176,7 +178,11 @@ def _started(run: RunDir) -> int:
     try:
         return read_json(run.manifest, Manifest).started_wall_ns
     except ArtefactError:
-        return min((path.stat().st_mtime_ns for path in run.root.iterdir()), default=0)
+        times = []
+        for path in run.root.iterdir():
+            with contextlib.suppress(OSError):
+                times.append(path.lstat().st_mtime_ns)
+        return min(times, default=0)
 
 
 def _never_started(scenario: Scenario, job: SubmittedJob, run: RunDir) -> Problem:

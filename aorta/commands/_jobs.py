@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
 
+import click
 from rich.table import Table
 from rich.text import Text
 
@@ -31,7 +32,8 @@ def select_jobs(submission: Path | None, job_ids: Sequence[str], results: Path) 
         return [Job.by_hand(results, job_id) for job_id in job_ids]
     chosen = SubmissionDir(submission) if submission is not None else newest_submission(results)
     labels = _labels(chosen)
-    return [replace(Job.of(record), label=labels.get(record.job_id)) for record in read_jobs(chosen)]
+    records = read_jobs(chosen, lambda message: click.echo(f"note: {message}", err=True))
+    return [replace(Job.of(record), label=labels.get(record.job_id)) for record in records]
 
 
 def _labels(submission: SubmissionDir) -> dict[str | None, str]:

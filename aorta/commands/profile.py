@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ from aorta.commands._options import OverrideCommand, base_request, docs_option, 
 from aorta.commands._signals import EndingSignals
 from aorta.errors import PlanError
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scenarios
+from aorta.launch.profilers import refuse_named_tracer
 
 if TYPE_CHECKING:
     from aorta.artefacts.records import SubmittedJob
@@ -40,7 +42,7 @@ def command(**options: Any) -> int:
     """
     from aorta.launch.local import visible_gpus
     from aorta.launch.storage import probe
-    from aorta.launch.submission import choose_config, open_submission, resolve_configs
+    from aorta.launch.submission import choose_config, moved, open_submission, resolve_configs
 
     gpus = visible_gpus(os.environ)
     scenarios = parse_scenarios(options["scenarios"], options["nodes"])
@@ -49,8 +51,11 @@ def command(**options: Any) -> int:
     config, why = choose_config(options["config"], gpus=per_node > 0)
     configs = resolve_configs(scenarios, config, options["overrides"])
     results = request.results
+    for one in configs.values():
+        refuse_named_tracer(request.profiler, one, own_program=bool(request.command))
     plans = make_plans(request, probe(results), None)
-    open_submission(request.submission, configs)
+    request = dataclasses.replace(request, submission=open_submission(request.submission, configs))
+    plans = moved(plans, request.submission)
     if gpus and not per_node and options["gpus_per_node"] is None:
         click.echo(f"note: {len(gpus)} GPUs cannot serve so many nodes, so this runs on the CPU; see --nodes")
     click.echo(f"configuration: {config} ({why})")

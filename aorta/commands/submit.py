@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from aorta.artefacts.layout import Scenario
 from aorta.artefacts.records import SubmittedJob
 from aorta.commands._options import OverrideCommand, docs_option, launch_options, slurm_options, slurm_request
-from aorta.config.schema import Config
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans
+from aorta.launch.profilers import refuse_named_tracer
 
 if TYPE_CHECKING:
     from aorta.launch.site import Site
@@ -38,12 +38,20 @@ def command(**options: Any) -> None:
     What follows -- is your own program, run in place of the built-in trainer: a Python script with its
     arguments, as torchrun would take it.
     """
-    from aorta.launch.submission import choose_config, resolve_configs, submit_aggregate
+    from aorta.launch.submission import (
+        choose_config,
+        moved,
+        open_submission,
+        resolve_configs,
+        submit_aggregate,
+    )
     from aorta.launch.tools import call
 
     request = slurm_request(options)
     config, why = choose_config(options["config"], gpus=bool(request.gpus_per_node))
     configs = resolve_configs(request.scenarios, config, options["overrides"])
+    for one in configs.values():
+        refuse_named_tracer(request.profiler, one, own_program=bool(request.command))
     plans, one_machine = checked_plans(request)
     if options["dry_run"]:
         _print_scripts(plans, request, options["docs"] if options["aggregate"] else None)
@@ -52,7 +60,9 @@ def command(**options: Any) -> None:
     in_turn = one_machine if options["one_after_another"] is None else options["one_after_another"]
     if in_turn and options["one_after_another"] is None and len(plans) > 1:
         click.echo("all nodes are this machine: each scenario starts when the one before has ended")
-    jobs = _submit(plans, request, configs, one_after_another=in_turn)
+    request = dataclasses.replace(request, submission=open_submission(request.submission, configs))
+    plans = moved(plans, request.submission)
+    jobs = _submit(plans, request, one_after_another=in_turn)
     docs = options["docs"] if options["aggregate"] else None
     if docs is not None:
         chained = submit_aggregate(plans, jobs, request.submission, docs.absolute(), call)
@@ -110,18 +120,16 @@ def _print_scripts(plans: list[LaunchPlan], request: LaunchRequest, docs: Path |
 def _submit(
     plans: list[LaunchPlan],
     request: LaunchRequest,
-    configs: dict[Scenario, Config],
     *,
     one_after_another: bool,
 ) -> list[SubmittedJob]:
-    from aorta.launch.submission import open_submission, submit_all
+    from aorta.launch.submission import submit_all
     from aorta.launch.tools import call
 
     def accepted(job: SubmittedJob) -> None:
         click.echo(f"submitted {job.scenario}: job {job.job_id}")
 
     submission = request.submission
-    open_submission(submission, configs)
     jobs = submit_all(plans, submission, call, accepted, one_after_another=one_after_another)
     ids = [job.job_id for job in jobs]
     click.echo(f"ids: {submission.job_ids}")

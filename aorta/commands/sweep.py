@@ -22,6 +22,7 @@ from aorta.commands._options import (
 )
 from aorta.config.schema import Config
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scenarios
+from aorta.launch.profilers import refuse_named_tracer
 from aorta.launch.sweep import SweepRequest, array_plan, make_sweep, parse_over, point_plan
 
 
@@ -87,6 +88,8 @@ def _sweep(request: LaunchRequest, options: dict[str, Any]) -> tuple[LaunchReque
             own_program=bool(request.command),
         )
     )
+    for one in configs:
+        refuse_named_tracer(request.profiler, one, own_program=bool(request.command))
     click.echo(f"configuration: {config} ({why}); {len(sweep.points)} points", err=options["dry_run"])
     return request, sweep, configs
 
@@ -111,8 +114,7 @@ def _on_slurm(options: dict[str, Any]) -> int:
         tasks.extend(jobs)
         click.echo(f"submitted {jobs[0].scenario}: array {array}, {len(jobs)} tasks")
 
-    submission = request.submission
-    open_sweep(submission, sweep, configs)
+    submission = open_sweep(request.submission, sweep, configs)
     arrays = submit_sweep(plans, submission, sweep, call, accepted, at_most=at_most)
     click.echo(f"points: {submission.sweep}")
     docs = options["docs"] if options["aggregate"] else None
@@ -154,7 +156,7 @@ def _locally(options: dict[str, Any]) -> int:
     per_node = gpus_per_node(options["gpus_per_node"], gpus, max(scenario.nodes for scenario in scenarios))
     request, sweep, configs = _sweep(base_request(options, gpus_per_node=per_node), options)
     bases = {plan.scenario: plan for plan in make_plans(request, probe(request.results), None)}
-    open_sweep(request.submission, sweep, configs)
+    request = dataclasses.replace(request, submission=open_sweep(request.submission, sweep, configs))
     plans = [point_plan(bases[point.scenario], request.submission, point) for point in sweep.points]
 
     completed, told = run_all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -193,6 +194,39 @@ def writable(storage: Storage) -> None:
         raise PlanError(
             f"the results folder {storage.path} is not writable",
             "choose another with --results, or its permissions",
+        )
+
+
+def run_folders(results: Path, scenarios: Sequence[str]) -> None:
+    """Each scenario's folder of runs can be made, or is a folder that can be written.
+
+    Raises:
+        PlanError: something else has its name, or it is not writable.
+    """
+    for name in scenarios:
+        folder = results / name
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise PlanError(
+                f"{folder} is not a folder, and the runs of {name} belong there",
+                "move it away, or choose another folder with --results",
+            )
+        if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+            raise PlanError(
+                f"{folder} is not writable", "choose another folder with --results, or its permissions"
+            )
+
+
+def sbatch_value(name: str, text: str) -> None:
+    """`text` can stand in a line `#SBATCH --name=...`.
+
+    sbatch has its own quoting there; what would need more than plain double quotes is refused.
+
+    Raises:
+        PlanError: it cannot.
+    """
+    if any(ord(char) < 32 or ord(char) == 127 or char in "\"'\\`$" for char in text):
+        raise PlanError(
+            f"--{name}: {text!r} holds a character that a #SBATCH line cannot carry", "choose another name"
         )
 
 

@@ -141,8 +141,12 @@ def make_plans(request: LaunchRequest, storage: Storage, site: Site | None) -> l
     checks.program(request.command, request.project)
     checks.sbatch_lines(request.sbatch_lines)
     checks.writable(storage)
+    checks.run_folders(request.results, [scenario.name for scenario in request.scenarios])
     plans = [_plan(scenario, request, limit_s) for scenario in request.scenarios]
     if site is not None:
+        for name in ("account", "partition", "qos", "constraint"):
+            checks.sbatch_value(name, getattr(request, name) or "")
+        checks.sbatch_value("output", plans[0].output)
         checks.account(request.account, site)
         chosen = checks.partitions(request.partition, site)
         checks.shared(storage, chosen, site, assume_shared=request.assume_shared)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aorta.artefacts.records import ProfilerChoice
+from aorta.config.schema import Config
 from aorta.errors import ConfigError, RunError
 from aorta.monitors.devices import Vendor
 
@@ -68,6 +69,22 @@ def refuse_two_tracers(resolved: str, torch_profiler: bool) -> None:
             "two profilers cannot trace the GPU of one process",
             "use --profiler none with torch.profiler, or profiling.enabled=false",
         )
+
+
+def refuse_named_tracer(asked: str | None, config: Config, *, own_program: bool) -> None:
+    """`refuse_two_tracers` before anything is submitted, where the profiler is named (not `auto`).
+
+    Args:
+        asked: of `NAMES`, on the command line; None: the configuration's.
+        config: of the run.
+        own_program: the user's program runs and does not read `config`.
+
+    Raises:
+        ConfigError: as `refuse_two_tracers`.
+    """
+    named = asked or config.capture.profiler
+    if named != "auto":
+        refuse_two_tracers(named, config.profiling.enabled and not own_program)
 
 
 def report_stem(workload: str, nodes: int) -> str:

@@ -16,7 +16,7 @@ import jinja2
 
 from aorta.artefacts.io import write_text
 from aorta.artefacts.layout import RESULTS, Scenario, SubmissionDir, job_output
-from aorta.errors import PlanError
+from aorta.launch import checks
 from aorta.launch.durations import parse_limit
 from aorta.launch.plan import CPU_FAMILY, CPU_OVERRIDES, DEFAULT_TIME, LaunchPlan, agent_arguments
 
@@ -98,11 +98,7 @@ def _option_lines(values: dict[str, object]) -> list[str]:
 
 
 def _value(name: str, text: str) -> str:
-    # sbatch has its own quoting inside these lines; what would need more than plain double quotes is refused.
-    if any(ord(char) < 32 or ord(char) == 127 or char in "\"'\\`$" for char in text):
-        raise PlanError(
-            f"--{name}: {text!r} holds a character that a #SBATCH line cannot carry", "choose another name"
-        )
+    checks.sbatch_value(name, text)
     return f'"{text}"' if any(char in " #;&|*?()<>" for char in text) else text
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -80,34 +81,76 @@ def new_submission(results: Path) -> SubmissionDir:
     return submission
 
 
-def open_submission(submission: SubmissionDir, configs: dict[Scenario, Config]) -> None:
-    """Create the folder of a submission with its resolved configurations.
+def open_submission(submission: SubmissionDir, configs: dict[Scenario, Config]) -> SubmissionDir:
+    """Create the folder of a submission with its resolved configurations, and give it.
+
+    It is `submission`, or another of the same time where someone was faster. Plans follow with `moved`.
 
     Raises:
         PlanError: it cannot be written.
     """
     try:
-        submission.root.mkdir(parents=True)
+        submission = _make_folder(submission)
         for scenario, config in configs.items():
             save_config(config, submission.config(scenario))
     except OSError as error:
         raise PlanError(
             f"{submission.root}: {error.strerror}", "choose another folder with --results"
         ) from error
+    return submission
+
+
+def _make_folder(submission: SubmissionDir) -> SubmissionDir:
+    while True:
+        try:
+            submission.root.mkdir(parents=True)
+        except FileExistsError:
+            submission = new_submission(submission.root.parent)
+        else:
+            return submission
+
+
+def moved(plans: Sequence[LaunchPlan], submission: SubmissionDir) -> list[LaunchPlan]:
+    """`plans` with the configurations of `submission`."""
+    return [
+        dataclasses.replace(plan, config=str(submission.config(Scenario(plan.scenario)))) for plan in plans
+    ]
 
 
 def record(submission: SubmissionDir, job: SubmittedJob) -> None:
-    """Write down a job as accepted, and make its run directory."""
-    append_line(submission.job_ids, job.job_id)
-    append_line(submission.jobs, msgspec.json.encode(job).decode())
-    Path(job.run_dir).mkdir(parents=True, exist_ok=True)
-
-
-def read_jobs(submission: SubmissionDir) -> list[SubmittedJob]:
-    """The jobs of a submission, in the order of acceptance.
+    """Write down a job as accepted, and make its run directory.
 
     Raises:
-        ArtefactError: there is no such record, or a line of it is broken.
+        ArtefactError: not all of it could be written; what could be was.
+    """
+    wrong: list[str] = []
+    for path, line in (
+        (submission.job_ids, job.job_id),
+        (submission.jobs, msgspec.json.encode(job).decode()),
+    ):
+        try:
+            append_line(path, line)
+        except OSError as error:
+            wrong.append(f"{path}: {error.strerror}")
+    try:
+        Path(job.run_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        wrong.append(f"{job.run_dir}: {error.strerror}")
+    if wrong:
+        raise ArtefactError(f"job {job.job_id} was accepted and is not fully on record: {'; '.join(wrong)}")
+
+
+def read_jobs(
+    submission: SubmissionDir, skipped: Callable[[str], None] = lambda _: None
+) -> list[SubmittedJob]:
+    """The jobs of a submission, in the order of acceptance.
+
+    Args:
+        submission: whose record is read.
+        skipped: told each line that is left out, and why: it is torn, or its names cannot be part of a path.
+
+    Raises:
+        ArtefactError: there is no such record, or no line of it can be read.
     """
     try:
         lines = submission.jobs.read_bytes().splitlines()
@@ -115,12 +158,19 @@ def read_jobs(submission: SubmissionDir) -> list[SubmittedJob]:
         raise ArtefactError(
             f"{submission.jobs}: {error.strerror}", "name a folder results/profiling/run_<timestamp>"
         ) from error
-    jobs = []
+    jobs, wrong = [], []
     for number, line in enumerate(lines, start=1):
         try:
-            jobs.append(msgspec.json.decode(line, type=SubmittedJob))
-        except msgspec.DecodeError as error:
-            raise ArtefactError(f"{submission.jobs}, line {number}: {error}") from error
+            job = msgspec.json.decode(line, type=SubmittedJob)
+            RunDir.of(Path(), Scenario(job.scenario), job.job_id)
+        except (msgspec.DecodeError, UnicodeDecodeError, ArtefactError) as error:
+            wrong.append(f"{submission.jobs}, line {number} is left out: {error}")
+        else:
+            jobs.append(job)
+    if wrong and not jobs:
+        raise ArtefactError(wrong[0])
+    for message in wrong:
+        skipped(message)
     return jobs
 
 
@@ -152,13 +202,16 @@ def submit_all(
     starts when the one before has ended, however it ended.
 
     Raises:
-        SubmitError: one was refused; those before it run and are on record, and the message names them.
+        PlanError: a script cannot be written; nothing was submitted.
+        SubmitError: one was refused; those before it run and are on record, and the message names them. Or
+            all were accepted, and some could not be put on record.
     """
+    write_scripts({submission.script(Scenario(plan.scenario)): render(plan) for plan in plans})
     jobs: list[SubmittedJob] = []
+    unrecorded: list[str] = []
     for plan in plans:
         scenario = Scenario(plan.scenario)
         script = submission.script(scenario)
-        write_text(script, render(plan))
         try:
             after = [jobs[-1].job_id] if one_after_another and jobs else []
             job_id, cluster = slurm.submit(script, call, after)
@@ -166,7 +219,8 @@ def submit_all(
             if jobs:
                 kept = ", ".join(f"{job.scenario} ({job.job_id})" for job in jobs)
                 before = f"accepted before and on record in {submission.job_ids}: {kept}"
-                raise SubmitError(f"{error.message}\n  {before}", error.hint) from error
+                said = "\n  ".join([error.message, before, *unrecorded])
+                raise SubmitError(said, error.hint) from error
             raise
         job = SubmittedJob(
             job_id=job_id,
@@ -177,10 +231,39 @@ def submit_all(
             executor="slurm",
             cluster=cluster,
         )
-        record(submission, job)
         jobs.append(job)
+        try:
+            record(submission, job)
+        except ArtefactError as error:
+            unrecorded.append(error.message)
         accepted(job)
+    refuse_unrecorded(unrecorded)
     return jobs
+
+
+def write_scripts(scripts: Mapping[Path, str]) -> None:
+    """Write every script, before the first one is submitted.
+
+    Raises:
+        PlanError: one cannot be written.
+    """
+    for path, text in scripts.items():
+        try:
+            write_text(path, text)
+        except OSError as error:
+            raise PlanError(f"{path}: {error.strerror}", "nothing was submitted") from error
+
+
+def refuse_unrecorded(messages: Sequence[str]) -> None:
+    """Say once everything is submitted what could not be put on record.
+
+    Raises:
+        SubmitError: there is something to say.
+    """
+    if messages:
+        raise SubmitError(
+            "\n  ".join(messages), "follow such jobs with `aorta wait --job ID`; scancel ID ends one"
+        )
 
 
 def submit_aggregate(

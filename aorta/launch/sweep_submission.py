@@ -8,28 +8,30 @@ from pathlib import Path
 
 import msgspec
 
-from aorta.artefacts.io import read_json, write_json, write_text
+from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
 from aorta.artefacts.records import SubmittedJob
 from aorta.artefacts.sweep import Sweep, SweepPoint
 from aorta.config.load import save_config
 from aorta.config.schema import Config
-from aorta.errors import PlanError, SubmitError
+from aorta.errors import ArtefactError, PlanError, SubmitError
 from aorta.launch import slurm
 from aorta.launch.plan import LaunchPlan
 from aorta.launch.sbatch import render
-from aorta.launch.submission import open_submission, record
+from aorta.launch.submission import open_submission, record, refuse_unrecorded, write_scripts
 from aorta.launch.sweep import array_plan, point_config
 from aorta.launch.tools import Caller
 
 
-def open_sweep(submission: SubmissionDir, sweep: Sweep, configs: Sequence[Config]) -> None:
-    """Create the folder of a sweep: `sweep.json` and the resolved configuration of every point.
+def open_sweep(submission: SubmissionDir, sweep: Sweep, configs: Sequence[Config]) -> SubmissionDir:
+    """Create the folder of a sweep, and give it: `sweep.json` and the resolved configuration of every point.
+
+    It is `submission`, or another of the same time where someone was faster.
 
     Raises:
         PlanError: it cannot be written.
     """
-    open_submission(submission, {})
+    submission = open_submission(submission, {})
     try:
         for point, config in zip(sweep.points, configs, strict=True):
             save_config(config, point_config(submission, point))
@@ -38,6 +40,7 @@ def open_sweep(submission: SubmissionDir, sweep: Sweep, configs: Sequence[Config
         raise PlanError(
             f"{submission.root}: {error.strerror}", "choose another folder with --results"
         ) from error
+    return submission
 
 
 def read_sweep(submission: SubmissionDir) -> Sweep:
@@ -80,26 +83,47 @@ def submit_sweep(
         at_most: points that may run at the same time; the arrays then follow each other. None: no limit.
 
     Raises:
+        PlanError: a script cannot be written; nothing was submitted.
         SubmitError: an array was refused; those before it run and are on record, and the message names them.
+            Or all were accepted, and some could not be put on record.
     """
+    by_scenario = {
+        base.scenario: [point for point in sweep.points if point.scenario == base.scenario] for base in plans
+    }
+    write_scripts(
+        {
+            submission.script(Scenario(base.scenario)): render(
+                array_plan(base, submission, by_scenario[base.scenario], at_most)
+            )
+            for base in plans
+        }
+    )
     arrays: list[str] = []
+    unrecorded: list[str] = []
     for base in plans:
-        points = [point for point in sweep.points if point.scenario == base.scenario]
+        points = by_scenario[base.scenario]
         script = submission.script(Scenario(base.scenario))
-        write_text(script, render(array_plan(base, submission, points, at_most)))
         after = arrays[-1:] if at_most is not None else []
         try:
             array, cluster = slurm.submit(script, call, after)
         except SubmitError as error:
             before = f"\n  accepted before and on record in {submission.job_ids}: {', '.join(arrays)}"
-            raise SubmitError(f"{error.message}{before if arrays else ''}", error.hint) from error
+            said = "\n  ".join([f"{error.message}{before if arrays else ''}", *unrecorded])
+            raise SubmitError(said, error.hint) from error
         jobs = [_task(base, point, array, cluster) for point in points]
         for point, job in zip(points, jobs, strict=True):
-            record(submission, job)
             sweep = with_job(sweep, point.scenario, point.task, job.job_id)
-        write_json(submission.sweep, sweep)
+            try:
+                record(submission, job)
+            except ArtefactError as error:
+                unrecorded.append(error.message)
+        try:
+            write_json(submission.sweep, sweep)
+        except OSError as error:
+            unrecorded.append(f"{submission.sweep}: {error.strerror}; array {array} runs")
         arrays.append(array)
         accepted(array, jobs)
+    refuse_unrecorded(unrecorded)
     return arrays
 
 

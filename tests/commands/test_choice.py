@@ -110,14 +110,34 @@ def test_jobs_that_wrote_nothing_and_scenarios_without_a_job_are_missing(tmp_pat
     ]
 
 
-def test_a_broken_list_of_jobs_costs_the_list_and_not_the_runs(tmp_path: Path) -> None:
+def test_a_torn_line_costs_one_job_and_is_named(tmp_path: Path) -> None:
     run(tmp_path, "1node", "1")
     submission = submit(tmp_path, "20250101T000000Z", {"1node": "1"})
     append_line(submission.jobs, '{"job_id": "2", ')
+    for choice in (choose(tmp_path), choose(tmp_path, submission)):
+        assert [item.scenario.name for item in choice.chosen] == ["1node"]
+        assert "line 2 is left out" in choice.missing[0].reason
+
+
+def test_a_scenario_whose_line_is_torn_is_not_said_to_be_refused(tmp_path: Path) -> None:
+    submission = submit(tmp_path, "20250101T000000Z", {"1node": "1"})
+    write_text(submission.config(Scenario("2node")), "{}\n")
+    reason = "2node: has no job; it was not accepted"
+    assert choose(tmp_path).missing[0].reason == reason
+    append_line(submission.jobs, '{"job_id": "2", ')
+    assert choose(tmp_path).missing[1].reason == (
+        "2node: has no job; it is in none of the lines that can be read"
+    )
+
+
+def test_a_list_of_jobs_without_a_whole_line_costs_the_list_and_not_the_runs(tmp_path: Path) -> None:
+    run(tmp_path, "1node", "1")
+    submission = submit(tmp_path, "20250101T000000Z", {"1node": "1"})
+    write_text(submission.jobs, '{"job_id": "2", ')
     choice = choose(tmp_path)
     assert [item.scenario.name for item in choice.chosen] == ["1node"]
-    assert "line 2" in choice.missing[0].reason
-    with pytest.raises(ArtefactError, match="line 2"):
+    assert "line 1" in choice.missing[0].reason
+    with pytest.raises(ArtefactError, match="line 1"):
         choose(tmp_path, submission)
 
 

@@ -122,6 +122,89 @@ def test_a_wrong_key_is_refused_before_anything_is_submitted(slurm: FakeSlurm) -
     assert slurm.asked == []
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--qos", 'a"b'], "--qos: 'a\"b' holds a character"),
+        (["--constraint", "$(x)"], "--constraint: '$(x)'"),
+        (["--account", "a\nb"], "--account: 'a\\nb'"),
+        (["--results", "it's"], "--output: "),
+        (["--profiler", "nsys", "--override", "profiling.enabled=true"], "two profilers"),
+        (["--override", "capture.profiler=nsys", "profiling.enabled=true"], "two profilers"),
+    ],
+)
+def test_what_no_job_can_carry_is_refused_before_anything_is_made_or_printed(
+    slurm: FakeSlurm, project: Path, words: list[str], said: str, more: list[str]
+) -> None:
+    before = sorted(project.rglob("*"))
+    result = run("submit", *words, *more)
+    assert said in str(result.exception)
+    assert "###" not in result.output
+    assert "sbatch" not in slurm.programs()
+    assert sorted(project.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--profiler", "nsys"],
+        ["--profiler", "none", "--override", "profiling.enabled=true"],
+        ["--override", "profiling.enabled=true"],
+        ["--profiler", "nsys", "--override", "profiling.enabled=true", "--", "mine.py"],
+    ],
+)
+def test_one_tracer_or_one_that_the_node_chooses_is_taken(
+    slurm: FakeSlurm, project: Path, words: list[str]
+) -> None:
+    (project / "mine.py").write_text("")
+    assert run("submit", "--nodes", "1", *words).exception is None
+    assert "sbatch" in slurm.programs()
+
+
+def test_a_file_where_runs_belong_is_refused_before_anything_is_submitted(
+    slurm: FakeSlurm, project: Path
+) -> None:
+    results = project / "results" / "profiling"
+    results.mkdir(parents=True)
+    (results / "2node").write_text("")
+    assert f"{results / '2node'} is not a folder" in str(refused("submit"))
+    assert "sbatch" not in slurm.programs()
+    assert [path.name for path in results.iterdir()] == ["2node"]
+    assert run("submit", "--nodes", "1,4").exception is None
+
+
+def test_a_submission_in_the_same_second_has_its_own_configuration(
+    slurm: FakeSlurm, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = project / "results" / "profiling"
+    monkeypatch.setattr("time.strftime", lambda *_: "T")
+    # Someone takes the name after it was chosen: when the cluster is asked.
+    sinfo = slurm.replies["sinfo"]
+
+    def slow(argv: Sequence[str]) -> Answer:
+        (results / "run_T").mkdir(parents=True, exist_ok=True)
+        return sinfo(argv) if callable(sinfo) else sinfo
+
+    slurm.replies["sinfo"] = slow
+    assert run("submit", "--nodes", "2").exception is None
+    script = (results / "run_T-2" / "2node.sbatch").read_text()
+    assert f"{results}/run_T-2/2node.yaml" in script
+    assert list((results / "run_T").iterdir()) == []
+
+
+def test_a_torn_line_of_the_record_is_said_and_the_other_jobs_are_followed(
+    slurm: FakeSlurm, project: Path
+) -> None:
+    run("submit", "--nodes", "1,2")
+    [jobs] = (project / "results" / "profiling").glob("run_*/jobs.jsonl")
+    jobs.write_text(jobs.read_text()[:-9])
+    slurm.replies["squeue"] = Answer(0, "101|COMPLETED|0:01|1|node1|None\n")
+    result = run("wait")
+    assert result.return_value == 0
+    assert f"note: {jobs.relative_to(project)}, line 2 is left out" in result.output
+
+
 def test_waiting(slurm: FakeSlurm) -> None:
     run("submit", "--nodes", "1,2")
     rows = iter(

@@ -16,6 +16,7 @@ from aorta.launch.plan import LaunchPlan
 from aorta.launch.submission import (
     choose_config,
     find_aorta,
+    moved,
     new_submission,
     newest_submission,
     open_submission,
@@ -130,11 +131,77 @@ def test_names_of_submissions_sort_by_time_and_do_not_collide(
     assert len(set(roots)) == 3
 
 
+def test_two_submissions_with_the_same_name_get_a_folder_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.time, "strftime", lambda *_: "20260101T000000Z")
+    first = second = new_submission(tmp_path)
+    assert open_submission(first, {}) == first
+    opened = open_submission(second, {})
+    assert opened.root.name == "run_20260101T000000Z-2"
+    assert opened.root.is_dir()
+    assert [plan.config for plan in moved(plans(tmp_path), opened)] == [
+        str(opened.root / f"{nodes}node.yaml") for nodes in (1, 2, 4)
+    ]
+
+
+def test_what_cannot_be_recorded_stops_no_other_job(tmp_path: Path) -> None:
+    submission = opened(tmp_path)
+    (tmp_path / "2node").write_text("")
+    told: list[SubmittedJob] = []
+    with pytest.raises(SubmitError) as caught:
+        submit_all(plans(tmp_path), submission, cluster(), told.append)
+    assert "job 102 was accepted and is not fully on record" in caught.value.message
+    assert str(tmp_path / "2node" / "run_102") in caught.value.message
+    assert "aorta wait --job ID" in caught.value.hint
+    assert submission.job_ids.read_text() == "101\n102\n103\n"
+    assert read_jobs(submission) == told
+    assert len(told) == 3
+
+
+def test_a_record_that_cannot_be_written_stops_no_other_job(tmp_path: Path) -> None:
+    submission = opened(tmp_path)
+    submission.job_ids.mkdir()
+    with pytest.raises(SubmitError) as caught:
+        submit_all(plans(tmp_path), submission, cluster(), lambda job: None)
+    assert all(f"job {number} was accepted" in caught.value.message for number in (101, 102, 103))
+    assert [job.job_id for job in read_jobs(submission)] == ["101", "102", "103"]
+
+
+def test_no_job_is_submitted_before_every_script_is_written(tmp_path: Path) -> None:
+    submission, fake = opened(tmp_path), cluster()
+    submission.script(Scenario("4node")).mkdir()
+    with pytest.raises(PlanError, match=r"4node\.sbatch"):
+        submit_all(plans(tmp_path), submission, fake, lambda job: None)
+    assert fake.asked == []
+
+
 def test_the_newest_submission_with_jobs(tmp_path: Path) -> None:
     for name in ("run_1", "run_2", "run_3"):
         (tmp_path / name).mkdir()
     (tmp_path / "run_2" / "jobs.jsonl").write_text("")
     assert newest_submission(tmp_path).root.name == "run_2"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"job_id": "2", ',
+        b"\xff",
+        b'{"job_id":"../2","scenario":"1node","nodes":1,"run_dir":"/r","submitted_wall_ns":1,"executor":"slurm"}',
+        b'{"job_id":"2","scenario":"../x","nodes":1,"run_dir":"/r","submitted_wall_ns":1,"executor":"slurm"}',
+    ],
+)
+def test_a_line_that_is_no_job_costs_itself_and_is_named(tmp_path: Path, line: bytes) -> None:
+    submission = opened(tmp_path)
+    whole = submit_all(plans(tmp_path), submission, cluster(), lambda job: None)
+    skipped: list[str] = []
+    assert read_jobs(submission, skipped.append) == whole
+    assert skipped == []
+    first, *rest = submission.jobs.read_bytes().splitlines()
+    submission.jobs.write_bytes(b"\n".join([first, line, *rest]))
+    assert read_jobs(submission, skipped.append) == whole
+    assert [message.partition(" is left out")[0] for message in skipped] == [f"{submission.jobs}, line 2"]
 
 
 def test_a_broken_record_is_named_by_line(tmp_path: Path) -> None:
