@@ -44,7 +44,7 @@ DEFINITIONS = (
         "compute over step time. The driver's counter beside it says busy while a kernel waits.",
     ),
     ("Predicted gain", "step time now over step time without the cause, from measured times, as a range."),
-    ("Efficiency", "samples/s a rank over samples/s a rank of the reference, the smallest valid run."),
+    ("Efficiency", "samples/s a rank over samples/s a rank of the reference, the smallest run in the curve."),
 )
 """Terms, and what they mean here."""
 
