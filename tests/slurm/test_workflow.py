@@ -187,9 +187,10 @@ def by_hand(project: Project) -> Project:
     for name in ("slurm", "scripts"):
         (project.folder / name).symlink_to(ROOT / name)
     (project.folder / "config").mkdir()
-    tiny = (ROOT / "config/small.yaml").read_text().replace("max_steps: ", "max_steps: 40 # ")
-    for name in ("default.yaml", "small.yaml"):
-        (project.folder / "config" / name).write_text(tiny)
+    for name, source in (("default.yaml", "small.yaml"), ("dcrnn.yaml", "dcrnn.yaml")):
+        text = (ROOT / "config" / source).read_text()
+        assert "max_steps: " in text
+        (project.folder / "config" / name).write_text(text.replace("max_steps: ", "max_steps: 40 # "))
     binaries = project.folder / ".venv/bin"
     binaries.mkdir(parents=True)
     (binaries / "aorta").symlink_to(AORTA)
