@@ -1,0 +1,404 @@
+"""Whole runs: when the data does not suffice, what its quality is, what other programs read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import ProfilerChoice
+from aorta.config.schema import Config, Training
+from tests.support.synthetic import RunSpec, write_run
+from tests.support.verdicts import analysed, change_json, change_records, finding, made, measured
+
+# --- when the data does not suffice ------------------------------------------------------------------------
+
+
+def reasons(analysis: Analysis) -> list[str]:
+    assert analysis.verdict.kind == "insufficient_data"
+    (only,) = analysis.findings
+    found: list[str] = only.evidence["reasons"]
+    return found
+
+
+def test_healthy_is_said_when_the_data_suffices(tmp_path: Path) -> None:
+    found = made(tmp_path)
+    assert found.verdict.kind == "healthy"
+    assert found.findings == []
+    assert "30 steady steps of 2 ranks" in found.verdict.statement
+    assert found.data_quality.problems == []
+    assert found.data_quality.notes == []
+
+
+@pytest.mark.parametrize(("steps", "enough"), [(19, False), (20, True)])
+def test_few_steady_steps_are_no_verdict(tmp_path: Path, steps: int, enough: bool) -> None:
+    found = made(tmp_path, steps=steps, warmup=10, data_wait_ms=200.0)
+    assert found.verdict.kind == ("data_loading" if enough else "insufficient_data")
+    assert found.data_quality.steady_steps == steps - 10
+    if not enough:
+        assert reasons(found) == ["few_steady_steps"]
+        assert measured(found, "data_loading").value is None
+
+
+def test_a_missing_rank_is_named_and_nothing_is_healthy_without_it(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2))
+    run.records(2).unlink()
+    found = analysed(run)
+    assert reasons(found) == ["ranks_missing"]
+    assert found.throughput is None
+    assert "rank 2 left no step records" in [problem.reason for problem in found.data_quality.problems]
+    assert (found.data_quality.ranks_expected, found.data_quality.ranks_seen) == (4, 3)
+
+
+@pytest.mark.parametrize("extra", [{"extra_data_ms": {3: 300.0}}, {"extra_compute_ms": {3: 300.0}}])
+def test_waiting_for_a_rank_without_records_is_not_called_communication(
+    tmp_path: Path, extra: dict[str, Any]
+) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, **extra))
+    whole = analysed(run)
+    assert whole.verdict.kind in ("data_loading", "straggler")
+    assert whole.verdict.ranks == [3]
+    run.records(3).unlink()
+    found = analysed(run)
+    assert found.verdict.kind == "insufficient_data"
+    assert found.findings[0].evidence == {"reasons": ["ranks_missing"]}
+    assert "3 of 4 ranks left step records; the " in found.verdict.statement
+    kept = finding(found, "communication")
+    assert kept is not None
+    assert (kept.symptom_of, kept.estimated_speedup) == (None, None)
+    assert "records of ranks are missing" in kept.cause
+    (action,) = kept.actions
+    assert action.startswith("find out why ranks left no records")
+    assert found.blame == []
+    assert measured(found, "straggler").reason == (
+        "not measurable: records of ranks are missing, and waiting for those cannot be told from transfer"
+    )
+
+
+def test_exchange_is_a_verdict_with_all_ranks_and_none_without_one(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, exposed_comm_ms=90.0))
+    whole = analysed(run)
+    cause = finding(whole, "communication")
+    assert (whole.verdict.kind, whole.findings[0]) == ("communication", cause)
+    assert cause is not None
+    assert cause.estimated_speedup is not None
+    run.records(0).unlink()
+    assert analysed(run).verdict.kind == "insufficient_data"
+
+
+def test_a_seen_rank_that_others_wait_for_is_no_straggler_while_one_is_unseen(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, extra_compute_ms={1: 90.0}))
+    assert analysed(run).verdict.kind == "straggler"
+    run.records(3).unlink()
+    found = analysed(run)
+    assert found.verdict.kind == "insufficient_data"
+    assert finding(found, "straggler") is None
+
+
+def test_a_cause_is_still_named_when_a_rank_is_missing(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, data_wait_ms=90.0))
+    run.records(3).unlink()
+    found = analysed(run)
+    # Of the ranks that were seen, by their own loaders.
+    assert (found.verdict.kind, found.verdict.ranks) == ("data_loading", [0, 1, 2])
+    assert measured(found, "data_loading").value == pytest.approx(100 * 90 / (90 + 60 + 6 + 5))
+
+
+@pytest.mark.parametrize(("state", "code"), [("failed", "job_failed"), ("running", "job_not_ended")])
+def test_a_job_that_failed_or_never_ended_is_not_healthy(tmp_path: Path, state: str, code: str) -> None:
+    found = made(tmp_path, state=state)
+    assert reasons(found) == [code]
+    assert found.data_quality.state == state
+
+
+def test_nothing_at_all_is_an_answer(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec())
+    for rank in (0, 1):
+        run.records(rank).unlink()
+    found = analysed(run)
+    assert reasons(found) == ["no_step_records"]
+    assert found.breakdown.per_rank == []
+    assert found.utilization is None
+    assert found.device is None
+
+
+def test_a_folder_of_records_alone_is_analysed(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "results", RunSpec(nodes=2, exposed_comm_ms=50.0))
+    bare = tmp_path / "artifacts"
+    bare.mkdir()
+    for rank in range(4):
+        run.records(rank).rename(bare / run.records(rank).name)
+    found = analysed(RunDir(bare))
+    assert found.verdict.kind == "communication"
+    assert (found.scenario, found.job_id, found.world_size) == (None, None, 4)
+    assert found.data_quality.state is None
+
+
+# --- data quality ------------------------------------------------------------------------------------------
+
+
+def problems(analysis: Analysis) -> list[str]:
+    return [f"{problem.file}: {problem.reason}" for problem in analysis.data_quality.problems]
+
+
+def test_a_killed_rank_and_what_its_agent_lost_are_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, state="failed"))
+    marker = json.loads(run.node(1).status.read_text())
+    marker["ranks"] = [{"rank": 3, "exit_code": None, "signal": "SIGKILL", "error": None}]
+    change_json(run.node(1).status, ranks=marker["ranks"], lost=["trace of rank 3"])
+    said = problems(analysed(run))
+    assert "nodes/node1/status.json: rank 3 ended by SIGKILL" in said
+    assert "nodes/node1/status.json: node2: trace of rank 3" in said
+
+
+def test_a_node_that_never_reported_and_one_without_samples_are_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=3, ranks_per_node=1))
+    manifest = json.loads(run.manifest.read_text())
+    change_json(run.manifest, nodes=manifest["nodes"][:2], nodes_missing=[2])
+    run.node(1).cpu_csv.unlink()
+    said = problems(analysed(run))
+    assert "None: node 2 never reported" in said
+    assert "nodes/node1/cpu_monitor.csv: no samples of node2" in said
+    assert not any("node0" in item for item in said)
+
+
+def test_gpu_samples_are_missed_only_where_there_are_gpus(tmp_path: Path) -> None:
+    assert problems(made(tmp_path / "a", device="cpu")) == []
+    run = write_run(tmp_path / "b", RunSpec(device="cuda"))
+    run.node(0).gpu_csv.unlink()
+    monitor = json.loads(run.node(0).monitor_status.read_text())
+    change_json(run.node(0).monitor_status, **{**monitor, "gpu_reason": "driver not loaded"})
+    assert problems(analysed(run)) == ["nodes/node0/gpu_monitor.csv: no samples of node1: driver not loaded"]
+
+
+def test_missed_samples_are_counted(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec())
+    monitor = json.loads(run.node(0).monitor_status.read_text())
+    change_json(run.node(0).monitor_status, missed=3)
+    assert problems(analysed(run)) == [
+        f"nodes/node0/monitor_status.json: 3 of {monitor['samples'] + 3} samples of node1 were missed"
+    ]
+
+
+def test_truncated_records_are_named_and_the_rest_used(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec())
+    run.records(1).write_bytes(run.records(1).read_bytes()[:-100])
+    found = analysed(run)
+    assert found.verdict.kind == "healthy"
+    assert found.data_quality.steady_steps == 29
+    assert problems(found)[0].startswith("rank_1_metrics.jsonl: line 40 is not usable")
+
+
+def test_records_that_count_global_samples_are_caught(tmp_path: Path) -> None:
+    """`samples` is the rank's own; 16 ranks that each write the global batch would be 16 times too fast."""
+    right = made(tmp_path / "a", ranks_per_node=16)
+    assert right.throughput is not None
+    assert right.throughput.cross_check_ratio == pytest.approx(1.0)
+    assert not any("samples of a rank" in note for note in right.data_quality.notes)
+    run = write_run(tmp_path / "b", RunSpec(ranks_per_node=16))
+    for rank in range(16):
+        change_records(run, rank, samples=16 * 8)
+    assert any("counts 128 samples of a rank" in note for note in analysed(run).data_quality.notes)
+
+
+def test_time_between_steps_is_told_from_few_slow_steps(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", RunSpec(ranks_per_node=1))
+    steps = [json.loads(line) for line in run.records(0).read_text().splitlines()]
+    for number, record in enumerate(steps):
+        for clock in ("mono_start_ns", "mono_end_ns", "wall_start_ns", "wall_end_ns"):
+            record[clock] += number * 69_000_000  # as long as a step of 4 + 60 + 5 ms
+    run.records(0).write_text("\n".join(map(json.dumps, steps)) + "\n")
+    # 30 steps and the 29 gaps between them.
+    ratio = 30 / 59
+    assert analysed(run).data_quality.notes == [
+        f"throughput is {ratio:.2f} times global batch / mean step: {100 * (1 - ratio):.0f} % of the time "
+        "lies between steps"
+    ]
+    skewed = write_run(tmp_path / "b", RunSpec(ranks_per_node=1))
+    steps = [json.loads(line) for line in skewed.records(0).read_text().splitlines()]
+    for number, record in enumerate(steps):
+        late = 600_000_000 if number == 35 else 0
+        record["breakdown"]["host_ns"] += late
+        for clock in ("mono_start_ns", "mono_end_ns", "wall_start_ns", "wall_end_ns"):
+            record[clock] += 600_000_000 if number > 35 or (number == 35 and "end" in clock) else 0
+    skewed.records(0).write_text("\n".join(map(json.dumps, steps)) + "\n")
+    assert analysed(skewed).data_quality.notes == [
+        f"some steps are far slower than the rest: the mean step takes {69 + 600 / 30:.1f} ms, "
+        "the median one 69.0 ms"
+    ]
+
+
+def test_nodes_of_one_machine_are_said_to_share_it(tmp_path: Path) -> None:
+    found = made(tmp_path, nodes=2, executor="local", separate_hosts=False)
+    assert found.shared_machine
+    assert any("share one machine" in note for note in found.data_quality.notes)
+
+
+ACCOUNTING = """\
+JobID     | State   | ExitCode | NNodes | NTasks | MaxRSS   | ReqMem
+101       | {state} | 0:0      | 1      |        |          | 16000M
+101.batch | {state} | 0:0      | 1      | 8      | 1947276K |
+"""
+
+
+def cores_note(tmp_path: Path, executor: str = "local", **node: Any) -> list[str]:
+    """What is said about cores of a run of two nodes with 2 ranks each, whose infos hold `node`."""
+    run = write_run(tmp_path, RunSpec(nodes=2, executor=executor))
+    manifest = json.loads(run.manifest.read_text())
+    change_json(run.manifest, nodes=[{**info, "machine": "m", **node} for info in manifest["nodes"]])
+    return [note for note in analysed(run).data_quality.notes if "waiting for a core" in note]
+
+
+WAITING = "times contain waiting for a core, and exposed communication is partly that"
+
+
+@pytest.mark.parametrize(
+    ("node", "notes"),
+    [
+        ({"cpus_usable": 3}, [f"4 ranks share 3 CPUs: {WAITING}"]),
+        ({"cpus_usable": 1}, [f"4 ranks share 1 CPU: {WAITING}"]),
+        ({"cpus_usable": 4}, []),
+        ({"cpus_usable": 3, "machine": None}, []),  # 2 ranks each on 3 CPUs of its own
+        ({"cpus_usable": 1, "machine": None}, [f"2 ranks share 1 CPU: {WAITING}"]),
+        (
+            {"cpus_usable": 7, "environment": {"OMP_NUM_THREADS": "2"}},
+            [f"4 ranks with 2 threads each share 7 CPUs: {WAITING}"],
+        ),
+        ({"cpus_usable": 8, "environment": {"OMP_NUM_THREADS": "2"}}, []),
+    ],
+)
+def test_more_ranks_and_threads_than_cpus_are_said(
+    tmp_path: Path, node: dict[str, Any], notes: list[str]
+) -> None:
+    assert cores_note(tmp_path, **node) == notes
+
+
+@pytest.mark.parametrize(
+    ("executor", "machine_cpus", "said"),
+    [("slurm", 3, True), ("slurm", 8, False), ("slurm", None, True), ("local", 8, True)],
+)
+def test_nodes_that_were_given_parts_of_a_machine_do_not_share_them(
+    tmp_path: Path, executor: str, machine_cpus: int | None, said: bool
+) -> None:
+    assert bool(cores_note(tmp_path, executor, cpus_usable=3, cpus_machine=machine_cpus)) is said
+
+
+def test_the_configured_threads_count_for_the_trainer(tmp_path: Path) -> None:
+    for threads, said in ((2, True), (1, False)):
+        run = write_run(
+            tmp_path / str(threads), RunSpec(config=Config(training=Training(cpu_threads=threads)))
+        )
+        notes = analysed(run).data_quality.notes
+        assert (f"2 ranks with 2 threads each share 2 CPUs: {WAITING}" in notes) is said
+
+
+def test_threads_beside_a_gpu_are_not_counted(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(device="cuda", config=Config(training=Training(cpu_threads=8))))
+    assert not any("waiting for a core" in note for note in analysed(run).data_quality.notes)
+
+
+def test_accounting_decides_how_the_job_ended(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec())
+    run.sacct_summary.write_text(ACCOUNTING.format(state="OUT_OF_MEMORY"))
+    found = analysed(run)
+    assert found.data_quality.state == "failed"
+    assert any("accounting says OUT_OF_MEMORY" in note for note in found.data_quality.notes)
+    assert reasons(found) == ["job_failed"]
+
+
+def test_accounting_that_lags_behind_leaves_the_markers_word(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec())
+    run.sacct_summary.write_text(ACCOUNTING.format(state="RUNNING"))
+    found = analysed(run)
+    assert found.data_quality.state == "completed"
+    assert any("not complete" in note for note in found.data_quality.notes)
+
+
+def test_host_memory_by_accounting_is_called_an_upper_estimate(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec())
+    run.sacct_summary.write_text(ACCOUNTING.format(state="COMPLETED"))
+    found = analysed(run)
+    note = next(note for note in found.data_quality.notes if "memory" in note)
+    assert "about 95 %" in note
+    assert "upper estimate (8 tasks × the largest task's MaxRSS)" in note
+    assert finding(found, "memory_pressure") is None
+
+
+# --- the contract ------------------------------------------------------------------------------------------
+
+
+def test_the_analysis_survives_json_and_names_what_others_read(tmp_path: Path) -> None:
+    found = made(tmp_path, nodes=2, extra_data_ms={1: 80.0}, device="cuda")
+    text = msgspec.json.encode(found)
+    assert msgspec.json.decode(text, type=Analysis) == found
+    tree = json.loads(text)
+    assert {"schema_version", "verdict", "findings", "breakdown", "blame", "data_quality"} <= set(tree)
+    row = tree["breakdown"]["per_rank"][0]
+    parts = ("compute_ms", "exposed_comm_ms", "exposed_copy_ms", "data_wait_ms", "host_ms")
+    assert sum(row[part] for part in parts) == pytest.approx(row["step_ms"], abs=1e-9)
+    assert row["wait_ms"] + row["transfer_ms"] == pytest.approx(row["comm_ms"], abs=1e-9)
+
+
+def test_power_of_start_up_and_tail_is_left_out(tmp_path: Path) -> None:
+    found = made(tmp_path, device="cuda", startup_s=6.0, tail_s=6.0, gpu_power_w=(120.0, 720.0, 300.0))
+    assert found.utilization is not None
+    assert found.utilization.gpu_power_w == pytest.approx(720.0)
+
+
+def test_the_reasons_of_a_profiler_do_not_matter(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec())
+    manifest = json.loads(run.manifest.read_text())
+    choice = msgspec.to_builtins(ProfilerChoice(requested="nsys", resolved="nsys", reason="found"))
+    change_json(run.manifest, nodes=[{**node, "profiler": choice} for node in manifest["nodes"]])
+    assert analysed(run).verdict.kind == "healthy"
+
+
+# --- what no record covers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gap_share", "verdict"), [(0.9, "insufficient_data"), (0.1, "healthy")])
+def test_time_between_steps_is_in_no_record_and_not_healthy(
+    tmp_path: Path, gap_share: float, verdict: str
+) -> None:
+    run = write_run(tmp_path, RunSpec(ranks_per_node=1))
+    lines = [json.loads(line) for line in run.records(0).read_text().splitlines()]
+    step = lines[0]["mono_end_ns"] - lines[0]["mono_start_ns"]
+    gap = round(step * gap_share / (1 - gap_share))
+    for number, line in enumerate(lines):
+        for name in ("mono_start_ns", "mono_end_ns", "wall_start_ns", "wall_end_ns"):
+            line[name] += number * gap
+    run.records(0).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = analysed(run)
+    assert found.verdict.kind == verdict
+    if verdict != "healthy":
+        assert found.findings[0].evidence["reasons"] == ["time_between_steps"]
+        assert "90 % of the time lies between steps" in found.verdict.statement
+
+
+@pytest.mark.parametrize(("loading", "verdict"), [(4.0, "insufficient_data"), (90.0, "data_loading")])
+def test_records_alone_are_never_healthy_but_findings_stand(
+    tmp_path: Path, loading: float, verdict: str
+) -> None:
+    run = write_run(tmp_path, RunSpec(data_wait_ms=loading))
+    run.manifest.unlink()
+    for _, node in run.nodes():
+        node.status.unlink()
+    found = analysed(run)
+    assert found.verdict.kind == verdict
+    if verdict == "insufficient_data":
+        assert found.findings[0].evidence["reasons"] == ["no_job_record"]
+
+
+def test_a_clock_that_goes_back_between_steps_gives_no_rate(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(ranks_per_node=1))
+    lines = [json.loads(line) for line in run.records(0).read_text().splitlines()]
+    for line in lines[-1:]:
+        step = line["mono_end_ns"] - line["mono_start_ns"]
+        line["mono_start_ns"], line["mono_end_ns"] = 0, step
+    run.records(0).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert analysed(run).throughput is None
