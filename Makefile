@@ -45,7 +45,7 @@ lint: setup ## ruff, mypy --strict, import contracts, shell and committed sbatch
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	@if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; else echo "shellcheck is not installed: shell scripts not checked"; fi
+	@if command -v shellcheck >/dev/null; then shellcheck $$(git ls-files 'scripts/*.sh') .ci/run; else echo "shellcheck is not installed: shell scripts not checked"; fi
 
 format: setup ## rewrite the code in the house style
 	$(VENV)/bin/ruff check --fix .
