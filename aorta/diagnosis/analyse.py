@@ -14,7 +14,7 @@ from aorta.diagnosis.program import program, settings
 from aorta.diagnosis.quality import data_quality
 from aorta.diagnosis.rank import blame_list, rank_costs
 from aorta.diagnosis.rules import RULES
-from aorta.diagnosis.verdict import explain, judge
+from aorta.diagnosis.verdict import conclude
 from aorta.errors import ArtefactError
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
@@ -61,9 +61,7 @@ def analyse(data: RunData) -> Analysis:
         job_known=manifest is not None or data.account.status is not None or bool(data.accounting.attempts),
     )
     quality = data_quality(data, policy, len(steady), rate, _notes(charged, expected, rate))
-    answers = [rule(context) for rule in RULES]
-    findings = explain([finding for _, finding in answers if finding is not None], context)
-    verdict, findings = judge(findings, context, quality)
+    verdict, findings, measured = conclude(RULES, context, quality)
     device = ("cuda" if cuda else "cpu") if by_rank else None
     return Analysis(
         scenario=_scenario(data.run, manifest.scenario if manifest else None),
@@ -72,7 +70,7 @@ def analyse(data: RunData) -> Analysis:
         world_size=expected,
         verdict=verdict,
         findings=findings,
-        measured=[measured for measured, _ in answers],
+        measured=measured,
         breakdown=breakdown,
         blame=blame_list(waits),
         throughput=rate,

@@ -24,7 +24,7 @@ from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import blame_list, rank_costs, rank_words
 from aorta.diagnosis.rules import TRACE_RULES
 from aorta.diagnosis.trace_samples import capture_utilization
-from aorta.diagnosis.verdict import explain, judge
+from aorta.diagnosis.verdict import conclude
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.collectives import match_timelines
 from aorta.metrics.trace_breakdown import break_down, rank_record
@@ -136,9 +136,7 @@ def _analyse(capture: _Capture, samples: Sequence[SampleFile], problems: Sequenc
         steady_steps=len(capture.steps),
         notes=[*basis, *_notes(capture, charged, expected), *said],
     )
-    answers = [rule(context) for rule in TRACE_RULES]
-    findings = explain([finding for _, finding in answers if finding is not None], context)
-    verdict, findings = judge(findings, context, quality)
+    verdict, findings, measured = conclude(TRACE_RULES, context, quality)
     return Analysis(
         scenario=None,
         job_id=None,
@@ -146,7 +144,7 @@ def _analyse(capture: _Capture, samples: Sequence[SampleFile], problems: Sequenc
         world_size=expected,
         verdict=verdict,
         findings=findings,
-        measured=[measured for measured, _ in answers],
+        measured=measured,
         breakdown=breakdown,
         blame=blame_list(waits),
         throughput=None,

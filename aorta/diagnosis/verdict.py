@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 import msgspec
 
-from aorta.artefacts.analysis import DataQuality, Finding, Kind, Verdict
+from aorta.artefacts.analysis import DataQuality, Finding, Kind, Measured, Verdict
 from aorta.diagnosis.context import Context
 from aorta.diagnosis.rank import rank_words
+from aorta.diagnosis.rules import Answer
+
+Rule = Callable[[Context], Answer]
+"""One function a finding: what it measured, and what it found."""
 
 _NAMES: dict[Kind, str] = {
     "data_loading": "Data loading",
@@ -121,6 +125,16 @@ def insufficient(context: Context, quality: DataQuality) -> list[tuple[str, str]
         words = "the job failed" if code == "job_failed" else "the job has no end yet, by its own markers"
         reasons.append((code, words))
     return reasons
+
+
+def conclude(
+    rules: Sequence[Rule], context: Context, quality: DataQuality
+) -> tuple[Verdict, list[Finding], list[Measured]]:
+    """The verdict, the findings with symptoms under their causes, and every rule's answer in order."""
+    answers = [rule(context) for rule in rules]
+    findings = explain([finding for _, finding in answers if finding is not None], context)
+    verdict, findings = judge(findings, context, quality)
+    return verdict, findings, [measured for measured, _ in answers]
 
 
 def judge(

@@ -16,20 +16,10 @@ from aorta.launch.submission import read_jobs
 from aorta.launch.sweep import SweepRequest, array_plan, make_sweep, parse_over, point_config, point_plan
 from aorta.launch.sweep_submission import open_sweep, read_sweep, submit_sweep
 from aorta.launch.tools import Answer
-from tests.launch.test_sbatch import run_script
+from tests.launch.test_sbatch import PLAN, run_script
 from tests.support.slurm import cluster
 
-BASE = LaunchPlan(
-    scenario="2node",
-    nodes=2,
-    aorta=("/venv/bin/aorta",),
-    project="/project",
-    results="/shared/results",
-    config="unused",
-    output="unused",
-    time_limit="00:30:00",
-    time_limit_s=1800,
-)
+BASE = replace(PLAN, config="unused", output="unused")
 
 GOLDEN = """\
 #!/bin/bash

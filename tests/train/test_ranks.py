@@ -36,11 +36,8 @@ def environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What both ranks found, by rank."""
-    folder = tmp_path_factory.mktemp("ranks")
-    command = torchrun("-m", "tests.train.ranks", str(folder))
+def run_to_end(command: list[str], folder: Path) -> str:
+    """What a command that has to succeed printed."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -51,6 +48,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What both ranks found, by rank."""
+    folder = tmp_path_factory.mktemp("ranks")
+    command = torchrun("-m", "tests.train.ranks", str(folder))
+    run_to_end(command, folder)
     return [json.loads((folder / f"found_{rank}.json").read_text()) for rank in range(2)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from aorta.errors import ConfigError
 from aorta.train import fsdp
 from aorta.train.fsdp import check_fsdp, shard_ranks
 from aorta.train.parallel import check_strategy
-from tests.train.test_ranks import PATIENCE_S, environment, torchrun
+from tests.train.test_ranks import run_to_end, torchrun
 
 Found = list[dict[str, Any]]
 STEPS = 4
@@ -23,16 +22,7 @@ STEPS = 4
 
 def launch(folder: Path, ranks: int, *names: str) -> Found:
     command = torchrun("-m", "tests.train.sharded_ranks", str(folder), *names, ranks=ranks)
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_to_end(command, folder)
     return [json.loads((folder / f"found_{rank}.json").read_text()) for rank in range(ranks)]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,28 +14,15 @@ from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import DdpBenchmarkDir
 from aorta.readers import kineto
 from aorta.train.ddp_benchmark.options import IMPLEMENTATIONS
-from tests.train.ddp_benchmark.test_ranks import PATIENCE_S, ROOT, environment
+from tests.train.ddp_benchmark.test_ranks import ROOT
+from tests.train.test_ranks import run_to_end
 
 PROGRAM = str(ROOT / "benchmark_ddp.py")
 SMALL = ["--preset", "small", "--device", "cpu", "--num-epochs", "3"]
 
 
-def run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_alone_it_compares_every_implementation(tmp_path: Path) -> None:
-    said = run([sys.executable, PROGRAM, *SMALL, "--steps-per-epoch", "3"], tmp_path)
+    said = run_to_end([sys.executable, PROGRAM, *SMALL, "--steps-per-epoch", "3"], tmp_path)
     folder = DdpBenchmarkDir(tmp_path / "results" / "ddp_benchmark")
     found = read_json(folder.results, DdpBenchmark)
     assert (found.world_size, found.backend, found.device, found.timing) == (2, "gloo", "cpu", "host")
@@ -61,7 +47,7 @@ def test_under_torchrun_it_traces_one_implementation(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
     name = "ddp_bucketed"
     flags = ["--profile", "--profile-implementation", name, "--profile-output-dir", "traces"]
-    run([*launcher, PROGRAM, *SMALL, *flags], tmp_path)
+    run_to_end([*launcher, PROGRAM, *SMALL, *flags], tmp_path)
     folder = DdpBenchmarkDir(tmp_path / "traces")
     assert {path.name for path in folder.root.iterdir()} == {
         f"{name}_rank_0_trace.json",
