@@ -44,11 +44,136 @@ class DataQuality(Record, frozen=True, kw_only=True):
     """What a reader must know before reading on, such as nodes that share one machine."""
 
 
+class Interval(Record, frozen=True, kw_only=True):
+    """Where a quantity lies with the given confidence, by resampling."""
+
+    low: float
+    high: float
+    confidence: float = 0.95
+
+
 class Speedup(Record, frozen=True, kw_only=True):
     """Step time now over step time without the cause, as a range."""
 
     low: float
     high: float
+    expected: float | None = None
+    """The replay's own prediction, inside the range; None where only bounds are known."""
+    step_ms: float | None = None
+    """Predicted step time without the cause, beside `expected`."""
+    basis: Literal["replay", "bounds"] = "bounds"
+    """`replay`: the steps were replayed without the cause, and the range is of resampled steps. `bounds`: the
+    part of the step that the cause takes, brought down to its threshold (low) or to nothing (high)."""
+
+
+class Lateness(Record, frozen=True, kw_only=True):
+    """How often a rank was the last one, for so long that it shows."""
+
+    rank: int
+    host: str | None
+    pattern: Literal["persistent", "intermittent", "one_off"]
+    """In 80 % of the steps since the first one or more; less often; in a single unbroken stretch of at most
+    5 % of the steps."""
+    late_steps: int
+    share_of_steps: float
+    """0 to 1, of the steady steps."""
+    since_step: int
+    """The first global step in which it was late."""
+    late_ms: float
+    """Mean over its late steps: how much later it came than the median rank."""
+
+
+class LateNode(Record, frozen=True, kw_only=True):
+    """A node all of whose ranks are late together while no rank of another node is."""
+
+    host: str
+    ranks: list[int]
+    late_ms: float
+
+
+class LatenessTable(Record, frozen=True, kw_only=True):
+    """Late ranks, the worst first, and whether they are single ranks or whole nodes."""
+
+    steps: int
+    threshold_ms: float
+    """A rank counts as late in a step where it comes this much later than the median rank."""
+    ranks: list[Lateness]
+    nodes: list[LateNode]
+    scope: Literal["none", "rank", "node", "not_determined"]
+    """`not_determined`: late ranks, but one rank a node: a slow rank and a slow node look the same."""
+
+
+class WhatIf(Record, frozen=True, kw_only=True):
+    """The steps replayed without one cause."""
+
+    kind: Kind
+    removed: str
+    """What was taken away, in words."""
+    ranks: list[int]
+    """Of these ranks; empty: of all."""
+    step_ms: float
+    step_ms_interval: Interval
+    speedup: float
+    speedup_interval: Interval
+
+
+class Replay(Record, frozen=True, kw_only=True):
+    """The model of the steps, what it makes of them unchanged, and its predictions."""
+
+    steps: int
+    measured_step_ms: float
+    modelled_step_ms: float
+    error_pct: float
+    """|modelled - measured| / measured; predictions need 3 % or less."""
+    ideal_network_step_ms: float | None
+    """With every transfer taking no time; waits stay. None where predictions are withheld."""
+    predictions: list[WhatIf]
+    """The largest gain first; empty where they are withheld."""
+    withheld: str | None = None
+    """Why there are no predictions."""
+
+
+class DevicePop(Record, frozen=True, kw_only=True):
+    """The GPUs' branch of the POP factors: `load_balance` × `communication` × `orchestration` is the parallel
+    efficiency of the devices."""
+
+    parallel: float
+    load_balance: float
+    communication: float
+    """max U / max (U + exposed communication + exposed copies)."""
+    orchestration: float
+    """max (U + exposed communication + exposed copies) / T: what launches, loaders and Python leave."""
+
+
+class Pop(Record, frozen=True, kw_only=True):
+    """POP efficiencies (0 to 1) of a run: U_i useful compute of rank i, T the step, N ranks.
+
+    PE = sum U / (N T) = LB CommE, LB = mean U / max U, CommE = max U / T = SerE TE. The additive ones subtract
+    lost shares of N T instead: PE = 1 - (1 - LB) - (1 - CommE).
+    """
+
+    ranks: int
+    step_ms: float
+    useful_ms: float
+    """Sum over ranks."""
+    parallel: float
+    load_balance: float
+    communication: float
+    serialisation: float | None
+    """max U / T_ideal; None without a replay that reproduces the step."""
+    transfer: float | None
+    """T_ideal / T."""
+    load_balance_inter_node: float | None
+    """mean / max over nodes of a node's mean U; None where ranks' nodes are not known."""
+    load_balance_intra_node: float | None
+    additive_load_balance: float
+    additive_communication: float
+    additive_serialisation: float | None
+    additive_transfer: float | None
+    device: DevicePop | None = None
+    """None without GPUs."""
+    reason: str | None = None
+    """Why a factor is absent."""
 
 
 class Finding(Record, frozen=True, kw_only=True):
@@ -68,6 +193,13 @@ class Finding(Record, frozen=True, kw_only=True):
     actions: list[str]
     symptom_of: str | None = None
     """Kind of the finding that explains this one."""
+    sub_cause: str | None = None
+    """A code of the cause behind the cause, such as `workers_saturated` or `thermal_throttling`, with its
+    measurements in `evidence`; `not_determined` where nothing measured tells; None: this kind has none."""
+    sub_cause_text: str | None = None
+    """The same in words, with the numbers."""
+    lost_ms_per_step: float | None = None
+    """Mean over ranks of the time that the cause takes from a step; None: it takes none of its own."""
 
 
 class Measured(Record, frozen=True, kw_only=True):
@@ -141,6 +273,10 @@ class Throughput(Record, frozen=True, kw_only=True):
     slowest_rank_ms_median: float | None = None
     """Step time of the slowest rank of each step; `step_ms_*` are of the mean over ranks."""
     slowest_rank_ms_p95: float | None = None
+    samples_per_s_interval: Interval | None = None
+    """By resampling blocks of consecutive steps; None with too few steps."""
+    step_ms_interval: Interval | None = None
+    """Of the mean step, likewise."""
 
 
 class Utilization(Record, frozen=True, kw_only=True):
@@ -183,6 +319,11 @@ class Analysis(Record, frozen=True, kw_only=True):
     """What ran, without batch sizes, lengths and paths; None where nothing says."""
     settings: dict[str, str | int | float | bool | None] | None = None
     """What runs of one program must have in common to be compared, by dotted key; None: not known."""
+    replay: Replay | None = None
+    """None: there was nothing to replay, `data_quality.notes` says why."""
+    pop: Pop | None = None
+    lateness: LatenessTable | None = None
+    """None with a single rank, or where arrivals at collectives are not known."""
 
 
 class ScalingPoint(Record, frozen=True, kw_only=True):
@@ -198,6 +339,37 @@ class ScalingPoint(Record, frozen=True, kw_only=True):
     global_batch: int
     flag: str | None = None
     """`superlinear` above 1.05."""
+    runs: int = 1
+    """Runs of this scenario behind the point."""
+    samples_per_s_interval: Interval | None = None
+    speedup_interval: Interval | None = None
+    efficiency_interval: Interval | None = None
+    pop: Pop | None = None
+    computation_scalability: float | None = None
+    """Useful time of a sample at the reference over that here; None without a breakdown."""
+    global_efficiency: float | None = None
+    """Computation scalability times parallel efficiency."""
+    self_check_ratio: float | None = None
+    """global_efficiency / PE of the reference over `efficiency`: 1 when the numbers agree."""
+    self_check: str | None = None
+    """In words, where the two disagree by more than 2 %."""
+
+
+class ScalingLoss(Record, frozen=True, kw_only=True):
+    """What one step of scale loses, by factor: the log of each factor's ratio over the log of all of it."""
+
+    scenario_from: str
+    scenario_to: str
+    efficiency_ratio: float
+    """Efficiency at the larger over that at the smaller scale."""
+    factors: dict[str, float]
+    """Ratio of each factor (load_balance, serialisation, transfer or communication, computation_scalability,
+    between_steps); their product is `efficiency_ratio`."""
+    main_factor: str | None
+    """The one that loses most; None where nothing is lost."""
+    statement: str
+    """In words, with the finding of the larger run that goes with the factor."""
+    finding_kind: Kind | None = None
 
 
 class Scaling(Record, frozen=True, kw_only=True):
@@ -209,6 +381,8 @@ class Scaling(Record, frozen=True, kw_only=True):
     points: list[ScalingPoint]
     reason: str | None = None
     """Why there is no curve, or what is not in it."""
+    losses: list[ScalingLoss] = field(default_factory=list)
+    """One a step of scale, the smaller first."""
 
 
 class Aggregate(Record, frozen=True, kw_only=True):
