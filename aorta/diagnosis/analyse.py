@@ -95,13 +95,13 @@ def _blame(data: RunData, steady: Steady) -> BlameTable | str:
     used = {
         rank: [step for step in steps if first <= step.global_step <= last] for rank, steps in by_rank.items()
     }
-    collectives = match_collectives(used, _clocks(data, used))
+    collectives = match_collectives(used, clocks(data, used))
     if isinstance(collectives, str):
         return collectives
     return blame(collectives, steady.numbers)
 
 
-def _clocks(data: RunData, by_rank: Mapping[int, Sequence[Step]]) -> dict[int, str]:
+def clocks(data: RunData, by_rank: Mapping[int, Sequence[Step]]) -> dict[int, str]:
     """Each rank's machine: by the boot id that its node reported, otherwise by host name."""
     machines = {info.host: info.machine or info.host for info in data.account.infos.values()}
     return {rank: machines.get(steps[0].host, steps[0].host) for rank, steps in by_rank.items() if steps}

@@ -1,0 +1,166 @@
+"""What the report shows of one run, as records: the figures are drawn from them, the JSON twin holds them.
+
+Everything here is derived from the run's `Analysis`, step records and samples. Absent is None, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import field
+
+from aorta.artefacts.records import Record
+
+Level = Literal["high", "medium", "low", "none"]
+Doing = Literal["compute", "wait", "transfer", "data_wait", "host", "hidden"]
+
+
+class Confidence(Record, frozen=True, kw_only=True):
+    """How far the verdict can be trusted."""
+
+    level: Level
+    """`none`: there is no verdict to trust."""
+    basis: list[str]
+    """What it stands on."""
+    doubts: list[str]
+    """What lowers it; empty where it is high."""
+
+
+class StepPart(Record, frozen=True, kw_only=True):
+    """A part of the mean step over ranks; the parts of a step sum to it."""
+
+    key: str
+    name: str
+    ms: float | None
+    """None: not timed apart; it is in the host's part."""
+    pct: float | None
+    """Of the step."""
+
+
+class HeatMap(Record, frozen=True, kw_only=True):
+    """Time by rank and cause, % of the mean step; rows in the order of ranks."""
+
+    columns: list[str]
+    groups: list[int]
+    """How many of the columns are a rank's own time, and how many are waits of others charged to it."""
+    rows: list[str]
+    values: list[list[float | None]]
+    """By row, then column."""
+    ranks_a_row: int
+    """1, or the most ranks of a row that stands for several: its value is that of its worst rank."""
+    note: str
+
+
+class RankLoss(Record, frozen=True, kw_only=True):
+    """A rank that costs time."""
+
+    rank: int
+    host: str | None
+    own_ms: float
+    """Its step less its exposed communication."""
+    above_median_ms: float
+    """Its own time less that of the median rank."""
+    charged_ms: float | None
+    """What a rank that waits for it loses, mean over the others; None where waits are not charged."""
+    mostly: str
+    """Cause of the larger part of that, otherwise the part in which it is longest above the median."""
+
+
+class Segment(Record, frozen=True, kw_only=True):
+    """What a rank did from `start_ms` to `end_ms` after the excerpt's zero."""
+
+    doing: Doing
+    start_ms: float
+    end_ms: float
+
+
+class Lane(Record, frozen=True, kw_only=True):
+    """One rank in the excerpt."""
+
+    rank: int
+    host: str | None
+    segments: list[Segment]
+    """Exclusive, but for `hidden`: communication under compute."""
+
+
+class Excerpt(Record, frozen=True, kw_only=True):
+    """One step of several ranks on one clock; zero is the first one's start."""
+
+    global_step: int
+    step_ms: float
+    """Of its slowest rank."""
+    median_ms: float
+    """Of the slowest rank of each steady step."""
+    lanes: list[Lane]
+    note: str
+
+
+class StepTimes(Record, frozen=True, kw_only=True):
+    """Each step's time by its slowest rank. Of more steps than fit, the longest of each few is kept."""
+
+    global_step: list[int]
+    ms: list[float]
+    steady: list[bool]
+    steps_a_point: int
+
+
+class Curve(Record, frozen=True, kw_only=True):
+    """Samples over time, in percent: of one node, or of several as lowest, middle and highest."""
+
+    what: Literal["gpu", "job_cpu", "cpu"]
+    seconds: list[float]
+    middle: list[float]
+    low: list[float] | None = None
+    high: list[float] | None = None
+
+
+class Strip(Record, frozen=True, kw_only=True):
+    """One node's curves, or those of `nodes` nodes together."""
+
+    name: str
+    nodes: int
+    curves: list[Curve]
+
+
+class UtilizationOverTime(Record, frozen=True, kw_only=True):
+    """Monitor samples from the run's first sample or step on."""
+
+    strips: list[Strip]
+    window_s: tuple[float, float] | None
+    """The steady window."""
+    absent: str
+    """What was not measured, and why; empty where nothing is missing."""
+
+
+class Page(Record, frozen=True, kw_only=True):
+    """One run in the report."""
+
+    scenario: str | None
+    job_id: str | None
+    step_ms: float | None
+    cost_ms: float | None
+    """What the verdict's cause costs a step; None where no gain was predicted."""
+    cost_pct: float | None
+    confidence: Confidence
+    parts: list[StepPart]
+    ranks: int
+    """With a breakdown."""
+    heat_map: HeatMap | None
+    worst_ranks: list[RankLoss]
+    excerpt: Excerpt | None
+    excerpt_absent: str
+    """Why there is none."""
+    steps: StepTimes | None
+    utilization: UtilizationOverTime
+
+
+class Recommendation(Record, frozen=True, kw_only=True):
+    """What to do about one kind of cause, over all scenarios that show it."""
+
+    kind: str
+    scenarios: list[str]
+    best_scenario: str
+    """The one with the largest predicted gain."""
+    speedup_low: float | None
+    speedup_high: float | None
+    actions: list[str] = field(default_factory=list)
