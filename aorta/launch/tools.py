@@ -51,7 +51,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def call(argv: Sequence[str]) -> Answer:
+def call(argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Answer:
     """Run `argv` in a clean environment and wait for its answer; never raises for what the program does."""
     try:
         done = subprocess.run(
@@ -61,7 +61,7 @@ def call(argv: Sequence[str]) -> Answer:
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except FileNotFoundError:
@@ -69,5 +69,5 @@ def call(argv: Sequence[str]) -> Answer:
     except OSError as error:
         return Answer(None, err=f"{argv[0]} cannot be run: {error.strerror}")
     except subprocess.TimeoutExpired:
-        return Answer(None, err=f"{argv[0]} did not answer within {TIMEOUT_S:.0f} s")
+        return Answer(None, err=f"{argv[0]} did not answer within {timeout_s:.0f} s")
     return Answer(done.returncode, done.stdout, done.stderr)
