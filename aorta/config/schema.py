@@ -229,6 +229,8 @@ class Faults(Block, frozen=True, kw_only=True):
     """Slept before each batch, in the loader."""
     host_delay_ms: Duration = 0.0
     """Slept in each step between the batch and the forward pass, in the training process."""
+    compute_delay_ms: Duration = 0.0
+    """Slept in each forward pass: a device that needs longer, without load on the CPU."""
     compute_matmuls: Count = 0
     """Matrix products of `matmul_size` in each step."""
     matmul_size: Positive = 1024
@@ -238,6 +240,9 @@ class Faults(Block, frozen=True, kw_only=True):
     """MiB of all-reduce more in each step, on all ranks."""
     gpu_memory_ratio: Ratio = 0.0
     """Used over total memory of the GPU, filled up to this at the start."""
+    stand_in_ms: Duration = 0.0
+    """Slept in each forward pass of every rank, from the first step on: no fault, but a stand-in for a device
+    that computes beside the CPU, so that many ranks fit on few cores."""
 
 
 class Thresholds(Block, frozen=True, kw_only=True):

@@ -56,7 +56,7 @@ class Faults:
         self._mine = not config.ranks or world.rank in config.ranks
         self._step = 0
         self._held: list[torch.Tensor] = []
-        if config == schema.Faults():
+        if config == schema.Faults(stand_in_ms=config.stand_in_ms):
             return
         if world.rank == 0:
             log.warning("faults are put into this run on purpose: see %s", recorder.run.injected)
@@ -85,7 +85,10 @@ class Faults:
             time.sleep(self._config.host_delay_ms / 1000)
 
     def in_forward(self) -> None:
-        """More work for the device."""
+        """More work for the device, or the time that it would take."""
+        slept_ms = self._config.stand_in_ms + (self._config.compute_delay_ms if self._on else 0.0)
+        if slept_ms:
+            time.sleep(slept_ms / 1000)
         if not self._on:
             return
         for _ in range(self._config.compute_matmuls):

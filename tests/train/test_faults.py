@@ -72,6 +72,23 @@ def test_delays_from_the_first_step_that_has_them(tmp_path: Path, slept: list[fl
     assert slept == [0.030, 0.007]
 
 
+def test_a_slower_device_is_slower_where_it_is_and_the_stand_in_everywhere(
+    tmp_path: Path, slept: list[float]
+) -> None:
+    for rank, expected in ((0, 0.030), (1, 0.042)):
+        slept.clear()
+        faults = build(tmp_path, rank, ranks=[1], stand_in_ms=30, compute_delay_ms=12)
+        step(faults, faults.batches(iter([{}])))
+        assert slept == [pytest.approx(expected)]
+
+
+def test_the_stand_in_alone_is_no_fault(tmp_path: Path, slept: list[float]) -> None:
+    faults = build(tmp_path, stand_in_ms=30)
+    step(faults, faults.batches(iter([{}])))
+    assert slept == [0.030]
+    assert not (tmp_path / "injected.json").exists()
+
+
 def test_only_the_ranks_that_are_named(tmp_path: Path, slept: list[float]) -> None:
     for rank, expected in ((0, []), (1, [0.005])):
         slept.clear()
