@@ -22,6 +22,7 @@ COMMANDS = {
     "aggregate": "Analyse every scenario and write docs/BOTTLENECK_ANALYSIS.md.",
     "compare": "Step records of several runs side by side.",
     "monitor": "Sample this node's GPUs and CPUs to CSV.",
+    "doctor": "What is here, what will work, what to do.",
     "run-node": "The node agent: runs once per node inside a job.",
     "cluster": "A real four-node Slurm cluster on this machine.",
 }

@@ -1,0 +1,97 @@
+"""`aorta doctor`: what is here, what will work, what will not, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aorta.commands._options import results_option
+from aorta.doctor.abilities import DEFAULT, NAMES
+
+if TYPE_CHECKING:
+    from aorta.doctor.records import Examination
+
+
+@click.command("doctor")
+@results_option
+@click.option("--json", "as_json", is_flag=True, help="For programs: everything, on standard output.")
+@click.option(
+    "--need",
+    "needed",
+    multiple=True,
+    type=click.Choice(NAMES),
+    help="Exit with 1 unless this works; repeatable. Default: analyze, and profile or submit.",
+)
+def command(results: Path, as_json: bool, needed: tuple[str, ...]) -> int:
+    """Look at this machine and say what will work on it. Changes nothing.
+
+    On a cluster, run it where you submit and, for GPUs and profilers, inside a job:
+    srun -N1 .venv/bin/aorta doctor.
+
+    The exit code is 0 when everything needed works, if only in part, and 1 otherwise.
+    """
+    from aorta.doctor.examine import examine
+
+    found = examine(results.absolute(), needed or DEFAULT)
+    if as_json:
+        import msgspec
+
+        document = {"schema_version": 1, "ok": found.ok, **msgspec.to_builtins(found)}
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+    else:
+        _show(found)
+    return 0 if found.ok else 1
+
+
+def _show(found: Examination) -> None:
+    """Tables on a terminal, one line a finding elsewhere."""
+    from rich.console import Console
+
+    from aorta.report.text import plain
+
+    console = Console()
+    if console.is_terminal:
+        _tables(console, found)
+    else:
+        for check in found.checks:
+            hint = f" -> {check.hint}" if check.hint and check.state != "ok" else ""
+            click.echo(f"{check.state:8} {check.name}: {plain(check.text + hint)}")
+        for ability in found.abilities:
+            reasons = f": {'; '.join(ability.reasons)}" if ability.reasons else ""
+            click.echo(f"{ability.works:8} {ability.name} ({ability.command}){plain(reasons)}")
+    needed = ", ".join(group.replace("|", " or ") for group in found.needed)
+    click.echo(f"{'works' if found.ok else 'does not work'} on {found.host}: {needed}")
+
+
+def _tables(console: object, found: Examination) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from aorta.report.text import plain
+
+    assert isinstance(console, Console)
+    colours = {
+        "ok": "green", "yes": "green", "note": "yellow", "in part": "yellow", "missing": "red", "no": "red",
+    }  # fmt: skip
+    here = Table("", "what is here", "found", "what to do", title=found.host)
+    for check in found.checks:
+        # Text, never markup: host names and messages of programs may hold brackets.
+        row = (check.state, check.name, plain(check.text), plain(check.hint) if check.state != "ok" else "")
+        here.add_row(*[Text(cell, style=colours[check.state] if not i else "") for i, cell in enumerate(row)])
+    console.print(here)
+    works = Table("", "what works", "command", "what is in the way", "what to do")
+    for able in found.abilities:
+        cells = (
+            able.works,
+            able.name,
+            able.command,
+            "\n".join(map(plain, able.reasons)),
+            "\n".join(able.todo),
+        )
+        works.add_row(
+            *[Text(cell, style=colours[able.works] if not i else "") for i, cell in enumerate(cells)]
+        )
+    console.print(works)

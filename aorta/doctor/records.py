@@ -1,0 +1,54 @@
+"""What a look at the machine gives: checks, and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+State = Literal["ok", "note", "missing"]
+"""`note`: there, with a limit that the text names; `missing`: absent, broken, or not to be found out."""
+
+Works = Literal["yes", "in part", "no"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    text: str
+    """What was found, in one line."""
+    hint: str = ""
+    """What to do about it; empty where there is nothing to do."""
+    value: dict[str, Any] = field(default_factory=dict)
+    """The same for programs; a key is absent where its number could not be found out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """One thing that people want to do here."""
+
+    name: str
+    command: str
+    works: Works
+    reasons: tuple[str, ...] = ()
+    """What is in the way, or what will be left out."""
+    todo: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """Everything that was found on one machine."""
+
+    host: str
+    checks: tuple[Check, ...]
+    abilities: tuple[Ability, ...]
+    needed: tuple[str, ...]
+    """Names of the abilities that decide about `ok`; of a group `a|b` one is enough."""
+
+    @property
+    def ok(self) -> bool:
+        """All that is needed works, at least in part."""
+        working = {ability.name for ability in self.abilities if ability.works != "no"}
+        return all(working.intersection(group.split("|")) for group in self.needed)
