@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from aorta.train.ddp_benchmark.communicator import Communicator
 from aorta.train.ddp_benchmark.individual import Overlapped, adopt
 
 
 def assign_buckets(sizes: Sequence[tuple[int, Hashable]], bound: int) -> list[list[int]]:
-    """Group neighbours into buckets.
+    """Group neighbours into buckets, by the rule of DistributedDataParallel: a bucket is closed by the
+    parameter with which it reaches the bound, so that none but the last of its kind is smaller.
 
     Args:
         sizes: bytes and kind (what may share a bucket) of each parameter, in the order of sending.
-        bound: the most bytes of a bucket. A larger parameter has one to itself.
+        bound: bytes at which a bucket is full.
 
     Returns:
         Indices by bucket; order is kept, no bucket is empty.
@@ -23,12 +26,24 @@ def assign_buckets(sizes: Sequence[tuple[int, Hashable]], bound: int) -> list[li
     buckets: list[list[int]] = []
     filled, kind = 0, None
     for index, (size, current) in enumerate(sizes):
-        if not buckets or current != kind or filled + size > bound:
+        if not buckets or current != kind or filled >= bound:
             buckets.append([])
             filled, kind = 0, current
         buckets[-1].append(index)
         filled += size
     return buckets
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """Parameters that travel together, their indices, and where each gradient is in the flat tensor."""
+
+    indices: list[int]
+    parameters: list[nn.Parameter]
+    flat: torch.Tensor
+    gradients: torch.Tensor
+    """`flat` without what rides behind the gradients."""
+    views: list[torch.Tensor]
 
 
 class Bucketed(Overlapped):
@@ -41,7 +56,7 @@ class Bucketed(Overlapped):
 
     Args:
         communicator: averages the buckets.
-        bucket_bytes: the bound.
+        bucket_bytes: at which a bucket is full.
     """
 
     name = "ddp_bucketed"
@@ -52,63 +67,55 @@ class Bucketed(Overlapped):
 
     def build(self) -> None:
         """Buckets, views and hooks."""
-        parameters = self.parameters
-        sizes = [(value.numel() * value.element_size(), value.dtype) for value in parameters]
-        self.buckets = assign_buckets(sizes, self._bound)
-        self.assign(self.buckets)
-        self.flats = [self._flat(members, last=members is self.buckets[-1]) for members in self.buckets]
-        self._views = [
-            view for bucket in zip(self.buckets, self.flats, strict=True) for view in self._cut(*bucket)
-        ]
-        self._shares = self.flats[-1][-len(parameters) :]
-        for index, parameter in enumerate(parameters):
+        sizes = [(value.numel() * value.element_size(), value.dtype) for value in self.parameters]
+        groups = assign_buckets(sizes, self._bound)
+        self.assign(groups)
+        self.buckets = [self._bucket(members, last=members is groups[-1]) for members in groups]
+        self._shares = self.buckets[-1].flat[-len(self.parameters) :]
+        for index, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(self._hook(index))
 
-    def _flat(self, members: list[int], last: bool) -> torch.Tensor:
-        elements = sum(self.parameters[index].numel() for index in members)
-        first = self.parameters[members[0]]
-        return first.new_zeros(elements + (len(self.parameters) if last else 0))
-
-    def _cut(self, members: list[int], flat: torch.Tensor) -> list[torch.Tensor]:
-        """Views of a bucket in the shapes of its parameters; what rides behind them is left out."""
-        sizes = [self.parameters[index].numel() for index in members]
-        parts = flat[: sum(sizes)].split(sizes)
-        return [part.view_as(self.parameters[index]) for part, index in zip(parts, members, strict=True)]
+    def _bucket(self, members: list[int], last: bool) -> _Bucket:
+        """An empty bucket; behind the gradients of the last one is room for the shares."""
+        parameters = [self.parameters[index] for index in members]
+        sizes = [value.numel() for value in parameters]
+        flat = parameters[0].new_zeros(sum(sizes) + (len(self.parameters) if last else 0))
+        gradients = flat[: sum(sizes)]
+        parts = zip(gradients.split(sizes), parameters, strict=True)
+        return _Bucket(members, parameters, flat, gradients, [part.view_as(value) for part, value in parts])
 
     def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
         return lambda _: self.arrive(index)
 
     def send(self, unit: int) -> None:
         """See `Overlapped`."""
-        self._fill(unit)
+        bucket = self.buckets[unit]
+        self._fill(bucket)
         if unit == len(self.buckets) - 1:
             self.write_shares(self._shares)
-        self.communicator.start(self.flats[unit])
+        self.communicator.start(bucket.flat)
 
     @torch.no_grad()
-    def _fill(self, unit: int) -> None:
+    def _fill(self, bucket: _Bucket) -> None:
         """Bring the gradients of a bucket into it and make them views of it, which frees the originals."""
-        members = self.buckets[unit]
-        views = [self._views[index] for index in members]
-        gradients = [self.parameters[index].grad for index in members]
         fresh = [
-            gradient.flatten()
-            for index, gradient, view in zip(members, gradients, views, strict=True)
-            if self.arrived[index] and gradient is not None and gradient.data_ptr() != view.data_ptr()
+            gradient.reshape(-1)
+            for index, parameter, view in zip(bucket.indices, bucket.parameters, bucket.views, strict=True)
+            if self.arrived[index] and (gradient := parameter.grad) is not None and gradient is not view
         ]
-        if len(fresh) == len(members):
-            torch.cat(fresh, out=self.flats[unit][: sum(value.numel() for value in fresh)])
+        if len(fresh) == len(bucket.indices):
+            torch.cat(fresh, out=bucket.gradients)
         else:
-            self._fill_singly(members)
-        adopt([self.parameters[index] for index in members], views)
+            self._fill_singly(bucket)
+        adopt(bucket.parameters, bucket.views)
 
-    def _fill_singly(self, members: list[int]) -> None:
+    def _fill_singly(self, bucket: _Bucket) -> None:
         """As `_fill`, where some gradients are absent, or are in the bucket already."""
-        for index in members:
-            gradient, view = self.parameters[index].grad, self._views[index]
+        for index, parameter, view in zip(bucket.indices, bucket.parameters, bucket.views, strict=True):
+            gradient = parameter.grad
             if not self.arrived[index] or gradient is None:
                 view.zero_()
-            elif gradient.data_ptr() != view.data_ptr():
+            elif gradient is not view:
                 view.copy_(gradient)
 
     def settle(self) -> None:

@@ -168,9 +168,9 @@ def compare(folder: str) -> None:
                 implementation = implementations(communicator, kind == "odd")[number]
                 result = train(implementation, model, timer, world)
                 if isinstance(implementation, Bucketed):
-                    result["buckets"] = implementation.buckets
+                    result["buckets"] = [bucket.indices for bucket in implementation.buckets]
                     result["sent"] = [value.numel() for value in implementation.parameters]
-                    result["flats"] = sorted(storage(flat) for flat in implementation.flats)
+                    result["flats"] = sorted(storage(bucket.flat) for bucket in implementation.buckets)
                 results.append({"name": implementation.name} | result)
             found[kind] = results
         timer = StepTimer(world.device, observed=True)
