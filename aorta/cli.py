@@ -24,6 +24,7 @@ COMMANDS = {
     "monitor": "Sample this node's GPUs and CPUs to CSV.",
     "doctor": "What is here, what will work, what to do.",
     "run-node": "The node agent: runs once per node inside a job.",
+    "reduce": "Traces of a run to one summary a rank: runs once per node inside a job.",
     "cluster": "A real four-node Slurm cluster on this machine.",
 }
 """Name to one-line help; the module is `aorta.commands.<name with _>` and its command is called `command`."""

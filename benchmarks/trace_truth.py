@@ -118,7 +118,7 @@ def kineto_sums(path: Path) -> Counter[str]:
 
 def kernel_sums(trace: Trace) -> Counter[str]:
     """ns by kernel name, as the reader has them."""
-    kinds = (Kind.COMPUTE, Kind.COMMUNICATION, Kind.UNCLASSIFIED)
+    kinds = ("compute", "communication", "unclassified")
     return Counter({total.name: total.total_ns for total in top_kernels(trace) if total.kind in kinds})
 
 

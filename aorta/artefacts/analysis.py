@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from aorta.artefacts.records import SCHEMA_VERSION, Record
+from aorta.artefacts.traced import ProfilerOverhead, TraceTable
 
 Kind = Literal[
     "gpu_underutilization",
@@ -148,8 +149,8 @@ class DevicePop(Record, frozen=True, kw_only=True):
 class Pop(Record, frozen=True, kw_only=True):
     """POP efficiencies (0 to 1) of a run: U_i useful compute of rank i, T the step, N ranks.
 
-    PE = sum U / (N T) = LB CommE, LB = mean U / max U, CommE = max U / T = SerE TE. The additive ones subtract
-    lost shares of N T instead: PE = 1 - (1 - LB) - (1 - CommE).
+    PE = sum U / (N T) = LB CommE; LB = mean U / max U; CommE = max U / T = SerE TE. The additive ones take
+    lost shares from 1 instead: PE = 1 - (1 - LB) - (1 - CommE).
     """
 
     ranks: int
@@ -324,6 +325,10 @@ class Analysis(Record, frozen=True, kw_only=True):
     pop: Pop | None = None
     lateness: LatenessTable | None = None
     """None with a single rank, or where arrivals at collectives are not known."""
+    traces: TraceTable | None = None
+    """None: there were no usable traces."""
+    profiler_overhead: ProfilerOverhead | None = None
+    """None: no profiler captured steps of this run."""
 
 
 class ScalingPoint(Record, frozen=True, kw_only=True):

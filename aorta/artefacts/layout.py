@@ -13,6 +13,7 @@ RESULTS = Path("results/profiling")
 
 _SCENARIO = re.compile(r"(?P<prefix>[a-z][a-z0-9]*_)?(?P<nodes>[1-9][0-9]*)node")
 _RECORDS = re.compile(r"rank_([0-9]+)_metrics\.jsonl")
+_SUMMARY = re.compile(r"rank_([0-9]+)\.json")
 _FLAT = re.compile(r"(?P<scenario>(?:[a-z][a-z0-9]*_)?[1-9][0-9]*node)_(?P<job>\w+)")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
@@ -77,6 +78,29 @@ class NodeDir:
     def monitor_status(self) -> Path:
         """`MonitorStatus`: samples taken and missed."""
         return self.root / "monitor_status.json"
+
+    def trace_summary(self, rank: int) -> Path:
+        """`TraceSummary` of a rank of this node."""
+        return self.root / "traces" / f"rank_{rank}.json"
+
+    def trace_summaries(self) -> dict[int, Path]:
+        """The summaries that there are, by rank."""
+        found = {}
+        for path in (self.root / "traces").glob("rank_*.json"):
+            match = _SUMMARY.fullmatch(path.name)
+            if match:
+                found[int(match[1])] = path
+        return dict(sorted(found.items()))
+
+    @property
+    def reduction(self) -> Path:
+        """`Reduction`: which ranks' traces were reduced, and what could not be read."""
+        return self.root / "traces" / "reduction.json"
+
+    @property
+    def summary_stats(self) -> Path:
+        """This node's part of the profiler's `summary_stats.csv`."""
+        return self.root / "summary_stats.csv"
 
     @property
     def logs(self) -> Path:
@@ -146,6 +170,10 @@ class RunDir:
     def rocprof(self) -> Path:
         """rocprofv3 output, one a rank."""
         return self.root / "rocprof"
+
+    def summary_stats(self, profiler: str) -> Path:
+        """Kernels, copies, ranges and calls of all ranks, by name; `profiler` is `nsys` or `rocprofv3`."""
+        return {"nsys": self.nsys, "rocprofv3": self.rocprof}[profiler] / "summary_stats.csv"
 
     @property
     def torch_profiler(self) -> Path:

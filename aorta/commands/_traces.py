@@ -15,9 +15,11 @@ def analyze_traces(paths: Sequence[Path]) -> Analysis:
         ArtefactError: nothing of it is a usable trace.
     """
     from aorta.diagnosis.traces import analyse_traces
+    from aorta.metrics.trace_summary import summarise
     from aorta.readers.sample_files import find_samples
     from aorta.readers.traces import read_traces
 
     found = read_traces(paths)
     samples, problems = find_samples(paths)
-    return analyse_traces(found, samples, problems)
+    summaries = [summarise(trace) for trace in found.traces]
+    return analyse_traces(summaries, samples, [*found.problems, *problems])

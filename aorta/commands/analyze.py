@@ -27,7 +27,7 @@ def command(paths: tuple[Path, ...], json_path: str | None, no_accounting: bool)
     JSON or rocpd) and for samples (the monitors' and nvidia-smi's CSV), recognised by content; the report is
     printed.
     """
-    from aorta.readers.run import find_run
+    from aorta.readers.directory import find_run
 
     if len(paths) == 1 and find_run(paths[0]) is not None:
         _analyze_run(paths[0], json_path, query_accounting=not no_accounting)
@@ -36,7 +36,7 @@ def command(paths: tuple[Path, ...], json_path: str | None, no_accounting: bool)
 
 
 def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -> None:
-    from aorta.readers.run import open_run
+    from aorta.readers.directory import open_run
 
     run = open_run(path)
     try:
@@ -79,7 +79,7 @@ def _analyze_traces(paths: tuple[Path, ...], json_path: str | None) -> None:
 
 def _refuse_nothing(paths: tuple[Path, ...]) -> None:
     """Raises what `open_run` says of a path that is neither a run nor a trace nor holds one."""
-    from aorta.readers.run import open_run
+    from aorta.readers.directory import open_run
     from aorta.readers.traces import find
 
     if len(paths) > 1 or (paths[0].exists() and find(paths)):

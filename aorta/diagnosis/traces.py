@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import msgspec
-import numpy as np
 
 from aorta.artefacts.analysis import (
     Analysis,
@@ -18,21 +17,21 @@ from aorta.artefacts.analysis import (
     RankBreakdown,
     Utilization,
 )
-from aorta.artefacts.events import Kind, Role, Trace
+from aorta.artefacts.reduction import TraceSummary
+from aorta.artefacts.traced import TraceTable
 from aorta.diagnosis.context import Context, HostIdle
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import blame_list, rank_costs, rank_words
 from aorta.diagnosis.rules import TRACE_RULES
 from aorta.diagnosis.trace_samples import capture_utilization
 from aorta.diagnosis.verdict import conclude
+from aorta.errors import ArtefactError
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.collectives import match_timelines
-from aorta.metrics.trace_breakdown import break_down, rank_record
-from aorta.metrics.trace_idle import idle_causes, idle_gaps, launches_in, queue_depth
-from aorta.metrics.trace_work import GpuWork, common_steps, gpu_work, impossible_share, only
+from aorta.metrics.trace_summary import breakdown_row, counted, mean_ms, rank_trace, work_of
+from aorta.metrics.trace_work import GpuWork, common_steps, impossible_share, timelines
 from aorta.metrics.utilization import effective_gpu_utilization
 from aorta.readers.sample_files import SampleFile
-from aorta.readers.traces import TraceSet
 from aorta.units import NS_PER_MS
 
 _RECORDS = "usable traces"
@@ -41,52 +40,70 @@ _IMPOSSIBLE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class _Capture:
-    """The traces of one format: one run of the job."""
+class Capture:
+    """The summaries of one format: one run of the job."""
 
     format: str
-    traces: tuple[Trace, ...]
+    ranks: tuple[TraceSummary, ...]
     work: Mapping[int, GpuWork]
+    """Of the ranks with whole steps."""
     steps: tuple[int, ...]
     """Whole steps common to all ranks."""
+    problems: tuple[Problem, ...]
 
     def words(self) -> str:
-        ranks = "1 rank" if len(self.traces) == 1 else f"{len(self.traces)} ranks"
+        """Format, ranks and steps."""
+        ranks = "1 rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
         steps = "1 whole step" if len(self.steps) == 1 else f"{len(self.steps)} whole steps"
         return f"{self.format} ({ranks}, {steps})"
 
 
 def analyse_traces(
-    found: TraceSet, samples: Sequence[SampleFile] = (), problems: Sequence[Problem] = ()
+    summaries: Sequence[TraceSummary],
+    samples: Sequence[SampleFile] = (),
+    problems: Sequence[Problem] = (),
 ) -> Analysis:
     """Metrics, findings and verdict of the ranks' traces.
 
     Args:
-        found: traces by format and rank.
+        summaries: of each format and rank one.
         samples: of GPUs and hosts while they were made.
-        problems: what was wrong with the samples.
+        problems: what was wrong with other traces and with the samples.
 
     Traces of several formats are of several runs of one job: the format with the most ranks, then the most
     steps, is analysed; if another one leads to a different verdict, a note says so.
     """
-    formats = sorted({trace.format for trace in found.traces})
-    captures = [_capture(name, found.of_format(name)) for name in formats]
-    captures.sort(key=lambda item: (-len(item.work), -len(item.steps), item.format))
-    all_problems = (*found.problems, *problems)
-    chosen, *others = [_analyse(item, samples, all_problems) for item in captures]
-    notes = [
-        _beside(captures[0], item, chosen, other) for item, other in zip(captures[1:], others, strict=True)
-    ]
+    found = captures(summaries)
+    every = [problem for summary in summaries for problem in summary.problems]
+    chosen, *others = [_analyse(item, samples, [*every, *problems]) for item in found]
+    notes = [_beside(found[0], item, chosen, other) for item, other in zip(found[1:], others, strict=True)]
     quality = msgspec.structs.replace(chosen.data_quality, notes=[*notes, *chosen.data_quality.notes])
     return msgspec.structs.replace(chosen, data_quality=quality)
 
 
-def _capture(name: str, traces: tuple[Trace, ...]) -> _Capture:
-    work = gpu_work(traces)
-    return _Capture(name, traces, work, common_steps(work))
+def captures(summaries: Sequence[TraceSummary]) -> list[Capture]:
+    """The summaries by format, the one with the most ranks, then the most steps, first."""
+    formats = sorted({summary.format for summary in summaries})
+    found = [capture([item for item in summaries if item.format == name]) for name in formats]
+    return sorted(found, key=lambda item: (-len(item.work), -len(item.steps), item.format))
 
 
-def _beside(used: _Capture, other: _Capture, chosen: Analysis, analysed: Analysis) -> str:
+def capture(summaries: Sequence[TraceSummary]) -> Capture:
+    """The summaries of one format; one that contradicts itself is a problem."""
+    good, work, problems = [], {}, []
+    for summary in sorted(summaries, key=lambda item: item.rank):
+        try:
+            mine = work_of(summary)
+        except ArtefactError as error:
+            problems.append(Problem(file=summary.source, reason=error.message))
+            continue
+        good.append(summary)
+        if mine is not None:
+            work[summary.rank] = mine
+    return Capture(summaries[0].format, tuple(good), work, common_steps(work), tuple(problems))
+
+
+def _beside(used: Capture, other: Capture, chosen: Analysis, analysed: Analysis) -> str:
     text = f"the breakdown is of {used.words()}, not of {other.words()}: they are different runs"
     mine, its = chosen.verdict, analysed.verdict
     if its.kind == "insufficient_data" or (mine.kind, mine.ranks) == (its.kind, its.ranks):
@@ -95,17 +112,17 @@ def _beside(used: _Capture, other: _Capture, chosen: Analysis, analysed: Analysi
     return f"{text}; they contradict each other: {other.format} alone gives {its.kind}{whose}"
 
 
-def _analyse(capture: _Capture, samples: Sequence[SampleFile], problems: Sequence[Problem]) -> Analysis:
-    policy, seen = Policy.of_traces(), sorted(capture.work)
-    expected, basis = _expected(capture)
+def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[Problem]) -> Analysis:
+    policy, seen = Policy.of_traces(), sorted(found.work)
+    expected, basis = _expected(found)
     missing = expected is None or len(seen) < expected
-    rows, unusable = _rows(capture)
-    charged = _blame(capture, expected)
+    rows, unusable = breakdown_rows(found)
+    charged = blame_of(found, expected)
     waits = charged if isinstance(charged, BlameTable) else None
-    rows = [_with_waits(row, waits) for row in rows]
-    breakdown = BreakdownTable(steps=len(capture.steps), per_rank=rows, timing=capture.format)
-    hosts = {rank: item.trace.host_name for rank, item in capture.work.items() if item.trace.host_name}
-    usage, said = _utilization(capture, samples, rows)
+    rows = with_waits(rows, waits)
+    breakdown = BreakdownTable(steps=len(found.steps), per_rank=rows, timing=found.format)
+    hosts = {item.rank: item.host for item in found.ranks if item.host and item.rank in found.work}
+    usage, said = _utilization(found, samples, rows)
     context = Context(
         policy=policy,
         config=None,
@@ -120,21 +137,21 @@ def _analyse(capture: _Capture, samples: Sequence[SampleFile], problems: Sequenc
         hosts=hosts,
         cpus_usable=None,
         records=_RECORDS,
-        files=tuple(dict.fromkeys(item.trace.source for item in capture.work.values())),
+        files=sources(found),
         sample_files=tuple(str(item.path) for item in samples if item.kind == "gpu"),
-        loader_marked=_loader_marked(capture),
-        idle=_host_idle(capture),
+        loader_marked=loader_marked(found),
+        idle=host_idle(found),
         ranks_missing=missing,
     )
     quality = DataQuality(
         ranks_expected=expected,
         ranks_seen=len(seen),
-        sources=_sources(capture, samples),
-        problems=[*problems, *unusable, *_missing(seen, expected)],
+        sources=_sources(found, samples),
+        problems=[*problems, *found.problems, *unusable, *_missing(seen, expected)],
         nodes_expected=None,
         nodes_seen=len(set(hosts.values())),
-        steady_steps=len(capture.steps),
-        notes=[*basis, *_notes(capture, charged, expected), *said],
+        steady_steps=len(found.steps),
+        notes=[*basis, *notes_of(found, charged, expected), *said],
     )
     verdict, findings, measured = conclude(TRACE_RULES, context, quality)
     return Analysis(
@@ -152,18 +169,30 @@ def _analyse(capture: _Capture, samples: Sequence[SampleFile], problems: Sequenc
         data_quality=quality,
         thresholds=policy.as_dict(),
         device="cuda",
+        traces=table(found),
     )
 
 
-def _expected(capture: _Capture) -> tuple[int | None, list[str]]:
+def sources(found: Capture) -> tuple[str, ...]:
+    """The files of the ranks with whole steps."""
+    return tuple(dict.fromkeys(item.source for item in found.ranks if item.rank in found.work))
+
+
+def table(found: Capture) -> TraceTable:
+    """What the analysis shows of each rank beside its breakdown."""
+    rows = [row for item in found.ranks if (row := rank_trace(item, found.steps)) is not None]
+    return TraceTable(format=found.format, per_rank=rows)
+
+
+def _expected(found: Capture) -> tuple[int | None, list[str]]:
     """How many ranks there are, and what a reader must know about that number."""
-    ranks = sorted(trace.rank for trace in capture.traces if trace.rank is not None)
-    recorded = [trace.world_size for trace in capture.traces if trace.world_size]
-    recorded += [int(trace.collectives.group_size.max(initial=0)) for trace in capture.traces]
-    size = max(recorded, default=0)
+    ranks = [item.rank for item in found.ranks]
+    if not ranks:
+        return None, []
+    size = max((item.world_size for item in found.ranks if item.world_size), default=0)
     if size:
         return max(size, ranks[-1] + 1), []
-    alone = not any((trace.gpu.kind == Kind.COMMUNICATION).any() for trace in capture.traces)
+    alone = not any(item.communication_events for item in found.ranks)
     if alone and ranks == [0]:
         return 1, []
     if len(ranks) > 1 and ranks == list(range(len(ranks))):
@@ -171,34 +200,32 @@ def _expected(capture: _Capture) -> tuple[int | None, list[str]]:
     return None, ["the traces do not say how many ranks there are"]
 
 
-def _rows(capture: _Capture) -> tuple[list[RankBreakdown], list[Problem]]:
-    """The breakdown of each rank over the common steps; of the whole capture where there are none."""
+def breakdown_rows(found: Capture) -> tuple[list[RankBreakdown], list[Problem]]:
+    """The breakdown of each rank over the common steps, of its own steps where there are none; and why some
+    ranks have none.
+    """
     rows, problems = [], []
-    for trace in capture.traces:
-        item = capture.work.get(trace.rank) if trace.rank is not None else None
-        made = break_down(trace, only(item.steps, capture.steps) if item and capture.steps else None)
-        if item is None or made is None:
-            reason = "it has no GPU events and steps that could be broken down"
-        else:
-            row = rank_record(made, trace.host_name)
-            if row is not None:
-                rows.append(row)
-                continue
-            reason = made.reason or "its rank is not known"
-        problems.append(Problem(file=trace.source, reason=reason))
+    for summary in found.ranks:
+        row = breakdown_row(summary, found.steps)
+        if row is not None:
+            rows.append(row)
+            continue
+        reason = "it has no GPU events and steps that could be broken down"
+        if summary.steps and summary.unknown is not None:
+            reason = summary.unknown
+        problems.append(Problem(file=summary.source, reason=reason))
     return rows, problems
 
 
-def _blame(capture: _Capture, expected: int | None) -> BlameTable | str:
+def blame_of(found: Capture, expected: int | None) -> BlameTable | str:
     """Waits charged to ranks, or why they cannot be."""
-    work, steps = capture.work, capture.steps
+    work, steps = found.work, found.steps
     if expected is None or len(work) < expected:
         return "traces of ranks are missing, and waiting for those cannot be told from transfer"
     if len(work) < 2 or not steps:
         return "fewer than two ranks have whole steps in common"
-    lines = {rank: item.timeline for rank, item in work.items()}
     # Clocks of one file are one; whether two files' are cannot be told.
-    collectives = match_timelines(lines, {rank: item.trace.source for rank, item in work.items()})
+    collectives = match_timelines(timelines(work), {item.rank: item.source for item in found.ranks})
     if isinstance(collectives, str):
         return collectives
     if impossible_share(collectives) > _IMPOSSIBLE:
@@ -209,6 +236,11 @@ def _blame(capture: _Capture, expected: int | None) -> BlameTable | str:
     return blame(collectives, steps)
 
 
+def with_waits(rows: Sequence[RankBreakdown], waits: BlameTable | None) -> list[RankBreakdown]:
+    """The rows with each rank's wait and transfer, where they are known."""
+    return [_with_waits(row, waits) for row in rows]
+
+
 def _with_waits(row: RankBreakdown, waits: BlameTable | None) -> RankBreakdown:
     if waits is None:
         return row
@@ -216,52 +248,41 @@ def _with_waits(row: RankBreakdown, waits: BlameTable | None) -> RankBreakdown:
     return msgspec.structs.replace(row, wait_ms=wait, transfer_ms=row.comm_ms - wait)
 
 
-def _loader_marked(capture: _Capture) -> bool:
+def loader_marked(found: Capture) -> bool:
     """Whether any rank's trace names a loader or data range: without one, its time is the host's."""
-    return any(len(item.trace.host.intervals(Role.LOADER, Role.DATA)) for item in capture.work.values())
+    return any(item.loader_marked for item in found.ranks if item.rank in found.work)
 
 
-def _host_idle(capture: _Capture) -> HostIdle | None:
+def host_idle(found: Capture) -> HostIdle | None:
     """Means over the ranks that have whole steps."""
-    if not capture.steps:
+    if not found.steps:
         return None
-    sums: list[tuple[float, float, float, float]] = []
-    empty: list[float] = []
-    for item in capture.work.values():
-        steps = only(item.steps, capture.steps)
-        gaps, causes, depth = (
-            idle_gaps(item.trace, steps),
-            idle_causes(item.trace, steps),
-            queue_depth(item.trace),
-        )
-        sums.append(
-            (
-                float(gaps.short_ns.mean()) / NS_PER_MS,
-                float(gaps.long_ns.mean()) / NS_PER_MS,
-                float(causes.sync_ns.mean()) / NS_PER_MS if causes is not None else 0.0,
-                float(launches_in(item.trace, steps).mean()),
-            )
-        )
-        if depth is not None:
-            empty.append(depth.empty_share)
-    short, long, sync, launches = (fmean(column) for column in zip(*sums, strict=True))
-    return HostIdle(short, long, sync, launches, fmean(empty) if empty else None)
+    used = [item for item in found.ranks if item.rank in found.work]
+    steps = [counted(item, found.steps) for item in used]
+    empty = [item.queue_depth.empty_share for item in used if item.queue_depth is not None]
+    return HostIdle(
+        short_gaps_ms=fmean(mean_ms(mine, lambda step: step.short_gaps_ns) for mine in steps),
+        long_gaps_ms=fmean(mean_ms(mine, lambda step: step.long_gaps_ns) for mine in steps),
+        sync_ms=fmean(mean_ms(mine, lambda step: step.idle_sync_ns) for mine in steps),
+        launches=fmean(fmean(step.launches for step in mine) for mine in steps),
+        empty_share=fmean(empty) if empty else None,
+    )
 
 
 def _utilization(
-    capture: _Capture, samples: Sequence[SampleFile], rows: list[RankBreakdown]
+    found: Capture, samples: Sequence[SampleFile], rows: list[RankBreakdown]
 ) -> tuple[Utilization | None, list[str]]:
     effective = effective_gpu_utilization(rows)
-    spans = []
-    for item in capture.work.values():
-        windows = only(item.steps, capture.steps).windows
-        if len(windows) and item.trace.epoch_ns is not None:
-            spans.append(windows + item.trace.epoch_ns)
+    spans = [
+        (step.start_ns + item.epoch_ns, step.end_ns + item.epoch_ns)
+        for item in found.ranks
+        if item.rank in found.work and item.epoch_ns is not None
+        for step in counted(item, found.steps)
+    ]
     window = None
-    if spans and len(spans) == len(capture.work):
-        joined = np.concatenate(spans)
-        window = int(joined[:, 0].min()), int(joined[:, 1].max())
-    return capture_utilization(samples, window, effective, len(capture.work))
+    if found.steps and all(item.epoch_ns is not None for item in found.ranks if item.rank in found.work):
+        window = min(start for start, _ in spans), max(end for _, end in spans)
+    return capture_utilization(samples, window, effective, len(found.work))
 
 
 def _missing(seen: Sequence[int], expected: int | None) -> list[Problem]:
@@ -269,16 +290,17 @@ def _missing(seen: Sequence[int], expected: int | None) -> list[Problem]:
     return [Problem(file=None, reason=f"{rank_words(lost)} left no {_RECORDS}")] if lost and seen else []
 
 
-def _notes(capture: _Capture, charged: BlameTable | str, expected: int | None) -> list[str]:
+def notes_of(found: Capture, charged: BlameTable | str, expected: int | None) -> list[str]:
+    """What a reader must know of the traces."""
     alike: dict[str, list[str]] = {}
-    for trace in capture.traces:
-        for note in trace.notes:
+    for summary in found.ranks:
+        for note in summary.notes:
             alike.setdefault(re.sub(r"\d+", "#", note), []).append(note)
     notes = [
         same[0] + (f" (and {len(same) - 1} more like this)" if len(same) > 1 else "")
         for same in alike.values()
     ]
-    bases = dict.fromkeys(item.steps.basis for item in capture.work.values())
+    bases = dict.fromkeys(item.steps.basis for item in found.work.values())
     notes += [f"steps are {basis}" for basis in bases]
     if isinstance(charged, str):
         if expected != 1:
@@ -286,7 +308,7 @@ def _notes(capture: _Capture, charged: BlameTable | str, expected: int | None) -
         return notes
     if charged.unmatched:
         notes.append(f"{charged.unmatched} collectives have no partner on another rank: not blamed")
-    edges = sum(item.edge_calls for item in capture.work.values())
+    edges = sum(item.edge_calls for item in found.work.values())
     if edges:
         notes.append(
             f"{edges} communication kernels at the edges of the captures belong to no whole step: not blamed"
@@ -294,5 +316,5 @@ def _notes(capture: _Capture, charged: BlameTable | str, expected: int | None) -
     return notes
 
 
-def _sources(capture: _Capture, samples: Sequence[SampleFile]) -> list[str]:
-    return [capture.words(), *(f"{item.path.name} ({len(item.table)} samples)" for item in samples)]
+def _sources(found: Capture, samples: Sequence[SampleFile]) -> list[str]:
+    return [found.words(), *(f"{item.path.name} ({len(item.table)} samples)" for item in samples)]

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aorta.artefacts.analysis import RankBreakdown
 from aorta.artefacts.events import Column, GpuEvents, Kind, Role, Trace, take
 from aorta.intervals import Intervals, intersection, lengths_in, subtract, union
 from aorta.metrics.trace_steps import Steps, steps_of
-from aorta.units import NS_PER_MS
 
 NOT_CLASSIFIED = "communication not classified: collectives are called, but no GPU event belongs to one"
 
@@ -114,7 +112,7 @@ def break_down(trace: Trace, steps: Steps | None = None) -> TraceBreakdown | Non
         host_ns=step_ns - lengths_in(line.busy, windows) - data_ns,
         comm_ns=comm_ns,
         hidden_comm_ns=lengths_in(intersection(line.communication, line.compute), windows),
-        reason=_unknown(trace),
+        reason=unknown_communication(trace),
     )
     total = (
         made.compute_ns + exposed_ns + made.exposed_copy_ns + made.unclassified_ns + data_ns + made.host_ns
@@ -125,32 +123,9 @@ def break_down(trace: Trace, steps: Steps | None = None) -> TraceBreakdown | Non
     return made
 
 
-def _unknown(trace: Trace) -> str | None:
+def unknown_communication(trace: Trace) -> str | None:
+    """Why the communication part is not known; None where it is."""
     if (trace.gpu.kind == Kind.COMMUNICATION).any():
         return None
     called = (trace.host.role == Role.COLLECTIVE).any() or (trace.gpu_ranges.role == Role.COLLECTIVE).any()
     return NOT_CLASSIFIED if called else None
-
-
-def rank_record(made: TraceBreakdown, host: str | None = None) -> RankBreakdown | None:
-    """Means over the steps, in ms, for the analysis; None where rank or communication is not known."""
-    if made.rank is None or made.reason is not None:
-        return None
-
-    def mean(column: Column) -> float:
-        return int(column.sum()) / len(column) / NS_PER_MS
-
-    return RankBreakdown(
-        rank=made.rank,
-        host=host,
-        steps=len(made.steps),
-        step_ms=mean(made.step_ns),
-        compute_ms=mean(made.compute_ns),
-        exposed_comm_ms=mean(made.exposed_comm_ns),
-        exposed_copy_ms=mean(made.exposed_copy_ns),
-        data_wait_ms=mean(made.data_wait_ns),
-        host_ms=mean(made.host_ns),
-        comm_ms=mean(made.comm_ns),
-        overlap_ratio=made.overlap_ratio,
-        unclassified_ms=mean(made.unclassified_ns),
-    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column, Kind, Role, Trace
+from aorta.artefacts.traced import Contention, QueueDepth
 from aorta.intervals import Intervals, lengths_in, subtract, union
 from aorta.metrics.trace_breakdown import main_device, timeline_of
 from aorta.metrics.trace_steps import Steps, steps_of
@@ -31,31 +32,6 @@ class IdleCauses:
     elsewhere_ns: Column
     """Python, or code that the trace does not show."""
     idle_ns: Column
-
-
-@dataclass(frozen=True, slots=True)
-class QueueDepth:
-    """Work that was launched and had not started, at each launch."""
-
-    launches: int
-    median: float
-    p10: float
-    empty_share: float
-    """Of the launches, those that found the GPU with nothing queued: the host is late."""
-
-
-@dataclass(frozen=True, slots=True)
-class Contention:
-    """How much longer compute kernels take while communication runs beside them."""
-
-    ns_per_step: float
-    """Sum over kernels of time beside communication − median time of the same name and shape alone."""
-    kernels: int
-    """Kernels that ran beside communication and have a usual time."""
-    unknown: int
-    """Kernels that ran beside communication, without one."""
-    slowdown: float
-    """Time of those kernels over their usual time."""
 
 
 def idle_causes(trace: Trace, steps: Steps | None = None) -> IdleCauses | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column, Kind, Trace, take
+from aorta.artefacts.traced import CollectiveTotal, KernelTotal
 from aorta.intervals import lengths_in, union
 from aorta.metrics.trace_breakdown import main_device
 
@@ -14,39 +13,6 @@ _ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 
 """How often data crosses each link of a ring: bus over algorithm bandwidth is this × (n − 1) / n, n ranks."""
 _ONCE = frozenset(("broadcast", "reduce", "send_recv"))
 """Bus and algorithm bandwidth are the same. (Both as nccl-tests' PERFORMANCE.md defines them.)"""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelTotal:
-    """All events of one name and kind; times are sums over events, which may overlap each other."""
-
-    name: str
-    kind: Kind
-    count: int
-    total_ns: int
-    median_ns: float
-    min_ns: int
-    max_ns: int
-    share: float
-    """Of the sum over all events of the device."""
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveTotal:
-    """All collectives of one operation, group and size."""
-
-    op: str | None
-    """None: the trace does not tell which."""
-    group: str | None
-    bytes: int | None
-    """What nccl-tests calls the size: the larger of input and output of one rank."""
-    count: int
-    total_ns: int
-    median_ns: float
-    exposed_ns: int
-    """Of the total, the time in which no compute kernel ran."""
-    bus_gb_per_s: float | None
-    """At the median time; a lower bound of the link's, as a collective's time contains waiting for others."""
 
 
 def top_kernels(trace: Trace, limit: int | None = None) -> list[KernelTotal]:
@@ -63,7 +29,7 @@ def top_kernels(trace: Trace, limit: int | None = None) -> list[KernelTotal]:
         totals.append(
             KernelTotal(
                 name=trace.names[code] if code != ABSENT else "",
-                kind=Kind(int(gpu.kind[rows[0]])),
+                kind=Kind(int(gpu.kind[rows[0]])).name.lower(),
                 count=len(rows),
                 total_ns=int(own.sum()),
                 median_ns=float(np.median(own)),

@@ -8,16 +8,15 @@ begins. Where a trace joins no launch to a GPU event, both are taken by the time
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Collectives, Column, Kind, Role, Trace, take
-from aorta.intervals import subtract, union
-from aorta.metrics.collectives import Call, Key, Matched, Timeline
+from aorta.artefacts.events import ABSENT, Collectives, Column, Kind, Role, Table, Trace, take
+from aorta.intervals import Intervals, subtract, union
+from aorta.metrics.collectives import Call, Matched, Timeline
 from aorta.metrics.collectives import Collectives as CollectiveSet
 from aorta.metrics.trace_breakdown import main_device, timeline_of
 from aorta.metrics.trace_steps import Steps, steps_of
@@ -29,13 +28,36 @@ _LATEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CallTable(Table):
+    """The collectives of a rank's whole steps, in order of launch; codes are of `GpuWork.names`."""
+
+    step: Column
+    group: Column
+    order: Column
+    """Within step and group."""
+    sequence: Column
+    """ABSENT: the trace has none."""
+    op: Column
+    entry_ns: Column
+    end_ns: Column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class GpuWork:
     """One rank's work by step, ns on its trace's clock."""
 
-    trace: Trace
     steps: Steps
     """Windows on the GPU, whole ones only."""
-    timeline: Timeline
+    compute: Intervals
+    communication: Intervals
+    data: Intervals
+    """The GPU idle while the host was in its loader."""
+    names: tuple[str, ...]
+    calls: CallTable
+    seen: frozenset[str]
+    """Groups that occur in the trace, in its whole steps or not."""
+    numbered: frozenset[str]
+    """Those whose every collective has a sequence number of its own."""
     edge_calls: int
     """Communication kernels of no step in the capture: launched before it, or after its last one."""
 
@@ -50,31 +72,63 @@ class _Attributed:
     joined: bool
 
 
-def gpu_work(traces: Sequence[Trace]) -> dict[int, GpuWork]:
-    """The work of each rank that has GPU events and steps. Ranks must be known, and each occur once.
+def gpu_work(trace: Trace) -> GpuWork | None:
+    """The work of a trace; None where it has no GPU events or no steps."""
+    host = steps_of(trace)
+    if len(trace.gpu) == 0 or len(host) == 0:
+        return None
+    item, line = _attribute(trace, host), timeline_of(trace)
+    windows = _gpu_windows(item) if item.joined else item.host
+    names, calls, edge = _calls(item)
+    seen, numbered = _groups(trace)
+    return GpuWork(
+        steps=windows,
+        compute=line.compute,
+        communication=union(line.communication),
+        data=subtract(line.loader, line.busy),
+        names=names,
+        calls=take(calls, np.isin(calls.step, windows.number)),
+        seen=seen,
+        numbered=numbered,
+        edge_calls=edge,
+    )
+
+
+def timelines(work: Mapping[int, GpuWork]) -> dict[int, Timeline]:
+    """The timeline of each rank, by which waits are charged.
 
     Collectives are numbered by their sequence numbers in the groups in which every rank's trace has them,
     otherwise by their order within step and group.
     """
-    found = {}
-    for trace in traces:
-        host = steps_of(trace)
-        if trace.rank is not None and len(trace.gpu) and len(host):
-            found[trace.rank] = _attribute(trace, host)
-    numbered = _numbered_groups([item.trace for item in found.values()])
-    return {rank: _work(item, numbered) for rank, item in found.items()}
+    seen = frozenset[str]().union(*(item.seen for item in work.values()))
+    numbered = frozenset(
+        name for name in seen if all(name in item.numbered for item in work.values() if name in item.seen)
+    )
+    return {rank: _timeline(item, numbered) for rank, item in work.items()}
+
+
+def _timeline(item: GpuWork, numbered: frozenset[str]) -> Timeline:
+    table, steps = item.calls, item.steps
+    by_sequence = np.array([name in numbered for name in item.names], dtype=np.bool_)
+    number = np.where(by_sequence[table.group], table.sequence, table.order) if len(table) else table.order
+    columns = (table.step, table.group, number, table.op, table.entry_ns, table.end_ns)
+    return Timeline(
+        starts=dict(zip(steps.number.tolist(), steps.windows[:, 0].tolist(), strict=True)),
+        ends=dict(zip(steps.number.tolist(), steps.windows[:, 1].tolist(), strict=True)),
+        compute=item.compute,
+        data=item.data,
+        communication=item.communication,
+        calls={
+            (step, item.names[group], place): Call(item.names[op], entry, end)
+            for step, group, place, op, entry, end in zip(*(c.tolist() for c in columns), strict=True)
+        },
+    )
 
 
 def common_steps(work: Mapping[int, GpuWork]) -> tuple[int, ...]:
     """The numbers of the steps that are whole on every rank, ascending."""
     sets = [set(item.steps.number.tolist()) for item in work.values()]
     return tuple(sorted(set.intersection(*sets) - {ABSENT})) if sets else ()
-
-
-def only(steps: Steps, numbers: Sequence[int]) -> Steps:
-    """The steps of these numbers."""
-    kept = np.isin(steps.number, numbers)
-    return Steps(steps.number[kept], steps.windows[kept], steps.basis)
 
 
 def impossible_share(collectives: CollectiveSet) -> float:
@@ -109,31 +163,16 @@ def _attribute(trace: Trace, host: Steps) -> _Attributed:
     )
 
 
-def _numbered_groups(traces: Sequence[Trace]) -> frozenset[str]:
-    """The groups whose every collective with a group has a sequence number of its own, on every rank."""
-    good: dict[str, bool] = {}
-    for trace in traces:
-        table = trace.collectives
-        for code in np.unique(table.group[table.group != ABSENT]).tolist():
-            sequence = table.sequence[table.group == code]
-            sound = bool((sequence != ABSENT).all()) and len(np.unique(sequence)) == len(sequence)
-            name = trace.names[code]
-            good[name] = good.get(name, True) and sound
-    return frozenset(name for name, sound in good.items() if sound)
-
-
-def _work(item: _Attributed, numbered: frozenset[str]) -> GpuWork:
-    trace, line = item.trace, timeline_of(item.trace)
-    windows = _gpu_windows(item) if item.joined else item.host
-    calls, edge = _calls(item, numbered)
-    timeline = Timeline(
-        starts=dict(zip(windows.number.tolist(), windows.windows[:, 0].tolist(), strict=True)),
-        compute=line.compute,
-        data=subtract(line.loader, line.busy),
-        communication=union(line.communication),
-        calls={key: call for key, call in calls.items() if key[0] in set(windows.number.tolist())},
-    )
-    return GpuWork(trace, windows, timeline, edge)
+def _groups(trace: Trace) -> tuple[frozenset[str], frozenset[str]]:
+    """The groups of a trace, and those whose every collective has a sequence number of its own."""
+    table = trace.collectives
+    seen, numbered = set(), set()
+    for code in np.unique(table.group[table.group != ABSENT]).tolist():
+        sequence = table.sequence[table.group == code]
+        seen.add(trace.names[code])
+        if bool((sequence != ABSENT).all()) and len(np.unique(sequence)) == len(sequence):
+            numbered.add(trace.names[code])
+    return frozenset(seen), frozenset(numbered)
 
 
 def _gpu_windows(item: _Attributed) -> Steps:
@@ -156,26 +195,50 @@ def _gpu_windows(item: _Attributed) -> Steps:
     return Steps(host.number[kept], np.stack((start, end), axis=1)[kept], basis)
 
 
-def _calls(item: _Attributed, numbered: frozenset[str]) -> tuple[dict[Key, Call], int]:
-    """The collectives of each step, and how many kernels belong to none."""
+def _calls(item: _Attributed) -> tuple[tuple[str, ...], CallTable, int]:
+    """Names, the collectives of each step, and how many kernels belong to none."""
     trace = item.trace
     table = _of_main_device(trace)
     when = item.launched[table.event]
     place = np.searchsorted(item.host.windows[:, 0], when, side="right") - 1
     inside = (place >= 0) & (when < item.host.windows[np.maximum(place, 0), 1]) & (when != ABSENT)
-    order: Counter[tuple[int, str]] = Counter()
-    calls: dict[Key, Call] = {}
     # Launch order is the program's; of one launch's kernels, the order in which they ran.
-    for row in np.lexsort((table.event, when)):
-        if not inside[row]:
-            continue
-        step, event = int(item.host.number[place[row]]), int(table.event[row])
-        group = trace.names[int(table.group[row])] if table.group[row] != ABSENT else _NO_GROUP
-        number = int(table.sequence[row]) if group in numbered else order[(step, group)]
-        order[(step, group)] += 1
-        op = trace.names[int(table.op[row])] if table.op[row] != ABSENT else "?"
-        calls[(step, group, number)] = Call(op, int(trace.gpu.start_ns[event]), int(trace.gpu.end_ns[event]))
-    return calls, int((~inside).sum())
+    rows = np.lexsort((table.event, when))
+    rows = rows[inside[rows]]
+    names: dict[str, int] = {}
+    group = _codes(trace, table.group[rows], _NO_GROUP, names)
+    op = _codes(trace, table.op[rows], "?", names)
+    step = item.host.number[place[rows]]
+    event = table.event[rows]
+    calls = CallTable(
+        step=step,
+        group=group,
+        order=_order_within(step, group),
+        sequence=table.sequence[rows],
+        op=op,
+        entry_ns=trace.gpu.start_ns[event],
+        end_ns=trace.gpu.end_ns[event],
+    )
+    return tuple(names), calls, int((~inside).sum())
+
+
+def _codes(trace: Trace, codes: Column, absent: str, names: dict[str, int]) -> Column:
+    """Codes of a trace's names as codes of `names`, which grows."""
+    values, inverse = np.unique(codes, return_inverse=True)
+    texts = [absent if value == ABSENT else trace.names[value] for value in values.tolist()]
+    made = np.array([names.setdefault(text, len(names)) for text in texts], dtype=np.int64)
+    return made[inverse.reshape(-1)] if len(codes) else codes
+
+
+def _order_within(step: Column, group: Column) -> Column:
+    """How many earlier rows have the same step and group."""
+    order = np.lexsort((np.arange(len(step)), group, step))
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = (step[order][1:] != step[order][:-1]) | (group[order][1:] != group[order][:-1])
+    place = np.arange(len(order), dtype=np.int64)
+    found = np.empty_like(place)
+    found[order] = place - np.maximum.accumulate(np.where(first, place, 0))
+    return found
 
 
 def _of_main_device(trace: Trace) -> Collectives:

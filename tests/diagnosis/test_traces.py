@@ -16,7 +16,8 @@ from aorta.cli import group
 from aorta.commands._traces import analyze_traces
 from aorta.diagnosis.traces import analyse_traces
 from aorta.errors import ArtefactError
-from aorta.readers.traces import TraceSet, read_traces
+from aorta.metrics.trace_summary import summarise
+from aorta.readers.traces import read_traces
 from tests.support.kineto import event, write
 from tests.support.traced import BASE_NS, OPTIMIZER, ORIGIN, Job, Rank, write_job
 
@@ -183,6 +184,10 @@ def test_one_rank_alone_that_exchanges_nothing_is_enough(tmp_path: Path) -> None
     assert verdict(analysed(tmp_path, Job({0: Rank()}, transfer=0))) == ("healthy", [])
 
 
+def of_traces(traces: tuple[Trace, ...]) -> Analysis:
+    return analyse_traces([summarise(trace) for trace in traces])
+
+
 def as_format(folder: Path, job: Job, name: str) -> tuple[Trace, ...]:
     return tuple(replace(trace, format=name) for trace in read_traces([write_job(folder, job)]).traces)
 
@@ -192,13 +197,13 @@ def test_of_two_formats_the_one_with_more_steps_counts_and_a_contradiction_is_sa
     short = as_format(tmp_path / "a", Job(BALANCED), "kineto")
     long, same = (as_format(tmp_path / name, late, "nsys") for name in ("b", "c"))
     agreeing = tuple(replace(trace, format="kineto") for trace in same)
-    found = analyse_traces(TraceSet((*short, *long), ()))
+    found = of_traces((*short, *long))
     assert verdict(found) == ("straggler", [2])
     assert found.breakdown.steps == 9
     said = "the breakdown is of nsys (4 ranks, 9 whole steps), not of kineto (4 ranks, 6 whole steps)"
     assert found.data_quality.notes[0].startswith(said)
     assert "contradict each other: kineto alone gives healthy" in found.data_quality.notes[0]
-    notes = analyse_traces(TraceSet((*long, *agreeing), ())).data_quality.notes
+    notes = of_traces((*long, *agreeing)).data_quality.notes
     assert "the breakdown is of kineto" in notes[0]
     assert not any("contradict" in note for note in notes)
 
@@ -208,9 +213,7 @@ def test_ranks_from_0_count_as_all_where_no_trace_records_how_many(
     tmp_path: Path, ranks: tuple[int, ...], kind: str
 ) -> None:
     traces = as_format(tmp_path, Job(BALANCED), "nsys")
-    found = analyse_traces(
-        TraceSet(tuple(replace(trace, world_size=None) for trace in traces if trace.rank in ranks), ())
-    )
+    found = of_traces(tuple(replace(trace, world_size=None) for trace in traces if trace.rank in ranks))
     assert found.verdict.kind == kind
     assert any("do not say how many ranks" in note for note in found.data_quality.notes)
 

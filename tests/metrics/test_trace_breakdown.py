@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aorta.artefacts.events import Kind, Role
-from aorta.metrics.trace_breakdown import NOT_CLASSIFIED, break_down, rank_record
+from aorta.metrics.trace_breakdown import NOT_CLASSIFIED, break_down
 from tests.support.traces import trace
 
 
@@ -84,32 +82,10 @@ def test_collectives_without_gpu_events_are_not_zero_communication() -> None:
     table = break_down(made)
     assert table is not None
     assert (table.reason, table.overlap_ratio) == (NOT_CLASSIFIED, None)
-    assert rank_record(table) is None
 
 
 def test_without_a_gpu_there_is_no_breakdown() -> None:
     assert break_down(trace([], steps=[(0, 20, "step 1")])) is None
-
-
-def test_record_for_the_analysis() -> None:
-    made = trace(
-        [(0, 40, Kind.COMPUTE), (30, 60, Kind.COMMUNICATION), (100, 150, Kind.COMPUTE)],
-        steps=[(0, 100, "step 1"), (100, 200, "step 2")],
-        rank=3,
-    )
-    table = break_down(made)
-    assert table is not None
-    record = rank_record(table, host="n1")
-    assert record is not None
-    assert (record.rank, record.host, record.steps) == (3, "n1", 2)
-    assert record.compute_ms == pytest.approx((40 + 50) / 2 / 1e6)
-    assert record.exposed_comm_ms == pytest.approx((60 - 40) / 2 / 1e6)
-    assert record.overlap_ratio == pytest.approx((40 - 30) / (60 - 30))
-    sixth = record.unclassified_ms or 0.0
-    assert record.exposed_copy_ms is not None
-    total = record.compute_ms + record.exposed_comm_ms + record.exposed_copy_ms + sixth
-    assert total + record.data_wait_ms + record.host_ms == pytest.approx(record.step_ms)
-    assert rank_record(replace(table, rank=None)) is None
 
 
 spans = st.tuples(st.integers(0, 200), st.integers(0, 60)).map(lambda t: (t[0], t[0] + t[1]))

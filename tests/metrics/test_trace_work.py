@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Collectives, Kind, Ranges, Role, Trace, build, concatenate, take
+from aorta.metrics.collectives import Key
 from aorta.metrics.trace_breakdown import break_down
-from aorta.metrics.trace_work import common_steps, gpu_work, only
+from aorta.metrics.trace_work import GpuWork, common_steps, gpu_work, timelines
 from tests.support.traces import Gpu, trace
 
 STEPS = [(0, 100, "ProfilerStep#5"), (100, 200, "ProfilerStep#6"), (200, 300, "ProfilerStep#7")]
@@ -21,6 +22,12 @@ WORK: list[Gpu] = [
     (350, 390, Kind.COMPUTE),
 ]
 LAUNCHED = [10, 20, 110, 120, 210]
+
+
+def worked(made: Trace) -> GpuWork:
+    work = gpu_work(made)
+    assert work is not None
+    return work
 
 
 def launched(made: Trace, times: list[int]) -> Trace:
@@ -41,46 +48,47 @@ def launched(made: Trace, times: list[int]) -> Trace:
 
 
 def test_work_belongs_to_the_step_that_launched_it() -> None:
-    work = gpu_work([launched(trace(WORK, steps=STEPS), LAUNCHED)])[0]
+    made = launched(trace(WORK, steps=STEPS), LAUNCHED)
+    work = worked(made)
     # The third step has no next one: where it ends on the GPU is not known.
     assert work.steps.number.tolist() == [5, 6]
     assert work.steps.windows.tolist() == [[150, 250], [250, 350]]
-    assert {key: (call.entry, call.end) for key, call in work.timeline.calls.items()} == {
+    assert {key: (call.entry, call.end) for key, call in timelines({0: work})[0].calls.items()} == {
         (5, "", 0): (190, 230),
         (6, "", 0): (290, 330),
     }
-    assert work.timeline.starts == {5: 150, 6: 250}
-    made = break_down(work.trace, work.steps)
-    assert made is not None
-    assert made.compute_ns.tolist() == [40, 40]
-    assert made.host_ns.tolist() == [20, 20]
+    assert timelines({0: work})[0].starts == {5: 150, 6: 250}
+    parts = break_down(made, work.steps)
+    assert parts is not None
+    assert parts.compute_ns.tolist() == [40, 40]
+    assert parts.host_ns.tolist() == [20, 20]
 
 
 def test_work_from_before_the_capture_is_of_no_step() -> None:
     times = [ABSENT, ABSENT, *LAUNCHED]
     early: list[Gpu] = [(100, 110, Kind.COMPUTE), (110, 120, Kind.COMMUNICATION)]
-    work = gpu_work([launched(trace([*early, *WORK], steps=STEPS), times)])[0]
+    work = worked(launched(trace([*early, *WORK], steps=STEPS), times))
     assert work.edge_calls == 1
     assert work.steps.windows.tolist() == [[150, 250], [250, 350]]
 
 
 def test_without_launches_work_is_of_the_step_in_which_it_ran() -> None:
-    work = gpu_work([trace(WORK, steps=STEPS)])[0]
+    work = worked(trace(WORK, steps=STEPS))
     assert work.steps.windows.tolist() == [[0, 100], [100, 200], [200, 300]]
-    assert sorted(work.timeline.calls) == [(6, "", 0), (7, "", 0)]
+    assert sorted(timelines({0: work})[0].calls) == [(6, "", 0), (7, "", 0)]
 
 
 def test_one_launch_of_several_kernels() -> None:
     graph = launched(trace(WORK, steps=STEPS), [10, ABSENT, 110, ABSENT, 210])
     gpu = replace(graph.gpu, correlation=np.array([0, 0, 2, 2, 4]))
-    work = gpu_work([replace(graph, gpu=gpu)])[0]
-    assert sorted(work.timeline.calls) == [(5, "", 0), (6, "", 0)]
+    work = worked(replace(graph, gpu=gpu))
+    assert sorted(timelines({0: work})[0].calls) == [(5, "", 0), (6, "", 0)]
     assert work.edge_calls == 0
 
 
 def test_steps_that_the_profiler_left_out_are_in_no_window() -> None:
     cycles = [(0, 100, "ProfilerStep#5"), (100, 200, "ProfilerStep#6"), (900, 1000, "ProfilerStep#20")]
-    work = gpu_work([launched(trace(WORK, steps=cycles), [10, 20, 110, 120, 910])])[0]
+    work = worked(launched(trace(WORK, steps=cycles), [10, 20, 110, 120, 910]))
     assert work.steps.number.tolist() == [5]
 
 
@@ -92,6 +100,11 @@ def named(made: Trace, sequence: list[int]) -> Trace:
     return replace(made, collectives=known, names=(*made.names, "dp"))
 
 
+def keys(*traces: Trace) -> list[Key]:
+    """Those of the first trace's collectives."""
+    return sorted(timelines({rank: worked(made) for rank, made in enumerate(traces)})[0].calls)
+
+
 def test_sequence_numbers_count_where_every_rank_has_them() -> None:
     one = named(launched(trace(WORK, steps=STEPS), LAUNCHED), [70, 71])
     with_numbers = replace(named(launched(trace(WORK, steps=STEPS), LAUNCHED), [70, 71]), rank=1)
@@ -99,16 +112,14 @@ def test_sequence_numbers_count_where_every_rank_has_them() -> None:
         with_numbers, collectives=replace(with_numbers.collectives, sequence=np.array([-1, -1]))
     )
     repeated = replace(with_numbers, collectives=replace(with_numbers.collectives, sequence=np.array([7, 7])))
-    assert sorted(gpu_work([one, with_numbers])[0].timeline.calls) == [(5, "dp", 70), (6, "dp", 71)]
+    assert keys(one, with_numbers) == [(5, "dp", 70), (6, "dp", 71)]
     for other in (without, repeated):
-        assert sorted(gpu_work([one, other])[0].timeline.calls) == [(5, "dp", 0), (6, "dp", 0)]
+        assert keys(one, other) == [(5, "dp", 0), (6, "dp", 0)]
 
 
 def test_steps_common_to_ranks() -> None:
     one = launched(trace(WORK, steps=STEPS), LAUNCHED)
     later = [(start, end, f"ProfilerStep#{i + 6}") for i, (start, end, _) in enumerate(STEPS)]
-    work = gpu_work([one, replace(launched(trace(WORK, steps=later), LAUNCHED), rank=1)])
+    work = {0: worked(one), 1: worked(launched(trace(WORK, steps=later), LAUNCHED))}
     assert common_steps(work) == (6,)
-    assert only(work[0].steps, (6,)).windows.tolist() == [[250, 350]]
-    assert only(work[1].steps, (6,)).windows.tolist() == [[150, 250]]
     assert common_steps({}) == ()

@@ -9,8 +9,9 @@ import pytest
 
 from aorta.artefacts.layout import RunDir
 from aorta.errors import ArtefactError
+from aorta.readers.directory import find_run, open_run
 from aorta.readers.manifest import read_account
-from aorta.readers.run import find_run, open_run, read_run
+from aorta.readers.run import read_run
 from tests.support.synthetic import RunSpec, write_run
 
 

@@ -1,0 +1,36 @@
+"""`aorta reduce`: a run's traces to one summary a rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aorta.errors import ArtefactError
+
+
+@click.command()
+@click.argument("run_dir", metavar="RUN_DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--node", type=click.IntRange(min=0), help="Only the ranks of this node; default: those of all nodes."
+)
+def command(run_dir: Path, node: int | None) -> None:
+    """Reduce the traces in RUN_DIR to nodes/node<i>/traces/rank_<r>.json.
+
+    A job does this on each node after training, so that the analysis reads summaries. By hand it is useful
+    where a job was ended before it could; traces that a summary exists of are reduced again.
+    """
+    from aorta.diagnosis.run_traces import reduce_run
+    from aorta.readers.directory import open_run
+
+    run = open_run(run_dir)
+    try:
+        for folder, made in reduce_run(run, node):
+            for problem in made.problems:
+                click.echo(f"{folder.root.name}: not reduced: {problem.reason}", err=True)
+            ranks = ", ".join(map(str, made.ranks))
+            click.echo(f"{folder.root.name}: {f'reduced rank {ranks}' if ranks else 'no trace to reduce'}")
+    except OSError as error:
+        raise ArtefactError(
+            f"{error.filename or run.root}: {error.strerror}", "the summaries need to be written there"
+        ) from error

@@ -1,0 +1,186 @@
+"""The traces that a run directory holds: reduced in the job, and read back for the analysis."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.events import Trace
+from aorta.artefacts.io import read_json, write_json
+from aorta.artefacts.layout import NodeDir, RunDir
+from aorta.artefacts.records import SCHEMA_VERSION, Manifest
+from aorta.artefacts.reduction import Reduction, TraceSummary
+from aorta.errors import ArtefactError
+from aorta.metrics.trace_summary import summarise
+from aorta.readers.trace_build import file_rank
+from aorta.readers.traces import read_traces
+
+_POOL_BYTES = 8 << 20
+"""Files smaller than this together are read sooner than processes start."""
+_PRIVATE = "private"
+"""A folder of what is not to be shared; nothing in it is a trace to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTraces:
+    """The traces of a run, one summary a rank, and what could not be used."""
+
+    summaries: tuple[TraceSummary, ...]
+    problems: tuple[Problem, ...]
+    from_summaries: bool
+    """All were reduced before; none was read as a trace."""
+
+
+def trace_files(run: RunDir) -> dict[int, list[Path]]:
+    """The files of each rank's trace, by the rank in their names or, for the run's own folders, in the
+    folder's; files of no rank are left out.
+    """
+    found: defaultdict[int, list[Path]] = defaultdict(list)
+    for root in (run.nsys, run.torch_profiler, run.rocprof):
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and _PRIVATE not in path.relative_to(root).parts and path.name[0] != ".":
+                rank = file_rank(path)
+                if rank is None and path.parent != root:
+                    rank = file_rank(path.parent)
+                if rank is not None:
+                    found[rank].append(path)
+    return {rank: _once(found[rank]) for rank in sorted(found)}
+
+
+def _once(paths: Sequence[Path]) -> list[Path]:
+    """A torch.profiler trace that was kept for TensorBoard and for Chrome is one trace."""
+    boards = {path.parent for path in paths if ".pt.trace.json" in path.name}
+    return [path for path in paths if ".pt.trace.json" in path.name or path.parent not in boards]
+
+
+def reduce_run(run: RunDir, node: int | None = None) -> Iterator[tuple[NodeDir, Reduction]]:
+    """Write a summary of each rank's trace, of one node or of all; yields each node when it is done.
+
+    Raises:
+        ArtefactError: the run does not say which ranks the node has.
+        OSError: a summary cannot be written.
+    """
+    files, homes = trace_files(run), _homes(run)
+    if node is not None and node not in homes.values():
+        raise ArtefactError(
+            f"{run.root}: nothing says which ranks node {node} has",
+            hint="manifest.json lists the nodes of a run, counted from 0",
+        )
+    for index in [node] if node is not None else sorted(set(homes.values()) or {0}):
+        ranks = [rank for rank in files if homes.get(rank, 0) == index]
+        folder, done, problems = run.node(index), [], list[Problem]()
+        for summary, found in _summaries([(rank, files[rank]) for rank in ranks]):
+            problems += found
+            if summary is not None:
+                write_json(folder.trace_summary(summary.rank), summary)
+                done.append(summary.rank)
+        made = Reduction(node_index=index, ranks=done, problems=problems)
+        if ranks:
+            write_json(folder.reduction, made)
+        yield folder, made
+
+
+def _homes(run: RunDir) -> dict[int, int]:
+    """Rank to node index, by the manifest; ranks follow the nodes."""
+    try:
+        nodes = sorted(read_json(run.manifest, Manifest).nodes, key=lambda info: info.node_index)
+    except ArtefactError:
+        return {}
+    homes: dict[int, int] = {}
+    for info in nodes:
+        homes.update(dict.fromkeys(range(len(homes), len(homes) + max(info.processes, 0)), info.node_index))
+    return homes
+
+
+def _summaries(
+    groups: Sequence[tuple[int, list[Path]]],
+) -> Iterator[tuple[TraceSummary | None, list[Problem]]]:
+    """The summary of each rank's files, by as many processes as there are cores; none at once in memory."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    size = sum(path.stat().st_size for _, paths in groups for path in paths if path.exists())
+    if cores < 2 or len(groups) < 2 or size < _POOL_BYTES:
+        yield from map(_summary, groups)
+        return
+    with ProcessPoolExecutor(min(cores, len(groups)), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_alone, groups)
+
+
+def _alone(group: tuple[int, list[Path]]) -> tuple[TraceSummary | None, list[Problem]]:
+    return _summary(group, workers=1)
+
+
+def _summary(
+    group: tuple[int, list[Path]], workers: int | None = None
+) -> tuple[TraceSummary | None, list[Problem]]:
+    """One rank's summary, or why there is none; of several formats, of the one with the most GPU events."""
+    rank, paths = group
+    try:
+        found = read_traces(paths, workers=workers)
+    except ArtefactError as error:
+        return None, [Problem(file=str(paths[0]), reason=error.message)]
+    trace = max((_ranked(trace, rank) for trace in found.traces), key=lambda item: len(item.gpu))
+    if trace.rank != rank:
+        reason = f"it is rank {trace.rank} by its content and lies where rank {rank}'s is expected"
+        return None, [*found.problems, Problem(file=trace.source, reason=reason)]
+    own = set(trace.problems)
+    return summarise(trace), [problem for problem in found.problems if problem not in own]
+
+
+def _ranked(trace: Trace, rank: int) -> Trace:
+    """The trace with the rank whose folder it lies in, where it does not name one itself."""
+    return replace(trace, rank=rank, rank_basis="folder") if trace.rank_basis is None else trace
+
+
+def read_run_traces(run: RunDir) -> RunTraces:
+    """One summary a rank: as the job reduced it, or, without or where it is older, from the trace itself."""
+    summaries: dict[int, TraceSummary] = {}
+    problems: list[Problem] = []
+    files, reduced = trace_files(run), _reduced(run)
+    for rank, path in reduced.items():
+        if rank in files and path.stat().st_mtime_ns < max(one.stat().st_mtime_ns for one in files[rank]):
+            continue
+        try:
+            summaries[rank] = _read(path, rank)
+        except ArtefactError as error:
+            problems.append(Problem(file=str(path), reason=error.message))
+    for _, node in run.nodes():
+        if node.reduction.is_file():
+            try:
+                problems += read_json(node.reduction, Reduction).problems
+            except ArtefactError as error:
+                problems.append(Problem(file=str(node.reduction), reason=error.message))
+    left = [(rank, paths) for rank, paths in files.items() if rank not in summaries]
+    for summary, found in _summaries(left):
+        problems += found
+        if summary is not None:
+            summaries[summary.rank] = summary
+    ordered = tuple(summaries[rank] for rank in sorted(summaries))
+    # What the job could not reduce cannot be read now either: it is said once.
+    return RunTraces(ordered, tuple(dict.fromkeys(problems)), from_summaries=bool(ordered) and not left)
+
+
+def _reduced(run: RunDir) -> dict[int, Path]:
+    """The summaries of all nodes, by rank."""
+    found: dict[int, Path] = {}
+    for _, node in run.nodes():
+        found.update(node.trace_summaries())
+    return found
+
+
+def _read(path: Path, rank: int) -> TraceSummary:
+    summary = read_json(path, TraceSummary)
+    if summary.schema_version > SCHEMA_VERSION:
+        raise ArtefactError(
+            f"{path}: schema version {summary.schema_version}, {SCHEMA_VERSION} is known",
+            hint="a newer aorta reduced it; update this one",
+        )
+    if summary.rank != rank:
+        raise ArtefactError(f"{path}: it is the summary of rank {summary.rank}")
+    return summary

@@ -1,0 +1,202 @@
+"""A rank's trace to its summary, and back to what the analysis needs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+import numpy as np
+
+from aorta.artefacts.analysis import RankBreakdown
+from aorta.artefacts.events import Column, Kind, Role, Trace
+from aorta.artefacts.reduction import (
+    TracedCalls,
+    TracedTimeline,
+    TraceStep,
+    TraceSummary,
+    pack,
+    unpack,
+    unpack_intervals,
+)
+from aorta.artefacts.traced import RankTrace
+from aorta.errors import ArtefactError
+from aorta.intervals import Intervals
+from aorta.metrics.trace_breakdown import break_down, unknown_communication
+from aorta.metrics.trace_idle import contention, idle_causes, idle_gaps, launches_in, queue_depth
+from aorta.metrics.trace_steps import Steps, steps_of
+from aorta.metrics.trace_tops import top_collectives, top_kernels
+from aorta.metrics.trace_work import CallTable, GpuWork, gpu_work
+from aorta.units import NS_PER_MS
+
+KEPT = 50
+"""Kernels and collectives that a summary names, by total time."""
+SHOWN = 10
+"""Those that an analysis names."""
+
+
+def summarise(trace: Trace) -> TraceSummary:
+    """Everything that the analysis needs of a trace. Its rank must be known."""
+    assert trace.rank is not None
+    work = gpu_work(trace)
+    whole = work is not None and len(work.steps) > 0
+    steps = work.steps if work is not None and whole else steps_of(trace)
+    recorded = (trace.world_size or 0, int(trace.collectives.group_size.max(initial=0)))
+    return TraceSummary(
+        rank=trace.rank,
+        rank_basis=trace.rank_basis,
+        format=trace.format,
+        source=trace.source,
+        host=trace.host_name,
+        world_size=max(recorded) if max(recorded) > 0 else None,
+        epoch_ns=trace.epoch_ns,
+        gpu_events=len(trace.gpu),
+        communication_events=int((trace.gpu.kind == Kind.COMMUNICATION).sum()),
+        steps=_steps(trace, steps),
+        steps_basis=steps.basis,
+        whole=whole,
+        unknown=unknown_communication(trace),
+        loader_marked=len(trace.host.intervals(Role.LOADER, Role.DATA)) > 0,
+        edge_calls=work.edge_calls if work is not None else 0,
+        kernels=top_kernels(trace, KEPT),
+        collectives=top_collectives(trace, KEPT),
+        queue_depth=queue_depth(trace),
+        contention=contention(trace, steps),
+        timeline=_timeline(work) if work is not None and whole else None,
+        problems=list(trace.problems),
+        notes=list(trace.notes),
+    )
+
+
+def _steps(trace: Trace, steps: Steps) -> list[TraceStep]:
+    made, causes = break_down(trace, steps), idle_causes(trace, steps)
+    if made is None or causes is None:
+        return []
+    gaps = idle_gaps(trace, steps)
+    columns: dict[str, Column] = {
+        "number": steps.number,
+        "start_ns": steps.windows[:, 0],
+        "end_ns": steps.windows[:, 1],
+        "compute_ns": made.compute_ns,
+        "exposed_comm_ns": made.exposed_comm_ns,
+        "exposed_copy_ns": made.exposed_copy_ns,
+        "unclassified_ns": made.unclassified_ns,
+        "data_wait_ns": made.data_wait_ns,
+        "host_ns": made.host_ns,
+        "comm_ns": made.comm_ns,
+        "hidden_comm_ns": made.hidden_comm_ns,
+        "idle_loader_ns": causes.loader_ns,
+        "idle_sync_ns": causes.sync_ns,
+        "idle_launch_ns": causes.launch_ns,
+        "idle_elsewhere_ns": causes.elsewhere_ns,
+        "short_gaps_ns": gaps.short_ns,
+        "long_gaps_ns": gaps.long_ns,
+        "launches": launches_in(trace, steps),
+    }
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [TraceStep(**dict(zip(columns, row, strict=True))) for row in rows]
+
+
+def _timeline(work: GpuWork) -> TracedTimeline:
+    calls = {field.name: pack(getattr(work.calls, field.name)) for field in fields(work.calls)}
+    return TracedTimeline(
+        compute=pack(work.compute),
+        communication=pack(work.communication),
+        data=pack(work.data),
+        calls=TracedCalls(
+            names=list(work.names), seen=sorted(work.seen), numbered=sorted(work.numbered), **calls
+        ),
+    )
+
+
+def work_of(summary: TraceSummary) -> GpuWork | None:
+    """What `gpu_work` gave of the trace; None where its steps are not whole.
+
+    Raises:
+        ArtefactError: the summary contradicts itself.
+    """
+    line = summary.timeline
+    if line is None:
+        return None
+    try:
+        calls = CallTable(
+            **{field.name: unpack(getattr(line.calls, field.name)) for field in fields(CallTable)}
+        )
+    except ValueError as error:
+        raise ArtefactError(f"summary of rank {summary.rank}: {error}") from error
+    for codes in (calls.group, calls.op):
+        if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(line.calls.names):
+            raise ArtefactError(f"summary of rank {summary.rank}: a collective has a name that is not there")
+    return GpuWork(
+        steps=windows(summary),
+        compute=unpack_intervals(line.compute),
+        communication=unpack_intervals(line.communication),
+        data=unpack_intervals(line.data),
+        names=tuple(line.calls.names),
+        calls=calls,
+        seen=frozenset(line.calls.seen),
+        numbered=frozenset(line.calls.numbered),
+        edge_calls=summary.edge_calls,
+    )
+
+
+def windows(summary: TraceSummary) -> Steps:
+    """The steps of a summary."""
+    spans: Intervals = np.array([(s.start_ns, s.end_ns) for s in summary.steps], dtype=np.int64).reshape(
+        -1, 2
+    )
+    number = np.array([step.number for step in summary.steps], dtype=np.int64)
+    return Steps(number, spans, summary.steps_basis)
+
+
+def counted(summary: TraceSummary, numbers: Sequence[int]) -> list[TraceStep]:
+    """The steps of these numbers; all of them where none is asked for."""
+    wanted = set(numbers)
+    return [step for step in summary.steps if step.number in wanted] if wanted else summary.steps
+
+
+def mean_ms(steps: Sequence[TraceStep], part: Callable[[TraceStep], int]) -> float:
+    """Mean of a part over steps, of which there is at least one."""
+    return sum(part(step) for step in steps) / len(steps) / NS_PER_MS
+
+
+def breakdown_row(summary: TraceSummary, numbers: Sequence[int]) -> RankBreakdown | None:
+    """Means over steps, in ms; None where there are no steps or communication is not known."""
+    steps = counted(summary, numbers)
+    if not steps or summary.unknown is not None:
+        return None
+    comm = sum(step.comm_ns for step in steps)
+    hidden = sum(step.hidden_comm_ns for step in steps)
+    return RankBreakdown(
+        rank=summary.rank,
+        host=summary.host,
+        steps=len(steps),
+        step_ms=mean_ms(steps, lambda step: step.end_ns - step.start_ns),
+        compute_ms=mean_ms(steps, lambda step: step.compute_ns),
+        exposed_comm_ms=mean_ms(steps, lambda step: step.exposed_comm_ns),
+        exposed_copy_ms=mean_ms(steps, lambda step: step.exposed_copy_ns),
+        data_wait_ms=mean_ms(steps, lambda step: step.data_wait_ns),
+        host_ms=mean_ms(steps, lambda step: step.host_ns),
+        comm_ms=mean_ms(steps, lambda step: step.comm_ns),
+        overlap_ratio=hidden / comm if comm else None,
+        unclassified_ms=mean_ms(steps, lambda step: step.unclassified_ns),
+    )
+
+
+def rank_trace(summary: TraceSummary, numbers: Sequence[int]) -> RankTrace | None:
+    """What an analysis shows of a summary beside its breakdown; None where it has no steps."""
+    steps = counted(summary, numbers)
+    if not steps:
+        return None
+    return RankTrace(
+        rank=summary.rank,
+        source=summary.source,
+        steps=len(steps),
+        idle_loader_ms=mean_ms(steps, lambda step: step.idle_loader_ns),
+        idle_sync_ms=mean_ms(steps, lambda step: step.idle_sync_ns),
+        idle_launch_ms=mean_ms(steps, lambda step: step.idle_launch_ns),
+        idle_elsewhere_ms=mean_ms(steps, lambda step: step.idle_elsewhere_ns),
+        queue_depth=summary.queue_depth,
+        contention=summary.contention,
+        kernels=summary.kernels[:SHOWN],
+        collectives=summary.collectives[:SHOWN],
+    )

@@ -1,0 +1,118 @@
+"""A rank's trace to its summary and back: nothing that the analysis uses is lost or rounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aorta.artefacts.events import Kind, Role
+from aorta.artefacts.reduction import Packed, TraceSummary, pack, unpack, unpack_intervals
+from aorta.errors import ArtefactError
+from aorta.metrics.trace_summary import breakdown_row, rank_trace, summarise, work_of
+from aorta.metrics.trace_work import gpu_work, timelines
+from tests.support.traces import trace
+
+MADE = trace(
+    [(0, 40, Kind.COMPUTE), (30, 60, Kind.COMMUNICATION), (100, 150, Kind.COMPUTE)],
+    [(60, 70, Role.LOADER), (160, 170, Role.SYNC)],
+    steps=[(0, 100, "step 1"), (100, 200, "step 2")],
+    rank=3,
+)
+
+
+def stored(summary: TraceSummary) -> TraceSummary:
+    return msgspec.json.decode(msgspec.json.encode(summary), type=TraceSummary)
+
+
+def test_means_of_the_breakdown_and_of_the_idle_time() -> None:
+    summary = stored(summarise(replace(MADE, host_name="n1")))
+    row = breakdown_row(summary, [1, 2])
+    assert row is not None
+    assert (row.rank, row.host, row.steps) == (3, "n1", 2)
+    assert row.compute_ms == pytest.approx((40 + 50) / 2 / 1e6)
+    assert row.exposed_comm_ms == pytest.approx((60 - 40) / 2 / 1e6)
+    assert row.overlap_ratio == pytest.approx((40 - 30) / (60 - 30))
+    assert row.exposed_copy_ms is not None
+    assert row.unclassified_ms is not None
+    total = row.compute_ms + row.exposed_comm_ms + row.exposed_copy_ms + row.unclassified_ms
+    assert total + row.data_wait_ms + row.host_ms == pytest.approx(row.step_ms)
+    idle = rank_trace(summary, [1, 2])
+    assert idle is not None
+    assert idle.idle_loader_ms == pytest.approx(10 / 2 / 1e6)
+    assert idle.idle_sync_ms == pytest.approx(10 / 2 / 1e6)
+    # 40 of step 1 and 50 of step 2 are idle: in the loader, synchronising, and the rest elsewhere.
+    assert idle.idle_elsewhere_ms == pytest.approx((30 + 40) / 2 / 1e6)
+    assert idle.idle_launch_ms == 0.0
+    assert idle.contention is None
+
+
+def test_only_the_steps_that_are_asked_for_count() -> None:
+    row = breakdown_row(summarise(MADE), [2])
+    assert row is not None
+    assert (row.steps, row.compute_ms, row.overlap_ratio) == (1, pytest.approx(50 / 1e6), None)
+
+
+def test_collectives_that_nothing_shows_give_no_row() -> None:
+    made = trace([(0, 10, Kind.COMPUTE)], [(2, 4, Role.COLLECTIVE)], steps=[(0, 20, "step 1")])
+    assert breakdown_row(summarise(made), []) is None
+    plain = breakdown_row(summarise(trace([(0, 10, Kind.COMPUTE)], steps=[(0, 20, "step 1")])), [])
+    assert plain is not None
+    assert plain.exposed_comm_ms == 0.0
+
+
+def test_a_trace_without_gpu_work_has_no_steps() -> None:
+    summary = stored(summarise(trace([], steps=[(0, 20, "step 1")])))
+    assert (summary.gpu_events, summary.steps, summary.timeline, summary.whole) == (0, [], None, False)
+    assert breakdown_row(summary, []) is None
+    assert rank_trace(summary, []) is None
+
+
+def test_the_timeline_that_waits_are_charged_by_comes_back_as_it_was() -> None:
+    direct, read = gpu_work(MADE), work_of(stored(summarise(MADE)))
+    assert direct is not None
+    assert read is not None
+    one, other = timelines({3: direct})[3], timelines({3: read})[3]
+    assert one.starts == other.starts == {1: 0, 2: 100}
+    assert one.calls == other.calls
+    assert [(call.entry, call.end) for call in other.calls.values()] == [(30, 60)]
+    for part in ("compute", "data", "communication"):
+        assert np.array_equal(getattr(one, part), getattr(other, part))
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_packed_columns_are_exact(values: list[int]) -> None:
+    assert unpack(pack(np.array(values, dtype=np.int64))).tolist() == values
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        Packed(count=2, data=pack(np.array([1])).data),
+        Packed(count=-1, data=b""),
+        Packed(count=1 << 40, data=b""),
+        Packed(count=1, data=b"x"),
+        Packed(count=1, data=pack(np.arange(10**6)).data),
+    ],
+)
+def test_a_damaged_column_is_refused(packed: Packed) -> None:
+    with pytest.raises(ArtefactError, match="packed column"):
+        unpack(packed)
+
+
+def test_half_an_interval_is_refused() -> None:
+    with pytest.raises(ArtefactError, match="3 ends"):
+        unpack_intervals(pack(np.array([1, 2, 3])))
+
+
+def test_a_summary_with_a_name_that_is_not_there_is_refused() -> None:
+    summary = summarise(MADE)
+    assert summary.timeline is not None
+    calls = msgspec.structs.replace(summary.timeline.calls, names=[])
+    broken = msgspec.structs.replace(summary.timeline, calls=calls)
+    with pytest.raises(ArtefactError, match="rank 3"):
+        work_of(msgspec.structs.replace(summary, timeline=broken))
