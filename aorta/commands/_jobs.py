@@ -11,29 +11,40 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from aorta.artefacts.layout import SubmissionDir
+from aorta.artefacts.layout import SubmissionDir, runs
 from aorta.errors import ArtefactError
+from aorta.launch import slurm
+from aorta.launch.arrays import tasks_of
 from aorta.launch.durations import show
 from aorta.launch.follow import Job
 from aorta.launch.slurm import JobView
 from aorta.launch.submission import newest_submission, read_jobs
 from aorta.launch.sweep_submission import read_sweep
+from aorta.launch.tools import Caller
 
 _STYLES = {"pending": "yellow", "running": "cyan", "unknown": "magenta"}
 
 
-def select_jobs(submission: Path | None, job_ids: Sequence[str], results: Path) -> list[Job]:
-    """The jobs with the given ids; without ids those of the submission in `submission`, or of the newest one.
+def select_jobs(submission: Path | None, job_ids: Sequence[str], results: Path, call: Caller) -> list[Job]:
+    """The jobs with the given ids, of which that of an array stands for its tasks; without ids those of the
+    submission in `submission`, or of the newest one.
 
     Raises:
         ArtefactError: there is no such submission.
     """
     if job_ids:
-        return [Job.by_hand(results, job_id) for job_id in job_ids]
+        single = [one for job_id in job_ids for one in _tasks(job_id, results, call) or [job_id]]
+        return [Job.by_hand(results, job_id) for job_id in dict.fromkeys(single)]
     chosen = SubmissionDir(submission) if submission is not None else newest_submission(results)
     labels = _labels(chosen)
     records = read_jobs(chosen, lambda message: click.echo(f"note: {message}", err=True))
     return [replace(Job.of(record), label=labels.get(record.job_id)) for record in records]
+
+
+def _tasks(job_id: str, results: Path, call: Caller) -> list[str]:
+    """The tasks of an array, as Slurm knows them or as they have written; empty for any other job."""
+    written = [run.root.name.removeprefix("run_") for _, run in runs(results)]
+    return tasks_of(job_id, [*slurm.array_tasks(job_id, call), *written])
 
 
 def _labels(submission: SubmissionDir) -> dict[str | None, str]:

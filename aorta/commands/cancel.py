@@ -11,7 +11,13 @@ from aorta.commands._options import results_option
 
 @click.command("cancel")
 @click.argument("submission", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--job", "job_ids", multiple=True, metavar="ID", help="Instead of a submission's jobs.")
+@click.option(
+    "--job",
+    "job_ids",
+    multiple=True,
+    metavar="ID",
+    help="Instead of a submission's jobs; of an array: its tasks.",
+)
 @results_option
 def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) -> None:
     """Cancel the jobs of a submission (the newest one) that have not ended."""
@@ -21,7 +27,7 @@ def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) ->
     from aorta.launch.follow import Follower
     from aorta.launch.tools import call
 
-    follower = Follower(select_jobs(submission, job_ids, results), call)
+    follower = Follower(select_jobs(submission, job_ids, results, call), call)
     follower.poll()
     going = follower.going
     if any(job.local for job in going):

@@ -11,7 +11,13 @@ from aorta.commands._options import results_option
 
 @click.command("status")
 @click.argument("submission", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--job", "job_ids", multiple=True, metavar="ID", help="Instead of a submission's jobs.")
+@click.option(
+    "--job",
+    "job_ids",
+    multiple=True,
+    metavar="ID",
+    help="Instead of a submission's jobs; of an array: its tasks.",
+)
 @results_option
 def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) -> None:
     """Show the jobs of a submission (the newest one) as they are now."""
@@ -21,6 +27,6 @@ def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) ->
     from aorta.launch.follow import Follower
     from aorta.launch.tools import call
 
-    follower = Follower(select_jobs(submission, job_ids, results), call)
+    follower = Follower(select_jobs(submission, job_ids, results, call), call)
     follower.poll()
     Console().print(job_table(follower.rows()))

@@ -21,7 +21,13 @@ FIRST_S, LAST_S, GROWTH = 2.0, 30.0, 1.5
 
 @click.command("wait")
 @click.argument("submission", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--job", "job_ids", multiple=True, metavar="ID", help="Instead of a submission's jobs.")
+@click.option(
+    "--job",
+    "job_ids",
+    multiple=True,
+    metavar="ID",
+    help="Instead of a submission's jobs; of an array: its tasks.",
+)
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),
@@ -37,7 +43,7 @@ def command(submission: Path | None, job_ids: tuple[str, ...], interval: float |
     from aorta.launch.follow import Follower
     from aorta.launch.tools import call
 
-    follower = Follower(select_jobs(submission, job_ids, results), call)
+    follower = Follower(select_jobs(submission, job_ids, results, call), call)
     console = Console()
     try:
         watch(follower, console, pauses(interval))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _TASKS = re.compile(r"(?P<array>\d+)_\[?(?P<tasks>[\d,:-]+)(?:%\d+)?\]?")
 _RANGE = re.compile(r"(?P<low>\d+)(?:-(?P<high>\d+)(?::(?P<step>[1-9]\d*))?)?")
@@ -32,3 +33,9 @@ def expand_ids(text: str) -> list[str]:
         low, high, step = int(span["low"]), int(span["high"] or span["low"]), int(span["step"] or 1)
         found += [f"{match['array']}_{task}" for task in range(low, high + 1, step)]
     return found
+
+
+def tasks_of(array: str, job_ids: Iterable[str]) -> list[str]:
+    """Those of `job_ids` that are tasks of `array`, each once, by index."""
+    found = {job_id for job_id in job_ids if is_task(job_id) and array_of(job_id) == array}
+    return sorted(found, key=lambda job_id: int(job_id.partition("_")[2]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aorta.errors import SchedulerError, SubmitError
-from aorta.launch.arrays import array_of, expand_ids
+from aorta.launch.arrays import array_of, expand_ids, tasks_of
 from aorta.launch.durations import parse_elapsed
 from aorta.launch.states import JobState, parse_state
 from aorta.launch.tools import Caller
@@ -153,6 +153,21 @@ def scontrol(job_id: str, call: Caller) -> JobView | None:
         "" if hosts == "(null)" else hosts,
         "scontrol",
     )
+
+
+def array_tasks(job_id: str, call: Caller) -> list[str]:
+    """The tasks of the array `job_id` that the queue or accounting know, by index; empty for any other job.
+
+    Both are asked: the queue forgets tasks that have ended, and there may be no accounting.
+    """
+    if not job_id.isdigit():
+        return []
+    answers = (
+        call(["squeue", "-h", "-r", "--states=all", "-j", job_id, "-o", "%i"]),
+        call(["sacct", "-n", "-P", "-X", "-D", "-j", job_id, "-o", "JobID"]),
+    )
+    rows = [row for answer in answers if answer.ok for row in answer.out.splitlines()]
+    return tasks_of(job_id, (task for row in rows for task in expand_ids(row.strip())))
 
 
 def _whole(job_ids: Sequence[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """`aorta sweep` and what `wait` and `aggregate` make of it, against stand-ins for Slurm and for the runs."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,24 @@ def test_waiting_names_the_points(slurm: FakeSlurm, project: Path) -> None:
     assert "1node batch_size=8 #1  101_0  COMPLETED" in result.output
     assert "1node batch_size=16 #1  101_1  FAILED" in result.output
     assert "not completed: 101_1" in result.output
+    assert result.return_value == 1
+
+
+def test_the_id_of_an_array_stands_for_its_tasks(slurm: FakeSlurm, project: Path) -> None:
+    # Task 0 has left the queue, and there is no accounting: its run says that it was there.
+    made = write_run(project / "results/profiling", RunSpec(nodes=1, ranks_per_node=1, job_id="77_0"))
+    assert made.root.name == "run_77_0"
+
+    def squeue(argv: Sequence[str]) -> Answer:
+        if argv[-1] == "%i":
+            return Answer(0, "77_1\n77_2\n")
+        return Answer(0, "77_1|COMPLETED|0:03|1|n1|None\n77_2|FAILED|0:03|1|n1|None\n")
+
+    slurm.replies |= {"squeue": squeue, "sacct": Answer(1, err="accounting storage is disabled")}
+    result = run("wait", "--job", "77", "--interval", "0.1")
+    assert "77_0  COMPLETED" in result.output
+    assert "77_1  COMPLETED" in result.output
+    assert "not completed: 77_2" in result.output
     assert result.return_value == 1
 
 

@@ -67,6 +67,17 @@ def test_a_job_that_squeue_forgot_is_an_answer_and_silence_is_none() -> None:
         assert slurm.squeue(["1"], FakeSlurm({"squeue": silent})) is None
 
 
+def test_the_tasks_of_an_array_are_those_of_the_queue_and_of_accounting() -> None:
+    queued = Answer(0, "7_2\n7_10\n")  # 7_0 and 7_1 have ended, and the queue has forgotten them
+    accounted = Answer(0, "7_0\n7_1\n7_2\n7_[3-4%2]\n")
+    fake = FakeSlurm({"squeue": queued, "sacct": accounted})
+    assert slurm.array_tasks("7", fake) == ["7_0", "7_1", "7_2", "7_3", "7_4", "7_10"]
+    assert slurm.array_tasks("7", FakeSlurm({"squeue": queued, "sacct": MISSING})) == ["7_2", "7_10"]
+    # Neither a plain job nor one task is an array.
+    assert slurm.array_tasks("7", FakeSlurm({"squeue": Answer(0, "7\n"), "sacct": Answer(0, "7\n")})) == []
+    assert slurm.array_tasks("7_2", FakeSlurm({})) == []
+
+
 def sacct_rows(*rows: tuple[str, str, str]) -> Answer:
     return Answer(0, "".join(f"{job}|{submit}|{state}|90|2|n[1-2]|0:0\n" for job, submit, state in rows))
 
