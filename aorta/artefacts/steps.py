@@ -17,6 +17,7 @@ class CollectiveId(Struct, frozen=True, kw_only=True, gc=False):
     op: str | None = None
     group: str | None = None
     seq: int | None = None
+    bytes: int | None = None
 
 
 class StepRange(Struct, frozen=True, kw_only=True, gc=False):

@@ -23,9 +23,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.intervals import Intervals, subtract
+from aorta.intervals import subtract
 from aorta.metrics.apportion import apportion
 from aorta.metrics.collectives import Collectives, Matched
+from aorta.metrics.cover import Cover
 
 Cause = Literal["data_loading", "compute", "host", "communication"]
 OWN: tuple[Cause, ...] = ("data_loading", "compute", "host")
@@ -213,8 +214,8 @@ def _measure(
     exposed_wait, exposed_transfer = np.zeros_like(wait), np.zeros_like(wait)
     for rank, timeline in collectives.timelines.items():
         mine = rows.rank == rank
-        compute, data = _Cover(timeline.compute), _Cover(timeline.data)
-        exposed = _Cover(subtract(timeline.communication, timeline.compute))
+        compute, data = Cover(timeline.compute), Cover(timeline.data)
+        exposed = Cover(subtract(timeline.communication, timeline.compute))
         since, until = rows.sync[mine], rows.entry[mine]
         in_loader = data.before(until) - data.before(since)
         computing = compute.before(until) - compute.before(since)
@@ -226,20 +227,3 @@ def _measure(
         exposed_wait[mine] = middle - start - hidden
         exposed_transfer[mine] = end - middle - (compute.before(end) - compute.before(middle))
     return work, wait, exposed_wait, exposed_transfer
-
-
-class _Cover:
-    """Length of a set of disjoint sorted intervals before any time, in ns."""
-
-    def __init__(self, intervals: Intervals) -> None:
-        self._starts, self._ends = intervals[:, 0], intervals[:, 1]
-        self._before = np.concatenate(([0], np.cumsum(self._ends - self._starts)))
-
-    def before(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """|intervals ∩ (−∞, t)| of each t, int64 of the same shape."""
-        if len(self._starts) == 0:
-            return np.zeros(times.shape, dtype=np.int64)
-        count = np.searchsorted(self._starts, times, side="left")
-        reach = self._ends[np.maximum(count - 1, 0)] - times
-        cut = np.where(count > 0, np.maximum(reach, 0), 0)
-        return np.asarray(self._before[count] - cut, dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ class Call:
     op: str
     entry: int
     end: int
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Timeline:
     """The loader's blocking time outside of compute and communication."""
     communication: Intervals
     calls: Mapping[Key, Call]
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """Global step to its end."""
 
     def shifted(self, offset: int) -> Timeline:
         """The same `offset` ns later."""
@@ -51,6 +54,7 @@ class Timeline:
                 key: replace(call, entry=call.entry + offset, end=call.end + offset)
                 for key, call in self.calls.items()
             },
+            ends={step: end + offset for step, end in self.ends.items()},
         )
 
 
@@ -64,6 +68,9 @@ class Matched:
     """When each of `ranks` came to it, ns, shape (len(ranks),)."""
     end: NDArray[np.int64]
     """When it ended on each."""
+    op: str = "?"
+    bytes: int | None = None
+    """What each member brought, the largest; None where a record does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,7 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
 def _timeline(steps: Sequence[Step]) -> Timeline:
     """One rank's steps; ranges are cut at their step, as its breakdown is."""
     starts: dict[int, int] = {}
+    ends: dict[int, int] = {}
     compute: list[tuple[int, int]] = []
     data: list[tuple[int, int]] = []
     calls: dict[Key, Call] = {}
@@ -127,7 +135,7 @@ def _timeline(steps: Sequence[Step]) -> Timeline:
         if step.profile is None:
             continue
         origin, last = step.mono_start_ns, step.mono_end_ns
-        starts[step.global_step] = origin
+        starts[step.global_step], ends[step.global_step] = origin, last
         order: Counter[str] = Counter()
         for item in sorted(step.profile.ranges, key=lambda item: item.start_ms):
             start = min(max(origin + ms_to_ns(item.start_ms), origin), last)
@@ -142,7 +150,7 @@ def _timeline(steps: Sequence[Step]) -> Timeline:
                 group = (meta and meta.group) or ""
                 number = meta.seq if meta and meta.seq is not None else order[group]
                 order[group] += 1
-                calls[(step.global_step, group, number)] = Call(op, start, end)
+                calls[(step.global_step, group, number)] = Call(op, start, end, meta.bytes if meta else None)
     busy = union(as_intervals(compute))
     communication = union(as_intervals([(call.entry, call.end) for call in calls.values()]))
     return Timeline(
@@ -151,6 +159,7 @@ def _timeline(steps: Sequence[Step]) -> Timeline:
         data=subtract(subtract(as_intervals(data), busy), communication),
         communication=communication,
         calls=calls,
+        ends=ends,
     )
 
 
@@ -208,4 +217,6 @@ def _matched(key: Key, ranks: tuple[int, ...], timelines: Mapping[int, Timeline]
         ranks=ranks,
         entry=np.array([call.entry for call in calls], dtype=np.int64),
         end=np.array([call.end for call in calls], dtype=np.int64),
+        op=calls[0].op,
+        bytes=max((call.bytes for call in calls if call.bytes is not None), default=None),
     )

@@ -1,0 +1,155 @@
+"""Which ranks come late to collectives, how often, since when; and whether they are whole nodes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.analysis import Lateness, LatenessTable, LateNode
+from aorta.metrics.collectives import Collectives
+
+Floats = NDArray[np.float64]
+Pattern = Literal["persistent", "intermittent", "one_off"]
+
+LATE_SHARE = 0.1
+"""Of the median step: a rank that comes this much later than the median rank is late."""
+PERSISTENT = 0.8
+"""Share of the steps since the first one."""
+ONE_OFF = 0.05
+"""Longest single stretch, as a share of the steps."""
+_MIN_PERSISTENT = 5
+"""Steps: a shorter end of a run does not show that something stays."""
+_NS_PER_MS = 1e6
+
+
+def lateness(
+    collectives: Collectives, steady: Sequence[int], step_ms: float, nodes: Mapping[int, str]
+) -> LatenessTable | None:
+    """The ranks that were late in any of the steps `steady`, the largest sum of lateness first.
+
+    Args:
+        collectives: of all ranks.
+        steady: the steps that count.
+        step_ms: the median step.
+        nodes: each rank's node; a rank without one is on a node of its own.
+
+    In a step a rank is as late as in that collective to which it came latest, against the median member (the
+    lower one of an even number, so that of two ranks the second is late). None for a single rank.
+    """
+    ranks = sorted(collectives.timelines)
+    if len(ranks) < 2 or not len(steady) or not collectives.matched:
+        return None
+    late_ms = late_by(collectives, steady)
+    threshold = LATE_SHARE * step_ms
+    late = late_ms > threshold
+    numbers = np.asarray(steady, dtype=np.int64)
+    found = [
+        _row(rank, nodes.get(rank), late[place], late_ms[place], numbers)
+        for place, rank in enumerate(ranks)
+        if late[place].any()
+    ]
+    found.sort(key=lambda item: (-item.late_ms * item.late_steps, item.rank))
+    slow = [item.rank for item in found if item.pattern != "one_off"]
+    persistent = {item.rank for item in found if item.pattern == "persistent"}
+    late_nodes = _nodes(ranks, nodes, persistent, late_ms)
+    return LatenessTable(
+        steps=len(steady),
+        threshold_ms=threshold,
+        ranks=found,
+        nodes=late_nodes,
+        scope=_scope(ranks, nodes, slow, late_nodes),
+    )
+
+
+def late_by(collectives: Collectives, steady: Sequence[int]) -> Floats:
+    """How late each rank came in each step, ms, (ranks, steps); 0 in a step without collectives."""
+    ranks = sorted(collectives.timelines)
+    index = {rank: place for place, rank in enumerate(ranks)}
+    column = {number: place for place, number in enumerate(steady)}
+    late = np.zeros((len(ranks), len(steady)))
+    left: dict[str, tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]]] = {}
+    for item in collectives.matched:
+        step, group, _ = item.key
+        known = left.get(group)
+        if known is None or known[0] != item.ranks:
+            rows = np.array([index[rank] for rank in item.ranks], dtype=np.int64)
+            begin = item.entry
+            left[group] = (item.ranks, rows, item.end)
+        else:
+            rows = known[1]
+            begin = np.maximum(item.entry, known[2])
+            left[group] = (item.ranks, rows, np.maximum(known[2], item.end))
+        if step in column:
+            middle = np.partition(begin, (len(begin) - 1) // 2)[(len(begin) - 1) // 2]
+            place = column[step]
+            late[rows, place] = np.maximum(late[rows, place], (begin - middle) / _NS_PER_MS)
+    return late
+
+
+def pattern(late: NDArray[np.bool_]) -> tuple[Pattern, int]:
+    """How often a rank is late that is late at least once, and the index of the first step of that.
+
+    The lateness that stays begins where fewest steps contradict it: late ones before, punctual ones after.
+    """
+    count = len(late)
+    before = np.concatenate(([0], np.cumsum(late)))
+    punctual = np.concatenate(([0], np.cumsum(~late)))
+    since = int(np.argmin(before[:-1] + punctual[-1] - punctual[:-1]))
+    after = late[since:]
+    if after.mean() >= PERSISTENT and len(after) >= min(_MIN_PERSISTENT, count):
+        return "persistent", since
+    where = np.flatnonzero(late)
+    if where[-1] - where[0] + 1 <= max(ONE_OFF * count, 1):
+        return "one_off", int(where[0])
+    return "intermittent", int(where[0])
+
+
+def _row(
+    rank: int, host: str | None, late: NDArray[np.bool_], late_ms: Floats, numbers: NDArray[np.int64]
+) -> Lateness:
+    name, since = pattern(late)
+    return Lateness(
+        rank=rank,
+        host=host,
+        pattern=name,
+        late_steps=int(late.sum()),
+        share_of_steps=float(late.mean()),
+        since_step=int(numbers[since]),
+        late_ms=float(late_ms[late].mean()),
+    )
+
+
+def _members(ranks: Sequence[int], nodes: Mapping[int, str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for rank in ranks:
+        found[nodes.get(rank, f"rank {rank}")].append(rank)
+    return found
+
+
+def _nodes(
+    ranks: Sequence[int], nodes: Mapping[int, str], persistent: set[int], late_ms: Floats
+) -> list[LateNode]:
+    """The nodes of two or more ranks all of which are late persistently."""
+    index = {rank: place for place, rank in enumerate(ranks)}
+    found = [
+        LateNode(host=host, ranks=mine, late_ms=float(late_ms[[index[rank] for rank in mine]].mean()))
+        for host, mine in _members(ranks, nodes).items()
+        if len(mine) > 1 and persistent.issuperset(mine)
+    ]
+    return sorted(found, key=lambda item: (-item.late_ms, item.host))
+
+
+def _scope(
+    ranks: Sequence[int], nodes: Mapping[int, str], late: Sequence[int], late_nodes: Sequence[LateNode]
+) -> Literal["none", "rank", "node", "not_determined"]:
+    if not late:
+        return "none"
+    members = _members(ranks, nodes)
+    if late_nodes:
+        return "node" if set(late) == {rank for item in late_nodes for rank in item.ranks} else "rank"
+    alone = len(members) > 1 and all(len(mine) == 1 for mine in members.values())
+    return "not_determined" if alone else "rank"

@@ -1,0 +1,179 @@
+"""What the steps would take without a cause: the replay's predictions, with intervals over steps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.analysis import Interval
+from aorta.metrics.bootstrap import interval_of, resampled
+from aorta.metrics.collectives import Collectives
+from aorta.metrics.replay import PARTS, Floats, Model, Part, Removal, build, replay
+
+TOLERANCE_PCT = 3.0
+"""How far the replay may miss the measured step with nothing removed."""
+_TRIED_PLACES = 8
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The mean step without something, and the mean step now over it."""
+
+    step_ms: float
+    step_ms_interval: Interval
+    speedup: float
+    speedup_interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A collective's place in the step."""
+
+    op: str
+    number: int
+    """Of its group's calls in the step, from 0."""
+    bytes: int | None
+    transfer_ms: float
+    """Mean over members and steps."""
+
+
+class Replays:
+    """The models of a run, and what they make of it unchanged."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._models = tuple(models)
+        self.measured_ns = np.concatenate([model.measured.step_ns() for model in models])
+        self.modelled_ns = self._steps(lambda _: Removal())
+        edges = np.cumsum([0, *(len(model.steps) for model in models)]).tolist()
+        self.runs = list(itertools.pairwise(edges))
+        self.ranks = models[0].ranks
+
+    @classmethod
+    def of(cls, collectives: Collectives, steady: Sequence[int]) -> Replays | str:
+        """The models of the steps `steady`, or in words why there are none."""
+        lacking = [
+            rank
+            for rank, timeline in collectives.timelines.items()
+            if not timeline.ends.keys() >= set(steady) or not timeline.starts.keys() >= set(steady)
+        ]
+        if lacking:
+            return f"{len(lacking)} ranks did not record what they did in every step"
+        if not len(steady):
+            return "there are no steady steps"
+        return cls(build(collectives, steady))
+
+    @property
+    def error_pct(self) -> float:
+        """How far the unchanged replay misses the measured mean step."""
+        measured = float(self.measured_ns.sum())
+        return 100.0 * abs(float(self.modelled_ns.sum()) - measured) / measured if measured else 0.0
+
+    @property
+    def measured_ms(self) -> float:
+        """Mean step, from start to start."""
+        return float(self.measured_ns.mean()) / _NS_PER_MS
+
+    @property
+    def modelled_ms(self) -> float:
+        """The same by the unchanged replay."""
+        return float(self.modelled_ns.mean()) / _NS_PER_MS
+
+    def as_the_others(self, parts: Sequence[Part], ranks: Sequence[int]) -> Prediction:
+        """Without what `ranks` take longer for `parts` than the other ranks do.
+
+        Each of their steps takes what the others' step of the same place in the order of length takes, so
+        that a delay of some steps goes and what varies on every rank stays. `ranks` empty: every rank takes
+        the mean over ranks of each step.
+        """
+
+        def removal(model: Model) -> Removal:
+            chosen = np.isin(model.ranks, list(ranks))
+            return Removal({part: _shares(model.totals[PARTS.index(part)], chosen) for part in parts})
+
+        return self._predict(removal)
+
+    def without(self, shares: Mapping[Part, float]) -> Prediction:
+        """Without these shares of every rank's parts."""
+        return self._predict(lambda _: Removal({part: np.array([[share]]) for part, share in shares.items()}))
+
+    def without_transfer(self) -> Prediction:
+        """With every transfer taking no time: the ideal network. Waits for late ranks stay."""
+        return self._predict(lambda _: Removal(transfer=0.0))
+
+    def ideal_ratio(self) -> float:
+        """The step with an ideal network over the step as modelled."""
+        return float(self._steps(lambda _: Removal(transfer=0.0)).sum() / self.modelled_ns.sum())
+
+    def costliest_place(self) -> tuple[Place, Prediction] | None:
+        """The collective of a step without which the step would gain most; None without collectives."""
+        places = self._transfers()
+        tried = sorted(places, key=lambda name: -places[name].transfer_ms)[:_TRIED_PLACES]
+        best: tuple[Place, Prediction] | None = None
+        for name in tried:
+            found = self._predict(lambda model, name=name: Removal(transfer=_except(model, name)))  # type: ignore[misc]
+            if best is None or found.step_ms < best[1].step_ms:
+                best = places[name], found
+        return best
+
+    def places(self) -> list[Place]:
+        """The collectives of a step, the longest transfer first."""
+        return sorted(self._transfers().values(), key=lambda place: -place.transfer_ms)
+
+    def _transfers(self) -> dict[tuple[str, int, str], Place]:
+        sums: dict[tuple[str, int, str], float] = {}
+        sizes: dict[tuple[str, int, str], int] = {}
+        steps = sum(len(model.steps) for model in self._models)
+        for model in self._models:
+            of_row = model.place_of_row
+            total = np.bincount(of_row, np.maximum(model.transfer, 0), minlength=len(model.places))
+            members = np.bincount(model.place, np.diff(model.first), minlength=len(model.places))
+            calls = np.bincount(model.place, minlength=len(model.places))
+            mean = total / np.maximum(members / np.maximum(calls, 1), 1)
+            for index, name in enumerate(model.places):
+                sums[name] = sums.get(name, 0.0) + float(mean[index])
+                if model.bytes[index] >= 0:
+                    sizes[name] = max(sizes.get(name, 0), int(model.bytes[index]))
+        return {
+            name: Place(name[2], name[1], sizes.get(name), total / steps / _NS_PER_MS)
+            for name, total in sums.items()
+        }
+
+    def _steps(self, removal: Callable[[Model], Removal]) -> Floats:
+        return np.concatenate([replay(model, removal(model)).step_ns() for model in self._models])
+
+    def _predict(self, removal: Callable[[Model], Removal]) -> Prediction:
+        left = np.maximum(self._steps(removal), 1.0)
+        now = self.modelled_ns
+        speedup, step = float(now.sum() / left.sum()), float(left.mean()) / _NS_PER_MS
+        drawn = resampled(len(now), self.runs)
+        if drawn is None:
+            alone = Interval(low=speedup, high=speedup, confidence=0.0)
+            return Prediction(step, Interval(low=step, high=step, confidence=0.0), speedup, alone)
+        sums = left[drawn].sum(axis=1)
+        return Prediction(
+            step_ms=step,
+            step_ms_interval=interval_of(left[drawn].mean(axis=1) / _NS_PER_MS),
+            speedup=speedup,
+            speedup_interval=interval_of(now[drawn].sum(axis=1) / sums),
+        )
+
+
+def _except(model: Model, name: tuple[str, int, str]) -> Floats:
+    return np.array([0.0 if place == name else 1.0 for place in model.places])
+
+
+def _shares(total: NDArray[np.int64], chosen: NDArray[np.bool_]) -> Floats:
+    """What of each (ranks, steps) goes so that `chosen` ranks take what the others take."""
+    wanted = total.astype(np.float64)
+    if not chosen.any():
+        wanted[:] = total.mean(axis=0)
+    elif not chosen.all():
+        others = np.sort(total[~chosen], axis=1).mean(axis=0)
+        place = np.argsort(np.argsort(total[chosen], axis=1, kind="stable"), axis=1)
+        wanted[chosen] = others[place]
+    return np.where(total > 0, 1.0 - wanted / np.maximum(total, 1), 0.0)

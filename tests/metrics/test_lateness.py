@@ -1,0 +1,94 @@
+"""Who is late, how often, since when; and whether it is a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from aorta.artefacts.analysis import LatenessTable
+from aorta.artefacts.steps import Step
+from aorta.metrics.collectives import match_collectives
+from aorta.metrics.lateness import lateness, pattern
+from tests.support.steps import step
+
+STEPS = 40
+NODES = {0: "a", 1: "a", 2: "b", 3: "b"}
+
+
+def table(
+    late: dict[int, Sequence[int]], *, by: int = 30, nodes: dict[int, str] | None = None
+) -> LatenessTable:
+    """Four ranks that come to the step's collective at 20, or `by` ms later in the steps of `late`."""
+    nodes = nodes if nodes is not None else NODES
+    records: dict[int, list[Step]] = {rank: [] for rank in range(4)}
+    for number in range(STEPS):
+        for rank, steps in records.items():
+            start, come = 100 * number, 20 + (by if number in late.get(rank, ()) else 0)
+            span = (start, start + 100)
+            steps.append(
+                step(
+                    number,
+                    span,
+                    rank=rank,
+                    compute=[(start, start + come)],
+                    collectives=[(start + come, start + 90)],
+                )
+            )
+    found = match_collectives(records, dict.fromkeys(records, "clock"))
+    assert not isinstance(found, str)
+    made = lateness(found, range(STEPS), 100.0, nodes)
+    assert made is not None
+    return made
+
+
+def test_nobody_is_late_within_a_tenth_of_the_step() -> None:
+    assert table({1: range(STEPS)}, by=10).ranks == []
+    assert table({1: range(STEPS)}, by=10).scope == "none"
+    assert len(table({1: range(STEPS)}, by=11).ranks) == 1
+
+
+def test_a_rank_late_in_every_step_is_late_persistently() -> None:
+    found = table({1: range(STEPS)})
+    (row,) = found.ranks
+    assert (row.rank, row.host, row.pattern, row.late_steps, row.since_step) == (1, "a", "persistent", 40, 0)
+    assert row.late_ms == pytest.approx(30)
+    assert found.scope == "rank"
+
+
+def test_a_rank_late_since_a_step_says_since_which() -> None:
+    (row,) = table({2: [3, *range(15, STEPS)]}).ranks
+    assert (row.pattern, row.since_step, row.late_steps) == ("persistent", 15, 26)
+    assert row.share_of_steps == pytest.approx(26 / 40)
+
+
+def test_every_fourth_step_is_intermittent_and_a_single_step_one_off() -> None:
+    (often,) = table({2: range(0, STEPS, 4)}).ranks
+    assert (often.pattern, often.since_step, often.late_steps) == ("intermittent", 0, 10)
+    (once,) = table({2: [17]}).ranks
+    assert (once.pattern, once.since_step) == ("one_off", 17)
+    (end,) = table({2: [STEPS - 1]}).ranks
+    assert end.pattern == "one_off"
+
+
+def test_a_slow_node_is_told_from_a_slow_rank() -> None:
+    node = table({2: range(STEPS), 3: range(STEPS)})
+    assert node.scope == "node"
+    assert [(item.host, item.ranks) for item in node.nodes] == [("b", [2, 3])]
+    across = table({1: range(STEPS), 3: range(STEPS)})
+    assert (across.scope, across.nodes) == ("rank", [])
+    single = table({2: range(STEPS)}, nodes={rank: f"node{rank}" for rank in range(4)})
+    assert single.scope == "not_determined"
+
+
+def test_pattern_of_the_last_steps_of_a_run() -> None:
+    late = np.zeros(100, dtype=np.bool_)
+    late[-4:] = True
+    assert pattern(late) == ("one_off", 96)
+    late[-6:] = True
+    assert pattern(late) == ("persistent", 94)
+
+
+def test_one_rank_is_late_for_nobody() -> None:
+    assert match_collectives({0: [step(0, (0, 10))]}, {0: "a"}) == "the records hold no collectives"

@@ -1,0 +1,195 @@
+"""Replay, in tiny integer steps and against a simulation in which the cause is really gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace as changed
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aorta.artefacts.steps import Step
+from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.metrics.replay import Removal, build, replay
+from aorta.metrics.whatif import Replays
+from aorta.units import NS_PER_MS
+from tests.support.steps import step
+from tests.support.synthetic import RunSpec, simulate
+
+Records = Mapping[int, Sequence[Step]]
+
+
+def matched(records: Records) -> Collectives:
+    found = match_collectives(records, dict.fromkeys(records, "node1"))
+    assert isinstance(found, Collectives), found
+    return found
+
+
+def replays(records: Records) -> Replays:
+    found = Replays.of(matched(records), [item.global_step for item in records[0]])
+    assert isinstance(found, Replays), found
+    return found
+
+
+def simulated(spec: RunSpec) -> Records:
+    return {
+        rank: [
+            step(
+                number,
+                (item.start // NS_PER_MS, item.end // NS_PER_MS),
+                rank=rank,
+                data=[(item.start // NS_PER_MS, item.data_end // NS_PER_MS)],
+                compute=[(a // NS_PER_MS, b // NS_PER_MS) for a, b in item.compute],
+                collectives=[
+                    (a // NS_PER_MS, b // NS_PER_MS) for a, b in zip(item.entries, item.ends, strict=True)
+                ],
+            )
+            for number, item in enumerate(steps)
+        ]
+        for rank, steps in enumerate(simulate(spec))
+    }
+
+
+def mean_ms(spec: RunSpec) -> float:
+    """The true step of the simulation, from the start of the first to the end of the last, over ranks."""
+    timeline = simulate(spec)
+    return float(np.mean([steps[-1].end for steps in timeline])) / len(timeline[0]) / NS_PER_MS
+
+
+TWO = {
+    # Both compute 20 and come to the collective at 20 and 50: rank 1 loads for 30. Transfer 10, host 5.
+    0: [
+        step(
+            n,
+            (65 * n, 65 * n + 65),
+            compute=[(65 * n, 65 * n + 20)],
+            collectives=[(65 * n + 20, 65 * n + 60)],
+        )
+        for n in range(3)
+    ],
+    1: [
+        step(
+            n,
+            (65 * n, 65 * n + 65),
+            rank=1,
+            data=[(65 * n, 65 * n + 30)],
+            compute=[(65 * n + 30, 65 * n + 50)],
+            collectives=[(65 * n + 50, 65 * n + 60)],
+        )
+        for n in range(3)
+    ],
+}
+
+
+def test_unchanged_the_steps_are_what_they_were() -> None:
+    found = replays(TWO)
+    assert found.measured_ms == found.modelled_ms == 65.0
+    assert found.error_pct == 0.0
+
+
+def test_without_the_late_loader_the_step_is_compute_transfer_and_host() -> None:
+    found = replays(TWO).as_the_others(("data_loading",), [1])
+    assert found.step_ms == pytest.approx(20 + 10 + 5)
+    assert found.speedup == pytest.approx(65 / 35)
+
+
+def test_an_ideal_network_leaves_the_wait_for_the_late_rank() -> None:
+    assert replays(TWO).without_transfer().step_ms == pytest.approx(50 + 5)
+    assert replays(TWO).ideal_ratio() == pytest.approx(55 / 65)
+
+
+def test_the_next_slowest_rank_limits_what_removing_the_slowest_gains() -> None:
+    spec = RunSpec(ranks_per_node=3, steps=12, extra_compute_ms={1: 100.0, 2: 50.0})
+    found = replays(simulated(spec))
+    assert found.as_the_others(("compute",), [1]).step_ms == pytest.approx(
+        mean_ms(changed(spec, extra_compute_ms={1: 25.0, 2: 50.0})), rel=0.01
+    )
+
+
+def test_hidden_communication_becomes_exposed_where_less_is_left_to_hide_it() -> None:
+    records = {
+        rank: [
+            step(
+                n,
+                (100 * n, 100 * n + 100),
+                rank=rank,
+                compute=[(100 * n, 100 * n + 10), (100 * n + 10, 100 * n + 100)],
+                collectives=[(100 * n + 10, 100 * n + 60)],
+            )
+            for n in range(4)
+        ]
+        for rank in range(2)
+    }
+    # Posted at 10, 50 long, needed by the end of the step: half of all compute gone, it ends at 5 + 50.
+    assert replays(records).without({"compute": 0.5}).step_ms == pytest.approx(55)
+
+
+def test_a_call_that_did_not_depend_on_the_last_member_is_not_held_by_it() -> None:
+    records = {
+        0: [step(0, (0, 40), compute=[(0, 10), (20, 35)], collectives=[(10, 20)])],
+        1: [step(0, (0, 80), rank=1, compute=[(0, 50)], collectives=[(50, 60)])],
+    }
+    found = build(matched(records), [0])[0]
+    assert replay(found).end.tolist() == [[40 * NS_PER_MS], [80 * NS_PER_MS]]
+
+
+def test_runs_with_a_gap_between_them_are_replayed_apart() -> None:
+    kept = {rank: [steps[0], steps[2]] for rank, steps in TWO.items()}
+    found = Replays.of(matched(kept), [0, 2])
+    assert isinstance(found, Replays)
+    assert found.runs == [(0, 1), (1, 2)]
+    assert found.measured_ms == 65.0
+
+
+def test_steps_without_ranges_are_told() -> None:
+    found = Replays.of(matched(TWO), [0, 1, 2, 3])
+    assert found == "2 ranks did not record what they did in every step"
+
+
+def test_the_costliest_collective_of_a_step() -> None:
+    spec = RunSpec(ranks_per_node=2, steps=12, hidden_comm_ms=10.0, exposed_comm_ms=30.0)
+    found = replays(simulated(spec)).costliest_place()
+    assert found is not None
+    place, prediction = found
+    assert place.number == 1
+    assert place.transfer_ms == pytest.approx(30)
+    assert prediction.step_ms == pytest.approx(mean_ms(changed(spec, exposed_comm_ms=0.0)), rel=0.01)
+
+
+def test_too_few_steps_have_no_interval_and_many_have_one_around_the_prediction() -> None:
+    few = replays(TWO).as_the_others(("data_loading",), [1])
+    assert few.speedup_interval.confidence == 0.0
+    spec = RunSpec(ranks_per_node=3, steps=40, jitter_ms=20, extra_data_ms={1: 60.0})
+    many = replays(simulated(spec)).as_the_others(("data_loading",), [1])
+    assert many.speedup_interval.low < many.speedup < many.speedup_interval.high
+    assert many.speedup_interval.confidence == 0.95
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ranks=st.integers(2, 5),
+    seed=st.integers(0, 10_000),
+    late=st.integers(0, 4),
+    extra=st.integers(10, 120),
+    kind=st.sampled_from(("data", "compute", "host")),
+    jitter=st.integers(0, 20),
+)
+def test_predictions_are_what_the_simulation_gives_without_the_cause(
+    ranks: int, seed: int, late: int, extra: int, kind: str, jitter: int
+) -> None:
+    spec = RunSpec(ranks_per_node=ranks, steps=20, jitter_ms=jitter, seed=seed)
+    faulty = changed(spec, **{f"extra_{kind}_ms": {late % ranks: float(extra)}})  # type: ignore[arg-type]
+    found = replays(simulated(faulty))
+    assert found.error_pct < 0.1
+    parts = ("data_loading",) if kind == "data" else ("compute", "host")
+    predicted = found.as_the_others(parts, [late % ranks])  # type: ignore[arg-type]
+    assert predicted.step_ms == pytest.approx(mean_ms(spec), rel=0.06)
+
+
+def test_shares_of_one_call_site_apply_to_it_alone() -> None:
+    spec = RunSpec(ranks_per_node=2, steps=12, hidden_comm_ms=10.0, exposed_comm_ms=30.0)
+    model = build(matched(simulated(spec)), range(12))[0]
+    found = replay(model, Removal(transfer=np.array([0.0, 1.0]))).step_ns().mean()
+    assert found == pytest.approx(replay(model).step_ns().mean())
