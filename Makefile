@@ -13,7 +13,7 @@ named = $(or $(CONFIG),$(patsubst %,config/%.yaml,$(filter-out ranking,$(WORKLOA
 config_flag = $(if $(named),--config $(named))
 site = [ ! -f scripts/profiling_config.sh ] || source scripts/profiling_config.sh
 
-.PHONY: help setup profile submit-profiling wait aggregate test lint format \
+.PHONY: help setup profile submit-profiling wait aggregate validate test lint format \
         cluster-up cluster-down cluster-status slurm-files clean
 
 help: ## show this list
@@ -36,6 +36,9 @@ wait: setup ## wait until every job of the newest submission has ended
 
 aggregate: setup ## analyse every scenario and write docs/BOTTLENECK_ANALYSIS.md
 	$(AORTA) aggregate $(RESULTS)
+
+validate: setup ## put known faults into real runs and write docs/validation.md; exit status 0: every target is met
+	$(AORTA) validate $(ARGS)
 
 test: setup ## run the tests; as root also install and start the Slurm cluster for the tests that need it
 	scripts/test.sh $(ARGS)

@@ -23,8 +23,10 @@ COMMANDS = {
     "compare": "Step records of several runs side by side.",
     "monitor": "Sample this node's GPUs and CPUs to CSV.",
     "doctor": "What is here, what will work, what to do.",
+    "validate": "Known faults in real runs, and what the analysis says of them.",
     "run-node": "The node agent: runs once per node inside a job.",
     "reduce": "Traces of a run to one summary a rank: runs once per node inside a job.",
+    "export-traces": "Reports of a profiler to SQLite, scrubbed, and their summary: runs once per node.",
     "cluster": "A real four-node Slurm cluster on this machine.",
 }
 """Name to one-line help; the module is `aorta.commands.<name with _>` and its command is called `command`."""

@@ -11,6 +11,9 @@ from aorta.errors import ArtefactError
 RESULTS = Path("results/profiling")
 """Where runs go, below the project folder."""
 
+VALIDATIONS = Path("results/validation")
+"""Where validations go, below the project folder."""
+
 _SCENARIO = re.compile(r"(?P<prefix>[a-z][a-z0-9]*_)?(?P<nodes>[1-9][0-9]*)node")
 _RECORDS = re.compile(r"rank_([0-9]+)_metrics\.jsonl")
 _SUMMARY = re.compile(r"rank_([0-9]+)\.json")
@@ -328,6 +331,28 @@ class SweepDocs:
         """A plot, as pixels and as vectors."""
         folder = self.root / "sweep_analysis"
         return folder / f"{name}.png", folder / f"{name}.svg"
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationDir:
+    """One validation: `results/validation/run_<timestamp>/`, or where the user says."""
+
+    root: Path
+
+    @property
+    def trials(self) -> Path:
+        """`Trial` a line, written as each run has ended; the last line of a cell counts."""
+        return self.root / "runs.jsonl"
+
+    @property
+    def results(self) -> Path:
+        """The base results directory of its runs."""
+        return self.root / "profiling"
+
+    @staticmethod
+    def document(docs: Path, name: str) -> Path:
+        """The table that the matrix `name` gives, below the folder of documents."""
+        return docs / f"{name}.md"
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,20 @@ def create(folder: ClusterDir, settings: Settings) -> None:
         _run(argv)
 
 
+def limit(index: int, rate_bit_s: int | None) -> None:
+    """Limit the link of node `index` (from 1) in both directions, or set it free (None).
+
+    Raises:
+        ClusterError: a command failed, such as setting free what is not limited.
+    """
+    for where in (["tc", "qdisc"], ["tc", "-n", namespace(f"node{index}"), "qdisc"]):
+        device = f"aorta-n{index}" if where[1] == "qdisc" else "eth0"
+        if rate_bit_s is None:
+            _run([*where, "del", "dev", device, "root"])
+        else:
+            _run([*where, "replace", "dev", device, *limit_arguments(rate_bit_s)])
+
+
 def destroy() -> None:
     """Remove every link and namespace of ours; quietly nothing where there is none.
 

@@ -1,0 +1,193 @@
+"""Runs of a validation: through the local executor or Slurm, as `aorta profile` and `aorta submit` do it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aorta.artefacts.layout import RunDir, Scenario, ValidationDir
+from aorta.errors import PlanError
+from aorta.launch.plan import CPU_FAMILY, LaunchPlan, LaunchRequest, make_plans
+from aorta.validation.matrix import Cell
+from aorta.validation.running import Ended
+
+if TYPE_CHECKING:
+    from aorta.artefacts.analysis import Analysis
+    from aorta.artefacts.records import SubmittedJob
+
+TIME_LIMIT = "00:10:00"
+POLL_S = 0.5
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended the run that went on; `number` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def analyse(run: RunDir) -> Analysis:
+    """The analysis of a run as `aorta analyze` makes it, and its JSON in the run's folder."""
+    from aorta.artefacts.io import write_json
+    from aorta.commands._analysis import analyze_run
+
+    analysis, _ = analyze_run(run, query_accounting=False)
+    write_json(run.analysis, analysis)
+    return analysis
+
+
+@dataclass(slots=True)
+class Local:
+    """Runs cells on this machine."""
+
+    folder: ValidationDir
+    config: Path
+    gpus: Sequence[str]
+    """UUIDs; empty: on the CPU."""
+
+    def __call__(self, cell: Cell, words: str) -> Ended:
+        """Run `cell` and wait for its end.
+
+        Raises:
+            Stopped: a signal ended it.
+        """
+        from aorta.commands.profile import run_all
+        from aorta.launch.storage import probe
+
+        request = _request(self.folder, cell, gpu=bool(self.gpus))
+        plans = make_plans(request, probe(request.results), None)
+        request, plans, steps = _opened(request, plans, self.config, cell)
+        jobs: list[SubmittedJob] = []
+        completed, told = run_all(
+            plans,
+            request,
+            self.gpus,
+            [steps],
+            names=[f"{words}: {cell.name}"],
+            started=lambda _, job: jobs.append(job),
+        )
+        if told is not None:
+            raise Stopped(told)
+        return _ended(jobs[0], completed)
+
+
+@dataclass(slots=True)
+class Slurm:
+    """Runs cells as jobs, one after another."""
+
+    folder: ValidationDir
+    config: Path
+    partition: str | None
+    account: str | None
+
+    def __call__(self, cell: Cell, words: str) -> Ended:
+        """Submit `cell` and wait for its end.
+
+        Raises:
+            Stopped: a signal ended it.
+            SubmitError: it was refused.
+        """
+        import click
+
+        from aorta.commands._signals import EndingSignals
+        from aorta.commands.submit import checked_plans
+        from aorta.launch import slurm
+        from aorta.launch.submission import submit_all
+        from aorta.launch.tools import call
+
+        request = dataclasses.replace(
+            _request(self.folder, cell, gpu=False), partition=self.partition, account=self.account
+        )
+        plans, _ = checked_plans(request)
+        request, plans, _ = _opened(request, plans, self.config, cell)
+        with EndingSignals() as signals, _limited(cell):
+            job = submit_all(plans, request.submission, call, lambda _: None)[0]
+            click.echo(f"{words}: {cell.name}: job {job.job_id}")
+            try:
+                completed = _wait(job)
+            except KeyboardInterrupt as error:
+                slurm.cancel([job.job_id], call)
+                raise Stopped(signals.number or 2) from error
+        return _ended(job, completed)
+
+
+def links_can_be_limited() -> bool:
+    """Whether the nodes of the cluster that SLURM_CONF names are network namespaces here, and we are root."""
+    from aorta.cluster import network
+
+    conf = os.environ.get("SLURM_CONF")
+    return os.geteuid() == 0 and conf is not None and network.owner() == Path(conf).absolute().parent
+
+
+@contextmanager
+def _limited(cell: Cell) -> Iterator[None]:
+    """The link of the cluster's last node limited as `cell` says, and free again afterwards."""
+    from aorta.cluster import network
+
+    if cell.rate_bit_s is None:
+        yield
+        return
+    network.limit(cell.nodes, cell.rate_bit_s)
+    try:
+        yield
+    finally:
+        network.limit(cell.nodes, None)
+
+
+def _request(folder: ValidationDir, cell: Cell, *, gpu: bool) -> LaunchRequest:
+    from aorta.launch.submission import find_aorta, new_submission
+
+    results = folder.results.absolute()
+    family = "" if gpu else f"{CPU_FAMILY}_"
+    return LaunchRequest(
+        scenarios=(Scenario(f"{family}{cell.nodes}node"),),
+        aorta=(find_aorta(),),
+        project=Path.cwd(),
+        results=results,
+        submission=new_submission(results),
+        gpus_per_node=cell.ranks_per_node if gpu else None,
+        processes_per_node=cell.ranks_per_node,
+        time_limit=TIME_LIMIT,
+        submitted_wall_ns=time.time_ns(),
+    )
+
+
+def _opened(
+    request: LaunchRequest, plans: Sequence[LaunchPlan], config: Path, cell: Cell
+) -> tuple[LaunchRequest, list[LaunchPlan], int]:
+    """Request and plans with the submission on disk, and the number of steps."""
+    from aorta.launch.submission import moved, open_submission, resolve_configs
+
+    if not config.is_file():
+        raise PlanError(
+            f"the configuration {config} does not exist in {Path.cwd()}", "run this from the project folder"
+        )
+    configs = resolve_configs(request.scenarios, config, cell.overrides)
+    submission = open_submission(request.submission, configs)
+    steps = configs[request.scenarios[0]].training.max_steps
+    return dataclasses.replace(request, submission=submission), moved(plans, submission), steps
+
+
+def _wait(job: SubmittedJob) -> bool:
+    """Whether the job completed, once it has ended."""
+    from aorta.launch.follow import Follower, Job
+    from aorta.launch.tools import call
+
+    follower = Follower([Job.of(job)], call)
+    follower.poll()
+    while follower.going:
+        time.sleep(POLL_S)
+        follower.poll()
+    return follower.all_completed
+
+
+def _ended(job: SubmittedJob, completed: bool) -> Ended:
+    problem = None if completed else f"the run did not complete: see {job.run_dir}"
+    return Ended(job.job_id, Path(job.run_dir), completed, problem)

@@ -1,0 +1,127 @@
+"""`aorta validate`: known faults in real runs, and a table of what the analysis said of them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aorta.artefacts.layout import VALIDATIONS, ValidationDir
+from aorta.commands._options import docs_option
+from aorta.errors import ArtefactError, PlanError
+
+if TYPE_CHECKING:
+    from aorta.artefacts.validation import Trial
+    from aorta.validation.matrix import Matrix
+    from aorta.validation.running import Execute
+
+CPU_CONFIG, GPU_CONFIG = Path("config/validation.yaml"), Path("config/validation_gpu.yaml")
+
+
+@click.command("validate")
+@click.option("--small", is_flag=True, help="A few runs, to see that everything works.")
+@click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="The matrix of N GPUs of this machine.")
+@click.option("--executor", type=click.Choice(["local", "slurm"]), default="local", show_default=True)
+@click.option("--partition", envvar="SLURM_PARTITION", help="With --executor slurm.")
+@click.option("--account", envvar="SLURM_ACCOUNT", help="With --executor slurm.")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder of the runs; one that has some goes on. Default: results/validation/run_<timestamp>.",
+)
+@click.option("--analyse-only", is_flag=True, help="Analyse the runs of --into again; run nothing.")
+@docs_option
+def command(**options: Any) -> int:
+    """Put known faults into real runs, and count how often the analysis finds kind, rank and gain.
+
+    The document is docs/validation.md (validation-small, -slurm or -gpu). Exit status 0: every target is met.
+    """
+    from aorta.validation.document import document, targets_text, told
+    from aorta.validation.running import analyse_again, in_order, read_trials, run_cells
+    from aorta.validation.scoring import score
+
+    matrix, folder = _matrix(options), _folder(options)
+    click.echo(f"{len(matrix.cells)} runs; to go on after an interruption: add --into {folder.root}")
+
+    def say(trial: Trial) -> None:
+        click.echo(told(trial))
+
+    from aorta.commands._validation import Stopped, analyse
+
+    ended = 0
+    try:
+        if options["analyse_only"]:
+            analyse_again(matrix.cells, folder, analyse, say)
+        else:
+            run_cells(matrix.cells, folder, _executor(options, folder), analyse, say)
+    except Stopped as stopped:
+        ended = 128 + stopped.number
+    result = score(in_order(matrix.cells, read_trials(folder)))
+    path = ValidationDir.document(options["docs"], matrix.name)
+    _write(path, document(matrix, result, made_by=_made_by(options)))
+    click.echo(f"{targets_text(result)}\ntable: {path}")
+    return ended or (0 if result.met else 1)
+
+
+def _matrix(options: dict[str, Any]) -> Matrix:
+    from aorta.commands._validation import links_can_be_limited
+    from aorta.validation.matrix import cpu_matrix, gpu_matrix, small_matrix
+
+    executor = options["executor"]
+    if options["gpus"] is not None:
+        if options["small"] or executor == "slurm":
+            raise PlanError(
+                "--gpus has a matrix of its own, on this machine", "leave out --small and --executor"
+            )
+        return gpu_matrix(options["gpus"])
+    if options["small"]:
+        return small_matrix(executor)
+    return cpu_matrix(executor, links=executor == "slurm" and links_can_be_limited())
+
+
+def _folder(options: dict[str, Any]) -> ValidationDir:
+    if options["into"] is not None:
+        return ValidationDir(options["into"])
+    if options["analyse_only"]:
+        raise PlanError("--analyse-only needs the folder of a validation", "name it with --into")
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return ValidationDir(VALIDATIONS / f"run_{stamp}")
+
+
+def _executor(options: dict[str, Any], folder: ValidationDir) -> Execute:
+    import os
+
+    from aorta.commands._validation import Local, Slurm
+    from aorta.launch.local import visible_gpus
+
+    if options["executor"] == "slurm":
+        return Slurm(folder, CPU_CONFIG, options["partition"], options["account"])
+    wanted = options["gpus"]
+    if wanted is None:
+        return Local(folder, CPU_CONFIG, [])
+    gpus = visible_gpus(os.environ)
+    if len(gpus) < wanted:
+        raise PlanError(f"--gpus {wanted}: this machine has {len(gpus)}", "ask for fewer, or leave it out")
+    return Local(folder, GPU_CONFIG, gpus[:wanted])
+
+
+def _made_by(options: dict[str, Any]) -> str:
+    words = ["aorta validate"]
+    words += ["--small"] if options["small"] else []
+    words += [f"--gpus {options['gpus']}"] if options["gpus"] is not None else []
+    words += [f"--executor {options['executor']}"] if options["executor"] != "local" else []
+    return " ".join(words)
+
+
+def _write(path: Path, text: str) -> None:
+    from aorta.artefacts.io import write_text
+
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise ArtefactError(
+            f"{path}: {error.strerror}", "name a folder that can be written with --docs"
+        ) from error

@@ -1,0 +1,199 @@
+"""The score as a document: every target with met or not met, and every run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from aorta.artefacts.validation import Trial
+from aorta.report.tables import Table, md_table, text_table
+from aorta.report.text import ABSENT, KIND_NAMES, listing, md
+from aorta.validation.matrix import Matrix
+from aorta.validation.scoring import (
+    EFFECT,
+    NO_ANSWER,
+    Measured,
+    Score,
+    is_alarm,
+)
+
+_READING = f"""\
+A fault is put into a real run by the trainer's `faults` block; the run goes through the same submission,
+node agents and analysis as any other. The analysis sees neither the block nor `injected.json`. What a fault
+costs is measured by taking it away: *clean* is the step time of the clean runs of the same size before and
+after, weighted by their distance in time, and *measured* is the step time with the fault over that. A fault
+counts where it takes more than {EFFECT:.0%} of its step; the others are listed, and not scored. *Predicted*
+is what the replay of the verdict's cause promises for taking it away, with its range."""
+
+
+def document(matrix: Matrix, score: Score, *, made_by: str) -> str:
+    """The Markdown document of a matrix.
+
+    Args:
+        matrix: what was to run.
+        score: of what ran.
+        made_by: the command line.
+    """
+    ran = len(score.faulty) + len(score.clean)
+    missing = len(matrix.cells) - ran
+    parts = [
+        f"# Validation {matrix.title}",
+        f"Made by `{made_by}`, {_span(score)}; {_machine()}.",
+        *([f"**Incomplete: {missing} of {len(matrix.cells)} runs are missing.**"] if missing else []),
+        _READING,
+        "## Targets",
+        md_table(targets_table(score)),
+        "## What was said of what",
+        "Rows: the right verdict. Columns: what the analysis said. Faults that count, and clean runs.",
+        md_table(confusion_table(score)),
+        "## Runs with a fault",
+        md_table(_faulty_table(score.faulty)),
+        *_wrong(score),
+        "## Clean runs",
+        md_table(_clean_table(score.clean)),
+        "## Not run",
+        md_table(Table(("fault", "why"), matrix.skipped)),
+    ]
+    return "\n\n".join(str(part).strip() for part in parts) + "\n"
+
+
+def targets_text(score: Score) -> str:
+    """The targets for a terminal."""
+    return text_table(targets_table(score))
+
+
+def targets_table(score: Score) -> Table:
+    """Each target, its value, and whether it is met."""
+    rows = tuple((target.words, target.value, "met" if target.met else "not met") for target in score.targets)
+    return Table(("target", "measured", ""), rows)
+
+
+def confusion_table(score: Score) -> Table:
+    """Runs by truth and verdict."""
+    found = score.confusion()
+    said: list[str] = [*KIND_NAMES, NO_ANSWER]
+    columns = [kind for kind in said if any(kind in row for row in found.values())]
+    rows = tuple(
+        (_kinds(truth.split(" or ")), *(str(row[kind]) if kind in row else "" for kind in columns))
+        for truth, row in found.items()
+    )
+    return Table(("put in", *(f">{_kinds([kind])}" for kind in columns)), rows)
+
+
+def told(trial: Trial) -> str:
+    """One line on a run as it ends."""
+    if trial.said is None:
+        return f"  {trial.problem or 'no analysis'}"
+    step = f"{trial.said.step_ms:.1f} ms" if trial.said.step_ms is not None else "no step time"
+    right = trial.said.kind in trial.truth.kinds and sorted(trial.said.ranks) == sorted(trial.truth.ranks)
+    return f"  {step}; {_verdict(trial)}: {'right' if right else 'wrong'}"
+
+
+def _faulty_table(faulty: Sequence[Measured]) -> Table:
+    header = (
+        "run",
+        ">step ms",
+        ">clean ms",
+        ">effect",
+        "verdict",
+        "right",
+        ">measured",
+        ">predicted",
+        ">error",
+    )
+    return Table(header, tuple(_faulty_row(item) for item in faulty))
+
+
+def _faulty_row(item: Measured) -> tuple[str, ...]:
+    said = item.said
+    step = said.step_ms if said is not None else None
+    right = "not scored" if not item.counts else "yes" if item.kind_right and item.ranks_right else "no"
+    if right == "no" and item.kind_right:
+        right = "kind, not ranks"
+    predicted = ABSENT
+    if said is not None and said.speedup is not None:
+        spread = (said.speedup_low, said.speedup_high)
+        between = f" ({spread[0]:.2f} to {spread[1]:.2f})" if None not in spread else ""
+        predicted = f"{said.speedup:.2f}{between}"
+    return (
+        item.trial.cell,
+        _number(step, ".1f"),
+        _number(item.clean_ms, ".1f"),
+        _number(item.effect, ".0%"),
+        _verdict(item.trial),
+        right,
+        _number(item.speedup, ".2f"),
+        predicted,
+        _number(item.error, ".1%"),
+    )
+
+
+def _wrong(score: Score) -> list[str]:
+    """What was said in the runs that are not right, in whole sentences, and why predictions are missing."""
+    lines = []
+    for item in score.counted:
+        trial = item.trial
+        if not (item.kind_right and item.ranks_right):
+            lines.append(f"- {md(trial.cell)}: {md(_sentence(trial))}")
+        elif trial.said is not None and trial.said.speedup is None and not trial.truth.timeless:
+            lines.append(
+                f"- {md(trial.cell)}: no prediction: {md(trial.said.withheld or 'only bounds are known')}"
+            )
+    return ["### Wrong, or without a prediction", "\n".join(lines)] if lines else []
+
+
+def _sentence(trial: Trial) -> str:
+    return trial.said.statement if trial.said is not None else trial.problem or "no analysis"
+
+
+def _clean_table(clean: Sequence[Trial]) -> Table:
+    rows = tuple(
+        (
+            trial.cell,
+            _number(trial.said.step_ms if trial.said is not None else None, ".1f"),
+            _verdict(trial),
+            f"false alarm: {_sentence(trial)}" if is_alarm(trial) else "",
+        )
+        for trial in clean
+    )
+    return Table(("run", ">step ms", "verdict", ""), rows)
+
+
+def _verdict(trial: Trial) -> str:
+    if trial.said is None:
+        return NO_ANSWER
+    on = f" on rank {listing(trial.said.ranks)}" if trial.said.ranks else ""
+    cause = f" ({trial.said.cause.replace('_', ' ')})" if trial.said.cause else ""
+    return f"{KIND_NAMES[trial.said.kind]}{on}{cause}"
+
+
+def _kinds(kinds: Sequence[str]) -> str:
+    names: dict[str, str] = {**KIND_NAMES}
+    return " or ".join(names.get(kind, kind) for kind in kinds)
+
+
+def _number(value: float | None, form: str) -> str:
+    return ABSENT if value is None else format(value, form)
+
+
+def _span(score: Score) -> str:
+    """When the runs ran, and how long all of it took."""
+    trials = [*score.clean, *(item.trial for item in score.faulty)]
+    if not trials:
+        return "nothing ran"
+    begun = min(trial.started_wall_ns for trial in trials)
+    took = sum(trial.ended_wall_ns - trial.started_wall_ns for trial in trials) / 60e9
+    day = time.strftime("%Y-%m-%d", time.gmtime(begun / 1e9))
+    return f"{day}, {len(trials)} runs in {took:.1f} minutes"
+
+
+def _machine() -> str:
+    try:
+        torch = f"torch {version('torch')}"
+    except PackageNotFoundError:
+        torch = "no torch"
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores, {platform.machine()}, Python {platform.python_version()}, {torch}"

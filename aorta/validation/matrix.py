@@ -1,0 +1,254 @@
+"""Which runs a validation is made of. Nothing here executes.
+
+Runs of one size stand together, and between every few faulty ones there is a clean one: whatever the machine
+does meanwhile, a fault and the runs that it is compared with meet it alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from aorta.artefacts.analysis import Kind
+from aorta.artefacts.validation import Truth
+from aorta.errors import PlanError
+
+CLEAN = "clean"
+Device = Literal["cpu", "cuda"]
+Executor = Literal["local", "slurm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One run: its size, its configuration, and the truth about it."""
+
+    nodes: int
+    ranks_per_node: int = 1
+    truth: Truth
+    overrides: tuple[str, ...] = ()
+    """Of the configuration that all runs have in common."""
+    rate_bit_s: int | None = None
+    """Limit of the link of the last node; None: none."""
+    repeat: int = 1
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(nodes, ranks a node): runs of one size are compared with each other."""
+        return self.nodes, self.ranks_per_node
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def name(self) -> str:
+        """Everything that varies in the matrix; no two runs of one have the same."""
+        ranks = f" x {self.ranks_per_node} ranks" if self.ranks_per_node > 1 else ""
+        truth = self.truth
+        what = " ".join(word for word in (truth.fault, truth.strength, truth.place) if word)
+        again = f" #{self.repeat}" if self.repeat > 1 or truth.fault == CLEAN else ""
+        return f"{self.nodes} {'node' if self.nodes == 1 else 'nodes'}{ranks}: {what}{again}"
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The runs in their order, and what is not among them."""
+
+    name: str
+    """Of the document that it gives."""
+    title: str
+    cells: tuple[Cell, ...]
+    skipped: tuple[tuple[str, str], ...]
+    """(fault, why it is not here)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A key of the `faults` block, and what it is to be found as."""
+
+    name: str
+    key: str
+    unit: str
+    everywhere: tuple[Kind, ...]
+    """Verdicts that are right where all ranks have it; empty: then it is no bottleneck, but the program."""
+    single: tuple[Kind, ...]
+    """Verdicts that are right where one of several ranks has it; empty: it cannot be on one."""
+    fixed: tuple[str, ...] = ()
+    """Overrides that go with it."""
+    timeless: bool = False
+
+    def cell(self, size: tuple[int, int], strength: float, rank: int | None) -> Cell:
+        """The run of `size` with this fault on one rank, or on all (None)."""
+        world = size[0] * size[1]
+        alone = rank is not None and world > 1
+        overrides = (f"{self.key}={strength:g}", *self.fixed, *((f"faults.ranks=[{rank}]",) if alone else ()))
+        return Cell(
+            nodes=size[0],
+            ranks_per_node=size[1],
+            truth=Truth(
+                fault=self.name,
+                strength=f"{strength:g} {self.unit}",
+                place=f"rank {rank}" if alone else "all ranks",
+                kinds=list(self.single if alone else self.everywhere),
+                ranks=[rank] if alone and rank is not None else [],
+                timeless=self.timeless,
+            ),
+            overrides=overrides,
+        )
+
+
+LOADER = Fault("slow loader", "faults.loader_delay_ms", "ms", ("data_loading",), ("data_loading",))
+HOST = Fault("slow host", "faults.host_delay_ms", "ms", ("host_bound",), ("straggler",))
+DEVICE = Fault("slow device", "faults.compute_delay_ms", "ms", (), ("straggler",))
+WORK = Fault(
+    "more compute", "faults.compute_matmuls", "products", (), ("straggler",), ("faults.matmul_size=512",)
+)
+EXCHANGE = Fault("more to exchange", "faults.comm_mb", "MiB", ("communication",), ())
+
+_DELAYS_MS = (15.0, 45.0, 90.0)
+"""A quarter, three quarters and one and a half of the step that they are put into."""
+_PRODUCTS = (4, 8)
+_EXCHANGES_MIB = (8, 16)
+_LINK_RATES = ((10_000_000, "10 Mbit/s"), (4_000_000, "4 Mbit/s"))
+_NO_GPU = (
+    ("tiny kernels", "launching them costs a CPU what they cost: there is no device to starve; needs a GPU"),
+    ("full GPU memory", "needs a GPU"),
+    ("NCCL kept off NVLink", "needs GPUs"),
+    ("straggling GPU", "needs GPUs"),
+)
+_ALL_COMPUTE = (
+    "more compute on all ranks",
+    "that is a larger model, and no bottleneck: nothing is to be found",
+)
+
+
+def cpu_matrix(executor: Executor, *, links: bool) -> Matrix:
+    """The full matrix without GPUs: 20 clean runs, and every fault that a CPU can have.
+
+    Args:
+        executor: of the runs; it names the document.
+        links: the nodes have links of their own, which can be limited.
+    """
+    slow_links = [_link(rate, words) for rate, words in _LINK_RATES] if links else []
+    sizes = (
+        _alternate([*_single_node()], clean=5),
+        _alternate([*_two_nodes()], clean=7),
+        _alternate([*_four_nodes(), *slow_links], clean=8),
+    )
+    no_links = (("slow link", "needs --executor slurm on a cluster of `aorta cluster up`, as root"),)
+    return Matrix(
+        name="validation" if executor == "local" else "validation-slurm",
+        title="on this machine" if executor == "local" else "through Slurm",
+        cells=tuple(cell for cells in sizes for cell in cells),
+        skipped=(*_NO_GPU, _ALL_COMPUTE, *(() if links else no_links)),
+    )
+
+
+def small_matrix(executor: Executor) -> Matrix:
+    """A few runs that show that everything works; too few to prove a share."""
+    size = (2, 1)
+    cells = [LOADER.cell(size, 90.0, 1), DEVICE.cell(size, 90.0, 0)]
+    return Matrix(
+        name="validation-small",
+        title="a few runs" if executor == "local" else "a few runs through Slurm",
+        cells=tuple(_alternate(cells, clean=2)),
+        skipped=(("everything else", "the small matrix shows that the command works, no more"),),
+    )
+
+
+def gpu_matrix(gpus: int) -> Matrix:
+    """Faults that only GPUs have, on `gpus` ranks of one node; as many clean runs as 4 minutes allow.
+
+    Raises:
+        PlanError: a single GPU has no other to wait for.
+    """
+    if gpus < 2:
+        raise PlanError(
+            f"--gpus is {gpus}: the faults of this matrix are between ranks", "use 2 GPUs or more"
+        )
+    size = (1, gpus)
+    middle = gpus // 2
+    tiny = Fault("tiny kernels", "faults.tiny_kernels", "launches", ("host_bound",), ("straggler",))
+    products = Fault(
+        "straggling GPU",
+        "faults.compute_matmuls",
+        "products",
+        (),
+        ("straggler",),
+        ("faults.matmul_size=4096",),
+    )
+    full = Fault(
+        "full GPU memory", "faults.gpu_memory_ratio", "of it", ("memory_pressure",), (), timeless=True
+    )
+    cells = [
+        LOADER.cell(size, 60.0, middle),
+        products.cell(size, 60, middle),
+        products.cell(size, 120, middle),
+        tiny.cell(size, 12000, None),
+        HOST.cell(size, 60.0, middle),
+        full.cell(size, 0.95, None),
+        EXCHANGE.cell(size, 2048, None),
+        _off_nvlink(size),
+    ]
+    return Matrix(
+        name="validation-gpu",
+        title=f"on {gpus} GPUs",
+        cells=tuple(_alternate(cells, clean=4)),
+        skipped=(_ALL_COMPUTE, ("slow link between nodes", "one machine has none")),
+    )
+
+
+def _single_node() -> Iterator[Cell]:
+    for strength in _DELAYS_MS:
+        yield LOADER.cell((1, 1), strength, None)
+        yield HOST.cell((1, 1), strength, None)
+
+
+def _two_nodes() -> Iterator[Cell]:
+    size = (2, 1)
+    for place, strength in enumerate(_DELAYS_MS):
+        yield LOADER.cell(size, strength, None)
+        yield LOADER.cell(size, strength, place % 2)
+        yield HOST.cell(size, strength, None)
+        yield HOST.cell(size, strength, (place + 1) % 2)
+        yield DEVICE.cell(size, strength, place % 2)
+    for amount in _PRODUCTS:
+        yield WORK.cell(size, amount, 1)
+    for amount in _EXCHANGES_MIB:
+        yield EXCHANGE.cell(size, amount, None)
+
+
+def _four_nodes() -> Iterator[Cell]:
+    """Every place with one strength, so that each place and each strength is there for each fault."""
+    size = (4, 1)
+    for rank, strength in ((None, 45.0), (0, 90.0), (1, 15.0), (2, 45.0), (3, 15.0)):
+        yield LOADER.cell(size, strength, rank)
+        yield HOST.cell(size, strength, rank)
+    for rank, strength in ((0, 15.0), (1, 45.0), (2, 90.0), (3, 45.0)):
+        yield DEVICE.cell(size, strength, rank)
+    yield WORK.cell(size, _PRODUCTS[-1], 2)
+    yield EXCHANGE.cell(size, _EXCHANGES_MIB[0], None)
+
+
+def _link(rate_bit_s: int, words: str) -> Cell:
+    truth = Truth(fault="slow link", strength=words, place="the last node", kinds=["communication"])
+    return Cell(nodes=4, truth=truth, rate_bit_s=rate_bit_s)
+
+
+def _off_nvlink(size: tuple[int, int]) -> Cell:
+    truth = Truth(fault="NCCL kept off NVLink", strength="", place="all ranks", kinds=["communication"])
+    env = "distributed.env={NCCL_P2P_DISABLE: '1', NCCL_SHM_DISABLE: '1'}"
+    return Cell(nodes=size[0], ranks_per_node=size[1], truth=truth, overrides=(env,))
+
+
+def _alternate(faulty: Sequence[Cell], *, clean: int) -> Iterator[Cell]:
+    """`faulty` in `clean` - 1 equal parts, a clean run before each and after the last."""
+    size = faulty[0].size
+    plain = Cell(nodes=size[0], ranks_per_node=size[1], truth=Truth(fault=CLEAN, kinds=["healthy"]))
+    parts = clean - 1
+    for part in range(parts):
+        yield replace(plain, repeat=part + 1)
+        yield from faulty[part * len(faulty) // parts : (part + 1) * len(faulty) // parts]
+    yield replace(plain, repeat=clean)
