@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from msgspec import field
 
+from aorta.artefacts.page import Page, Recommendation, Summary
 from aorta.artefacts.records import SCHEMA_VERSION, Record
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
 
@@ -401,3 +402,10 @@ class Aggregate(Record, frozen=True, kw_only=True):
     missing: list[Problem]
     """Scenarios that were submitted and gave nothing, with the reason."""
     recommendations: list[str]
+    """One sentence a kind of cause."""
+    summary: Summary | None = None
+    """The first screen of the document; None without any scenario."""
+    pages: list[Page] = field(default_factory=list)
+    """What is shown of each of `scenarios`, in their order."""
+    recommended: list[Recommendation] = field(default_factory=list)
+    """`recommendations`, in parts."""

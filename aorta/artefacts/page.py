@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import field
-
 from aorta.artefacts.records import Record
 
 Level = Literal["high", "medium", "low", "none"]
@@ -160,7 +158,21 @@ class Recommendation(Record, frozen=True, kw_only=True):
     kind: str
     scenarios: list[str]
     best_scenario: str
-    """The one with the largest predicted gain."""
+    """The one with the largest predicted gain; the three speed-ups are that one's."""
+    speedup: float | None
+    """By replay; None where only bounds are known, or nothing."""
     speedup_low: float | None
     speedup_high: float | None
-    actions: list[str] = field(default_factory=list)
+    actions: list[str]
+
+
+class Summary(Record, frozen=True, kw_only=True):
+    """The first screen of the report over all scenarios."""
+
+    scenario: str
+    """Whose verdict is the whole's."""
+    step_ms: float | None
+    cost_ms: float | None
+    cost_pct: float | None
+    actions: list[str]
+    confidence: Confidence

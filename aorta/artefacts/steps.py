@@ -56,6 +56,7 @@ class Step(Struct, frozen=True, kw_only=True):
     memory_peak_bytes: int | None = None
     memory_total_bytes: int | None = None
     profile: StepRanges | None = None
+    epoch: int | None = None
 
     @property
     def duration_ns(self) -> int:
