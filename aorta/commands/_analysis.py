@@ -5,6 +5,7 @@ from __future__ import annotations
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
 from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.run_traces import read_run_traces
 from aorta.readers.run import RunData, read_run
 
 
@@ -16,7 +17,7 @@ def analyze_run(run: RunDir, *, query_accounting: bool = True) -> tuple[Analysis
         query_accounting: ask Slurm about the job.
     """
     data = read_run(run, query_accounting=query_accounting)
-    return analyse(data), data
+    return analyse(data, read_run_traces(run)), data
 
 
 def ended(data: RunData) -> int:

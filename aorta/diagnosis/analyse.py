@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aorta.artefacts.analysis import Analysis, RankBreakdown, Throughput, Utilization
+import msgspec
+
+from aorta.artefacts.analysis import Analysis, DataQuality, RankBreakdown, Throughput, Utilization
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.steps import Step
 from aorta.config.schema import Config
+from aorta.diagnosis.capture_window import overhead_note, overhead_of
 from aorta.diagnosis.context import Context
+from aorta.diagnosis.model import modelled
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.program import program, settings
 from aorta.diagnosis.quality import data_quality
 from aorta.diagnosis.rank import blame_list, rank_costs
-from aorta.diagnosis.rules import RULES
-from aorta.diagnosis.verdict import conclude
+from aorta.diagnosis.rules import RULES, TRACE_RULES
+from aorta.diagnosis.run_traces import RunTraces
+from aorta.diagnosis.traced_run import joined, traced_run
+from aorta.diagnosis.verdict import Rule, conclude
 from aorta.errors import ArtefactError
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
-from aorta.metrics.collectives import match_collectives
+from aorta.metrics.collectives import Collectives, match_collectives
 from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
 from aorta.metrics.utilization import Window, effective_gpu_utilization, utilization
@@ -28,14 +34,21 @@ from aorta.readers.run import RunData
 _MISSING = "records of ranks are missing, and waiting for those cannot be told from transfer"
 
 
-def analyse(data: RunData) -> Analysis:
-    """Metrics, findings and verdict of one run; whatever is missing, there is an answer."""
+def analyse(data: RunData, traces: RunTraces | None = None) -> Analysis:
+    """Metrics, findings and verdict of one run; whatever is missing, there is an answer.
+
+    Args:
+        data: what the run directory holds.
+        traces: of the run's ranks. Where they cover all of them, breakdown, waits and verdict are theirs;
+            throughput is always the records'.
+    """
     manifest, expected = data.account.manifest, data.ranks_expected
     by_rank = data.records.by_rank
     policy = Policy.of(data.account.config)
     steady = steady_steps(by_rank)
     missing = expected is None or len(by_rank) < expected
-    charged = _MISSING if missing else _blame(data, steady)
+    collectives = _MISSING if missing else _collectives(data, steady)
+    charged = _blame(collectives, steady)
     waits = charged if isinstance(charged, BlameTable) else None
     breakdown = breakdown_table(steady, waits.wait_ns if waits else None)
     cuda = any(step.device.startswith("cuda") for steps in by_rank.values() for step in steps[:1])
@@ -58,47 +71,104 @@ def analyse(data: RunData) -> Analysis:
         cpus_usable=min((info.cpus_usable for info in data.account.infos.values()), default=None),
         ranks_missing=missing,
         between_steps=between_steps_share(steady),
+        model=modelled(
+            collectives, steady.numbers, [row.step_ms for row in breakdown.per_rank], nodes_of(data)
+        ),
         job_known=manifest is not None or data.account.status is not None or bool(data.accounting.attempts),
     )
-    quality = data_quality(data, policy, len(steady), rate, _notes(charged, expected, rate))
-    verdict, findings, measured = conclude(RULES, context, quality)
-    device = ("cuda" if cuda else "cpu") if by_rank else None
+    quality = data_quality(data, policy, len(steady), rate, _notes(charged, expected))
+    by_records = _analysis(data, context, quality, rules=RULES, waits=waits, rate=rate)
+    run = traced_run(traces, context, expected, nodes_of(data)) if traces is not None else None
+    if run is None:
+        return by_records
+    made = by_records
+    if run.stands is not None:
+        quality = data_quality(data, policy, len(steady), rate, [])
+        context, waits = run.stands.context, run.stands.waits
+        made = _analysis(data, context, quality, rules=TRACE_RULES, waits=waits, rate=rate)
+    return joined(made, by_records, run)
+
+
+def _analysis(
+    data: RunData,
+    context: Context,
+    quality: DataQuality,
+    *,
+    rules: Sequence[Rule],
+    waits: BlameTable | None,
+    rate: Throughput | None,
+) -> Analysis:
+    """What the rules make of a context."""
+    manifest = data.account.manifest
+    overhead = overhead_of(data)
+    said = [*overhead_note(overhead)]
+    if rate is None:
+        said.append("throughput is not measurable: it needs steady steps of every rank")
+    quality = msgspec.structs.replace(quality, notes=[*quality.notes, *said])
+    found, model = conclude(rules, context, quality), context.model
+    device = ("cuda" if context.cuda else "cpu") if data.records.by_rank else None
     return Analysis(
         scenario=_scenario(data.run, manifest.scenario if manifest else None),
         job_id=manifest.job_id if manifest else _job_id(data.run),
         nodes=data.account.nodes_expected,
-        world_size=expected,
-        verdict=verdict,
-        findings=findings,
-        measured=measured,
-        breakdown=breakdown,
+        world_size=data.ranks_expected,
+        verdict=found.verdict,
+        findings=found.findings,
+        measured=found.measured,
+        breakdown=context.breakdown,
         blame=blame_list(waits),
         throughput=rate,
-        utilization=usage,
+        utilization=context.utilization,
         data_quality=quality,
-        thresholds=policy.as_dict(),
+        thresholds=context.policy.as_dict(),
         shared_machine=manifest.shared_machine if manifest else False,
         device=device,
         started_wall_ns=manifest.started_wall_ns if manifest else None,
         program=program(manifest),
         settings=settings(manifest, context.config, device),
+        replay=model.record(found.predictions) if model else None,
+        pop=model.pop(context.breakdown.per_rank, cuda=context.cuda) if model else None,
+        lateness=model.lateness if model else None,
+        profiler_overhead=overhead,
     )
 
 
-def _blame(data: RunData, steady: Steady) -> BlameTable | str:
-    """Waits charged to ranks, or why they cannot be."""
+def _collectives(data: RunData, steady: Steady) -> Collectives | str:
+    """All ranks on one clock with their collectives, or why they cannot be."""
     by_rank = data.records.by_rank
-    if len(by_rank) < 2 or not len(steady):
-        return "fewer than two ranks left steady steps"
+    if not len(steady):
+        return "there are no steady steps"
     # One step more than counts: what ranks did since they were last together begins there.
     first, last = steady.numbers[0] - 1, steady.numbers[-1]
     used = {
         rank: [step for step in steps if first <= step.global_step <= last] for rank, steps in by_rank.items()
     }
-    collectives = match_collectives(used, clocks(data, used))
+    return match_collectives(used, clocks(data, used))
+
+
+def _blame(collectives: Collectives | str, steady: Steady) -> BlameTable | str:
+    """Waits charged to ranks, or why they cannot be."""
     if isinstance(collectives, str):
         return collectives
+    if len(collectives.timelines) < 2:
+        return "fewer than two ranks left steady steps"
     return blame(collectives, steady.numbers)
+
+
+def nodes_of(data: RunData) -> dict[int, str]:
+    """Each rank's node: its host name, with the node's number where hosts of several nodes share one."""
+    manifest = data.account.manifest
+    hosts = {rank: steps[-1].host for rank, steps in data.records.by_rank.items() if steps}
+    if manifest is None:
+        return hosts
+    names = [node.host for node in manifest.nodes]
+    found, first = {}, 0
+    for node in sorted(manifest.nodes, key=lambda node: node.node_index):
+        unique = names.count(node.host) == 1
+        name = node.host if unique else f"{node.host} (node {node.node_index})"
+        found.update(dict.fromkeys(range(first, first + node.processes), name))
+        first += node.processes
+    return {rank: found.get(rank, host) for rank, host in hosts.items()}
 
 
 def clocks(data: RunData, by_rank: Mapping[int, Sequence[Step]]) -> dict[int, str]:
@@ -107,7 +177,7 @@ def clocks(data: RunData, by_rank: Mapping[int, Sequence[Step]]) -> dict[int, st
     return {rank: machines.get(steps[0].host, steps[0].host) for rank, steps in by_rank.items() if steps}
 
 
-def _notes(charged: BlameTable | str, expected: int | None, rate: Throughput | None) -> list[str]:
+def _notes(charged: BlameTable | str, expected: int | None) -> list[str]:
     notes = []
     if isinstance(charged, BlameTable):
         if charged.unmatched:
@@ -116,8 +186,6 @@ def _notes(charged: BlameTable | str, expected: int | None, rate: Throughput | N
             )
     elif expected != 1:
         notes.append(f"waits are not charged to ranks: {charged}")
-    if rate is None:
-        notes.append("throughput is not measurable: it needs steady steps of every rank")
     return notes
 
 

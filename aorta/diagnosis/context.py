@@ -8,6 +8,7 @@ from statistics import fmean
 
 from aorta.artefacts.analysis import BreakdownTable, Kind, Measured, Speedup, Utilization
 from aorta.config.schema import Config
+from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
 from aorta.readers.sacct import MemoryEstimate
@@ -61,6 +62,10 @@ class Context:
     """Ranks left no trace, so that waiting for them cannot be told from transfer."""
     between_steps: float | None = None
     """Share of the time (0 to 1) that lies between steps, in no record; None: not known."""
+    model: Modelled | None = None
+    """The replay, and who is late."""
+    host_share: float | None = None
+    """Share of the host's part (0 to 1) that is one removable thing; None: not known."""
     job_known: bool = True
     """Whether anything says what the job was and how it ended; traces are judged without."""
 

@@ -20,6 +20,7 @@ from aorta.artefacts.analysis import (
 from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.traced import TraceTable
 from aorta.diagnosis.context import Context, HostIdle
+from aorta.diagnosis.model import modelled
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import blame_list, rank_costs, rank_words
 from aorta.diagnosis.rules import TRACE_RULES
@@ -27,6 +28,7 @@ from aorta.diagnosis.trace_samples import capture_utilization
 from aorta.diagnosis.verdict import conclude
 from aorta.errors import ArtefactError
 from aorta.metrics.blame import BlameTable, blame
+from aorta.metrics.collectives import Collectives as CollectiveSet
 from aorta.metrics.collectives import match_timelines
 from aorta.metrics.trace_summary import breakdown_row, counted, mean_ms, rank_trace, work_of
 from aorta.metrics.trace_work import GpuWork, common_steps, impossible_share, timelines
@@ -117,12 +119,14 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
     expected, basis = _expected(found)
     missing = expected is None or len(seen) < expected
     rows, unusable = breakdown_rows(found)
-    charged = blame_of(found, expected)
+    collectives = collectives_of(found, expected)
+    charged = charges(collectives, found)
     waits = charged if isinstance(charged, BlameTable) else None
     rows = with_waits(rows, waits)
     breakdown = BreakdownTable(steps=len(found.steps), per_rank=rows, timing=found.format)
     hosts = {item.rank: item.host for item in found.ranks if item.host and item.rank in found.work}
     usage, said = _utilization(found, samples, rows)
+    model = modelled(collectives, found.steps, [row.step_ms for row in rows], hosts)
     context = Context(
         policy=policy,
         config=None,
@@ -142,6 +146,7 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
         loader_marked=loader_marked(found),
         idle=host_idle(found),
         ranks_missing=missing,
+        model=model,
     )
     quality = DataQuality(
         ranks_expected=expected,
@@ -153,15 +158,15 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
         steady_steps=len(found.steps),
         notes=[*basis, *notes_of(found, charged, expected), *said],
     )
-    verdict, findings, measured = conclude(TRACE_RULES, context, quality)
+    made = conclude(TRACE_RULES, context, quality)
     return Analysis(
         scenario=None,
         job_id=None,
         nodes=len(set(hosts.values())) if len(hosts) == len(seen) and seen else None,
         world_size=expected,
-        verdict=verdict,
-        findings=findings,
-        measured=measured,
+        verdict=made.verdict,
+        findings=made.findings,
+        measured=made.measured,
         breakdown=breakdown,
         blame=blame_list(waits),
         throughput=None,
@@ -170,6 +175,9 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
         thresholds=policy.as_dict(),
         device="cuda",
         traces=table(found),
+        replay=model.record(made.predictions),
+        pop=model.pop(rows, cuda=True),
+        lateness=model.lateness,
     )
 
 
@@ -217,12 +225,21 @@ def breakdown_rows(found: Capture) -> tuple[list[RankBreakdown], list[Problem]]:
     return rows, problems
 
 
-def blame_of(found: Capture, expected: int | None) -> BlameTable | str:
+def charges(collectives: CollectiveSet | str, found: Capture) -> BlameTable | str:
     """Waits charged to ranks, or why they cannot be."""
+    if isinstance(collectives, str):
+        return collectives
+    if len(collectives.timelines) < 2:
+        return "fewer than two ranks have whole steps in common"
+    return blame(collectives, found.steps)
+
+
+def collectives_of(found: Capture, expected: int | None) -> CollectiveSet | str:
+    """All ranks on one clock with their collectives, or why they cannot be."""
     work, steps = found.work, found.steps
     if expected is None or len(work) < expected:
         return "traces of ranks are missing, and waiting for those cannot be told from transfer"
-    if len(work) < 2 or not steps:
+    if not work or not steps:
         return "fewer than two ranks have whole steps in common"
     # Clocks of one file are one; whether two files' are cannot be told.
     collectives = match_timelines(timelines(work), {item.rank: item.source for item in found.ranks})
@@ -233,7 +250,7 @@ def blame_of(found: Capture, expected: int | None) -> BlameTable | str:
             "collectives of one place in their steps do not overlap in time: they are of several groups, "
             "which the traces do not name"
         )
-    return blame(collectives, steps)
+    return collectives
 
 
 def with_waits(rows: Sequence[RankBreakdown], waits: BlameTable | None) -> list[RankBreakdown]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 import msgspec
 
-from aorta.artefacts.analysis import DataQuality, Finding, Kind, Measured, Verdict
+from aorta.artefacts.analysis import DataQuality, Finding, Kind, Measured, Verdict, WhatIf
 from aorta.diagnosis.context import Context
+from aorta.diagnosis.prediction import predicted, within_noise
 from aorta.diagnosis.rank import rank_words
 from aorta.diagnosis.rules import Answer
 
@@ -127,14 +129,47 @@ def insufficient(context: Context, quality: DataQuality) -> list[tuple[str, str]
     return reasons
 
 
-def conclude(
-    rules: Sequence[Rule], context: Context, quality: DataQuality
-) -> tuple[Verdict, list[Finding], list[Measured]]:
-    """The verdict, the findings with symptoms under their causes, and every rule's answer in order."""
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What the rules and the replay make of a run."""
+
+    verdict: Verdict
+    findings: list[Finding]
+    """Symptoms under their causes."""
+    measured: list[Measured]
+    """Every rule's answer, in order."""
+    predictions: list[WhatIf]
+
+
+def conclude(rules: Sequence[Rule], context: Context, quality: DataQuality) -> Conclusion:
+    """The verdict, the findings and their predictions.
+
+    A finding whose removal gains nothing by the replay, within its interval, is none: its answer says so.
+    """
     answers = [rule(context) for rule in rules]
-    findings = explain([finding for _, finding in answers if finding is not None], context)
+    measured = [answer for answer, _ in answers]
+    found = {finding.kind: finding for _, finding in answers if finding is not None}
+    while True:
+        pairs = [predicted(finding, context) for finding in explain(list(found.values()), context)]
+        noise = {what.kind: why for _, what in pairs if what and (why := within_noise(what))}
+        if not noise:
+            break
+        for kind in noise:
+            del found[kind]
+        measured = [
+            msgspec.structs.replace(answer, fired=False, reason=noise[answer.kind])
+            if answer.kind in noise
+            else answer
+            for answer in measured
+        ]
+    findings = [_with_cost(finding, context) for finding, _ in pairs]
     verdict, findings = judge(findings, context, quality)
-    return verdict, findings, [measured for measured, _ in answers]
+    return Conclusion(verdict, findings, measured, [what for _, what in pairs if what is not None])
+
+
+def _with_cost(finding: Finding, context: Context) -> Finding:
+    cost = cost_ms(finding, context)
+    return msgspec.structs.replace(finding, lost_ms_per_step=cost if cost > 0 else None)
 
 
 def judge(

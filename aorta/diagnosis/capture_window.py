@@ -1,0 +1,72 @@
+"""Which steps of a run a profiler recorded, and what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aorta.artefacts.traced import ProfilerOverhead
+from aorta.config.schema import Config, Profiling
+from aorta.metrics.profiler_overhead import profiler_overhead
+from aorta.readers.run import RunData
+
+WARN_ABOVE = 1.1
+"""A profiled step that takes longer than this times an unprofiled one is another step."""
+
+
+def overhead_of(data: RunData) -> ProfilerOverhead | None:
+    """The overhead of the run's profiler; None where none recorded it, or nothing says which one did.
+
+    nsys records `capture.steps` from `capture.start_step` where the trainer here tells it to, rocprofv3 the
+    whole run, torch.profiler the steps of the `profiling` block.
+    """
+    manifest, config = data.account.manifest, data.account.config
+    if manifest is None or config is None or not data.records.by_rank:
+        return None
+    tools = {info.profiler.resolved for info in manifest.nodes}
+    cuda = any(
+        step.device.startswith("cuda") for steps in data.records.by_rank.values() for step in steps[:1]
+    )
+    if "nsys" in tools and (not cuda or manifest.plan.workload is None):
+        return None
+    captured: Callable[[int], bool] | None = None
+    if "nsys" in tools:
+        captured = _by_nsys(config)
+    elif "rocprofv3" in tools:
+        captured = _everything
+    elif config.profiling.enabled and manifest.plan.workload is not None:
+        captured = _by_torch(config.profiling)
+    return None if captured is None else profiler_overhead(data.records.by_rank, captured)
+
+
+def _by_nsys(config: Config) -> Callable[[int], bool]:
+    first, count = config.capture.start_step, config.capture.steps
+    return lambda step: first <= step < first + count
+
+
+def _by_torch(config: Profiling) -> Callable[[int], bool]:
+    """By the schedule of torch.profiler: wait, warm up, record, again and again."""
+    cycle = config.wait + config.warmup + config.active
+
+    def captured(step: int) -> bool:
+        number, place = divmod(step, cycle)
+        return (config.repeat == 0 or number < config.repeat) and place >= config.wait + config.warmup
+
+    return captured
+
+
+def _everything(step: int) -> bool:  # noqa: ARG001 (any step)
+    return True
+
+
+def overhead_note(found: ProfilerOverhead | None) -> list[str]:
+    """A warning where the profiler changed the step."""
+    if found is None:
+        return []
+    if found.ratio is None:
+        return [f"what the profiler costs is not measurable: {found.reason}"]
+    if found.ratio <= WARN_ABOVE:
+        return []
+    return [
+        f"warning: a step takes {found.ratio:.2f} times as long inside the profiler's capture as outside "
+        f"({found.inside_ms:.1f} and {found.outside_ms:.1f} ms): shares from the trace are of the slower step"
+    ]

@@ -1,0 +1,81 @@
+"""The replay of a run, who is late in it, and its POP factors: what its collectives tell as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from aorta.artefacts.analysis import LatenessTable, Pop, RankBreakdown, Replay, WhatIf
+from aorta.metrics.collectives import Collectives
+from aorta.metrics.lateness import lateness
+from aorta.metrics.pop import run_pop
+from aorta.metrics.whatif import TOLERANCE_PCT, Replays
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """The replay of a run, and what else its collectives tell."""
+
+    replays: Replays | None
+    absent: str | None
+    """Why there is no replay."""
+    lateness: LatenessTable | None
+    nodes: Mapping[int, str]
+    """Each rank's node."""
+
+    @property
+    def usable(self) -> Replays | None:
+        """The replay, where it may predict."""
+        return None if self.withheld else self.replays
+
+    @property
+    def withheld(self) -> str | None:
+        """Why nothing is predicted; None where the model holds."""
+        if self.replays is None:
+            return self.absent
+        if self.replays.error_pct > TOLERANCE_PCT:
+            missed = f"the replay misses the measured step by {self.replays.error_pct:.1f} %"
+            return f"with nothing removed, {missed}, {TOLERANCE_PCT:g} % is the most"
+        return None
+
+    def pop(self, rows: Sequence[RankBreakdown], *, cuda: bool) -> Pop | None:
+        """POP factors of the breakdown `rows`."""
+        ratio = self.usable.ideal_ratio() if self.usable else None
+        return run_pop(rows, ideal_ratio=ratio, nodes=self.nodes, cuda=cuda, reason=self.withheld)
+
+    def record(self, predictions: Sequence[WhatIf]) -> Replay | None:
+        """What the analysis writes down; None without a replay."""
+        replays = self.replays
+        if replays is None:
+            return None
+        ideal = replays.ideal_ratio() * replays.modelled_ms if self.usable else None
+        return Replay(
+            steps=len(replays.measured_ns),
+            measured_step_ms=replays.measured_ms,
+            modelled_step_ms=replays.modelled_ms,
+            error_pct=replays.error_pct,
+            ideal_network_step_ms=ideal,
+            predictions=sorted(predictions, key=lambda item: item.step_ms),
+            withheld=self.withheld,
+        )
+
+
+def modelled(
+    collectives: Collectives | str, steps: Sequence[int], step_ms: Sequence[float], nodes: Mapping[int, str]
+) -> Modelled:
+    """The replay of the steps `steps`, and who is late in them.
+
+    Args:
+        collectives: all ranks on one clock, or why they cannot be.
+        steps: the steps that count.
+        step_ms: of each rank, the mean step.
+        nodes: each rank's node.
+    """
+    if isinstance(collectives, str):
+        return Modelled(None, collectives, None, nodes)
+    replays = Replays.of(collectives, steps)
+    late = lateness(collectives, steps, median(step_ms), nodes) if step_ms else None
+    if isinstance(replays, str):
+        return Modelled(None, replays, late, nodes)
+    return Modelled(replays, None, late, nodes)

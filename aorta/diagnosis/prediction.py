@@ -1,0 +1,93 @@
+"""What each finding's removal would gain, by replay."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aorta.artefacts.analysis import Finding, Interval, Speedup, WhatIf
+from aorta.diagnosis.context import Context
+from aorta.diagnosis.rank import rank_words
+from aorta.metrics.whatif import Prediction, Replays
+
+Removed = tuple[str, Prediction, Prediction]
+"""What goes, in words, what that gives, and what is the most."""
+
+
+def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | None]:
+    """The finding with its speed-up by replay; as it is where nothing can be predicted for it."""
+    replays = context.model.usable if context.model else None
+    if finding.symptom_of is not None or replays is None:
+        return finding, None
+    found = _removed(finding, context, replays)
+    if found is None:
+        return finding, None
+    removed, prediction, most = found
+    highest = max(most.speedup_interval.high, prediction.speedup_interval.high, prediction.speedup)
+    lowest = min(prediction.speedup_interval.low, prediction.speedup)
+    speedup = Speedup(
+        low=lowest, high=highest, expected=prediction.speedup, step_ms=prediction.step_ms, basis="replay"
+    )
+    what = WhatIf(
+        kind=finding.kind,
+        removed=removed,
+        ranks=finding.ranks,
+        step_ms=prediction.step_ms,
+        step_ms_interval=prediction.step_ms_interval,
+        speedup=prediction.speedup,
+        speedup_interval=prediction.speedup_interval,
+    )
+    return msgspec.structs.replace(finding, estimated_speedup=speedup), what
+
+
+def within_noise(what: WhatIf) -> str | None:
+    """Why a finding's effect is no effect: its interval contains none at all; None if it has one."""
+    interval = what.speedup_interval
+    if not interval.confidence or interval.low > 1.0:
+        return None
+    return f"within noise: replayed without it, {_percent(interval)} of the step would be gained"
+
+
+def _percent(interval: Interval) -> str:
+    low, high = (100.0 * (1.0 - 1.0 / bound) for bound in (interval.low, interval.high))
+    return f"{low:.0f} to {high:.0f} %"
+
+
+def _removed(finding: Finding, context: Context, replays: Replays) -> Removed | None:
+    if finding.kind == "data_loading":
+        return _loading(finding.ranks, replays)
+    if finding.kind == "straggler":
+        return _lateness(finding.ranks, replays)
+    if finding.kind == "communication":
+        return _transfer(replays)
+    if finding.kind == "host_bound" and context.host_share:
+        found = replays.without({"host": context.host_share})
+        return f"{100 * context.host_share:.0f} % of the host's part", found, replays.without({"host": 1.0})
+    return None
+
+
+def _loading(ranks: list[int], replays: Replays) -> Removed:
+    if not ranks:
+        found = replays.without({"data_loading": 1.0})
+        return "every wait for a loader", found, found
+    found = replays.as_the_others(("data_loading",), ranks)
+    return f"what {rank_words(ranks)} wait longer for the loader than the others", found, found
+
+
+def _lateness(ranks: list[int], replays: Replays) -> Removed:
+    found = replays.as_the_others(("compute", "host"), ranks)
+    if not ranks:
+        return "the differences between ranks in each step's compute and host work", found, found
+    return f"what {rank_words(ranks)} compute and do on the host more than the others", found, found
+
+
+def _transfer(replays: Replays) -> Removed | None:
+    """The costliest collective, where it is most of what a network without cost would gain; else that."""
+    ideal, costliest = replays.without_transfer(), replays.costliest_place()
+    if costliest is None:
+        return None
+    place, found = costliest
+    now = replays.modelled_ms
+    if len(replays.places()) > 1 and now - found.step_ms >= (now - ideal.step_ms) / 2:
+        size = f" of {place.bytes / 1e6:.1f} MB" if place.bytes else ""
+        return f"the transfer of the costliest collective, {place.op}{size}", found, ideal
+    return "every transfer (an ideal network)", ideal, ideal

@@ -1,0 +1,197 @@
+"""A run with traces: breakdown, waits and verdict from what ran on the GPUs, the rest from its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from aorta.artefacts.analysis import (
+    Analysis,
+    BreakdownTable,
+    DataQuality,
+    Problem,
+    RankBreakdown,
+)
+from aorta.artefacts.traced import TraceTable
+from aorta.diagnosis.context import Context
+from aorta.diagnosis.model import modelled
+from aorta.diagnosis.policy import MIN_TRACED_STEPS, TRACED_STRAGGLER_PCT
+from aorta.diagnosis.rank import rank_costs, rank_words
+from aorta.diagnosis.run_traces import RunTraces
+from aorta.diagnosis.traces import (
+    Capture,
+    breakdown_rows,
+    captures,
+    charges,
+    collectives_of,
+    host_idle,
+    loader_marked,
+    notes_of,
+    sources,
+    table,
+    with_waits,
+)
+from aorta.metrics.blame import BlameTable
+from aorta.metrics.utilization import effective_gpu_utilization
+
+_DIFFERENT_PCT = 10.0
+"""Points of the step by which two sources of one part may differ before a note says so."""
+_PARTS: Mapping[str, Callable[[RankBreakdown], float]] = {
+    "compute": lambda row: row.compute_ms,
+    "exposed communication": lambda row: row.exposed_comm_ms,
+    "loading": lambda row: row.data_wait_ms,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stands:
+    """What is concluded from where traces stand for a run."""
+
+    context: Context
+    waits: BlameTable | None
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRun:
+    """The traces of a run, as far as they can stand for it."""
+
+    table: TraceTable | None
+    stands: Stands | None
+    """None where the step records must do: `notes` says why."""
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    source: str | None
+    """In words, for `DataQuality.sources`."""
+
+
+def traced_run(
+    traces: RunTraces, context: Context, expected: int | None, nodes: Mapping[int, str]
+) -> TracedRun | None:
+    """What the traces say of a run; None where there are none.
+
+    Args:
+        traces: of the run's ranks.
+        context: the run by its step records.
+        expected: ranks.
+        nodes: each rank's.
+
+    They stand for the run where every rank has enough whole steps of a known breakdown. A part of the ranks
+    would leave the others' waits unknown.
+    """
+    if not traces.summaries:
+        return TracedRun(None, None, traces.problems, (), None) if traces.problems else None
+    found = captures(traces.summaries)[0]
+    shown = msgspec.structs.replace(table(found), from_summaries=traces.from_summaries)
+    own = [problem for summary in found.ranks for problem in summary.problems]
+    rows, unusable = breakdown_rows(found)
+    problems = tuple(dict.fromkeys((*traces.problems, *own, *found.problems, *unusable)))
+    source = found.words() + (", reduced in the job" if traces.from_summaries else "")
+    reason = _unfit(found, rows, expected)
+    if reason is not None:
+        note = f"the breakdown is of the step records, not of the {found.format} traces: {reason}"
+        return TracedRun(shown, None, problems, (note,), source)
+    collectives = collectives_of(found, expected)
+    charged = charges(collectives, found)
+    waits = charged if isinstance(charged, BlameTable) else None
+    rows = [
+        row if row.host else msgspec.structs.replace(row, host=context.hosts.get(row.rank))
+        for row in with_waits(rows, waits)
+    ]
+    model = modelled(collectives, found.steps, [row.step_ms for row in rows], nodes)
+    notes = [*notes_of(found, charged, expected), *_differences(context.breakdown, rows)]
+    stands = Stands(replace(_context(context, found, rows, charged), model=model), waits)
+    return TracedRun(shown, stands, problems, tuple(notes), source)
+
+
+def _unfit(found: Capture, rows: Sequence[RankBreakdown], expected: int | None) -> str | None:
+    """Why the traces cannot stand for the run; None if they can."""
+    lost = sorted(set(range(expected or 0)) - set(found.work))
+    if expected is None or lost:
+        return f"{rank_words(lost)} left no trace with whole steps" if lost else "ranks are missing"
+    if len(rows) < len(found.ranks):
+        return "communication is not classified on some ranks"
+    if len(found.steps) < MIN_TRACED_STEPS:
+        return f"{len(found.steps)} whole steps are common to all ranks, {MIN_TRACED_STEPS} are needed"
+    return None
+
+
+def _context(
+    context: Context,
+    found: Capture,
+    rows: list[RankBreakdown],
+    charged: BlameTable | str,
+) -> Context:
+    policy = replace(
+        context.policy,
+        min_steady_steps=MIN_TRACED_STEPS,
+        straggler_pct=min(context.policy.straggler_pct, TRACED_STRAGGLER_PCT),
+    )
+    usage = context.utilization
+    if usage is not None:
+        effective = effective_gpu_utilization(rows)
+        usage = msgspec.structs.replace(usage, effective_gpu_util_pct=effective)
+    waits = charged if isinstance(charged, BlameTable) else None
+    return replace(
+        context,
+        policy=policy,
+        breakdown=BreakdownTable(steps=len(found.steps), per_rank=rows, timing=found.format),
+        costs=rank_costs(rows, waits),
+        blame_absent=charged if isinstance(charged, str) else None,
+        utilization=usage,
+        records="step records and traces",
+        files=sources(found),
+        loader_marked=loader_marked(found),
+        idle=host_idle(found),
+    )
+
+
+def _differences(records: BreakdownTable, rows: Sequence[RankBreakdown]) -> list[str]:
+    """Parts of the step that records and traces put far apart, the largest difference of each part."""
+    by_rank: Mapping[int, RankBreakdown] = {row.rank: row for row in records.per_rank}
+    notes = []
+    for name, part in _PARTS.items():
+        pairs = [
+            (
+                row.rank,
+                100.0 * part(by_rank[row.rank]) / by_rank[row.rank].step_ms,
+                100.0 * part(row) / row.step_ms,
+            )
+            for row in rows
+            if row.rank in by_rank and by_rank[row.rank].step_ms > 0 and row.step_ms > 0
+        ]
+        rank, by_records, by_traces = max(
+            pairs, key=lambda item: abs(item[1] - item[2]), default=(0, 0.0, 0.0)
+        )
+        if abs(by_records - by_traces) > _DIFFERENT_PCT:
+            notes.append(
+                f"sources differ: {name} of rank {rank} is {by_records:.0f} % of a step by its records "
+                f"and {by_traces:.0f} % by its trace, which the breakdown is of"
+            )
+    return notes
+
+
+def joined(made: Analysis, by_records: Analysis, run: TracedRun) -> Analysis:
+    """`made` with what the traces add, and a note where the records alone lead to another verdict."""
+    quality = made.data_quality
+    notes = [*run.notes]
+    mine, its = made.verdict, by_records.verdict
+    if (
+        run.stands is not None
+        and its.kind != "insufficient_data"
+        and (mine.kind, mine.ranks)
+        != (
+            its.kind,
+            its.ranks,
+        )
+    ):
+        whose = f" on {rank_words(its.ranks)}" if its.ranks else ""
+        notes.append(f"sources contradict each other: the step records alone give {its.kind}{whose}")
+    joined_quality: DataQuality = msgspec.structs.replace(
+        quality,
+        sources=[*quality.sources, *([run.source] if run.source else [])],
+        problems=[*quality.problems, *run.problems],
+        notes=[*quality.notes, *notes],
+    )
+    return msgspec.structs.replace(made, data_quality=joined_quality, traces=run.table)
