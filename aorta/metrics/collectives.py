@@ -104,11 +104,13 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
         clocks: rank to the name of its clock.
 
     Returns:
-        The collectives, or in words why there are none.
+        The collectives, none of a single rank, or in words why there are none.
 
     Ranks of one clock keep their places. Another clock is shifted so that collectives end at the same time
     on both: by the median over all collectives with members on it and on one that is placed already.
     """
+    if len(timelines) == 1:
+        return Collectives(timelines=timelines, matched=(), unmatched=0)
     if not any(timeline.calls for timeline in timelines.values()):
         return "the records hold no collectives"
     keys, unmatched = _match(timelines)

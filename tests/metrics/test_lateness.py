@@ -91,4 +91,6 @@ def test_pattern_of_the_last_steps_of_a_run() -> None:
 
 
 def test_one_rank_is_late_for_nobody() -> None:
-    assert match_collectives({0: [step(0, (0, 10))]}, {0: "a"}) == "the records hold no collectives"
+    found = match_collectives({0: [step(0, (0, 10))]}, {0: "a"})
+    assert not isinstance(found, str)
+    assert lateness(found, [0], 10.0, {}) is None
