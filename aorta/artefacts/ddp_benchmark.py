@@ -88,3 +88,10 @@ class DdpBenchmark(Record, frozen=True, kw_only=True):
     peak: list[PeakPoint]
     """Empty on one rank: nothing crosses a bus."""
     implementations: list[ImplementationResult]
+    """Those that were measured; `missing` were not, because the run ended before."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Implementations that were asked for and not measured."""
+        measured = {result.name for result in self.implementations}
+        return [name for name in self.options.get("implementations", []) if name not in measured]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 
 from aorta.artefacts.ddp_benchmark import DdpBenchmark
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import DdpBenchmarkDir
-from aorta.errors import AortaError
+from aorta.errors import AortaError, RunError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,13 +32,26 @@ def _run(arguments: Sequence[str] | None) -> None:
     from aorta.train.ddp_benchmark.options import parse
 
     options = parse(arguments)
-    reports = benchmark.run(options)
-    if not reports or options.profile:
-        return
+    started = time.time_ns()
+    try:
+        reports = benchmark.run(options)
+    except RunError:
+        if not options.profile:
+            _report(DdpBenchmarkDir(options.output_dir), started)
+        raise
+    if reports and not options.profile:
+        _report(DdpBenchmarkDir(options.output_dir), started)
+
+
+def _report(folder: DdpBenchmarkDir, started_ns: int) -> None:
+    """Show what was measured since `started_ns`: everything, or what a run that failed had finished."""
     from aorta.report.ddp_benchmark import draw, show
 
-    folder = DdpBenchmarkDir(options.output_dir)
+    if not folder.results.exists():
+        return
     document = read_json(folder.results, DdpBenchmark)
+    if document.wall_ns < started_ns:
+        return
     show(document)
     draw(document, folder)
     print(f"results: {folder.results}, {folder.plot_png}, {folder.plot_svg}")

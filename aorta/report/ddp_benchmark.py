@@ -39,6 +39,8 @@ def show(document: DdpBenchmark, console: Console | None = None) -> None:
     )
     for title, names, row in tables:
         console.print(_table(title, names, {result.name: row(result) for result in results}))
+    if document.missing:
+        console.print(f"not measured, because the run ended before: {', '.join(document.missing)}")
     peak = max((point.bus_bytes_per_s for point in document.peak), default=None)
     if peak is None:
         console.print("one rank: nothing crosses a bus")

@@ -11,12 +11,12 @@ from dataclasses import asdict, replace
 import torch
 import torch.distributed as dist
 
-from aorta.artefacts.ddp_benchmark import DdpBenchmark
+from aorta.artefacts.ddp_benchmark import DdpBenchmark, ImplementationResult, PeakPoint
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import DdpBenchmarkDir
 from aorta.train.ddp_benchmark import peak
 from aorta.train.ddp_benchmark.model import parameter_count
-from aorta.train.ddp_benchmark.options import MINIMUM_WARMUP_STEPS, REFERENCE, Options
+from aorta.train.ddp_benchmark.options import IMPLEMENTATIONS, MINIMUM_WARMUP_STEPS, REFERENCE, Options
 from aorta.train.ddp_benchmark.results import Measured, results_of
 from aorta.train.ddp_benchmark.timing import StepSample
 from aorta.train.ddp_benchmark.training import Progress, Training, weights_equal
@@ -29,20 +29,41 @@ OBSERVED_STEPS = 10
 
 
 def compare(options: Options, world: World) -> None:
-    """Measure everything; rank 0 writes `ddp_benchmark.json`."""
-    gradient_bytes = 4 * parameter_count(options)
-    points = peak.measure(gradient_bytes, world)
+    """Measure everything; rank 0 writes `ddp_benchmark.json` anew after each implementation, so that a run
+    that ends early leaves what it has measured.
+
+    torch_ddp goes first: what is left of such a run can then be held against it.
+    """
+    points = peak.measure(4 * parameter_count(options), world)
     if world.rank == 0:
         for point in points:
             rate = point.bus_bytes_per_s / 1e9
             log.info("plain all-reduce of %d bytes: %.3f ms, bus %.2f GB/s", point.bytes, point.time_ms, rate)
-    measured = [measure(name, options, world) for name in options.implementations]
     hosts: list[str] = [""] * world.size
     dist.all_gather_object(hosts, socket.gethostname())
-    if world.rank != 0:
-        return
+    order = sorted(options.implementations, key=lambda name: name != REFERENCE)
+    measured: list[Measured] = []
+    started = time.monotonic()
+    for name in order:
+        measured.append(measure(name, options, world))
+        if world.rank != 0:
+            continue
+        shown = sorted(measured, key=lambda one: IMPLEMENTATIONS.index(one.name))
+        document = _document(results_of(shown, options, points), points, hosts, options, world)
+        write_json(DdpBenchmarkDir(options.output_dir).results, document)
+        spent, left = time.monotonic() - started, len(order) - len(measured)
+        log.info("%s measured; %d to go, about %.0f s", name, left, spent / len(measured) * left)
+
+
+def _document(
+    results: list[ImplementationResult],
+    points: list[PeakPoint],
+    hosts: list[str],
+    options: Options,
+    world: World,
+) -> DdpBenchmark:
     cuda = world.device.type == "cuda"
-    document = DdpBenchmark(
+    return DdpBenchmark(
         wall_ns=time.time_ns(),
         hosts=sorted(set(hosts)),
         device=torch.cuda.get_device_name(world.device) if cuda else "cpu",
@@ -54,12 +75,11 @@ def compare(options: Options, world: World) -> None:
             name: str(value) if name.endswith("_dir") else value for name, value in asdict(options).items()
         },
         parameters=parameter_count(options),
-        gradient_bytes=gradient_bytes,
+        gradient_bytes=4 * parameter_count(options),
         tokens_per_step=options.batch_size * options.context_length * world.size,
         peak=points,
-        implementations=results_of(measured, options, points),
+        implementations=results,
     )
-    write_json(DdpBenchmarkDir(options.output_dir).results, document)
 
 
 def measure(name: str, options: Options, world: World) -> Measured:

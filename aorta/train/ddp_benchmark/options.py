@@ -10,7 +10,7 @@ from pathlib import Path
 from aorta.errors import ConfigError
 
 IMPLEMENTATIONS = ("ddp", "ddp_individual", "ddp_individual_v2", "ddp_bucketed", "torch_ddp")
-"""In the order in which they run and are shown; the last one is the reference."""
+"""In the order in which they are shown; the last one is the reference, which runs first."""
 
 REFERENCE = "torch_ddp"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import DdpBenchmarkDir
 from aorta.readers import kineto
 from aorta.train.ddp_benchmark.options import IMPLEMENTATIONS
-from tests.train.ddp_benchmark.test_ranks import ROOT
+from tests.train.ddp_benchmark.test_ranks import ROOT, environment
 from tests.train.test_ranks import run_to_end
 
 PROGRAM = str(ROOT / "benchmark_ddp.py")
@@ -35,12 +37,42 @@ def test_alone_it_compares_every_implementation(tmp_path: Path) -> None:
         assert one.throughput_over_torch_ddp is not None
         assert one.bus_over_peak_ratio is not None
     assert found.implementations[0].overlap_ratio == 0.0
+    assert found.missing == []
     assert found.peak[0].bytes == 1 << 20
     assert folder.plot_png.stat().st_size > 0
     assert folder.plot_svg.stat().st_size > 0
     for name in IMPLEMENTATIONS:
         assert re.search(rf"rank 0: {name} epoch 1/3 warmup lr 0\.\d+ loss \d+\.\d+", said)
         assert re.search(rf"rank 0: {name} epoch 3/3 training lr 0\.001000 loss \d+\.\d+", said)
+
+
+def test_a_run_that_is_stopped_leaves_and_shows_what_it_has_measured(tmp_path: Path) -> None:
+    flags = ["--implementations", "ddp", "torch_ddp", "--steps-per-epoch", "60"]
+    process = subprocess.Popen(
+        [sys.executable, PROGRAM, *SMALL, *flags],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        # The reference comes first, so that whatever else was measured can be held against it.
+        line = next(line for line in process.stdout if "measured; 1 to go" in line)
+        assert "torch_ddp" in line
+        process.send_signal(signal.SIGTERM)
+        said, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode != 0
+    assert "stopped by SIGTERM" in error
+    assert "not measured, because the run ended before: ddp\n" in said
+    found = read_json(DdpBenchmarkDir(tmp_path / "results" / "ddp_benchmark").results, DdpBenchmark)
+    assert [one.name for one in found.implementations] == ["torch_ddp"]
+    assert found.missing == ["ddp"]
+    assert found.implementations[0].throughput_over_torch_ddp == 1.0
 
 
 def test_under_torchrun_it_traces_one_implementation(tmp_path: Path) -> None:
