@@ -11,8 +11,7 @@ No `from __future__ import annotations` here: DDP compares the hook's annotation
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,68 +54,94 @@ class Collectives:
         """Whether this thread is in a collective that is timed already."""
         return getattr(self._local, "inside", False)
 
-    @contextmanager
-    def own(self) -> Iterator[None]:
-        """The collective in the body is timed here: whoever intercepts calls lets it through."""
+    def own(self, call: Callable[[], Any]) -> Any:
+        """Call a collective that is timed here: whoever intercepts calls lets it through."""
         before, self._local.inside = self.inside, True
         try:
-            yield
+            return call()
         finally:
             self._local.inside = before
 
     def describe(self, op: str, group: dist.ProcessGroup, size_bytes: int) -> dict[str, Any]:
         """The metadata of the next collective of `group`: ranks agree on `seq` because they call alike."""
-        self._count[group.group_name] += 1
-        return {
-            "op": op,
-            "group": group.group_name,
-            "seq": self._count[group.group_name],
-            "bytes": size_bytes,
-        }
+        name = group.group_name
+        self._count[name] += 1
+        return {"op": op, "group": name, "seq": self._count[name], "bytes": size_bytes}
 
-    def inline(self, stream: str, tag: str, metadata: dict[str, Any], call: Callable[[], Any]) -> Mark:
+    def inline(
+        self,
+        stream: str,
+        tag: str,
+        metadata: dict[str, Any],
+        call: Callable[[], Any],
+        on: torch.cuda.Stream | None = None,
+    ) -> Mark:
         """Call a blocking collective on the current stream; `stream` is its name in the record.
 
         On the host the calling thread stands still meanwhile, and so does its compute.
 
+        Args:
+            stream: its name in the record.
+            tag: what it is for.
+            metadata: from `describe`.
+            call: the collective.
+            on: the current stream of a GPU, from a caller that knows it.
+
         Returns:
             The mark after it.
         """
-        tape, start = self.tape(), self.clock.mark()
-        with self.own():
-            call()
-        end = self.clock.mark()
+        if on is None and self.on_gpu:
+            on = torch.cuda.current_stream(self.device)
+        tape, start = self.tape(), self.clock.mark(on)
+        self.own(call)
+        end = self.clock.mark(on)
         if tape is not None:
             tape.add(stream, tag, start, end, metadata)
             if not self.on_gpu:
                 tape.gates.append(Gate(stream, start, end))
         return end
 
-    def aside(self, stream: str, tag: str, metadata: dict[str, Any], call: Callable[[], Any]) -> Mark:
+    def aside(
+        self,
+        stream: str,
+        tag: str,
+        metadata: dict[str, Any],
+        call: Callable[[], Any],
+        current: torch.cuda.Stream | None = None,
+    ) -> Mark:
         """Call it on the stream of that name, after all that the current stream has queued. The caller's
         stream does not wait: wait for the mark returned before the result is used.
         """
         if not self.on_gpu:
             return self.inline(stream, tag, metadata, call)
         side = self.streams.of(stream)
-        side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side):
-            return self.inline(stream, tag, metadata, call)
+        if current is None:
+            current = torch.cuda.current_stream(self.device)
+        side.wait_stream(current)
+        torch.cuda.set_stream(side)  # a fraction of what a context of it costs
+        try:
+            return self.inline(stream, tag, metadata, call, side)
+        finally:
+            torch.cuda.set_stream(current)
 
-    def joined(self, stream: str, tag: str, metadata: dict[str, Any], call: Callable[[], Any]) -> None:
+    def joined(self, stream: str, tag: str, metadata: dict[str, Any], call: Callable[[], Any]) -> Mark:
         """`aside`, and the current stream waits for the result."""
-        end = self.aside(stream, tag, metadata, call)
-        if not isinstance(end, int):
-            torch.cuda.current_stream(self.device).wait_event(end)
+        if not self.on_gpu:
+            return self.inline(stream, tag, metadata, call)
+        current = torch.cuda.current_stream(self.device)
+        end = self.aside(stream, tag, metadata, call, current)
+        assert not isinstance(end, int)
+        current.wait_event(end)
+        return end
 
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, tag: str) -> None:
         """Sum `tensor` over `group` in place; the current stream waits for it."""
         metadata = self.describe("all_reduce", group, tensor.numel() * tensor.element_size())
         before = self.clock.mark()
-        self.joined("allreduce", tag, metadata, lambda: dist.all_reduce(tensor, group=group))
+        end = self.joined("allreduce", tag, metadata, lambda: dist.all_reduce(tensor, group=group))
         tape = self.tape()
         if tape is not None and self.on_gpu:
-            tape.gates.append(Gate("allreduce", before, self.clock.mark()))
+            tape.gates.append(Gate("allreduce", before, end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +178,10 @@ class GradientExchange:
         self._size = dist.get_world_size(chosen)
         self._overlap = overlap
         self._held: list[_Bucket] = []
+        self._options = dist.AllreduceOptions()
+        self._options.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG)
+        if hasattr(self._options, "asyncOp"):
+            self._options.asyncOp = False
 
     def hook(
         self,
@@ -162,7 +191,8 @@ class GradientExchange:
         """The hook to register with `DistributedDataParallel.register_comm_hook(None, hook)`."""
         del state
         tensor = bucket.buffer()
-        tensor.div_(self._size)
+        if not self._collectives.on_gpu:
+            tensor.div_(self._size)  # NCCL averages on its way, gloo cannot
         tape, ready = self._collectives.tape(), self._collectives.clock.mark()
         if tape is not None:
             tape.gradients_ready = ready
@@ -190,8 +220,7 @@ class GradientExchange:
     ) -> torch.futures.Future[torch.Tensor]:
         """Host, overlapping: the reducer goes on; the end is taken where the future completes."""
         metadata = self._describe(tensor)
-        with self._collectives.own():
-            work = dist.all_reduce(tensor, group=self._group, async_op=True)
+        work = self._collectives.own(lambda: dist.all_reduce(tensor, group=self._group, async_op=True))
         assert work is not None
 
         def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
@@ -205,17 +234,25 @@ class GradientExchange:
 
     def _reduce(self, bucket: _Bucket) -> None:
         """One synchronous all-reduce: on the dedicated stream of a GPU, or blocking on the host."""
-
-        def call() -> None:
-            dist.all_reduce(bucket.tensor, group=self._group)
-
-        if self._collectives.on_gpu:
-            side = self._collectives.streams.of("allreduce")
-            bucket.tensor.record_stream(side)
-            self._collectives.aside("allreduce", "gradients", bucket.metadata, call)
-            with torch.cuda.stream(side):
-                # The future remembers this stream: whoever consumes the value waits for it.
-                bucket.future.set_result(bucket.tensor)
-        else:
-            self._collectives.inline("allreduce", "gradients", bucket.metadata, call)
+        shared = self._collectives
+        if not shared.on_gpu:
+            shared.inline(
+                "allreduce",
+                "gradients",
+                bucket.metadata,
+                lambda: dist.all_reduce(bucket.tensor, group=self._group),
+            )
             bucket.future.set_result(bucket.tensor)
+            return
+
+        # What `dist.all_reduce` does, without its checks of every argument in every call.
+        def call() -> None:
+            self._group.allreduce([bucket.tensor], self._options).wait()
+
+        side = shared.streams.of("allreduce")
+        current = torch.cuda.current_stream(shared.device)
+        shared.aside("allreduce", "gradients", bucket.metadata, call, current)
+        # The future remembers the stream of this moment: whoever consumes the value waits for it.
+        torch.cuda.set_stream(side)
+        bucket.future.set_result(bucket.tensor)
+        torch.cuda.set_stream(current)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -60,35 +59,45 @@ class StreamWork:
         return future
 
 
-@contextmanager
-def intercepted(
-    collectives: Collectives,
-    names: Collection[str] = tuple(STREAM_OF),
-    before: Callable[[str], None] | None = None,
-) -> Iterator[None]:
-    """Replace functions of `torch.distributed` while the body runs, and put back what was there.
+class Interception:
+    """A context that replaces functions of `torch.distributed` while its body runs, and puts back what was
+    there. A function that someone else replaced meanwhile stays as it is, with a warning.
 
-    A function that someone else replaced meanwhile stays as it is, with a warning.
+    It may be entered again and again: what it puts in their place is made once.
 
     Args:
         collectives: runs and times the calls.
         names: of `STREAM_OF`; those that this torch does not have are left out.
         before: called with the name of the stream ahead of each call.
     """
-    replaced: list[tuple[Any, str, Any, Any]] = []
-    for name in names:
-        original = getattr(dist, name, None)
-        if original is None:
-            continue
-        wrapper = _wrapped(collectives, name, original, before)
-        for module in (dist, distributed_c10d):
-            if getattr(module, name, None) is original:
-                setattr(module, name, wrapper)
-                replaced.append((module, name, original, wrapper))
-    try:
-        yield
-    finally:
-        for module, name, original, wrapper in reversed(replaced):
+
+    def __init__(
+        self,
+        collectives: Collectives,
+        names: Collection[str] = tuple(STREAM_OF),
+        before: Callable[[str], None] | None = None,
+    ) -> None:
+        self._collectives = collectives
+        self._names = [name for name in names if hasattr(dist, name)]
+        self._before = before
+        self._made: dict[str, Callable[..., Any]] = {}
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+
+    def __enter__(self) -> None:
+        for name in self._names:
+            original = getattr(dist, name)
+            wrapper = self._made.get(name)
+            if wrapper is None or wrapper.__wrapped__ is not original:  # type: ignore[attr-defined]
+                wrapper = _wrapped(self._collectives, name, original, self._before)
+                self._made[name] = wrapper
+            for module in (dist, distributed_c10d):
+                if getattr(module, name, None) is original:
+                    setattr(module, name, wrapper)
+                    self._replaced.append((module, name, original, wrapper))
+
+    def __exit__(self, *raised: object) -> None:
+        while self._replaced:
+            module, name, original, wrapper = self._replaced.pop()
             if getattr(module, name) is wrapper:
                 setattr(module, name, original)
             else:
@@ -152,8 +161,7 @@ def _aside(
 def _on_host(collectives: Collectives, stream: str, metadata: dict[str, Any], call: Callable[[], Any]) -> Any:
     """Asynchronous on the host: its end is taken where its future completes."""
     tape, start = collectives.tape(), collectives.clock.mark()
-    with collectives.own():
-        work = call()
+    work = collectives.own(call)
 
     def done(future: torch.futures.Future[Any]) -> None:
         del future

@@ -21,11 +21,11 @@ from aorta.instrument.assemble import Assembler, Closed, Step
 from aorta.instrument.capture import ExternalCapture, phase_of
 from aorta.instrument.collectives import Collectives, GradientExchange, GradientHook
 from aorta.instrument.identity import Identity, device_uuid, run_directory
-from aorta.instrument.intercept import intercepted
+from aorta.instrument.intercept import Interception
 from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.sharding import ShardedExchange
 from aorta.instrument.steps import COMPUTE, COPY, DATA, HOST
-from aorta.instrument.streams import Streams, clock_for
+from aorta.instrument.streams import Mark, Streams, clock_for
 from aorta.instrument.tape import Tape
 from aorta.instrument.writer import RecordWriter, set_aside
 
@@ -109,7 +109,7 @@ class StepRecorder:
         self._streams = Streams(device, stream_priority)
         self._collectives = Collectives(self._clock, device, lambda: self._tape, self._streams)
         self._compute_stream: torch.cuda.Stream | None = None
-        self._intercepts: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._intercepts: AbstractContextManager[None] = nullcontext()
         self._samples: Callable[[], str | None] = lambda: None
 
     def _open_writer(self, fresh: bool) -> RecordWriter:
@@ -137,7 +137,12 @@ class StepRecorder:
         return GradientExchange(self._collectives, group, overlap).hook
 
     def observe_fsdp(
-        self, model: nn.Module, *, overlap_gather: bool = True, overlap_scatter: bool = True
+        self,
+        model: nn.Module,
+        *,
+        overlap_gather: bool = True,
+        overlap_scatter: bool = True,
+        compiled: bool = True,
     ) -> None:
         """Time the collectives of a model that `fully_shard` was applied to; see `ShardedExchange`."""
         exchange = ShardedExchange(
@@ -145,9 +150,9 @@ class StepRecorder:
             lambda: self._compute_stream,
             overlap_gather=overlap_gather,
             overlap_scatter=overlap_scatter,
+            compiled=compiled,
         )
-        names = exchange.install(model)
-        self._intercepts = lambda: intercepted(self._collectives, names, exchange.before)
+        self._intercepts = Interception(self._collectives, exchange.install(model), exchange.before)
         self._observed = True
 
     @contextmanager
@@ -156,7 +161,7 @@ class StepRecorder:
         the body runs; other collectives are not seen.
         """
         self._observed = True
-        with intercepted(self._collectives):
+        with Interception(self._collectives):
             yield
 
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, tag: str) -> None:
@@ -189,12 +194,12 @@ class StepRecorder:
         host_ns, wall_ns, boot_ns = time.monotonic_ns(), time.time_ns(), boottime_ns()
         if self._cuda:
             self._compute_stream = torch.cuda.current_stream(self._device)
-        tape = Tape(self._clock.mark(), host_ns, wall_ns, boot_ns)
+        tape = Tape(self._mark(), host_ns, wall_ns, boot_ns)
         self._tape = tape
         try:
-            with self._intercepts():
+            with self._intercepts:
                 yield opened
-            end, host_end = self._clock.mark(), time.monotonic_ns()
+            end, host_end = self._mark(), time.monotonic_ns()
         finally:
             self._tape = None
             if self._cuda:
@@ -203,9 +208,10 @@ class StepRecorder:
             raise RunError(
                 f"step {self._global_step} closed without a result", "call step.result(...) inside it"
             )
-        peak = torch.cuda.max_memory_allocated(self._device) if self._cuda else None
         kernels = self._sampler.after_step(tape.wall_start_ns)
-        self._pending.append(Closed(opened, tape, end, host_end, peak, kernels, self._samples()))
+        self._pending.append(
+            Closed(opened, tape, end, host_end, self._peak_bytes(), kernels, self._samples())
+        )
         self._external.after_step(self._global_step)
         self._global_step += 1
         self._write_passed()
@@ -229,32 +235,32 @@ class StepRecorder:
             return {name: value.to(self._device) for name, value in batch.items()}
         tape.copies_timed = True
         aux = self._streams.of(COPY)
-        with self._nvtx("aorta.copy"), torch.cuda.stream(aux):
-            start = self._clock.mark()
-            moved = {name: value.to(self._device, non_blocking=True) for name, value in batch.items()}
-            tape.add(COPY, "h2d", start, self._clock.mark())
-        self._compute_stream.wait_stream(aux)
+        with self._nvtx("aorta.copy"):
+            torch.cuda.set_stream(aux)  # a fraction of what a context of it costs
+            try:
+                start = self._clock.mark(aux)
+                moved = {name: value.to(self._device, non_blocking=True) for name, value in batch.items()}
+                end = self._clock.mark(aux)
+            finally:
+                torch.cuda.set_stream(self._compute_stream)
+        tape.add(COPY, "h2d", start, end)
+        assert not isinstance(end, int)
+        self._compute_stream.wait_event(end)
         for value in moved.values():
             value.record_stream(self._compute_stream)  # its memory belongs to the auxiliary stream
         return moved
 
-    @contextmanager
-    def forward(self) -> Iterator[None]:
+    def forward(self) -> AbstractContextManager[None]:
         """The forward pass and the loss."""
-        yield from self._compute("forward")
+        return _Part(self, "forward")
 
-    @contextmanager
-    def backward(self) -> Iterator[None]:
+    def backward(self) -> AbstractContextManager[None]:
         """The backward pass; with `ddp_hook`, compute ends where the last bucket's gradients are ready."""
-        tape, start = self._open_tape(), self._clock.mark()
-        with self._nvtx("aorta.backward"):
-            yield
-        tape.add_backward(start, self._clock.mark())
+        return _Part(self, "backward")
 
-    @contextmanager
-    def optimizer(self) -> Iterator[None]:
+    def optimizer(self) -> AbstractContextManager[None]:
         """Clipping, the update, and clearing the gradients."""
-        yield from self._compute("optimizer")
+        return _Part(self, "optimizer")
 
     def drain(self) -> None:
         """Write every closed step, waiting for the GPU where needed. For the end of an epoch, never inside
@@ -295,11 +301,15 @@ class StepRecorder:
             )
         return self._tape
 
-    def _compute(self, tag: str) -> Iterator[None]:
-        tape, start = self._open_tape(), self._clock.mark()
-        with self._nvtx(f"aorta.{tag}"):
-            yield
-        tape.add(COMPUTE, tag, start, self._clock.mark())
+    def _mark(self) -> Mark:
+        """This moment on the stream of the model's compute."""
+        return self._clock.mark(self._compute_stream)
+
+    def _peak_bytes(self) -> int | None:
+        if not self._cuda:
+            return None
+        # `max_memory_allocated` sorts and flattens all of these for one of them.
+        return int(torch.cuda.memory_stats_as_nested_dict(self._device)["allocated_bytes"]["all"]["peak"])
 
     @contextmanager
     def _nvtx(self, name: str) -> Iterator[None]:
@@ -325,3 +335,30 @@ class StepRecorder:
         self._writer.write(record)
         for listener in self._listeners:
             listener(record)
+
+
+class _Part:
+    """A part of a step that is compute, from mark to mark. Entered once a step and more: no generator."""
+
+    __slots__ = ("_recorder", "_start", "_tag", "_tape")
+
+    def __init__(self, recorder: StepRecorder, tag: str) -> None:
+        self._recorder = recorder
+        self._tag = tag
+
+    def __enter__(self) -> None:
+        self._tape = self._recorder._open_tape()
+        self._start = self._recorder._mark()
+        if self._recorder._cuda:
+            torch.cuda.nvtx.range_push(f"aorta.{self._tag}")
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if self._recorder._cuda:
+            torch.cuda.nvtx.range_pop()
+        if kind is not None:
+            return
+        end = self._recorder._mark()
+        if self._tag == "backward":
+            self._tape.add_backward(self._start, end)
+        else:
+            self._tape.add(COMPUTE, self._tag, self._start, end)

@@ -6,6 +6,9 @@ import math
 
 import torch
 
+_FREE: list[torch.Tensor] = []
+"""Pinned numbers that were read: allocating one costs more than the copy into it."""
+
 
 class Scalars:
     """Two numbers that may still be on their way.
@@ -22,8 +25,11 @@ class Scalars:
         self._values = [_landing(value) for value in values]
 
     def read(self) -> list[float | None]:
-        """The numbers; call it after the step's end event."""
-        return [None if value is None else _finite(float(value)) for value in self._values]
+        """The numbers; call it once, after the step's end event."""
+        found = [None if value is None else _finite(float(value)) for value in self._values]
+        _FREE.extend(value for value in self._values if isinstance(value, torch.Tensor))
+        self._values = []
+        return found
 
 
 def _landing(value: torch.Tensor | float | None) -> torch.Tensor | float | None:
@@ -32,8 +38,8 @@ def _landing(value: torch.Tensor | float | None) -> torch.Tensor | float | None:
     value = value.detach()
     if value.device.type != "cuda":
         return float(value)
-    pinned = torch.empty(1, dtype=torch.float32, pin_memory=True)
-    pinned.copy_(value.reshape(1), non_blocking=True)
+    pinned = _FREE.pop() if _FREE else torch.empty((), dtype=torch.float32, pin_memory=True)
+    pinned.copy_(value if value.dim() == 0 else value.reshape(()), non_blocking=True)
     return pinned
 
 

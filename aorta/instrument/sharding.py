@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from aorta.instrument.collectives import Collectives
 from aorta.instrument.streams import Mark
-from aorta.instrument.tape import Gate
+from aorta.instrument.tape import Gate, Tape
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,8 @@ class ShardedExchange:
             compute before it: nothing is hidden.
         overlap_scatter: gradients may go while the backward pass goes on. False has compute wait for each
             reduce-scatter.
+        compiled: whether the model may be compiled. Moments mean nothing inside a compiled graph, so its
+            hooks are then kept out of it, which costs some µs for each.
     """
 
     def __init__(
@@ -58,12 +60,15 @@ class ShardedExchange:
         *,
         overlap_gather: bool = True,
         overlap_scatter: bool = True,
+        compiled: bool = True,
     ) -> None:
         self._collectives = collectives
+        self._compiled = compiled
         self._compute = compute
         self._overlap_gather = overlap_gather
         self._overlap_scatter = overlap_scatter
         self._before: dict[tuple[int, str], Mark] = {}
+        self._gathers: dict[int, _Gather] = {}
         self._computed: Mark | None = None
         """When the block whose gradients are reduced next had computed them."""
 
@@ -77,7 +82,8 @@ class ShardedExchange:
         names: tuple[str, ...] = ("all_reduce",)
         if all(hasattr(part, "set_custom_all_gather") for part in parts):
             for part in parts:
-                part.set_custom_all_gather(_Gather(self))  # type: ignore[arg-type]
+                self._gathers[id(part)] = gather = _Gather(self)
+                part.set_custom_all_gather(gather)  # type: ignore[arg-type]
                 part.set_custom_reduce_scatter(_Scatter(self))  # type: ignore[arg-type]
         else:
             names = (*names, *GATHER, *SCATTER)
@@ -89,28 +95,31 @@ class ShardedExchange:
                 self._watch(part, root=part is model)
         return names
 
+    def open_tape(self) -> Tape | None:
+        """Of the open step."""
+        return self._collectives.tape()
+
     # --- the collectives -----------------------------------------------------------------------------------
 
     def run(
         self, stream: str, op: str, group: dist.ProcessGroup, tensor: torch.Tensor, call: Callable[[], Any]
-    ) -> None:
+    ) -> Mark:
         """One collective, on FSDP2's own stream for it (it is current here) or, with a priority of the
-        user's, on ours beside it.
+        user's, on ours beside it. Returns the mark after it.
         """
         metadata = self._collectives.describe(op, group, tensor.numel() * tensor.element_size())
         if self._collectives.streams.priority is None:
-            self._collectives.inline(stream, "fsdp", metadata, call)
-        else:
-            self._collectives.joined(stream, "fsdp", metadata, call)
+            return self._collectives.inline(stream, "fsdp", metadata, call)
+        return self._collectives.joined(stream, "fsdp", metadata, call)
 
-    def gather(self, output: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> None:
-        """All ranks' shards into `output`. `shard` is this rank's part of it."""
+    def gather(self, output: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> Mark | None:
+        """All ranks' shards into `output`. `shard` is this rank's part of it. Returns the mark after it."""
         if group.size() == 1:
-            return
+            return None
         compute = self._compute()
         if compute is not None and not self._overlap_gather:
             torch.cuda.current_stream(self._collectives.device).wait_stream(compute)
-        self.run(
+        return self.run(
             "allgather",
             "all_gather",
             group,
@@ -156,7 +165,7 @@ class ShardedExchange:
 
         The root's weights stay until the backward pass has begun: there is no wait to see.
         """
-        outside = torch.compiler.disable  # moments mean nothing inside a compiled graph
+        outside = torch.compiler.disable if self._compiled else _as_it_is
         part.register_forward_pre_hook(outside(self._before_weights), prepend=True)
         part.register_forward_pre_hook(outside(self._after_weights))
         if not root:
@@ -191,10 +200,17 @@ class ShardedExchange:
             self._before[id(module), way] = self._collectives.clock.mark(self._compute())
 
     def _close(self, module: nn.Module, way: str) -> None:
+        """Compute stood still until this block's own weights were there; weights that were kept from an
+        earlier step made nobody wait.
+        """
         before, tape = self._before.pop((id(module), way), None), self._collectives.tape()
-        if before is not None and tape is not None:
-            after = self._collectives.clock.mark(self._compute())
-            tape.gates.append(Gate("allgather", before, after))
+        if before is None or tape is None:
+            return
+        gather = self._gathers.get(id(module))
+        if gather is None:
+            tape.gates.append(Gate("allgather", before, self._collectives.clock.mark(self._compute())))
+        elif gather.done is not None and gather.tape is tape:
+            tape.gates.append(Gate("allgather", before, gather.done))
 
     def _note_computed(self, gradient: torch.Tensor) -> None:
         del gradient
@@ -202,8 +218,13 @@ class ShardedExchange:
             self._computed = self._collectives.clock.mark(self._compute())
 
 
+def _as_it_is(hook: Callable[..., Any]) -> Callable[..., Any]:
+    return hook
+
+
 def _differentiable(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    leaves = [value] if isinstance(value, torch.Tensor) else tree_leaves(value)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
 
 
 class _Gather:
@@ -212,6 +233,9 @@ class _Gather:
     def __init__(self, exchange: ShardedExchange) -> None:
         self._exchange = exchange
         self.allocate = _allocate
+        self.done: Mark | None = None
+        """After this block's newest all-gather, on `tape`."""
+        self.tape: Tape | None = None
 
     def __call__(
         self,
@@ -221,7 +245,8 @@ class _Gather:
         async_op: bool = False,
     ) -> None:
         del async_op  # ordered by streams either way
-        self._exchange.gather(output_tensor, input_tensor, group)
+        self.tape = self._exchange.open_tape()
+        self.done = self._exchange.gather(output_tensor, input_tensor, group)
 
 
 class _Scatter:

@@ -123,7 +123,10 @@ class Sharded:
         scatter = config.distributed.overlap_reduce_scatter
         overlap = config.distributed.enable_overlap
         recorder.observe_fsdp(
-            module, overlap_gather=overlap, overlap_scatter=overlap if scatter is None else scatter
+            module,
+            overlap_gather=overlap,
+            overlap_scatter=overlap if scatter is None else scatter,
+            compiled=config.compile.enabled,
         )
         self.weights: Weights = Shares(module, self._reducer(recorder))
         self._call: Any = Compiled(module, config.compile) if config.compile.enabled else module
