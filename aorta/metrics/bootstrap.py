@@ -23,7 +23,9 @@ _SEED = 20231
 
 
 def ratio_interval(
-    above: Floats, below: Floats, runs: Sequence[tuple[int, int]] | None = None
+    above: NDArray[np.floating] | NDArray[np.integer],
+    below: Floats,
+    runs: Sequence[tuple[int, int]] | None = None,
 ) -> Interval | None:
     """Of sum(above) / sum(below), or of products of such; None with fewer than 10 values.
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from textwrap import shorten
 from typing import Literal
 
-from aorta.artefacts.analysis import Analysis, Problem, Scaling, ScalingPoint
+from aorta.artefacts.analysis import Analysis, Interval, Problem, Scaling, ScalingPoint, Throughput
 from aorta.artefacts.layout import Scenario
+from aorta.metrics.pooled import pooled_rate, ratio_spread
+from aorta.metrics.scaling_loss import computation_scalability, losses, self_check
+from aorta.metrics.student import CONFIDENCE
 
 SUPERLINEAR = 1.05
 _NAMED = 3
@@ -55,11 +59,13 @@ def newest_valid(runs: Sequence[Analysis]) -> tuple[list[Analysis], list[Problem
     return sorted(chosen, key=_position), problems
 
 
-def scaling_curves(runs: Sequence[Analysis]) -> list[Scaling]:
+def scaling_curves(runs: Sequence[Analysis], repeats: Sequence[Analysis] = ()) -> list[Scaling]:
     """The curve of each family (`cpu_2node` never mixes with `2node`), by family.
 
     Args:
         runs: one a scenario.
+        repeats: other runs; those of the same scenario, program and settings as one of `runs` are averaged
+            with it, and what lies between them widens its interval.
 
     Only runs of one program with the same settings are compared (`Analysis.program`, `settings`): those that
     most scenarios have, on a tie those with the newest run. The reference is the smallest of them. What is
@@ -69,7 +75,7 @@ def scaling_curves(runs: Sequence[Analysis]) -> list[Scaling]:
     for analysis in runs:
         if analysis.scenario is not None:
             families.setdefault(Scenario(analysis.scenario).family, []).append(analysis)
-    return [_curve(family, sorted(families[family], key=_position)) for family in sorted(families)]
+    return [_curve(family, sorted(families[family], key=_position), repeats) for family in sorted(families)]
 
 
 def _position(analysis: Analysis) -> tuple[str, int, int]:
@@ -77,7 +83,7 @@ def _position(analysis: Analysis) -> tuple[str, int, int]:
     return scenario.family, scenario.nodes, analysis.world_size or 0
 
 
-def _curve(family: str, runs: list[Analysis]) -> Scaling:
+def _curve(family: str, runs: list[Analysis], repeats: Sequence[Analysis]) -> Scaling:
     valid = [analysis for analysis in runs if is_valid(analysis)]
     invalid = [str(analysis.scenario) for analysis in runs if not is_valid(analysis)]
     if not valid:
@@ -94,12 +100,14 @@ def _curve(family: str, runs: list[Analysis]) -> Scaling:
         reasons += [
             f"without {item.scenario}, not comparable: {_difference(item, reference)}" for item in others
         ]
+    points = [_point(analysis, reference, repeats) for analysis in compared]
     return Scaling(
         family=family,
         reference=reference.scenario,
         label=label([_sizes(analysis) for analysis in compared]),
-        points=[_point(analysis, reference) for analysis in compared],
+        points=points,
         reason="; ".join(reasons) or None,
+        losses=losses(points, compared),
     )
 
 
@@ -143,23 +151,68 @@ def _difference(item: Analysis, reference: Analysis) -> str:
     return f"{', '.join(said)}{more}"
 
 
-def _point(analysis: Analysis, reference: Analysis) -> ScalingPoint:
+def _point(analysis: Analysis, reference: Analysis, repeats: Sequence[Analysis]) -> ScalingPoint:
     assert analysis.throughput is not None
     assert reference.throughput is not None
     assert analysis.scenario is not None
     ranks, reference_ranks = analysis.world_size or 0, reference.world_size or 0
-    speedup = analysis.throughput.samples_per_s / reference.throughput.samples_per_s
+    mine, its = (pooled_rate(_rates(item, repeats)) for item in (analysis, reference))
+    speedup = mine.mean / its.mean
     efficiency = speedup * reference_ranks / ranks
+    spread = None if analysis is reference else ratio_spread(mine, its)
+    scalability = _scalability(analysis, reference)
+    product = scalability * analysis.pop.parallel if scalability is not None and analysis.pop else None
+    # Over the runs whose factors these are, not over the means of repeats.
+    own = analysis.throughput.samples_per_s / reference.throughput.samples_per_s * reference_ranks / ranks
+    ratio = product / reference.pop.parallel / own if product is not None and reference.pop else None
     return ScalingPoint(
         scenario=analysis.scenario,
         nodes=Scenario(analysis.scenario).nodes,
         world_size=ranks,
-        samples_per_s=analysis.throughput.samples_per_s,
+        samples_per_s=mine.mean,
         speedup=speedup,
         efficiency=efficiency,
         global_batch=analysis.throughput.global_batch,
         flag="superlinear" if efficiency > SUPERLINEAR else None,
+        runs=mine.runs,
+        samples_per_s_interval=mine.interval(),
+        speedup_interval=_around(speedup, spread),
+        efficiency_interval=_around(efficiency, spread),
+        pop=analysis.pop,
+        computation_scalability=scalability,
+        global_efficiency=product,
+        self_check_ratio=ratio,
+        self_check=self_check(ratio) if ratio is not None else None,
     )
+
+
+def _scalability(analysis: Analysis, reference: Analysis) -> float | None:
+    if analysis.pop is None or reference.pop is None or not analysis.throughput or not reference.throughput:
+        return None
+    batches = analysis.throughput.global_batch, reference.throughput.global_batch
+    return computation_scalability(analysis.pop, batches[0], reference.pop, batches[1])
+
+
+def _rates(analysis: Analysis, repeats: Sequence[Analysis]) -> list[Throughput]:
+    """Of the run and its valid repeats."""
+    same = [
+        item
+        for item in repeats
+        if item is not analysis
+        and item.scenario == analysis.scenario
+        and item.world_size == analysis.world_size
+        and item.job_id != analysis.job_id
+        and is_valid(item)
+        and _same(item, analysis)
+    ]
+    return [item.throughput for item in (analysis, *same) if item.throughput is not None]
+
+
+def _around(value: float, spread: float | None) -> Interval | None:
+    """`value` between its share and its multiple by e to the `spread`."""
+    if spread is None:
+        return None
+    return Interval(low=value * math.exp(-spread), high=value * math.exp(spread), confidence=CONFIDENCE)
 
 
 def _sizes(analysis: Analysis) -> tuple[int | None, int | None, int | None]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Throughput
+from aorta.metrics.bootstrap import ratio_interval
 from aorta.metrics.steady import Steady, consecutive
 from aorta.units import NS_PER_MS, NS_PER_S
 
@@ -43,7 +47,21 @@ def throughput(steady: Steady) -> Throughput | None:
         step_ms_mean=float(step_ms.mean()),
         slowest_rank_ms_median=float(np.median(durations.max(axis=0))),
         slowest_rank_ms_p95=float(np.percentile(durations.max(axis=0), 95)),
+        samples_per_s_interval=ratio_interval(samples.sum(axis=0), _spans(steady, runs) / NS_PER_S, runs),
+        step_ms_interval=ratio_interval(step_ms, np.ones(len(step_ms)), runs),
     )
+
+
+def _spans(steady: Steady, runs: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
+    """From each step's start to the next one's, the last of a run to its end: means over ranks, ns."""
+    starts, ends = (
+        np.array([[getattr(step, name) for step in steps] for steps in steady.by_rank.values()])
+        for name in ("mono_start_ns", "mono_end_ns")
+    )
+    until = ends.copy()
+    for a, b in runs:
+        until[:, a : b - 1] = starts[:, a + 1 : b]
+    return np.asarray((until - starts).mean(axis=0), dtype=np.float64)
 
 
 def between_steps_share(steady: Steady) -> float | None:

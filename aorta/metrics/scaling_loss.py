@@ -1,0 +1,114 @@
+"""What a step of scale loses: the efficiency as a product of factors, and the factor that loses most.
+
+E_n = (X_n / N_n) / (X_ref / N_ref) is (CompS_n PE_n) / PE_ref where all of the time is in steps: the POP
+factors' global efficiency over the reference's. What they leave is time between steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from aorta.artefacts.analysis import Analysis, Finding, Kind, Pop, ScalingLoss, ScalingPoint
+
+TOLERANCE = 0.02
+"""How far the POP factors' product may be from the efficiency by throughput."""
+_LOST = 0.995
+"""A ratio of efficiencies at or above it has lost nothing worth a word."""
+_WORDS = {
+    "load_balance": "ranks compute for different times",
+    "serialisation": "ranks wait for one another, or for their hosts and loaders, while nobody computes",
+    "transfer": "exchanging data takes time that nothing hides",
+    "communication": "ranks exchange data, wait or idle while nothing is computed",
+    "computation_scalability": "a sample takes more compute than at the smaller scale",
+    "between_steps": "time is spent between the steps",
+}
+_KINDS: dict[str, tuple[Kind, ...]] = {
+    "load_balance": ("straggler",),
+    "serialisation": ("straggler", "data_loading", "host_bound"),
+    "transfer": ("communication",),
+    "communication": ("communication", "data_loading", "straggler", "host_bound"),
+    "computation_scalability": ("gpu_underutilization", "memory_pressure"),
+    "between_steps": ("data_loading",),
+}
+"""The findings that may show a factor's loss, the likeliest first."""
+
+
+def computation_scalability(point: Pop, batch: int, reference: Pop, reference_batch: int) -> float | None:
+    """Useful time of a sample at the reference over that here; None without samples.
+
+    With equal batches it is sum U_ref / sum U_n, POP's for strong scaling.
+    """
+    if not batch or not reference_batch:
+        return None
+    return (reference.useful_ms / reference_batch) / (point.useful_ms / batch)
+
+
+def self_check(ratio: float) -> str | None:
+    """What is said where the POP factors and the throughput disagree; None within the tolerance."""
+    if abs(ratio - 1.0) <= TOLERANCE:
+        return None
+    return (
+        f"the numbers of this point disagree: the efficiency by POP factors is {ratio:.2f} times the one by "
+        "throughput, so part of the time is not in the steps, or not in their breakdown"
+    )
+
+
+def losses(points: Sequence[ScalingPoint], runs: Sequence[Analysis]) -> list[ScalingLoss]:
+    """What each step from one point to the next loses; without POP factors on both sides, nothing is said."""
+    found = []
+    for (smaller, larger), run in zip(itertools.pairwise(points), runs[1:], strict=True):
+        loss = _loss(smaller, larger, run.findings)
+        if loss is not None:
+            found.append(loss)
+    return found
+
+
+def _loss(smaller: ScalingPoint, larger: ScalingPoint, findings: Sequence[Finding]) -> ScalingLoss | None:
+    one, other = smaller.pop, larger.pop
+    if one is None or other is None or not smaller.efficiency:
+        return None
+    if smaller.computation_scalability is None or larger.computation_scalability is None:
+        return None
+    ratio = larger.efficiency / smaller.efficiency
+    factors = {"load_balance": other.load_balance / one.load_balance}
+    if None in (one.serialisation, one.transfer, other.serialisation, other.transfer):
+        factors["communication"] = other.communication / one.communication
+    else:
+        factors["serialisation"] = (other.serialisation or 0.0) / (one.serialisation or 1.0)
+        factors["transfer"] = (other.transfer or 0.0) / (one.transfer or 1.0)
+    factors["computation_scalability"] = larger.computation_scalability / smaller.computation_scalability
+    factors["between_steps"] = ratio / math.prod(factors.values())
+    worst = min(factors, key=lambda name: factors[name])
+    main = worst if ratio < _LOST and factors[worst] < 1.0 else None
+    kind = _kind(main, findings) if main else None
+    return ScalingLoss(
+        scenario_from=smaller.scenario,
+        scenario_to=larger.scenario,
+        efficiency_ratio=ratio,
+        factors=factors,
+        main_factor=main,
+        statement=f"From {smaller.scenario} to {larger.scenario} "
+        + (_lost(ratio, main, factors[main]) + _with(kind, larger) if main else _kept(ratio)),
+        finding_kind=kind,
+    )
+
+
+def _kind(factor: str, findings: Sequence[Finding]) -> Kind | None:
+    kinds = {finding.kind for finding in findings if finding.symptom_of is None}
+    return next((kind for kind in _KINDS[factor] if kind in kinds), None)
+
+
+def _kept(ratio: float) -> str:
+    return f"no efficiency is lost (ratio {ratio:.2f})."
+
+
+def _lost(ratio: float, factor: str, its_ratio: float) -> str:
+    name = factor.replace("_", " ")
+    part = f"most of it by {name} ({its_ratio:.2f}): {_WORDS[factor]}"
+    return f"efficiency falls to {ratio:.2f} of what it was, {part}"
+
+
+def _with(kind: Kind | None, larger: ScalingPoint) -> str:
+    return f"; the finding {kind} of {larger.scenario} goes with it." if kind else "."
