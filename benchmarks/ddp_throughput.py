@@ -1,6 +1,6 @@
 """Throughput of ddp_bucketed over torch's DDP: both in one process group, taking turns.
 
-    python benchmarks/ddp_throughput.py [--sizes default communication] [--alternations 30] [--steps 5]
+    python benchmarks/ddp_throughput.py [--sizes default communication launches] [--alternations 30] [--steps 5]
     torchrun --nproc-per-node 8 benchmarks/ddp_throughput.py
 
 Each turn runs both, a block of steps each, the first of them changing from turn to turn; a block's time is
@@ -27,18 +27,22 @@ from aorta.train.ddp_benchmark.training import Training
 from aorta.train.world import World
 
 PAIR = ("ddp_bucketed", "torch_ddp")
+FEW_TOKENS = Options(
+    d_model=4096,
+    d_ff=16384,
+    num_layers=3,
+    num_heads=32,
+    batch_size=1,
+    context_length=128,
+    precision="tf32",
+    warmup_epochs=0,
+)
 SIZES = {
     "default": Options(warmup_epochs=0),
-    # Few tokens on many parameters: exchanging gradients takes longer than computing them.
-    "communication": Options(
-        d_model=2048,
-        d_ff=8192,
-        num_heads=16,
-        batch_size=1,
-        context_length=128,
-        precision="tf32",
-        warmup_epochs=0,
-    ),
+    # Few tokens on few large parameters: exchanging gradients takes longer than computing them.
+    "communication": FEW_TOKENS,
+    # As many gradients, spread over layers enough that the host's launches take longer than either.
+    "launches": replace(FEW_TOKENS, d_model=2048, d_ff=8192, num_layers=12, num_heads=16),
     "small": replace(Options(), **SMALL | {"warmup_epochs": 0}),
 }
 WARMUP_STEPS = 5
@@ -128,7 +132,7 @@ def table(rows: list[dict[str, object]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["default", "communication"])
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["default", "communication", "launches"])
     parser.add_argument("--alternations", type=int, default=30)
     parser.add_argument("--steps", type=int, default=5, help="steps of a block")
     parser.add_argument("--nproc", type=int, help="ranks, without a launcher; default: all GPUs, or 2")
