@@ -171,7 +171,7 @@ def _verdict(trial: Trial) -> str:
 
 
 def _kinds(kinds: Sequence[str]) -> str:
-    names: dict[str, str] = {**KIND_NAMES}
+    names: dict[str, str] = dict(KIND_NAMES.items())
     return " or ".join(names.get(kind, kind) for kind in kinds)
 
 

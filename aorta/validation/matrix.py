@@ -153,7 +153,7 @@ def small_matrix(executor: Executor) -> Matrix:
     return Matrix(
         name="validation-small",
         title="a few runs" if executor == "local" else "a few runs through Slurm",
-        cells=tuple(_alternate(cells, clean=2)),
+        cells=tuple(_alternate(cells, clean=1)),
         skipped=(("everything else", "the small matrix shows that the command works, no more"),),
     )
 
@@ -244,11 +244,12 @@ def _off_nvlink(size: tuple[int, int]) -> Cell:
 
 
 def _alternate(faulty: Sequence[Cell], *, clean: int) -> Iterator[Cell]:
-    """`faulty` in `clean` - 1 equal parts, a clean run before each and after the last."""
+    """`faulty` in equal parts between `clean` runs without a fault; a single one of those comes first."""
     size = faulty[0].size
     plain = Cell(nodes=size[0], ranks_per_node=size[1], truth=Truth(fault=CLEAN, kinds=["healthy"]))
-    parts = clean - 1
+    parts = max(clean - 1, 1)
     for part in range(parts):
         yield replace(plain, repeat=part + 1)
         yield from faulty[part * len(faulty) // parts : (part + 1) * len(faulty) // parts]
-    yield replace(plain, repeat=clean)
+    if clean > 1:
+        yield replace(plain, repeat=clean)

@@ -8,6 +8,7 @@ from statistics import median
 
 from aorta.artefacts.analysis import Kind
 from aorta.artefacts.validation import Said, Trial
+from aorta.validation.matrix import CLEAN
 
 EFFECT = 0.10
 """Share of the step time above which a fault counts."""
@@ -126,9 +127,9 @@ def is_alarm(trial: Trial) -> bool:
 
 def score(trials: Sequence[Trial]) -> Score:
     """The score of `trials`, in the order in which they ran."""
-    clean = [trial for trial in trials if trial.truth.fault == "clean"]
+    clean = [trial for trial in trials if trial.truth.fault == CLEAN]
     faulty = tuple(
-        Measured(trial, clean_step_ms(trial, clean)) for trial in trials if trial.truth.fault != "clean"
+        Measured(trial, clean_step_ms(trial, clean)) for trial in trials if trial.truth.fault != CLEAN
     )
     plain = Score(faulty, tuple(clean), ())
     return Score(faulty, tuple(clean), tuple(_targets(plain)))

@@ -1,0 +1,59 @@
+"""The document: targets with met or not met, every run, and nothing hidden."""
+
+from __future__ import annotations
+
+from aorta.validation.document import document, told
+from aorta.validation.matrix import Matrix, small_matrix
+from aorta.validation.scoring import score
+from tests.validation.trials import clean, faulty, said
+
+MATRIX = Matrix("validation", "by hand", small_matrix("local").cells, (("a | b", "no <GPU>"),))
+
+
+def test_met_and_missed_targets_and_every_wrong_run_are_shown() -> None:
+    right = faulty(
+        1, "straggler", [1],
+        said("straggler", 200.0, ranks=[1], speedup=1.9, speedup_low=1.8, speedup_high=2.1, cause="compute"),
+    )  # fmt: skip
+    wrong = faulty(2, "straggler", [1], said("communication", 150.0))
+    text = document(MATRIX, score([clean(0), right, wrong]), made_by="aorta validate")
+    for line in (
+        "| verdict kind right in at least 95% | 1 of 2 (50.0%) | not met |",
+        "| no false alarm in clean runs | 0 in 1 | met |",
+        "| slow at 1 | 200.0 | 100.0 | 50% | straggler on rank 1 (compute) | yes | 2.00 "
+        "| 1.90 (1.80 to 2.10) | 5.0% |",
+        "| slow at 2 | 150.0 | 100.0 | 33% | communication | no | 1.50 | — | — |",
+        "- slow at 2: It is communication.",
+        "| clean #0 | 100.0 | healthy |  |",
+        "| a \\| b | no &lt;GPU&gt; |",
+    ):
+        assert line in text
+    assert "Incomplete" not in text
+
+
+def test_runs_that_are_missing_and_runs_without_an_answer_are_said() -> None:
+    dead = faulty(1, "straggler", [1], None, completed=False, problem="the run did not complete")
+    text = document(MATRIX, score([dead]), made_by="aorta validate")
+    assert "**Incomplete: 2 of 3 runs are missing.**" in text
+    assert "| slow at 1 | — | — | — | no answer | no | — | — | — |" in text
+    assert "- slow at 1: the run did not complete" in text
+    assert "nothing ran" in document(MATRIX, score([]), made_by="aorta validate")
+
+
+def test_a_false_alarm_is_quoted() -> None:
+    text = document(MATRIX, score([clean(0, kind="communication")]), made_by="aorta validate")
+    assert "| clean #0 | 100.0 | communication | false alarm: It is communication. |" in text
+
+
+def test_why_a_prediction_is_missing_is_said() -> None:
+    run = faulty(1, "straggler", [], said("straggler", 200.0, withheld="the replay is 9 % off"))
+    text = document(MATRIX, score([clean(0), run]), made_by="aorta validate")
+    assert "- slow at 1: no prediction: the replay is 9 % off" in text
+
+
+def test_one_line_a_run_as_it_ends() -> None:
+    assert told(clean(0, 64.06)) == "  64.1 ms; healthy: right"
+    assert told(clean(0, kind="straggler")) == "  100.0 ms; straggler: wrong"
+    right_kind = faulty(1, "straggler", [1], said("straggler", None, ranks=[0]))
+    assert told(right_kind) == "  no step time; straggler on rank 0: wrong"
+    assert told(faulty(1, "straggler", [1], None, problem="it failed")) == "  it failed"
