@@ -1,6 +1,6 @@
 """Throughput of ddp_bucketed over torch's DDP: both in one process group, taking turns.
 
-    python benchmarks/ddp_throughput.py [--sizes default communication launches] [--alternations 30] [--steps 5]
+    python benchmarks/ddp_throughput.py [--sizes default communication launches] [--alternations N]
     torchrun --nproc-per-node 8 benchmarks/ddp_throughput.py
 
 Each turn runs both, a block of steps each, the first of them changing from turn to turn; a block's time is
