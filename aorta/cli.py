@@ -20,6 +20,7 @@ COMMANDS = {
     "configure": "Write scripts/profiling_config.sh for this cluster.",
     "analyze": "Analyse one run, or any traces.",
     "aggregate": "Analyse every scenario and write docs/BOTTLENECK_ANALYSIS.md.",
+    "timeline": "One timeline of all ranks, for Perfetto.",
     "compare": "Step records of several runs side by side.",
     "monitor": "Sample this node's GPUs and CPUs to CSV.",
     "doctor": "What is here, what will work, what to do.",

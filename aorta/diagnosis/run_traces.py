@@ -119,8 +119,23 @@ def _alone(group: tuple[int, list[Path]]) -> tuple[TraceSummary | None, list[Pro
 def _summary(
     group: tuple[int, list[Path]], workers: int | None = None
 ) -> tuple[TraceSummary | None, list[Problem]]:
-    """One rank's summary, or why there is none; of several formats, of the one with the most GPU events."""
-    rank, paths = group
+    trace, problems = read_rank(*group, workers=workers)
+    if trace is None:
+        return None, problems
+    own = set(trace.problems)
+    return summarise(trace), [problem for problem in problems if problem not in own]
+
+
+def read_rank(
+    rank: int, paths: Sequence[Path], *, workers: int | None = None
+) -> tuple[Trace | None, list[Problem]]:
+    """One rank's trace in its files, or why there is none; of several, the one with the most GPU events.
+
+    Args:
+        rank: whose files they are.
+        paths: of `trace_files`.
+        workers: processes to read with at most.
+    """
     try:
         found = read_traces(paths, workers=workers)
     except ArtefactError as error:
@@ -129,8 +144,7 @@ def _summary(
     if trace.rank != rank:
         reason = f"it is rank {trace.rank} by its content and lies where rank {rank}'s is expected"
         return None, [*found.problems, Problem(file=trace.source, reason=reason)]
-    own = set(trace.problems)
-    return summarise(trace), [problem for problem in found.problems if problem not in own]
+    return trace, list(found.problems)
 
 
 def _ranked(trace: Trace, rank: int) -> Trace:

@@ -93,7 +93,7 @@ def match_collectives(by_rank: Mapping[int, Sequence[Step]], clocks: Mapping[int
     Returns:
         As `match_timelines`.
     """
-    return match_timelines({rank: _timeline(steps) for rank, steps in by_rank.items()}, clocks)
+    return match_timelines({rank: step_timeline(steps) for rank, steps in by_rank.items()}, clocks)
 
 
 def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]) -> Collectives | str:
@@ -126,7 +126,7 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
     return Collectives(timelines=placed, matched=tuple(matched), unmatched=unmatched)
 
 
-def _timeline(steps: Sequence[Step]) -> Timeline:
+def step_timeline(steps: Sequence[Step]) -> Timeline:
     """One rank's steps; ranges are cut at their step, as its breakdown is."""
     starts: dict[int, int] = {}
     ends: dict[int, int] = {}

@@ -1,0 +1,50 @@
+"""The wall clocks of ranks on that of the lowest one, by the ends of collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from aorta.metrics.collectives import Timeline, match_timelines
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """What to add to each rank's wall clock."""
+
+    shift_ns: Mapping[int, int]
+    basis: str
+    """In words."""
+    spread_ns: int | None = None
+    """After it, the median over collectives of the time between the first and the last member's end; None:
+    nothing was aligned.
+    """
+
+
+def align(
+    timelines: Mapping[int, Timeline], clocks: Mapping[int, str], wall_ns: Mapping[int, int]
+) -> Alignment:
+    """The shifts that let collectives end at the same time on all ranks.
+
+    Args:
+        timelines: each rank's, on its own clock.
+        clocks: rank to the name of its clock; ranks of one clock keep their places.
+        wall_ns: rank to the wall-clock ns of its clock's zero.
+    """
+    zero = dict.fromkeys(timelines, 0)
+    if len(timelines) < 2:
+        return Alignment(zero, "one rank: its own wall clock")
+    matched = match_timelines(timelines, clocks)
+    if isinstance(matched, str):
+        return Alignment(zero, f"wall clocks as they are: {matched}")
+    reference = min(timelines)
+    shift = {}
+    for rank, timeline in timelines.items():
+        step, start = next(iter(timeline.starts.items()))
+        moved = matched.timelines[rank].starts[step] - start
+        shift[rank] = moved + wall_ns[reference] - wall_ns[rank]
+    spread = [int(item.end.max() - item.end.min()) for item in matched.matched]
+    basis = f"the ends of {len(matched.matched)} collectives, on the wall clock of rank {reference}"
+    return Alignment(shift, basis, int(np.median(spread)))
