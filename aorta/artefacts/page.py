@@ -145,6 +145,8 @@ class Page(Record, frozen=True, kw_only=True):
     """With a breakdown."""
     heat_map: HeatMap | None
     worst_ranks: list[RankLoss]
+    """Worst first; of `costly_ranks` that cost any time."""
+    costly_ranks: int
     excerpt: Excerpt | None
     excerpt_absent: str
     """Why there is none."""

@@ -15,6 +15,7 @@ from aorta.launch.submission import newest_submission
 from aorta.readers.run import RunData
 from aorta.report.aggregate import ScenarioReport, build
 from aorta.report.document import write_documents
+from aorta.report.page import run_page
 from aorta.report.run import write_run_report
 from aorta.report.text import plain
 
@@ -149,13 +150,14 @@ def _one(item: Chosen) -> tuple[ScenarioReport, RunData, list[Problem]]:
             break
     picked, passed_over = newest_valid([analysis for _, analysis, _ in reversed(tried)])
     run, analysis, data = next((entry for entry in tried if picked and entry[1] is picked[0]), tried[0])
+    page = run_page(analysis, data)
     try:
         write_json(run.analysis, analysis)
-        write_run_report(run, analysis, data)
+        write_run_report(run, analysis, page, data)
     except OSError as error:  # such as somebody else's results
         reason = f"{item.scenario.name}: its own report could not be written: {error.strerror}"
         passed_over.append(Problem(file=str(error.filename or run.root), reason=reason))
-    return ScenarioReport(item.scenario, run, analysis, item.note), data, passed_over
+    return ScenarioReport(item.scenario, run, analysis, page, item.note), data, passed_over
 
 
 def _empty(report: ScenarioReport) -> Problem:

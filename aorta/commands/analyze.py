@@ -94,11 +94,12 @@ def report(run: RunDir, *, query_accounting: bool) -> Analysis:
     """Analyse `run` and write its JSON, text and plots beside the data."""
     from aorta.artefacts.io import write_json
     from aorta.commands._analysis import analyze_run
+    from aorta.report.page import run_page
     from aorta.report.run import write_run_report
 
     analysis, data = analyze_run(run, query_accounting=query_accounting)
     write_json(run.analysis, analysis)
-    write_run_report(run, analysis, data)
+    write_run_report(run, analysis, run_page(analysis, data), data)
     return analysis
 
 

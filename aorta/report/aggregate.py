@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aorta.artefacts.analysis import Aggregate, Analysis, Finding, Problem, Scaling, Verdict
+from aorta.artefacts.analysis import Aggregate, Analysis, Finding, Problem, Scaling, Speedup, Verdict
 from aorta.artefacts.layout import RunDir, Scenario
+from aorta.artefacts.page import Confidence, Page, Recommendation, Summary
 from aorta.report import content
-from aorta.report.text import KIND_NAMES, gain, plain
+from aorta.report.text import ABSENT, KIND_NAMES, gain, plain
 
 NO_CAUSE = frozenset({"healthy", "insufficient_data"})
 """Verdicts that name no cause."""
@@ -19,12 +20,14 @@ class ScenarioReport:
     """A scenario, the run that stands for it, and what was found.
 
     Attributes:
+        page: what the report shows of the run.
         note: why this run was taken, where that is not obvious; else empty.
     """
 
     scenario: Scenario
     run: RunDir
     analysis: Analysis
+    page: Page
     note: str = ""
 
 
@@ -55,26 +58,6 @@ def decisive(reports: Sequence[ScenarioReport]) -> ScenarioReport | None:
     return max(healthy or reports, key=size, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
-    """What to do about one kind of cause, over all scenarios that show it."""
-
-    kind: str
-    scenarios: list[str]
-    best: Finding
-    best_scenario: str
-    actions: list[str]
-
-    def sentence(self) -> str:
-        """The recommendation as one line."""
-        predicted = f"predicted {gain(self.best.estimated_speedup)} in {self.best_scenario}"
-        if self.best.estimated_speedup is None:
-            predicted = "gain not predicted"
-        return f"{self.kind} ({', '.join(self.scenarios)}; {predicted}): " + " ".join(
-            plain(action).rstrip(".") + "." for action in self.actions
-        )
-
-
 def recommendations(reports: Sequence[ScenarioReport]) -> list[Recommendation]:
     """One a kind of cause (symptoms have none), the largest predicted gain first."""
     by_kind: dict[str, list[tuple[ScenarioReport, Finding]]] = {}
@@ -84,16 +67,43 @@ def recommendations(reports: Sequence[ScenarioReport]) -> list[Recommendation]:
                 by_kind.setdefault(KIND_NAMES[finding.kind], []).append((report, finding))
     found = []
     for kind, pairs in by_kind.items():
-        report, best = max(pairs, key=lambda pair: _predicted(pair[1]))
+        report, best = max(pairs, key=lambda pair: predicted(pair[1]))
         ordered = [best, *[finding for _, finding in pairs if finding is not best]]
-        actions = list(dict.fromkeys(action for finding in ordered for action in finding.actions))
-        names = list(dict.fromkeys(pair[0].scenario.name for pair in pairs))
-        found.append(Recommendation(kind, names, best, report.scenario.name, actions))
-    return sorted(found, key=lambda item: (-_predicted(item.best), item.kind))
+        gained = best.estimated_speedup
+        found.append(
+            Recommendation(
+                kind=kind,
+                scenarios=list(dict.fromkeys(pair[0].scenario.name for pair in pairs)),
+                best_scenario=report.scenario.name,
+                speedup=gained.expected if gained is not None else None,
+                speedup_low=gained.low if gained is not None else None,
+                speedup_high=gained.high if gained is not None else None,
+                actions=list(dict.fromkeys(action for finding in ordered for action in finding.actions)),
+            )
+        )
+    return sorted(found, key=lambda item: (-(item.speedup or item.speedup_high or 0.0), item.kind))
 
 
-def _predicted(finding: Finding) -> float:
-    return finding.estimated_speedup.high if finding.estimated_speedup is not None else 0.0
+def predicted(finding: Finding) -> float:
+    """The speed-up by which findings are ordered; 0 without one."""
+    gained = finding.estimated_speedup
+    return 0.0 if gained is None else gained.expected or gained.high
+
+
+def gain_words(item: Recommendation) -> str:
+    """`1.35× (1.22× to 1.48×) in 4node`, `at most 1.50× in 4node`, or `—`."""
+    if item.speedup_low is None or item.speedup_high is None:
+        return ABSENT
+    gained = Speedup(low=item.speedup_low, high=item.speedup_high, expected=item.speedup)
+    return f"{gain(gained)} in {item.best_scenario}"
+
+
+def sentence(item: Recommendation) -> str:
+    """The recommendation as one line."""
+    said = gain_words(item)
+    said = "gain not predicted" if said == ABSENT else f"predicted gain {said}"
+    actions = " ".join(plain(action).rstrip(".") + "." for action in item.actions)
+    return f"{item.kind} ({', '.join(item.scenarios)}; {said}): {actions}"
 
 
 def build(
@@ -118,11 +128,37 @@ def build(
         verdict = Verdict(
             kind=said.kind, statement=f"{main.scenario.name}: {said.statement}", ranks=said.ranks
         )
+    todo = recommendations(reports)
     return Aggregate(
         generated_wall_ns=generated_wall_ns,
         verdict=verdict,
         scenarios=[report.analysis for report in reports],
         scaling=list(scaling),
         missing=list(missing),
-        recommendations=[item.sentence() for item in recommendations(reports)],
+        recommendations=[sentence(item) for item in todo],
+        summary=_summary(main, missing) if main is not None else None,
+        pages=[report.page for report in reports],
+        recommended=todo,
+    )
+
+
+def _summary(main: ScenarioReport, missing: Sequence[Problem]) -> Summary:
+    """The first screen; runs that gave nothing lower the confidence in what the others say of the whole."""
+    finding, found = content.main_finding(main.analysis), main.page.confidence
+    if missing:
+        found = Confidence(
+            level="medium" if found.level == "high" else found.level,
+            basis=found.basis,
+            doubts=[
+                *found.doubts,
+                f"{len(missing)} run{'s' if len(missing) > 1 else ''} missing, listed below",
+            ],
+        )
+    return Summary(
+        scenario=main.scenario.name,
+        step_ms=main.page.step_ms,
+        cost_ms=main.page.cost_ms,
+        cost_pct=main.page.cost_pct,
+        actions=list(finding.actions) if finding is not None else [],
+        confidence=found,
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from aorta.artefacts.analysis import Analysis, DataQuality, Finding, Measured, RankBreakdown
+from aorta.artefacts.page import Confidence
+from aorta.report.parts import mean_parts
 from aorta.report.selection import shown_ranks
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, KIND_NAMES, host, listing, number, plain, quantity, share
@@ -43,7 +45,20 @@ DEFINITIONS = (
         "Effective GPU utilisation",
         "compute over step time. The driver's counter beside it says busy while a kernel waits.",
     ),
-    ("Predicted gain", "step time now over step time without the cause, from measured times, as a range."),
+    (
+        "Predicted gain",
+        "step time now over step time without the cause. From a replay of the measured steps, with the "
+        'interval of resampled steps; where no replay reproduces them, "at most" what the cause takes.',
+    ),
+    (
+        "Own, others wait",
+        "a rank's own time, and what a rank that waits for it loses a step, mean over the others.",
+    ),
+    (
+        "Confidence",
+        "high without a doubt; medium with problems in the data, few steps, a shared machine, no replay or "
+        "no sub-cause; low with missing ranks, a job that did not complete, or a gain within noise.",
+    ),
     ("Efficiency", "samples/s a rank over samples/s a rank of the reference, the smallest run in the curve."),
 )
 """Terms, and what they mean here."""
@@ -94,6 +109,11 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
     return Table(header, tuple(_rank_row(row, hosts) for row in rows)), "; ".join(notes)
 
 
+def is_cut(analysis: Analysis) -> bool:
+    """Whether not all ranks are in `breakdown_table`."""
+    return len(analysis.breakdown.per_rank) > MAX_TEXT_RANKS
+
+
 def _rank_row(row: RankBreakdown, hosts: bool) -> tuple[str, ...]:
     parts = (row.compute_ms, row.exposed_comm_ms, row.exposed_copy_ms, row.data_wait_ms, row.host_ms)
     return (
@@ -104,24 +124,6 @@ def _rank_row(row: RankBreakdown, hosts: bool) -> tuple[str, ...]:
         number(row.comm_ms),
         ABSENT if row.overlap_ratio is None else f"{100 * row.overlap_ratio:.0f} %",
     )
-
-
-def mean_parts(analysis: Analysis) -> dict[str, float | None]:
-    """Means over ranks of each part and of the step, in ms, by field of `RankBreakdown`; empty without ranks.
-
-    A part is None where no rank measured it.
-    """
-    rows = analysis.breakdown.per_rank
-    if not rows:
-        return {}
-    fields = ("step_ms", "compute_ms", "exposed_comm_ms", "exposed_copy_ms", "data_wait_ms", "host_ms")
-    means: dict[str, float | None] = {}
-    for field in fields:
-        values = [getattr(row, field) for row in rows]
-        known = [value for value in values if value is not None]
-        # A rank that did not measure copies has them in its host part: the sum over parts stays the step.
-        means[field] = sum(known) / len(rows) if known else None
-    return means
 
 
 def measured_table(measured: list[Measured]) -> Table:
@@ -155,17 +157,6 @@ def quality_table(quality: DataQuality) -> Table:
 
 def _of(seen: int, expected: int | None) -> str:
     return f"{seen} of {expected if expected is not None else 'an unknown number'}"
-
-
-def blame_table(analysis: Analysis, limit: int = 6) -> Table | None:
-    """Exposed waits of other ranks, charged to the rank and the cause that made them wait."""
-    if not analysis.blame:
-        return None
-    worst = sorted(analysis.blame, key=lambda item: (-item.lost_ms_per_step, item.rank, item.cause))[:limit]
-    rows = tuple(
-        (str(item.rank), plain(item.cause).replace("_", " "), number(item.lost_ms_per_step)) for item in worst
-    )
-    return Table((">rank", "cause", ">lost ms a step, over all ranks"), rows)
 
 
 def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
@@ -217,6 +208,11 @@ def scope(finding: Finding) -> str:
     return ranks + (f" on {listing(finding.nodes)}" if finding.nodes else "")
 
 
+def sub_cause_name(finding: Finding) -> str:
+    """What is behind the cause, in a word or two; `—` for kinds that have nothing behind them."""
+    return ABSENT if finding.sub_cause is None else plain(finding.sub_cause).replace("_", " ")
+
+
 def main_finding(analysis: Analysis) -> Finding | None:
     """The finding that the verdict states; None when healthy or when the data does not suffice."""
     same = [item for item in analysis.findings if item.kind == analysis.verdict.kind]
@@ -232,10 +228,31 @@ def step_ms(analysis: Analysis) -> float | None:
 def cost(analysis: Analysis, finding: Finding) -> tuple[float, float] | None:
     """What a cause costs: ms a step and percent of the step; None where no gain was predicted.
 
-    Removing all of it turns T into T / s, s being the range's upper end: it costs T · (1 − 1/s).
+    Without it a step of T takes T / s: it costs T · (1 − 1/s), s the predicted speed-up, or its upper bound
+    where only bounds are known.
     """
-    whole = step_ms(analysis)
-    if whole is None or finding.estimated_speedup is None or finding.estimated_speedup.high < 1:
+    whole, gained = step_ms(analysis), finding.estimated_speedup
+    if whole is None or gained is None:
         return None
-    part = 1 - 1 / finding.estimated_speedup.high
-    return whole * part, 100 * part
+    factor = gained.high if gained.expected is None else gained.expected
+    if factor < 1:
+        return None
+    return whole * (1 - 1 / factor), 100 * (1 - 1 / factor)
+
+
+def cost_words(analysis: Analysis, finding: Finding | None) -> str:
+    """`30.0 of 90.0 ms a step (33.3 %)`, `at most` before it where only bounds are known; else why not."""
+    if finding is None:
+        return ""
+    price, whole = cost(analysis, finding), step_ms(analysis)
+    if price is None:
+        return f"{ABSENT} (not predicted: the measurements give no bound)"
+    gained = finding.estimated_speedup
+    most = "at most " if gained is not None and gained.expected is None else ""
+    return f"{most}{number(price[0])} of {quantity(whole, 'ms')} a step ({quantity(price[1], '%')})"
+
+
+def confidence_words(found: Confidence) -> str:
+    """The level, what it stands on, and what lowers it."""
+    doubts = "".join(f"; {doubt}" for doubt in found.doubts)
+    return f"{found.level} ({'; '.join(found.basis)}{doubts})"

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from aorta.artefacts.analysis import Aggregate, Finding, Problem, Scaling
+from aorta.artefacts.analysis import Aggregate, Finding, Interval, Problem, Scaling
 from aorta.artefacts.io import write_json, write_text
-from aorta.report import content, overview, style
-from aorta.report.aggregate import NO_CAUSE, ScenarioReport, decisive, rank_time_ms, recommendations
+from aorta.report import content, evidence, overview, style
+from aorta.report.aggregate import NO_CAUSE, ScenarioReport, decisive, gain_words, rank_time_ms
+from aorta.report.efficiency import reasons, tree_table
+from aorta.report.parts import mean_parts
 from aorta.report.render import render
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, KIND_NAMES, gain, listing, number, plain, quantity, share
@@ -57,45 +59,31 @@ def _markdown(
     curves: list[dict[str, Any]],
     sections: list[dict[str, Any]],
 ) -> str:
-    main = decisive(reports)
+    main, summary = decisive(reports), aggregate.summary
     finding = content.main_finding(main.analysis) if main is not None else None
+    table, cut = _bottlenecks(reports)
     return render(
         "BOTTLENECK_ANALYSIS.md.j2",
         aggregate=aggregate,
         finding=finding,
-        step_ms=content.step_ms(main.analysis) if main is not None else None,
-        cost=content.cost(main.analysis, finding) if main is not None and finding is not None else None,
-        confidence=_confidence(aggregate, main),
+        cost=content.cost_words(main.analysis, finding) if main is not None else "",
+        confidence="none (nothing was measured)"
+        if summary is None
+        else content.confidence_words(summary.confidence),
         shared=[report.scenario.name for report in reports if content.spreads_one_machine(report.analysis)],
         quality=_quality_table(reports),
         notes=_notes(reports),
         problems=_problems(reports),
-        bottlenecks=_bottleneck_table(reports),
+        bottlenecks=table,
+        bottlenecks_cut=cut,
         curves=curves,
         breakdown=_breakdown_table(reports),
         sections=sections,
-        recommendations=recommendations(reports),
+        gains=[gain_words(item) for item in aggregate.recommended],
         thresholds=reports[0].analysis.thresholds if reports else {},
         definitions=content.DEFINITIONS,
         no_copies=content.NO_COPIES,
     )
-
-
-def _confidence(aggregate: Aggregate, main: ScenarioReport | None) -> list[str]:
-    if main is None:
-        return ["nothing was measured"]
-    quality = main.analysis.data_quality
-    expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
-    lines = [f"{quality.steady_steps} steady steps, records of {quality.ranks_seen} of {expected} ranks"]
-    if quality.problems:
-        lines.append(f"{_count(len(quality.problems), 'problem')} with its data, listed below")
-    if aggregate.missing:
-        lines.append(f"{_count(len(aggregate.missing), 'run')} missing, listed below")
-    if content.spreads_one_machine(main.analysis):
-        lines.append("all nodes share one machine, so times across nodes are that machine's")
-    if main.analysis.breakdown.timing in content.TIMINGS:
-        lines.append(content.TIMINGS[main.analysis.breakdown.timing])
-    return lines
 
 
 def _quality_table(reports: Sequence[ScenarioReport]) -> Table:
@@ -116,10 +104,6 @@ def _quality_table(reports: Sequence[ScenarioReport]) -> Table:
     return Table(
         ("scenario", "job", "ended as", ">nodes", ">ranks", ">steady steps", ">problems"), tuple(rows)
     )
-
-
-def _count(number_of: int, noun: str) -> str:
-    return f"{number_of} {noun}{'' if number_of == 1 else 's'}"
 
 
 def _of(seen: int, expected: int | None) -> str:
@@ -144,7 +128,8 @@ def _problems(reports: Sequence[ScenarioReport]) -> list[tuple[str, list[Problem
     ]
 
 
-def _bottleneck_table(reports: Sequence[ScenarioReport]) -> Table | None:
+def _bottlenecks(reports: Sequence[ScenarioReport]) -> tuple[Table | None, str]:
+    """The causes by rank-time lost, and how many of them are in the table where that is not all."""
     found = [
         (report, finding)
         for report in reports
@@ -152,7 +137,7 @@ def _bottleneck_table(reports: Sequence[ScenarioReport]) -> Table | None:
         if finding.symptom_of is None and finding.kind not in NO_CAUSE
     ]
     if not found:
-        return None
+        return None, ""
     found.sort(key=lambda pair: -rank_time_ms(pair[0].analysis, pair[1]))
     rows = tuple(
         (str(place), *_bottleneck_row(report, finding))
@@ -162,13 +147,15 @@ def _bottleneck_table(reports: Sequence[ScenarioReport]) -> Table | None:
         ">#",
         "scenario",
         "cause",
+        "behind it",
         "where",
         ">measured",
         ">threshold",
         ">costs a step",
         ">predicted gain",
     )
-    return Table(header, rows)
+    cut = f"{len(rows)} of {len(found)} shown, worst first. " if len(found) > len(rows) else ""
+    return Table(header, rows), cut
 
 
 def _bottleneck_row(report: ScenarioReport, finding: Finding) -> tuple[str, ...]:
@@ -176,6 +163,7 @@ def _bottleneck_row(report: ScenarioReport, finding: Finding) -> tuple[str, ...]
     return (
         report.scenario.name,
         KIND_NAMES[finding.kind],
+        content.sub_cause_name(finding),
         content.scope(finding),
         quantity(finding.value, finding.unit),
         quantity(finding.threshold, finding.unit),
@@ -187,7 +175,7 @@ def _bottleneck_row(report: ScenarioReport, finding: Finding) -> tuple[str, ...]
 def _breakdown_table(reports: Sequence[ScenarioReport]) -> Table | None:
     rows = []
     for report in reports:
-        means = content.mean_parts(report.analysis)
+        means = mean_parts(report.analysis)
         if not means or means["step_ms"] is None:
             continue
         parts = [share(means[field], means["step_ms"]) for _, field, _ in style.PARTS]
@@ -213,19 +201,40 @@ def _curve(scaling: Scaling, members: Sequence[ScenarioReport], plot: str) -> di
             str(point.world_size),
             str(point.global_batch),
             number(point.samples_per_s),
-            f"{point.speedup:.2f}×",
-            f"{100 * point.efficiency:.1f} %",
+            str(point.runs),
+            f"{point.speedup:.2f}×{_range(point.speedup_interval, 1, 2)}",
+            f"{100 * point.efficiency:.1f} %{_range(point.efficiency_interval, 100, 1)}",
             plain(point.flag or ""),
         )
         for point in scaling.points
     )
-    header = ("scenario", ">nodes", ">ranks", ">batch", ">samples/s", ">speed-up", ">efficiency", "flag")
+    header = (
+        "scenario",
+        ">nodes",
+        ">ranks",
+        ">batch",
+        ">samples/s",
+        ">runs",
+        ">speed-up",
+        ">efficiency",
+        "flag",
+    )
     return {
         "scaling": scaling,
         "table": Table(header, rows) if rows else None,
         "plot": plot,
+        "tree": tree_table(scaling.points),
+        "reasons": reasons(scaling.points),
+        "intervals": any(point.efficiency_interval for point in scaling.points),
         "shared": any(content.spreads_one_machine(report.analysis) for report in members),
     }
+
+
+def _range(found: Interval | None, factor: float, digits: int) -> str:
+    """` (0.85 to 0.91)` of an interval times `factor`; empty for None."""
+    if found is None:
+        return ""
+    return f" ({factor * found.low:.{digits}f} to {factor * found.high:.{digits}f})"
 
 
 def _section(docs: Path, report: ScenarioReport) -> dict[str, Any]:
@@ -244,11 +253,21 @@ def _section(docs: Path, report: ScenarioReport) -> dict[str, Any]:
     return {
         "name": report.scenario.name,
         "analysis": report.analysis,
+        "confidence": content.confidence_words(report.page.confidence),
+        "parts": evidence.parts_table(report.page.parts),
+        "spread": evidence.spread_table(report.analysis.breakdown.per_rank)
+        if content.is_cut(report.analysis)
+        else None,
+        "worst": evidence.worst_table(report.page),
+        "lateness": evidence.lateness_table(report.analysis),
+        "what_if": evidence.what_if_table(report.analysis),
+        "replay": evidence.replay_words(report.analysis),
+        "traces": evidence.trace_tables(report.analysis),
+        "overhead": evidence.overhead_words(report.analysis),
         "plot": f"bottleneck_analysis/{report.scenario.name}.png" if report.run.plot_png.is_file() else None,
         "measured": content.measured_table(report.analysis.measured),
         "breakdown": table,
         "breakdown_note": note,
-        "blame": content.blame_table(report.analysis),
         "use": Table(("what", ">value"), tuple(content.utilization_rows(report.analysis))),
         "folder": _relative(report.run.root, docs),
         "files": [(path.name, quote(_relative(path, docs))) for path in files if path.is_file()],

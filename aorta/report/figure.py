@@ -1,4 +1,4 @@
-"""The figure of a run: four panels."""
+"""The figure of a run: where a step goes, which rank and cause, the longest step, and what is over time."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
 from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.page import Page
 from aorta.report import panels, style
 from aorta.report.content import heading
-from aorta.report.series import RunSeries
 from aorta.report.text import plain
 
 
-def run_figure(analysis: Analysis, series: RunSeries) -> Figure:
-    """Breakdown and communication by rank on the left, step time and utilisation on the right.
-
-    Call inside `style.styled()`.
-    """
-    figure = style.new_figure(11, 8.2)
+def run_figure(analysis: Analysis, page: Page) -> Figure:
+    """Five panels in three rows; call inside `style.styled()`."""
+    lanes = len(page.excerpt.lanes) if page.excerpt is not None else 3
+    tall = max(3.4, 0.16 * len(page.heat_map.rows)) if page.heat_map is not None else 3.4
+    heights = [tall, 1.5 + 0.24 * max(lanes, 2), 3.3]
+    figure = style.new_figure(11, 0.9 + sum(heights))
     statement = textwrap.shorten(plain(analysis.verdict.statement), 230, placeholder=" …")
     figure.suptitle(heading(analysis), x=0.012, ha="left", fontsize=11.5, fontweight="bold")
     body = figure.add_subfigure(GridSpec(1, 1, figure=figure)[0])
     body.suptitle(textwrap.fill(statement, 140), x=0.012, ha="left", fontsize=9.5)
-    left, right = body.subfigures(1, 2)
-    upper, lower = left.subfigures(2, 1)
-    panels.breakdown_panel(upper.subplots(), analysis)
-    panels.communication_panel(lower.subplots(), analysis)
-    upper, lower = right.subfigures(2, 1)
-    panels.steps_panel(upper.subplots(), series.steps, analysis.throughput)
-    panels.utilization_panel(lower, series)
+    upper, middle, lower = body.subfigures(3, 1, height_ratios=heights)
+    left, right = upper.subfigures(1, 2)
+    steps = analysis.breakdown.steps
+    mean = f"mean of {steps:,} steady steps" + (f" and {page.ranks:,} ranks" if page.ranks > 1 else "")
+    panels.waterfall_panel(left.subplots(), page.parts, mean)
+    panels.heat_panel(right.subplots(), page.heat_map)
+    panels.excerpt_panel(middle.subplots(), page.excerpt, page.excerpt_absent)
+    left, right = lower.subfigures(1, 2)
+    panels.steps_panel(left.subplots(), page.steps, analysis.throughput)
+    panels.utilization_panel(right, page.utilization)
     return figure

@@ -1,4 +1,4 @@
-"""The figure over a family of scenarios: throughput and its ideal, efficiency, and the parts of a step."""
+"""The figure over a family: throughput and its ideal, efficiency, parts of a step, efficiency tree."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from aorta.artefacts.analysis import Analysis, Scaling
+from aorta.artefacts.analysis import Analysis, Interval, Scaling
 from aorta.report import content, style
+from aorta.report.efficiency import tree, tree_panel
+from aorta.report.parts import mean_parts
 from aorta.report.text import number, plain
 
 LABELS = {
@@ -23,19 +25,43 @@ LABELS = {
 
 
 def scaling_figure(scaling: Scaling, scenarios: Sequence[tuple[str, Analysis]]) -> Figure:
-    """Three panels; call inside `style.styled()`. `scenarios`: names and analyses of the family, in order."""
-    figure = style.new_figure(11, 3.9)
-    speed, efficiency, parts = figure.subplots(1, 3, width_ratios=[1.15, 0.85, 1.2])
+    """Four panels; call inside `style.styled()`. `scenarios`: names and analyses of the family, in order."""
+    factors = len(tree(scaling.points))
+    heights = [3.9, 0.9 + 0.27 * factors] if factors else [3.9]
+    figure = style.new_figure(11, sum(heights))
+    upper, *lower = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
+    speed, efficiency, parts = upper.subplots(1, 3, width_ratios=[1.15, 0.85, 1.2])
     shared = any(content.spreads_one_machine(analysis) for _, analysis in scenarios)
     _speed(speed, scaling)
     _efficiency(efficiency, scaling, shared)
     _parts(parts, scenarios)
+    for place in lower:
+        tree_panel(place.subplots(), scaling.points)
     return figure
 
 
+def _bars(
+    axes: Axes, places: Sequence[float], values: Sequence[float], found: Sequence[Interval | None]
+) -> None:
+    """Error bars of the points whose interval is known."""
+    for x, y, interval in zip(places, values, found, strict=True):
+        if interval is not None:
+            low, high = max(y - interval.low, 0.0), max(interval.high - y, 0.0)
+            axes.errorbar(
+                [x], [y], yerr=[[low], [high]], fmt="none", ecolor=style.INK, elinewidth=1.1, capsize=3.5
+            )
+
+
+def _interval_note(found: Sequence[Interval | None]) -> str:
+    known = [item for item in found if item is not None]
+    return f"bars: {100 * known[0].confidence:.0f} % intervals" if known else ""
+
+
 def _speed(axes: Axes, scaling: Scaling) -> None:
-    style.title(axes, "Throughput", LABELS.get(scaling.label or "", ""))
     points = [point for point in scaling.points if point.world_size > 0]
+    intervals = [point.samples_per_s_interval for point in points]
+    words = [LABELS.get(scaling.label or "", ""), _interval_note(intervals)]
+    style.title(axes, "Throughput", "; ".join(word for word in words if word))
     if not points:
         style.absent(axes, scaling.reason or "not measured: no valid scenario")
         return
@@ -52,6 +78,7 @@ def _speed(axes: Axes, scaling: Scaling) -> None:
         label=f"ideal, from {plain(first.scenario)}",
     )
     axes.plot(ranks, rates, color=style.COMPUTE, linewidth=2, marker="o", markersize=6, label="measured")
+    _bars(axes, ranks.tolist(), rates.tolist(), intervals)
     for point, x, y in zip(points, ranks, rates, strict=True):
         axes.annotate(
             number(point.samples_per_s), (x, y), (5, -12), textcoords="offset points", fontsize=8
@@ -94,22 +121,30 @@ def _efficiency(axes: Axes, scaling: Scaling, shared: bool) -> None:
         color=[style.GPU if point.flag is None else style.DATA_WAIT for point in points],
     )
     axes.axhline(100, color=style.FAINT, linestyle="--", linewidth=1.2)
-    for point, x, y in zip(points, places.tolist(), values.tolist(), strict=True):
+    intervals = [
+        None
+        if (item := point.efficiency_interval) is None
+        else Interval(low=100 * item.low, high=100 * item.high, confidence=item.confidence)
+        for point in points
+    ]
+    _bars(axes, places.tolist(), values.tolist(), intervals)
+    tops = [max(value, item.high if item else 0.0) for value, item in zip(values, intervals, strict=True)]
+    for point, x, y, top in zip(points, places.tolist(), values.tolist(), tops, strict=True):
         flag = f"\n{plain(point.flag)}" if point.flag else ""
         axes.annotate(
-            f"{y:.0f} %{flag}", (x, y), (0, 3), textcoords="offset points", ha="center", fontsize=8.5
+            f"{y:.0f} %{flag}", (x, top), (0, 3), textcoords="offset points", ha="center", fontsize=8.5
         )
     axes.set_xticks(places, [str(point.nodes) for point in points])
     axes.set_xlabel("nodes")
     axes.tick_params(axis="x", length=0)
-    axes.set_ylim(0, max(122, 1.2 * float(values.max())))
+    axes.set_ylim(0, max(122, 1.2 * max(tops)))
     axes.set_ylabel("%")
     axes.grid(axis="y")
 
 
 def _parts(axes: Axes, scenarios: Sequence[tuple[str, Analysis]]) -> None:
     style.title(axes, "Where a step goes", "mean over ranks")
-    shown = [(name, means) for name, analysis in scenarios if (means := content.mean_parts(analysis))]
+    shown = [(name, means) for name, analysis in scenarios if (means := mean_parts(analysis))]
     if not shown:
         style.absent(axes, "not measured: no scenario has a steady step with a breakdown")
         return

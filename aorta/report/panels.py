@@ -1,107 +1,172 @@
-"""The panels of a run's figure. Each takes axes and data, and says so where there is nothing to show."""
+"""The panels of a run's figure. Each takes axes and records, and says so where there is nothing to show."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import SubFigure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from aorta.artefacts.analysis import Analysis, RankBreakdown, Throughput
+from aorta.artefacts.analysis import Throughput
+from aorta.artefacts.page import Curve, Doing, Excerpt, HeatMap, StepPart, StepTimes, UtilizationOverTime
 from aorta.report import style
-from aorta.report.content import TIMINGS
-from aorta.report.selection import shown_ranks
-from aorta.report.series import NodeSeries, RunSeries, Series, StepSeries, Window
 from aorta.report.text import host, number, short
 
-MAX_NODES = 4
-"""Nodes that get a strip of their own; more are shown as one band."""
+NO_BREAKDOWN = "not measured: no rank has a steady step with a breakdown"
+LOSS = LinearSegmentedColormap.from_list("loss", ["#FFFFFF", "#F6D9A8", "#E69F00", "#B04A00", "#5E2600"])
+"""From nothing to much: its lightness falls all the way, so that it reads without colours too."""
+
+_DOING: dict[Doing, tuple[str, str]] = {
+    "compute": ("compute", style.COMPUTE),
+    "transfer": ("exposed transfer", style.EXPOSED_COMM),
+    "wait": ("waiting for the last rank", style.WAITING),
+    "data_wait": ("data wait", style.DATA_WAIT),
+    "host": ("host", style.HOST),
+    "hidden": ("communication under compute", style.HIDDEN_COMM),
+}
+_CURVES: dict[str, tuple[str, str]] = {
+    "gpu": ("GPU, driver counter", style.GPU),
+    "job_cpu": ("CPU, job's share of its CPUs", style.JOB_CPU),
+    "cpu": ("CPU, whole host", style.HOST_CPU),
+}
 
 
-def breakdown_panel(axes: Axes, analysis: Analysis) -> None:
-    """(a) Where a step goes, by rank: exclusive parts that sum to 100 %."""
-    rows, note = shown_ranks(analysis.breakdown.per_rank, analysis.verdict.ranks)
-    rows = [row for row in rows if row.step_ms > 0]
-    style.title(axes, "Where a step goes", note or f"mean of {analysis.breakdown.steps} steady steps")
-    if not rows:
-        style.absent(axes, "not measured: no rank has a steady step with a breakdown")
+def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
+    """Where the mean step goes: each part begins where the one above it ends; together they are 100 %."""
+    style.title(axes, "Where a step goes", note)
+    shown = [(part, part.ms, part.pct) for part in parts if part.ms is not None and part.pct is not None]
+    if not shown:
+        style.absent(axes, NO_BREAKDOWN)
         return
-    positions = np.arange(len(rows))
-    left = np.zeros(len(rows))
-    for name, field, color in style.PARTS:
-        values = [getattr(row, field) for row in rows]
-        if all(value is None for value in values):
-            continue
-        shares = np.array(
-            [100 * (value or 0.0) / row.step_ms for value, row in zip(values, rows, strict=True)]
-        )
-        axes.barh(
-            positions,
-            shares,
-            left=left,
-            height=0.72,
-            color=color,
-            label=name,
-            edgecolor="white",
-            linewidth=0.6,
-        )
-        for y, x, part in zip(positions.tolist(), left.tolist(), shares.tolist(), strict=True):
-            if part >= 9:
-                style.label_bar(axes, x + part / 2, y, f"{part:.0f} %", small=len(rows) > 10)
-        left += shares
-    for y, row in zip(positions.tolist(), rows, strict=True):
-        axes.text(101.5, y, f"{number(row.step_ms)} ms", va="center", fontsize=8, color=style.FAINT)
-    _rank_axis(axes, rows)
+    left = 0.0
+    for place, (part, ms, pct) in enumerate(shown):
+        axes.barh(place, pct, left=left, height=0.66, color=style.part_colour(part.key))
+        if place:
+            axes.plot([left, left], [place - 1, place], color="#BBBBBB", linewidth=0.8, zorder=0)
+        words = f"{number(ms)} ms · {pct:.1f} %"
+        if left + pct <= 64:  # words take about a third of the axis
+            axes.text(left + pct + 1.2, place, words, va="center", fontsize=8.5)
+        elif left >= 36:
+            axes.text(left - 1.2, place, words, va="center", ha="right", fontsize=8.5)
+        else:
+            style.label_bar(axes, left + pct / 2, place, words)
+        left += pct
+    axes.set_yticks(range(len(shown)), [part.name for part, _, _ in shown])
+    axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, 100)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
     axes.set_xlabel("% of the step")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handlelength=1, columnspacing=1.2)
 
 
-def communication_panel(axes: Axes, analysis: Analysis) -> None:
-    """(d) Communication by rank: hidden under compute, and exposed."""
-    rows, note = shown_ranks(analysis.breakdown.per_rank, analysis.verdict.ranks)
-    timing = TIMINGS.get(analysis.breakdown.timing or "", "")
-    style.title(axes, "Communication, hidden and exposed", note or timing)
-    if not rows:
-        style.absent(axes, "not measured: no rank has a steady step with a breakdown")
+def heat_panel(axes: Axes, found: HeatMap | None) -> None:
+    """Rank × cause: each rank's own time, and the waits of others that are charged to it, % of the step."""
+    style.title(axes, "Which rank, which cause", (found.note if found else "") or "% of the mean step")
+    if found is None:
+        style.absent(axes, NO_BREAKDOWN)
         return
-    if not any(row.comm_ms for row in rows):
-        one = analysis.world_size == 1
-        style.absent(
-            axes, "none: a single rank talks to nobody" if one else "no communication in any steady step"
-        )
+    values = np.array([[np.nan if v is None else v for v in row] for row in found.values], dtype=float)
+    top = max(float(np.nanmax(values)), 1.0)
+    axes.imshow(values, cmap=LOSS, vmin=0, vmax=top, aspect="auto", interpolation="nearest")
+    small = len(found.rows) > 12
+    if len(found.rows) <= 24:
+        for (row, column), value in np.ndenumerate(values):
+            axes.text(
+                column,
+                row,
+                "—" if np.isnan(value) else f"{value:.0f}" if value >= 0.5 or value == 0 else "<1",
+                ha="center",
+                va="center",
+                fontsize=7 if small else 8.5,
+                color="white" if value > 0.55 * top else style.INK,
+            )
+    axes.set_xticks(range(len(found.columns)), [name.replace(" ", "\n", 1) for name in found.columns])
+    axes.set_yticks(range(len(found.rows)), found.rows, fontsize=6.5 if small else 8.5)
+    axes.tick_params(length=0)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.set_xticks(np.arange(0.5, len(found.columns) - 1), minor=True)
+    axes.set_yticks(np.arange(0.5, len(found.rows) - 1), minor=True)
+    axes.grid(which="minor", color="white", linewidth=0.6 if small else 2)
+    axes.tick_params(which="minor", length=0)
+    own, charged = found.groups
+    names = [
+        (own, (own - 1) / 2, "its own step"),
+        (charged, own + (charged - 1) / 2, "makes each other wait by"),
+    ]
+    for count, middle, name in names:
+        if count:
+            axes.annotate(
+                name, (middle, 0), (0, -40), ("data", "axes fraction"), "offset points",
+                ha="center", va="top", fontsize=8.5, color=style.FAINT,
+            )  # fmt: skip
+    if charged:
+        axes.axvline(own - 0.5, color=style.INK, linewidth=1.2)
+
+
+def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
+    """The longest steady step, rank by rank on one clock."""
+    if found is None:
+        style.title(axes, "The longest steady step")
+        style.absent(axes, absent)
         return
-    positions = np.arange(len(rows))
-    exposed = np.array([row.exposed_comm_ms for row in rows])
-    hidden = np.array([max(row.comm_ms - row.exposed_comm_ms, 0.0) for row in rows])
-    axes.barh(positions, hidden, height=0.72, color=style.HIDDEN_COMM, label="hidden under compute")
-    axes.barh(positions, exposed, left=hidden, height=0.72, color=style.EXPOSED_COMM, label="exposed")
-    top = float((hidden + exposed).max())
-    for y, row in zip(positions.tolist(), rows, strict=True):
-        text = "none" if row.overlap_ratio is None else f"{100 * row.overlap_ratio:.0f} % hidden"
-        axes.text(row.comm_ms + 0.015 * top, y, text, va="center", fontsize=8, color=style.FAINT)
-    _rank_axis(axes, rows)
-    axes.set_xlim(0, 1.22 * top)
+    times = f"{number(found.step_ms)} ms, the median step is {number(found.median_ms)} ms"
+    note = f"{times}; {found.note}" if found.note else times
+    style.title(axes, f"The longest steady step, {found.global_step:,}", note)
+    used: set[Doing] = set()
+    for place, lane in enumerate(found.lanes):
+        for doing in _DOING:
+            spans = [
+                (item.start_ms, item.end_ms - item.start_ms) for item in lane.segments if item.doing == doing
+            ]
+            if spans:
+                used.add(doing)
+                band = (place + 0.2, 0.16) if doing == "hidden" else (place - 0.36, 0.72)
+                axes.broken_barh(spans, band, facecolors=_DOING[doing][1])
+    hosts = len({lane.host for lane in found.lanes}) > 1
+    names = [
+        f"rank {lane.rank}" + (f" · {host(lane.host, 14)}" if hosts and lane.host else "")
+        for lane in found.lanes
+    ]
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.margins(x=0.005)
+    axes.grid(axis="x")
     style.thousands(axes.xaxis)
-    axes.set_xlabel("ms a step")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, handlelength=1)
+    axes.set_xlabel("ms since the first rank began the step")
+    axes.legend(
+        handles=[
+            Patch(color=colour, label=name) for doing, (name, colour) in _DOING.items() if doing in used
+        ],
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.55 / (0.4 + 0.26 * len(names))),
+        ncols=6,
+        handlelength=1,
+        columnspacing=1.2,
+    )
 
 
-def steps_panel(axes: Axes, series: StepSeries | None, throughput: Throughput | None) -> None:
+def steps_panel(axes: Axes, times: StepTimes | None, throughput: Throughput | None) -> None:
     """(b) Time of each step (its slowest rank), the steady window, its median and p95."""
-    if series is None or len(series.ms) == 0:
+    if times is None:
         style.title(axes, "Step time")
         style.absent(axes, "not measured: no step records")
         return
-    ms, steps, steady = series.ms, series.steps, series.steady
+    ms, steps, steady = np.array(times.ms), np.array(times.global_step), np.array(times.steady)
     reference = ms[steady] if steady.any() else ms
     top = 1.3 * float(np.quantile(reference, 0.98))
     ceiling = top if float(ms.max()) > top else 1.08 * float(ms.max())
     beyond = ms > ceiling
-    style.title(axes, "Step time", "slowest rank of each step")
+    each = f"; the longest of each {times.steps_a_point} steps" if times.steps_a_point > 1 else ""
+    style.title(axes, "Step time", f"slowest rank of each step{each}")
     if steady.any():
         first, last = steps[steady][0], steps[steady][-1]
         axes.axvspan(first - 0.5, last + 0.5, color=style.STEADY, linewidth=0, label="steady window")
@@ -146,46 +211,39 @@ def steps_panel(axes: Axes, series: StepSeries | None, throughput: Throughput | 
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handlelength=1.4, columnspacing=1.2)
 
 
-def utilization_panel(figure: SubFigure, series: RunSeries) -> None:
-    """(c) CPU of the host and of the job, and the GPUs' driver counter, over time.
-
-    A strip a node; more than `MAX_NODES` nodes become one strip of medians and ranges.
-    """
+def utilization_panel(figure: SubFigure, found: UtilizationOverTime) -> None:
+    """CPU of the host and of the job, and the GPUs' driver counter, over time, the steady window behind."""
     heading = "Utilisation over time"
-    kinds = [
-        ("GPU, driver counter", "gpu", style.GPU),
-        ("CPU, job's share of its CPUs", "job", style.JOB_CPU),
-        ("CPU, whole host", "cpu", style.HOST_CPU),
-    ]
-    nodes = [node for node in series.nodes if any(getattr(node, field) is not None for _, field, _ in kinds)]
-    if not nodes:
+    if not found.strips:
         axes = figure.subplots()
         style.title(axes, heading)
-        style.absent(axes, series.no_samples)
+        style.absent(axes, found.absent)
         return
-    strips = [[node] for node in nodes] if len(nodes) <= MAX_NODES else [list(nodes)]
-    many = len(strips) == 1 and len(nodes) > 1
-    columns = 1 if len(strips) <= 2 else 2
-    grid = figure.subplots(
-        -(-len(strips) // columns), columns, sharex=True, sharey=True, squeeze=False
-    ).ravel()
-    style.title(
-        grid[0], heading, _missing(series, nodes) or "the driver's counter says busy while a kernel waits"
-    )
-    found: dict[str, Artist] = {}
-    for axes, members in zip(grid, strips, strict=False):
-        _strip(axes, members, kinds, series.window)
-        name = f"median and range of {len(nodes)} nodes" if many else short(members[0].name, 28)
-        axes.text(0.995, 0.985, name, transform=axes.transAxes, ha="right", va="top", fontsize=8)
-        handles, labels = axes.get_legend_handles_labels()
-        found.update(zip(labels, handles, strict=True))
-    for axes in grid[len(strips) :]:
+    columns = 1 if len(found.strips) <= 2 else 2
+    rows = -(-len(found.strips) // columns)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    style.title(grid[0], heading, found.absent or "the driver's counter says busy while a kernel waits")
+    handles: dict[str, Artist] = {}
+    for axes, strip in zip(grid, found.strips, strict=False):
+        if found.window_s is not None:
+            axes.axvspan(*found.window_s, color=style.STEADY, linewidth=0, label="steady window")
+        for curve in strip.curves:
+            _curve(axes, curve)
+        axes.text(
+            0.995, 0.985, short(strip.name, 34), transform=axes.transAxes, ha="right", va="top", fontsize=8
+        )
+        axes.set_ylim(0, 132)  # room for the name above 100 %
+        axes.set_yticks([0, 50, 100], ["0", "50", "100 %"])
+        axes.grid(axis="y")
+        axes.margins(x=0.01)
+        handles.update(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    for axes in grid[len(found.strips) :]:
         axes.set_axis_off()
     for axes in grid[-columns:]:
         axes.set_xlabel("seconds since the start" if columns == 1 else "seconds")
     figure.legend(
-        list(found.values()),
-        list(found),
+        list(handles.values()),
+        list(handles),
         loc="outside lower center",
         ncols=2,
         handlelength=1.4,
@@ -193,45 +251,8 @@ def utilization_panel(figure: SubFigure, series: RunSeries) -> None:
     )
 
 
-def _missing(series: RunSeries, nodes: Sequence[NodeSeries]) -> str:
-    """What no node has samples of, with the reasons."""
-    absent = [] if any(node.gpu for node in nodes) else [f"GPU ({series.no_gpu})"]
-    if not any(node.job for node in nodes):
-        absent.append("CPU of the job (no cgroup of its own)")
-    return f"not measured: {', '.join(absent)}" if absent else ""
-
-
-def _strip(
-    axes: Axes, members: Sequence[NodeSeries], kinds: Collection[tuple[str, str, str]], window: Window | None
-) -> None:
-    if window is not None:
-        axes.axvspan(window.start_s, window.end_s, color=style.STEADY, linewidth=0, label="steady window")
-    for label, field, color in kinds:
-        found: list[Series] = [getattr(node, field) for node in members if getattr(node, field) is not None]
-        if not found:
-            continue
-        if len(found) == 1:
-            axes.plot(found[0].seconds, found[0].values, color=color, linewidth=1.3, label=label)
-            continue
-        seconds = np.linspace(min(s.seconds[0] for s in found), max(s.seconds[-1] for s in found), 240)
-        table = np.array([np.interp(seconds, s.seconds, s.values, left=np.nan, right=np.nan) for s in found])
-        kept = ~np.isnan(table).all(axis=0)
-        low, mid, high = np.nanquantile(table[:, kept], [0.0, 0.5, 1.0], axis=0)
-        axes.fill_between(seconds[kept], low, high, color=color, alpha=0.2, linewidth=0)
-        axes.plot(seconds[kept], mid, color=color, linewidth=1.3, label=label)
-    axes.set_ylim(0, 132)  # room for the name above 100 %
-    axes.set_yticks([0, 50, 100], ["0", "50", "100 %"])
-    axes.grid(axis="y")
-    axes.margins(x=0.01)
-
-
-def _rank_axis(axes: Axes, rows: Sequence[RankBreakdown]) -> None:
-    hosts = {row.host for row in rows}
-    named = len(hosts) > 1 and len(rows) <= 16
-    labels = [f"rank {row.rank}" + (f" · {host(row.host, 14)}" if named and row.host else "") for row in rows]
-    axes.set_yticks(np.arange(len(rows)), labels, fontsize=8.5 if len(rows) <= 10 else 7.5)
-    spare = max(3 - len(rows), 0) / 2
-    axes.set_ylim(len(rows) - 0.4 + spare, -0.6 - spare)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x")
+def _curve(axes: Axes, curve: Curve) -> None:
+    name, colour = _CURVES[curve.what]
+    if curve.low is not None and curve.high is not None:
+        axes.fill_between(curve.seconds, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
+    axes.plot(curve.seconds, curve.middle, color=colour, linewidth=1.3, label=name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from aorta.artefacts.analysis import RankBreakdown
 
@@ -22,26 +22,30 @@ def own_ms(row: RankBreakdown) -> float:
 def shown_ranks(
     rows: Sequence[RankBreakdown], named: Collection[int], limit: int = MAX_RANKS
 ) -> tuple[list[RankBreakdown], str]:
-    """At most `limit` of `rows` by rank, and a note saying which (empty where all are shown).
+    """At most `limit` of `rows` by rank, as `choose` takes them by own time, and a note saying which."""
+    picked, note = choose({row.rank: own_ms(row) for row in rows}, named, limit)
+    by_rank = {row.rank: row for row in rows}
+    return [by_rank[rank] for rank in picked], note
+
+
+def choose(own: Mapping[int, float], named: Collection[int], limit: int) -> tuple[list[int], str]:
+    """At most `limit` ranks, ascending, and a note saying which (empty where all are taken).
 
     Args:
-        rows: one a rank.
-        named: ranks of the verdict, which are shown first of all (up to a quarter of `limit`).
+        own: each rank's own time.
+        named: ranks of the verdict, which are taken first of all (up to a quarter of `limit`).
         limit: at least 4.
 
     The rest is taken in equal parts from the longest, the middle and the shortest own time.
     """
-    ordered = sorted(rows, key=lambda row: row.rank)
-    if len(ordered) <= limit:
-        return ordered, ""
-    by_own = sorted(ordered, key=lambda row: (-own_ms(row), row.rank))
-    chosen = [row for row in ordered if row.rank in named][: limit // 4]
-    picked = {row.rank for row in chosen}
-    left = [row for row in by_own if row.rank not in picked]
+    if len(own) <= limit:
+        return sorted(own), ""
+    by_own = sorted(own, key=lambda rank: (-own[rank], rank))
+    chosen = sorted(set(named) & own.keys())[: limit // 4]
+    left = [rank for rank in by_own if rank not in set(chosen)]
     each, extra = divmod(limit - len(chosen), 3)
     middle = (len(left) - each) // 2
     wanted = [*left[: each + extra], *left[middle : middle + each], *left[-each:]]
-    rank_rows = {row.rank: row for row in [*chosen, *wanted]}
+    picked = sorted({*chosen, *wanted})
     verdict = "the verdict's; " if chosen else ""
-    note = f"{len(rank_rows)} of {len(rows)} ranks: {verdict}longest, middle, shortest own time"
-    return [rank_rows[rank] for rank in sorted(rank_rows)], note
+    return picked, f"{len(picked):,} of {len(own):,} ranks: {verdict}longest, middle, shortest own time"

@@ -1,80 +1,141 @@
-"""What the figure of a run is drawn from, as arrays, taken from the run's data."""
+"""What is drawn over time, taken from the run's data: step times, and monitor samples by node."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from aorta.artefacts.page import Curve, StepTimes, Strip, UtilizationOverTime
+from aorta.artefacts.steps import Step
 from aorta.readers.run import RunData
 from aorta.units import NS_PER_MS, NS_PER_S
 
+MAX_NODES = 4
+"""Nodes that get a strip of their own; more are shown as one band."""
+MAX_POINTS = 240
+"""Of a curve, and twice as many of step times: what a panel resolves."""
 
-@dataclass(frozen=True, slots=True)
-class StepSeries:
-    """Each step's time, all of shape (n,), by step: global step, time of its slowest rank, steady or not."""
-
-    steps: NDArray[np.int64]
-    ms: NDArray[np.float64]
-    steady: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Samples over time, by time; both of shape (n,), n ≥ 1; values in percent."""
-
-    seconds: NDArray[np.float64]
-    values: NDArray[np.float64]
+What = Literal["gpu", "job_cpu", "cpu"]
+_Samples = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Seconds and percent, by time, at least one."""
+_ORDER: tuple[What, ...] = ("gpu", "job_cpu", "cpu")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSeries:
-    """Samples of one node; None where not measured.
-
-    `cpu` is of the whole host, `job` the job's CPU time over the CPUs it may use, `gpu` the driver's counter,
-    averaged over the node's GPUs.
-    """
-
-    name: str
-    cpu: Series | None
-    job: Series | None
-    gpu: Series | None
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Seconds on the clock of the series."""
-
-    start_s: float
-    end_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunSeries:
-    """Everything drawn over time.
-
-    `no_samples` and `no_gpu` say why there are no samples (of GPUs), for where there are none.
-    """
-
-    steps: StepSeries | None
-    nodes: tuple[NodeSeries, ...]
-    window: Window | None
-    no_samples: str
-    no_gpu: str
-
-
-def run_series(data: RunData) -> RunSeries:
-    """The series of a run; second 0 is its first sample or step."""
-    start_ns = _start_ns(data)
-    return RunSeries(
-        steps=_step_series(data),
-        nodes=tuple(_node_series(data, start_ns)),
-        window=_window(data, start_ns),
-        no_samples="not measured: no monitor samples",
-        no_gpu="not sampled" if any(info.gpus for info in data.account.infos.values()) else "none in the job",
+def step_times(by_rank: Mapping[int, Sequence[Step]]) -> StepTimes | None:
+    """Each step by its slowest rank, steady where it is on every rank; None without records."""
+    slowest: dict[int, int] = {}
+    unsteady: set[int] = set()
+    for steps in by_rank.values():
+        for step in steps:
+            number, duration = step.global_step, step.duration_ns
+            if duration > slowest.get(number, 0):
+                slowest[number] = duration
+            if step.phase != "steady":
+                unsteady.add(number)
+    if not slowest:
+        return None
+    numbers = sorted(slowest)
+    return StepTimes(
+        global_step=numbers,
+        ms=[slowest[number] / NS_PER_MS for number in numbers],
+        steady=[number not in unsteady for number in numbers],
+        steps_a_point=1,
     )
+
+
+def thinned(times: StepTimes, limit: int = 2 * MAX_POINTS) -> StepTimes:
+    """At most `limit` points, each the longest of as many neighbouring steps as that takes."""
+    each = -(-len(times.ms) // limit)
+    if each == 1:
+        return times
+    kept = [
+        max(range(first, min(first + each, len(times.ms))), key=lambda place: times.ms[place])
+        for first in range(0, len(times.ms), each)
+    ]
+    return StepTimes(
+        global_step=[times.global_step[place] for place in kept],
+        ms=[times.ms[place] for place in kept],
+        steady=[times.steady[place] for place in kept],
+        steps_a_point=each,
+    )
+
+
+def utilization_over_time(data: RunData) -> UtilizationOverTime:
+    """The samples of each node, or of many nodes as a band; second 0 is the run's first sample or step."""
+    start_ns = _start_ns(data)
+    nodes = [
+        (name, samples) for name, found in _nodes(data, start_ns) if (samples := _known(found)) is not None
+    ]
+    if not nodes:
+        return UtilizationOverTime(
+            strips=[], window_s=_window(data, start_ns), absent="not measured: no monitor samples"
+        )
+    if len(nodes) <= MAX_NODES:
+        strips = [
+            Strip(
+                name=name, nodes=1, curves=[_curve(what, samples[what]) for what in _ORDER if what in samples]
+            )
+            for name, samples in nodes
+        ]
+    else:
+        every = [samples for _, samples in nodes]
+        bands = [_band(what, found) for what in _ORDER if (found := [s[what] for s in every if what in s])]
+        strips = [Strip(name=f"median and range of {len(nodes):,} nodes", nodes=len(nodes), curves=bands)]
+    gpus = any(info.gpus for info in data.account.infos.values())
+    absent = _absent([samples for _, samples in nodes], gpus=gpus)
+    return UtilizationOverTime(strips=strips, window_s=_window(data, start_ns), absent=absent)
+
+
+def _known(found: dict[What, _Samples | None]) -> dict[What, _Samples] | None:
+    return {what: samples for what, samples in found.items() if samples is not None} or None
+
+
+def _absent(nodes: Sequence[Mapping[What, _Samples]], *, gpus: bool) -> str:
+    """What no node has samples of, with the reasons."""
+    absent = []
+    if not any("gpu" in samples for samples in nodes):
+        absent.append(f"GPU ({'not sampled' if gpus else 'none in the job'})")
+    if not any("job_cpu" in samples for samples in nodes):
+        absent.append("CPU of the job (no cgroup of its own)")
+    if not any("cpu" in samples for samples in nodes):
+        absent.append("CPU of the host (not sampled)")
+    return f"not measured: {', '.join(absent)}" if absent else ""
+
+
+def _curve(what: What, samples: _Samples) -> Curve:
+    seconds, values = samples
+    if len(seconds) > MAX_POINTS:
+        # Means of neighbours: a load that comes and goes within a pixel shows as the part of the time.
+        pieces = np.array_split(np.arange(len(seconds)), MAX_POINTS)
+        seconds = np.array([seconds[piece].mean() for piece in pieces])
+        values = np.array([values[piece].mean() for piece in pieces])
+    return Curve(what=what, seconds=_rounded(seconds), middle=_rounded(values))
+
+
+def _band(what: What, found: Sequence[_Samples]) -> Curve:
+    """Lowest, median and highest over nodes at `MAX_POINTS` moments; between samples, straight lines."""
+    moments = np.linspace(
+        min(seconds[0] for seconds, _ in found), max(seconds[-1] for seconds, _ in found), MAX_POINTS
+    )
+    table = np.array([np.interp(moments, *samples, left=np.nan, right=np.nan) for samples in found])
+    kept = ~np.isnan(table).all(axis=0)
+    low, middle, high = np.nanquantile(table[:, kept], [0.0, 0.5, 1.0], axis=0)
+    return Curve(
+        what=what,
+        seconds=_rounded(moments[kept]),
+        middle=_rounded(middle),
+        low=_rounded(low),
+        high=_rounded(high),
+    )
+
+
+def _rounded(values: NDArray[np.float64]) -> list[float]:
+    """Three decimals: ms of seconds, and no more digits of a percentage than a sampler has."""
+    return [float(value) for value in values.round(3)]
 
 
 def _start_ns(data: RunData) -> int:
@@ -83,75 +144,54 @@ def _start_ns(data: RunData) -> int:
     return min(starts, default=0)
 
 
-def _step_series(data: RunData) -> StepSeries | None:
-    slowest: dict[int, int] = {}
-    steady: dict[int, bool] = {}
+def _window(data: RunData, start_ns: int) -> tuple[float, float] | None:
+    first = last = None
     for steps in data.records.by_rank.values():
-        for step in steps:
-            number = step.global_step
-            slowest[number] = max(slowest.get(number, 0), step.duration_ns)
-            steady[number] = steady.get(number, True) and step.phase == "steady"
-    if not slowest:
+        kept = [step for step in steps if step.phase == "steady"]
+        if kept:
+            first = min(kept[0].wall_start_ns, first if first is not None else kept[0].wall_start_ns)
+            last = max(kept[-1].wall_end_ns, last if last is not None else kept[-1].wall_end_ns)
+    if first is None or last is None:
         return None
-    numbers = sorted(slowest)
-    return StepSeries(
-        steps=np.array(numbers, dtype=np.int64),
-        ms=np.array([slowest[number] / NS_PER_MS for number in numbers]),
-        steady=np.array([steady[number] for number in numbers]),
-    )
+    return (first - start_ns) / NS_PER_S, (last - start_ns) / NS_PER_S
 
 
-def _window(data: RunData, start_ns: int) -> Window | None:
-    kept = [step for steps in data.records.by_rank.values() for step in steps if step.phase == "steady"]
-    if not kept:
-        return None
-    first = min(step.wall_start_ns for step in kept)
-    last = max(step.wall_end_ns for step in kept)
-    return Window((first - start_ns) / NS_PER_S, (last - start_ns) / NS_PER_S)
-
-
-def _node_series(data: RunData, start_ns: int) -> list[NodeSeries]:
+def _nodes(data: RunData, start_ns: int) -> list[tuple[str, dict[What, _Samples | None]]]:
+    """Names of the nodes and their samples: CPU of the whole host, the job's CPU time over the CPUs that it
+    may use, and the driver's counter averaged over the node's GPUs."""
     tables = [table for table in (data.cpu, data.gpu) if table is not None]
     hosts = {
         int(index): str(host)
         for table in tables
-        for index, host in zip(table["node_index"], table["hostname"], strict=True)
+        for index, host in table[["node_index", "hostname"]].drop_duplicates().itertuples(index=False)
     }
     shared = len(set(hosts.values())) < len(hosts)
+    cpus = {} if data.cpu is None else dict(iter(data.cpu.groupby("node_index")))
+    gpus = {} if data.gpu is None else dict(iter(data.gpu.groupby("node_index")))
     nodes = []
     for index in sorted(hosts):
-        cpu = _of_node(data.cpu, index)
-        gpu = _of_node(data.gpu, index)
-        nodes.append(
-            NodeSeries(
-                name=f"node {index} ({hosts[index]})" if shared else hosts[index],
-                cpu=None if cpu is None else _series(cpu["wall_ns"], cpu["cpu_percent"], start_ns),
-                job=None
-                if cpu is None
-                else _series(cpu["wall_ns"], cpu["job_cpu_percent"] / cpu["cpus_usable"], start_ns),
-                gpu=None if gpu is None else _gpu_mean(gpu, start_ns),
-            )
-        )
+        found: dict[What, _Samples | None] = {}
+        if (cpu := cpus.get(index)) is not None:
+            found["cpu"] = _samples(cpu["wall_ns"], cpu["cpu_percent"], start_ns)
+            share = cpu["job_cpu_percent"] / cpu["cpus_usable"]
+            found["job_cpu"] = _samples(cpu["wall_ns"], share, start_ns)
+        if (gpu := gpus.get(index)) is not None:
+            found["gpu"] = _gpu_mean(gpu, start_ns)
+        nodes.append((f"node {index} ({hosts[index]})" if shared else hosts[index], found))
     return nodes
 
 
-def _of_node(table: pd.DataFrame | None, index: int) -> pd.DataFrame | None:
-    if table is None:
-        return None
-    rows = table[table["node_index"] == index]
-    return None if rows.empty else rows
-
-
-def _gpu_mean(rows: pd.DataFrame, start_ns: int) -> Series | None:
+def _gpu_mean(rows: pd.DataFrame, start_ns: int) -> _Samples | None:
     """The n-th sample of each GPU belongs to the n-th round of the sampler, whose mean is taken."""
     rounds = rows.groupby(rows.groupby("gpu_id", dropna=False).cumcount())
-    return _series(rounds["wall_ns"].min(), rounds["utilization_gpu"].mean(), start_ns)
+    return _samples(rounds["wall_ns"].min(), rounds["utilization_gpu"].mean(), start_ns)
 
 
-def _series(wall_ns: pd.Series[int], values: pd.Series[float], start_ns: int) -> Series | None:
-    known = np.isfinite(values.to_numpy(dtype=float))
+def _samples(wall_ns: pd.Series[int], values: pd.Series[float], start_ns: int) -> _Samples | None:
+    numbers = values.to_numpy(dtype=float)
+    known = np.isfinite(numbers)
     if not known.any():
         return None
     seconds = (wall_ns.to_numpy()[known] - start_ns) / NS_PER_S
     order = np.argsort(seconds, kind="stable")
-    return Series(seconds[order], values.to_numpy(dtype=float)[known][order])
+    return seconds[order], numbers[known][order]

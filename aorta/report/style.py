@@ -24,6 +24,7 @@ from aorta.report.text import plain
 
 COMPUTE, EXPOSED_COMM, EXPOSED_COPY = "#0072B2", "#D55E00", "#CC79A7"
 DATA_WAIT, HOST, HIDDEN_COMM = "#E69F00", "#A6A6A6", "#56B4E9"
+WAITING, UNCLASSIFIED = "#F0C9A8", "#555555"
 HOST_CPU, JOB_CPU, GPU = "#999999", "#0072B2", "#009E73"
 INK, FAINT, STEADY = "#222222", "#767676", "#EAF3E6"
 
@@ -35,6 +36,21 @@ PARTS = (
     ("host", "host_ms", HOST),
 )
 """The exclusive parts of a step as they are stacked: name, field of `RankBreakdown`, colour."""
+
+_PART_COLOURS = {
+    "exposed_copy": EXPOSED_COPY,
+    "compute": COMPUTE,
+    "exposed_comm": EXPOSED_COMM,
+    "data_wait": DATA_WAIT,
+    "host": HOST,
+    "unclassified": UNCLASSIFIED,
+}
+
+
+def part_colour(key: str) -> str:
+    """The colour of a `StepPart`; all waits for other ranks have one."""
+    return _PART_COLOURS.get(key, WAITING)
+
 
 _STYLE = {
     "font.family": ["DejaVu Sans"],

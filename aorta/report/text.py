@@ -97,11 +97,17 @@ def share(part: float | None, whole: float) -> str:
 
 
 def gain(speedup: Speedup | None) -> str:
-    """A predicted range of speed-up: `1.10× to 1.42×`; `—` for None."""
+    """A predicted speed-up: `1.35× (1.22× to 1.48×)` of a replay, `at most 1.50×` of bounds, `—` for None.
+
+    Bounds say what the cause takes in all: what is gained by removing less than all of it is not known.
+    """
     if speedup is None:
         return ABSENT
     low, high = f"{speedup.low:.2f}×", f"{speedup.high:.2f}×"
-    return low if low == high else f"{low} to {high}"
+    if speedup.expected is None:
+        return f"at most {high}"
+    expected = f"{speedup.expected:.2f}×"
+    return expected if low == high else f"{expected} ({low} to {high})"
 
 
 def listing(items: list[int] | list[str], limit: int = 8) -> str:

@@ -44,9 +44,10 @@ def test_share_of_nothing_and_of_an_absent_part_is_absent_and_of_zero_is_zero() 
     assert text.share(0.0, 0.0) == "—"
 
 
-def test_gain_is_a_range_or_one_number_or_absent() -> None:
-    assert text.gain(Speedup(low=1.1, high=1.5)) == "1.10× to 1.50×"
-    assert text.gain(Speedup(low=1.501, high=1.502)) == "1.50×"
+def test_gain_is_a_prediction_with_its_interval_or_a_bound_or_absent() -> None:
+    assert text.gain(Speedup(low=1.1, high=1.5, expected=1.3)) == "1.30× (1.10× to 1.50×)"
+    assert text.gain(Speedup(low=1.501, high=1.502, expected=1.502)) == "1.50×"
+    assert text.gain(Speedup(low=1.1, high=1.5)) == "at most 1.50×"
     assert text.gain(None) == "—"
 
 

@@ -44,6 +44,8 @@ def rank_row(
         host_ms=10.0,
         comm_ms=comm_ms + 10.0 if comm_ms else 0.0,
         overlap_ratio=10.0 / (comm_ms + 10.0) if comm_ms else None,
+        wait_ms=comm_ms,
+        transfer_ms=10.0 if comm_ms else 0.0,
     )
 
 

@@ -1,0 +1,183 @@
+"""The evidence of a run as tables: its parts, its worst ranks, what a replay says, what traces say."""
+
+from __future__ import annotations
+
+from aorta.artefacts.analysis import Analysis, RankBreakdown
+from aorta.artefacts.page import Page, StepPart
+from aorta.artefacts.traced import RankTrace, TraceTable
+from aorta.report.parts import spread
+from aorta.report.tables import Table
+from aorta.report.text import ABSENT, host, listing, number, plain, share, short
+from aorta.units import NS_PER_MS
+
+
+def parts_table(parts: list[StepPart]) -> Table | None:
+    """The parts of the mean step, with their sum."""
+    if not parts:
+        return None
+    whole = sum(part.ms or 0.0 for part in parts)
+    rows = [(part.name, number(part.ms), share(part.ms, whole)) for part in parts]
+    return Table(("part", ">ms", ">of the step"), (*rows, ("step", number(whole), share(whole, whole))))
+
+
+def worst_table(page: Page) -> tuple[Table | None, str]:
+    """The ranks that cost time, worst first, and how many are not in it."""
+    worst = page.worst_ranks
+    if not worst:
+        return None, ""
+    rows = tuple(
+        (
+            str(item.rank),
+            host(item.host or ABSENT, 15),
+            number(item.own_ms),
+            number(item.above_median_ms),
+            number(item.charged_ms),
+            plain(item.mostly),
+        )
+        for item in worst
+    )
+    header = (">rank", "host", ">own ms", ">above median", ">others wait ms", "mostly its")
+    others = page.ranks - page.costly_ranks
+    note = f"{len(worst):,} of {page.ranks:,} ranks shown, worst first"
+    if page.costly_ranks == len(worst) and others:
+        note += "; the other one costs nothing" if others == 1 else f"; the other {others:,} cost nothing"
+    return Table(header, rows), note
+
+
+def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, str]:
+    """How often ranks came last, worst first, and what a reader of it must know."""
+    late = analysis.lateness
+    if late is None or not late.ranks:
+        return None, ""
+    rows = tuple(
+        (
+            str(item.rank),
+            host(item.host or ABSENT, 15),
+            item.pattern.replace("_", "-"),
+            f"{item.late_steps:,} ({100 * item.share_of_steps:.0f} %)",
+            f"{item.since_step:,}",
+            number(item.late_ms),
+        )
+        for item in late.ranks[:limit]
+    )
+    notes = [f"late: {number(late.threshold_ms)} ms or more after the median rank"]
+    if len(late.ranks) > limit:
+        notes.insert(0, f"{limit} of {len(late.ranks):,} late ranks shown, worst first")
+    if late.nodes:
+        nodes = [f"{plain(node.host)} (by {number(node.late_ms)} ms)" for node in late.nodes]
+        notes.append(f"all ranks of a node are late together: {listing(nodes)}")
+    elif late.scope == "not_determined":
+        notes.append("with one rank a node, a slow rank and a slow node look the same")
+    header = (">rank", "host", "pattern", ">late steps", ">since step", ">late by ms")
+    return Table(header, rows), "; ".join(notes)
+
+
+def spread_table(rows: list[RankBreakdown]) -> Table:
+    """How the ranks are spread, in ms a step: of all ranks, where a table shows some."""
+    cells = tuple((name, *(number(value) for value in values)) for name, values in spread(rows))
+    return Table(("ms a step", ">lowest", ">5 %", ">median", ">95 %", ">highest"), cells)
+
+
+def what_if_table(analysis: Analysis) -> Table | None:
+    """Each cause removed in a replay of the steps; None without predictions."""
+    replay = analysis.replay
+    if replay is None or not replay.predictions:
+        return None
+    rows = tuple(
+        (
+            plain(item.removed),
+            f"ranks {listing(item.ranks)}" if item.ranks else "all ranks",
+            f"{number(item.step_ms)} ({number(item.step_ms_interval.low)} to"
+            f" {number(item.step_ms_interval.high)})",
+            f"{item.speedup:.2f}× ({item.speedup_interval.low:.2f}× to {item.speedup_interval.high:.2f}×)",
+        )
+        for item in replay.predictions
+    )
+    return Table(("without", "of", ">step ms", ">speed-up"), rows)
+
+
+def replay_words(analysis: Analysis) -> str:
+    """Whether the model of the steps reproduces them, in a sentence; empty where nothing was replayed."""
+    replay = analysis.replay
+    if replay is None:
+        return ""
+    if replay.withheld:
+        return f"Predictions are withheld: {plain(replay.withheld)}."
+    return (
+        f"Replayed with nothing removed, the {replay.steps:,} steps take"
+        f" {number(replay.modelled_step_ms)} ms; {number(replay.measured_step_ms)} ms were measured"
+        f" ({replay.error_pct:.1f} % apart)."
+    )
+
+
+MAX_KERNELS = 8
+MAX_TRACED = 8
+
+
+def trace_tables(analysis: Analysis) -> list[tuple[str, Table]]:
+    """What traces say beyond the breakdown: idle GPU time by rank, and the longest kernels of one rank."""
+    traces = analysis.traces
+    if traces is None or not traces.per_rank:
+        return []
+    shown = _traced_ranks(analysis, traces)
+    cut = f"; {len(shown)} of {len(traces.per_rank):,} ranks" if len(shown) < len(traces.per_rank) else ""
+    rows = tuple(
+        (
+            str(item.rank),
+            number(item.idle_loader_ms),
+            number(item.idle_sync_ms),
+            number(item.idle_launch_ms),
+            number(item.idle_elsewhere_ms),
+            ABSENT if item.queue_depth is None else f"{100 * item.queue_depth.empty_share:.0f} %",
+            ABSENT if item.contention is None else number(item.contention.ns_per_step / NS_PER_MS),
+        )
+        for item in shown
+    )
+    header = (
+        ">rank",
+        ">loader",
+        ">sync",
+        ">launching",
+        ">elsewhere",
+        ">on an empty queue",
+        ">slowed by comm ms",
+    )
+    found = [
+        (f"GPU idle, ms a step, by what the host did (traces, {traces.format}{cut})", Table(header, rows))
+    ]
+    kernels = shown[0].kernels
+    if kernels:
+        longest = sorted(kernels, key=lambda item: -item.total_ns)[:MAX_KERNELS]
+        lines = tuple(
+            (
+                short(item.name, 60),
+                item.kind,
+                f"{item.count:,}",
+                number(item.total_ns / NS_PER_MS),
+                f"{100 * item.share:.1f} %",
+            )
+            for item in longest
+        )
+        title = f"Longest kernels of rank {shown[0].rank} ({len(longest)} of the {len(kernels):,} kept)"
+        found.append((title, Table(("kernel", "kind", ">times", ">total ms", ">of all"), lines)))
+    return found
+
+
+def _traced_ranks(analysis: Analysis, traces: TraceTable) -> list[RankTrace]:
+    """At most `MAX_TRACED` traced ranks, those of the verdict first, then by rank."""
+    named = set(analysis.verdict.ranks)
+    ordered = sorted(traces.per_rank, key=lambda item: (item.rank not in named, item.rank))
+    return ordered[:MAX_TRACED]
+
+
+def overhead_words(analysis: Analysis) -> str:
+    """What the profiler cost, in a sentence; empty where none captured steps."""
+    found = analysis.profiler_overhead
+    if found is None:
+        return ""
+    if found.ratio is None:
+        return f"Profiler overhead: {ABSENT} ({plain(found.reason or 'not measured')})."
+    return (
+        f"Profiler overhead: captured steps take {found.ratio:.2f}× the time of the others"
+        f" ({found.inside_steps:,} against {found.outside_steps:,} steps)."
+    )

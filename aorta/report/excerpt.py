@@ -1,0 +1,139 @@
+"""One step of several ranks side by side: the longest steady one, from the ranges of its step records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+
+from aorta.artefacts.page import Doing, Excerpt, Lane, Segment, StepTimes
+from aorta.artefacts.steps import COMMUNICATION_STREAMS, Step, StepRange
+from aorta.intervals import Intervals, as_intervals, clip, intersection, subtract, union
+from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.report.selection import choose
+from aorta.units import NS_PER_MS, ms_to_ns
+
+MAX_LANES = 12
+_FINEST = 1500
+"""Pieces shorter than one of this many parts of the step are not told apart: thinner than a pixel."""
+
+
+def worst_step(times: StepTimes | None) -> tuple[int, float, float] | None:
+    """The longest steady step, its ms, and the median ms of the steady steps; None without one."""
+    if times is None:
+        return None
+    points = zip(times.global_step, times.ms, times.steady, strict=True)
+    kept = [(ms, number) for number, ms, steady in points if steady]
+    if not kept:
+        return None
+    ms, number = max(kept, key=lambda item: (item[0], -item[1]))
+    return number, ms, float(np.median([ms for ms, _ in kept]))
+
+
+def excerpt(
+    by_rank: Mapping[int, Sequence[Step]],
+    clocks: Mapping[int, str],
+    worst: tuple[int, float, float] | None,
+    named: Collection[int],
+) -> tuple[Excerpt | None, str]:
+    """The worst step of at most `MAX_LANES` ranks on one clock; or None, and why it cannot be shown.
+
+    Args:
+        by_rank: step records of each rank.
+        clocks: rank to the name of the clock that its records are of.
+        worst: as `worst_step` gives it.
+        named: ranks of the verdict, shown first of all.
+    """
+    if worst is None:
+        return None, "not measured: no steady step"
+    number, step_ms, median_ms = worst
+    steps = {
+        rank: step
+        for rank, records in by_rank.items()
+        for step in records
+        if step.global_step == number and step.profile is not None
+    }
+    if not steps:
+        return None, f"not measured: the records of step {number} hold no ranges"
+    ranks, note = choose({rank: _own_ns(step) for rank, step in steps.items()}, named, MAX_LANES)
+    notes = [note] if note else []
+    placed = match_collectives({rank: [steps[rank]] for rank in ranks}, clocks)
+    if isinstance(placed, str):
+        # Nothing in common aligns the ranks of several clocks; on one clock nothing has to.
+        several = len({clocks[rank] for rank in ranks}) > 1
+        shifts = {rank: -steps[rank].mono_start_ns if several else 0 for rank in ranks}
+        notes += [f"each rank from its own start: {placed}"] if several else []
+        waits: Mapping[int, Intervals] = {}
+    else:
+        shifts = {rank: placed.timelines[rank].starts[number] - steps[rank].mono_start_ns for rank in ranks}
+        waits = _waits(placed, shifts)
+    origin = min(steps[rank].mono_start_ns + shifts[rank] for rank in ranks)
+    lanes = [_lane(steps[rank], origin - shifts[rank], waits.get(rank)) for rank in ranks]
+    found = Excerpt(
+        global_step=number, step_ms=step_ms, median_ms=median_ms, lanes=lanes, note="; ".join(notes)
+    )
+    return found, ""
+
+
+def _own_ns(step: Step) -> float:
+    return step.duration_ns - (step.breakdown.exposed_comm_ns if step.breakdown is not None else 0)
+
+
+def _waits(placed: Collectives, shifts: Mapping[int, int]) -> dict[int, Intervals]:
+    """When each rank was in a collective whose last member had not come to it, on the rank's own clock."""
+    pairs: dict[int, list[tuple[int, int]]] = {rank: [] for rank in shifts}
+    for item in placed.matched:
+        last = int(item.entry.max())
+        for rank, entry, end in zip(item.ranks, item.entry.tolist(), item.end.tolist(), strict=True):
+            pairs[rank].append((entry - shifts[rank], min(last, end) - shifts[rank]))
+    return {rank: union(as_intervals(found)) for rank, found in pairs.items()}
+
+
+def _lane(step: Step, zero: int, waits: Intervals | None) -> Lane:
+    """One rank's segments, in ms after `zero` of its own clock.
+
+    Args:
+        step: its record, with ranges.
+        zero: the excerpt's zero, ns.
+        waits: when it waited for the last member of a collective; None where that is not known.
+    """
+    assert step.profile is not None
+    start, end = step.mono_start_ns, step.mono_end_ns
+    busy = _of(step, lambda item: item.stream == "compute")
+    communication = _of(step, lambda item: item.stream in COMMUNICATION_STREAMS)
+    loader = _of(step, lambda item: item.stream == "host" and item.tag == "data")
+    exposed = subtract(communication, busy)
+    waited = intersection(exposed, waits) if waits is not None else as_intervals([])
+    data = subtract(subtract(loader, busy), communication)
+    whole = as_intervals([(start, end)])
+    pieces: list[tuple[Doing, Intervals]] = [
+        ("compute", busy),
+        ("wait", waited),
+        ("transfer", subtract(exposed, waited)),
+        ("data_wait", data),
+        ("host", subtract(subtract(subtract(whole, busy), communication), data)),
+        ("hidden", intersection(communication, busy)),
+    ]
+    finest = (end - start) // _FINEST
+    segments = [
+        Segment(doing=doing, start_ms=(first - zero) / NS_PER_MS, end_ms=(last - zero) / NS_PER_MS)
+        for doing, found in pieces
+        for first, last in clip(found, start, end).tolist()
+        if last - first > finest
+    ]
+    return Lane(rank=step.rank, host=step.host, segments=segments)
+
+
+def _of(step: Step, wanted: Callable[[StepRange], bool]) -> Intervals:
+    """The time that the wanted ranges of a step cover, ns on its monotonic clock."""
+    assert step.profile is not None
+    origin = step.mono_start_ns
+    return union(
+        as_intervals(
+            [
+                (origin + ms_to_ns(item.start_ms), origin + ms_to_ns(item.end_ms))
+                for item in step.profile.ranges
+                if wanted(item)
+            ]
+        )
+    )
