@@ -105,18 +105,28 @@ def create(folder: ClusterDir, settings: Settings) -> None:
         _run(argv)
 
 
-def limit(index: int, rate_bit_s: int | None) -> None:
-    """Limit the link of node `index` (from 1) in both directions, or set it free (None).
+def relimit_argvs(index: int, rate_bit_s: int | None) -> list[list[str]]:
+    """Commands that limit the link of node `index` (from 1) both ways, or set it free (None)."""
+    commands = []
+    for start, device in (
+        (["tc", "qdisc"], f"aorta-n{index}"),
+        (["tc", "-n", namespace(f"node{index}"), "qdisc"], "eth0"),
+    ):
+        free = ["del", "dev", device, "root"]
+        commands.append(
+            [*start, *(free if rate_bit_s is None else ["replace", *free[1:3], *limit_arguments(rate_bit_s)])]
+        )
+    return commands
+
+
+def relimit(index: int, rate_bit_s: int | None) -> None:
+    """Limit the link of node `index` (from 1) both ways while the cluster is up, or set it free (None).
 
     Raises:
-        ClusterError: a command failed, such as setting free what is not limited.
+        ClusterError: a command failed, such as one that frees what is not limited.
     """
-    for where in (["tc", "qdisc"], ["tc", "-n", namespace(f"node{index}"), "qdisc"]):
-        device = f"aorta-n{index}" if where[1] == "qdisc" else "eth0"
-        if rate_bit_s is None:
-            _run([*where, "del", "dev", device, "root"])
-        else:
-            _run([*where, "replace", "dev", device, *limit_arguments(rate_bit_s)])
+    for argv in relimit_argvs(index, rate_bit_s):
+        _run(argv)
 
 
 def destroy() -> None:

@@ -119,11 +119,22 @@ class Slurm:
 
 
 def links_can_be_limited() -> bool:
-    """Whether the nodes of the cluster that SLURM_CONF names are network namespaces here, and we are root."""
+    """Whether SLURM_CONF names a cluster whose nodes are network namespaces here with free links, and we are
+    root.
+    """
+    from aorta.artefacts.io import read_json
     from aorta.cluster import network
+    from aorta.cluster.cluster import Record
+    from aorta.cluster.config import ClusterDir
 
     conf = os.environ.get("SLURM_CONF")
-    return os.geteuid() == 0 and conf is not None and network.owner() == Path(conf).absolute().parent
+    if conf is None or os.geteuid() != 0:
+        return False
+    folder = ClusterDir(Path(conf).absolute().parent)
+    if not folder.record.is_file() or network.owner() != folder.root:
+        return False
+    settings = read_json(folder.record, Record).settings
+    return settings.netns and settings.rate_bit_s is None
 
 
 @contextmanager
@@ -134,11 +145,11 @@ def _limited(cell: Cell) -> Iterator[None]:
     if cell.rate_bit_s is None:
         yield
         return
-    network.limit(cell.nodes, cell.rate_bit_s)
+    network.relimit(cell.nodes, cell.rate_bit_s)
     try:
         yield
     finally:
-        network.limit(cell.nodes, None)
+        network.relimit(cell.nodes, None)
 
 
 def _request(folder: ValidationDir, cell: Cell, *, gpu: bool) -> LaunchRequest:

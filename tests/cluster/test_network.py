@@ -48,6 +48,19 @@ def test_a_rate_limits_both_directions_of_every_node_and_changes_nothing_else() 
     assert [line for line in limited if line in plain] == plain
 
 
+def test_one_link_is_limited_both_ways_and_set_free_again() -> None:
+    said = [" ".join(argv) for argv in network.relimit_argvs(4, 10**7)]
+    limit = "root tbf rate 10000000bit burst 16384b latency 50ms"
+    assert said == [
+        f"tc qdisc replace dev aorta-n4 {limit}",
+        f"tc -n aorta-node4 qdisc replace dev eth0 {limit}",
+    ]
+    assert [" ".join(argv) for argv in network.relimit_argvs(4, None)] == [
+        "tc qdisc del dev aorta-n4 root",
+        "tc -n aorta-node4 qdisc del dev eth0 root",
+    ]
+
+
 @given(nodes=st.integers(1, MAX_NODES))
 def test_interface_names_fit_the_kernel_and_differ(nodes: int) -> None:
     argvs = network.create_argvs(FOLDER, Settings(nodes))
