@@ -17,8 +17,8 @@ from aorta.report.text import plain
 def run_figure(analysis: Analysis, page: Page) -> Figure:
     """Five panels in three rows; call inside `style.styled()`."""
     lanes = len(page.excerpt.lanes) if page.excerpt is not None else 3
-    tall = max(3.4, 0.16 * len(page.heat_map.rows)) if page.heat_map is not None else 3.4
-    heights = [tall, 1.5 + 0.24 * max(lanes, 2), 3.3]
+    tall = max(3.4, 0.17 * len(page.heat_map.rows)) if page.heat_map is not None else 3.4
+    heights = [tall, 1.75 + 0.24 * max(lanes, 2), 3.3]
     figure = style.new_figure(11, 0.9 + sum(heights))
     statement = textwrap.shorten(plain(analysis.verdict.statement), 230, placeholder=" …")
     figure.suptitle(heading(analysis), x=0.012, ha="left", fontsize=11.5, fontweight="bold")

@@ -72,20 +72,19 @@ def heat_panel(axes: Axes, found: HeatMap | None) -> None:
         style.absent(axes, NO_BREAKDOWN)
         return
     values = np.array([[np.nan if v is None else v for v in row] for row in found.values], dtype=float)
-    top = max(float(np.nanmax(values)), 1.0)
+    top = max(float(np.nanmax(values)), 30.0)  # what costs little stays pale
     axes.imshow(values, cmap=LOSS, vmin=0, vmax=top, aspect="auto", interpolation="nearest")
     small = len(found.rows) > 12
-    if len(found.rows) <= 24:
-        for (row, column), value in np.ndenumerate(values):
-            axes.text(
-                column,
-                row,
-                "—" if np.isnan(value) else f"{value:.0f}" if value >= 0.5 or value == 0 else "<1",
-                ha="center",
-                va="center",
-                fontsize=7 if small else 8.5,
-                color="white" if value > 0.55 * top else style.INK,
-            )
+    for (row, column), value in np.ndenumerate(values):
+        axes.text(
+            column,
+            row,
+            "—" if np.isnan(value) else f"{value:.0f}" if value >= 0.5 or value == 0 else "<1",
+            ha="center",
+            va="center",
+            fontsize=7 if small else 8.5,
+            color="white" if value > 0.55 * top else style.INK,
+        )
     axes.set_xticks(range(len(found.columns)), [name.replace(" ", "\n", 1) for name in found.columns])
     axes.set_yticks(range(len(found.rows)), found.rows, fontsize=6.5 if small else 8.5)
     axes.tick_params(length=0)
@@ -142,12 +141,11 @@ def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
     axes.grid(axis="x")
     style.thousands(axes.xaxis)
     axes.set_xlabel("ms since the first rank began the step")
-    axes.legend(
+    axes.figure.legend(
         handles=[
             Patch(color=colour, label=name) for doing, (name, colour) in _DOING.items() if doing in used
         ],
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.55 / (0.4 + 0.26 * len(names))),
+        loc="outside lower center",
         ncols=6,
         handlelength=1,
         columnspacing=1.2,
@@ -208,7 +206,7 @@ def steps_panel(axes: Axes, times: StepTimes | None, throughput: Throughput | No
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.set_ylabel("ms")
     axes.set_xlabel("optimizer step")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handlelength=1.4, columnspacing=1.2)
+    axes.figure.legend(loc="outside lower center", ncols=3, handlelength=1.4, columnspacing=1.2)
 
 
 def utilization_panel(figure: SubFigure, found: UtilizationOverTime) -> None:

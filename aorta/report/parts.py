@@ -178,7 +178,7 @@ def _bins(rows: Sequence[RankBreakdown]) -> tuple[list[tuple[int, int]], list[st
             names.append(one if each == 1 else f"{one} … {other}" if one != other else one)
         else:
             names.append(f"ranks {first.rank}–{last.rank}")
-    group = unit if each == 1 else f"{each} {unit}s"
+    group = f"a {unit}" if each == 1 else f"{each} {unit}s"
     return bins, names, f"{len(rows):,} ranks: a row is the worst rank of {group}, cell by cell"
 
 
