@@ -38,6 +38,11 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise
 
 
+def give_usual_permissions(path: Path) -> None:
+    """The permissions of a file that the user makes, for one that was made for nobody else to see."""
+    path.chmod(0o666 & ~_UMASK)
+
+
 def write_text(path: Path, text: str) -> None:
     """`write_bytes` of UTF-8 text."""
     write_bytes(path, text.encode())

@@ -166,8 +166,15 @@ class RunDir:
 
     @property
     def nsys(self) -> Path:
-        """Nsight Systems reports, one a rank."""
+        """Exports of Nsight Systems reports, one a rank, scrubbed; and `summary_stats.csv`."""
         return self.root / "nsys"
+
+    @property
+    def nsys_reports(self) -> Path:
+        """Nsight Systems' own reports, one a rank: only their owner may look into this folder, unless
+        `capture.keep_environment`.
+        """
+        return self.nsys / "private"
 
     @property
     def rocprof(self) -> Path:

@@ -60,6 +60,10 @@ class ProfilerChoice(Record, frozen=True, kw_only=True):
     resolved: str
     reason: str
     version: str | None = None
+    program: str | None = None
+    """Where it is."""
+    notes: list[str] = field(default_factory=list)
+    """What to know about it here: an unknown version, something asked for that it cannot do."""
 
 
 class NodeInfo(Record, frozen=True, kw_only=True):

@@ -208,6 +208,10 @@ class Capture(Block, frozen=True, kw_only=True):
     """Length of the capture range in steps."""
     kernel_interval: Count = 0
     """Each so many steps, one is recorded kernel by kernel inside the training process; 0: none is."""
+    keep_environment: bool = False
+    """Traces keep all environment variables and command lines, secrets included."""
+    gpu_metrics: bool = False
+    """nsys on local rank 0 also samples the GPUs' counters, where that is permitted."""
 
 
 class Monitor(Block, frozen=True, kw_only=True):

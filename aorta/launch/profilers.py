@@ -1,11 +1,10 @@
-"""External profilers: which one runs, why, and its command line around one rank. Pure: nothing is executed
-here.
+"""External profilers: which one runs and why. Pure: nothing is executed here. Command lines: `nsys`,
+`rocprof_capture`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 from aorta.artefacts.records import ProfilerChoice
 from aorta.config.schema import Config
@@ -29,7 +28,7 @@ def resolve(requested: str, vendor: Vendor | None, which: Which) -> ProfilerChoi
     Args:
         requested: one of `NAMES`.
         vendor: of the GPUs that the job has on this node; None where it has none.
-        which: finds a program in PATH, as `shutil.which` does.
+        which: finds a profiler's program; None where it is not installed.
 
     Raises:
         ConfigError: `requested` is no profiler that we know.
@@ -41,9 +40,12 @@ def resolve(requested: str, vendor: Vendor | None, which: Which) -> ProfilerChoi
         return ProfilerChoice(requested=requested, resolved="none", reason="switched off")
     if requested == "auto":
         return _automatic(vendor, which)
-    if which(requested) is None:
-        raise RunError(f"profiler {requested} was asked for and is not in PATH here", _INSTALL[requested])
-    return ProfilerChoice(requested=requested, resolved=requested, reason="asked for by name")
+    program = which(requested)
+    if program is None:
+        raise RunError(f"profiler {requested} was asked for and is not installed here", _INSTALL[requested])
+    return ProfilerChoice(
+        requested=requested, resolved=requested, reason="asked for by name", program=program
+    )
 
 
 def _automatic(vendor: Vendor | None, which: Which) -> ProfilerChoice:
@@ -51,10 +53,12 @@ def _automatic(vendor: Vendor | None, which: Which) -> ProfilerChoice:
         return ProfilerChoice(requested="auto", resolved="none", reason="the job has no GPU on this node")
     tool = _TOOL[vendor]
     name = {"nvidia": "NVIDIA", "amd": "AMD"}[vendor]
-    if which(tool) is None:
-        reason = f"{name} GPUs, but {tool} is not in PATH"
+    program = which(tool)
+    if program is None:
+        reason = f"{name} GPUs, but {tool} is not installed here"
         return ProfilerChoice(requested="auto", resolved="none", reason=reason)
-    return ProfilerChoice(requested="auto", resolved=tool, reason=f"{name} GPUs, and {tool} is in PATH")
+    reason = f"{name} GPUs, and {tool} is installed"
+    return ProfilerChoice(requested="auto", resolved=tool, reason=reason, program=program)
 
 
 def refuse_two_tracers(resolved: str, torch_profiler: bool) -> None:
@@ -90,74 +94,3 @@ def refuse_named_tracer(asked: str | None, config: Config, *, own_program: bool)
 def report_stem(workload: str, nodes: int) -> str:
     """Start of the name of every report of a run: `ranking_2node_profile`."""
     return f"{workload}_{nodes}node_profile"
-
-
-def nsys_prefix(output: Path, stem: str, *, gpu: bool, ranged: bool) -> list[str]:
-    """`nsys profile ...`, to stand before one rank's python.
-
-    Args:
-        output: folder of the reports; it must exist, or nsys leaves them in its temporary folder and exits
-            with 0.
-        stem: start of each report's name; rank, host and process id follow, so that no two ranks share one.
-        gpu: the rank has an NVIDIA GPU. Without one there is nothing to trace but NVTX ranges and OS calls.
-        ranged: the program calls cudaProfilerStart and cudaProfilerStop around what is to be captured. A
-            range that never begins leaves no report, so this is only for programs known to do it.
-
-    `--capture-range-end=stop` keeps the trainer alive after the range (the default ends it),
-    `--wait=primary` returns with the trainer even if something it started lives on, and `-s none
-    --cpuctxsw=none` keeps sampling out of the measurement.
-    """
-    traced = "cuda,nvtx" if gpu else "nvtx,osrt"
-    argv = ["nsys", "profile", "-t", traced, "-s", "none", "--cpuctxsw=none"]
-    if gpu and ranged:
-        argv += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
-    return [*argv, "--wait=primary", "-f", "true", "-o", str(output / f"{stem}_rank%q{{RANK}}_%h_%p")]
-
-
-def rocprof_prefix(output: Path, stem: str) -> list[str]:
-    """`rocprofv3 ... --`, to stand before one rank's python.
-
-    The rank comes from torchrun's RANK: rocprofv3's own `%rank%` is Slurm's process number, which under
-    torchrun is the node's. The format is named because its default changed with ROCm 7.
-    """
-    traces = ["kernel", "hip-runtime", "rccl", "marker", "memory-copy"]
-    argv = ["rocprofv3", *[f"--{name}-trace" for name in traces], "--stats", "--summary"]
-    name = f"{stem}_rank%env{{RANK}}%_%hostname%_%pid%"
-    return [*argv, "--output-format", "csv", "-d", str(output), "-o", name, "--"]
-
-
-def wrap(
-    resolved: str, command: Sequence[str], output: Path, stem: str, *, gpu: bool, ranged: bool
-) -> list[str]:
-    """`command` of one rank inside the profiler `resolved` (as it is for `none`); see `nsys_prefix`."""
-    if resolved == "nsys":
-        return [*nsys_prefix(output, stem, gpu=gpu, ranged=ranged), *command]
-    if resolved == "rocprofv3":
-        return [*rocprof_prefix(output, stem), *command]
-    return list(command)
-
-
-def missing_reports(found: Sequence[str], ranks: Sequence[int], stem: str) -> list[int]:
-    """Those of `ranks` that have no file among the names `found`."""
-    return [rank for rank in ranks if not any(name.startswith(f"{stem}_rank{rank}_") for name in found)]
-
-
-_HINTS = (
-    ("Import Failed", "the profiler could not write it (is the disk full?)"),
-    ("No reports were generated", "the profiler was never told to begin"),
-    ("Generated:", "the profiler left it in its temporary folder"),
-)
-
-
-def why_no_report(output: Sequence[str]) -> str:
-    """The reason for a missing report that a rank's output gives, with the line after it where it names a
-    file.
-    """
-    for words, reason in _HINTS:
-        for index, line in enumerate(output):
-            if words in line:
-                rest = line.partition(words)[2].lstrip(" :").rstrip() or (
-                    output[index + 1].strip() if output[index + 1 :] else ""
-                )
-                return f"{reason}: {rest}" if rest else reason
-    return "the profiler wrote none, and the rank's output does not say why"

@@ -1,4 +1,4 @@
-"""The rocprofv3 command line of `scripts/rocprof_capture.sh`, checked against the installed version.
+"""The rocprofv3 command line around one rank, checked against the installed version.
 
 python -m aorta.launch.rocprof_capture OUTPUT_DIR "ARGS"     prints the words, each ended by a zero byte
 """
@@ -14,47 +14,77 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aorta.errors import AortaError, ConfigError, RunError
-from aorta.launch.profilers import rocprof_prefix
 
 STEM = "train"
 PATIENCE_S = 30
+_USUAL = (
+    "--kernel-trace", "--hip-runtime-trace", "--rccl-trace", "--marker-trace", "--memory-copy-trace",
+    "--stats", "--summary",
+)  # fmt: skip
+_ATT = (
+    "--att traces instructions: it needs the separate decoder and is meant for a single kernel; "
+    "of a whole training run it writes very much"
+)
+_OUTDATED = {
+    "--kernel-symbols": "leave it out: rocprofv3 writes the kernels' names into every kernel trace",
+    "--hsa-activity": "leave it out: --kernel-trace and --memory-copy-trace are its successors",
+    "--hip-activity": "leave it out: --kernel-trace and --memory-copy-trace are its successors",
+    "--roctx-trace": "its name is --marker-trace now",
+}
+"""Options of older tools and guides, and what to do instead."""
 _OURS = ("-d", "--output-directory", "-o", "--output-file")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 
-def capture_prefix(output: Path, text: str, known: frozenset[str]) -> list[str]:
-    """`rocprofv3 ... --`, to stand before one rank's python.
+def rocprof_prefix(
+    output: Path, stem: str, text: str = "", known: frozenset[str] = frozenset()
+) -> tuple[list[str], list[str]]:
+    """(`rocprofv3 ... --`, notes): what stands before one rank's python, and what was left out of it and why.
+
+    The rank comes from torchrun's RANK: rocprofv3's own `%rank%` is Slurm's process number, which under
+    torchrun is the node's. The format is named because its default changed with ROCm 7.
 
     Args:
         output: folder of the traces.
-        text: the user's own options, quoted as in a shell; empty takes the default ones.
+        stem: start of each file's name; rank, host and process id follow.
+        text: the user's own options (ROCPROF_ARGS), quoted as in a shell; empty takes the default ones, of
+            which those are left out that this version does not know.
         known: long options that the installed rocprofv3 has; empty where it did not tell.
 
     Raises:
-        ConfigError: an option that this rocprofv3 does not know, or one that names the output.
+        ConfigError: an option of the user's that this rocprofv3 does not know, or one that names the output.
     """
-    usual = rocprof_prefix(output, STEM)
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise ConfigError(f"ROCPROF_ARGS {text!r}: {error}", "quote it as in a shell") from error
-    if not words:
-        return usual
+    notes = []
+    if words:
+        _check(words, known)
+        if "--att" in words:
+            notes.append(_ATT)
+    else:
+        words = [word for word in _USUAL if not known or word in known]
+        notes += [f"this rocprofv3 has no {word}: left out" for word in _USUAL if word not in words]
+    named = any(word.partition("=")[0] in ("-f", "--output-format") for word in words)
+    name = f"{stem}_rank%env{{RANK}}%_%hostname%_%pid%"
+    form = [] if named else ["--output-format", "csv"]
+    return ["rocprofv3", *words, *form, "-d", str(output), "-o", name, "--"], notes
+
+
+def _check(words: Sequence[str], known: frozenset[str]) -> None:
     for word in words:
         name = word.partition("=")[0]
         if name in _OURS:
             raise ConfigError(
                 f"ROCPROF_ARGS sets {name}: a rank's file needs a name of its own",
-                "choose the folder with ROCPROF_OUTPUT_DIR",
+                "leave it out; with scripts/rocprof_capture.sh choose the folder with ROCPROF_OUTPUT_DIR",
             )
         if known and name.startswith("--") and name != "--" and name not in known:
             raise ConfigError(
-                f"ROCPROF_ARGS: this rocprofv3 has no option {name}", "see rocprofv3 --help for what it has"
+                f"ROCPROF_ARGS: this rocprofv3 has no option {name}",
+                _OUTDATED.get(name, "see rocprofv3 --help for what it has"),
             )
-    chosen = ("-f", "--output-format")
-    named = any(word.partition("=")[0] in chosen for word in words)
-    placed = [*usual[usual.index("-d") : -1]]
-    return ["rocprofv3", *words, *([] if named else ["--output-format", "csv"]), *placed, "--"]
 
 
 def known_options() -> frozenset[str]:
@@ -84,16 +114,12 @@ def main(arguments: Sequence[str]) -> int:
     """
     output, text = arguments
     try:
-        prefix = capture_prefix(Path(output), text, known_options())
+        prefix, notes = rocprof_prefix(Path(output), STEM, text, known_options())
     except AortaError as error:
         print(f"rocprof_capture.sh: {error}", file=sys.stderr)
         return error.exit_code
-    if "--att" in text.split():
-        print(
-            "rocprof_capture.sh: --att traces instructions: it needs the separate decoder and is meant for a"
-            " single kernel; of a whole training run it writes very much",
-            file=sys.stderr,
-        )
+    for note in notes:
+        print(f"rocprof_capture.sh: {note}", file=sys.stderr)
     sys.stdout.write("".join(f"{word}\0" for word in prefix))
     return 0
 

@@ -18,7 +18,7 @@ from aorta import __version__
 from aorta.artefacts.records import NodeInfo, ProfilerChoice
 from aorta.monitors import cgroup
 from aorta.monitors.gpu import Gpus
-from aorta.runner import network
+from aorta.runner import environment, network
 from aorta.runner.clock import read_clocks
 from aorta.runner.options import NodeOptions
 
@@ -29,37 +29,6 @@ _PACKAGES = (
     "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime",
     "nvidia-cudnn-cu12", "nvidia-cudnn-cu13",
 )  # fmt: skip
-
-_ENVIRONMENT = (
-    "AORTA_SHARED_NODES", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING",
-    "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES", "HSA_FORCE_FINE_GRAIN_PCIE",
-    "HSA_OVERRIDE_GFX_VERSION", "MKL_NUM_THREADS", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
-    "PYTHONHASHSEED", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF",
-    "ROCR_VISIBLE_DEVICES", "SLURM_CLUSTER_NAME", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK",
-    "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_JOB_ACCOUNT", "SLURM_JOB_CPUS_PER_NODE",
-    "SLURM_JOB_END_TIME", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES",
-    "SLURM_JOB_PARTITION", "SLURM_JOB_QOS", "SLURM_JOB_START_TIME", "SLURM_MEM_PER_NODE",
-    "SLURM_NODEID", "SLURM_RESTART_COUNT", "SLURM_STEP_ID", "SLURM_STEP_NODELIST",
-    "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "TMPDIR",
-)  # fmt: skip
-_PREFIXES = ("NCCL_", "RCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_DISTRIBUTED_", "UCX_", "FI_", "OMP_", "KMP_")
-_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "AUTH")
-
-
-def looks_secret(name: str) -> bool:
-    """Whether a variable of this name usually holds something that must not be written down."""
-    return any(word in name.upper() for word in _SECRET_WORDS)
-
-
-def recorded_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that explain a measurement; only listed names and prefixes, and nothing that looks
-    secret.
-    """
-    return {
-        name: environ[name]
-        for name in sorted(environ)
-        if (name in _ENVIRONMENT or name.startswith(_PREFIXES)) and not looks_secret(name)
-    }
 
 
 def packages() -> dict[str, str]:
@@ -135,7 +104,7 @@ def describe_node(
         clock=read_clocks(),
         profiler=profiler,
         packages=packages(),
-        environment=recorded_environment(environ),
+        environment=environment.recorded(environ),
         machine=network.machine_id(),
         network=network.network_id(),
         addresses=network.own_addresses(),

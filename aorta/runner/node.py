@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
 
 from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.layout import NodeDir
@@ -20,10 +21,13 @@ from aorta.config.load import load_config, save_config
 from aorta.config.schema import Config
 from aorta.errors import AortaError, RunError
 from aorta.launch import profilers
-from aorta.monitors.gpu import Gpus, find_gpus
+from aorta.monitors.gpu import find_gpus
 from aorta.runner import session as rendezvous
+from aorta.runner.aftercare import Aftercare
+from aorta.runner.captures import TempSpace
 from aorta.runner.command import rank_command, rank_environment, torchrun_argv, workload_name
-from aorta.runner.describe import code_version, describe_node, looks_secret, with_version
+from aorta.runner.describe import code_version, describe_node, with_version
+from aorta.runner.environment import without_secrets
 from aorta.runner.exits import collect_logs, describe_exit, rank_exits, ranks_finished, tail, told_to_end
 from aorta.runner.marker import Marker
 from aorta.runner.metadata import job_metadata
@@ -31,9 +35,9 @@ from aorta.runner.network import interface_towards
 from aorta.runner.options import Limits, NodeOptions
 from aorta.runner.peers import Heartbeat, failed_peer, others_ended
 from aorta.runner.processes import Child, Interrupts, adopt_orphans, exit_status, kill_descendants
+from aorta.runner.profiler import Wrapper, choose, wrapper
 from aorta.runner.supervise import Outcome, Surroundings, await_reason, supervise
 from aorta.runner.timelimit import hit_time_limit, job_ends_wall_ns
-from aorta.units import BYTES_PER_GIB
 
 _MONITOR_GRACE_S = 5.0
 _OTHERS_WAIT_LONGER_S = 15.0
@@ -49,7 +53,8 @@ class Prepared:
     command: list[str]
     """One rank's program without a profiler."""
     stem: str
-    gpus: Gpus
+    """Start of the names of the profiler's reports."""
+    wrapper: Wrapper
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class Node:
         self.dir: NodeDir = self.run_dir.node(options.node_index)
         self.session: Session | None = None
         self.started = False
+        self.temp = TempSpace()
         self._say_prefix = f"aorta node {options.node_index}"
 
     def say(self, text: str) -> None:
@@ -168,19 +174,34 @@ class Node:
         config = load_config(options.config, [*options.overrides, *extra])
         # Nodes that are processes of one machine were given disjoint GPUs by who started them.
         gpus = find_gpus(self.environ)
-        choice = with_version(profilers.resolve(config.capture.profiler, gpus.vendor, shutil.which))
+        choice = with_version(choose(config.capture.profiler, gpus, self.environ))
         # torch.profiler belongs to the trainer; a user's own program does not read our configuration.
         profilers.refuse_two_tracers(choice.resolved, config.profiling.enabled and not options.command)
         self.say(f"profiler: {choice.resolved} ({choice.reason})")
+        stem = profilers.report_stem(workload_name(options.command, config.workload), options.scenario.nodes)
+        around = wrapper(
+            choice,
+            config.capture,
+            gpus,
+            environ=self.environ,
+            output=(self._trace_folder(choice.resolved) or self.run_dir.root).resolve(),
+            stem=stem,
+            own_program=bool(options.command),
+        )
+        for note in around.notes:
+            self.say(f"profiler: {note}")
+        choice = msgspec.structs.replace(choice, notes=around.notes)
         return Prepared(
             config=config,
             info=describe_node(options, gpus, choice, self.environ),
             command=rank_command(options.command, self.run_dir.config.resolve()),
-            stem=profilers.report_stem(
-                workload_name(options.command, config.workload), options.scenario.nodes
-            ),
-            gpus=gpus,
+            stem=stem,
+            wrapper=around,
         )
+
+    def _trace_folder(self, resolved: str) -> Path | None:
+        """Where the profiler writes; what nsys writes holds the environments of all processes of the node."""
+        return {"nsys": self.run_dir.nsys_reports, "rocprofv3": self.run_dir.rocprof}.get(resolved)
 
     def _lead(self, session: Session, prepared: Prepared) -> Manifest:
         """Node 0: collect the others, write what the run is, and publish where to meet.
@@ -222,7 +243,7 @@ class Node:
                 nodes=options.nodes,
                 processes_per_node=options.procs_per_node,
                 gpus_per_node=int(per_node) if per_node.isdigit() else None,
-                command=prepared.command,
+                command=without_secrets(prepared.command),
                 profiler=prepared.config.capture.profiler,
                 monitor_interval_s=prepared.config.monitor.interval_s,
                 time_limit_s=int(end) - int(start) if start.isdigit() and end.isdigit() else None,
@@ -238,21 +259,16 @@ class Node:
         info, nodes = prepared.info, self.options.nodes
         interface = interface_towards(str(session.master_address)) if nodes > 1 else None
         environ = rank_environment(self.environ, self.options, info, manifest, interface)
-        resolved = info.profiler.resolved
-        folder = {"nsys": self.run_dir.nsys, "rocprofv3": self.run_dir.rocprof}.get(resolved)
+        environ |= prepared.wrapper.environment
+        folder = self._trace_folder(info.profiler.resolved)
         if folder is not None:
-            folder.mkdir(exist_ok=True)
-            self._warn_about_profiler(resolved, environ)
-        command = profilers.wrap(
-            resolved,
-            prepared.command,
-            (folder or self.run_dir.root).resolve(),
-            prepared.stem,
-            gpu=prepared.gpus.vendor == "nvidia",
-            ranged=not self.options.command,
-        )
+            folder.mkdir(exist_ok=True, parents=True)
+            if folder == self.run_dir.nsys_reports and not prepared.config.capture.keep_environment:
+                folder.chmod(0o700)
+        if self.temp.warning is not None:
+            self.say(self.temp.warning)
         argv = torchrun_argv(
-            command,
+            prepared.wrapper.around(prepared.command),
             session,
             info,
             nodes=nodes,
@@ -278,9 +294,17 @@ class Node:
         if nodes > 1 or told_to_end(exits, root):
             outcome = await_reason(outcome, self.interrupts, watched.around)
         self._note_monitor(watched.monitor_codes)
-        if folder is not None:
-            self._check_reports(folder.name, prepared.stem, [item.rank for item in exits])
-        return self._finish(outcome, session, exits, root)
+        told = self._told_state(outcome, session) if outcome.interrupted is not None else None
+        if folder is not None or prepared.config.profiling.enabled:
+            after = Aftercare(self.options, self.limits, self.interrupts, watched.around.tick, self.say)
+            if folder is not None:
+                self.marker.lost += after.check(folder, prepared.stem, exits, self.temp)
+            if told in (None, "timeout"):
+                profiler = info.profiler.resolved
+                self.marker.lost += after.reduce(profiler, environ, session.ends_wall_ns)
+            else:
+                self.say(after.by_hand(info.profiler.resolved))
+        return self._finish(outcome, told, exits, root)
 
     def _start_monitor(self, prepared: Prepared, environ: Mapping[str, str]) -> Child | None:
         wanted = prepared.config.monitor
@@ -302,6 +326,7 @@ class Node:
 
         def tick() -> None:
             heartbeat.beat()
+            self.temp.look()
             code = monitor.poll() if monitor is not None and not codes else None
             if code is not None:
                 codes.append(code)
@@ -328,33 +353,15 @@ class Node:
             reason = f": {words[-1]}" if words else ""
             self.marker.lost.append(f"monitor samples: the monitor ended early with {codes[0]}{reason}")
 
-    def _warn_about_profiler(self, resolved: str, environ: Mapping[str, str]) -> None:
-        secrets = sorted(name for name in environ if looks_secret(name))
-        if secrets:
-            self.say(f"{resolved} keeps the whole environment in its reports, also {', '.join(secrets)}")
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        if free < BYTES_PER_GIB:
-            self.say(
-                f"only {free / BYTES_PER_GIB:.2f} GiB free in {tempfile.gettempdir()}: set TMPDIR elsewhere"
-            )
-
-    def _check_reports(self, folder: str, stem: str, ranks: list[int]) -> None:
-        """Record which ranks left no report, with what their output says about it."""
-        names = [path.name for path in (self.run_dir.root / folder).rglob("*") if path.is_file()]
-        for rank in profilers.missing_reports(names, ranks, stem):
-            logs = self.dir.logs / f"rank{rank}"
-            output = [*tail(logs / "stdout.log"), *tail(logs / "stderr.log")]
-            self.marker.lost.append(f"{folder} report of rank {rank}: {profilers.why_no_report(output)}")
-
-    def _finish(self, outcome: Outcome, session: Session, ranks: list[RankExit], root: int | None) -> int:
+    def _finish(self, outcome: Outcome, told: State | None, ranks: list[RankExit], root: int | None) -> int:
         """The last marker and the exit code."""
         lost = self.marker.lost
         code = 0 if outcome.finished else exit_status(outcome.code)
         state: State = "completed" if outcome.good else "failed"
         name: str | None = None
-        if outcome.code != 0 and outcome.interrupted is not None:
+        if outcome.code != 0 and outcome.interrupted is not None and told is not None:
             name, code = outcome.interrupted.name, 128 + outcome.interrupted
-            state = self._told_state(outcome, session)
+            state = told
         elif not outcome.good:
             failures = [item for item in ranks if item.rank == root]
             lost += [f"first failure on this node: {describe_exit(item)}" for item in failures]

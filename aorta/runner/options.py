@@ -60,6 +60,8 @@ class Limits:
     """AORTA_SIGNAL_LEAD_S: a signal this near the job's end means its time limit (90 s asked for, up to 60
     s early).
     """
+    export_s: float = 1800.0
+    """AORTA_EXPORT_TIMEOUT_S: for each of exporting and reducing a node's traces after training."""
     silence_s: float = 60.0
     """AORTA_SILENCE_S: an agent that gives no sign of life for so long is taken for dead."""
 
@@ -76,6 +78,7 @@ class Limits:
             grace_s=_seconds(environ, "AORTA_KILL_GRACE_S", default.grace_s),
             peer_grace_s=_seconds(environ, "AORTA_PEER_GRACE_S", default.peer_grace_s),
             signal_lead_s=_seconds(environ, "AORTA_SIGNAL_LEAD_S", default.signal_lead_s),
+            export_s=_seconds(environ, "AORTA_EXPORT_TIMEOUT_S", default.export_s),
             silence_s=_seconds(environ, "AORTA_SILENCE_S", default.silence_s),
         )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aorta.errors import ConfigError
-from aorta.launch.rocprof_capture import capture_prefix, known_options, main
+from aorta.launch.rocprof_capture import known_options, main, rocprof_prefix
 
 KNOWN = frozenset({"--kernel-trace", "--stats", "--output-format", "--att"})
 OUT = Path("out")
@@ -13,21 +13,31 @@ NAMED = ["-d", "out", "-o", "train_rank%env{RANK}%_%hostname%_%pid%", "--"]
 
 
 def test_without_options_the_usual_traces() -> None:
-    prefix = capture_prefix(OUT, "", KNOWN)
-    assert prefix[:2] == ["rocprofv3", "--kernel-trace"]
-    assert prefix[-5:] == NAMED
+    prefix, notes = rocprof_prefix(OUT, "train")
+    assert prefix == [
+        "rocprofv3", "--kernel-trace", "--hip-runtime-trace", "--rccl-trace", "--marker-trace",
+        "--memory-copy-trace", "--stats", "--summary", "--output-format", "csv", *NAMED,
+    ]  # fmt: skip
+    assert notes == []
+
+
+def test_usual_traces_that_a_version_lacks_are_left_out_and_said() -> None:
+    prefix, notes = rocprof_prefix(OUT, "train", "", KNOWN)
+    assert prefix == ["rocprofv3", "--kernel-trace", "--stats", "--output-format", "csv", *NAMED]
+    assert notes[0] == "this rocprofv3 has no --hip-runtime-trace: left out"
+    assert len(notes) == 5
 
 
 def test_the_users_options_replace_them_and_the_name_stays() -> None:
-    found = capture_prefix(OUT, "--kernel-trace --stats -x 'a b'", KNOWN)
+    found, _ = rocprof_prefix(OUT, "train", "--kernel-trace --stats -x 'a b'", KNOWN)
     assert found == [
         "rocprofv3", "--kernel-trace", "--stats", "-x", "a b", "--output-format", "csv", *NAMED,
     ]  # fmt: skip
 
 
 def test_a_format_of_the_users_is_the_only_one() -> None:
-    assert "csv" not in capture_prefix(OUT, "--kernel-trace --output-format=json", KNOWN)
-    assert "csv" not in capture_prefix(OUT, "--kernel-trace -f json", KNOWN)
+    assert "csv" not in rocprof_prefix(OUT, "train", "--kernel-trace --output-format=json", KNOWN)[0]
+    assert "csv" not in rocprof_prefix(OUT, "train", "--kernel-trace -f json", KNOWN)[0]
 
 
 @pytest.mark.parametrize(
@@ -40,11 +50,11 @@ def test_a_format_of_the_users_is_the_only_one() -> None:
 )
 def test_what_cannot_work_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        capture_prefix(OUT, text, KNOWN)
+        rocprof_prefix(OUT, "train", text, KNOWN)
 
 
 def test_a_version_that_does_not_tell_its_options_is_trusted() -> None:
-    assert "--kernel-symbols" in capture_prefix(OUT, "--kernel-symbols", frozenset())
+    assert "--kernel-symbols" in rocprof_prefix(OUT, "train", "--kernel-symbols")[0]
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,3 +97,9 @@ def test_without_rocprofv3_that_is_said(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["out", ""]) == 5
     assert "rocprofv3 is not in PATH" in capsys.readouterr().err
+
+
+def test_an_option_of_an_old_guide_gets_a_clear_answer() -> None:
+    with pytest.raises(ConfigError) as caught:
+        rocprof_prefix(OUT, "train", "--kernel-trace --kernel-symbols", KNOWN)
+    assert caught.value.hint.startswith("leave it out: rocprofv3 writes the kernels' names")

@@ -10,7 +10,7 @@ import pytest
 from aorta.artefacts.layout import Scenario
 from aorta.artefacts.records import GpuInfo, ProfilerChoice
 from aorta.monitors.gpu import Gpus
-from aorta.runner import describe
+from aorta.runner import describe, environment
 from aorta.runner.clock import read_clocks
 from aorta.runner.options import NodeOptions
 
@@ -63,7 +63,7 @@ def test_only_listed_variables_are_recorded_and_no_secret():
         "HOME": "/home/someone",
         "SLURM_JOB_ID": "7",
     }
-    kept = describe.recorded_environment(environ)
+    kept = environment.recorded(environ)
     assert kept == {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "4", "SLURM_JOB_ID": "7"}
 
 

@@ -81,3 +81,26 @@ class Export:
         db.commit()
         db.close()
         return path
+
+
+SECRET = b"hunter2-planted"
+
+
+def plant(path: Path) -> Path:
+    """Put a secret wherever nsys keeps environments, command lines and output, beside what may stay."""
+    text = SECRET.decode()
+    block = f"RANK=3\0HF_TOKEN={text}\0SLURM_JOB_ID=7"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
+    rows = [("DeviceEnvironment", block), ("Hostname", "n1")]
+    db.executemany("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (?, ?)", rows)
+    db.execute("CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)")
+    rows = [("PROCESS_0:COMMAND", f"python --password {text}"), ("RATE_HZ", "0")]
+    db.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", rows)
+    db.execute("CREATE TABLE ProcessStreams (globalPid INT, filenameId INT, contentId INT)")
+    db.execute("INSERT INTO ProcessStreams VALUES (1, 900, 901)")
+    rows2 = [(900, "stdout"), (901, f"it is {text}"), (902, block), (903, "kernel")]
+    db.executemany("INSERT INTO StringIds VALUES (?, ?)", rows2)
+    db.commit()
+    db.close()
+    return path

@@ -1,0 +1,151 @@
+"""What became of the profiler's reports: whether each rank left one, and what is wrong where not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aorta.artefacts.records import RankExit
+from aorta.units import BYTES_PER_GIB
+
+LOW_BYTES = BYTES_PER_GIB
+"""With less free in the temporary folder, a warning before the start."""
+FULL_BYTES = 64 << 20
+"""With less free at any time, nsys may have lost data."""
+_REPORT = re.compile(r"^(?:\[rank\d+\]:?)?\s*(/\S.*\.(?:nsys-rep|qdstrm))\s*$")
+_PLACEHOLDER = re.compile(r"%(?:q\{[^}]*\}|env\{[^}]*\}%|[hp]\b)")
+
+
+class TempSpace:
+    """Least free space of the temporary folder, in which nsys keeps its data while a rank runs."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder if folder is not None else Path(tempfile.gettempdir())
+        self.least = self._free()
+
+    def look(self) -> None:
+        """Take note of what is free now."""
+        self.least = min(self.least, self._free())
+
+    def _free(self) -> int:
+        return shutil.disk_usage(self.folder).free
+
+    @property
+    def warning(self) -> str | None:
+        """What to say before the start; None where there is room."""
+        if self.least >= LOW_BYTES:
+            return None
+        return f"only {self.least / BYTES_PER_GIB:.2f} GiB free in {self.folder}: set TMPDIR elsewhere"
+
+    def finding(self, exits: Sequence[RankExit]) -> str | None:
+        """What a full folder has done; None where it was never full."""
+        if self.least >= FULL_BYTES:
+            return None
+        died = [str(item.rank) for item in exits if item.signal in ("SIGSEGV", "SIGBUS")]
+        words = f"{self.folder} was full ({self.least >> 20} MiB free): the profiler keeps its data there"
+        words += (
+            f"; it ends ranks by {'/'.join(('SIGSEGV', 'SIGBUS'))}, here {', '.join(died)}" if died else ""
+        )
+        return f"{words}. Set TMPDIR to a larger folder"
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What a rank's profiler left."""
+
+    complete: list[Path]
+    """Reports, or rocprofv3's files."""
+    streams: list[Path]
+    """`.qdstrm`: raw data of nsys, not yet a report."""
+
+
+def of_rank(folder: Path, rank: int) -> Reports:
+    """The files of `rank` in `folder` and one level below, sorted."""
+    mark = f"_rank{rank}_"
+    found = [path for path in (*folder.glob(f"*{mark}*"), *folder.glob(f"*/*{mark}*")) if path.is_file()]
+    # `_rank1_` is no part of `_rank10_`.
+    kept = sorted(path for path in found if path.stat().st_size > 0)
+    streams = [path for path in kept if path.suffix == ".qdstrm"]
+    exports = (".qdstrm", ".sqlite")
+    return Reports([path for path in kept if path.suffix not in exports], streams)
+
+
+def findings(folder: Path, stem: str, ranks: Sequence[int], output: Mapping[int, Sequence[str]]) -> list[str]:
+    """What is missing of the ranks' reports and why, one line each; strayed ones are brought home.
+
+    Args:
+        folder: where the reports belong.
+        stem: start of their names.
+        ranks: of this node.
+        output: last lines that each rank printed, the profiler's words included.
+    """
+    said = []
+    for path in sorted(folder.glob("*")):
+        match = _PLACEHOLDER.search(path.name)
+        if match:
+            said.append(
+                f"{path.name}: {match[0]} was left as it is: that variable was not set, so ranks share a name"
+            )
+    for rank in ranks:
+        found = of_rank(folder, rank)
+        if found.complete or found.streams:
+            continue
+        lines = output.get(rank, ())
+        strayed = _strayed(lines, folder)
+        moved = [path for path in strayed if _bring_home(path, folder / f"{stem}_rank{rank}_{path.name}")]
+        if moved:
+            said.append(f"the report of rank {rank} was in {moved[0].parent} and was moved to {folder}")
+        else:
+            said.append(f"profiler's report of rank {rank}: {_reason(lines, strayed)}")
+    return said
+
+
+def _strayed(lines: Sequence[str], folder: Path) -> list[Path]:
+    """Reports that the profiler says it wrote elsewhere."""
+    matches = [_REPORT.match(line) for line in lines]
+    paths = [Path(match[1]) for match in matches if match]
+    return [path for path in dict.fromkeys(paths) if path.parent != folder]
+
+
+def _bring_home(path: Path, target: Path) -> bool:
+    try:
+        shutil.move(path, target)
+    except OSError:
+        return False
+    return True
+
+
+_HINTS = (
+    ("Import Failed", "the profiler could not write it (is the disk full?)"),
+    ("No space left on device", "the profiler could not write it: the disk is full"),
+    ("No reports were generated", "the profiler was never told to begin"),
+    (
+        "sem_open",
+        "the profiler did not start (two started at the same moment; 2022.4 is known for it), submit again",
+    ),
+    ("unrecognised option", "this version of the profiler does not know an option"),
+    ("unrecognized option", "this version of the profiler does not know an option"),
+)
+
+
+def _reason(lines: Sequence[str], strayed: Sequence[Path]) -> str:
+    """Why a report is missing, with the profiler's own words where there are some."""
+    for words, reason in _HINTS:
+        for index, line in enumerate(lines):
+            if words in line:
+                rest = (
+                    line.partition(words)[2].lstrip(" :").rstrip()
+                    or "".join(lines[index + 1 : index + 2]).strip()
+                )
+                return f"{reason}: {rest}" if rest else reason
+    if strayed:
+        return f"the profiler left it at {strayed[0]}, from where it could not be moved"
+    if lines and "Generating '" in lines[-1]:
+        return "the rank was ended while the profiler still wrote it"
+    if any(line.rstrip().endswith("Generated:") for line in lines):
+        return "the profiler ended without one: its capture range never began (were there enough steps?)"
+    return "the profiler wrote none, and the rank's output does not say why"

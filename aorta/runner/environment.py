@@ -1,0 +1,124 @@
+"""Which environment variables may be seen by others: recorded in files of a run, or shown to a profiler that
+keeps what it sees.
+
+An allow-list: what is not on it is hidden, whatever its name, and so is a listed one whose value looks like a
+token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+_EXPLAINING = (
+    "AORTA_SHARED_NODES", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING",
+    "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES", "HSA_FORCE_FINE_GRAIN_PCIE",
+    "HSA_OVERRIDE_GFX_VERSION", "MKL_NUM_THREADS", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
+    "PYTHONHASHSEED", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF",
+    "ROCR_VISIBLE_DEVICES", "SLURM_CLUSTER_NAME", "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK",
+    "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_JOB_ACCOUNT", "SLURM_JOB_CPUS_PER_NODE",
+    "SLURM_JOB_END_TIME", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES",
+    "SLURM_JOB_PARTITION", "SLURM_JOB_QOS", "SLURM_JOB_START_TIME", "SLURM_MEM_PER_NODE",
+    "SLURM_NODEID", "SLURM_RESTART_COUNT", "SLURM_STEP_ID", "SLURM_STEP_NODELIST",
+    "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "TMPDIR",
+)  # fmt: skip
+_PREFIXES = ("NCCL_", "RCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_DISTRIBUTED_", "UCX_", "FI_", "OMP_", "KMP_")
+
+_RANK = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+    "SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+    "AORTA_RUN_DIR", "AORTA_JOB_ID", "AORTA_RUN_ID", "AORTA_ATTEMPT", "AORTA_SCENARIO", "AORTA_NODE_INDEX",
+    "AORTA_PROFILER",
+)  # fmt: skip
+"""Who a rank is; readers of a trace look for it."""
+
+_RUNNING = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TERM", "TMP", "TEMP", "TEMPDIR",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "HIP_PATH",
+    "XDG_RUNTIME_DIR",
+    "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH",
+)  # fmt: skip
+"""What a profiler and the interpreter need to start."""
+_TOOLS = ("NSYS_", "QUADD_", "ROCP_", "ROCPROF_", "ROCPROFILER_", "HSA_")
+
+_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "AUTH")
+_TOKEN = re.compile(
+    r"(?:^|[^A-Za-z0-9])(?:hf_|sk-|gh[pousr]_|glpat-|xox[abprs]-|AKIA|ASIA|eyJ)[A-Za-z0-9_\-]{8,}"
+    r"|://[^/\s:@]*:[^/\s@]+@"  # a password in an address
+    r"|(?<![A-Za-z0-9])(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{32,}(?![A-Za-z0-9])"
+)
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable of this name usually holds something that must not be written down."""
+    return any(word in name.upper() for word in _SECRET_WORDS)
+
+
+def looks_like_token(value: str) -> bool:
+    """Whether a value has the form of a credential: a known beginning, a password in an address, or 32 and
+    more letters and digits in a row.
+    """
+    return _TOKEN.search(value) is not None
+
+
+_SECRET_OPTIONS = frozenset(
+    {
+        "key",
+        "apikey",
+        "token",
+        "secret",
+        "password",
+        "passwd",
+        "passphrase",
+        "credential",
+        "credentials",
+        "auth",
+    }
+)
+MASK = "***"
+
+
+def without_secrets(command: Sequence[str]) -> list[str]:
+    """`command` as it may be written down: values of options such as `--password`, and words that look like
+    tokens, are replaced by `MASK`.
+    """
+    shown_words = []
+    secret_next = False
+    for word in command:
+        name, equals, value = word.partition("=")
+        option = word.startswith("-")
+        secret = option and not _SECRET_OPTIONS.isdisjoint(re.split(r"[-_.]+", name.lower()))
+        if secret_next and not option:
+            shown_words.append(MASK)
+        elif equals and (secret or looks_like_token(value)):
+            shown_words.append(f"{name}={MASK}")
+        else:
+            shown_words.append(MASK if looks_like_token(word) else word)
+        secret_next = secret and not equals
+    return shown_words
+
+
+def _safe(name: str, value: str) -> bool:
+    return not looks_secret(name) and not looks_like_token(value)
+
+
+def recorded(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that explain a measurement, sorted by name."""
+    return {
+        name: environ[name]
+        for name in sorted(environ)
+        if (name in _EXPLAINING or name.startswith(_PREFIXES)) and _safe(name, environ[name])
+    }
+
+
+def shown(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a profiler may see and keep: what is recorded, who the rank is, and what programs
+    need to start.
+    """
+    needed = _RANK + _RUNNING
+    return recorded(environ) | {
+        name: value
+        for name, value in environ.items()
+        if (name in needed or name.startswith(_TOOLS)) and _safe(name, value)
+    }

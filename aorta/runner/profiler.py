@@ -1,0 +1,134 @@
+"""The external profiler of this node: found, asked what it can, and put around each rank."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aorta.artefacts.records import ProfilerChoice
+from aorta.config.schema import Capture
+from aorta.launch import nsys, rocprof_capture
+from aorta.launch.profilers import resolve
+from aorta.monitors.gpu import Gpus
+
+_PROBE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """What stands before one rank's program."""
+
+    prefix: list[str] = field(default_factory=list)
+    """Empty: no profiler."""
+    first: list[str] = field(default_factory=list)
+    """Options for local rank 0 only."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that it needs."""
+    notes: list[str] = field(default_factory=list)
+
+    def around(self, command: list[str]) -> list[str]:
+        """`command` of one rank inside the profiler."""
+        if not self.first:
+            return [*self.prefix, *command]
+        start = [sys.executable, "-m", "aorta.runner.first_rank", str(len(self.first))]
+        return [*start, *self.first, *self.prefix, *command]
+
+
+def choose(requested: str, gpus: Gpus, environ: Mapping[str, str]) -> ProfilerChoice:
+    """The profiler of this node, with its program; see `profilers.resolve`.
+
+    Raises:
+        ConfigError, RunError: as `profilers.resolve`, and as `nsys.find`.
+    """
+    return resolve(
+        requested,
+        gpus.vendor,
+        lambda name: nsys.find(environ, shutil.which) if name == "nsys" else shutil.which(name),
+    )
+
+
+def wrapper(
+    choice: ProfilerChoice,
+    capture: Capture,
+    gpus: Gpus,
+    *,
+    environ: Mapping[str, str],
+    output: Path,
+    stem: str,
+    own_program: bool,
+) -> Wrapper:
+    """What to put around each rank, and what to know about it.
+
+    Args:
+        choice: with its version.
+        capture: the configuration.
+        gpus: of this node.
+        environ: of the agent; ROCPROF_ARGS are options for rocprofv3.
+        output: folder of the reports.
+        stem: start of their names.
+        own_program: the user's program runs, which marks no capture range.
+
+    Raises:
+        ConfigError: options for rocprofv3 that it does not know.
+    """
+    if choice.resolved == "nsys":
+        return _nsys(choice, capture, gpus, output, stem, own_program=own_program)
+    if choice.resolved == "rocprofv3":
+        known = rocprof_capture.known_options()
+        prefix, notes = rocprof_capture.rocprof_prefix(output, stem, environ.get("ROCPROF_ARGS", ""), known)
+        return Wrapper(prefix=prefix, notes=notes)
+    return Wrapper()
+
+
+def _nsys(
+    choice: ProfilerChoice, capture: Capture, gpus: Gpus, output: Path, stem: str, *, own_program: bool
+) -> Wrapper:
+    program = choice.program or "nsys"
+    note = nsys.version_note(choice.version)
+    notes = [note] if note else []
+    if shutil.which("nsys") is None:
+        notes.append(f"nsys is not in PATH: {program} is used")
+    gpu = gpus.vendor == "nvidia"
+    ranged = not own_program
+    if ranged and not gpu and not nsys.sees_nvtx(choice.version, _installed("nvtx")):
+        ranged = False
+        notes.append(
+            "no NVTX ranges and the whole run in the report: without a GPU they come from the Python package "
+            "nvtx, of a version that this nsys sees (below 0.2.12 up to nsys 2023.4)"
+        )
+    first = []
+    if capture.gpu_metrics:
+        option, reason = nsys.metrics_option(_offered_metrics(program), len(gpus.visible))
+        first = [option] if option else []
+        notes.append(f"GPU metrics {'sampled' if option else 'left out'}: {reason}")
+    return Wrapper(
+        prefix=nsys.prefix(program, output, stem, gpu=gpu, ranged=ranged),
+        first=first,
+        environment={"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"},
+        notes=notes,
+    )
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _offered_metrics(program: str) -> str:
+    """What nsys says about GPU metrics; its complaint where it cannot be asked."""
+    try:
+        done = subprocess.run(
+            [program, "profile", "--gpu-metrics-device=help"],
+            capture_output=True, text=True, errors="replace", timeout=_PROBE_S, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stdout + done.stderr
