@@ -29,12 +29,12 @@ ALL = [
 def test_every_run_can_run_and_no_two_are_the_same(matrix: Matrix, path: Path) -> None:
     names = [cell.name for cell in matrix.cells]
     assert len(set(names)) == len(names)
+    Ranking(load_config(path))
     configs: dict[tuple[object, ...], Config] = {}
     for cell in matrix.cells:
         config = load_config(path, cell.overrides)
         check_faults(config, cell.world_size)
         check_size(config, cell.world_size)
-        Ranking(config)
         rounds = config.dataset.num_samples // cell.world_size // config.training.batch_size
         assert rounds * config.training.epochs >= config.training.max_steps
         if cell.truth.fault != "clean":
