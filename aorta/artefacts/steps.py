@@ -36,6 +36,13 @@ class StepRanges(Struct, frozen=True, kw_only=True):
     ranges: list[StepRange]
 
 
+class StepExecution(Struct, frozen=True, kw_only=True):
+    """`Execution`, what tells how busy the GPU was."""
+
+    per_stream_ms: dict[str, float]
+    kernels: int
+
+
 class Step(Struct, frozen=True, kw_only=True):
     """`StepRecord` without what the analysis does not use."""
 
@@ -57,6 +64,8 @@ class Step(Struct, frozen=True, kw_only=True):
     memory_total_bytes: int | None = None
     profile: StepRanges | None = None
     epoch: int | None = None
+    device_uuid: str | None = None
+    execution: StepExecution | None = None
 
     @property
     def duration_ns(self) -> int:

@@ -12,22 +12,23 @@ from aorta.artefacts.steps import Step
 from aorta.config.schema import Config
 from aorta.diagnosis.capture_window import overhead_note, overhead_of
 from aorta.diagnosis.context import Context
+from aorta.diagnosis.evidence import evidence_of, steady_windows
 from aorta.diagnosis.model import modelled
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.program import program, settings
 from aorta.diagnosis.quality import data_quality
 from aorta.diagnosis.rank import blame_list, rank_costs
-from aorta.diagnosis.rules import RULES, TRACE_RULES
+from aorta.diagnosis.rules import RULES
 from aorta.diagnosis.run_traces import RunTraces
 from aorta.diagnosis.traced_run import joined, traced_run
-from aorta.diagnosis.verdict import Rule, conclude
+from aorta.diagnosis.verdict import conclude
 from aorta.errors import ArtefactError
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.collectives import Collectives, match_collectives
 from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
-from aorta.metrics.utilization import Window, effective_gpu_utilization, utilization
+from aorta.metrics.utilization import effective_gpu_utilization, utilization
 from aorta.readers.run import RunData
 
 # Who of the others was last says nothing: a rank without records may have been later.
@@ -71,13 +72,14 @@ def analyse(data: RunData, traces: RunTraces | None = None) -> Analysis:
         cpus_usable=min((info.cpus_usable for info in data.account.infos.values()), default=None),
         ranks_missing=missing,
         between_steps=between_steps_share(steady),
+        evidence=evidence_of(data, steady),
         model=modelled(
             collectives, steady.numbers, [row.step_ms for row in breakdown.per_rank], nodes_of(data)
         ),
         job_known=manifest is not None or data.account.status is not None or bool(data.accounting.attempts),
     )
     quality = data_quality(data, policy, len(steady), rate, _notes(charged, expected))
-    by_records = _analysis(data, context, quality, rules=RULES, waits=waits, rate=rate)
+    by_records = _analysis(data, context, quality, waits=waits, rate=rate)
     run = traced_run(traces, context, expected, nodes_of(data)) if traces is not None else None
     if run is None:
         return by_records
@@ -85,7 +87,7 @@ def analyse(data: RunData, traces: RunTraces | None = None) -> Analysis:
     if run.stands is not None:
         quality = data_quality(data, policy, len(steady), rate, [])
         context, waits = run.stands.context, run.stands.waits
-        made = _analysis(data, context, quality, rules=TRACE_RULES, waits=waits, rate=rate)
+        made = _analysis(data, context, quality, waits=waits, rate=rate)
     return joined(made, by_records, run)
 
 
@@ -94,7 +96,6 @@ def _analysis(
     context: Context,
     quality: DataQuality,
     *,
-    rules: Sequence[Rule],
     waits: BlameTable | None,
     rate: Throughput | None,
 ) -> Analysis:
@@ -105,7 +106,7 @@ def _analysis(
     if rate is None:
         said.append("throughput is not measurable: it needs steady steps of every rank")
     quality = msgspec.structs.replace(quality, notes=[*quality.notes, *said])
-    found, model = conclude(rules, context, quality), context.model
+    found, model = conclude(RULES, context, quality), context.model
     device = ("cuda" if context.cuda else "cpu") if data.records.by_rank else None
     return Analysis(
         scenario=_scenario(data.run, manifest.scenario if manifest else None),
@@ -192,10 +193,7 @@ def _notes(charged: BlameTable | str, expected: int | None) -> list[str]:
 def _utilization(data: RunData, steady: Steady, gpu_rows: list[RankBreakdown]) -> Utilization | None:
     if not len(steady):
         return None
-    windows: dict[str, Window] = {}
-    for steps in steady.by_rank.values():
-        start, end = windows.get(steps[0].host, (steps[0].wall_start_ns, steps[-1].wall_end_ns))
-        windows[steps[0].host] = min(start, steps[0].wall_start_ns), max(end, steps[-1].wall_end_ns)
+    windows = steady_windows(steady)
     return utilization(windows, data.gpu, data.cpu, effective_gpu_utilization(gpu_rows))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from aorta.artefacts.analysis import BreakdownTable, Kind, Measured, Speedup, Utilization
@@ -11,6 +11,8 @@ from aorta.config.schema import Config
 from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
+from aorta.metrics.host_gaps import HostGap
+from aorta.metrics.node_load import NodeLoad, Throttling
 from aorta.readers.sacct import MemoryEstimate
 
 
@@ -27,6 +29,43 @@ class HostIdle:
     """Driver calls that put work on the GPU, a step."""
     empty_share: float | None
     """Of the launches, those that found nothing queued; None: launches are not in the traces."""
+
+
+MOST_OF_HOST = 0.5
+"""A gap with this share of the host's part is one thing that can be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Of GPU steps that were recorded kernel by kernel within the training process; means a step."""
+
+    kernels: float
+    kernels_ms: float
+    """In which a compute kernel ran."""
+    windows_ms: float
+    """Of compute by the step records, from ready to done."""
+
+    @property
+    def idle_ms(self) -> float:
+        """The GPU idle inside the windows: launches came too late."""
+        return max(self.windows_ms - self.kernels_ms, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What monitors, records and the node's agents tell of causes behind causes; empty: not measured."""
+
+    host_gap: HostGap | None = None
+    """Between which two things most of the host's part lies, by the step records."""
+    loads: Mapping[str, NodeLoad] = field(default_factory=dict)
+    """By host."""
+    throttling: Mapping[int, Throttling] = field(default_factory=dict)
+    """By rank."""
+    cpus_machine: Mapping[str, int] = field(default_factory=dict)
+    """By host."""
+    cores_shared: str | None = None
+    """In words, where ranks want more CPUs than they have."""
+    launches: Launches | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +103,8 @@ class Context:
     """Share of the time (0 to 1) that lies between steps, in no record; None: not known."""
     model: Modelled | None = None
     """The replay, and who is late."""
-    host_share: float | None = None
-    """Share of the host's part (0 to 1) that is one removable thing; None: not known."""
+    evidence: Evidence = Evidence()
+    """What tells the causes behind causes."""
     job_known: bool = True
     """Whether anything says what the job was and how it ended; traces are judged without."""
 
@@ -78,6 +117,15 @@ class Context:
     def launch_bound(self) -> bool:
         """Whether most of the GPU's idle time lies in short gaps between kernels."""
         return self.idle is not None and self.idle.short_gaps_ms > self.idle.long_gaps_ms
+
+    @property
+    def host_share(self) -> float | None:
+        """Share of the host's part (0 to 1) that is one removable thing; None: not known."""
+        if self.idle is not None:
+            whole = self.idle.short_gaps_ms + self.idle.long_gaps_ms
+            return self.idle.short_gaps_ms / whole if self.launch_bound else None
+        gap = self.evidence.host_gap
+        return gap.share if gap is not None and gap.share >= MOST_OF_HOST else None
 
     def nodes(self, ranks: list[int]) -> list[str]:
         """The hosts of `ranks`."""

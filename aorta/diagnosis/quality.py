@@ -30,7 +30,7 @@ def data_quality(
         said += _rates(rate, policy.cross_check_tolerance)
     if account.manifest is not None and account.manifest.shared_machine and len(account.manifest.nodes) > 1:
         said.append("the nodes of this run share one machine: its scaling is that machine's")
-    said += _cores(data)
+    said += cores_shared(data)
     return DataQuality(
         ranks_expected=data.ranks_expected,
         ranks_seen=len(seen),
@@ -121,7 +121,7 @@ def _missing_samples(data: RunData) -> list[Problem]:
     return problems
 
 
-def _cores(data: RunData) -> list[str]:
+def cores_shared(data: RunData) -> list[str]:
     """Ranks that want more CPUs than they may use wait for a core in the middle of whatever is timed."""
     manifest, notes = data.account.manifest, []
     for nodes in _sharing_cpus(manifest) if manifest is not None else ():

@@ -166,20 +166,27 @@ def straggler(context: Context) -> Answer:
 
 
 def host_bound(context: Context) -> Answer:
-    """Share of the step in which the GPU idles for the host, neither loading nor exchanging data.
+    """Share of the step in which the device idles for the host, neither loading nor exchanging data.
 
-    Of the ranks' shares the lower median: the host of a single slow rank makes it a straggler, not this.
+    By step records it is what lies outside of all that was timed, and the GPU's idle time inside of
+    compute's windows where steps were recorded kernel by kernel. Of the ranks' shares the lower median: the
+    host of a single slow rank makes it a straggler, not this.
     """
     threshold = context.policy.host_pct
     reason = context.too_little()
     if reason:
         return not_measured("host_bound", threshold, STEP_SHARE, reason), None
-    value = median_low(100.0 * item.host_ms / item.step_ms for item in context.costs)
+    launches = context.evidence.launches if context.idle is None else None
+    inside = launches.idle_ms if launches is not None else 0.0
+    value = median_low(100.0 * (item.host_ms + inside) / item.step_ms for item in context.costs)
     measured = _measured("host_bound", value, threshold, STEP_SHARE, fired=value > threshold)
     if not measured.fired:
         return measured, None
     host, step, idle = fmean(item.host_ms for item in context.costs), context.step_ms, context.idle
+    host += inside
     evidence: dict[str, Any] = {"host_ms": host, "step_ms": step}
+    if launches is not None:
+        evidence |= {"kernels_per_step": launches.kernels, "idle_in_compute_windows_ms": inside}
     if idle is not None:
         evidence |= {
             "idle_in_short_gaps_ms": idle.short_gaps_ms,
@@ -209,6 +216,8 @@ def _host_cause(context: Context) -> str:
     if context.launch_bound:
         return "launch-bound: kernels are so short that the GPU waits for the next launch most of the time"
     idle = context.idle
+    if idle is None and not context.cuda:
+        return "the training process is busy with something else than forward, backward and optimizer"
     if idle is not None and idle.sync_ms > (idle.short_gaps_ms + idle.long_gaps_ms) / 2:
         return "the GPU has run dry while the host waits in synchronising calls"
     return f"the GPU waits for its host between kernels: Python, synchronisation, CPU preprocessing{unmarked}"
@@ -326,7 +335,5 @@ def _severity(share: float) -> Severity:
     return "critical" if share >= 0.5 else "warning"
 
 
-RULES = (data_loading, communication, straggler, gpu_underutilization, memory_pressure)
+RULES = (data_loading, communication, straggler, host_bound, gpu_underutilization, memory_pressure)
 """In the order in which they are reported."""
-TRACE_RULES = (data_loading, communication, straggler, host_bound, gpu_underutilization, memory_pressure)
-"""Of kernel traces: only they tell an idle GPU from one that works."""

@@ -23,7 +23,7 @@ from aorta.diagnosis.context import Context, HostIdle
 from aorta.diagnosis.model import modelled
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import blame_list, rank_costs, rank_words
-from aorta.diagnosis.rules import TRACE_RULES
+from aorta.diagnosis.rules import RULES
 from aorta.diagnosis.trace_samples import capture_utilization
 from aorta.diagnosis.verdict import conclude
 from aorta.errors import ArtefactError
@@ -158,7 +158,7 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
         steady_steps=len(found.steps),
         notes=[*basis, *notes_of(found, charged, expected), *said],
     )
-    made = conclude(TRACE_RULES, context, quality)
+    made = conclude(RULES, context, quality)
     return Analysis(
         scenario=None,
         job_id=None,

@@ -13,6 +13,7 @@ from aorta.diagnosis.context import Context
 from aorta.diagnosis.prediction import predicted, within_noise
 from aorta.diagnosis.rank import rank_words
 from aorta.diagnosis.rules import Answer
+from aorta.diagnosis.subcauses import with_sub_cause
 
 Rule = Callable[[Context], Answer]
 """One function a finding: what it measured, and what it found."""
@@ -152,6 +153,7 @@ def conclude(rules: Sequence[Rule], context: Context, quality: DataQuality) -> C
     while True:
         pairs = [predicted(finding, context) for finding in explain(list(found.values()), context)]
         noise = {what.kind: why for _, what in pairs if what and (why := within_noise(what))}
+        noise |= no_cause([finding for finding, _ in pairs], context)
         if not noise:
             break
         for kind in noise:
@@ -162,9 +164,29 @@ def conclude(rules: Sequence[Rule], context: Context, quality: DataQuality) -> C
             else answer
             for answer in measured
         ]
-    findings = [_with_cost(finding, context) for finding, _ in pairs]
+    findings = [with_sub_cause(_with_cost(finding, context), context) for finding, _ in pairs]
     verdict, findings = judge(findings, context, quality)
     return Conclusion(verdict, findings, measured, [what for _, what in pairs if what is not None])
+
+
+def no_cause(findings: Sequence[Finding], context: Context) -> dict[Kind, str]:
+    """Findings that nothing supports once waits are charged to their causes, and why.
+
+    Communication that is over its threshold only with waits for ranks that are late by turns, each of which
+    is below its own threshold, is no cause; nor is lateness by turns of ranks that share CPUs.
+    """
+    found: dict[Kind, str] = {}
+    for finding in findings:
+        if finding.symptom_of is not None:
+            continue
+        if finding.kind == "communication" and context.blame_absent is None:
+            transfer = 100.0 * fmean(item.transfer_ms for item in context.costs) / context.step_ms
+            if transfer <= context.policy.exposed_comm_pct:
+                rest = "the rest is waiting for ranks that are late by turns"
+                found["communication"] = f"{transfer:.1f} % of the step is exchange, {rest}"
+        if finding.kind == "straggler" and not finding.ranks and context.evidence.cores_shared:
+            found["straggler"] = f"ranks are late by turns, and {context.evidence.cores_shared}"
+    return found
 
 
 def _with_cost(finding: Finding, context: Context) -> Finding:

@@ -16,7 +16,7 @@ Window = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Series:
+class Series:
     """One sampled thing on one node: rows in time order."""
 
     wall_ns: NDArray[np.int64]
@@ -41,15 +41,15 @@ def utilization(
     A mean is taken per GPU (per node for the CPU) and then over them, each sample weighing the time to its
     neighbours. A column without any number in the window is None, never 0.
     """
-    gpus = _series(gpu, ["hostname", "node_index", "gpu_uuid", "gpu_id"], windows)
-    hosts = _series(cpu, ["hostname", "node_index"], windows)
+    gpus = in_windows(gpu, ["hostname", "node_index", "gpu_uuid", "gpu_id"], windows)
+    hosts = in_windows(cpu, ["hostname", "node_index"], windows)
     return Utilization(
-        gpu_util_pct=_mean(gpus, "utilization_gpu"),
+        gpu_util_pct=mean_of(gpus, "utilization_gpu"),
         effective_gpu_util_pct=effective_pct,
         gpu_memory_used_pct=_peak_share(gpus, "memory_used_mb", "memory_total_mb"),
-        gpu_power_w=_mean(gpus, "power_draw_w"),
-        cpu_pct=_mean(hosts, "cpu_percent"),
-        job_cpu_pct=_mean(hosts, "job_cpu_percent"),
+        gpu_power_w=mean_of(gpus, "power_draw_w"),
+        cpu_pct=mean_of(hosts, "cpu_percent"),
+        job_cpu_pct=mean_of(hosts, "job_cpu_percent"),
         host_memory_used_pct=_peak(hosts, "memory_percent"),
         samples=sum(len(item.rows) for item in (*gpus, *hosts)),
         job_memory_used_pct=_peak_share(hosts, "job_memory_used_bytes", "job_memory_limit_bytes"),
@@ -62,7 +62,8 @@ def effective_gpu_utilization(rows: list[RankBreakdown]) -> float | None:
     return 100.0 * sum(row.compute_ms for row in rows) / total if total else None
 
 
-def _series(table: pd.DataFrame | None, keys: list[str], windows: Mapping[str, Window]) -> list[_Series]:
+def in_windows(table: pd.DataFrame | None, keys: list[str], windows: Mapping[str, Window]) -> list[Series]:
+    """The samples of each thing that `keys` name, in its host's window; things without any are left out."""
     if table is None:
         return []
     found = []
@@ -73,11 +74,12 @@ def _series(table: pd.DataFrame | None, keys: list[str], windows: Mapping[str, W
         wall = rows["wall_ns"].to_numpy(dtype=np.int64)
         inside = (wall >= window[0]) & (wall < window[1])
         if inside.any():
-            found.append(_Series(wall[inside], rows[inside], window))
+            found.append(Series(wall[inside], rows[inside], window))
     return found
 
 
-def _mean(series: list[_Series], column: str) -> float | None:
+def mean_of(series: list[Series], column: str) -> float | None:
+    """Mean over series of each one's mean, samples weighing the time around them; None without a number."""
     means = []
     for item in series:
         values = item.rows[column].to_numpy(dtype=np.float64)
@@ -95,12 +97,12 @@ def _weights(wall_ns: NDArray[np.int64], window: Window) -> NDArray[np.float64]:
     return np.asarray(np.maximum(np.diff(edges), 1.0), dtype=np.float64)
 
 
-def _peak(series: list[_Series], column: str) -> float | None:
+def _peak(series: list[Series], column: str) -> float | None:
     peaks = [float(item.rows[column].max()) for item in series if item.rows[column].notna().any()]
     return max(peaks, default=None)
 
 
-def _peak_share(series: list[_Series], used: str, total: str) -> float | None:
+def _peak_share(series: list[Series], used: str, total: str) -> float | None:
     """The largest used / total in percent, where both are known and the total is not 0."""
     shares = []
     for item in series:

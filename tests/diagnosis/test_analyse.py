@@ -77,14 +77,21 @@ def test_an_idle_gpu_under_a_cause_is_its_symptom_and_alone_is_the_verdict(tmp_p
     idle = finding(under, "gpu_underutilization")
     assert idle is not None
     assert idle.symptom_of == "communication"
-    alone = made(tmp_path / "b", device="cuda", host_ms=60.0)
+    hosted = made(tmp_path / "b", device="cuda", host_ms=60.0)
+    assert (hosted.verdict.kind, hosted.findings[0].sub_cause) == ("host_bound", "host_work")
+    symptom = finding(hosted, "gpu_underutilization")
+    assert symptom is not None
+    assert symptom.symptom_of == "host_bound"
+    # Loader and host each stay below 30 % of the step, and together leave the GPU less than 70 %.
+    alone = made(tmp_path / "c", device="cuda", host_ms=20.0, data_wait_ms=18.0)
     assert alone.verdict.kind == "gpu_underutilization"
     cause = finding(alone, "gpu_underutilization")
     assert cause is not None
-    assert cause.value == pytest.approx(100 * 60 / (4 + 60 + 6 + 60))
+    assert cause.value == pytest.approx(100 * 60 / (18 + 60 + 6 + 20))
     assert "the host" in cause.cause
     assert cause.estimated_speedup is not None
-    assert cause.estimated_speedup.high == pytest.approx(130 / 60)
+    assert cause.estimated_speedup.high == pytest.approx(104 / 60)
+    assert cause.estimated_speedup.basis == "bounds"
 
 
 def test_the_driver_says_busy_while_kernels_wait(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from aorta.artefacts.analysis import BreakdownTable, RankBreakdown
 from aorta.diagnosis.context import Context, HostIdle
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
-from aorta.diagnosis.rules import TRACE_RULES, host_bound
+from aorta.diagnosis.rules import RULES, host_bound
 from aorta.diagnosis.verdict import explain
 from aorta.metrics.blame import Charge
 
@@ -66,7 +66,7 @@ def context(
 
 def explained(made: Context) -> dict[str, str | None]:
     """Kinds found, in order, with what each is a symptom of."""
-    answers = [rule(made) for rule in TRACE_RULES]
+    answers = [rule(made) for rule in RULES]
     found = explain([finding for _, finding in answers if finding is not None], made)
     return {finding.kind: finding.symptom_of for finding in found}
 

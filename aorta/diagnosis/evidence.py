@@ -1,0 +1,62 @@
+"""From a run's data to what tells the causes behind causes."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from aorta.diagnosis.context import Evidence, Launches
+from aorta.diagnosis.quality import cores_shared
+from aorta.metrics.host_gaps import host_gaps
+from aorta.metrics.node_load import node_loads, throttling
+from aorta.metrics.steady import Steady
+from aorta.metrics.utilization import Window
+from aorta.readers.run import RunData
+from aorta.units import NS_PER_MS
+
+
+def steady_windows(steady: Steady) -> dict[str, Window]:
+    """The steady window of each host on its wall clock: from its ranks' first start to their last end."""
+    windows: dict[str, Window] = {}
+    for steps in steady.by_rank.values():
+        if steps:
+            start, end = windows.get(steps[0].host, (steps[0].wall_start_ns, steps[-1].wall_end_ns))
+            windows[steps[0].host] = min(start, steps[0].wall_start_ns), max(end, steps[-1].wall_end_ns)
+    return windows
+
+
+def evidence_of(data: RunData, steady: Steady) -> Evidence:
+    """What the monitors, the records and the agents left; nothing is guessed where they left nothing."""
+    windows = steady_windows(steady)
+    slowed = throttling(data.gpu, windows)
+    uuids = {rank: steps[-1].device_uuid for rank, steps in steady.by_rank.items() if steps}
+    gaps = host_gaps(steady.by_rank)
+    shared = cores_shared(data)
+    return Evidence(
+        host_gap=gaps[0] if gaps else None,
+        loads=node_loads(data.cpu, windows),
+        throttling={
+            rank: slowed[uuid] for rank, uuid in uuids.items() if uuid is not None and uuid in slowed
+        },
+        cpus_machine={
+            info.host: info.cpus_machine for info in data.account.infos.values() if info.cpus_machine
+        },
+        cores_shared=shared[0] if shared else None,
+        launches=_launches(steady),
+    )
+
+
+def _launches(steady: Steady) -> Launches | None:
+    """Of the steps that were recorded kernel by kernel; their windows are those of the other steps.
+
+    Recording makes launches slower and windows longer; it does not change how long a kernel runs.
+    """
+    every = [step for steps in steady.by_rank.values() for step in steps]
+    sampled = [step.execution for step in every if step.execution is not None and step.execution.kernels]
+    plain = [step.breakdown for step in every if step.execution is None and step.breakdown is not None]
+    if not sampled or not plain:
+        return None
+    return Launches(
+        kernels=fmean(item.kernels for item in sampled),
+        kernels_ms=fmean(item.per_stream_ms.get("compute", 0.0) for item in sampled),
+        windows_ms=fmean(item.compute_ns for item in plain) / NS_PER_MS,
+    )

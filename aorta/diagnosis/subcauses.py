@@ -1,0 +1,353 @@
+"""The cause behind a finding's cause, where something measured tells; `not_determined` where nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+import msgspec
+
+from aorta.artefacts.analysis import Finding, Kind
+from aorta.diagnosis.context import Context
+from aorta.diagnosis.rank import rank_words
+from aorta.metrics.node_load import NodeLoad
+from aorta.metrics.whatif import Place
+from aorta.units import BYTES_PER_GIB
+
+NOT_DETERMINED = "not_determined"
+CPU_FULL = 0.9
+"""Of the CPUs that the job may use: above it they are the limit."""
+OTHERS_CPU_PCT = 50.0
+"""Of one CPU, used by others than the job: above it they are a noisy neighbour."""
+READING_MB_PER_S = 20.0
+"""Below it no disk is the limit."""
+SMALL_BYTES = 256 * 1024
+"""A collective of fewer bytes takes its latency more than its transfer."""
+SLOW_GROUP = 2.0
+"""A group whose calls carry this many times fewer bytes a second than another's is on a slow link."""
+STEADY_LINK = 1.5
+"""Mean over fastest transfer: below it the calls run at the rate that the link gives at its best."""
+POOR_OVERLAP = 0.2
+THROTTLED = 0.5
+"""Share of samples."""
+MOST = 0.5
+SWAPPING_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SubCause:
+    """A code, the same in words, and what was measured."""
+
+    code: str
+    text: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+def with_sub_cause(finding: Finding, context: Context) -> Finding:
+    """The finding with the cause behind it; a symptom and a kind that has none stay as they are."""
+    rule = _RULES.get(finding.kind)
+    if rule is None or finding.symptom_of is not None:
+        return finding
+    found = rule(finding, context)
+    return msgspec.structs.replace(
+        finding,
+        sub_cause=found.code,
+        sub_cause_text=found.text,
+        evidence={**finding.evidence, **found.evidence},
+    )
+
+
+def _loading(finding: Finding, context: Context) -> SubCause:
+    loads = _loads(finding, context)
+    full = _full_cpus(loads)
+    if full is not None:
+        return full
+    config = context.config
+    if config is not None and config.dataloader.num_workers == 0:
+        return SubCause("no_workers", "the training process makes its batches itself, between the steps")
+    reading = max((item.read_mb_per_s or 0.0 for item in loads.values()), default=0.0)
+    busy = _busy_share(loads)
+    if reading >= READING_MB_PER_S and busy is not None and busy < MOST:
+        text = f"disks read {reading:.0f} MB/s while the job uses {100 * busy:.0f} % of its CPUs: storage"
+        return SubCause("storage", text, {"disk_read_mb_per_s": reading, "cpu_busy_share": busy})
+    if config is None:
+        return _unknown("how many workers load is not known")
+    workers = config.dataloader.num_workers
+    if busy is None:
+        return _unknown(f"{workers} workers a rank do not keep up; whether CPUs limit them was not sampled")
+    text = f"{workers} workers a rank do not keep up, and {100 * (1 - busy):.0f} % of the job's CPUs are free"
+    return SubCause("workers_saturated", text, {"workers": workers, "cpu_busy_share": busy})
+
+
+def _full_cpus(loads: Mapping[str, NodeLoad]) -> SubCause | None:
+    for host, item in sorted(loads.items()):
+        if item.job_cpu_pct is None or not item.cpus_usable:
+            continue
+        share = item.job_cpu_pct / (100.0 * item.cpus_usable)
+        if share >= CPU_FULL:
+            text = f"the job uses {100 * share:.0f} % of the {item.cpus_usable:g} CPUs that it has on {host}"
+            return SubCause("host_cpu_limit", text, {"cpu_busy_share": share, "cpus": item.cpus_usable})
+    return None
+
+
+def _busy_share(loads: Mapping[str, NodeLoad]) -> float | None:
+    shares = [
+        item.job_cpu_pct / (100.0 * item.cpus_usable)
+        for item in loads.values()
+        if item.job_cpu_pct is not None and item.cpus_usable
+    ]
+    return max(shares, default=None)
+
+
+def _loads(finding: Finding, context: Context) -> dict[str, NodeLoad]:
+    """Of the finding's nodes; of all where it names none."""
+    return {
+        host: item
+        for host, item in context.evidence.loads.items()
+        if not finding.nodes or host in finding.nodes
+    }
+
+
+def _communication(_: Finding, context: Context) -> SubCause:
+    replays = context.model.usable if context.model else None
+    places = replays.places() if replays else []
+    total = sum(place.transfer_ms for place in places)
+    sized = [place for place in places if place.bytes]
+    if not total or sum(place.transfer_ms for place in sized) < MOST * total:
+        return _overlap(context) or _unknown("the sizes of the collectives are not recorded")
+    for rule in (_small, _slow_group):
+        found = rule(sized, total)
+        if found is not None:
+            return found
+    return _overlap(context) or _bandwidth(sized)
+
+
+def _small(places: list[Place], total: float) -> SubCause | None:
+    small = [place for place in places if (place.bytes or 0) < SMALL_BYTES]
+    taken = sum(place.transfer_ms for place in small)
+    if taken < MOST * total:
+        return None
+    size = median(place.bytes or 0 for place in small)
+    text = (
+        f"{len(small)} collectives of {size / 1024:.0f} KiB take {taken:.1f} of {total:.1f} ms of transfer "
+        "a step: latency, not bandwidth"
+    )
+    return SubCause("latency_bound", text, {"small_collectives": len(small), "small_transfer_ms": taken})
+
+
+def _slow_group(places: list[Place], total: float) -> SubCause | None:
+    """A group that carries far fewer bytes a second than another one of collectives as large."""
+    rates = {
+        group: _rate([place for place in places if place.group == group])
+        for group in {place.group for place in places}
+    }
+    if len(rates) < 2:
+        return None
+    slow, fast = min(rates, key=lambda name: rates[name]), max(rates, key=lambda name: rates[name])
+    taken = sum(place.transfer_ms for place in places if place.group == slow)
+    if rates[slow] * SLOW_GROUP > rates[fast] or taken < MOST * total:
+        return None
+    text = (
+        f"group {slow} carries {rates[slow]:.2f} GB/s, group {fast} {rates[fast]:.2f} GB/s: its link is slow"
+    )
+    return SubCause(
+        "slow_link", text, {"slow_group_gb_per_s": rates[slow], "fast_group_gb_per_s": rates[fast]}
+    )
+
+
+def _rate(places: list[Place]) -> float:
+    """GB/s of a member's bytes over its transfer."""
+    taken = sum(place.transfer_ms for place in places)
+    return sum(place.bytes or 0 for place in places) / 1e6 / taken if taken else float("inf")
+
+
+def _overlap(context: Context) -> SubCause | None:
+    """Communication that compute could hide and does not."""
+    rows = context.breakdown.per_rank
+    comm, exposed = (
+        fmean(values) for values in zip(*((row.comm_ms, row.exposed_comm_ms) for row in rows), strict=True)
+    )
+    waits = fmean(item.exposed_comm_ms - item.transfer_ms for item in context.costs)
+    hidden, transfer = comm - exposed, comm - waits
+    if transfer <= 0.0 or hidden / transfer >= POOR_OVERLAP:
+        return None
+    compute = fmean(row.compute_ms for row in rows)
+    if compute < transfer:
+        return None
+    text = (
+        f"{hidden:.1f} of {transfer:.1f} ms of transfer run under compute, of which there are "
+        f"{compute:.1f} ms: hardly any overlap"
+    )
+    return SubCause("poor_overlap", text, {"hidden_transfer_ms": hidden, "transfer_ms": transfer})
+
+
+def _bandwidth(places: list[Place]) -> SubCause:
+    mean, best = sum(p.transfer_ms for p in places), sum(p.fastest_ms for p in places)
+    rate = _rate(places)
+    evidence = {"gb_per_s": rate, "mean_over_fastest": mean / best if best else None}
+    if best and mean / best < STEADY_LINK:
+        text = (
+            f"the collectives carry {rate:.2f} GB/s a rank and take {mean / best:.2f} times what their "
+            "fastest calls do: bandwidth"
+        )
+        return SubCause("bandwidth_bound", text, evidence)
+    return SubCause(
+        NOT_DETERMINED,
+        f"the collectives carry {rate:.2f} GB/s a rank, at times far more: what slows them was not measured",
+        evidence,
+    )
+
+
+def _straggler(finding: Finding, context: Context) -> SubCause:
+    if not finding.ranks:
+        shared = context.evidence.cores_shared
+        return (
+            SubCause("shared_cpus", shared) if shared else _unknown("the late rank changes from step to step")
+        )
+    for rule in (_throttled, _neighbour, _slow_node):
+        found = rule(finding, context)
+        if found is not None:
+            return found
+    compute, host = finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"]
+    who = rank_words(finding.ranks)
+    if compute >= host:
+        how = (
+            "compute takes longer; neither throttling nor other load was seen"
+            if context.evidence.loads
+            else "compute takes longer"
+        )
+        return SubCause("compute", f"on {who} {how}")
+    return SubCause("host_work", f"{who} spend more time on the host, outside of compute and loader")
+
+
+def _throttled(finding: Finding, context: Context) -> SubCause | None:
+    own = [context.evidence.throttling[rank] for rank in finding.ranks if rank in context.evidence.throttling]
+    others = [item for rank, item in context.evidence.throttling.items() if rank not in finding.ranks]
+    for name, code, word in (
+        ("thermal", "thermal_throttling", "heat"),
+        ("power", "power_throttling", "power"),
+    ):
+        mine = max((getattr(item, name) for item in own), default=0.0)
+        its = max((getattr(item, name) for item in others), default=0.0)
+        if mine >= THROTTLED and its < mine / 2:
+            text = (
+                f"its GPU was slowed down for {word} in {100 * mine:.0f} % of the samples, the others in "
+                f"{100 * its:.0f} %"
+            )
+            return SubCause(code, text, {f"{name}_share": mine, f"{name}_share_others": its})
+    return None
+
+
+def _neighbour(finding: Finding, context: Context) -> SubCause | None:
+    loads = {
+        host: load
+        for host, item in context.evidence.loads.items()
+        if (load := _foreign(context, host, item)) is not None
+    }
+    own = [loads[host] for host in finding.nodes if host in loads]
+    others = [load for host, load in loads.items() if host not in finding.nodes]
+    most = max(own, default=0.0)
+    if most < OTHERS_CPU_PCT or (others and max(others) >= most / 2):
+        return None
+    text = f"other programs use {most:.0f} % of a CPU on {', '.join(finding.nodes)}: a noisy neighbour"
+    return SubCause("noisy_neighbour", text, {"foreign_cpu_pct": most})
+
+
+def _foreign(context: Context, host: str, item: NodeLoad) -> float | None:
+    """CPU that others use there, 100 a CPU."""
+    cpus = context.evidence.cpus_machine.get(host)
+    if item.cpu_pct is None or item.job_cpu_pct is None or not cpus:
+        return None
+    return max(item.cpu_pct * cpus - item.job_cpu_pct, 0.0)
+
+
+def _slow_node(_: Finding, context: Context) -> SubCause | None:
+    late = context.model.lateness if context.model else None
+    if late is None or late.scope != "node":
+        return None
+    hosts = [item.host for item in late.nodes]
+    text = f"all ranks of {', '.join(hosts)} are late together, and no other rank is: the node, not a rank"
+    return SubCause("slow_node", text, {"late_nodes": hosts})
+
+
+def _host(_: Finding, context: Context) -> SubCause:
+    launches = context.evidence.launches
+    if context.idle is None and launches is not None and launches.idle_ms > MOST * _host_ms(context):
+        each = 1000 * launches.kernels_ms / launches.kernels
+        text = f"{launches.kernels:.0f} kernels a step of {each:.0f} us each: the GPU waits for launches"
+        return SubCause(
+            "launch_bound", text, {"kernels": launches.kernels, "kernels_ms": launches.kernels_ms}
+        )
+    if context.idle is not None:
+        return _traced_host(context)
+    gap = context.evidence.host_gap
+    if gap is not None and gap.share >= MOST:
+        share = f"{100 * gap.share:.0f} % of the host's part"
+        text = f"{gap.ms:.1f} ms a step lie between {gap.after} and {gap.before}: {share}"
+        return SubCause("host_work", text, {"largest_gap_ms": gap.ms, "largest_gap_share": gap.share})
+    return _unknown("the host's part lies in many places between what was timed")
+
+
+def _host_ms(context: Context) -> float:
+    """All of the GPU's idle time for the host, inside of compute windows and outside."""
+    launches = context.evidence.launches
+    inside = launches.idle_ms if launches is not None else 0.0
+    return fmean(item.host_ms for item in context.costs) + inside
+
+
+def _traced_host(context: Context) -> SubCause:
+    idle = context.idle
+    assert idle is not None
+    gaps = idle.short_gaps_ms + idle.long_gaps_ms
+    if context.launch_bound:
+        short = f"{idle.short_gaps_ms:.1f} of {gaps:.1f} ms idle lie in short gaps"
+        text = f"{idle.launches:.0f} launches a step, and {short}"
+        return SubCause("launch_bound", text)
+    if idle.sync_ms > gaps / 2:
+        return SubCause(
+            "synchronisation", f"for {idle.sync_ms:.1f} of {gaps:.1f} ms idle, the host waits for the GPU"
+        )
+    return SubCause(
+        "host_work", f"{idle.long_gaps_ms:.1f} of {gaps:.1f} ms idle lie in long gaps: Python, CPU work"
+    )
+
+
+def _memory(finding: Finding, context: Context) -> SubCause:
+    swapped = [
+        (host, item.swap_growth_bytes)
+        for host, item in sorted(context.evidence.loads.items())
+        if item.swap_growth_bytes is not None and item.swap_growth_bytes >= SWAPPING_BYTES
+    ]
+    if swapped:
+        host, grown = max(swapped, key=lambda pair: pair[1])
+        text = f"{grown / BYTES_PER_GIB:.1f} GiB were swapped out on {host} during the steps"
+        return SubCause("swapping", text, {"swap_growth_bytes": grown})
+    if str(finding.evidence.get("of", "")).startswith("the job"):
+        return SubCause("host_limit", "the job's memory is near the limit of its cgroup")
+    use, held = context.utilization, context.allocator_peak_pct
+    full = use.gpu_memory_used_pct if use else None
+    if full is None or held is None:
+        return _unknown("only one of the driver's and the allocator's readings is there")
+    evidence = {"driver_pct": full, "allocator_peak_pct": held}
+    if full - held >= 20.0:
+        text = (
+            f"{full:.0f} % are in use, tensors hold {held:.0f} % at their peak: cached or fragmented blocks, "
+            "or other programs"
+        )
+        return SubCause("outside_tensors", text, evidence)
+    return SubCause("tensors", f"the program's own tensors hold {held:.0f} % at their peak", evidence)
+
+
+def _unknown(text: str) -> SubCause:
+    return SubCause(NOT_DETERMINED, text)
+
+
+_RULES: dict[Kind, Callable[[Finding, Context], SubCause]] = {
+    "data_loading": _loading,
+    "communication": _communication,
+    "straggler": _straggler,
+    "host_bound": _host,
+    "memory_pressure": _memory,
+}
