@@ -26,7 +26,7 @@ class Policy:
     memory_used_pct: float
     straggler_pct: float
     """Share of the step in waiting for other ranks' compute and host work."""
-    host_pct: float = 30.0
+    host_pct: float
     """Share of the step in which the GPU is idle for the host alone."""
     min_steady_steps: int = MIN_STEADY_STEPS
     """Fewer say nothing."""
@@ -45,6 +45,8 @@ class Policy:
             exposed_comm_pct=chosen.exposed_comm_pct,
             memory_used_pct=chosen.memory_used_pct,
             straggler_pct=chosen.exposed_comm_pct,
+            host_pct=chosen.host_pct,
+            host_pct=chosen.host_pct,
         )
 
     @classmethod
