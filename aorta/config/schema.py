@@ -255,7 +255,6 @@ class Thresholds(Block, frozen=True, kw_only=True):
     effective_gpu_utilization_pct: Percent = 70.0
     data_wait_pct: Percent = 30.0
     exposed_comm_pct: Percent = 20.0
-    host_pct: Percent = 30.0
     memory_used_pct: Percent = 90.0
     host_pct: Percent = 30.0
     """Share of the step in which the device idles for the host alone."""

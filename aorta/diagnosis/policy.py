@@ -46,7 +46,6 @@ class Policy:
             memory_used_pct=chosen.memory_used_pct,
             straggler_pct=chosen.exposed_comm_pct,
             host_pct=chosen.host_pct,
-            host_pct=chosen.host_pct,
         )
 
     @classmethod
