@@ -32,33 +32,44 @@ class Communicator:
         self.clock = clock
         self.tape = tape
         self._size = dist.get_world_size()
+        group = dist.group.WORLD
+        assert group is not None
+        self._group = group
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._futures: list[torch.futures.Future[torch.Tensor]] = []
         self._sequence = 0
+        self._options = dist.AllreduceOptions()
+        # NCCL averages on its way; gloo cannot, so tensors on the host are divided first.
+        self._options.reduceOp = dist.ReduceOp(dist.ReduceOp.SUM if self._side is None else dist.ReduceOp.AVG)
+        if hasattr(self._options, "asyncOp"):
+            self._options.asyncOp = False
 
     def average(self, tensor: torch.Tensor) -> None:
         """Average `tensor` now: on a GPU in the current stream, on the host blocking."""
-        tape, metadata = self.tape(), self._describe(tensor)
         if self._side is None:
             tensor.div_(self._size)
-        start = self._mark(tape)
-        dist.all_reduce(tensor, op=self._operation)
-        self._note(tape, start, metadata)
+        opened = self._open(tensor)
+        # What `dist.all_reduce` does, without its checks of every argument in every call.
+        work = self._group.allreduce([tensor], self._options)
+        if work is not None:
+            work.wait()
+        self._close(opened)
 
     def start(self, tensor: torch.Tensor) -> None:
         """Begin to average `tensor`, which is complete on the current stream; it is the collective's until
         `wait`.
         """
-        tape, metadata = self.tape(), self._describe(tensor)
         if self._side is None:
             tensor.div_(self._size)
-            self._start_on_host(tensor, tape, metadata)
+            self._start_on_host(tensor)
             return
-        self._side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._side):
-            start = self._mark(tape)
-            dist.all_reduce(tensor, op=self._operation)
-            self._note(tape, start, metadata)
+        current = torch.cuda.current_stream(self.device)
+        self._side.wait_stream(current)
+        torch.cuda.set_stream(self._side)  # a fraction of what a context of it costs the host
+        try:
+            self.average(tensor)
+        finally:
+            torch.cuda.set_stream(current)
 
     def wait(self) -> None:
         """Make everything that was started usable: on the current stream of a GPU, or now.
@@ -73,32 +84,30 @@ class Communicator:
         for future in futures:
             future.wait()
 
-    @property
-    def _operation(self) -> dist.ReduceOp.RedOpType:
-        """NCCL averages on its way; gloo cannot, so tensors on the host are divided first."""
-        return dist.ReduceOp.SUM if self._side is None else dist.ReduceOp.AVG
-
-    def _start_on_host(self, tensor: torch.Tensor, tape: Tape | None, metadata: dict[str, Any]) -> None:
-        start = self._mark(tape)
-        work = dist.all_reduce(tensor, op=self._operation, async_op=True)
+    def _start_on_host(self, tensor: torch.Tensor) -> None:
+        opened = self._open(tensor)
+        work = dist.all_reduce(tensor, async_op=True)
         assert work is not None
 
         def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             reduced = future.value()[0]
-            self._note(tape, start, metadata)
+            self._close(opened)
             return reduced
 
         self._futures.append(work.get_future().then(done))
 
-    def _mark(self, tape: Tape | None) -> Mark | None:
-        return None if tape is None else self.clock.mark()
+    def _open(self, tensor: torch.Tensor) -> tuple[Tape, Mark, dict[str, Any]] | None:
+        """The tape, the start and the description of a collective; None where nothing is timed."""
+        self._sequence += 1
+        tape = self.tape()
+        return None if tape is None else (tape, self.clock.mark(), self._describe(tensor))
 
-    def _note(self, tape: Tape | None, start: Mark | None, metadata: dict[str, Any]) -> None:
-        if tape is not None and start is not None:
+    def _close(self, opened: tuple[Tape, Mark, dict[str, Any]] | None) -> None:
+        if opened is not None:
+            tape, start, metadata = opened
             tape.add("allreduce", "gradients", start, self.clock.mark(), metadata)
 
     def _describe(self, tensor: torch.Tensor) -> dict[str, Any]:
-        self._sequence += 1
         return {
             "op": "all_reduce",
             "group": "default",
