@@ -9,6 +9,10 @@ import torch
 
 from aorta.artefacts.records import Phase
 from aorta.config.schema import Capture
+from aorta.instrument.nvtx import host_ranges_seen
+
+RANGE = "aorta.capture"
+"""The name that the node agent gives nsys to wait for."""
 
 
 def phase_of(global_step: int, capture: Capture, external: bool) -> Phase:
@@ -23,18 +27,20 @@ def phase_of(global_step: int, capture: Capture, external: bool) -> Phase:
 
 
 class ExternalCapture:
-    """Opens and closes the capture range of nsys (`--capture-range=cudaProfilerApi`) around the configured
-    steps.
+    """Opens and closes the capture range of nsys around the configured steps: on a GPU by CUDA's calls for
+    profilers, without one by the NVTX range `RANGE`.
 
-    Active when the node agent runs this rank under nsys (`AORTA_PROFILER=nsys`) on a GPU. Both calls fall
-    between steps.
+    Active when the node agent runs this rank under nsys (`AORTA_PROFILER=nsys`). Both ends fall between
+    steps.
     """
 
     def __init__(
         self, capture: Capture, device: torch.device, environment: Mapping[str, str] | None = None
     ) -> None:
         env = os.environ if environment is None else environment
-        self.active = env.get("AORTA_PROFILER") == "nsys" and device.type == "cuda"
+        self._cuda = device.type == "cuda"
+        self.active = env.get("AORTA_PROFILER") == "nsys" if self._cuda else host_ranges_seen(env)
+        self._range: object = None
         self._capture = capture
         self._device = device
         self._open = False
@@ -42,7 +48,7 @@ class ExternalCapture:
     def before_step(self, global_step: int) -> None:
         """Start when the first captured step comes."""
         if self.active and global_step == self._capture.start_step:
-            torch.cuda.profiler.start()
+            self._start()
             self._open = True
 
     def after_step(self, global_step: int) -> None:
@@ -53,6 +59,22 @@ class ExternalCapture:
     def close(self) -> None:
         """Stop if the run ends inside the range."""
         if self._open:
+            self._stop()
+            self._open = False
+
+    def _start(self) -> None:
+        if self._cuda:
+            torch.cuda.profiler.start()
+            return
+        import nvtx
+
+        self._range = nvtx.start_range(RANGE)
+
+    def _stop(self) -> None:
+        if self._cuda:
             torch.cuda.synchronize(self._device)
             torch.cuda.profiler.stop()
-            self._open = False
+            return
+        import nvtx
+
+        nvtx.end_range(self._range)

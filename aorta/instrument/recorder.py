@@ -22,6 +22,7 @@ from aorta.instrument.capture import ExternalCapture, phase_of
 from aorta.instrument.collectives import Collectives, GradientExchange, GradientHook
 from aorta.instrument.identity import Identity, device_uuid, run_directory
 from aorta.instrument.intercept import Interception
+from aorta.instrument.nvtx import ranges_for
 from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.sharding import ShardedExchange
 from aorta.instrument.steps import COMPUTE, COPY, DATA, HOST
@@ -95,6 +96,7 @@ class StepRecorder:
         self._capture = capture
         self._device = device
         self._cuda = device.type == "cuda"
+        self._nvtx_ranges = ranges_for(device)
         self._external = ExternalCapture(capture, device)
         self._sampler = KernelSampler(capture.kernel_interval, device)
         self._listeners: list[Callable[[StepRecord], None]] = []
@@ -189,7 +191,8 @@ class StepRecorder:
         self._sampler.start()
         if self._cuda:
             torch.cuda.reset_peak_memory_stats(self._device)
-            torch.cuda.nvtx.range_push("aorta.step")
+        if self._nvtx_ranges is not None:
+            self._nvtx_ranges.push("aorta.step")
         # The host's time first: a GPU passes the mark after it, never before.
         host_ns, wall_ns, boot_ns = time.monotonic_ns(), time.time_ns(), boottime_ns()
         if self._cuda:
@@ -202,8 +205,8 @@ class StepRecorder:
             end, host_end = self._mark(), time.monotonic_ns()
         finally:
             self._tape = None
-            if self._cuda:
-                torch.cuda.nvtx.range_pop()
+            if self._nvtx_ranges is not None:
+                self._nvtx_ranges.pop()
         if opened.samples is None or opened.scalars is None:
             raise RunError(
                 f"step {self._global_step} closed without a result", "call step.result(...) inside it"
@@ -313,14 +316,14 @@ class StepRecorder:
 
     @contextmanager
     def _nvtx(self, name: str) -> Iterator[None]:
-        if not self._cuda:
+        if self._nvtx_ranges is None:
             yield
             return
-        torch.cuda.nvtx.range_push(name)
+        self._nvtx_ranges.push(name)
         try:
             yield
         finally:
-            torch.cuda.nvtx.range_pop()
+            self._nvtx_ranges.pop()
 
     def _write_passed(self) -> None:
         while self._pending and self._clock.passed(self._pending[0].end):
@@ -349,12 +352,12 @@ class _Part:
     def __enter__(self) -> None:
         self._tape = self._recorder._open_tape()
         self._start = self._recorder._mark()
-        if self._recorder._cuda:
-            torch.cuda.nvtx.range_push(f"aorta.{self._tag}")
+        if self._recorder._nvtx_ranges is not None:
+            self._recorder._nvtx_ranges.push(f"aorta.{self._tag}")
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if self._recorder._cuda:
-            torch.cuda.nvtx.range_pop()
+        if self._recorder._nvtx_ranges is not None:
+            self._recorder._nvtx_ranges.pop()
         if kind is not None:
             return
         end = self._recorder._mark()

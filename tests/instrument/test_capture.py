@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
 import pytest
 import torch
 
 from aorta.config.schema import Capture
 from aorta.instrument.capture import ExternalCapture, phase_of
+from aorta.instrument.nvtx import ranges_for
 
 GPU = torch.device("cuda", 0)
+CPU = torch.device("cpu")
 
 
 def test_phases() -> None:
@@ -49,9 +55,40 @@ def test_a_run_that_ends_inside_the_range_closes_it(calls: list[str]) -> None:
     assert drive(capture, 2, calls) == ["0", "start", "1", "synchronize", "stop"]
 
 
-@pytest.mark.parametrize(
-    ("device", "tool"), [(GPU, "none"), (GPU, "rocprofv3"), (torch.device("cpu"), "nsys")]
-)
-def test_no_capture_without_nsys_and_a_gpu(device: torch.device, tool: str, calls: list[str]) -> None:
+@pytest.mark.parametrize(("device", "tool"), [(GPU, "none"), (GPU, "rocprofv3"), (CPU, "none")])
+def test_no_capture_without_nsys(device: torch.device, tool: str, calls: list[str]) -> None:
     capture = ExternalCapture(Capture(start_step=0, steps=1), device, {"AORTA_PROFILER": tool})
+    assert drive(capture, 2, calls) == ["0", "1"]
+
+
+class FakeNvtx(ModuleType):
+    """Notes the ranges."""
+
+    def __init__(self, calls: list[str]) -> None:
+        super().__init__("nvtx")
+        self.start_range = lambda name: calls.append(f"start {name}") or 7
+        self.end_range = lambda handle: calls.append(f"end {handle}")
+        self.push_range = lambda name: calls.append(name)
+        self.pop_range = lambda: calls.append("pop")
+        self.__spec__ = ModuleSpec("nvtx", None)
+
+
+def test_without_a_gpu_an_nvtx_range_is_the_capture(
+    calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "nvtx", FakeNvtx(calls))
+    capture = ExternalCapture(Capture(start_step=1, steps=1), CPU, {"AORTA_PROFILER": "nsys"})
+    assert drive(capture, 3, calls) == ["0", "start aorta.capture", "1", "end 7", "2"]
+    ranges = ranges_for(CPU, {"AORTA_PROFILER": "nsys"})
+    assert ranges is not None
+    ranges.push("aorta.step")
+    ranges.pop()
+    assert calls[-2:] == ["aorta.step", "pop"]
+    assert ranges_for(CPU, {}) is None
+
+
+def test_without_the_package_nothing_is_captured(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nvtx", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    capture = ExternalCapture(Capture(start_step=0, steps=1), CPU, {"AORTA_PROFILER": "nsys"})
     assert drive(capture, 2, calls) == ["0", "1"]

@@ -1,0 +1,37 @@
+"""NVTX ranges around the parts of a step: torch's own on a GPU; without one, those of the Python package
+`nvtx`, where it is installed and this process runs under nsys.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Nested ranges of this thread."""
+
+    push: Callable[[str], object]
+    pop: Callable[[], object]
+
+
+def ranges_for(device: torch.device, environment: Mapping[str, str] | None = None) -> Ranges | None:
+    """The ranges of a step on `device`; None where nobody would see them."""
+    if device.type == "cuda":
+        return Ranges(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
+    if not host_ranges_seen(environment):
+        return None
+    import nvtx
+
+    return Ranges(nvtx.push_range, nvtx.pop_range)
+
+
+def host_ranges_seen(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether this process runs under nsys (`AORTA_PROFILER`) and has the package `nvtx`."""
+    env = os.environ if environment is None else environment
+    return env.get("AORTA_PROFILER") == "nsys" and importlib.util.find_spec("nvtx") is not None
