@@ -10,13 +10,15 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import default_collate
 
@@ -41,6 +43,74 @@ SMALL = (
 """A model for trying a benchmark on a CPU; its numbers mean nothing."""
 WIDE = "model.model_dim=2048 model.num_heads=16 model.mlp_hidden_dim=8192".split()
 """Enough work a kernel, with enough samples, for the GPU to be the bottleneck."""
+MIN_TURNS = 3
+FEATURES = 16
+
+
+class Wide:
+    """Two wide layers and little else: few kernels that take long, so that the host is far ahead of a GPU.
+
+    Args:
+        config: its `training` block gives the batch, `model.model_dim` the width.
+    """
+
+    def __init__(self, config: schema.Config) -> None:
+        self._width = config.model.model_dim
+
+    def dataset(self) -> Any:
+        """A few narrow samples, again and again: copying them takes no time."""
+        samples = torch.randn(BATCHES, FEATURES, generator=torch.Generator().manual_seed(0))
+        return _Repeated([{"x": sample} for sample in samples])
+
+    def model(self) -> nn.Module:
+        """Features to the width, and two layers of width × width."""
+        return _Layers(self._width)
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The first wide layer; the others are the root's."""
+        assert isinstance(model, _Layers)
+        return [model.first]
+
+    def loss(self, output: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Mean square."""
+        del batch
+        return output.float().square().mean()
+
+
+class _Repeated:
+    def __init__(self, samples: list[dict[str, torch.Tensor]]) -> None:
+        self._samples = samples
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return self._samples[index % len(self._samples)]
+
+
+class _Layers(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.widen = nn.Linear(FEATURES, width, bias=False)
+        self.first, self.second = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+
+    def forward(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        output: torch.Tensor = self.second(nn.functional.gelu(self.first(self.widen(batch["x"]))))
+        return output
+
+
+class _OnDevice:
+    """A workload whose model is made on the GPU: drawing large weights on the CPU takes longer than a
+    measurement.
+    """
+
+    def __init__(self, workload: Any, device: torch.device) -> None:
+        self._workload, self._device = workload, device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._workload, name)
+
+    def model(self) -> nn.Module:
+        with self._device:
+            model: nn.Module = self._workload.model()
+        return model
 
 
 class Training:
@@ -51,20 +121,26 @@ class Training:
         world: this rank.
         folder: of the step records; None trains without any instrumentation: stock DDP, or FSDP2 with its own
             collectives.
+        workload: what is trained.
     """
 
-    def __init__(self, config: schema.Config, world: World, folder: Path | None) -> None:
+    def __init__(
+        self,
+        config: schema.Config,
+        world: World,
+        folder: Path | None,
+        workload: Callable[[schema.Config], Any] = Ranking,
+    ) -> None:
         self.config, self.world = config, world
-        self.records: list[StepRecord] = []
         self.recorder: StepRecorder | None = None
-        workload = Ranking(config)
-        samples = workload.dataset()
+        made = _OnDevice(workload(config), world.device)
+        samples = made.dataset()
         size, first = config.training.batch_size, world.rank * BATCHES * config.training.batch_size
         self._batches = [
             _pinned(default_collate([samples[first + i * size + j] for j in range(size)]), world.device)
             for i in range(BATCHES)
         ]
-        self._workload, self._drawn = workload, 0
+        self._workload, self._drawn = made, 0
         torch.manual_seed(config.training.seed)
         if folder is not None:
             self.recorder = StepRecorder(
@@ -73,8 +149,7 @@ class Training:
                 capture=config.capture,
                 stream_priority=config.distributed.stream_priority,
             )
-            self.recorder.listen(self.records.append)
-            parallel = parallelize(config, workload, world, self.recorder)
+            parallel = parallelize(config, made, world, self.recorder)
             self.module, self._weights = parallel.module, parallel.weights
             self._call: Callable[[Any], torch.Tensor] = parallel
             self._exchange: Callable[[bool], Any] = parallel.exchange
@@ -159,6 +234,13 @@ class Training:
             step.result(samples=self.config.training.batch_size, lr=lr, loss=total, grad_norm=norm)
         return total
 
+    @property
+    def records(self) -> list[StepRecord]:
+        """Those that are in the file: all of them after `close`."""
+        assert self.recorder is not None
+        lines = self.recorder.run.records(self.world.rank).read_bytes().splitlines()
+        return [msgspec.json.decode(line, type=StepRecord) for line in lines]
+
     def close(self) -> None:
         """Complete the records."""
         if self.recorder is not None:
@@ -186,6 +268,13 @@ def shared_folder(world: World) -> Path:
 
 def block_ms(training: Training, steps: int) -> float:
     """Milliseconds of a step in a block of steps, on the slowest rank."""
+    return block_times(training, steps)[0]
+
+
+def block_times(training: Training, steps: int) -> tuple[float, float]:
+    """Milliseconds of a step in a block of steps, and until the host had queued it, on the slowest rank. The
+    two are equal where the host is the bottleneck.
+    """
     world = training.world
     cuda = world.device.type == "cuda"
     if cuda:
@@ -194,19 +283,27 @@ def block_ms(training: Training, steps: int) -> float:
     start = time.monotonic_ns()
     for _ in range(steps):
         training.step()
+    queued = time.monotonic_ns()
     if cuda:
         torch.cuda.synchronize(world.device)
-    taken = torch.tensor([(time.monotonic_ns() - start) / steps / 1e6])
+    taken = torch.tensor([time.monotonic_ns() - start, queued - start]) / steps / 1e6
     dist.all_reduce(taken, op=dist.ReduceOp.MAX, group=world.control)
-    return float(taken.item())
+    return float(taken[0]), float(taken[1])
 
 
-def take_turns(runs: Sequence[Training], alternations: int, steps: int, warmup: int) -> list[list[float]]:
-    """Step times of each run in each turn. A turn runs them all; which one begins changes."""
+def take_turns(
+    runs: Sequence[Training], alternations: int, steps: int, warmup: int, limit_s: float = math.inf
+) -> list[list[float]]:
+    """Step times of each run in each turn. A turn runs them all; which one begins changes.
+
+    No turn begins after `limit_s` of measured time, three turns excepted. All ranks count the same time.
+    """
     for run in runs:
         block_ms(run, warmup)
     times: list[list[float]] = [[] for _ in runs]
     for turn in range(alternations):
+        if turn >= MIN_TURNS and sum(map(sum, times)) * steps / 1000 > limit_s:
+            break
         for offset in range(len(runs)):
             index = (turn + offset) % len(runs)
             times[index].append(block_ms(runs[index], steps))

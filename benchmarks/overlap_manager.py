@@ -1,12 +1,12 @@
 """Throughput of the explicit streams over stock DDP and FSDP2: in one process group, taking turns.
 
-    torchrun --nproc_per_node 2 benchmarks/overlap_manager.py [--alternations 30] [--json FILE]
+    torchrun --nproc_per_node 2 benchmarks/overlap_manager.py [--alternations 12] [--seconds 9] [--json FILE]
 
 Sizes: `default`, and `communication` (few samples on wide layers). Per strategy: `explicit` is what the
 trainer does; `priority` puts the streams of communication before compute; `serial` switches overlap off;
 `two_buffers` keeps two buffers of gradients in flight, where this torch can. The ratio is stock time over
 theirs, above 1 where they win: the median over turns with its 95% interval. Target of `explicit`: at least
-0.99. On a CPU: --small.
+0.99. Each size and strategy is measured for --seconds, its rows are printed then. On a CPU: --small.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def measure(
         Training(settings(given.small, *base, *more), world, folder / f"{size}_{strategy}_{name}")
         for name, more in variants.items()
     ]
-    times = take_turns(runs, given.alternations, given.steps, warmup=5)
+    times = take_turns(runs, given.alternations, given.steps, warmup=3, limit_s=given.seconds)
     for run in runs:
         run.close()
     rows = []
@@ -75,8 +75,9 @@ def measure(
 
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    flags.add_argument("--alternations", type=int, default=30)
-    flags.add_argument("--steps", type=int, default=10, help="of a block")
+    flags.add_argument("--alternations", type=int, default=12)
+    flags.add_argument("--steps", type=int, default=5, help="of a block")
+    flags.add_argument("--seconds", type=float, default=9.0, help="of measured time a size and strategy")
     flags.add_argument("--small", action="store_true")
     flags.add_argument("--json", type=Path)
     given = flags.parse_args()

@@ -13,22 +13,24 @@ import torch.distributed as dist
 from torch import nn
 
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import Phase, StepRecord
+from aorta.artefacts.records import Phase
 from aorta.config.load import load_config
 from aorta.config.schema import Capture
 from aorta.errors import RunError
-from aorta.instrument.assemble import Assembler, Closed, Step
 from aorta.instrument.capture import ExternalCapture, phase_of
+from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import Collectives, GradientExchange, GradientHook
 from aorta.instrument.identity import Identity, device_uuid, run_directory
 from aorta.instrument.intercept import Interception
 from aorta.instrument.nvtx import ranges_for
+from aorta.instrument.opened import Closed, Step
 from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.sharding import ShardedExchange
 from aorta.instrument.steps import COMPUTE, COPY, DATA, HOST
 from aorta.instrument.streams import Mark, Streams, clock_for
 from aorta.instrument.tape import Tape
-from aorta.instrument.writer import RecordWriter, set_aside
+from aorta.instrument.wire import Constants, StepSummary
+from aorta.instrument.writer import set_aside
 
 MAX_PENDING = 64
 """Steps whose events may be unread; beyond that the recorder waits for the oldest, so memory stays bounded.
@@ -99,22 +101,21 @@ class StepRecorder:
         self._nvtx_ranges = ranges_for(device)
         self._external = ExternalCapture(capture, device)
         self._sampler = KernelSampler(capture.kernel_interval, device)
-        self._listeners: list[Callable[[StepRecord], None]] = []
+        self._listeners: list[Callable[[StepSummary], None]] = []
         self._observed = self.identity.world_size == 1
         self._tape: Tape | None = None
         self._pending: deque[Closed] = deque()
         self._global_step = 0
-        self._writer = self._open_writer(fresh=job_dir is None)
         self._clock = clock_for(device)
-        total = torch.cuda.get_device_properties(device).total_memory if self._cuda else None
-        self._assembler = Assembler(self.identity, self._clock, device, device_uuid(device), total)
+        self._make_room(fresh=job_dir is None)
+        self._channel = RecordChannel(self.run.records(self.identity.rank), self._constants())
         self._streams = Streams(device, stream_priority)
         self._collectives = Collectives(self._clock, device, lambda: self._tape, self._streams)
         self._compute_stream: torch.cuda.Stream | None = None
         self._intercepts: AbstractContextManager[None] = nullcontext()
         self._samples: Callable[[], str | None] = lambda: None
 
-    def _open_writer(self, fresh: bool) -> RecordWriter:
+    def _make_room(self, fresh: bool) -> None:
         if self.identity.world_size > 1 and not dist.is_initialized():
             raise RunError(
                 f"StepRecorder on rank {self.identity.rank} of {self.identity.world_size}: no process group",
@@ -125,7 +126,23 @@ class StepRecorder:
         if self.identity.world_size > 1:
             # No rank may open its file before rank 0 has moved the old ones.
             dist.barrier(device_ids=[self._device.index] if dist.get_backend() == "nccl" else None)
-        return RecordWriter(self.run.records(self.identity.rank))
+
+    def _constants(self) -> Constants:
+        who = self.identity
+        properties = torch.cuda.get_device_properties(self._device) if self._cuda else None
+        return Constants(
+            run_id=who.run_id,
+            job_id=who.job_id,
+            host=who.host,
+            attempt=who.attempt,
+            rank=who.rank,
+            local_rank=who.local_rank,
+            world_size=who.world_size,
+            device=str(self._device),
+            device_uuid=device_uuid(self._device),
+            memory_total_bytes=properties.total_memory if properties is not None else None,
+            timing=self._clock.timing,
+        )
 
     # --- the loop's side -----------------------------------------------------------------------------------
 
@@ -272,17 +289,21 @@ class StepRecorder:
         while self._pending:
             self._clock.wait(self._pending[0].end)
             self._write(self._pending.popleft())
+        self._channel.settle()
+        self._tell()
 
-    def listen(self, listener: Callable[[StepRecord], None]) -> None:
-        """Have `listener` called with each record after it is written, in order of the steps."""
+    def listen(self, listener: Callable[[StepSummary], None]) -> None:
+        """Have `listener` called with the summary of each record that is in the file, in order of the steps:
+        when a later step closes, or in `drain` and `close`.
+        """
         self._listeners.append(listener)
 
     def close(self) -> None:
-        """Write what is left and close the file."""
+        """Write what is left; the file is complete then."""
         self._external.close()
         self._sampler.close()
         self.drain()
-        self._writer.close()
+        self._channel.close()
 
     def __enter__(self) -> StepRecorder:
         return self
@@ -293,7 +314,7 @@ class StepRecorder:
             return
         # The GPU may wait for a rank that is gone: write what is known and go.
         self._write_passed()
-        self._writer.close()
+        self._channel.close()
 
     # --- inside --------------------------------------------------------------------------------------------
 
@@ -331,13 +352,16 @@ class StepRecorder:
         if len(self._pending) > MAX_PENDING:
             self._clock.wait(self._pending[0].end)
             self._write(self._pending.popleft())
+        self._tell()
 
     def _write(self, pending: Closed) -> None:
-        record = self._assembler.record(pending, self._observed)
+        self._channel.send(pending.read(self._clock, self._observed))
         self._clock.release([*pending.tape.marks(), pending.end])
-        self._writer.write(record)
-        for listener in self._listeners:
-            listener(record)
+
+    def _tell(self) -> None:
+        for summary in self._channel.received():
+            for listener in self._listeners:
+                listener(summary)
 
 
 class _Part:

@@ -103,6 +103,20 @@ class StepTimes:
     copies_timed: bool = False
 
 
+def step_times(
+    start: int,
+    end: int,
+    pieces: Sequence[tuple[str, str, int, int, dict[str, Any] | None]],
+    waits: Sequence[tuple[str, int, int]],
+    *,
+    communication_observed: bool,
+    copies_timed: bool,
+) -> StepTimes:
+    """A step from the fields of its pieces and waits, with compute cut where it stood still."""
+    cut = without_waits([Timed(*piece) for piece in pieces], [Wait(*wait) for wait in waits])
+    return StepTimes(start, end, cut, communication_observed, copies_timed)
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A part of the step in which the same streams are active; `waiting`: the host is in the loader."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from aorta.instrument.steps import COMPUTE, HOST, StepTimes, Timed, Wait, without_waits
+from aorta.instrument.steps import COMPUTE, HOST, StepTimes, step_times
 from aorta.instrument.streams import Clock, Mark
+from aorta.instrument.wire import Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,16 @@ class Gate:
     stream: str
     start: Mark
     end: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A tape in ns: the step, its pieces, and the stretches of compute that may have stood still."""
+
+    start: int
+    end: int
+    pieces: list[Piece]
+    waits: list[tuple[str, int, int]]
 
 
 @dataclass(slots=True)
@@ -72,27 +83,30 @@ class Tape:
         for gate in self.gates:
             yield from (gate.start, gate.end)
 
-    def resolve(self, clock: Clock, end: Mark, communication_observed: bool) -> StepTimes:
+    def read(self, clock: Clock, end: Mark) -> Read:
         """Marks to ns; every mark must have been passed."""
         clock.anchor(self.start, self.host_start_ns)
-        pieces = [
-            Timed(
-                entry.stream,
-                entry.tag,
-                clock.nanoseconds(entry.start),
-                clock.nanoseconds(entry.end),
-                entry.metadata,
-            )
-            for entry in self.entries
-        ]
-        waits = [
-            Wait(gate.stream, clock.nanoseconds(gate.start), clock.nanoseconds(gate.end))
-            for gate in self.gates
-        ]
-        return StepTimes(
+        # A mark may end one piece and begin another, and reading one costs more than remembering it.
+        known = {id(mark): mark for mark in self.marks()}
+        at = {key: clock.nanoseconds(mark) for key, mark in known.items()}
+        return Read(
             start=clock.nanoseconds(self.start),
             end=clock.nanoseconds(end),
-            pieces=without_waits(pieces, waits),
+            pieces=[
+                (entry.stream, entry.tag, at[id(entry.start)], at[id(entry.end)], entry.metadata)
+                for entry in self.entries
+            ],
+            waits=[(gate.stream, at[id(gate.start)], at[id(gate.end)]) for gate in self.gates],
+        )
+
+    def resolve(self, clock: Clock, end: Mark, communication_observed: bool) -> StepTimes:
+        """The step, for whoever does its arithmetic here; every mark must have been passed."""
+        read = self.read(clock, end)
+        return step_times(
+            read.start,
+            read.end,
+            read.pieces,
+            read.waits,
             communication_observed=communication_observed,
             copies_timed=self.copies_timed,
         )

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -20,13 +21,15 @@ class RecordWriter:
 
     A full disk ends the recording, not the training: the reason is logged once, and the analysis sees the
     records end.
+
+    Args:
+        stream: the file, without a buffer: a line is one write, complete in the file before the next one.
+        name: of the file, for messages.
     """
 
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
-        # Unbuffered: a line is one write, complete in the file before the next step starts.
-        self._stream = path.open("wb", buffering=0)
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._name = name
+        self._stream = stream
         self._encoder = msgspec.json.Encoder()
         self._lost = False
 
@@ -38,7 +41,7 @@ class RecordWriter:
             self._stream.write(self._encoder.encode(record) + b"\n")
         except OSError as error:
             self._lost = True
-            log.error("%s: %s; no more step records from this rank", self._path, error.strerror)
+            log.error("%s: %s; no more step records from this rank", self._name, error.strerror)
 
     def close(self) -> None:
         """Close the file; writing after that is an error."""

@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 
 from aorta.artefacts.io import append_line, write_text
-from aorta.artefacts.records import METRICS_COLUMNS, StepRecord
+from aorta.artefacts.records import METRICS_COLUMNS
+from aorta.instrument.wire import StepSummary
 from aorta.train.world import World
 from aorta.units import NS_PER_S
 
@@ -35,17 +36,19 @@ class Totals:
     compute_ns: int = 0
     exposed_comm_ns: int = 0
 
-    def add(self, record: StepRecord) -> None:
+    def add(self, step: StepSummary) -> None:
         """Count a step. `wall_ns` runs from the first step's start to the last one's end."""
-        assert record.breakdown is not None
+        assert step.data_wait_ns is not None
+        assert step.compute_ns is not None
+        assert step.exposed_comm_ns is not None
         self.steps += 1
-        self.samples += record.samples
-        if record.loss is not None:
+        self.samples += step.samples
+        if step.loss is not None:
             self.losses += 1
-            self.loss += record.loss
-        self.data_wait_ns += record.breakdown.data_wait_ns
-        self.compute_ns += record.breakdown.compute_ns
-        self.exposed_comm_ns += record.breakdown.exposed_comm_ns
+            self.loss += step.loss
+        self.data_wait_ns += step.data_wait_ns
+        self.compute_ns += step.compute_ns
+        self.exposed_comm_ns += step.exposed_comm_ns
 
     def over_ranks(self, world: World) -> Totals:
         """The sums over all ranks, by one reduction on the control group; every rank calls it."""
@@ -86,7 +89,7 @@ def metrics_row(epoch: int, total: Totals, ranks: int) -> dict[str, object]:
 
 
 class Observer:
-    """Sees every record of this rank: adds up the epoch, and on rank 0 logs progress each `log_interval`
+    """Hears of every record of this rank: adds up the epoch, and on rank 0 logs progress each `log_interval`
     steps.
 
     Args:
@@ -105,17 +108,17 @@ class Observer:
         self._columns = (*METRICS_COLUMNS, *columns)
         self._totals = Totals()
         self._epoch_start: int | None = None
-        self._window: list[StepRecord] = []
+        self._window: list[StepSummary] = []
         if world.rank == 0:
             write_text(metrics_csv, ",".join(self._columns) + "\n")
 
-    def see(self, record: StepRecord) -> None:
-        """Take the next record."""
+    def see(self, step: StepSummary) -> None:
+        """Take the next step."""
         if self._epoch_start is None:
-            self._epoch_start = record.mono_start_ns
-        self._totals.add(record)
-        self._totals.wall_ns = record.mono_end_ns - self._epoch_start
-        self._window.append(record)
+            self._epoch_start = step.mono_start_ns
+        self._totals.add(step)
+        self._totals.wall_ns = step.mono_end_ns - self._epoch_start
+        self._window.append(step)
         if len(self._window) == self._interval:
             if self._world.rank == 0:
                 log.info(progress(self._window, self._world.size))
@@ -138,13 +141,13 @@ class Observer:
             append_line(self._path, text.getvalue().rstrip("\r\n"))
 
 
-def progress(window: list[StepRecord], ranks: int) -> str:
+def progress(window: list[StepSummary], ranks: int) -> str:
     """The log line of some steps. Throughput counts all ranks, at this rank's clock: every rank has the
     same batch.
     """
     last = window[-1]
     seconds = (last.mono_end_ns - window[0].mono_start_ns) / NS_PER_S
-    samples = sum(record.samples for record in window) * ranks
+    samples = sum(step.samples for step in window) * ranks
     loss = "n/a" if last.loss is None else f"{last.loss:.4f}"
     return (
         f"epoch {last.epoch} step {last.global_step} loss {loss} lr {last.lr:.2e}"

@@ -6,18 +6,17 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import StepRecord
 from aorta.config.schema import Capture
 from aorta.errors import RunError
 from aorta.instrument import StepRecorder
+from aorta.instrument.wire import StepSummary
+from tests.support.step_records import read_records
 
 CPU = torch.device("cpu")
 VARIABLES = (
@@ -54,16 +53,13 @@ def one_step(recorder: StepRecorder, index: int = 0, model: nn.Module | None = N
         step.result(samples=8, lr=0.5, loss=loss, grad_norm=2.0)
 
 
-def read(folder: Path, rank: int = 0) -> list[StepRecord]:
-    return [msgspec.json.decode(line, type=StepRecord) for line in RunDir(folder).records(rank).open("rb")]
-
-
-def test_a_step_is_written_before_the_next_begins(tmp_path: Path) -> None:
+def test_steps_are_in_the_file_when_drained_and_when_closed(tmp_path: Path) -> None:
     with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=1)) as recorder:
         one_step(recorder, 0)
-        assert len(read(tmp_path)) == 1
+        recorder.drain()
+        assert len(read_records(tmp_path)) == 1
         one_step(recorder, 1)
-    first, second = read(tmp_path)
+    first, second = read_records(tmp_path)
     assert (first.phase, second.phase) == ("warmup", "steady")
     assert (second.step, second.global_step, second.epoch) == (1, 1, 0)
     assert (first.rank, first.world_size, first.job_id, first.device) == (0, 1, "local", "cpu")
@@ -74,7 +70,7 @@ def test_a_step_is_written_before_the_next_begins(tmp_path: Path) -> None:
 def test_the_parts_of_a_written_step_sum_to_it(tmp_path: Path) -> None:
     with StepRecorder(tmp_path, CPU) as recorder:
         one_step(recorder)
-    (record,) = read(tmp_path)
+    (record,) = read_records(tmp_path)
     parts = record.breakdown
     assert parts is not None
     total = parts.compute_ns + parts.exposed_comm_ns + parts.data_wait_ns + parts.host_ns
@@ -100,7 +96,7 @@ def test_a_step_that_fails_is_not_recorded(tmp_path: Path) -> None:
         pass
     one_step(recorder)
     recorder.close()
-    assert [record.global_step for record in read(tmp_path)] == [0]
+    assert [record.global_step for record in read_records(tmp_path)] == [0]
 
 
 def test_parts_belong_to_a_step(tmp_path: Path) -> None:
@@ -114,7 +110,7 @@ def test_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
         for index, value in enumerate((math.nan, math.inf, 0.0)):
             with recorder.step(epoch=0, step=index) as step:
                 step.result(samples=1, lr=0.0, loss=torch.tensor(value))
-    assert [record.loss for record in read(tmp_path)] == [None, None, 0.0]
+    assert [record.loss for record in read_records(tmp_path)] == [None, None, 0.0]
 
 
 def test_runs_outside_a_job_never_mix(tmp_path: Path) -> None:
@@ -123,7 +119,7 @@ def test_runs_outside_a_job_never_mix(tmp_path: Path) -> None:
             for index in range(steps):
                 one_step(recorder, index)
     (aside,) = tmp_path.glob("earlier_*")
-    assert (len(read(tmp_path)), len(read(aside))) == (1, 3)
+    assert (len(read_records(tmp_path)), len(read_records(aside))) == (1, 3)
 
 
 def test_inside_a_job_the_run_directory_and_its_configuration_count(
@@ -137,7 +133,7 @@ def test_inside_a_job_the_run_directory_and_its_configuration_count(
         monkeypatch.setenv(name, value)
     with StepRecorder(tmp_path / "unused", CPU) as recorder:
         one_step(recorder)
-    (record,) = read(run)
+    (record,) = read_records(run)
     assert (record.run_id, record.job_id, record.attempt, record.phase) == ("r", "7", 2, "steady")
     assert not (tmp_path / "unused").exists()
 
@@ -160,7 +156,9 @@ def test_every_bucket_is_a_range_with_its_identity(tmp_path: Path, group_of_one:
         for index in range(2):
             one_step(recorder, index, model)
     # DDP exchanges everything in one bucket in the first step, where it learns the order of the gradients.
-    for record, sizes, numbers in zip(read(tmp_path), [[192], [64] * 3], [[1], [2, 3, 4]], strict=True):
+    for record, sizes, numbers in zip(
+        read_records(tmp_path), [[192], [64] * 3], [[1], [2, 3, 4]], strict=True
+    ):
         assert record.profile is not None
         found = [item for item in record.profile.ranges if item.stream == "allreduce"]
         assert [item.metadata["bytes"] for item in found if item.metadata] == sizes
@@ -174,10 +172,16 @@ def test_every_bucket_is_a_range_with_its_identity(tmp_path: Path, group_of_one:
             assert min(item.start_ms for item in found) >= wait.start_ms
 
 
-def test_a_listener_sees_records_in_order(tmp_path: Path) -> None:
-    seen: list[int] = []
+def test_a_listener_hears_of_every_record_in_order(tmp_path: Path) -> None:
+    seen: list[StepSummary] = []
     with StepRecorder(tmp_path, CPU) as recorder:
-        recorder.listen(lambda record: seen.append(record.global_step))
+        recorder.listen(seen.append)
         for index in range(3):
             one_step(recorder, index)
-    assert seen == [0, 1, 2]
+        recorder.drain()
+        assert [summary.global_step for summary in seen] == [0, 1, 2]
+    for summary, record in zip(seen, read_records(tmp_path), strict=True):
+        assert record.breakdown is not None
+        assert summary.compute_ns == record.breakdown.compute_ns
+        assert summary.data_wait_ns == record.breakdown.data_wait_ns
+        assert (summary.mono_start_ns, summary.loss) == (record.mono_start_ns, record.loss)

@@ -26,6 +26,7 @@ from aorta.train.ranking import Ranking
 from aorta.train.summary import Observer
 from aorta.train.weights import Whole
 from aorta.train.world import StopSignal, World, join
+from tests.support.step_records import read_records
 from tests.train.tiny import tiny
 
 BUCKETS = "distributed.bucket_cap_mb=0.0005"
@@ -47,12 +48,11 @@ def whole(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def train(config: Config, world: World) -> dict[str, Any]:
     """One run; its losses, weights and what its records say."""
-    records = []
     with StepRecorder(config.training.output_dir, world.device, capture=config.capture) as recorder:
         observer = Observer(world, config.training.log_interval, recorder.run.metrics_csv)
         recorder.listen(observer.see)
-        recorder.listen(records.append)
         outcome = Loop(config, Ranking(config), world, recorder, observer).run(StopSignal(world))
+    records = read_records(recorder.run.root, world.rank)
     state = whole(outcome.model)
     weights: list[Any] = [None] * world.size
     dist.all_gather_object(weights, digest(outcome.model))

@@ -18,6 +18,7 @@ from aorta.instrument.sharding import ShardedExchange
 from aorta.train.fsdp import Sharded
 from aorta.train.ranking import Ranking
 from aorta.train.world import World, join
+from tests.support.step_records import read_records
 from tests.train.ranks import digest, train
 from tests.train.tiny import tiny
 
@@ -130,23 +131,21 @@ def start(config: Config, world: World) -> str:
 
 def own_calls(folder: Path, world: World) -> dict[str, Any]:
     """A program that reduces its gradients itself, sometimes without waiting."""
-    records = []
     before = dist.all_reduce
-    with StepRecorder(folder, world.device) as recorder:
-        recorder.listen(records.append)
-        with recorder.intercept():
-            during = dist.all_reduce
-            for index in range(2):
-                with recorder.step(epoch=0, step=index) as step:
-                    value = torch.full((1000,), float(world.rank))
-                    dist.all_reduce(value)
-                    work = dist.all_reduce(value, async_op=True)
-                    assert work is not None
-                    work.wait()
-                    gathered = [torch.empty(1000) for _ in range(world.size)]
-                    dist.all_gather(gathered, value)
-                    step.result(samples=1, lr=0.1)
-            dist.all_reduce(value)  # outside of a step
+    with StepRecorder(folder, world.device) as recorder, recorder.intercept():
+        during = dist.all_reduce
+        for index in range(2):
+            with recorder.step(epoch=0, step=index) as step:
+                value = torch.full((1000,), float(world.rank))
+                dist.all_reduce(value)
+                work = dist.all_reduce(value, async_op=True)
+                assert work is not None
+                work.wait()
+                gathered = [torch.empty(1000) for _ in range(world.size)]
+                dist.all_gather(gathered, value)
+                step.result(samples=1, lr=0.1)
+        dist.all_reduce(value)  # outside of a step
+    records = read_records(folder, world.rank)
     return {
         "restored": dist.all_reduce is before and during is not before,
         "value": value[0].item(),

@@ -21,6 +21,7 @@ from aorta.train.loop import Loop
 from aorta.train.ranking import Ranking
 from aorta.train.summary import Observer
 from aorta.train.world import StopSignal, World
+from tests.support.step_records import read_records
 from tests.train.tiny import tiny
 
 CPU = torch.device("cpu")
@@ -113,14 +114,13 @@ def test_what_cannot_show_is_refused(tmp_path: Path) -> None:
 
 
 def records(folder: Path, *overrides: str) -> list[StepRecord]:
-    config, seen = tiny(folder, *overrides), list[StepRecord]()
+    config = tiny(folder, *overrides)
     torch.set_num_threads(1)
     with StepRecorder(folder, CPU, capture=config.capture) as recorder:
         observer = Observer(world(), 100, recorder.run.metrics_csv)
-        recorder.listen(seen.append)
         recorder.listen(observer.see)
         Loop(config, Ranking(config), world(), recorder, observer).run(StopSignal(world()))
-    return seen
+    return read_records(folder)
 
 
 def test_delays_show_where_a_real_cause_would(tmp_path: Path) -> None:

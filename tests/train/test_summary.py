@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from aorta.artefacts.records import METRICS_COLUMNS, Breakdown, StepRecord
+from aorta.artefacts.records import METRICS_COLUMNS
+from aorta.instrument.wire import StepSummary
 from aorta.train.summary import Observer, Totals, metrics_row, progress
 from aorta.train.world import World
 from aorta.units import NS_PER_MS, NS_PER_S
@@ -13,43 +14,20 @@ from aorta.units import NS_PER_MS, NS_PER_S
 ALONE = World(0, 0, 1, 0, torch.device("cpu"), None)
 
 
-def record(step: int, loss: float | None = 0.5) -> StepRecord:
+def record(step: int, loss: float | None = 0.5) -> StepSummary:
     """A step of 100 ms, one every 110: 60 compute, 10 exposed, 20 data, 10 host."""
     start = step * 110 * NS_PER_MS
-    parts = Breakdown(
-        compute_ns=60 * NS_PER_MS,
-        exposed_comm_ns=10 * NS_PER_MS,
-        exposed_copy_ns=None,
-        data_wait_ns=20 * NS_PER_MS,
-        host_ns=10 * NS_PER_MS,
-        comm_ns=10 * NS_PER_MS,
-        hidden_comm_ns=0,
-    )
-    return StepRecord(
-        run_id="r",
-        job_id="j",
-        host="h",
-        attempt=0,
-        rank=0,
-        local_rank=0,
-        world_size=1,
-        device="cpu",
-        device_uuid=None,
+    return StepSummary(
         epoch=0,
-        step=step,
         global_step=step,
-        phase="steady",
-        wall_start_ns=start,
-        wall_end_ns=start + 100 * NS_PER_MS,
+        samples=8,
+        lr=0.1,
+        loss=loss,
         mono_start_ns=start,
         mono_end_ns=start + 100 * NS_PER_MS,
-        samples=8,
-        data_wait_ms=20.0,
-        timing="host",
-        breakdown=parts,
-        loss=loss,
-        grad_norm=None,
-        lr=0.1,
+        compute_ns=60 * NS_PER_MS,
+        exposed_comm_ns=10 * NS_PER_MS,
+        data_wait_ns=20 * NS_PER_MS,
     )
 
 

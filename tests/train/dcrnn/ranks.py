@@ -16,6 +16,7 @@ from aorta.train.loop import Loop
 from aorta.train.summary import Observer
 from aorta.train.validation import Validator
 from aorta.train.world import StopSignal, World, join
+from tests.support.step_records import read_records
 from tests.train.dcrnn.small import small
 
 
@@ -30,13 +31,12 @@ def validated(config: Config, world: World) -> dict[str, float]:
 def trained(config: Config, world: World) -> dict[str, Any]:
     """A run with validation and checkpoints after each epoch."""
     workload = Dcrnn(config)
-    records = []
     with StepRecorder(config.training.output_dir, world.device, capture=config.capture) as recorder:
         columns = workload.validation().columns
         observer = Observer(world, 100, recorder.run.metrics_csv, columns)
         recorder.listen(observer.see)
-        recorder.listen(records.append)
         outcome = Loop(config, workload, world, recorder, observer).run(StopSignal(world))
+    records = read_records(Path(config.training.output_dir), world.rank)
     return {
         "phases": [record.phase for record in records],
         "epochs": [record.epoch for record in records],

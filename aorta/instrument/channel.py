@@ -1,0 +1,194 @@
+"""The training process's end of the pipes to the process that writes its records."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+import aorta
+from aorta.instrument.wire import Constants, Frames, Measured, StepSummary, frame
+
+log = logging.getLogger(__name__)
+
+PIPE_BYTES = 1 << 20
+"""What the pipe holds, where the system allows it: some hundred steps."""
+BACKLOG_BYTES = 16 << 20
+"""What waits here beside that, before the training waits."""
+PATIENCE_S = 60.0
+"""How long the training waits for a writer that neither reads nor ends."""
+WAKE_MS = 1000
+_BLOCKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+class RecordChannel:
+    """Hands measured steps over, and takes what comes back.
+
+    A writer that ends early ends the recording, not the training: the reason is logged once, and the analysis
+    sees the records end.
+
+    Args:
+        path: the record file, begun anew.
+        constants: the first thing to say.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path, constants: Constants) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(StepSummary)
+        self._frames = Frames()
+        self._backlog: deque[memoryview] = deque()
+        self._waiting_bytes = 0
+        self._sent = self._answered = 0
+        self._arrived: list[StepSummary] = []
+        self._lost = False
+        with path.open("wb", buffering=0) as stream:
+            self._process = self._start(stream.fileno())
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._out, self._in = self._process.stdin.fileno(), self._process.stdout.fileno()
+        for end in (self._out, self._in):
+            os.set_blocking(end, False)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._hand_over(self._encoder.encode(constants))
+
+    def _start(self, records: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "aorta.instrument.companion"]
+        command += [str(records), str(self._path), str(os.getpid())]
+        # Wherever this package was found, and without what a profiler put into this process.
+        environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+        here = str(Path(aorta.__file__).parents[1])
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH"))))
+        # Signals that end the rank must not end the writer before it has written: it inherits the mask.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[records],
+                env=environment,
+                bufsize=0,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def send(self, step: Measured) -> None:
+        """Hand a step over; waits only for a writer that is far behind."""
+        if not self._lost:
+            self._sent += 1
+            self._hand_over(self._encoder.encode(step))
+
+    def received(self) -> list[StepSummary]:
+        """What came back since the last call."""
+        self._take()
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def settle(self) -> None:
+        """Wait until every step that was handed over is in the file."""
+        self._wait(lambda: self._answered < self._sent)
+
+    def close(self) -> None:
+        """Wait until everything is in the file, and for the writer to end."""
+        self._hand_over(b"")
+        self.settle()
+        self._push()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    # --- inside --------------------------------------------------------------------------------------------
+
+    def _hand_over(self, content: bytes) -> None:
+        data = frame(content)
+        self._backlog.append(memoryview(data))
+        self._waiting_bytes += len(data)
+        self._push()
+        if self._waiting_bytes > BACKLOG_BYTES:
+            self._wait(lambda: self._waiting_bytes > BACKLOG_BYTES)
+
+    def _push(self) -> None:
+        """Write what the pipe takes."""
+        while self._backlog and not self._lost:
+            try:
+                count = os.write(self._out, self._backlog[0])
+            except BlockingIOError:
+                return
+            except OSError:
+                self._lose()
+                return
+            self._waiting_bytes -= count
+            rest = self._backlog.popleft()[count:]
+            if rest:
+                self._backlog.appendleft(rest)
+
+    def _take(self) -> None:
+        """Read what has come back."""
+        while not self._lost:
+            try:
+                data = os.read(self._in, PIPE_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                if self._answered < self._sent:
+                    self._lose()
+                return
+            for content in self._frames.feed(data):
+                self._answered += 1
+                self._arrived.append(self._decoder.decode(content))
+
+    def _wait(self, unfinished: Callable[[], bool]) -> None:
+        """Write and read while `unfinished`; a writer that does nothing for long is given up."""
+        last, progress = time.monotonic(), -1
+        while unfinished() and not self._lost:
+            self._push()
+            self._take()
+            done = self._answered - self._waiting_bytes
+            if done != progress:
+                last, progress = time.monotonic(), done
+            elif time.monotonic() - last > PATIENCE_S:
+                self._process.kill()
+                self._lose()
+                return
+            if unfinished() and not self._lost:
+                waiter = select.poll()
+                waiter.register(self._in, select.POLLIN)
+                if self._backlog:
+                    waiter.register(self._out, select.POLLOUT)
+                waiter.poll(WAKE_MS)
+
+    def _lose(self) -> None:
+        self._lost = True
+        self._backlog.clear()
+        self._waiting_bytes = 0
+        try:
+            code: int | None = self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            code = None
+        log.error(
+            "%s: the process that writes it %s; no more step records from this rank",
+            self._path,
+            "does not answer" if code is None else f"ended with exit code {code}",
+        )

@@ -1,0 +1,101 @@
+"""What a rank tells the process that writes its records, and what comes back: frames of msgpack. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from aorta.artefacts.records import Phase
+
+LENGTH_BYTES = 4
+"""Each frame begins with its length, little-endian. An empty one says that no more will come."""
+
+Piece = tuple[str, str, int, int, "dict[str, Any] | None"]
+"""Stream, tag, start, end, metadata."""
+
+
+class Constants(Struct, frozen=True):
+    """The fields of a record that stay the same during a run; the first frame."""
+
+    run_id: str
+    job_id: str
+    host: str
+    attempt: int
+    rank: int
+    local_rank: int
+    world_size: int
+    device: str
+    device_uuid: str | None
+    memory_total_bytes: int | None
+    timing: Literal["host", "event_window", "kernel"]
+
+
+class Measured(Struct, frozen=True, array_like=True):
+    """One step, as far as the training process knows it. Times are ns of the host's monotonic clock."""
+
+    epoch: int
+    step: int
+    global_step: int
+    phase: Phase
+    samples: int
+    lr: float
+    loss: float | None
+    grad_norm: float | None
+    start: int
+    end: int
+    host_start_ns: int
+    """When the host opened the step: the wall clock and CLOCK_BOOTTIME were read with it."""
+    host_end_ns: int
+    wall_start_ns: int
+    boot_start_ns: int
+    pieces: list[Piece]
+    waits: list[tuple[str, int, int]]
+    """Stretches of compute that may have stood still: stream, start, end."""
+    communication_observed: bool
+    copies_timed: bool
+    data_wait_ns: int
+    memory_peak_bytes: int | None
+    kernels: list[tuple[str, int, int, int]] | None
+    """Of a sampled step: stream, launched, start, end; ns of the wall clock."""
+    rocm_smi_output: str | None
+
+
+class StepSummary(Struct, frozen=True, array_like=True):
+    """What comes back when a record is in the file: enough to say how training goes."""
+
+    epoch: int
+    global_step: int
+    samples: int
+    lr: float
+    loss: float | None
+    mono_start_ns: int
+    mono_end_ns: int
+    compute_ns: int | None
+    """None, here and below: communication was not observed, so the step has no breakdown."""
+    exposed_comm_ns: int | None
+    data_wait_ns: int | None
+
+
+def frame(content: bytes) -> bytes:
+    """`content` with its length."""
+    return len(content).to_bytes(LENGTH_BYTES, "little") + content
+
+
+class Frames:
+    """Cuts a stream of bytes into frames; what is incomplete waits for more."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The contents that are complete with `data`."""
+        self._buffer += data
+        while len(self._buffer) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + int.from_bytes(self._buffer[:LENGTH_BYTES], "little")
+            if len(self._buffer) < end:
+                return
+            content = bytes(self._buffer[LENGTH_BYTES:end])
+            del self._buffer[:end]
+            yield content
