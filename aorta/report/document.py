@@ -243,6 +243,7 @@ def _section(docs: Path, report: ScenarioReport) -> dict[str, Any]:
         report.run.report,
         report.run.analysis,
         report.run.plot_svg,
+        report.run.metrics_csv,
         report.run.gpu_csv,
         report.run.cpu_csv,
         report.run.manifest,

@@ -108,8 +108,9 @@ def tree_panel(axes: Axes, points: Sequence[ScalingPoint]) -> None:
             fontweight="bold" if rows[row].depth == 0 else "normal",
         )
     axes.set_xticks(range(len(points)), [plain(point.scenario) for point in points])
-    axes.set_yticks(range(len(rows)), [row.name + "      " * (3 - row.depth) for row in rows])
+    axes.set_yticks(range(len(rows)), ["      " * row.depth + row.name for row in rows], ha="left")
     axes.tick_params(length=0)
+    axes.tick_params(axis="y", pad=190)  # the longest name, from its left edge
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     axes.set_xticks(np.arange(0.5, len(points) - 1), minor=True)

@@ -8,9 +8,21 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Aggregate, Analysis, BreakdownTable, Problem, Scaling, Speedup, Verdict
+from aorta.artefacts.analysis import (
+    Aggregate,
+    Analysis,
+    BreakdownTable,
+    Lateness,
+    LatenessTable,
+    LateNode,
+    Problem,
+    Scaling,
+    Speedup,
+    Verdict,
+)
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario
+from aorta.artefacts.traced import KernelTotal, ProfilerOverhead, RankTrace, TraceTable
 from aorta.metrics.scaling import scaling_curves
 from aorta.report.aggregate import ScenarioReport, build, decisive, rank_time_ms, recommendations, sentence
 from aorta.report.document import write_documents
@@ -136,9 +148,44 @@ def test_json_twin_reads_back(tmp_path: Path) -> None:
     assert twin.verdict.statement == "2node: Data loading on rank 1 costs 30 ms of each 90 ms step."
     assert twin.generated_wall_ns == 1_750_000_000_000_000_000
     assert [item.scenario for item in twin.scenarios] == ["2node"]
+    assert [page.scenario for page in twin.pages] == ["2node"]
+    assert sum(part.ms or 0.0 for part in twin.pages[0].parts) == pytest.approx(90.0)
+    assert twin.summary is not None
+    assert twin.summary.cost_ms == pytest.approx(90.0 * (1 - 1 / 1.5))
+    assert (twin.recommended[0].speedup, twin.recommended[0].speedup_high) == (None, 1.5)
     assert twin.scenarios[0].utilization is not None
     assert twin.scenarios[0].utilization.gpu_util_pct is None
     assert len(twin.recommendations) == 1
+
+
+def hostile_trace(name: str) -> RankTrace:
+    kernel = KernelTotal(
+        name=name, kind="compute", count=3, total_ns=3000, median_ns=1000.0, min_ns=1, max_ns=2000, share=1.0
+    )
+    return RankTrace(
+        rank=0,
+        source=name,
+        steps=3,
+        idle_loader_ms=0.0,
+        idle_sync_ms=1.0,
+        idle_launch_ms=1.0,
+        idle_elsewhere_ms=1.0,
+        queue_depth=None,
+        contention=None,
+        kernels=[kernel],
+    )
+
+
+def late(host: str) -> Lateness:
+    return Lateness(
+        rank=0,
+        host=host,
+        pattern="persistent",
+        late_steps=29,
+        share_of_steps=29 / 30,
+        since_step=11,
+        late_ms=2.0,
+    )
 
 
 def test_words_of_the_data_stay_words(tmp_path: Path) -> None:
@@ -150,11 +197,25 @@ def test_words_of_the_data_stay_words(tmp_path: Path) -> None:
         verdict=Verdict(kind="data_loading", statement=hostile, ranks=[1]),
         findings=[
             data_loading_finding(
-                nodes=[hostile], cause=hostile, actions=[hostile], evidence={hostile: hostile}
+                nodes=[hostile],
+                cause=hostile,
+                actions=[hostile],
+                evidence={hostile: hostile},
+                sub_cause=hostile,
+                sub_cause_text=hostile,
             )
         ],
         breakdown=BreakdownTable(steps=30, per_rank=rows),
         job_id=hostile,
+        traces=TraceTable(format=hostile, per_rank=[hostile_trace(hostile)]),
+        profiler_overhead=ProfilerOverhead(ratio=None, inside_steps=0, outside_steps=0, reason=hostile),
+        lateness=LatenessTable(
+            steps=30,
+            threshold_ms=1.0,
+            ranks=[late(hostile)],
+            nodes=[LateNode(host=hostile, ranks=[0], late_ms=2.0)],
+            scope="node",
+        ),
     )
     run = RunDir(tmp_path / "results" / "profiling" / "2node" / "run_1")
     problem = Problem(file=hostile, reason=hostile)

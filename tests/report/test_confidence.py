@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from aorta.artefacts.analysis import Analysis, Problem, Speedup, Verdict
+from aorta.report.confidence import confidence
+from aorta.report.content import main_finding
+from tests.support.analyses import analysis, data_loading_finding
+
+
+def level(whole: Analysis, *, shared: bool = False) -> tuple[str, list[str]]:
+    found = confidence(whole, main_finding(whole), shared=shared)
+    return found.level, found.doubts
+
+
+def quality(**changes: Any) -> Analysis:
+    return analysis(data_quality=msgspec.structs.replace(analysis().data_quality, **changes))
+
+
+def test_without_a_doubt_it_is_high() -> None:
+    assert level(analysis()) == ("high", [])
+    assert confidence(analysis(), None, shared=False).basis == ["30 steady steps, records of 2 of 2 ranks"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "grade", "doubt"),
+    [
+        ({"steady_steps": 29}, "medium", "fewer than 30 steady steps"),
+        ({"problems": [Problem(file="a", reason="b")]}, "medium", "1 problem with its data"),
+        ({"ranks_expected": 4}, "low", "2 ranks left no records"),
+        ({"state": "failed"}, "low", "the job did not complete (failed)"),
+    ],
+)
+def test_each_doubt_lowers_it(changes: dict[str, Any], grade: str, doubt: str) -> None:
+    assert level(quality(**changes)) == (grade, [doubt])
+
+
+def test_one_machine_under_all_nodes_lowers_it() -> None:
+    assert level(analysis(), shared=True)[0] == "medium"
+
+
+def test_a_gain_that_may_be_none_is_low_and_a_bound_of_none_is_not() -> None:
+    within = Speedup(low=0.99, high=1.3, expected=1.1, basis="replay")
+    assert level(analysis(findings=[data_loading_finding(estimated_speedup=within)]))[0] == "low"
+    bound = Speedup(low=1.0, high=1.3)
+    assert level(analysis(findings=[data_loading_finding(estimated_speedup=bound)]))[0] == "high"
+
+
+def test_a_cause_behind_which_nothing_was_seen_is_said() -> None:
+    grade, doubts = level(analysis(findings=[data_loading_finding(sub_cause="not_determined")]))
+    assert (grade, doubts) == ("medium", ["nothing measured tells what is behind the cause"])
+
+
+def test_throughput_that_contradicts_the_steps_is_said() -> None:
+    run = analysis().throughput
+    assert run is not None
+    whole = analysis(throughput=msgspec.structs.replace(run, cross_check_ratio=0.8))
+    assert level(whole) == ("medium", ["throughput by the clock and by the median step differ by -20 %"])
+
+
+def test_without_a_verdict_there_is_nothing_to_trust() -> None:
+    verdict = Verdict(kind="insufficient_data", statement="", ranks=[])
+    assert level(analysis(verdict=verdict, findings=[]))[0] == "none"

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aorta.artefacts.page import Excerpt, Lane, StepTimes
+from aorta.diagnosis.analyse import clocks
+from aorta.readers.run import RunData, read_run
+from aorta.report.excerpt import MAX_LANES, excerpt, worst_step
+from aorta.report.series import step_times
+from tests.support.synthetic import RunSpec, write_run
+
+
+def data_of(tmp_path: Path, spec: RunSpec) -> RunData:
+    return read_run(write_run(tmp_path, spec), query_accounting=False)
+
+
+def excerpt_of(data: RunData, named: list[int]) -> tuple[Excerpt | None, str]:
+    by_rank = data.records.by_rank
+    return excerpt(by_rank, clocks(data, by_rank), worst_step(step_times(by_rank)), named)
+
+
+def total(lane: Lane, *doing: str) -> float:
+    return sum(item.end_ms - item.start_ms for item in lane.segments if item.doing in doing)
+
+
+def test_the_worst_step_is_the_longest_steady_one() -> None:
+    times = StepTimes(
+        global_step=[0, 1, 2, 3],
+        ms=[99.0, 5.0, 8.0, 8.0],
+        steady=[False, True, True, True],
+        steps_a_point=1,
+    )
+    assert worst_step(times) == (2, 8.0, 8.0)
+    assert worst_step(None) is None
+    assert worst_step(msgspec.structs.replace(times, steady=[False] * 4)) is None
+
+
+def test_a_lane_is_what_the_rank_did_on_one_clock(tmp_path: Path) -> None:
+    # Node 1's clock is 5 s ahead; rank 1's loader takes 40 ms more, which rank 0 waits for.
+    spec = RunSpec(nodes=2, ranks_per_node=1, extra_data_ms={1: 40.0}, clock_offset_ns={1: 5_000_000_000})
+    found, absent = excerpt_of(data_of(tmp_path, spec), [1])
+    assert absent == ""
+    assert found is not None
+    assert found.note == ""
+    assert [lane.rank for lane in found.lanes] == [0, 1]
+    waiting, late = found.lanes
+    assert min(item.start_ms for lane in found.lanes for item in lane.segments) == pytest.approx(0.0)
+    assert total(late, "data_wait") == pytest.approx(44.0)
+    assert total(waiting, "data_wait") == pytest.approx(4.0)
+    assert total(waiting, "wait") == pytest.approx(40.0)
+    assert total(late, "wait") == 0.0
+    for lane in found.lanes:
+        assert total(lane, "compute") == pytest.approx(60.0)
+        assert total(lane, "host") == pytest.approx(5.0)
+        assert total(lane, "compute", "wait", "transfer", "data_wait", "host") == pytest.approx(
+            4 + 60 + 5 + 6 + 40
+        )
+
+
+def test_many_ranks_are_chosen_from_and_the_note_says_so(tmp_path: Path) -> None:
+    data = data_of(tmp_path, RunSpec(nodes=4, ranks_per_node=8, steps=12, extra_compute_ms={21: 30.0}))
+    found, _ = excerpt_of(data, [21])
+    assert found is not None
+    assert len(found.lanes) == MAX_LANES
+    assert 21 in [lane.rank for lane in found.lanes]
+    assert found.note.startswith("12 of 32 ranks: the verdict's")
+
+
+def test_a_single_rank_needs_no_alignment(tmp_path: Path) -> None:
+    found, _ = excerpt_of(data_of(tmp_path, RunSpec(ranks_per_node=1, steps=12)), [])
+    assert found is not None
+    assert found.note == ""
+    assert {item.doing for item in found.lanes[0].segments} == {"compute", "data_wait", "host"}
+
+
+def test_clocks_that_nothing_aligns_are_said(tmp_path: Path) -> None:
+    spec = RunSpec(nodes=2, ranks_per_node=1, steps=12, hidden_comm_ms=0.0, exposed_comm_ms=0.0)
+    found, _ = excerpt_of(data_of(tmp_path, spec), [])
+    assert found is not None
+    assert found.note.startswith("each rank from its own start: ")
+    assert [min(item.start_ms for item in lane.segments) for lane in found.lanes] == [0.0, 0.0]
+
+
+def test_records_without_ranges_have_no_excerpt(tmp_path: Path) -> None:
+    data = data_of(tmp_path, RunSpec(steps=12))
+    bare = {
+        rank: tuple(msgspec.structs.replace(step, profile=None) for step in steps)
+        for rank, steps in data.records.by_rank.items()
+    }
+    found, absent = excerpt(bare, clocks(data, bare), (11, 80.0, 79.0), [])
+    assert found is None
+    assert absent == "not measured: the records of step 11 hold no ranges"
+    assert excerpt(bare, {}, None, []) == (None, "not measured: no steady step")

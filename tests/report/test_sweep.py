@@ -1,0 +1,105 @@
+"""The document over a sweep: what it shows of what was measured, and of what was not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from aorta.artefacts.layout import SweepDocs
+from aorta.artefacts.sweep import Estimate, Sensitivity, Series, SettingResult, Sweep, SweepAnalysis
+from aorta.report import style
+from aorta.report.sweep import write_sweep
+from aorta.report.sweep_plots import key_figure
+from aorta.report.text import ABSENT
+
+KNOB = "distributed.enable_overlap"
+
+
+def setting(value: str, exposed: Estimate | None, overlap: Estimate | None) -> SettingResult:
+    return SettingResult(
+        scenario="2node",
+        nodes=2,
+        values={KNOB: value},
+        repeats_planned=3,
+        repeats_valid=3,
+        world_size=4,
+        global_batch=32,
+        per_rank_batch=8,
+        job_ids=[],
+        samples_per_s=Estimate(mean=320.0, low=310.0, high=330.0, repeats=3),
+        step_ms=Estimate(mean=100.0, low=98.0, high=102.0, repeats=3),
+        exposed_comm_ms=exposed,
+        exposed_comm_pct=None if exposed is None else Estimate(mean=exposed.mean, repeats=3),
+        overlap_ratio=overlap,
+    )
+
+
+def knobs() -> SweepAnalysis:
+    """Overlap on: all hidden, a measured zero is exposed. Off: nobody could say."""
+    measured = Estimate(mean=0.0, low=0.0, high=0.0, repeats=3)
+    return SweepAnalysis(
+        generated_wall_ns=1,
+        statement="overlap is worth something",
+        sweep=Sweep(
+            keys={KNOB: ["true", "false"]},
+            repeats=3,
+            scaling=None,
+            global_batch=None,
+            executor="slurm",
+            points=[],
+        ),
+        settings=[
+            setting("true", measured, Estimate(mean=1.0, low=1.0, high=1.0, repeats=3)),
+            setting("false", None, None),
+        ],
+        curves=[],
+        sensitivities=[
+            Sensitivity(
+                key=KNOB,
+                values=["true", "false"],
+                series=[Series(scenario="2node", held={}, settings=[0, 1])],
+            )
+        ],
+        failed=[],
+    )
+
+
+def row(text: str, value: str) -> list[str]:
+    (line,) = [
+        line for line in text.splitlines() if line.startswith("| 2node") and f"enable_overlap={value}" in line
+    ]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_absent_is_a_dash_and_a_measured_zero_is_zero(tmp_path: Path) -> None:
+    docs = SweepDocs(tmp_path)
+    write_sweep(docs, knobs())
+    text = docs.markdown.read_text(encoding="utf-8")
+    assert row(text, "true")[-3:] == ["0 ± 0", "0 %", "100 % ± 0"]
+    assert row(text, "false")[-3:] == [ABSENT] * 3
+    assert row(text, "true")[5:7] == ["320 ± 10.0", "100 ± 2.00"]
+    assert all(path.stat().st_size > 1000 for path in docs.plot(KNOB))
+
+
+def panels(figure: Figure) -> dict[str, list[tuple[list[float], list[float]]]]:
+    return {
+        axes.get_title(loc="left").splitlines()[0]: [
+            (list(map(float, line.get_xdata())), list(map(float, line.get_ydata())))  # type: ignore[arg-type]
+            for line in axes.lines
+            if line.get_marker() == "o"  # means, not the ends of their bands
+        ]
+        for axes in figure.axes
+    }
+
+
+def test_the_values_of_an_overlap_knob_stand_side_by_side() -> None:
+    analysis = knobs()
+    with style.styled():
+        figure = key_figure(analysis, analysis.sensitivities[0])
+    shown = panels(figure)
+    assert list(shown) == ["Step time", "Throughput", "Exposed communication", "Overlap"]
+    assert shown["Step time"] == [([0.0, 1.0], [100.0, 100.0])]
+    assert shown["Overlap"] == [([0.0], [100.0])]  # in percent; nothing where nothing was measured
+    ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert ticks == ["true", "false"]
