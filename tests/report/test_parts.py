@@ -15,7 +15,7 @@ def uncharged(rank: int) -> RankBreakdown:
 
 
 def test_exposed_communication_is_waits_by_cause_and_the_rest() -> None:
-    # Ranks of 30 and 0 ms exposed; 30 ms are charged to rank 1, which is 15 of the mean step: nothing is left.
+    # Ranks of 30 and 0 ms exposed, 30 of it charged to rank 1: 15 of the mean step, and nothing is left.
     parts = {part.key: part.ms for part in step_parts(analysis())}
     assert parts == {
         "compute": 40.0,
