@@ -18,6 +18,8 @@ from aorta.validation.scoring import (
     Measured,
     Score,
     is_alarm,
+    kind_right,
+    ranks_right,
 )
 
 _READING = f"""\
@@ -51,6 +53,7 @@ def document(matrix: Matrix, score: Score, *, made_by: str) -> str:
         md_table(confusion_table(score)),
         "## Runs with a fault",
         md_table(_faulty_table(score.faulty)),
+        *_replays(score),
         *_wrong(score),
         "## Clean runs",
         md_table(_clean_table(score.clean)),
@@ -88,8 +91,8 @@ def told(trial: Trial) -> str:
     if trial.said is None:
         return f"  {trial.problem or 'no analysis'}"
     step = f"{trial.said.step_ms:.1f} ms" if trial.said.step_ms is not None else "no step time"
-    right = trial.said.kind in trial.truth.kinds and sorted(trial.said.ranks) == sorted(trial.truth.ranks)
-    return f"  {step}; {_verdict(trial)}: {'right' if right else 'wrong'}"
+    right = "right" if kind_right(trial) and ranks_right(trial) else "wrong"
+    return f"  {step}; {_verdict(trial)}: {right}"
 
 
 def _faulty_table(faulty: Sequence[Measured]) -> Table:
@@ -129,6 +132,25 @@ def _faulty_row(item: Measured) -> tuple[str, ...]:
         predicted,
         _number(item.error, ".1%"),
     )
+
+
+def _replays(score: Score) -> list[str]:
+    """How good the replay's model and its ranges are."""
+    within = [item.within_interval for item in score.counted if item.within_interval is not None]
+    errors = [
+        trial.said.replay_error_pct
+        for trial in [*score.clean, *(item.trial for item in score.faulty)]
+        if trial.said is not None and trial.said.replay_error_pct is not None
+    ]
+    words = []
+    if within:
+        words.append(
+            f"The measured speed-up lies in the predicted range in {sum(within)} of {len(within)} runs."
+        )
+    if errors:
+        worst = f"{max(errors):.2f}% at most in {len(errors)} runs"
+        words.append(f"Replayed with nothing taken away, a step is off by {worst}.")
+    return [" ".join(words)] if words else []
 
 
 def _wrong(score: Score) -> list[str]:

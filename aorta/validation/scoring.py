@@ -51,12 +51,12 @@ class Measured:
     @property
     def kind_right(self) -> bool:
         """The verdict is one of the right ones."""
-        return self.said is not None and self.said.kind in self.trial.truth.kinds
+        return kind_right(self.trial)
 
     @property
     def ranks_right(self) -> bool:
-        """The verdict names exactly the ranks that have the fault."""
-        return self.said is not None and sorted(self.said.ranks) == sorted(self.trial.truth.ranks)
+        """The verdict names the ranks that have the fault, and no others."""
+        return ranks_right(self.trial)
 
     @property
     def error(self) -> float | None:
@@ -117,6 +117,18 @@ class Score:
             verdict = trial.said.kind if trial.said is not None else NO_ANSWER
             row[verdict] = row.get(verdict, 0) + 1
         return table
+
+
+def kind_right(trial: Trial) -> bool:
+    """The verdict is one of the right ones."""
+    return trial.said is not None and trial.said.kind in trial.truth.kinds
+
+
+def ranks_right(trial: Trial) -> bool:
+    """The verdict names the ranks that have the fault, and no others; all of them may also be not named."""
+    everywhere = list(range(trial.world_size))
+    right = [trial.truth.ranks] if trial.truth.ranks else [[], everywhere]
+    return trial.said is not None and sorted(trial.said.ranks) in right
 
 
 def is_alarm(trial: Trial) -> bool:

@@ -29,6 +29,17 @@ def test_met_and_missed_targets_and_every_wrong_run_are_shown() -> None:
     ):
         assert line in text
     assert "Incomplete" not in text
+    assert "lies in the predicted range in 1 of 1 runs." in text
+    assert "Replayed with nothing taken away" not in text
+
+
+def test_how_good_the_replay_is_is_said() -> None:
+    runs = [
+        faulty(at, "straggler", [], said("straggler", replay_error_pct=off))
+        for at, off in ((1, 0.5), (2, 2.25))
+    ]
+    text = document(MATRIX, score(runs), made_by="aorta validate")
+    assert "Replayed with nothing taken away, a step is off by 2.25% at most in 2 runs." in text
 
 
 def test_runs_that_are_missing_and_runs_without_an_answer_are_said() -> None:

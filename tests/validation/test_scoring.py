@@ -65,6 +65,17 @@ def test_ranks_are_scored_where_single_ranks_have_the_fault() -> None:
     assert not found.targets[1].met
 
 
+def test_all_ranks_may_be_named_or_not() -> None:
+    def right(ranks: list[int]) -> bool:
+        return (
+            score([faulty(1, "data_loading", [], said("data_loading", 200.0, ranks=ranks))])
+            .faulty[0]
+            .ranks_right
+        )
+
+    assert [right([]), right([1, 0]), right([0])] == [True, True, False]
+
+
 def test_a_false_alarm_is_a_bottleneck_in_a_clean_run_and_silence_is_none() -> None:
     assert targets(clean(0), clean(1))["clean"] is True
     assert targets(clean(0), clean(1, kind="communication"))["clean"] is False
