@@ -1,5 +1,4 @@
-"""Which environment variables may be seen by others: recorded in files of a run, or shown to a profiler that
-keeps what it sees.
+"""Which environment variables and words of a command may be written down.
 
 An allow-list: what is not on it is hidden, whatever its name, and so is a listed one whose value looks like a
 token.
@@ -105,20 +104,20 @@ def _safe(name: str, value: str) -> bool:
 
 def recorded(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that explain a measurement, sorted by name."""
-    return {
-        name: environ[name]
-        for name in sorted(environ)
-        if (name in _EXPLAINING or name.startswith(_PREFIXES)) and _safe(name, environ[name])
-    }
+    return {name: environ[name] for name in sorted(environ) if _explains(name) and _safe(name, environ[name])}
 
 
 def shown(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a profiler may see and keep: what is recorded, who the rank is, and what programs
-    need to start.
+    """What may stay of an environment that a profiler wrote down: what is recorded, who the rank is, and
+    what programs need to start; in the order of `environ`.
     """
     needed = _RANK + _RUNNING
-    return recorded(environ) | {
+    return {
         name: value
         for name, value in environ.items()
-        if (name in needed or name.startswith(_TOOLS)) and _safe(name, value)
+        if (_explains(name) or name in needed or name.startswith(_TOOLS)) and _safe(name, value)
     }
+
+
+def _explains(name: str) -> bool:
+    return name in _EXPLAINING or name.startswith(_PREFIXES)

@@ -1,0 +1,89 @@
+"""What became of the profiler's reports."""
+
+from __future__ import annotations
+
+import pytest
+
+from aorta.artefacts.records import RankExit
+from aorta.runner.captures import FULL_BYTES, TempSpace, findings, of_rank
+
+STEM = "x_1node_profile"
+
+
+def make(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+
+
+def test_every_ranks_report_is_expected_and_rank_1_is_not_rank_10(tmp_path):
+    make(tmp_path, f"{STEM}_rank0_a_1.nsys-rep", f"{STEM}_rank10_a_2.nsys-rep", f"{STEM}_rank2_a_3.qdstrm")
+    (tmp_path / f"{STEM}_rank3_a_4.nsys-rep").touch()
+    reason = "the profiler wrote none, and the rank's output does not say why"
+    assert findings(tmp_path, STEM, [0, 1, 2, 3, 10], {}) == [
+        f"profiler's report of rank 1: {reason}",
+        f"profiler's report of rank 3: {reason}",
+    ]
+    assert [path.name for path in of_rank(tmp_path, 2).streams] == [f"{STEM}_rank2_a_3.qdstrm"]
+
+
+def test_files_one_level_below_count(tmp_path):
+    make(tmp_path, f"host/{STEM}_rank0_h_1_kernel_trace.csv")
+    assert findings(tmp_path, STEM, [0], {}) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (["x", "Import Failed: no space"], "could not write it (is the disk full?): no space"),
+        (["Importer error: Import Failed", "why"], "could not write it (is the disk full?): why"),
+        (["Generated:", ""], "its capture range never began"),
+        (["loss 1", "Generating '/tmp/nsys-report-1.qdstrm'"], "ended while the profiler still wrote"),
+        (["unrecognised option '--osrt-threshold'"], "does not know an option: '--osrt-threshold'"),
+        (["loss 0.3"], "does not say why"),
+    ],
+)
+def test_the_reason_is_the_profilers_own_word(tmp_path, output, reason):
+    (said,) = findings(tmp_path, STEM, [0], {0: output})
+    assert said.startswith("profiler's report of rank 0: ")
+    assert reason in said
+
+
+def test_a_strayed_report_is_brought_home(tmp_path):
+    home, away = tmp_path / "nsys", tmp_path / "tmp"
+    home.mkdir()
+    make(away, "report1.nsys-rep")
+    output = {
+        0: ["Generated:", f"    {away}/report1.nsys-rep"],
+        1: ["Generated:", f"    {away}/gone.nsys-rep"],
+    }
+    moved, lost = findings(home, STEM, [0, 1], output)
+    assert moved == f"the report of rank 0 was in {away} and was moved to {home}"
+    assert lost.endswith(f"the profiler left it at {away}/gone.nsys-rep, from where it could not be moved")
+    assert [path.name for path in home.iterdir()] == [f"{STEM}_rank0_report1.nsys-rep"]
+
+
+def test_a_placeholder_left_in_a_name_is_said(tmp_path):
+    make(tmp_path, f"{STEM}_rank%q{{RANK}}_a_1.nsys-rep")
+    said = findings(tmp_path, STEM, [0], {})
+    assert "%q{RANK} was left as it is" in said[0]
+    assert "report of rank 0" in said[1]
+
+
+def test_a_full_temporary_folder_is_found_though_it_is_empty_again(tmp_path, monkeypatch):
+    free = iter([FULL_BYTES * 100, 1 << 20, FULL_BYTES * 100])
+    monkeypatch.setattr(TempSpace, "_free", lambda self: next(free))
+    space = TempSpace(tmp_path)
+    assert space.warning is None
+    assert space.finding([]) is None
+    space.look()
+    space.look()
+    assert "(1 MiB free)" in space.finding([])
+    died = RankExit(rank=3, exit_code=None, signal="SIGSEGV")
+    assert "here 3" in space.finding([died])
+
+
+def test_little_room_is_said_before_the_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(TempSpace, "_free", lambda self: 1 << 29)
+    assert TempSpace(tmp_path).warning == f"only 0.50 GiB free in {tmp_path}: set TMPDIR elsewhere"
