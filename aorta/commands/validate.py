@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aorta.artefacts.layout import VALIDATIONS, ValidationDir
-from aorta.commands._options import docs_option
 from aorta.errors import ArtefactError, PlanError
 
 if TYPE_CHECKING:
@@ -33,7 +32,13 @@ CPU_CONFIG, GPU_CONFIG = Path("config/validation.yaml"), Path("config/validation
     help="Folder of the runs; one that has some goes on. Default: results/validation/run_<timestamp>.",
 )
 @click.option("--analyse-only", is_flag=True, help="Analyse the runs of --into again; run nothing.")
-@docs_option
+@click.option(
+    "--docs",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("docs"),
+    show_default=True,
+    help="Where validation.md goes.",
+)
 def command(**options: Any) -> int:
     """Put known faults into real runs, and count how often the analysis finds kind, rank and gain.
 
