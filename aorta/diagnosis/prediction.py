@@ -39,17 +39,29 @@ def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | Non
     return msgspec.structs.replace(finding, estimated_speedup=speedup), what
 
 
-def within_noise(what: WhatIf) -> str | None:
-    """Why a finding's effect is no effect: its interval contains none at all; None if it has one."""
+def within_noise(what: WhatIf, context: Context) -> str | None:
+    """Why a finding's effect is no effect, in words; None if it has one.
+
+    The interval of the gain must lie above none at all, and for waits between ranks above half of their
+    threshold: somebody is always the last, and on a busy machine often the same one for a while.
+    """
     interval = what.speedup_interval
-    if not interval.confidence or interval.low > 1.0:
+    if not interval.confidence:
         return None
-    return f"within noise: replayed without it, {_percent(interval)} of the step would be gained"
+    least = context.policy.straggler_pct / 2 if what.kind == "straggler" else 0.0
+    if _share(interval.low) > least:
+        return None
+    gained = f"replayed without it, {_percent(interval)} of the step would be gained"
+    return f"within noise: {gained}" + (f", and {least:g} % at least would have to be" if least else "")
 
 
 def _percent(interval: Interval) -> str:
-    low, high = (100.0 * (1.0 - 1.0 / bound) for bound in (interval.low, interval.high))
-    return f"{low:.0f} to {high:.0f} %"
+    return f"{_share(interval.low):.0f} to {_share(interval.high):.0f} %"
+
+
+def _share(speedup: float) -> float:
+    """Of the step, in percent."""
+    return 100.0 * (1.0 - 1.0 / speedup)
 
 
 def _removed(finding: Finding, context: Context, replays: Replays) -> Removed | None:

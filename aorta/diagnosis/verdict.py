@@ -152,7 +152,7 @@ def conclude(rules: Sequence[Rule], context: Context, quality: DataQuality) -> C
     found = {finding.kind: finding for _, finding in answers if finding is not None}
     while True:
         pairs = [predicted(finding, context) for finding in explain(list(found.values()), context)]
-        noise = {what.kind: why for _, what in pairs if what and (why := within_noise(what))}
+        noise = {what.kind: why for _, what in pairs if what and (why := within_noise(what, context))}
         noise |= no_cause([finding for finding, _ in pairs], context)
         if not noise:
             break
@@ -247,7 +247,8 @@ def _statement(finding: Finding, context: Context) -> str:
         part = f", {waits:.1f} of it waiting for a slower rank" if waits >= 0.05 else ""
         return f"{name} takes {value} % of the step ({limit}), {exposed:.1f} of {step:.1f} ms{part}."
     if finding.kind == "host_bound":
-        return f"{name} keeps the GPU idle for {value} % of the step ({limit}): {finding.cause}."
+        does = "keeps the GPU idle for" if context.cuda else "takes"
+        return f"{name} {does} {value} % of the step ({limit}): {finding.cause}."
     who = f" on {rank_words(finding.ranks)}"
     if finding.kind == "straggler":
         who = f" ({rank_words(finding.ranks)})" if finding.ranks else " (a different one from step to step)"

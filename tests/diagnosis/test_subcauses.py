@@ -1,0 +1,379 @@
+"""The cause behind the cause: each from its measurement, and not determined without it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace as changed
+from typing import Any
+
+import pytest
+
+from aorta.artefacts.analysis import (
+    BreakdownTable,
+    Finding,
+    Interval,
+    Kind,
+    LatenessTable,
+    LateNode,
+    RankBreakdown,
+    Utilization,
+    WhatIf,
+)
+from aorta.artefacts.steps import CollectiveId, Step, StepRange, StepRanges
+from aorta.config.schema import Config, Dataloader
+from aorta.diagnosis.context import Context, Evidence, HostIdle, Launches
+from aorta.diagnosis.model import Modelled
+from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.prediction import within_noise
+from aorta.diagnosis.rank import RankCosts
+from aorta.diagnosis.rules import host_bound
+from aorta.diagnosis.subcauses import NOT_DETERMINED, with_sub_cause
+from aorta.diagnosis.verdict import no_cause
+from aorta.metrics.collectives import match_collectives
+from aorta.metrics.host_gaps import HostGap
+from aorta.metrics.node_load import NodeLoad, Throttling
+from aorta.metrics.whatif import Replays
+from tests.support.steps import step
+
+IDLE = NodeLoad(50.0, 50.0, 2.0, 0.0, 0.0, 0.0)
+"""Half of the machine's CPU time, and one of the job's four half CPUs."""
+
+
+def context(evidence: Evidence | None = None, **changes: Any) -> Context:
+    """Two ranks of 100 ms a step: 60 compute, 30 exposed communication, 10 host; 10 ms more are hidden."""
+    rows = [
+        RankBreakdown(
+            rank=rank,
+            host=f"node{rank}",
+            steps=20,
+            step_ms=100.0,
+            compute_ms=60.0,
+            exposed_comm_ms=30.0,
+            exposed_copy_ms=0.0,
+            data_wait_ms=0.0,
+            host_ms=10.0,
+            comm_ms=40.0,
+            overlap_ratio=0.25,
+        )
+        for rank in range(2)
+    ]
+    made = Context(
+        policy=Policy.of(None),
+        config=Config(dataloader=Dataloader(num_workers=3)),
+        cuda=True,
+        world_size=2,
+        breakdown=BreakdownTable(steps=20, per_rank=rows),
+        costs=[RankCosts(rank, 100.0, 60.0, 0.0, 10.0, 0.0, 30.0, {}) for rank in range(2)],
+        blame_absent=None,
+        utilization=None,
+        allocator_peak_pct=None,
+        memory_estimate=None,
+        hosts={0: "node0", 1: "node1"},
+        cpus_usable=2,
+        evidence=evidence or Evidence(),
+    )
+    return changed(made, **changes)
+
+
+def finding(kind: Kind, ranks: Sequence[int] = (), **evidence: Any) -> Finding:
+    return Finding(
+        kind=kind,
+        severity="warning",
+        cause="",
+        ranks=list(ranks),
+        nodes=[f"node{rank}" for rank in ranks],
+        value=50.0,
+        threshold=20.0,
+        unit="%",
+        evidence=evidence,
+        estimated_speedup=None,
+        actions=[],
+    )
+
+
+def code(found: Finding, seen: Context) -> str | None:
+    return with_sub_cause(found, seen).sub_cause
+
+
+# --- data loading ------------------------------------------------------------------------------------------
+
+
+def loads(**node0: Any) -> Evidence:
+    return Evidence(loads={"node0": changed(IDLE, **node0), "node1": IDLE})
+
+
+def test_workers_that_do_not_keep_up_while_cpus_are_free_are_saturated() -> None:
+    found = with_sub_cause(finding("data_loading"), context(loads()))
+    assert found.sub_cause == "workers_saturated"
+    assert found.sub_cause_text is not None
+    assert "3 workers a rank do not keep up, and 75 %" in found.sub_cause_text
+    assert found.evidence["workers"] == 3
+
+
+def test_a_job_that_uses_all_its_cpus_is_limited_by_them() -> None:
+    assert code(finding("data_loading"), context(loads(job_cpu_pct=181.0))) == "host_cpu_limit"
+    assert code(finding("data_loading"), context(loads(job_cpu_pct=179.0))) == "workers_saturated"
+    assert code(finding("data_loading", [1]), context(loads(job_cpu_pct=181.0))) == "workers_saturated"
+
+
+def test_disks_that_read_while_cpus_are_free_are_storage() -> None:
+    assert code(finding("data_loading"), context(loads(read_mb_per_s=20.0))) == "storage"
+    assert code(finding("data_loading"), context(loads(read_mb_per_s=19.0))) == "workers_saturated"
+
+
+def test_no_workers_and_nothing_known() -> None:
+    none = Config(dataloader=Dataloader(num_workers=0))
+    assert code(finding("data_loading"), context(config=none)) == "no_workers"
+    assert code(finding("data_loading"), context()) == NOT_DETERMINED
+    assert code(finding("data_loading"), context(loads(), config=None)) == NOT_DETERMINED
+
+
+# --- communication -----------------------------------------------------------------------------------------
+
+
+def with_calls(calls: Sequence[tuple[str, int, int | None]], *, wobble: int = 0) -> Modelled:
+    """Steps whose collectives follow 20 ms of compute: group, ms of transfer, bytes."""
+    records: dict[int, list[Step]] = {0: [], 1: []}
+    at = 0
+    for number in range(20):
+        start, now, ranges = at, at + 20, []
+        for place, (group, ms, size) in enumerate(calls):
+            end = now + ms + (wobble if number % 2 else 0)
+            name = CollectiveId(op="all_reduce", group=group, seq=place, bytes=size)
+            ranges.append(
+                StepRange(
+                    stream="allreduce", tag="g", start_ms=now - start, end_ms=end - start, metadata=name
+                )
+            )
+            now = end
+        at = now + 5
+        for rank, steps in records.items():
+            made = step(number, (start, at), rank=rank, compute=[(start, start + 20)])
+            assert made.profile is not None
+            steps.append(_with(made, [*made.profile.ranges, *ranges]))
+    found = match_collectives(records, dict.fromkeys(records, "clock"))
+    assert not isinstance(found, str)
+    replays = Replays.of(found, range(20))
+    assert isinstance(replays, Replays)
+    return Modelled(replays, None, None, {})
+
+
+def _with(made: Step, ranges: list[StepRange]) -> Step:
+    fields = {name: getattr(made, name) for name in made.__struct_fields__}
+    return Step(**{**fields, "profile": StepRanges(ranges=ranges)})
+
+
+def communicating(
+    calls: Sequence[tuple[str, int, int | None]], hidden: float = 10.0, wobble: int = 0
+) -> Context:
+    seen = context(model=with_calls(calls, wobble=wobble))
+    rows = [changed_row(row, hidden) for row in seen.breakdown.per_rank]
+    return changed(seen, breakdown=BreakdownTable(steps=20, per_rank=rows))
+
+
+def changed_row(row: RankBreakdown, hidden: float) -> RankBreakdown:
+    fields = {name: getattr(row, name) for name in row.__struct_fields__}
+    return RankBreakdown(**{**fields, "comm_ms": 30.0 + hidden})
+
+
+LARGE = 64 << 20
+
+
+def test_small_messages_are_bound_by_latency_large_ones_by_bandwidth() -> None:
+    small = communicating([("0", 5, 64 * 1024), ("0", 5, 64 * 1024), ("0", 4, LARGE)])
+    assert code(finding("communication"), small) == "latency_bound"
+    large = with_sub_cause(finding("communication"), communicating([("0", 30, LARGE)]))
+    assert large.sub_cause == "bandwidth_bound"
+    assert large.evidence["gb_per_s"] == pytest.approx(LARGE / 0.030 / 1e9)
+
+
+def test_calls_that_at_times_take_twice_as_long_are_not_said_to_be_at_the_links_best() -> None:
+    found = with_sub_cause(finding("communication"), communicating([("0", 30, LARGE)], wobble=60))
+    assert found.sub_cause == NOT_DETERMINED
+    assert found.evidence["mean_over_fastest"] == pytest.approx(2.0)
+
+
+def test_a_group_that_carries_less_than_half_as_much_is_on_a_slow_link() -> None:
+    assert code(finding("communication"), communicating([("a", 10, LARGE), ("b", 30, LARGE)])) == "slow_link"
+    assert (
+        code(finding("communication"), communicating([("a", 20, LARGE), ("b", 30, LARGE)]))
+        == "bandwidth_bound"
+    )
+
+
+def test_transfer_that_compute_could_hide_and_does_not_is_poor_overlap() -> None:
+    # 30 exposed and 7 or 8 hidden: 0.19 and 0.21 of it, with 60 ms of compute to hide it.
+    assert code(finding("communication"), communicating([("0", 30, LARGE)], hidden=7.0)) == "poor_overlap"
+    assert code(finding("communication"), communicating([("0", 30, LARGE)], hidden=8.0)) == "bandwidth_bound"
+
+
+def test_unknown_sizes_leave_it_undetermined() -> None:
+    assert code(finding("communication"), communicating([("0", 30, None)])) == NOT_DETERMINED
+    assert code(finding("communication"), context()) == NOT_DETERMINED
+
+
+# --- stragglers --------------------------------------------------------------------------------------------
+
+WAITS: dict[str, Any] = {"waits_for_compute_ms": 20.0, "waits_for_host_ms": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "expected"),
+    [
+        (Throttling(0.6, 0.0, 10), Throttling(0.0, 0.0, 10), "thermal_throttling"),
+        (Throttling(0.0, 0.6, 10), Throttling(0.0, 0.0, 10), "power_throttling"),
+        (Throttling(0.4, 0.4, 10), Throttling(0.0, 0.0, 10), "compute"),
+        (Throttling(0.0, 0.9, 10), Throttling(0.0, 0.9, 10), "compute"),
+    ],
+)
+def test_a_gpu_that_alone_is_slowed_down_is_throttled(
+    mine: Throttling, others: Throttling, expected: str
+) -> None:
+    seen = context(Evidence(throttling={0: others, 1: mine}))
+    assert code(finding("straggler", [1], **WAITS), seen) == expected
+
+
+def test_load_of_others_on_the_late_node_alone_is_a_noisy_neighbour() -> None:
+    # 4 CPUs half busy are 200, of which the job has 50.
+    noisy = Evidence(
+        loads={"node0": IDLE, "node1": changed(IDLE, cpu_pct=50.0)},
+        cpus_machine={"node0": 1, "node1": 4},
+    )
+    found = with_sub_cause(finding("straggler", [1], **WAITS), context(noisy))
+    assert found.sub_cause == "noisy_neighbour"
+    assert found.evidence["foreign_cpu_pct"] == pytest.approx(150)
+    both = changed(noisy, cpus_machine={"node0": 4, "node1": 4})
+    assert code(finding("straggler", [1], **WAITS), context(both)) == "compute"
+    unknown = changed(noisy, cpus_machine={})
+    assert code(finding("straggler", [1], **WAITS), context(unknown)) == "compute"
+
+
+def test_a_slow_node_host_work_and_turns() -> None:
+    table = LatenessTable(
+        steps=20,
+        threshold_ms=10.0,
+        ranks=[],
+        nodes=[LateNode(host="node1", ranks=[2, 3], late_ms=20.0)],
+        scope="node",
+    )
+    node = context(model=Modelled(None, "none", table, {}))
+    assert code(finding("straggler", [2, 3], **WAITS), node) == "slow_node"
+    host = finding("straggler", [1], waits_for_compute_ms=1.0, waits_for_host_ms=5.0)
+    assert code(host, context()) == "host_work"
+    assert code(finding("straggler", **WAITS), context()) == NOT_DETERMINED
+    shared = context(Evidence(cores_shared="4 ranks share 2 CPUs"))
+    assert code(finding("straggler", **WAITS), shared) == "shared_cpus"
+
+
+# --- the host ----------------------------------------------------------------------------------------------
+
+
+def test_a_single_gap_that_is_most_of_the_hosts_part_is_named() -> None:
+    gap = Evidence(host_gap=HostGap("the loader", "forward", 8.0, 0.8))
+    found = with_sub_cause(finding("host_bound"), context(gap))
+    assert found.sub_cause == "host_work"
+    assert found.sub_cause_text is not None
+    assert "8.0 ms a step lie between the loader and forward: 80 %" in found.sub_cause_text
+    assert context(gap).host_share == 0.8
+    many = Evidence(host_gap=HostGap("the loader", "forward", 4.0, 0.4))
+    assert code(finding("host_bound"), context(many)) == NOT_DETERMINED
+    assert context(many).host_share is None
+
+
+@pytest.mark.parametrize(
+    ("idle", "expected"),
+    [
+        (HostIdle(8.0, 2.0, 0.0, 900.0, None), "launch_bound"),
+        (HostIdle(2.0, 8.0, 6.0, 900.0, None), "synchronisation"),
+        (HostIdle(2.0, 8.0, 1.0, 900.0, None), "host_work"),
+    ],
+)
+def test_traces_tell_launches_synchronisation_and_the_rest(idle: HostIdle, expected: str) -> None:
+    assert code(finding("host_bound"), context(idle=idle)) == expected
+
+
+def test_kernels_that_fill_little_of_their_windows_are_launch_bound() -> None:
+    # Windows of 60 ms in which kernels run for 15: 45 ms idle inside, 10 outside.
+    seen = context(Evidence(launches=Launches(kernels=9000.0, kernels_ms=15.0, windows_ms=60.0)))
+    measured, found = host_bound(seen)
+    assert measured.value == pytest.approx(10 + 45)
+    assert found is not None
+    assert code(found, seen) == "launch_bound"
+    measured, found = host_bound(context())
+    assert (measured.value, found) == (10.0, None)
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+def test_memory_that_swaps_that_tensors_hold_and_that_they_do_not() -> None:
+    swapping = context(loads(swap_growth_bytes=float(64 << 20)))
+    assert code(finding("memory_pressure"), swapping) == "swapping"
+    limit = finding("memory_pressure", of="the job's memory limit on a host")
+    assert code(limit, context(loads(swap_growth_bytes=float(1 << 20)))) == "host_limit"
+    use = Utilization(
+        gpu_util_pct=None,
+        effective_gpu_util_pct=None,
+        gpu_memory_used_pct=95.0,
+        gpu_power_w=None,
+        cpu_pct=None,
+        job_cpu_pct=None,
+        host_memory_used_pct=None,
+        samples=5,
+    )
+    held: dict[str, Any] = {"utilization": use, "allocator_peak_pct": 80.0}
+    assert code(finding("memory_pressure"), context(**held)) == "tensors"
+    assert (
+        code(finding("memory_pressure"), context(**{**held, "allocator_peak_pct": 75.0})) == "outside_tensors"
+    )
+    assert code(finding("memory_pressure"), context(utilization=use)) == NOT_DETERMINED
+
+
+# --- what is no cause --------------------------------------------------------------------------------------
+
+
+def test_symptoms_have_no_cause_behind_them() -> None:
+    symptom = finding("communication")
+    fields = {name: getattr(symptom, name) for name in symptom.__struct_fields__}
+    assert code(Finding(**{**fields, "symptom_of": "straggler"}), context()) is None
+
+
+def test_exchange_below_its_threshold_is_no_cause_though_waits_lift_it_above() -> None:
+    def seen(waits: float) -> Context:
+        costs = [RankCosts(0, 100.0, 60.0, 0.0, 10.0, 0.0, 30.0, {(1, "compute"): waits})]
+        return context(costs=costs)
+
+    assert no_cause([finding("communication")], seen(9.0)) == {}
+    reasons = no_cause([finding("communication")], seen(11.0))
+    assert "19.0 % of the step is exchange" in reasons["communication"]
+
+
+def test_lateness_by_turns_on_shared_cpus_is_no_cause() -> None:
+    shared = context(Evidence(cores_shared="4 ranks share 2 CPUs"))
+    assert "share 2 CPUs" in no_cause([finding("straggler")], shared)["straggler"]
+    assert no_cause([finding("straggler", [1])], shared) == {}
+    assert no_cause([finding("straggler")], context()) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "noise"),
+    [
+        ("data_loading", 1.0, True),
+        ("data_loading", 1.01, False),
+        ("straggler", 1.1, True),
+        ("straggler", 1.12, False),
+    ],
+)
+def test_gains_that_may_be_none_are_noise(kind: Kind, low: float, noise: bool) -> None:
+    # Half of the 20 % for waits: 1 / 0.9 is the least speed-up.
+    interval = Interval(low=low, high=1.5)
+    what = WhatIf(
+        kind=kind,
+        removed="",
+        ranks=[],
+        step_ms=80.0,
+        step_ms_interval=interval,
+        speedup=1.25,
+        speedup_interval=interval,
+    )
+    assert (within_noise(what, context()) is not None) is noise
