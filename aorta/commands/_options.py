@@ -34,11 +34,16 @@ def spread_overrides(words: list[str]) -> list[str]:
 
 
 class OverrideCommand(click.Command):
-    """A command whose `--override` takes several values at once, and may be repeated; all of them count."""
+    """A command whose `--override` takes several values at once, and may be repeated; all of them count. The
+    flag `--keep-environment`, where it has one, is one of them.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line."""
-        return super().parse_args(ctx, spread_overrides(args))
+        rest = super().parse_args(ctx, spread_overrides(args))
+        if ctx.params.pop("keep_environment", False):
+            ctx.params["overrides"] += ("capture.keep_environment=true",)
+        return rest
 
 
 def results_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,6 +90,11 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--profiler",
             type=click.Choice(["auto", "none", "nsys", "rocprofv3"]),
             help="Around each rank. Default: the configuration's.",
+        ),
+        click.option(
+            "--keep-environment",
+            is_flag=True,
+            help="Traces keep environment variables and command lines, secrets included.",
         ),
         click.option(
             "--monitor-interval",

@@ -31,6 +31,7 @@ def data_quality(
     if account.manifest is not None and account.manifest.shared_machine and len(account.manifest.nodes) > 1:
         said.append("the nodes of this run share one machine: its scaling is that machine's")
     said += cores_shared(data)
+    said += _profilers(data)
     return DataQuality(
         ranks_expected=data.ranks_expected,
         ranks_seen=len(seen),
@@ -42,6 +43,13 @@ def data_quality(
         state=state,
         notes=said,
     )
+
+
+def _profilers(data: RunData) -> list[str]:
+    """What there is to know about the profiler on each node, each once."""
+    nodes = data.account.manifest.nodes if data.account.manifest is not None else []
+    told = (f"{node.profiler.resolved}: {note}" for node in nodes for note in node.profiler.notes)
+    return list(dict.fromkeys(told))
 
 
 def _state(data: RunData) -> tuple[str | None, list[str]]:
