@@ -93,13 +93,27 @@ def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trac
     units = [unit for plan in plans for unit in plan]
     parts: Iterator[Part | ArtefactError] = map(read_unit, units)
     if workers > 1 and len(units) > 1 and sum(_text_bytes(path) for path in paths) > _POOL_BYTES:
-        # The processes are gone before their parts are joined, and each part after: memory is shared in time.
-        with ProcessPoolExecutor(min(workers, len(units)), mp_context=get_context("spawn")) as pool:
-            parts = _consumed(deque(pool.map(read_unit, units)))
+        # Parts are let go as they are joined: memory is shared in time.
+        parts = _consumed(deque(_shared_out(units, min(workers, len(units)))))
     return [
         _assemble(path, list(itertools.islice(parts, len(plan))))
         for path, plan in zip(paths, plans, strict=True)
     ]
+
+
+def _shared_out(units: Sequence[Unit], workers: int) -> list[Part | ArtefactError]:
+    """What the units hold, decoded by `workers` processes of which this one is the last.
+
+    It begins while the others start, and takes from the end what they have not come to.
+    """
+    own: dict[int, Part | ArtefactError] = {}
+    with ProcessPoolExecutor(workers - 1, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(read_unit, unit) for unit in units[:-1]]
+        own[len(futures)] = read_unit(units[-1])
+        for place in reversed(range(len(futures))):
+            if futures[place].cancel():
+                own[place] = read_unit(units[place])
+        return [own[place] if place in own else futures[place].result() for place in range(len(units))]
 
 
 def _usable_cores() -> int:

@@ -11,15 +11,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Raw, Struct
+from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Collectives, Column, GpuEvents, Kind, Ranges, build
 from aorta.readers.kernels import operation
 from aorta.readers.kineto_salvage import MALFORMED, salvage
+from aorta.readers.kineto_thin import KEPT_OPERATORS, thinned
 
 _EXACT_BELOW = float(1 << 43)
 _POSSIBLE_US = 9 * 10**15
@@ -28,6 +31,9 @@ _NO_ARGS = Raw(b"{}")
 _BATCH = 1 << 12
 """Events that columns are made of at a time."""
 _POSITIVE = (1 << 63) - 1
+_NAME, _THREAD, _ARGUMENTS = attrgetter("name"), attrgetter("tid"), attrgetter("args")
+_CORRELATION, _STREAM, _DEVICE = attrgetter("correlation"), attrgetter("stream"), attrgetter("device")
+_LAUNCH_SHAPE = attrgetter("grid", "block")
 
 _GPU = {"kernel": Kind.COMPUTE, "gpu_memcpy": Kind.COPY, "gpu_memset": Kind.MEMSET}
 _GPU |= {"Kernel": Kind.COMPUTE, "Memcpy": Kind.COPY, "Memset": Kind.MEMSET}
@@ -35,15 +41,8 @@ _API = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "R
 _ANNOTATION = "user_annotation"
 _GPU_ANNOTATION = "gpu_user_annotation"
 _OPERATOR = frozenset(("cpu_op", "Operator"))
-# Before annotations had a category of their own they were operators.
-_KEPT_OPERATORS = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.", "nccl:", "gloo:", "## ")
-
-# Kineto's own layout. Text between events cannot be in one: JSON strings hold no line ends.
-_BETWEEN = b"\n  },\n  {"
-_OPERATOR_TEXT = b'\n    "ph": "X", "cat": "cpu_op", "name": "'
-_UNUSED_TEXTS = (_OPERATOR_TEXT, b'\n    "ph": "s"', b'\n    "ph": "f"')
-_USED_OPERATOR_TEXTS = tuple(_OPERATOR_TEXT + name.encode() for name in _KEPT_OPERATORS)
-
+_GROUP = {**dict.fromkeys(_GPU, 0), **dict.fromkeys(_API, 1), **dict.fromkeys(_OPERATOR, 2)}
+_GROUP |= {_ANNOTATION: 2, _GPU_ANNOTATION: 3}
 Number: TypeAlias = int | float | str | None
 
 
@@ -150,7 +149,7 @@ def add_chunk(columns: Columns, text: bytes, *, last: bool = False) -> str | Non
     cache, and a column is made of many.
     """
     tail = None
-    text, skipped = _thinned(text)
+    text, skipped = thinned(text)
     columns.events += skipped
     try:
         events = _EVENTS.decode(b"[" + text + b"]")
@@ -165,20 +164,6 @@ def add_chunk(columns: Columns, text: bytes, *, last: bool = False) -> str | Non
     if sum(map(len, columns.pending)) >= _BATCH:
         flush(columns)
     return tail
-
-
-def _thinned(text: bytes) -> tuple[bytes, int]:
-    """The text without most events that are not used (operators, flow arrows), and how many those were.
-
-    Decoding is what a trace costs, and two thirds of its events are of no use here. Another layout than
-    Kineto's stays whole.
-    """
-    first, *inner = text.split(_BETWEEN)
-    if len(inner) < 2:
-        return text, 0
-    last = inner.pop()
-    kept = [one for one in inner if not one.startswith(_UNUSED_TEXTS) or one.startswith(_USED_OPERATOR_TEXTS)]
-    return _BETWEEN.join([first, *kept, last]), len(inner) - len(kept)
 
 
 def _readable(columns: Columns, pieces: list[bytes]) -> tuple[bytes, list[Event]]:
@@ -196,16 +181,12 @@ def _readable(columns: Columns, pieces: list[bytes]) -> tuple[bytes, list[Event]
 
 def _groups(events: list[AnyEventT]) -> tuple[list[AnyEventT], ...]:
     """The events that are used: on the GPU, driver calls, annotations, annotations on the GPU."""
-    return (
-        [e for e in events if e.cat in _GPU],
-        [e for e in events if e.cat in _API],
-        [
-            e
-            for e in events
-            if e.cat == _ANNOTATION or (e.cat in _OPERATOR and e.name.startswith(_KEPT_OPERATORS))
-        ],
-        [e for e in events if e.cat == _GPU_ANNOTATION],
-    )
+    found: tuple[list[AnyEventT], ...] = ([], [], [], [])
+    for event in events:
+        place = _GROUP.get(event.cat)
+        if place is not None and (event.cat not in _OPERATOR or event.name.startswith(KEPT_OPERATORS)):
+            found[place].append(event)
+    return found
 
 
 def flush(columns: Columns) -> None:
@@ -232,9 +213,14 @@ def _timed(events: Sequence[AnyEvent], faults: Counter[str]) -> tuple[Sequence[A
     Raises:
         _InexactError: the events must be decoded again as `ExactEvent`.
     """
-    timed = [e for e in events if e.ph == "X" and e.ts is not None and e.dur is not None]
-    start = nanoseconds([e.ts for e in timed])
-    duration = nanoseconds([e.dur for e in timed])
+    timed = events
+    try:
+        if {e.ph for e in events} - {"X"}:
+            raise TypeError
+        start, duration = _whole_ns([e.ts for e in events]), _whole_ns([e.dur for e in events])
+    except TypeError:  # times that are absent, exact or out of a double's reach
+        timed = [e for e in events if e.ph == "X" and e.ts is not None and e.dur is not None]
+        start, duration = nanoseconds([e.ts for e in timed]), nanoseconds([e.dur for e in timed])
     if len(timed) < len(events):
         faults["without a start or a duration"] += len(events) - len(timed)
     negative = duration < 0
@@ -251,6 +237,18 @@ def _possible(events: list[ExactEvent], faults: Counter[str]) -> list[ExactEvent
     if len(kept) < len(events):
         faults["with an impossible time"] += len(events) - len(kept)
     return kept
+
+
+def _whole_ns(us: Sequence[int | float | Decimal | None]) -> Column:
+    """`nanoseconds` of numbers that a double holds to the nanosecond, without looking at each one's type.
+
+    Raises:
+        TypeError: not all of them are such numbers.
+    """
+    array = np.fromiter(us, dtype=np.float64, count=len(us))
+    if len(array) and (isinstance(us[0], Decimal) or not np.abs(array).max() < _EXACT_BELOW):
+        raise TypeError
+    return _rounded(array)
 
 
 def nanoseconds(values: Sequence[int | float | Decimal | None]) -> Column:
@@ -272,9 +270,13 @@ def nanoseconds(values: Sequence[int | float | Decimal | None]) -> Column:
         raise _InexactError
     if whole_numbers:
         return array * 1000
-    whole = np.floor(array)
-    exact_ns: Column = whole.astype(np.int64) * 1000 + np.rint((array - whole) * 1000).astype(np.int64)
-    return exact_ns
+    return _rounded(array)
+
+
+def _rounded(us: NDArray[np.float64]) -> Column:
+    whole = np.floor(us)
+    exact: Column = whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    return exact
 
 
 def _add_ranges(
@@ -289,15 +291,15 @@ def _add_ranges(
     if not events:
         return
     code = columns.names.__getitem__
-    correlation = integers([a.correlation for a in _arguments(events, _API_ARGS)]) if correlated else ABSENT
+    correlation = integers(list(map(_CORRELATION, _arguments(events, _API_ARGS)))) if correlated else ABSENT
     into.append(
         build(
             Ranges,
             len(events),
             start_ns=start,
             end_ns=end,
-            lane=integers([e.tid for e in events]),
-            name=[code(e.name) for e in events],
+            lane=integers(list(map(_THREAD, events))),
+            name=list(map(code, map(_NAME, events))),
             correlation=correlation,
         )
     )
@@ -306,7 +308,7 @@ def _add_ranges(
 def _arguments(events: Sequence[AnyEvent], decoder: msgspec.json.Decoder[list[Args]]) -> list[Args]:
     """The arguments of each event; of those that are not as expected, none."""
     try:
-        return decoder.decode(b"[" + b",".join([e.args for e in events]) + b"]")
+        return decoder.decode(b"[" + b",".join(map(_ARGUMENTS, events)) + b"]")
     except msgspec.DecodeError:
         return [_lenient(e.args, decoder) for e in events]
 
@@ -323,7 +325,7 @@ def _add_gpu(columns: Columns, events: Sequence[AnyEvent], start: Column, end: C
         return
     code = columns.names.__getitem__
     arguments = _arguments(events, _GPU_ARGS)
-    stream = integers([a.stream for a in arguments])
+    stream = integers(list(map(_STREAM, arguments)))
     columns.gpu.append(
         build(
             GpuEvents,
@@ -331,11 +333,14 @@ def _add_gpu(columns: Columns, events: Sequence[AnyEvent], start: Column, end: C
             start_ns=start,
             end_ns=end,
             kind=[_GPU[e.cat] for e in events],
-            device=integers([a.device for a in arguments]),
-            stream=np.where(stream == ABSENT, integers([e.tid for e in events]), stream),
-            name=[code(e.name) for e in events],
-            correlation=integers([a.correlation for a in arguments]),
-            shape=[ABSENT if a.grid is None else hash((a.grid, a.block)) & _POSITIVE for a in arguments],
+            device=integers(list(map(_DEVICE, arguments))),
+            stream=np.where(stream == ABSENT, integers(list(map(_THREAD, events))), stream),
+            name=list(map(code, map(_NAME, events))),
+            correlation=integers(list(map(_CORRELATION, arguments))),
+            shape=[
+                ABSENT if shape[0] is None else hash(shape) & _POSITIVE
+                for shape in map(_LAUNCH_SHAPE, arguments)
+            ],
             bytes=integers([a.bytes for a in arguments]),
         )
     )
