@@ -149,7 +149,6 @@ class _Bucket:
     """A bucket on its way: its averaged-to-be gradients and the future that DDP waits for."""
 
     tensor: torch.Tensor
-    metadata: dict[str, Any]
     future: torch.futures.Future[torch.Tensor]
 
 
@@ -178,8 +177,10 @@ class GradientExchange:
         self._size = dist.get_world_size(chosen)
         self._overlap = overlap
         self._held: list[_Bucket] = []
+        self._side: torch.cuda.Stream | None = None
         self._options = dist.AllreduceOptions()
-        self._options.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG)
+        average = dist.ReduceOp.AVG if collectives.on_gpu else dist.ReduceOp.SUM
+        self._options.reduceOp = dist.ReduceOp(average)
         if hasattr(self._options, "asyncOp"):
             self._options.asyncOp = False
 
@@ -191,29 +192,70 @@ class GradientExchange:
         """The hook to register with `DistributedDataParallel.register_comm_hook(None, hook)`."""
         del state
         tensor = bucket.buffer()
-        if not self._collectives.on_gpu:
-            tensor.div_(self._size)  # NCCL averages on its way, gloo cannot
+        if self._collectives.on_gpu:
+            return self._on_gpu(tensor, bucket.is_last())
+        tensor.div_(self._size)  # NCCL averages on its way, gloo cannot
         tape, ready = self._collectives.tape(), self._collectives.clock.mark()
         if tape is not None:
             tape.gradients_ready = ready
-        if self._overlap and not self._collectives.on_gpu:
+        if self._overlap:
             return self._reduce_async(tensor, tape, ready)
-        item = _Bucket(tensor, self._describe(tensor), self._future())
+        item = _Bucket(tensor, torch.futures.Future())
         self._held.append(item)
-        if self._overlap or bucket.is_last():
+        if bucket.is_last():
             held, self._held = self._held, []
             for one in held:
-                self._reduce(one)
+                self._collectives.inline(
+                    "allreduce", "gradients", self._describe(one.tensor), self._blocking(one.tensor)
+                )
+                one.future.set_result(one.tensor)
         return item.future
+
+    def _on_gpu(self, tensor: torch.Tensor, last: bool) -> torch.futures.Future[torch.Tensor]:
+        """On the dedicated stream, after what the backward pass has queued. It runs once a bucket in every
+        backward pass of a program that may be bound by its host: nothing here that need not be.
+        """
+        shared = self._collectives
+        clock, tape = shared.clock, shared.tape()
+        current = torch.cuda.current_stream(shared.device)
+        side = self._side if self._side is not None else shared.streams.of("allreduce")
+        self._side = side
+        ready = clock.mark(current)
+        assert not isinstance(ready, int)
+        if tape is not None:
+            tape.gradients_ready = ready
+        item = _Bucket(tensor, torch.futures.Future(devices=[shared.device]))
+        self._held.append(item)
+        if self._overlap or last:
+            side.wait_event(ready)
+            torch.cuda.set_stream(side)
+            try:
+                for one in self._held:
+                    start = clock.mark(side)
+                    self._blocking(one.tensor)()
+                    end = clock.mark(side)
+                    if tape is not None:
+                        tape.add("allreduce", "gradients", start, end, self._describe(one.tensor))
+                    # The future remembers the current stream: whoever consumes the value waits for it.
+                    one.future.set_result(one.tensor)
+            finally:
+                torch.cuda.set_stream(current)
+            self._held = []
+        return item.future
+
+    def _blocking(self, tensor: torch.Tensor) -> Callable[[], None]:
+        """What `dist.all_reduce` does, without its checks of every argument in every call."""
+
+        def call() -> None:
+            work = self._group.allreduce([tensor], self._options)
+            if work is not None:  # where the backend has not made the current stream wait already
+                work.wait()
+
+        return call
 
     def _describe(self, tensor: torch.Tensor) -> dict[str, Any]:
         size = tensor.numel() * tensor.element_size()
         return self._collectives.describe("all_reduce", self._group, size)
-
-    def _future(self) -> torch.futures.Future[torch.Tensor]:
-        if not self._collectives.on_gpu:
-            return torch.futures.Future()
-        return torch.futures.Future(devices=[self._collectives.device])
 
     def _reduce_async(
         self, tensor: torch.Tensor, tape: Tape | None, start: Mark
@@ -231,28 +273,3 @@ class GradientExchange:
 
         chained: torch.futures.Future[torch.Tensor] = work.get_future().then(done)
         return chained
-
-    def _reduce(self, bucket: _Bucket) -> None:
-        """One synchronous all-reduce: on the dedicated stream of a GPU, or blocking on the host."""
-        shared = self._collectives
-        if not shared.on_gpu:
-            shared.inline(
-                "allreduce",
-                "gradients",
-                bucket.metadata,
-                lambda: dist.all_reduce(bucket.tensor, group=self._group),
-            )
-            bucket.future.set_result(bucket.tensor)
-            return
-
-        # What `dist.all_reduce` does, without its checks of every argument in every call.
-        def call() -> None:
-            self._group.allreduce([bucket.tensor], self._options).wait()
-
-        side = shared.streams.of("allreduce")
-        current = torch.cuda.current_stream(shared.device)
-        shared.aside("allreduce", "gradients", bucket.metadata, call, current)
-        # The future remembers the stream of this moment: whoever consumes the value waits for it.
-        torch.cuda.set_stream(side)
-        bucket.future.set_result(bucket.tensor)
-        torch.cuda.set_stream(current)

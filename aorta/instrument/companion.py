@@ -15,6 +15,7 @@ import logging
 import os
 import select
 import sys
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -27,12 +28,16 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
 PARENT_CHECK_MS = 1000
+PAUSE_S = 0.02
 NICENESS = 5
 """Where cores are short, training goes first."""
 
 
 def arriving(source: int, parent: int) -> Iterator[bytes]:
-    """Frames from the file descriptor `source`, until the empty one, its end, or the end of `parent`."""
+    """Frames from the file descriptor `source`, until the empty one, its end, or the end of `parent`.
+
+    It pauses after each reading: being woken for every step would cost the rank a switch of its core.
+    """
     frames, waiter = Frames(), select.poll()
     waiter.register(source, select.POLLIN)
     while True:
@@ -48,6 +53,7 @@ def arriving(source: int, parent: int) -> Iterator[bytes]:
             if not content:
                 return
             yield content
+        time.sleep(PAUSE_S)
 
 
 def serve(source: int, answers: int, records: int, name: str, parent: int) -> None:

@@ -15,6 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from aorta.config.schema import Capture
 from aorta.errors import RunError
 from aorta.instrument import StepRecorder
+from aorta.instrument.collectives import Collectives, GradientExchange
+from aorta.instrument.streams import HostClock
 from aorta.instrument.wire import StepSummary
 from tests.support.step_records import read_records
 
@@ -170,6 +172,28 @@ def test_every_bucket_is_a_range_with_its_identity(tmp_path: Path, group_of_one:
         if not overlap:
             assert record.profile.overlap.overlap_ratio == 0.0
             assert min(item.start_ms for item in found) >= wait.start_ms
+
+
+def test_a_backend_that_has_waited_already_returns_no_work(group_of_one: None) -> None:
+    exchange = GradientExchange(Collectives(HostClock(), CPU, lambda: None))
+    done: list[str] = []
+
+    class Work:
+        def wait(self) -> None:
+            done.append("wait")
+
+    class Group:
+        def __init__(self, work: Work | None) -> None:
+            self._work = work
+
+        def allreduce(self, tensors: list[torch.Tensor], options: object) -> Work | None:
+            done.append(f"reduce {len(tensors)}")
+            return self._work
+
+    for work in (None, Work()):
+        exchange._group = Group(work)  # type: ignore[assignment]
+        exchange._blocking(torch.ones(1))()
+    assert done == ["reduce 1", "reduce 1", "wait"]
 
 
 def test_a_listener_hears_of_every_record_in_order(tmp_path: Path) -> None:
