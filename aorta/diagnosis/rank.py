@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aorta.artefacts.analysis import Blame, RankBreakdown
-from aorta.metrics.blame import BlameTable, Cause, Charge
+from aorta.metrics.blame import MANY_RANKS, BlameTable, Cause, Charge
 from aorta.units import NS_PER_MS
 
 
@@ -68,7 +68,8 @@ def blame_list(blame: BlameTable | None) -> list[Blame]:
     sums: dict[Charge, int] = defaultdict(int)
     for charges in blame.charges.values():
         for charge, lost in charges.items():
-            sums[charge] += lost
+            if charge[0] != MANY_RANKS:
+                sums[charge] += lost
     ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
     return [
         Blame(rank=rank, cause=cause, lost_ms_per_step=lost / blame.steps / NS_PER_MS)
@@ -95,7 +96,7 @@ def waited_for(costs: list[RankCosts], share: float) -> list[int]:
     lost: dict[int, float] = defaultdict(float)
     for item in costs:
         for (culprit, cause), charged in item.charged_ms.items():
-            if cause in ("compute", "host"):
+            if culprit != MANY_RANKS and cause in ("compute", "host"):
                 lost[culprit] += charged
     worst = max(lost.values(), default=0.0)
     return _named(sorted(rank for rank, ms in lost.items() if ms >= share * worst and ms > 0), costs)

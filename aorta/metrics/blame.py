@@ -16,22 +16,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aorta.intervals import subtract
-from aorta.metrics.apportion import apportion
+from aorta.metrics.chains import Chains, Part
+from aorta.metrics.charges import CAUSES, MANY_RANKS, OWN, Cause, Charge, Charges, split
 from aorta.metrics.collectives import Collectives, Matched
 from aorta.metrics.cover import Cover
+from aorta.metrics.rows import rows_of
 
-Cause = Literal["data_loading", "compute", "host", "communication"]
-OWN: tuple[Cause, ...] = ("data_loading", "compute", "host")
-Charge = tuple[int, Cause]
-"""The rank that caused a wait, and what it had more of."""
+__all__ = ["CAUSES", "MANY_RANKS", "OWN", "BlameTable", "Cause", "Charge", "blame"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,34 +45,14 @@ class BlameTable:
     unmatched: int
 
 
-@dataclass(slots=True)
-class _Ledger:
-    """What a rank lost to others so far in one step, by group."""
-
-    step: int
-    charges: dict[str, dict[Charge, int]]
-    transfer: dict[str, int]
-    """Exposed transfer."""
-
-    def charged_outside(self, groups: AbstractSet[str]) -> dict[Charge, int]:
-        """Charges in groups other than these."""
-        found: dict[Charge, int] = defaultdict(int)
-        for group, charges in self.charges.items():
-            if group not in groups:
-                for charge, lost in charges.items():
-                    found[charge] += lost
-        return found
-
-    def transfer_outside(self, groups: AbstractSet[str]) -> int:
-        """Exposed transfer in groups other than these."""
-        return sum(lost for group, lost in self.transfer.items() if group not in groups)
-
-
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """One row a member of a collective, in order of the collectives; all int64 of shape (rows,)."""
 
     rank: NDArray[np.int64]
+    place: NDArray[np.int64]
+    """Of the rank among all ranks in order."""
+    step: NDArray[np.int64]
     sync: NDArray[np.int64]
     """When the rank left the group's last collective of an earlier step; before the first one, when the first
     member started the step."""
@@ -89,112 +66,86 @@ class _Rows:
 
 
 def blame(collectives: Collectives, steady: Sequence[int]) -> BlameTable:
-    """Charge every exposed wait of the steps `steady` (global steps)."""
+    """Charge every exposed wait of the steps `steady` (global steps).
+
+    Where all ranks are in the same groups, nobody can be held up in a group that another is not in, and the
+    members of a collective are charged at once.
+    """
     rows = _rows(collectives)
     work, wait, exposed_wait, exposed_transfer = _measure(collectives, rows)
-    counted = set(steady)
     ranks = sorted(collectives.timelines)
     groups = _groups(collectives.matched, ranks)
-    ledgers = {rank: _Ledger(-1, {}, {}) for rank in ranks}
-    waited, exposed = dict.fromkeys(ranks, 0), dict.fromkeys(ranks, 0)
-    charges: dict[int, dict[Charge, int]] = {rank: defaultdict(int) for rank in ranks}
-    first = 0
+    counted = np.isin(rows.step, np.asarray(steady, dtype=np.int64))
+    chains = (
+        Chains(groups, {rank: at for at, rank in enumerate(ranks)}) if len(set(groups.values())) > 1 else None
+    )
+    found, first = Charges(len(ranks)), 0
     for item in collectives.matched:
-        step, group, _ = item.key
-        members = range(first, first + len(item.ranks))
-        first += len(item.ranks)
-        for rank in item.ranks:
-            if ledgers[rank].step != step:
-                ledgers[rank] = _Ledger(step, {}, {})
-        late = first - len(item.ranks) + int(np.argmax(rows.begin[members.start : members.stop]))
-        shares = {}
-        for row in members:
-            if exposed_wait[row] > 0 and row != late:
-                weights = _weights(rows, work, (row, late), ledgers, groups)
-                shares[row] = _split(int(exposed_wait[row]), weights, int(rows.rank[late]))
-        for row in members:
-            rank = int(rows.rank[row])
-            ledgers[rank].charges.setdefault(group, {})
-            ledgers[rank].transfer[group] = ledgers[rank].transfer.get(group, 0) + int(exposed_transfer[row])
-            _add(ledgers[rank].charges[group], shares.get(row, {}))
-            if step in counted:
-                waited[rank] += int(wait[row])
-                exposed[rank] += int(exposed_wait[row])
-                _add(charges[rank], shares.get(row, {}))
+        part = slice(first, first + len(item.ranks))
+        first = part.stop
+        late = part.start + int(np.argmax(rows.begin[part]))
+        weights = np.maximum(work[late] - work[part], 0)
+        # Leaving the previous collective later than the other is part of being late, too.
+        released = np.maximum(rows.sync[late] - rows.sync[part], 0)
+        lost = exposed_wait[part].copy()
+        lost[late - part.start] = 0
+        counts = bool(counted[part.start])
+        if chains is not None:
+            members = Part(rows.rank[part], weights, released, lost, exposed_transfer[part])
+            chains.add(item.key[:2], int(rows.rank[late]), members, found if counts else None)
+        elif counts and lost.any():
+            shares = split(lost, np.column_stack((weights, released)))
+            found.add(rows.place[part], int(rows.place[late]), shares)
     return BlameTable(
         steps=len(steady),
-        wait_ns=waited,
-        exposed_wait_ns=exposed,
-        charges={rank: dict(found) for rank, found in charges.items()},
+        wait_ns=_sums(ranks, rows.place, np.where(counted, wait, 0)),
+        exposed_wait_ns=_sums(ranks, rows.place, np.where(counted, exposed_wait, 0)),
+        charges=found.by_rank(ranks),
         unmatched=collectives.unmatched,
     )
 
 
-def _add(sums: dict[Charge, int], more: Mapping[Charge, int]) -> None:
-    for charge, lost in more.items():
-        sums[charge] = sums.get(charge, 0) + lost
-
-
-def _weights(
-    rows: _Rows,
-    work: NDArray[np.int64],
-    pair: tuple[int, int],
-    ledgers: Mapping[int, _Ledger],
-    groups: Mapping[int, frozenset[str]],
-) -> dict[Charge, int]:
-    """What row pair[1], the last one, had more of than row pair[0], in ns; only what is positive."""
-    waiting, late = pair
-    rank, culprit = int(rows.rank[waiting]), int(rows.rank[late])
-    weights: dict[Charge, int] = {}
-    for kind, more in zip(OWN, (work[late] - work[waiting]).tolist(), strict=True):
-        weights[(culprit, kind)] = max(more, 0)
-    foreign = ledgers[culprit].transfer_outside(groups[rank])
-    foreign -= ledgers[rank].transfer_outside(groups[culprit])
-    # Leaving the previous collective later than the other is part of being late, too.
-    released = int(rows.sync[late] - rows.sync[waiting])
-    weights[(culprit, "communication")] = max(foreign, 0) + max(released, 0)
-    _add(weights, ledgers[culprit].charged_outside(groups[rank]))
-    return {charge: weight for charge, weight in weights.items() if weight > 0}
-
-
-def _split(lost: int, weights: Mapping[Charge, int], culprit: int) -> dict[Charge, int]:
-    """The wait `lost` in proportion to `weights`.
-
-    A late rank that did no more than the other was released later from the group's previous collective.
-    """
-    if not weights:
-        return {(culprit, "communication"): lost}
-    shares = apportion(lost, list(weights.values()))
-    return {charge: share for charge, share in zip(weights, shares, strict=True) if share}
+def _sums(ranks: Sequence[int], place: NDArray[np.int64], values: NDArray[np.int64]) -> dict[int, int]:
+    sums = np.zeros(len(ranks), dtype=np.int64)
+    np.add.at(sums, place, values)
+    return dict(zip(ranks, sums.tolist(), strict=True))
 
 
 def _groups(matched: Sequence[Matched], ranks: Sequence[int]) -> dict[int, frozenset[str]]:
+    members = {(item.key[1], item.ranks) for item in matched}
     found: dict[int, set[str]] = {rank: set() for rank in ranks}
-    for item in matched:
-        for rank in item.ranks:
-            found[rank].add(item.key[1])
+    for group, those in members:
+        for rank in those:
+            found[rank].add(group)
     return {rank: frozenset(groups) for rank, groups in found.items()}
 
 
 def _rows(collectives: Collectives) -> _Rows:
     """Where each member of each collective stood, walking through the collectives in order."""
-    last_of_rank = dict.fromkeys(collectives.timelines, np.iinfo(np.int64).min)
+    places = {rank: at for at, rank in enumerate(sorted(collectives.timelines))}
+    busy = np.full(len(places), np.iinfo(np.int64).min)
+    known: dict[tuple[int, ...], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
     states: dict[str, tuple[int, NDArray[np.int64], NDArray[np.int64]]] = {}
     columns: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
     for item in collectives.matched:
         step, group, _ = item.key
+        if item.ranks not in known:
+            rank = np.array(item.ranks, dtype=np.int64)
+            known[item.ranks] = rank, np.array([places[one] for one in item.ranks], dtype=np.int64)
+        rank, place = known[item.ranks]
         if group in states:
-            known, sync, left = states[group]
-            sync = left if known != step else sync
+            before, sync, left = states[group]
+            sync = left if before != step else sync
         else:
             first = min(collectives.timelines[rank].starts[step] for rank in item.ranks)
             sync = left = np.full(len(item.ranks), first, dtype=np.int64)
         begin = np.maximum(item.entry, left)
-        busy_until = np.array([last_of_rank[rank] for rank in item.ranks], dtype=np.int64)
+        start = np.minimum(np.maximum(item.entry, busy[place]), item.end)
         states[group] = (step, sync, np.maximum(left, item.end))
-        last_of_rank.update(zip(item.ranks, np.maximum(busy_until, item.end).tolist(), strict=True))
-        start = np.minimum(np.maximum(item.entry, busy_until), item.end)
-        columns["rank"].append(np.array(item.ranks, dtype=np.int64))
+        busy[place] = np.maximum(busy[place], item.end)
+        columns["place"].append(place)
+        columns["step"].append(np.full(len(place), step, dtype=np.int64))
+        columns["rank"].append(rank)
         columns["sync"].append(sync)
         columns["entry"].append(np.maximum(item.entry, sync))
         columns["begin"].append(begin)
@@ -212,8 +163,9 @@ def _measure(
     work = np.zeros((count, len(OWN)), dtype=np.int64)
     wait = rows.wait_end - rows.start
     exposed_wait, exposed_transfer = np.zeros_like(wait), np.zeros_like(wait)
-    for rank, timeline in collectives.timelines.items():
-        mine = rows.rank == rank
+    ranks = sorted(collectives.timelines)
+    for rank, mine in zip(ranks, rows_of(rows.place, len(ranks)), strict=True):
+        timeline = collectives.timelines[rank]
         compute, data = Cover(timeline.compute), Cover(timeline.data)
         exposed = Cover(subtract(timeline.communication, timeline.compute))
         since, until = rows.sync[mine], rows.entry[mine]

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from aorta.intervals import EMPTY, Intervals, subtract
 from aorta.metrics.collectives import Collectives, Matched, Timeline
 from aorta.metrics.cover import Cover
+from aorta.metrics.rows import rows_of
 from aorta.metrics.steady import consecutive
 
 Part = Literal["data_loading", "compute", "host"]
@@ -244,7 +245,10 @@ class _Builder:
         self._ranks = tuple(sorted(timelines))
         self._first = np.concatenate(([0], np.cumsum([len(item.ranks) for item in items], dtype=np.int64)))
         index = {rank: place for place, rank in enumerate(self._ranks)}
-        self._rank = _joined([np.array([index[rank] for rank in item.ranks]) for item in items])
+        places = {
+            ranks: np.array([index[rank] for rank in ranks]) for ranks in {item.ranks for item in items}
+        }
+        self._rank = _joined([places[item.ranks] for item in items])
         self._entry = _joined([item.entry for item in items])
         self._end = _joined([item.end for item in items])
 
@@ -257,8 +261,9 @@ class _Builder:
         rows = len(self._rank)
         before, slot = np.zeros(rows, dtype=np.int64), np.full(rows, -1, dtype=np.int64)
         posts, waits, bounds, slots, before_bounds, origin = [], [], [], [0], [], []
+        by_place = rows_of(self._rank, len(self._ranks))
         for place, rank in enumerate(self._ranks):
-            mine = np.flatnonzero(self._rank == place)
+            mine = by_place[place]
             origin.append(mine)
             timeline = self._timelines[rank]
             waited, blocked = _waits(
