@@ -9,7 +9,8 @@ sampled step and rank:
 
 - execution of communication and overlap ratio in the record, against the trace: within 2% (0.02);
 - windows of the collectives, never below execution by more than 1%;
-- the excess of the windows, split into launch, queueing and tail.
+- the excess of the windows, split into launch, queueing (and how much of that behind another collective of
+  the same communicator) and tail.
 
 Needs an NVIDIA GPU. The first recording of a process is left out: it starts the driver's tracing.
 """
@@ -72,6 +73,7 @@ def against_trace(record: StepRecord, path: Path) -> dict[str, Any]:
         "window_ratio": record.profile.overlap.overlap_ratio if record.profile else None,
         "launch_ms": sum(part.launch_ms for part in excess),
         "queue_ms": sum(part.queue_ms for part in excess),
+        "behind_ms": sum(part.behind_ms or 0.0 for part in excess),
         "tail_ms": sum(part.tail_ms for part in excess),
         "unmatched": execution.unmatched,
         "streams": {
@@ -123,6 +125,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "window_below": below,
         "launch_ms": middle("launch_ms"),
         "queue_ms": middle("queue_ms"),
+        "behind_ms": middle("behind_ms"),
         "tail_ms": middle("tail_ms"),
         "unmatched": sum(row["unmatched"] for row in rows),
         "met": off <= EXECUTION_TOLERANCE
@@ -134,7 +137,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 HEAD = (
     f"{'size':<6}{'strategy':<10}{'step':>8}{'exec':>8}{'off':>8}{'ratio':>7}{'off':>8}{'window':>8}"
-    f"{'least':>8}{'launch':>8}{'queue':>8}{'tail':>7}   (ms; window over execution at least)"
+    f"{'least':>8}{'launch':>8}{'queue':>8}{'behind':>8}{'tail':>7}   (ms; window over execution at least)"
 )
 
 
@@ -142,7 +145,7 @@ def line(size: str, strategy: str, row: dict[str, Any]) -> str:
     return (
         f"{size:<6}{strategy:<10}{row['step_ms']:>8.2f}{row['comm_ms']:>8.3f}{row['comm_off']:>8.2%}"
         f"{row['ratio']:>7.3f}{row['ratio_off']:>8.4f}{row['window_ms']:>8.3f}{row['window_below']:>+8.1%}"
-        f"{row['launch_ms']:>8.3f}{row['queue_ms']:>8.3f}{row['tail_ms']:>7.3f}"
+        f"{row['launch_ms']:>8.3f}{row['queue_ms']:>8.3f}{row['behind_ms']:>8.3f}{row['tail_ms']:>7.3f}"
         f"{'' if row['met'] else '   NOT MET'}"
         f"{'   unmatched: ' + str(row['unmatched']) if row['unmatched'] else ''}"
     )

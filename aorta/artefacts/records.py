@@ -247,6 +247,10 @@ class WindowExcess(Record, frozen=True, kw_only=True):
     """Launched, and waiting for its turn on the GPU."""
     tail_ms: float
     """Kernel done, end of the window not yet passed."""
+    behind_ms: float | None = None
+    """Part of `queue_ms` in which another collective of this rank ran: NCCL runs those of one communicator
+    one after another, also those of different streams.
+    """
 
 
 class Execution(Record, frozen=True, kw_only=True):

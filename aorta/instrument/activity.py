@@ -6,8 +6,9 @@ window of a collective runs from *ready* to *done*, by events; its execution is 
     window = launch + queue + execution + tail
 
 where launch ends when the host's launch call returns, queue when the kernel starts, and tail is between the
-kernel's end and the event after it. Events and kernels are on two clocks; the offset is the smallest tail,
-which is set to zero.
+kernel's end and the event after it. In the queue a kernel waits for room on the GPU, or behind another
+collective of its communicator, wherever that was launched. Events and kernels are on two clocks; the offset
+is the smallest tail, which is set to zero.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 
 from aorta.artefacts.records import Execution, WindowExcess
 from aorta.instrument.steps import COMMUNICATION, COMPUTE, Timed
-from aorta.intervals import as_intervals, intersection, length, union
+from aorta.intervals import Intervals, as_intervals, clip, intersection, length, union
 from aorta.units import NS_PER_US, ns_to_ms
 
 OTHER = "other"
@@ -125,7 +126,7 @@ def execution_of(kernels: Sequence[Kernel], pieces: Sequence[Timed]) -> Executio
         overlap_ratio=hidden / comm if comm else None,
         kernels=len(kernels),
         window_ms=_windows(pairs),
-        excess_ms=_excess(pairs, offset),
+        excess_ms=_excess(pairs, offset, communication),
         unmatched=unmatched,
     )
 
@@ -155,15 +156,21 @@ def _windows(pairs: Sequence[_Pair]) -> dict[str, float]:
     return {name: ns_to_ms(ns) for name, ns in total.items()}
 
 
-def _excess(pairs: Sequence[_Pair], offset: int) -> dict[str, WindowExcess]:
-    parts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+def _excess(pairs: Sequence[_Pair], offset: int, communication: Intervals) -> dict[str, WindowExcess]:
+    parts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for name, window, kernel in pairs:
         ready, done = window.start - offset, window.end - offset
         before = kernel.start - ready
         launch = min(max(kernel.launched - ready, 0), max(before, 0))
-        for index, part in enumerate((launch, before - launch, done - kernel.end)):
+        behind = length(clip(communication, ready + launch, kernel.start)) if before > launch else 0
+        for index, part in enumerate((launch, before - launch, done - kernel.end, behind)):
             parts[name][index] += part
     return {
-        name: WindowExcess(launch_ms=ns_to_ms(launch), queue_ms=ns_to_ms(queue), tail_ms=ns_to_ms(tail))
-        for name, (launch, queue, tail) in parts.items()
+        name: WindowExcess(
+            launch_ms=ns_to_ms(launch),
+            queue_ms=ns_to_ms(queue),
+            tail_ms=ns_to_ms(tail),
+            behind_ms=ns_to_ms(behind),
+        )
+        for name, (launch, queue, tail, behind) in parts.items()
     }

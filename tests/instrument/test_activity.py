@@ -96,13 +96,24 @@ def test_execution_and_the_parts_of_the_excess() -> None:
     assert found.overlap_ratio == 20 / 54
     assert found.window_ms == {"allreduce": 30 + 40}
     assert found.excess_ms == {
-        "allreduce": WindowExcess(launch_ms=15 - 10, queue_ms=(20 - 15) + (44 - 40), tail_ms=40 - 38)
+        "allreduce": WindowExcess(
+            launch_ms=15 - 10, queue_ms=(20 - 15) + (44 - 40), tail_ms=40 - 38, behind_ms=0.0
+        )
     }
     excess = found.excess_ms["allreduce"]
     assert found.window_ms["allreduce"] - found.per_stream_ms["allreduce"] == (
         excess.launch_ms + excess.queue_ms + excess.tail_ms
     )
     assert (found.kernels, found.unmatched) == (4, 0)
+
+
+def test_a_collective_queues_behind_another_one_of_its_communicator() -> None:
+    pieces = [window("reducescatter", 18, 40), window("allgather", 10, 60)]
+    kernels = [kernel("reducescatter", 15, 20, 40), kernel("allgather", 12, 45, 60)]
+    found = execution_of(kernels, pieces).excess_ms
+    # Ready at 10, launched at 12, and the reduce-scatter ran from 20 to 40 of the 33 ms until it started.
+    assert found["allgather"] == WindowExcess(launch_ms=2.0, queue_ms=45 - 12, tail_ms=0.0, behind_ms=40 - 20)
+    assert found["reducescatter"] == WindowExcess(launch_ms=0.0, queue_ms=2.0, tail_ms=0.0, behind_ms=0.0)
 
 
 def test_lists_of_different_length_are_not_paired() -> None:
