@@ -27,7 +27,7 @@ from aorta.instrument.writer import RecordWriter
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
-PARENT_CHECK_MS = 1000
+PARENT_CHECK_MS = 250
 PAUSE_S = 0.02
 NICENESS = 5
 """Where cores are short, training goes first."""
