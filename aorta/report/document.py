@@ -34,12 +34,15 @@ def write_documents(docs: Path, aggregate: Aggregate, reports: Sequence[Scenario
         members = [report for report in reports if report.scenario.family == scaling.family]
         if members:
             name = f"scaling_{scaling.family}" if scaling.family else "scaling"
-            with style.styled():
-                figure = overview.scaling_figure(
-                    scaling, [(item.scenario.name, item.analysis) for item in members]
-                )
-                style.save(figure, plots / f"{name}.png", plots / f"{name}.svg")
-            curves.append(_curve(scaling, members, f"bottleneck_analysis/{name}"))
+            # One scenario is no curve, and its own figure shows its step.
+            plot = f"bottleneck_analysis/{name}" if len(members) > 1 else None
+            if plot is not None:
+                with style.styled():
+                    figure = overview.scaling_figure(
+                        scaling, [(item.scenario.name, item.analysis) for item in members]
+                    )
+                    style.save(figure, plots / f"{name}.png", plots / f"{name}.svg")
+            curves.append(_curve(scaling, members, plot))
     sections = []
     for report in reports:
         for source in (report.run.plot_png, report.run.plot_svg):
@@ -193,7 +196,7 @@ def _breakdown_table(reports: Sequence[ScenarioReport]) -> Table | None:
     return Table(header, tuple(rows)) if rows else None
 
 
-def _curve(scaling: Scaling, members: Sequence[ScenarioReport], plot: str) -> dict[str, Any]:
+def _curve(scaling: Scaling, members: Sequence[ScenarioReport], plot: str | None) -> dict[str, Any]:
     rows = tuple(
         (
             point.scenario,
@@ -265,7 +268,7 @@ def _section(docs: Path, report: ScenarioReport) -> dict[str, Any]:
         "replay": evidence.replay_words(report.analysis),
         "traces": evidence.trace_tables(report.analysis),
         "overhead": evidence.overhead_words(report.analysis),
-        "plot": f"bottleneck_analysis/{report.scenario.name}.png" if report.run.plot_png.is_file() else None,
+        "plot": f"bottleneck_analysis/{report.scenario.name}" if report.run.plot_png.is_file() else None,
         "measured": content.measured_table(report.analysis.measured),
         "breakdown": table,
         "breakdown_note": note,

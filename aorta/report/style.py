@@ -18,6 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter
+from PIL import Image
 
 from aorta.artefacts.io import write_bytes
 from aorta.report.text import plain
@@ -102,13 +103,20 @@ def save(figure: Figure, png: Path, svg: Path) -> None:
     """Write `figure` as pixels (2×) and as vectors, without dates or versions in them."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, for both: half of the time
-    for path, kind, metadata in (
-        (png, "png", {"Software": None}),
-        (svg, "svg", {"Date": None, "Creator": None}),
-    ):
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
-        write_bytes(path, buffer.getvalue())
+    pixels, vectors = io.BytesIO(), io.BytesIO()
+    figure.savefig(pixels, format="png", dpi=200, metadata={"Software": None})
+    write_bytes(png, _with_palette(pixels))
+    figure.savefig(vectors, format="svg", metadata={"Date": None, "Creator": None})
+    write_bytes(svg, vectors.getvalue())
+
+
+def _with_palette(pixels: io.BytesIO) -> bytes:
+    """The same PNG with a palette of 128 colours: a third of the size, and the eye sees no difference."""
+    small = io.BytesIO()
+    with Image.open(pixels) as image:
+        flat = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    flat.save(small, "PNG", optimize=True)
+    return small.getvalue()
 
 
 def title(axes: Axes, text: str, note: str = "") -> None:

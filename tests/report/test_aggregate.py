@@ -109,7 +109,8 @@ def test_every_relative_link_exists(tmp_path: Path) -> None:
     text = document(tmp_path, reports)
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("#")]
     assert "bottleneck_analysis/1node.png" in links
-    assert "bottleneck_analysis/scaling_cpu.png" in links
+    assert "bottleneck_analysis/cpu_2node.svg" in links
+    assert not any("scaling" in link for link in links)  # one scenario a family is no curve
     assert "../results/profiling/1node/run_101/profiling_report.txt" in links
     assert all((tmp_path / "docs" / unquote(link)).is_file() for link in links)
 

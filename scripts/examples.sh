@@ -1,0 +1,19 @@
+#!/bin/bash
+# Makes docs/examples anew: two real runs on this machine, one with a slow loader on rank 1 and one without.
+# Figures as vectors, data for programs and run directories stay out of the repository; so do the links to them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+example() {
+    local name=$1
+    shift
+    rm -rf "docs/examples/$name" "results/examples/$name"
+    .venv/bin/aorta profile --config config/validation.yaml --nodes 2 \
+        --results "results/examples/$name" --docs "docs/examples/$name" "$@"
+    rm "docs/examples/$name/bottleneck_analysis/"*.svg
+    sed -E -i 's# ?\(\[as SVG\]\([^)]*\)\)##; s#\[([^]]*)\]\(\.\./[^)]*\)#\1#g' \
+        "docs/examples/$name/BOTTLENECK_ANALYSIS.md"
+}
+
+example clean
+example faulty --override 'faults.ranks=[1]' faults.loader_delay_ms=40
