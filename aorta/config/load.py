@@ -44,6 +44,23 @@ def save_config(config: Config, path: Path) -> None:
     write_text(path, yaml.safe_dump(msgspec.to_builtins(config), sort_keys=False))
 
 
+def missing_keys(path: Path) -> list[str]:
+    """The dotted keys, in the order of the schema, that a file of `save_config` has and `path` does not.
+
+    Raises:
+        ConfigError: as `load_config`, for a file that is no YAML.
+    """
+    return list(_missing(_read_yaml(path), msgspec.to_builtins(Config())))
+
+
+def _missing(tree: Mapping[Any, Any], full: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in full.items():
+        if key not in tree:
+            yield f"{prefix}{key}"
+        elif isinstance(value, Mapping) and isinstance(tree[key], Mapping):
+            yield from _missing(tree[key], value, f"{prefix}{key}.")
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"configuration file {path} does not exist", "name an existing file with --config")

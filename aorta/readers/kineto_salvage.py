@@ -14,6 +14,8 @@ _NAME = re.compile(
 _LONE_QUOTE = re.compile(r'(?<!\\)"')
 _LONE_BACKSLASH = re.compile(r'\\(?!["\\/bfnrtu])')
 _DECODER = json.JSONDecoder(strict=False)
+_LONGEST_EVENT = 64 << 10
+"""Longer pieces are no single event; to look for a name's end in them takes quadratic time."""
 
 MALFORMED = "not valid JSON"
 TRUNCATED = "cut off by the end of the file"
@@ -67,7 +69,7 @@ def _decode(source: str, position: int) -> tuple[bytes | None, int | None]:
 
 def _repair(piece: str) -> tuple[bytes | None, str]:
     """The event with the quotes inside its name escaped, if that makes it readable."""
-    match = _NAME.search(piece)
+    match = _NAME.search(piece) if len(piece) <= _LONGEST_EVENT else None
     if match is not None:
         name = _LONE_BACKSLASH.sub(r"\\\\", _LONE_QUOTE.sub(r'\\"', match[2]))
         event, _ = _decode(piece[: match.start(2)] + name + piece[match.end(2) :], 0)

@@ -21,8 +21,10 @@ BLOCK = 256 << 10
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[|^\s*\[')
 _CUT = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
-_UNCUT_LIMIT = 64 << 20
+_UNCUT_LIMIT = 8 << 20
 """Text without a place to cut that is not a trace any more."""
+_LONGEST_CUT = 4 << 10
+"""Where a cut may begin before the text that ends it: white space."""
 _NEAR_END = 16 << 10
 _SEARCH = 4 << 20
 """Bytes in which an event must begin for a file to be cut."""
@@ -90,8 +92,9 @@ class EventText:
     def __iter__(self) -> Iterator[bytes]:
         """The chunks in order."""
         buffer = self.buffer
+        searched = 0
         while True:
-            cut = last_cut(buffer)
+            cut = last_cut(buffer, max(searched - _LONGEST_CUT, 0))
             if cut is not None:
                 yield buffer[: cut.start() + 1]
                 buffer = buffer[cut.end() :]
@@ -105,16 +108,18 @@ class EventText:
             if not block:
                 self.rest = buffer
                 return
+            # No cut is in what is left: to look there again for each block would take quadratic time.
+            searched = len(buffer)
             buffer += block
 
 
-def last_cut(buffer: bytes) -> re.Match[bytes] | None:
-    """The last place where one event ends and another begins."""
+def last_cut(buffer: bytes, first: int = 0) -> re.Match[bytes] | None:
+    """The last place from `first` on where one event ends and another begins."""
     span = _NEAR_END
     while True:
-        start = max(len(buffer) - span, 0)
+        start = max(len(buffer) - span, first)
         found = list(_CUT.finditer(buffer, start))
-        if found or start == 0:
+        if found or start == first:
             return found[-1] if found else None
         span *= 16
 

@@ -21,7 +21,7 @@ from aorta.artefacts.records import (
     RunStatus,
 )
 from aorta.artefacts.status import merge_status
-from aorta.config.load import load_config
+from aorta.config.load import load_config, missing_keys
 from aorta.config.schema import Config, Faults
 from aorta.errors import AortaError, ArtefactError
 
@@ -126,8 +126,19 @@ def _config(run: RunDir, problems: list[Problem]) -> Config | None:
         return None
     try:
         # What was put in on purpose is the truth by which the analysis is judged: it must find it alone.
-        return msgspec.structs.replace(load_config(run.config), faults=Faults())
+        config = msgspec.structs.replace(load_config(run.config), faults=Faults())
+        absent = missing_keys(run.config)
+        ended = run.config.read_bytes().endswith(b"\n")
     except AortaError as error:
         reason = f"{error.message.removeprefix(f'{run.config}: ')}; default thresholds are used"
         problems.append(Problem(file=run.config.name, reason=reason))
         return None
+    if absent or not ended:
+        # A run writes every key and ends every line: the file was cut off, or is of another version.
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        lacks = (
+            f"lacks {absent[0]}{more}: defaults are used for what is not there" if absent else "is cut off"
+        )
+        reason = f"{lacks}{'' if ended else '; its last value may be cut as well'}"
+        problems.append(Problem(file=run.config.name, reason=reason))
+    return config

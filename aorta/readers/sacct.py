@@ -131,14 +131,24 @@ def read_accounting(summary: Path) -> Accounting:
     if not summary.is_file():
         return Accounting()
     try:
-        lines = summary.read_text(encoding="utf-8").splitlines()
+        text = summary.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         return Accounting(problems=(Problem(file=summary.name, reason=f"cannot be read: {error}"),))
-    cells = [[cell.strip() for cell in line.split("|")] for line in lines if "|" in line]
+    # In a last line without an end the last cell may lack characters.
+    lines = [line for line in text.splitlines(keepends=True) if line.strip()]
+    cells = [[cell.strip() for cell in line.split("|")] for line in lines]
     if not cells or not {"JobID", "State"} <= set(cells[0]):
         return Accounting(problems=(Problem(file=summary.name, reason="is not a table of sacct"),))
-    rows = [dict(zip(cells[0], line, strict=True)) for line in cells[1:] if len(line) == len(cells[0])]
-    return _accounting(rows, [])
+    whole = [
+        row
+        for line, row in zip(lines, cells, strict=True)
+        if line.endswith("\n") and len(row) == len(cells[0])
+    ]
+    problems = []
+    if len(whole) < len(lines):
+        reason = f"{len(lines) - len(whole)} of {len(lines)} lines are cut off or not of the table"
+        problems.append(Problem(file=summary.name, reason=reason))
+    return _accounting([dict(zip(cells[0], row, strict=True)) for row in whole[1:]], problems)
 
 
 def parse_rows(text: str, job_id: str) -> list[Row]:

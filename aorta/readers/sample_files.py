@@ -70,9 +70,11 @@ def _read(path: Path, kind: Literal["nvidia-smi", "gpu", "cpu"], problems: list[
     if kind != "nvidia-smi":
         columns = GPU_COLUMNS if kind == "gpu" else CPU_COLUMNS
         return SampleFile(path, kind, table_of(path, columns, problems), zoneless=False)
-    parsed = parse_nvidia_smi_csv(path.read_text(encoding="utf-8", errors="replace"))
+    # In a last line without an end the last number may lack digits.
+    whole, _, rest = path.read_text(encoding="utf-8", errors="replace").rpartition("\n")
+    parsed = parse_nvidia_smi_csv(whole)
     timed = [(_as_utc_ns(sample.timestamp), sample) for sample in parsed.samples]
-    bad = len(parsed.bad_lines) + sum(1 for wall, _ in timed if wall is None)
+    bad = len(parsed.bad_lines) + sum(1 for wall, _ in timed if wall is None) + bool(rest.strip())
     if bad:
         problems.append(Problem(file=str(path), reason=f"{bad} of its samples are cut off or have no time"))
     rows = [_row(wall, sample) for wall, sample in timed if wall is not None]
