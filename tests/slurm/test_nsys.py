@@ -113,4 +113,6 @@ def test_planted_secrets_are_nowhere_but_where_only_their_owner_may_look(run: Ru
 def test_the_analysis_knows_the_run(run: RunDir) -> None:
     analysis = read_json(run.analysis, Analysis)
     assert analysis.data_quality.ranks_seen == 2
-    assert [problem.reason for problem in analysis.data_quality.problems] == []
+    # Without a GPU there is nothing to break down; nothing else may be wrong.
+    problems = [problem.reason for problem in analysis.data_quality.problems]
+    assert [reason for reason in problems if "no GPU" not in reason] == []
