@@ -110,7 +110,7 @@ EXCHANGE = Fault("more to exchange", "faults.comm_mb", "MiB", ("communication",)
 _DELAYS_MS = (15.0, 45.0, 90.0)
 """A quarter, three quarters and one and a half of the step that they are put into."""
 _PRODUCTS = (4, 8)
-_EXCHANGES_MIB = (8, 16)
+_EXCHANGES_MIB = (32, 64)
 _LINK_RATES = ((10_000_000, "10 Mbit/s"), (4_000_000, "4 Mbit/s"))
 _NO_GPU = (
     ("tiny kernels", "launching them costs a CPU what they cost: there is no device to starve; needs a GPU"),
