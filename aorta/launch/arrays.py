@@ -15,6 +15,12 @@ def array_of(job_id: str) -> str:
     return array if separator and array.isdigit() and task.isdigit() else job_id
 
 
+def job_of(text: str) -> str:
+    """The job of a row: `12` of `12+1`, a component of a heterogeneous job; any other row's own id."""
+    job, separator, component = text.partition("+")
+    return job if separator and job.isdigit() and component.isdigit() else text
+
+
 def is_task(job_id: str) -> bool:
     """Whether the id is that of one task of an array."""
     return array_of(job_id) != job_id

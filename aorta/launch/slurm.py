@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aorta.errors import SchedulerError, SubmitError
-from aorta.launch.arrays import array_of, expand_ids, tasks_of
+from aorta.launch.arrays import array_of, expand_ids, job_of, tasks_of
 from aorta.launch.durations import parse_elapsed
 from aorta.launch.states import JobState, parse_state
 from aorta.launch.tools import Caller
@@ -90,13 +90,13 @@ def squeue(job_ids: Sequence[str], call: Caller) -> Views | None:
     if not answer.ok:
         # Asked for one job that it has forgotten, squeue calls the id invalid; that is an answer.
         return {} if "Invalid job id" in answer.err else None
-    views = {}
+    rows: dict[str, JobView] = {}
     for line in answer.out.splitlines():
         fields = line.split("|", maxsplit=5)
-        if len(fields) == 6 and fields[0] in job_ids:
-            job_id, state, elapsed, nodes, hosts, reason = fields
-            views[job_id] = JobView(
-                job_id,
+        if len(fields) == 6 and job_of(fields[0]) in job_ids:
+            row, state, elapsed, nodes, hosts, reason = fields
+            rows[row] = JobView(
+                job_of(row),
                 parse_state(state),
                 "" if reason == "None" else reason,
                 parse_elapsed(elapsed),
@@ -104,7 +104,7 @@ def squeue(job_ids: Sequence[str], call: Caller) -> Views | None:
                 hosts,
                 "squeue",
             )
-    return views
+    return _by_job(rows.values())
 
 
 def sacct(job_ids: Sequence[str], call: Caller) -> Views | None:
@@ -119,11 +119,11 @@ def sacct(job_ids: Sequence[str], call: Caller) -> Views | None:
         return None
     cells = [line.split("|") for line in answer.out.splitlines()]
     rows = [[job_id, *row[1:]] for row in cells if len(row) == 7 for job_id in expand_ids(row[0])]
-    rows = [row for row in rows if row[0] in job_ids]
-    views = {}
-    for job_id, _, state, elapsed, nodes, hosts, code in sorted(rows, key=lambda row: row[1]):
-        views[job_id] = JobView(
-            job_id,
+    rows = [row for row in rows if job_of(row[0]) in job_ids]
+    views: dict[str, JobView] = {}
+    for row, _, state, elapsed, nodes, hosts, code in sorted(rows, key=lambda row: row[1]):
+        views[row] = JobView(
+            job_of(row),
             parse_state(state),
             "" if code == "0:0" else f"exit code {code}",
             int(elapsed) if elapsed.isdigit() else None,
@@ -131,7 +131,7 @@ def sacct(job_ids: Sequence[str], call: Caller) -> Views | None:
             "" if hosts == "None assigned" else hosts,
             "sacct",
         )
-    return views
+    return _by_job(views.values())
 
 
 def scontrol(job_id: str, call: Caller) -> JobView | None:
@@ -139,10 +139,18 @@ def scontrol(job_id: str, call: Caller) -> JobView | None:
     answer = call(["scontrol", "show", "job", "-o", job_id])
     if not answer.ok:
         return None
-    row = dict(re.findall(r"(\w+)=(\S*)", answer.out))
-    shown = {row.get("JobId"), *expand_ids(f"{row.get('ArrayJobId')}_{row.get('ArrayTaskId')}")}
-    if job_id not in shown:
-        return None
+    # A heterogeneous job has a line for each component, an array one for each task.
+    # The first of two fields of one name counts: a comment, further on, may hold anything.
+    lines = [dict(re.findall(r"(\w+)=(\S*)", line)[::-1]) for line in answer.out.splitlines()]
+    return _by_job(_shown(job_id, row) for row in lines if job_id in _ids(row)).get(job_id)
+
+
+def _ids(row: dict[str, str]) -> set[str | None]:
+    array = expand_ids(f"{row.get('ArrayJobId')}_{row.get('ArrayTaskId')}")
+    return {row.get("JobId"), row.get("HetJobId"), *array}
+
+
+def _shown(job_id: str, row: dict[str, str]) -> JobView:
     nodes, hosts = row.get("NumNodes", "").partition("-")[0], row.get("NodeList", "")
     return JobView(
         job_id,
@@ -168,6 +176,27 @@ def array_tasks(job_id: str, call: Caller) -> list[str]:
     )
     rows = [row for answer in answers if answer.ok for row in answer.out.splitlines()]
     return tasks_of(job_id, (task for row in rows for task in expand_ids(row.strip())))
+
+
+def _by_job(views: Iterable[JobView]) -> Views:
+    """One view a job. The components of a heterogeneous one count together: it goes on while any of them
+    does, and has ended as the first that did not end well, on all their nodes.
+    """
+    found: Views = {}
+    for view in views:
+        other = found.get(view.job_id)
+        found[view.job_id] = view if other is None else _together(other, view)
+    return found
+
+
+_URGENCY = {"running": 0, "pending": 1, "unknown": 2, "ended": 3}
+
+
+def _together(one: JobView, other: JobView) -> JobView:
+    worse = min(one, other, key=lambda view: (_URGENCY[view.state.phase], view.state.ok))
+    counts = [view.nodes for view in (one, other) if view.nodes is not None]
+    hosts = ",".join(view.node_list for view in (one, other) if view.node_list)
+    return replace(worse, nodes=sum(counts) if counts else None, node_list=hosts)
 
 
 def _whole(job_ids: Sequence[str]) -> list[str]:
