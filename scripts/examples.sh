@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes docs/examples anew: two real runs on this machine, one with a slow loader on rank 1 and one without.
-# Figures as vectors, data for programs and run directories stay out of the repository; so do the links to them.
+# Figures as vectors and run directories stay out of the repository; so do the links to them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
