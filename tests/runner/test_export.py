@@ -1,0 +1,126 @@
+"""Exports of a node's reports, with a stand-in for nsys and its importer."""
+
+from __future__ import annotations
+
+import pytest
+
+from aorta.artefacts.io import write_json
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import ClockTriple, Manifest, NodeInfo, Plan, ProfilerChoice
+from aorta.config.load import load_config, save_config
+from aorta.errors import ArtefactError
+from aorta.runner.export import export_node
+from tests.support.nsys import SECRET, Export, plant
+
+
+def executable(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of one node and two ranks under nsys, whose exports are all of one with planted secrets."""
+    return make(tmp_path, f'while [ "$1" != --output ]; do shift; done; cp {tmp_path}/made.sqlite "$2"')
+
+
+def make(folder, nsys, *, keep=False):
+    program = executable(folder / "host/target-linux-x64/nsys", nsys)
+    plant(Export(ranges=[(0, 5, 7, "aorta.step", 59)]).write(folder / "made.sqlite"))
+    run = RunDir(folder / "run")
+    run.nsys_reports.mkdir(parents=True)
+    choice = ProfilerChoice(requested="nsys", resolved="nsys", reason="", program=str(program))
+    node = NodeInfo(
+        node_index=0, host="h", slurm_node=None, attempt=0, cpus_usable=1, memory_limit_bytes=None, gpus=[],
+        processes=2, clock=ClockTriple(realtime_ns=0, monotonic_ns=0, boottime_ns=0), profiler=choice,
+        packages={}, environment={},
+    )  # fmt: skip
+    plan = Plan(
+        scenario="1node", nodes=1, processes_per_node=2, gpus_per_node=None, command=[], profiler="nsys",
+        monitor_interval_s=1,
+    )  # fmt: skip
+    manifest = Manifest(
+        run_id="r", job_id="j", executor="local", attempt=0, scenario="1node", started_wall_ns=0,
+        submitted_wall_ns=None, code_version="", world_size=2, plan=plan, nodes=[node], nodes_missing=[],
+        shared_machine=True,
+    )  # fmt: skip
+    write_json(run.manifest, manifest)
+    save_config(load_config(None, [f"capture.keep_environment={str(keep).lower()}"]), run.config)
+    return run
+
+
+def test_each_report_has_a_scrubbed_export(run, capsys):
+    for rank in range(2):
+        (run.nsys_reports / f"x_rank{rank}_h_1.nsys-rep").write_text("report")
+    export_node(run, 0)
+    said = capsys.readouterr().out
+    assert "lost: " not in said
+    assert sorted(path.name for path in run.nsys.iterdir()) == [
+        "private", "summary_stats.csv", "x_rank0_h_1.sqlite", "x_rank1_h_1.sqlite",
+    ]  # fmt: skip
+    assert SECRET not in (run.nsys / "x_rank0_h_1.sqlite").read_bytes()
+    assert sorted(path.name for path in run.nsys_reports.iterdir()) == [
+        "x_rank0_h_1.nsys-rep",
+        "x_rank1_h_1.nsys-rep",
+    ]
+
+
+def test_the_environment_is_kept_where_that_is_asked_for(tmp_path):
+    copy = f'while [ "$1" != --output ]; do shift; done; cp {tmp_path}/made.sqlite "$2"'
+    run = make(tmp_path, copy, keep=True)
+    (run.nsys_reports / "x_rank0_h_1.nsys-rep").write_text("report")
+    export_node(run, 0)
+    assert SECRET in (run.nsys / "x_rank0_h_1.sqlite").read_bytes()
+
+
+def test_raw_data_is_converted_by_the_importer_beside_nsys(run, tmp_path, capsys):
+    executable(tmp_path / "host/linux-desktop-x64/QdstrmImporter", 'cp "$2" "$4"')
+    (run.nsys_reports / "x_rank0_h_1.qdstrm").write_text("raw")
+    export_node(run, 0)
+    assert "lost: " not in capsys.readouterr().out
+    assert [path.name for path in run.nsys_reports.iterdir()] == ["x_rank0_h_1.nsys-rep"]
+    assert (run.nsys / "x_rank0_h_1.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("importer", "words"),
+    [
+        (None, "x_rank0_h_1.qdstrm is raw data: no QdstrmImporter beside"),
+        (
+            "echo 'libdw.so.1: cannot open shared object file'; exit 127",
+            "it needs the libraries libdw1 and libelf1",
+        ),
+    ],
+)
+def test_raw_data_that_cannot_be_converted_stays(run, tmp_path, capsys, monkeypatch, importer, words):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    if importer is not None:
+        executable(tmp_path / "host/linux-desktop-x64/QdstrmImporter", importer)
+    (run.nsys_reports / "x_rank0_h_1.qdstrm").write_text("raw")
+    export_node(run, 0)
+    (lost,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("lost: ")]
+    assert words in lost
+    assert (run.nsys_reports / "x_rank0_h_1.qdstrm").exists()
+
+
+def test_a_report_that_nsys_refuses_leaves_no_export(tmp_path, capsys):
+    run = make(tmp_path, "echo 'progress'; echo 'ERROR: truncated' >&2; exit 1")
+    (run.nsys_reports / "x_rank0_h_1.nsys-rep").write_text("half")
+    export_node(run, 0)
+    assert "lost: export of x_rank0_h_1.nsys-rep: ERROR: truncated" in capsys.readouterr().out
+    assert sorted(path.name for path in run.nsys.iterdir()) == ["private", "summary_stats.csv"]
+
+
+def test_an_export_that_is_no_database_is_never_shown(tmp_path, capsys):
+    run = make(tmp_path, 'while [ "$1" != --output ]; do shift; done; echo secret > "$2"')
+    (run.nsys_reports / "x_rank0_h_1.nsys-rep").write_text("report")
+    export_node(run, 0)
+    assert "lost: export of x_rank0_h_1.nsys-rep: file is not a database" in capsys.readouterr().out
+    assert sorted(path.name for path in run.nsys.iterdir()) == ["private", "summary_stats.csv"]
+
+
+def test_a_node_that_the_run_has_not_is_refused(run):
+    with pytest.raises(ArtefactError, match="no node 3"):
+        export_node(run, 3)
