@@ -59,7 +59,7 @@ class GpuWork:
     numbered: frozenset[str]
     """Those whose every collective has a sequence number of its own."""
     edge_calls: int
-    """Communication kernels of no step in the capture: launched before it, or after its last one."""
+    """Communication kernels of no whole step: launched before the capture, or in its last step or later."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,16 +81,17 @@ def gpu_work(trace: Trace) -> GpuWork | None:
     windows = _gpu_windows(item) if item.joined else item.host
     names, calls, edge = _calls(item)
     seen, numbered = _groups(trace)
+    whole = np.isin(calls.step, windows.number)
     return GpuWork(
         steps=windows,
         compute=line.compute,
         communication=union(line.communication),
         data=subtract(line.loader, line.busy),
         names=names,
-        calls=take(calls, np.isin(calls.step, windows.number)),
+        calls=take(calls, whole),
         seen=seen,
         numbered=numbered,
-        edge_calls=edge,
+        edge_calls=edge + int((~whole).sum()),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -35,19 +36,21 @@ class Database:
             ArtefactError: the file is damaged.
         """
         present = self.tables[table]
-        # Damaged pages hold values of any type: CAST makes integers of them all.
-        terms = [
-            f'CAST(COALESCE("{name}", {ABSENT}) AS INTEGER)' if name in present else str(ABSENT)
-            for name in wanted
-        ]
+        names = [f'"{name}"' if name in present else str(ABSENT) for name in wanted]
+        try:
+            flat = self._numbers(table, names, where)
+        except (TypeError, ValueError):
+            # NULL, or a damaged page, which holds values of any type: CAST makes integers of them all.
+            names = [f"CAST(COALESCE({name}, {ABSENT}) AS INTEGER)" for name in names]
+            flat = self._numbers(table, names, where)
+        rows = flat.reshape(-1, len(wanted))
+        return [np.ascontiguousarray(rows[:, index]) for index in range(len(wanted))]
+
+    def _numbers(self, table: str, terms: list[str], where: str) -> Column:
         # Table and column names are constants of the readers, never text from a file.
         query = f'SELECT {", ".join(terms)} FROM "{table}" WHERE {where}'  # noqa: S608
-        cursor = self.connection.execute(query)
-        blocks = [np.array(rows, dtype=np.int64) for rows in iter(lambda: cursor.fetchmany(1 << 16), [])]
-        if not blocks:
-            return [np.empty(0, dtype=np.int64) for _ in wanted]
-        table_of = np.concatenate(blocks)
-        return [np.ascontiguousarray(table_of[:, index]) for index in range(len(wanted))]
+        values = itertools.chain.from_iterable(self.connection.execute(query))
+        return np.fromiter(values, dtype=np.int64)
 
 
 @contextlib.contextmanager

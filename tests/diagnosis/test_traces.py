@@ -136,14 +136,7 @@ def test_long_pauses_of_every_host_are_not_launch_bound(tmp_path: Path) -> None:
     assert "a loader, which no trace marks" in finding(found, "host_bound").cause
 
 
-def test_edges_of_captures_are_counted_and_not_blamed(tmp_path: Path) -> None:
-    ranks = {rank: Rank(early=early) for rank, early in enumerate((7, 2, 7, 0))}
-    found = analysed(tmp_path, Job(ranks))
-    assert verdict(found) == ("healthy", [])
-    assert any(note.startswith(f"{7 + 2 + 7} communication kernels") for note in found.data_quality.notes)
-
-
-def test_ranks_come_from_the_traces_not_from_the_folders_name(tmp_path: Path) -> None:
+def test_case_16_ranks_come_from_the_traces_not_from_the_folders_name(tmp_path: Path) -> None:
     found = analysed(tmp_path / "data_rank1", Job({**BALANCED, 3: Rank(compute=1600)}))
     assert [row.rank for row in found.breakdown.per_rank] == [0, 1, 2, 3]
     assert verdict(found) == ("straggler", [3])
