@@ -73,7 +73,9 @@ def seen_by(source: str, state: str, job_id: str = "5") -> slurm.JobView:
         row = f"{job_id}|2026-01-01T00:00:00|{state}|90|2|n[1-2]|0:0\n"
         views = slurm.sacct([job_id], FakeSlurm({"sacct": Answer(0, row)}))
     else:
-        text = f"JobId={job_id} JobName=x JobState={state} Reason=None RunTime=00:01:00 NodeList=n[1-2] NumNodes=2\n"
+        text = (
+            f"JobId={job_id} JobName=x JobState={state} Reason=None RunTime=00:01:00 NodeList=n1 NumNodes=1\n"
+        )
         view = slurm.scontrol(job_id, FakeSlurm({"scontrol": Answer(0, text)}))
         views = {} if view is None else {job_id: view}
     assert views is not None
@@ -111,12 +113,12 @@ def test_the_analysis_takes_only_an_ended_job_for_ended(
 # --- forms that other versions and sites write -----------------------------------------------------------
 
 SCONTROL_24 = (
-    "JobId=5 JobName=a=b UserId=me(1000) GroupId=me(1000) MCS_label=N/A Priority=1 Nice=0 Account=a QOS=normal "
+    "JobId=5 JobName=a=b UserId=me(1000) GroupId=me(1000) MCS_label=N/A Priority=1 Nice=0 Account=a QOS=x "
     "JobState=COMPLETED Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 "
-    "RunTime=00:01:01 TimeLimit=00:10:00 TimeMin=N/A SubmitTime=2026-01-01T00:00:00 Partition=p AllocNode:Sid=l:1 "
+    "RunTime=00:01:01 TimeLimit=00:10:00 TimeMin=N/A SubmitTime=2026-01-01T00:00:00 Partition=p AllocNode=l "
     "ReqNodeList=(null) ExcNodeList=(null) NodeList=n[1-2] BatchHost=n1 NumNodes=2 NumCPUs=4 NumTasks=2 "
     "ReqTRES=cpu=4,mem=8G,node=2,billing=4 AllocTRES=cpu=4,mem=8G,node=2,billing=4 Socks/Node=* "
-    "Comment=JobState is here TresPerTask=cpu=1 \n"
+    "Comment=JobState=FAILED NumNodes=9 TresPerTask=cpu=1 \n"
 )
 
 
@@ -148,14 +150,12 @@ def test_components_of_a_heterogeneous_job_count_together(
     states: tuple[str, str], expected: str, turned: bool
 ) -> None:
     first, second = reversed(states) if turned else states
-    queue = Answer(
-        0, f"12+0|{first}|0:01|1|n1|None\n12+1|{second}|0:01|2|n[2-3]|None\n13|RUNNING|0:01|1|n9|None\n"
-    )
+    queue = Answer(0, f"12+0|{first}|0:01|1|n1|None\n12+1|{second}|0:01|2|n[2-3]|None\n13|RUNNING|||n9|\n")
     accounted = Answer(0, f"12+0|t0|{first}|9|1|n1|0:0\n12+1|t0|{second}|9|2|n[2-3]|0:0\n")
     shown = Answer(
         0,
         f"JobId=12 HetJobId=12 HetJobOffset=0 JobState={first} RunTime=00:00:09 NodeList=n1 NumNodes=1\n"
-        f"JobId=13 HetJobId=12 HetJobOffset=1 JobState={second} RunTime=00:00:09 NodeList=n[2-3] NumNodes=2\n",
+        f"JobId=13 HetJobId=12 HetJobOffset=1 JobState={second} RunTime=9 NodeList=n[2-3] NumNodes=2\n",
     )
     by_queue, by_accounting = (
         slurm.squeue(["12"], FakeSlurm({"squeue": queue})),
