@@ -2,9 +2,10 @@
 
     torchrun --nproc_per_node 2 benchmarks/agreement.py [--samples 4] [--json FILE]
 
-Trains FSDP2 and DDP where the GPU is the bottleneck (`gpu`: wide layers, 32 samples) and where the host is
-(`host`: the default configuration), sampling steps kernel by kernel. The trace of each sampled step is read a
-second time by the trace reader of the analysis, which takes the step to be what its record's clocks say. Per
+Trains FSDP2 (full, and hybrid with four ranks or more) and DDP where the GPU is the bottleneck (`gpu`: wide
+layers, 32 samples) and where the host is (`host`: the default configuration), sampling steps kernel by kernel.
+The trace of each sampled step is read a second time by the trace reader of the analysis, which takes the step
+to be what its record's clocks say. Per
 sampled step and rank:
 
 - execution of communication and overlap ratio in the record, against the trace: within 2% (0.02);
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from loops import WIDE, Training, say, settings, shared_folder, write
+from loops import WIDE, Training, say, settings, shared_folder, strategies, write
 
 from aorta.artefacts.events import Kind
 from aorta.artefacts.records import StepRecord
@@ -87,7 +88,7 @@ def measure(size: str, strategy: str, world: World, folder: Path, samples: int) 
     """All sampled steps of this rank."""
     kept: list[bytes] = []
     keep_traces(kept)
-    overrides = [*SIZES[size], f"distributed.strategy={strategy}", f"capture.kernel_interval={INTERVAL}"]
+    overrides = [*SIZES[size], *strategies(world)[strategy], f"capture.kernel_interval={INTERVAL}"]
     run = Training(settings(False, *overrides), world, folder)
     for _ in range(INTERVAL * (samples + 1)):
         run.step()
@@ -164,7 +165,7 @@ def main() -> None:
         folder = shared_folder(world)
         say(world, HEAD)
         for size in SIZES:
-            for strategy in ("fsdp", "ddp"):
+            for strategy in strategies(world):
                 mine = measure(size, strategy, world, folder / f"{size}_{strategy}", given.samples)
                 everyone: list[Any] = [None] * world.size
                 dist.all_gather_object(everyone, mine, group=world.control)

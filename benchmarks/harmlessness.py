@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from loops import Training, say, settings, shared_folder, write
+from loops import Training, say, settings, shared_folder, strategies, write
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aorta.train.world import World, join
@@ -63,10 +63,10 @@ def main() -> None:
         for deterministic in (True, False):
             torch.use_deterministic_algorithms(deterministic)
             backend = SDPBackend.MATH if deterministic else SDPBackend.EFFICIENT_ATTENTION
-            for strategy in ("fsdp", "ddp"):
+            for strategy, chosen in strategies(world).items():
                 for parts in (1, 4):
                     overrides = [
-                        f"distributed.strategy={strategy}",
+                        *chosen,
                         f"training.gradient_accumulation={parts}",
                         "training.mixed_precision=none",
                     ]

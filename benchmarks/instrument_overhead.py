@@ -28,6 +28,7 @@ from loops import (
     say,
     settings,
     shared_folder,
+    strategies,
     take_turns,
     write,
 )
@@ -53,12 +54,12 @@ class Case:
     workload: Callable[[schema.Config], Any] = Ranking
 
 
-def wide(small: bool, strategy: str, world: World) -> schema.Config:
+def wide(small: bool, chosen: list[str], world: World) -> schema.Config:
     """The configuration of two wide layers whose plain step takes `SHORT_MS` or a little more."""
     batch = 4 if small else 1024
     while True:
-        more = [f"distributed.strategy={strategy}", f"training.batch_size={batch}"]
-        config = settings(small, *([] if small else WIDE), *more)
+        size = [] if small else WIDE
+        config = settings(small, *size, *chosen, f"training.batch_size={batch}")
         trial = Training(config, world, None, Wide)
         block_ms(trial, 5)
         if small or batch >= LARGEST_BATCH or block_ms(trial, 10) >= SHORT_MS:
@@ -68,11 +69,10 @@ def wide(small: bool, strategy: str, world: World) -> schema.Config:
 
 def cases(small: bool, world: World) -> Iterator[Case]:
     """All of them, each made when it is asked for."""
-    for strategy in ("fsdp", "ddp"):
-        chosen = f"distributed.strategy={strategy}"
-        yield Case("default", strategy, settings(small, chosen))
-        yield Case("short", strategy, settings(small, chosen, *SHORT))
-        yield Case("wide", strategy, wide(small, strategy, world), Wide)
+    for strategy, chosen in strategies(world).items():
+        yield Case("default", strategy, settings(small, *chosen))
+        yield Case("short", strategy, settings(small, *chosen, *SHORT))
+        yield Case("wide", strategy, wide(small, chosen, world), Wide)
 
 
 def compare(case: Case, world: World, folder: Path, given: argparse.Namespace) -> dict[str, Any]:

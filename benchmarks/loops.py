@@ -253,6 +253,14 @@ def _pinned(batch: dict[str, torch.Tensor], device: torch.device) -> dict[str, t
     return {name: value.pin_memory() for name, value in batch.items()}
 
 
+def strategies(world: World) -> dict[str, list[str]]:
+    """Overrides of each strategy by its name; hybrid sharding, in pairs, with four ranks or more."""
+    found = {name: [f"distributed.strategy={name}"] for name in ("fsdp", "ddp")}
+    if world.size >= 4 and world.size % 2 == 0:
+        found["hybrid"] = [*found["fsdp"], "fsdp.sharding_strategy=hybrid_shard", "fsdp.shard_size=2"]
+    return found
+
+
 def settings(small: bool, *overrides: str) -> schema.Config:
     """The default configuration with overrides; of a model for a CPU where `small`."""
     return load_config(None, [*(SMALL if small else ()), *overrides])
