@@ -27,6 +27,8 @@ from aorta.runner.scrub import scrub
 from aorta.units import BYTES_PER_MIB
 
 LOST = "lost: "
+_LONGEST = 200
+"""Characters of a program's complaint that are repeated."""
 
 
 def say(text: str) -> None:
@@ -148,7 +150,7 @@ def _call(argv: Sequence[str]) -> tuple[int, str]:
         return 127, f"{argv[0]}: {error.strerror}"
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower() or "failed" in line.lower()]
-    return done.returncode, (errors or lines or ["it said nothing"])[-1]
+    return done.returncode, (errors or lines or ["it said nothing"])[-1][:_LONGEST]
 
 
 # --- rocprofv3 ---------------------------------------------------------------------------------------------
