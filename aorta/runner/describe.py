@@ -55,7 +55,9 @@ def with_version(choice: ProfilerChoice) -> ProfilerChoice:
     """`choice` with the version that its program states."""
     if choice.resolved == "none":
         return choice
-    return msgspec.structs.replace(choice, version=_first_line([choice.program or choice.resolved, "--version"]))
+    return msgspec.structs.replace(
+        choice, version=_first_line([choice.program or choice.resolved, "--version"])
+    )
 
 
 def _first_line(argv: list[str]) -> str | None:
