@@ -178,10 +178,11 @@ def test_families_have_curves_of_their_own(tmp_path: Path) -> None:
     results = tmp_path / "results"
     write_run(results, spec(1))
     write_run(results, spec(2))
+    write_run(results, spec(1, "200", scenario="cpu_1node"))
     write_run(results, spec(2, "201", scenario="cpu_2node"))
     aggregate = run_aggregate(results, tmp_path / "docs")
     curves = {curve.family: [point.scenario for point in curve.points] for curve in aggregate.scaling}
-    assert curves == {"": ["1node", "2node"], "cpu": ["cpu_2node"]}
+    assert curves == {"": ["1node", "2node"], "cpu": ["cpu_1node", "cpu_2node"]}
     assert (tmp_path / "docs" / "bottleneck_analysis" / "scaling_cpu.png").is_file()
 
 
