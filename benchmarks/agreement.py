@@ -3,7 +3,7 @@
     torchrun --nproc_per_node 2 benchmarks/agreement.py [--samples 4] [--json FILE]
 
 Trains FSDP2 (full, and hybrid with four ranks or more) and DDP where the GPU is the bottleneck (`gpu`: wide
-layers, 32 samples) and where the host is (`host`: the default configuration), sampling steps kernel by kernel.
+layers, 32 samples) and where the host is (`host`: the default configuration), sampling steps by kernels.
 The trace of each sampled step is read a second time by the trace reader of the analysis, which takes the step
 to be what its record's clocks say. Per
 sampled step and rank:
