@@ -1,6 +1,6 @@
 """`nodes/node<i>/traces/rank_<r>.json`: one rank's trace, reduced on the node that wrote it.
 
-It holds what the analysis needs of a trace, exactly, at about a hundredth of its size.
+It holds what the analysis needs of a trace, exactly, at a small part of its size.
 """
 
 from __future__ import annotations
