@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from aorta.artefacts.analysis import Interval
 from aorta.metrics.bootstrap import interval_of, resampled
 from aorta.metrics.collectives import Collectives
-from aorta.metrics.replay import PARTS, Floats, Model, Part, Removal, build, replay
+from aorta.metrics.replay import Removal, replay
+from aorta.metrics.replay_model import PARTS, Floats, Model, Part, build
 
 TOLERANCE_PCT = 3.0
 """How far the replay may miss the measured step with nothing removed."""

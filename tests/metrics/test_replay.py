@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from aorta.artefacts.steps import Step
 from aorta.metrics.collectives import Collectives, match_collectives
-from aorta.metrics.replay import Removal, build, replay
+from aorta.metrics.replay import Removal, replay
+from aorta.metrics.replay_model import build
 from aorta.metrics.whatif import Replays
 from aorta.units import NS_PER_MS
 from tests.support.steps import step
