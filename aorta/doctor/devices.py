@@ -7,11 +7,13 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aorta.doctor.records import Check
+from aorta.launch import nsys
 from aorta.launch.tools import Answer, call
 from aorta.monitors.gpu import find_gpus, open_source
 
@@ -51,7 +53,7 @@ def torch(run: Runner = _patient) -> list[Check]:
         text = "not installed" if absent else f"cannot be imported: {answer.complaint[-300:]}"
         hint = "make setup, or AORTA_SYSTEM_TORCH=1 make setup for the torch of your site"
         # What is asked of it cannot be answered either.
-        return [Check(name, "missing", text if name == "torch" else "no torch", hint) for name in names]
+        return [Check(names[0], "missing", text, hint), *(Check(n, "missing", "no torch") for n in names[1:])]
     found: dict[str, Any] = json.loads(answer.out.strip().splitlines()[-1])
     backend = f"CUDA {found['cuda']}" if found["cuda"] else f"ROCm {found['hip']}" if found["hip"] else "CPU"
     version = Check("torch", "ok", f"{found['version']}, built for {backend}", value=found)
@@ -128,13 +130,22 @@ def profilers(run: Runner = _brief) -> list[Check]:
     """nsys and rocprofv3."""
     hint = "install Nsight Systems or load its module; step records and monitors work without it"
     rocm = "install rocprofiler-sdk (ROCm 6.2 or newer) or load its module"
-    return [_profiler("nsys", run, hint), _profiler("rocprofv3", run, rocm)]
+    found = _profiler("nsys", nsys.find(os.environ, shutil.which), run, hint)
+    return [_known(found), _profiler("rocprofv3", shutil.which("rocprofv3"), run, rocm)]
 
 
-def _profiler(name: str, run: Runner, hint: str) -> Check:
-    path = shutil.which(name)
+def _known(found: Check) -> Check:
+    """An nsys of a version that was not tried is noted."""
+    version = nsys.version(found.text) if found.state == "ok" else None
+    if version is None or nsys.OLDEST <= version <= nsys.NEWEST:
+        return found
+    known = " to ".join(f"{year}.{number}" for year, number in (nsys.OLDEST, nsys.NEWEST))
+    return replace(found, state="note", hint=f"tried with {known}; look at the first reports with care")
+
+
+def _profiler(name: str, path: str | None, run: Runner, hint: str) -> Check:
     if path is None:
-        return Check(name, "missing", "not in PATH", hint)
+        return Check(name, "missing", "not found", hint)
     answer = run([path, "--version"])
     if not answer.ok:
         return Check(name, "missing", f"{path} does not run: {answer.complaint}", hint, {"path": path})

@@ -32,18 +32,15 @@ def slurm(results: Path, run: Caller = bounded) -> list[Check]:
         hint = "for jobs, run this where sbatch works; `make profile` and `make cluster-up` need no cluster"
         text = "no Slurm here" if len(absent) == len(CLIENTS) else f"not in PATH: {', '.join(absent)}"
         first = Check(NAMES[0], "missing", text, hint, {"missing": absent})
-        return [first, *(Check(name, "missing", "no Slurm programs", hint) for name in NAMES[1:])]
+        return [first, *(Check(name, "missing", "no Slurm programs") for name in NAMES[1:])]
     version = run(["sinfo", "--version"])
     programs = Check(NAMES[0], "ok", version.out.strip() or "in PATH", value={"missing": []})
     try:
         partitions = site.ask_partitions(run)
     except SchedulerError as error:
         hint = "is SLURM_CONF right, and does slurmctld run? `scontrol ping` says"
-        reasons = [error.message, *["the controller does not answer"] * 3]
-        return [
-            programs,
-            *(Check(name, "missing", text, hint) for name, text in zip(NAMES[1:], reasons, strict=True)),
-        ]
+        silent = Check(NAMES[1], "missing", error.message, hint)
+        return [programs, silent, *(Check(name, "missing", "the controller is silent") for name in NAMES[2:])]
     known = Site(partitions, site.ask_accounts(getpass.getuser(), run), site.ask_nodes_here(run))
     controller = Check(NAMES[1], "ok", "answers", value={"nodes_here": sorted(known.nodes_here)})
     return [programs, controller, _partitions(known, run), _accounting(known, run), _visible(results, known)]

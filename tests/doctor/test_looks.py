@@ -89,7 +89,16 @@ def test_profilers_by_path_and_version(tmp_path: Path, monkeypatch: pytest.Monke
     assert rocprof.state == "missing"
     assert "no libraries" in rocprof.text
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert {check.text for check in devices.profilers()} == {"not in PATH"}
+    monkeypatch.setattr(devices.nsys, "_elsewhere", lambda _environ, _roots: None)
+    assert {check.text for check in devices.profilers()} == {"not found"}
+
+
+def test_nsys_of_a_version_that_was_not_tried_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AORTA_NSYS", str(executable(tmp_path / "bin", "nsys", "#!/bin/sh\n")))
+    for said, state in (("version 2019.1.1", "note"), ("version 2023.4.4", "ok"), ("version 2099.1", "note")):
+        assert devices.profilers(saying(said))[0].state == state
 
 
 def test_permissions_of_kernel_and_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
