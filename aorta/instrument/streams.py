@@ -7,13 +7,16 @@ training runs.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 import torch
 
 from aorta.units import NS_PER_MS
+
+log = logging.getLogger(__name__)
 
 Mark: TypeAlias = "int | torch.cuda.Event"
 
@@ -127,8 +130,19 @@ class CudaClock:
         self._free.extend(unique.values())
 
 
+_CANDIDATES = 32
+"""torch hands out its pool of streams in turn; after so many all of them were tried."""
+_BUSY_CYCLES = 20_000_000
+"""About 10 ms on a GPU of 2 GHz."""
+_PATIENCE_S = 0.004
+
+
 class Streams:
-    """The streams of one GPU by name, each made when it is first asked for.
+    """The streams of one GPU by name, each made when it is first asked for, beside the current one.
+
+    A GPU has fewer queues than a program has streams (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). Two streams
+    of one queue run their work in the order in which it was launched, as if they were one: a collective that
+    waits for a slow rank then stops the compute launched after it. So a stream is tried before it is used.
 
     Args:
         device: a GPU.
@@ -145,8 +159,43 @@ class Streams:
         """The stream called `name`: allreduce, reducescatter, allgather, aux."""
         if name not in self._made:
             priority = 0 if name == "aux" or self.priority is None else self.priority
-            self._made[name] = torch.cuda.Stream(self._device, priority=priority)
+            others = [torch.cuda.current_stream(self._device), *self._made.values()]
+            self._made[name] = _beside(others, lambda: torch.cuda.Stream(self._device, priority=priority))
         return self._made[name]
+
+
+def _beside(others: Sequence[torch.cuda.Stream], make: Callable[[], torch.cuda.Stream]) -> torch.cuda.Stream:
+    """A stream on which work does not hold up any of `others`; one that does, with a warning, if all do."""
+    for _ in range(_CANDIDATES):
+        stream = make()
+        if not holds_up(stream, others):
+            return stream
+    log.warning(
+        "every stream shares a queue of the GPU with compute, so nothing can overlap:"
+        " raise CUDA_DEVICE_MAX_CONNECTIONS, or use fewer streams"
+    )
+    return stream
+
+
+def holds_up(stream: torch.cuda.Stream, others: Sequence[torch.cuda.Stream]) -> bool:
+    """Whether work launched on `others` waits for work that was launched before it on `stream`.
+
+    Takes up to 15 ms, and waits for what runs on the GPU.
+    """
+    torch.cuda.synchronize(stream.device)
+    busy, passed = torch.cuda.Event(), [torch.cuda.Event() for _ in others]
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(_BUSY_CYCLES)
+        busy.record()
+    for other, event in zip(others, passed, strict=True):
+        event.record(other)
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline and not all(event.query() for event in passed):
+        pass
+    waiting = not all(event.query() for event in passed)
+    overslept = busy.query()  # the host was held up for longer than the GPU: it cannot be told
+    torch.cuda.synchronize(stream.device)
+    return waiting and not overslept
 
 
 def _elapsed_ns(start: torch.cuda.Event, end: torch.cuda.Event) -> int:

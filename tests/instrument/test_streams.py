@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
-from aorta.instrument.streams import CudaClock, HostClock, clock_for
+from aorta.instrument.streams import CudaClock, HostClock, Streams, clock_for, holds_up
 
 
 @dataclass
@@ -89,3 +91,76 @@ def test_events_lie_between_the_host_times_around_them() -> None:
         after = time.monotonic_ns()
         clock.anchor(start, before)
         assert before <= clock.nanoseconds(start) < clock.nanoseconds(end) <= after + 100_000
+
+
+class Queue:
+    """A stream on one of a GPU's queues; what was launched on a busy queue has not passed."""
+
+    device = torch.device("cuda", 0)
+
+    def __init__(self, queue: int) -> None:
+        self.queue = queue
+
+
+class GpuOfTwoQueues:
+    """Stands in for `torch.cuda`: work on a queue passes only once the GPU is synchronised."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.busy: set[int] = set()
+        self.now = [Queue(0)]
+        self.made = 0
+        gpu = self
+
+        class Event:
+            queue: int | None = None
+
+            def record(self, stream: Queue | None = None) -> None:
+                self.queue = (stream or gpu.now[-1]).queue
+
+            def query(self) -> bool:
+                return self.queue not in gpu.busy
+
+        @contextmanager
+        def stream(chosen: Queue) -> Iterator[None]:
+            gpu.now.append(chosen)
+            yield
+            gpu.now.pop()
+
+        def make(device: torch.device, priority: int = 0) -> Queue:
+            del device, priority
+            gpu.made += 1
+            return Queue((gpu.made - 1) % 2)
+
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "stream", stream)
+        monkeypatch.setattr(torch.cuda, "Stream", make)
+        monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.busy.add(gpu.now[-1].queue))
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda device: gpu.busy.clear())
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: gpu.now[-1])
+
+
+def test_a_stream_that_shares_the_queue_of_compute_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = GpuOfTwoQueues(monkeypatch)
+    streams = Streams(torch.device("cuda", 0))
+    assert streams.of("allreduce").queue == 1  # type: ignore[attr-defined]
+    assert gpu.made == 2
+    assert streams.of("allreduce") is streams.of("allreduce")
+
+
+def test_where_every_stream_shares_a_queue_one_is_taken_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    GpuOfTwoQueues(monkeypatch)
+    streams = Streams(torch.device("cuda", 0))
+    streams.of("allreduce")
+    streams.of("aux")  # both queues are taken
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" in caplog.text
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_stream_holds_up_itself_and_a_chosen_one_does_not_hold_up_compute() -> None:
+    device = torch.device("cuda", 0)
+    compute = torch.cuda.current_stream(device)
+    assert holds_up(compute, [compute])
+    assert not holds_up(Streams(device).of("allreduce"), [compute])

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from aorta.instrument.streams import Clock, Mark
+from aorta.instrument.streams import Clock, Mark, Streams
 from aorta.instrument.tape import Tape
 
 
@@ -35,7 +35,7 @@ class Communicator:
         group = dist.group.WORLD
         assert group is not None
         self._group = group
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._side = Streams(device).of("allreduce") if device.type == "cuda" else None
         self._futures: list[torch.futures.Future[torch.Tensor]] = []
         self._sequence = 0
         self._options = dist.AllreduceOptions()
