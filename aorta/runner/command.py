@@ -117,7 +117,6 @@ def rank_environment(
     threads = max(1, own.cpus_usable // ranks_on_machine(own, manifest, environ))
     defaults = {
         "OMP_NUM_THREADS": str(threads),
-        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[rank${rank}] ",
     }

@@ -179,16 +179,17 @@ def gpu_matrix(gpus: int) -> Matrix:
         ("straggler",),
         ("faults.matmul_size=4096",),
     )
+    # Filled before the model is there, which takes some GB more of it.
     full = Fault(
         "full GPU memory", "faults.gpu_memory_ratio", "of it", ("memory_pressure",), (), timeless=True
     )
     cells = [
+        products.cell(size, 30, middle),
+        HOST.cell(size, 60.0, middle),
+        tiny.cell(size, 12000, None),
+        full.cell(size, 0.87, None),
         LOADER.cell(size, 60.0, middle),
         products.cell(size, 10, middle),
-        products.cell(size, 30, middle),
-        tiny.cell(size, 12000, None),
-        HOST.cell(size, 60.0, middle),
-        full.cell(size, 0.95, None),
         EXCHANGE.cell(size, 4096, None),
         _off_nvlink(size),
     ]
