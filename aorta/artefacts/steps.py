@@ -41,6 +41,7 @@ class StepExecution(Struct, frozen=True, kw_only=True):
 
     per_stream_ms: dict[str, float]
     kernels: int
+    hidden_comm_ms: float | None = None
 
 
 class Step(Struct, frozen=True, kw_only=True):

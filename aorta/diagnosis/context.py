@@ -44,11 +44,15 @@ class Launches:
     """In which a compute kernel ran."""
     windows_ms: float
     """Of compute by the step records, from ready to done."""
+    not_hidden_ms: float = 0.0
+    """Communication inside of those windows beside which no compute kernel ran: the windows count it as
+    hidden, the kernels show that compute stood still.
+    """
 
     @property
     def idle_ms(self) -> float:
         """The GPU idle inside the windows: launches came too late."""
-        return max(self.windows_ms - self.kernels_ms, 0.0)
+        return max(self.windows_ms - self.kernels_ms - self.not_hidden_ms, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from aorta.artefacts.steps import Step
 from aorta.diagnosis.context import Evidence, Launches
 from aorta.diagnosis.quality import cores_shared
 from aorta.metrics.host_gaps import host_gaps
@@ -41,22 +43,29 @@ def evidence_of(data: RunData, steady: Steady) -> Evidence:
             info.host: info.cpus_machine for info in data.account.infos.values() if info.cpus_machine
         },
         cores_shared=shared[0] if shared else None,
-        launches=_launches(steady),
+        launches=_launches(data.records.by_rank, steady),
     )
 
 
-def _launches(steady: Steady) -> Launches | None:
-    """Of the steps that were recorded kernel by kernel; their windows are those of the other steps.
+def _launches(by_rank: Mapping[int, Sequence[Step]], steady: Steady) -> Launches | None:
+    """Of the steps that were recorded kernel by kernel; their windows are those of the steady ones.
 
-    Recording makes launches slower and windows longer; it does not change how long a kernel runs.
+    Recording makes launches slower and windows longer, so a recorded step is no steady one; it does not
+    change how long a kernel runs.
     """
-    every = [step for steps in steady.by_rank.values() for step in steps]
+    if not steady.numbers:
+        return None
+    every = [step for rank in steady.ranks for step in by_rank[rank] if step.global_step > steady.numbers[0]]
     sampled = [step.execution for step in every if step.execution is not None and step.execution.kernels]
-    plain = [step.breakdown for step in every if step.execution is None and step.breakdown is not None]
+    counted = [step for steps in steady.by_rank.values() for step in steps]
+    plain = [step.breakdown for step in counted if step.execution is None and step.breakdown is not None]
     if not sampled or not plain:
         return None
+    claimed = fmean(item.hidden_comm_ns for item in plain) / NS_PER_MS
+    truly = [item.hidden_comm_ms for item in sampled if item.hidden_comm_ms is not None]
     return Launches(
         kernels=fmean(item.kernels for item in sampled),
         kernels_ms=fmean(item.per_stream_ms.get("compute", 0.0) for item in sampled),
         windows_ms=fmean(item.compute_ns for item in plain) / NS_PER_MS,
+        not_hidden_ms=max(claimed - fmean(truly), 0.0) if truly else 0.0,
     )
