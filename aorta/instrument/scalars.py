@@ -23,13 +23,15 @@ class Scalars:
 
     def __init__(self, *values: torch.Tensor | float | None) -> None:
         self._values = [_landing(value) for value in values]
+        self._read: list[float | None] | None = None
 
     def read(self) -> list[float | None]:
-        """The numbers; call it once, after the step's end event."""
-        found = [None if value is None else _finite(float(value)) for value in self._values]
-        _FREE.extend(value for value in self._values if isinstance(value, torch.Tensor))
-        self._values = []
-        return found
+        """The numbers, after the step's end event."""
+        if self._read is None:
+            self._read = [None if value is None else _finite(float(value)) for value in self._values]
+            _FREE.extend(value for value in self._values if isinstance(value, torch.Tensor))
+            self._values = []
+        return self._read
 
 
 def _landing(value: torch.Tensor | float | None) -> torch.Tensor | float | None:

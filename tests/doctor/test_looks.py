@@ -84,6 +84,7 @@ def test_profilers_by_path_and_version(tmp_path: Path, monkeypatch: pytest.Monke
     executable(tmp_path / "bin", "nsys", "#!/bin/sh\necho\necho NVIDIA Nsight Systems version 2023.4.4\n")
     executable(tmp_path / "bin", "rocprofv3", "#!/bin/sh\necho no libraries >&2\nexit 3\n")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    monkeypatch.delenv("AORTA_NSYS", raising=False)
     nsys, rocprof = devices.profilers()
     assert (nsys.state, nsys.value["version"]) == ("ok", "NVIDIA Nsight Systems version 2023.4.4")
     assert rocprof.state == "missing"
