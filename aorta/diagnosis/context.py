@@ -118,6 +118,19 @@ class Context:
         return fmean(item.step_ms for item in self.costs)
 
     @property
+    def idle_inside_ms(self) -> float:
+        """The GPU's idle time inside of compute's windows, by steps recorded kernel by kernel; else 0: traces
+        have it in the host's part already, and without either it is not known to be there.
+        """
+        launches = self.evidence.launches if self.idle is None else None
+        return launches.idle_ms if launches is not None else 0.0
+
+    @property
+    def host_ms(self) -> float:
+        """All of the mean step in which the device idles for the host, inside of windows and outside."""
+        return fmean(item.host_ms for item in self.costs) + self.idle_inside_ms
+
+    @property
     def launch_bound(self) -> bool:
         """Whether most of the GPU's idle time lies in short gaps between kernels."""
         return self.idle is not None and self.idle.short_gaps_ms > self.idle.long_gaps_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aorta.artefacts.analysis import Finding, Interval, Speedup, WhatIf
-from aorta.diagnosis.context import Context
+from aorta.diagnosis.context import MOST_OF_HOST, Context
 from aorta.diagnosis.rank import rank_words
 from aorta.metrics.whatif import Prediction, Replays
 
@@ -14,7 +14,13 @@ Removed = tuple[str, Prediction, Prediction]
 
 
 def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | None]:
-    """The finding with its speed-up by replay; as it is where nothing can be predicted for it."""
+    """The finding with its speed-up by replay; as it is where nothing can be predicted for it.
+
+    A replay takes compute's windows as they are, so that the GPU's idle time inside of them, which only its
+    kernels show, is taken off the mean step instead: an expectation beside bounds.
+    """
+    if finding.kind == "host_bound" and context.idle_inside_ms > MOST_OF_HOST * context.host_ms:
+        return _without_idle_inside(finding, context), None
     replays = context.model.usable if context.model else None
     if finding.symptom_of is not None or replays is None:
         return finding, None
@@ -37,6 +43,17 @@ def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | Non
         speedup_interval=prediction.speedup_interval,
     )
     return msgspec.structs.replace(finding, estimated_speedup=speedup), what
+
+
+def _without_idle_inside(finding: Finding, context: Context) -> Finding:
+    bounds, inside, step = finding.estimated_speedup, context.idle_inside_ms, context.step_ms
+    if bounds is None or inside >= step:
+        return finding
+    left = step - inside
+    expected = step / left
+    low, high = min(bounds.low, expected), max(bounds.high, expected)
+    speedup = Speedup(low=low, high=high, expected=expected, step_ms=left, basis="bounds")
+    return msgspec.structs.replace(finding, estimated_speedup=speedup)
 
 
 def within_noise(what: WhatIf, context: Context) -> str | None:

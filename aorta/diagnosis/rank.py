@@ -6,9 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from aorta.artefacts.analysis import Blame, RankBreakdown
+from aorta.artefacts.analysis import Blame, LatenessTable, RankBreakdown
 from aorta.metrics.blame import MANY_RANKS, BlameTable, Cause, Charge
 from aorta.units import NS_PER_MS
+
+MOST_OF_CHARGE = 0.75
+"""Of what chance would leave to the other ranks: ranks charged with this much of it stand out."""
+MOST_STEPS = 0.5
+"""A rank that is late in this share of the steps is late by itself, whatever the others cost."""
+TIMES_AS_OFTEN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +97,33 @@ def slow_loaders(costs: list[RankCosts], share: float, threshold_pct: float) -> 
     return _named(slow, costs)
 
 
-def waited_for(costs: list[RankCosts], share: float) -> list[int]:
-    """The ranks whose compute or host work the others wait for most; empty where that changes among all."""
+def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None) -> list[int]:
+    """The ranks whose compute or host work the others wait for, if they stand out; empty if by turns.
+
+    Those charged with `share` or more of what the costliest one is. They stand out where they are late at
+    least twice as often as any other rank, and either in most steps or with most of what is charged beyond
+    the part that as many ranks would have by chance. On a host that launches unevenly somebody is always the
+    last; that one or two were it a little more often names nobody.
+    """
     lost: dict[int, float] = defaultdict(float)
     for item in costs:
         for (culprit, cause), charged in item.charged_ms.items():
             if culprit != MANY_RANKS and cause in ("compute", "host"):
                 lost[culprit] += charged
     worst = max(lost.values(), default=0.0)
-    return _named(sorted(rank for rank, ms in lost.items() if ms >= share * worst and ms > 0), costs)
+    found = _named(sorted(rank for rank, ms in lost.items() if ms >= share * worst and ms > 0), costs)
+    if not found:
+        return []
+    chance = len(found) / len(costs)
+    carried = sum(lost[rank] for rank in found) / sum(lost.values())
+    carry_most = carried - chance >= MOST_OF_CHARGE * (1.0 - chance)
+    if late is None:
+        return found if carry_most else []
+    shares = {row.rank: row.share_of_steps for row in late.ranks if row.pattern != "one_off"}
+    least = min(shares.get(rank, 0.0) for rank in found)
+    others = max((often for rank, often in shares.items() if rank not in found), default=0.0)
+    stand_out = least >= TIMES_AS_OFTEN * others and (least >= MOST_STEPS or carry_most)
+    return found if stand_out else []
 
 
 def _named(ranks: list[int], costs: list[RankCosts]) -> list[int]:

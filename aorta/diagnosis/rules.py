@@ -137,7 +137,8 @@ def straggler(context: Context) -> Answer:
     measured = _measured("straggler", value, threshold, STEP_SHARE, fired=value > threshold)
     if not measured.fired:
         return measured, None
-    ranks = waited_for(context.costs, context.policy.culprit_share)
+    late = context.model.lateness if context.model else None
+    ranks = waited_for(context.costs, context.policy.culprit_share, late)
     waiting = [item for item in context.costs if item.rank not in ranks]
     lost = [item.charged("compute", "host") for item in waiting]
     compute = fmean(item.charged("compute") for item in waiting)
@@ -177,13 +178,12 @@ def host_bound(context: Context) -> Answer:
     if reason:
         return not_measured("host_bound", threshold, STEP_SHARE, reason), None
     launches = context.evidence.launches if context.idle is None else None
-    inside = launches.idle_ms if launches is not None else 0.0
+    inside = context.idle_inside_ms
     value = median_low(100.0 * (item.host_ms + inside) / item.step_ms for item in context.costs)
     measured = _measured("host_bound", value, threshold, STEP_SHARE, fired=value > threshold)
     if not measured.fired:
         return measured, None
-    host, step, idle = fmean(item.host_ms for item in context.costs), context.step_ms, context.idle
-    host += inside
+    host, step, idle = context.host_ms, context.step_ms, context.idle
     evidence: dict[str, Any] = {"host_ms": host, "step_ms": step}
     if launches is not None:
         evidence |= {"kernels_per_step": launches.kernels, "idle_in_compute_windows_ms": inside}

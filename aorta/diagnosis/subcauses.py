@@ -274,7 +274,7 @@ def _slow_node(_: Finding, context: Context) -> SubCause | None:
 
 def _host(_: Finding, context: Context) -> SubCause:
     launches = context.evidence.launches
-    if context.idle is None and launches is not None and launches.idle_ms > MOST * _host_ms(context):
+    if context.idle is None and launches is not None and launches.idle_ms > MOST * context.host_ms:
         each = 1000 * launches.kernels_ms / launches.kernels
         text = f"{launches.kernels:.0f} kernels a step of {each:.0f} us each: the GPU waits for launches"
         return SubCause(
@@ -288,13 +288,6 @@ def _host(_: Finding, context: Context) -> SubCause:
         text = f"{gap.ms:.1f} ms a step lie between {gap.after} and {gap.before}: {share}"
         return SubCause("host_work", text, {"largest_gap_ms": gap.ms, "largest_gap_share": gap.share})
     return _unknown("the host's part lies in many places between what was timed")
-
-
-def _host_ms(context: Context) -> float:
-    """All of the GPU's idle time for the host, inside of compute windows and outside."""
-    launches = context.evidence.launches
-    inside = launches.idle_ms if launches is not None else 0.0
-    return fmean(item.host_ms for item in context.costs) + inside
 
 
 def _traced_host(context: Context) -> SubCause:

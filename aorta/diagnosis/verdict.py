@@ -40,7 +40,7 @@ def cost_ms(finding: Finding, context: Context) -> float:
     if finding.kind == "communication":
         return fmean(item.transfer_ms for item in costs)
     if finding.kind == "host_bound":
-        return fmean(item.host_ms for item in costs)
+        return context.host_ms
     if finding.kind == "gpu_underutilization" and costs:
         return fmean(item.step_ms - item.compute_ms for item in costs)
     return 0.0
@@ -173,7 +173,7 @@ def no_cause(findings: Sequence[Finding], context: Context) -> dict[Kind, str]:
     """Findings that nothing supports once waits are charged to their causes, and why.
 
     Communication that is over its threshold only with waits for ranks that are late by turns, each of which
-    is below its own threshold, is no cause; nor is lateness by turns of ranks that share CPUs.
+    is below its own threshold, is no cause; nor is lateness by turns, which is no rank's own.
     """
     found: dict[Kind, str] = {}
     for finding in findings:
@@ -184,8 +184,11 @@ def no_cause(findings: Sequence[Finding], context: Context) -> dict[Kind, str]:
             if transfer <= context.policy.exposed_comm_pct:
                 rest = "the rest is waiting for ranks that are late by turns"
                 found["communication"] = f"{transfer:.1f} % of the step is exchange, {rest}"
-        if finding.kind == "straggler" and not finding.ranks and context.evidence.cores_shared:
-            found["straggler"] = f"ranks are late by turns, and {context.evidence.cores_shared}"
+        if finding.kind == "straggler" and not finding.ranks:
+            shared = context.evidence.cores_shared
+            found["straggler"] = "ranks are late by turns, " + (
+                f"and {shared}" if shared else "none stands out"
+            )
     return found
 
 

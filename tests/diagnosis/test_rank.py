@@ -1,0 +1,68 @@
+"""Which ranks others wait for: those that stand out, none where lateness goes round."""
+
+import pytest
+
+from aorta.artefacts.analysis import Lateness, LatenessTable
+from aorta.diagnosis.rank import RankCosts, waited_for
+from aorta.metrics.blame import Charge
+from aorta.metrics.lateness import Pattern
+
+
+def costs(lost: list[float]) -> list[RankCosts]:
+    """Ranks that lose `lost[r]` ms to rank r: each charge is carried by the next rank."""
+    ranks = len(lost)
+    charged: dict[int, dict[Charge, float]] = {
+        (rank + 1) % ranks: {(rank, "host"): ms} for rank, ms in enumerate(lost) if ms
+    }
+    return [RankCosts(rank, 50.0, 40.0, 0.0, 0.0, 0.0, 10.0, charged.get(rank, {})) for rank in range(ranks)]
+
+
+def table(often: list[float], pattern: Pattern = "intermittent") -> LatenessTable:
+    """Rank r was late in `often[r]` of 100 steps."""
+    rows = [
+        Lateness(
+            rank=rank,
+            host=None,
+            pattern=pattern,
+            late_steps=int(100 * share),
+            share_of_steps=share,
+            since_step=0,
+            late_ms=9.0,
+        )
+        for rank, share in enumerate(often)
+        if share
+    ]
+    return LatenessTable(steps=100, threshold_ms=5.0, ranks=rows, nodes=[], scope="rank")
+
+
+@pytest.mark.parametrize(
+    ("lost", "often", "expected"),
+    [
+        ([6, 4, 9, 16], [0.2, 0.17, 0.29, 0.49], []),  # a jittery host: 25 of 35 on two, 17.5 by chance
+        ([7, 35, 30, 28], [0.2, 0.34, 0.2, 0.46], []),  # three of four carry 93, the fourth is late as often
+        ([0, 0, 40, 0], [0.0, 0.0, 1.0, 0.0], [2]),  # late in every step
+        ([0, 0, 40, 0], [0.0, 0.0, 0.2, 0.0], [2]),  # in one of five, and all of the charge
+        ([6, 6, 24, 6], [0.2, 0.2, 0.9, 0.2], [2]),  # in most steps: the jitter of the rest hides it not
+        ([6, 6, 24, 6], [0.1, 0.1, 0.4, 0.1], []),  # neither in most steps nor with most of the charge
+        ([20, 20, 0, 0], [0.9, 0.9, 0.0, 0.0], [0, 1]),  # two of a node
+        ([0, 0, 40, 0], [0.0, 0.0, 0.0, 0.0], [2]),  # below what lateness counts at each of its collectives
+        ([10, 10, 10, 10], [0.25] * 4, []),
+        ([0, 0, 0, 0], [0.0] * 4, []),
+    ],
+)
+def test_only_ranks_that_stand_out_are_named(
+    lost: list[float], often: list[float], expected: list[int]
+) -> None:
+    assert waited_for(costs(lost), 0.5, table(often)) == expected
+
+
+def test_a_single_stretch_of_another_rank_changes_nothing() -> None:
+    late = table([0.2, 0.0, 0.2, 0.0], "one_off")
+    assert waited_for(costs([1, 0, 39, 0]), 0.5, late) == [2]
+    assert waited_for(costs([1, 0, 39, 0]), 0.5, table([0.2, 0.0, 0.2, 0.0])) == []
+
+
+def test_without_lateness_the_charge_decides() -> None:
+    # One of four carries 25 % by chance; beyond that 75 % of the other 75 % is 81.25 % in all.
+    assert waited_for(costs([0, 0, 82, 18]), 0.5, None) == [2]
+    assert waited_for(costs([0, 0, 81, 19]), 0.5, None) == []
