@@ -7,6 +7,7 @@ not do is a line that begins with `LOST`; everything else it prints is progress.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 import subprocess
@@ -77,6 +78,7 @@ def _nsys(run: RunDir, rank: int, own: NodeInfo, stats: summary_stats.Stats, kee
         if stream.stem not in made and (report := _converted(stream, program)) is not None:
             reports.append(report)
     for report in reports:
+        _link(report, run.nsys)
         export = run.nsys / f"{report.stem}.sqlite"
         if not _exported(report, export, program, keep):
             continue
@@ -85,6 +87,14 @@ def _nsys(run: RunDir, rank: int, own: NodeInfo, stats: summary_stats.Stats, kee
         except sqlite3.Error as error:
             say(f"{LOST}summary of rank {rank}: {export.name}: {error}")
         say(f"rank {rank}: {export.name}, {export.stat().st_size / BYTES_PER_MIB:.1f} MiB")
+
+
+def _link(report: Path, folder: Path) -> None:
+    """Show the report where people look for it; the link leads only its owner into the private folder, and a
+    copy of `folder` for others does not hold it.
+    """
+    with contextlib.suppress(OSError):  # there already, or a file system without links
+        (folder / report.name).symlink_to(report.relative_to(folder))
 
 
 def _converted(stream: Path, program: str) -> Path | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from aorta.artefacts.io import write_json
@@ -58,8 +60,11 @@ def test_each_report_has_a_scrubbed_export(run, capsys):
     said = capsys.readouterr().out
     assert "lost: " not in said
     assert sorted(path.name for path in run.nsys.iterdir()) == [
-        "private", "summary_stats.csv", "x_rank0_h_1.sqlite", "x_rank1_h_1.sqlite",
+        "private", "summary_stats.csv", "x_rank0_h_1.nsys-rep", "x_rank0_h_1.sqlite",
+        "x_rank1_h_1.nsys-rep", "x_rank1_h_1.sqlite",
     ]  # fmt: skip
+    link = run.nsys / "x_rank0_h_1.nsys-rep"
+    assert (link.readlink(), link.read_text()) == (Path("private/x_rank0_h_1.nsys-rep"), "report")
     assert SECRET not in (run.nsys / "x_rank0_h_1.sqlite").read_bytes()
     assert sorted(path.name for path in run.nsys_reports.iterdir()) == [
         "x_rank0_h_1.nsys-rep",
