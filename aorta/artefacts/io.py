@@ -78,3 +78,14 @@ def append_line(path: Path, line: str) -> None:
         stream.write(line.rstrip("\n") + "\n")
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def absent(path: Path) -> bool:
+    """Whether `path` is known not to exist; a file server that does not answer is no such knowledge."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from aorta.artefacts.io import write_json, write_text
+from aorta.artefacts.io import absent, write_json, write_text
 from aorta.artefacts.layout import NodeDir
 from aorta.artefacts.records import Manifest, NodeInfo, Plan, RankExit, Session, State
 from aorta.config.load import load_config, save_config
@@ -341,6 +341,7 @@ class Node:
                 may_leave=lambda: own != 0 or others_ended(run, options.attempt, own),
                 kill=lambda: kill_descendants([monitor.pid] if monitor is not None else []),
                 tick=tick,
+                folder_gone=lambda: absent(self.dir.info),
             ),
         )
 
@@ -373,7 +374,7 @@ class Node:
             self.say(f"all ranks here had finished; {outcome.peer}")
         if outcome.killed:
             lost.append(f"ranks did not end within {self.limits.grace_s:g} s and were killed")
-        if not self.dir.info.exists():
+        if absent(self.dir.info):
             raise RunError(f"{self.run_dir.root} disappeared while the job ran", "keep the results folder")
         self.marker.end(state, exit_code=code, signal=name, ranks=ranks)
         self.say(f"{state}, exit code {code}" + "".join(f"\n  lost: {words}" for words in lost))

@@ -14,6 +14,8 @@ from aorta.runner.processes import Interrupts
 
 _PAUSE_S = 0.1
 _PEER_POLL_S = 1.0
+_GONE_TICKS = 10
+"""A folder that is absent so often in a row was removed; once could be a file server that starts again."""
 _FORWARD_AFTER_S = 1.0
 _TOLD = "death signal"
 """torchrun says so when a signal has reached it."""
@@ -70,6 +72,8 @@ class Surroundings:
     """Ends torchrun and all that it started."""
     tick: Callable[[], None]
     """Called about every second."""
+    folder_gone: Callable[[], bool]
+    """Whether the run's folder was removed, so that nothing measured from here on can be kept."""
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
     sleep: Callable[[float], None] = time.sleep
@@ -84,7 +88,7 @@ class _Watch:
         self.send: signal.Signals | None = None
         self.send_at = self.kill_at = float("inf")
         self.next_tick = around.clock()
-        self.finished_ticks = 0
+        self.finished_ticks = self.gone_ticks = 0
         self.killed = self.finished = False
 
     def look(self, now: float) -> None:
@@ -109,6 +113,9 @@ class _Watch:
 
     def _tick(self, now: float) -> None:
         self.around.tick()
+        self.gone_ticks = self.gone_ticks + 1 if self.around.folder_gone() else 0
+        if self.gone_ticks == _GONE_TICKS and self.send_at == self.kill_at == float("inf"):
+            self.send_at, self.kill_at = now, now + self.limits.grace_s
         if self.peer is None and self.send is None:
             self.peer = self.around.peer_failed()
             if self.peer is not None:
@@ -129,8 +136,9 @@ def supervise(child: Watched, interrupts: Interrupts, limits: Limits, around: Su
     A signal to the agent is passed on once, after a moment: Slurm signals every process of a step, so
     torchrun may have it already, and a second one would disturb its clean-up. A peer's failure gives the
     ranks here time to fail by themselves (their own message is better than ours), then torchrun gets
-    SIGTERM. Whatever still lives when the grace is over is killed. A torchrun whose ranks have all returned
-    waits for the other nodes, deaf to signals: once there is a reason to end, it is ended at once.
+    SIGTERM, as it does where the run's folder was removed. Whatever still lives when the grace is over is
+    killed. A torchrun whose ranks have all returned waits for the other nodes, deaf to signals: once there is
+    a reason to end, it is ended at once.
 
     Args:
         child: torchrun.

@@ -49,19 +49,20 @@ class Scene:
     def tick(self):
         self.ticks += 1
 
-    def around(self, peer_at=None):
+    def around(self, peer_at=None, gone=lambda now: False):
         return Surroundings(
             peer_failed=lambda: PEER if peer_at is not None and self.now >= peer_at else None,
             ranks_finished=lambda: self.finished_at is not None and self.now >= self.finished_at,
             may_leave=lambda: self.now >= self.needed_until,
             kill=self.kill,
             tick=self.tick,
+            folder_gone=lambda: gone(self.now),
             clock=lambda: self.now,
             sleep=self.sleep,
         )
 
-    def run(self, interrupts=None, peer_at=None):
-        return supervise(self, interrupts or Interrupts(), LIMITS, self.around(peer_at))
+    def run(self, interrupts=None, peer_at=None, gone=lambda now: False):
+        return supervise(self, interrupts or Interrupts(), LIMITS, self.around(peer_at, gone))
 
 
 def interrupt(scene, at, signum=signal.SIGTERM):
@@ -121,6 +122,27 @@ def test_a_failed_peer_ends_what_would_hang():
     assert len(scene.kills) == 1
     assert 3 + 5 + 10 <= scene.kills[0] <= 3 + 5 + 10 + 1
     assert (outcome.peer, outcome.interrupted) == (PEER, None)
+
+
+def test_a_removed_folder_ends_the_ranks():
+    scene = Scene()
+    scene.run(gone=lambda now: now >= 20)
+    ((at, signum),) = scene.sent
+    assert signum == signal.SIGTERM
+    assert 29 <= at <= 31
+    assert scene.kills == []
+
+
+def test_ranks_that_ignore_a_removed_folder_are_killed():
+    scene = Scene(obeys=False)
+    assert scene.run(gone=lambda now: now >= 20).killed
+    assert 39 <= scene.kills[0] <= 41
+
+
+def test_a_folder_that_comes_back_ends_nothing():
+    scene = Scene(ends_at=60)
+    scene.run(gone=lambda now: 20 <= now < 28)
+    assert (scene.sent, scene.kills) == ([], [])
 
 
 def test_a_node_whose_ranks_have_finished_does_not_wait_for_a_failed_one():

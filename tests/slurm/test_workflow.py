@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import signal
 import subprocess
@@ -140,6 +141,27 @@ def test_a_slow_loader_is_the_verdict(project: Project) -> None:
     assert analysis.verdict.kind == "data_loading"
     for rank in analysis.breakdown.per_rank:
         assert rank.data_wait_ms > 0.3 * rank.step_ms
+
+
+DCRNN = ["dcrnn.num_steps=600", "dcrnn.num_nodes=8", "dcrnn.hidden_dim=8", "training.batch_size=8"]
+
+
+def test_dcrnn_on_one_two_and_four_nodes(project: Project) -> None:
+    project.run(
+        AORTA, "submit", "--results", project.results, "--config", ROOT / "config/dcrnn.yaml",
+        "--override", *DCRNN, "training.epochs=3", "training.max_steps=0", "capture.warmup_steps=5",
+    )  # fmt: skip
+    project.wait()
+    report = project.aggregate()
+    (scaling,) = report.scaling
+    assert [point.nodes for point in scaling.points] == [1, 2, 4]
+    assert report.verdict.kind != "insufficient_data"
+    for job, nodes in zip(project.job_ids(), (1, 2, 4), strict=True):
+        run = project.run_dir(f"{nodes}node", job)
+        assert read_json(run.manifest, Manifest).plan.workload == "dcrnn"
+        rows = list(csv.DictReader(run.metrics_csv.read_text().splitlines()))
+        assert [row["epoch"] for row in rows] == ["0", "1", "2"]
+        assert all(float(row["val_mae"]) > 0 and float(row["val_loss"]) > 0 for row in rows)
 
 
 def test_scancel_in_the_middle_loses_nothing_that_was_measured(project: Project) -> None:
