@@ -64,7 +64,10 @@ def command(**options: Any) -> int:
             run_cells(matrix.cells, folder, _executor(options, folder), analyse, say)
     except Stopped as stopped:
         ended = 128 + stopped.number
-    result = score(in_order(matrix.cells, read_trials(folder)))
+    trials = read_trials(folder)
+    if not trials and not ended:
+        raise PlanError(f"{folder.root} holds no run of a validation", "name the folder of one with --into")
+    result = score(in_order(matrix.cells, trials))
     path = ValidationDir.document(options["docs"], matrix.name)
     _write(path, document(matrix, result, made_by=_made_by(options)))
     click.echo(f"{targets_text(result)}\ntable: {path}")

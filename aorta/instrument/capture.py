@@ -16,12 +16,12 @@ RANGE = "aorta.capture"
 
 
 def phase_of(global_step: int, capture: Capture, external: bool) -> Phase:
-    """`warmup` for the first `capture.warmup_steps`, `profiler` where an external capture starts, else
-    `steady`.
+    """`warmup` for the first `capture.warmup_steps`, `profiler` where an external capture starts and in the
+    step after it, while nsys makes its report, else `steady`.
     """
     if global_step < capture.warmup_steps:
         return "warmup"
-    if external and global_step == capture.start_step:
+    if external and global_step in (capture.start_step, capture.start_step + capture.steps):
         return "profiler"
     return "steady"
 

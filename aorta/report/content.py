@@ -134,9 +134,11 @@ def measured_table(measured: list[Measured]) -> Table:
         answer = (
             "FOUND"
             if rule.fired
+            else plain(rule.reason)
+            if rule.reason
             else "ok"
             if rule.value is not None
-            else plain(rule.reason or "not measurable")
+            else "not measurable"
         )
         limit = f"{sign} {quantity(rule.threshold, rule.unit)}"
         rows.append((KIND_NAMES[rule.kind], quantity(rule.value, rule.unit), limit, answer))

@@ -60,7 +60,9 @@ def export_node(run: RunDir, index: int) -> None:
         elif own.profiler.resolved == "rocprofv3":
             _rocprof(run.rocprof, rank, stats, keep)
         rows += stats.rows()
-    if own.profiler.resolved != "none":
+    if own.profiler.resolved != "none" and not rows and run.node(index).summary_stats.exists():
+        say(f"{LOST}no report of this node is left: its summary stays as it was")
+    elif own.profiler.resolved != "none":
         summary_stats.write(run.node(index).summary_stats, rows)
         summary_stats.merge(run, own.profiler.resolved)
         say(f"{run.summary_stats(own.profiler.resolved)}: {len(rows)} rows of this node")
@@ -90,8 +92,8 @@ def _nsys(run: RunDir, rank: int, own: NodeInfo, stats: summary_stats.Stats, kee
 
 
 def _link(report: Path, folder: Path) -> None:
-    """Show the report where people look for it; the link leads only its owner into the private folder, and a
-    copy of `folder` for others does not hold it.
+    """Show the report where people look for it; the link leads only its owner into the private folder. A copy
+    that follows links holds the report.
     """
     with contextlib.suppress(OSError):  # there already, or a file system without links
         (folder / report.name).symlink_to(report.relative_to(folder))

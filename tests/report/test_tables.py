@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from aorta.artefacts.analysis import Measured
+from aorta.report.content import measured_table
 from aorta.report.tables import Table, md_table, text_table
 
 
@@ -22,3 +24,23 @@ def test_a_table_without_rows_keeps_its_header() -> None:
 def test_rows_of_another_length_are_refused() -> None:
     with pytest.raises(ValueError, match="1 cells under 2 names"):
         Table(("a", "b"), (("x",),))
+
+
+@pytest.mark.parametrize(
+    ("value", "fired", "reason", "answer"),
+    [
+        (25.0, True, None, "FOUND"),
+        (25.0, False, "ranks are late by turns", "ranks are late by turns"),
+        (5.0, False, None, "ok"),
+        (0.0, False, None, "ok"),
+        (None, False, "not measurable: no GPU", "not measurable: no GPU"),
+    ],
+)
+def test_a_rule_says_why_it_is_no_finding(
+    value: float | None, fired: bool, reason: str | None, answer: str
+) -> None:
+    rule = Measured(
+        kind="straggler", value=value, threshold=10.0, unit="% of step", fired=fired, reason=reason
+    )
+    (row,) = measured_table([rule]).rows
+    assert row[-1] == answer

@@ -133,3 +133,16 @@ def test_an_export_that_is_no_database_is_never_shown(tmp_path, capsys):
 def test_a_node_that_the_run_has_not_is_refused(run):
     with pytest.raises(ArtefactError, match="no node 3"):
         export_node(run, 3)
+
+
+def test_a_summary_whose_reports_are_gone_stays(run, capsys):
+    for rank in range(2):
+        (run.nsys_reports / f"x_rank{rank}_h_1.nsys-rep").write_text("report")
+    export_node(run, 0)
+    before = run.summary_stats("nsys").read_text()
+    for report in run.nsys_reports.iterdir():
+        report.unlink()
+    capsys.readouterr()
+    export_node(run, 0)
+    assert "lost: no report of this node is left" in capsys.readouterr().out
+    assert run.summary_stats("nsys").read_text() == before

@@ -114,3 +114,11 @@ def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(local, "visible_gpus", lambda _: ["GPU-1"])
     assert "this machine has 1" in str(refused("--gpus", "2"))
+
+
+def test_a_folder_without_runs_leaves_the_document_as_it_is(tmp_path: Path) -> None:
+    document = tmp_path / "validation.md"
+    document.write_text("of an earlier validation")
+    said = refused("--analyse-only", "--into", str(tmp_path / "empty"), "--docs", str(tmp_path))
+    assert "holds no run" in str(said)
+    assert document.read_text() == "of an earlier validation"
