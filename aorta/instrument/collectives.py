@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -144,6 +145,30 @@ class Collectives:
             tape.gates.append(Gate("allreduce", before, end))
 
 
+class AllReduce:
+    """What `dist.all_reduce` does to gradients, without its checks of every argument in every call.
+
+    NCCL averages on its way; gloo cannot, so there the tensors have to be divided before.
+
+    Args:
+        group: over which.
+        on_gpu: by NCCL.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, on_gpu: bool) -> None:
+        self._group = group
+        self._options = dist.AllreduceOptions()
+        self._options.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG if on_gpu else dist.ReduceOp.SUM)
+        if hasattr(self._options, "asyncOp"):
+            self._options.asyncOp = False
+
+    def __call__(self, tensor: torch.Tensor) -> None:
+        """Reduce `tensor` in place: in the current stream of a GPU, or blocking on the host."""
+        work = self._group.allreduce([tensor], self._options)
+        if work is not None:  # where the backend has not made the current stream wait already
+            work.wait()
+
+
 @dataclass(frozen=True, slots=True)
 class _Bucket:
     """A bucket on its way: its averaged-to-be gradients and the future that DDP waits for."""
@@ -178,11 +203,7 @@ class GradientExchange:
         self._overlap = overlap
         self._held: list[_Bucket] = []
         self._side: torch.cuda.Stream | None = None
-        self._options = dist.AllreduceOptions()
-        average = dist.ReduceOp.AVG if collectives.on_gpu else dist.ReduceOp.SUM
-        self._options.reduceOp = dist.ReduceOp(average)
-        if hasattr(self._options, "asyncOp"):
-            self._options.asyncOp = False
+        self._reduce = AllReduce(chosen, collectives.on_gpu)
 
     def hook(
         self,
@@ -206,7 +227,7 @@ class GradientExchange:
             held, self._held = self._held, []
             for one in held:
                 self._collectives.inline(
-                    "allreduce", "gradients", self._describe(one.tensor), self._blocking(one.tensor)
+                    "allreduce", "gradients", self._describe(one.tensor), partial(self._reduce, one.tensor)
                 )
                 one.future.set_result(one.tensor)
         return item.future
@@ -232,7 +253,7 @@ class GradientExchange:
             try:
                 for one in self._held:
                     start = clock.mark(side)
-                    self._blocking(one.tensor)()
+                    self._reduce(one.tensor)
                     end = clock.mark(side)
                     if tape is not None:
                         tape.add("allreduce", "gradients", start, end, self._describe(one.tensor))
@@ -242,16 +263,6 @@ class GradientExchange:
                 torch.cuda.set_stream(current)
             self._held = []
         return item.future
-
-    def _blocking(self, tensor: torch.Tensor) -> Callable[[], None]:
-        """What `dist.all_reduce` does, without its checks of every argument in every call."""
-
-        def call() -> None:
-            work = self._group.allreduce([tensor], self._options)
-            if work is not None:  # where the backend has not made the current stream wait already
-                work.wait()
-
-        return call
 
     def _describe(self, tensor: torch.Tensor) -> dict[str, Any]:
         size = tensor.numel() * tensor.element_size()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from aorta.instrument.collectives import AllReduce
 from aorta.instrument.streams import Clock, Mark, Streams
 from aorta.instrument.tape import Tape
 
@@ -34,25 +35,17 @@ class Communicator:
         self._size = dist.get_world_size()
         group = dist.group.WORLD
         assert group is not None
-        self._group = group
         self._side = Streams(device).of("allreduce") if device.type == "cuda" else None
         self._futures: list[torch.futures.Future[torch.Tensor]] = []
         self._sequence = 0
-        self._options = dist.AllreduceOptions()
-        # NCCL averages on its way; gloo cannot, so tensors on the host are divided first.
-        self._options.reduceOp = dist.ReduceOp(dist.ReduceOp.SUM if self._side is None else dist.ReduceOp.AVG)
-        if hasattr(self._options, "asyncOp"):
-            self._options.asyncOp = False
+        self._reduce = AllReduce(group, on_gpu=self._side is not None)
 
     def average(self, tensor: torch.Tensor) -> None:
         """Average `tensor` now: on a GPU in the current stream, on the host blocking."""
         if self._side is None:
             tensor.div_(self._size)
         opened = self._open(tensor)
-        # What `dist.all_reduce` does, without its checks of every argument in every call.
-        work = self._group.allreduce([tensor], self._options)
-        if work is not None:
-            work.wait()
+        self._reduce(tensor)
         self._close(opened)
 
     def start(self, tensor: torch.Tensor) -> None:
