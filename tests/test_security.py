@@ -23,11 +23,12 @@ from aorta.config.load import load_config
 from aorta.config.schema import Capture, Config, Training
 from aorta.errors import AortaError, ArtefactError, ConfigError, PlanError
 from aorta.launch import checks
-from aorta.launch.plan import LaunchPlan, parse_scenarios
+from aorta.launch.plan import parse_scenarios
 from aorta.launch.sbatch import render
 from aorta.report.text import md
 from aorta.runner.environment import recorded, without_secrets
 from tests.support import kineto
+from tests.support.slurm import PLAN
 from tests.support.synthetic import RunSpec, write_run
 
 ROOT = Path(__file__).parents[1]
@@ -45,17 +46,6 @@ SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "planted-1", "HF_TOKEN": "hf_planted_2", "WANDB_API_KEY": "planted-3",
     "MY_PASSWORD": "planted-4", "NCCL_AUTH_TOKEN": "planted-5", "SLURM_JWT": "planted-6",
 }  # fmt: skip
-PLAN = LaunchPlan(
-    scenario="2node",
-    nodes=2,
-    aorta=("/venv/bin/aorta",),
-    project="/project",
-    results="/shared/results",
-    config="/shared/results/run_1/2node.yaml",
-    output="/shared/results/profile_2node_%j.out",
-    time_limit="00:30:00",
-    time_limit_s=1800,
-)
 
 
 # --- text that would run -----------------------------------------------------------------------------------

@@ -8,22 +8,11 @@ import pytest
 
 from aorta.artefacts.layout import SubmissionDir
 from aorta.errors import PlanError
-from aorta.launch.plan import LaunchPlan
 from aorta.launch.sbatch import COMMITTED, committed, render, render_aggregate
+from tests.support.slurm import PLAN
 
 ROOT = Path(__file__).parents[2]
 
-PLAN = LaunchPlan(
-    scenario="2node",
-    nodes=2,
-    aorta=("/venv/bin/aorta",),
-    project="/project",
-    results="/shared/results",
-    config="/shared/results/run_1/2node.yaml",
-    output="/shared/results/profile_2node_%j.out",
-    time_limit="00:30:00",
-    time_limit_s=1800,
-)
 
 GOLDEN = """\
 #!/bin/bash

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from aorta.launch.plan import LaunchPlan
 from aorta.launch.tools import Answer
 
 Reply = Answer | Callable[[Sequence[str]], Answer]
@@ -12,6 +13,19 @@ Reply = Answer | Callable[[Sequence[str]], Answer]
 NODE_ROWS = "".join(
     f"NodeName=node{index} NodeAddr=127.0.0.1 NodeHostName=node{index}\n" for index in range(1, 5)
 )
+
+PLAN = LaunchPlan(
+    scenario="2node",
+    nodes=2,
+    aorta=("/venv/bin/aorta",),
+    project="/project",
+    results="/shared/results",
+    config="/shared/results/run_1/2node.yaml",
+    output="/shared/results/profile_2node_%j.out",
+    time_limit="00:30:00",
+    time_limit_s=1800,
+)
+"""A plain job of two nodes."""
 
 
 @dataclass
