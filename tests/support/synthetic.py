@@ -137,15 +137,20 @@ def write_run(results: Path, spec: RunSpec | None = None) -> RunDir:
     for rank, steps in enumerate(timeline):
         lines = [msgspec.json.encode(record) for record in _records(spec, rank, steps)]
         run.records(rank).write_bytes(b"\n".join(lines) + b"\n")
-    save_config(spec.resolved_config(), run.config)
     last_ns = max(steps[-1].end for steps in timeline)
-    _write_manifest(run, spec)
-    _write_status(run, spec, last_ns)
+    write_account(run, spec, last_ns)
     for node in range(spec.nodes):
         _write_monitors(run, spec, node, last_ns)
+    return run
+
+
+def write_account(run: RunDir, spec: RunSpec, last_ns: int) -> None:
+    """What a run says about itself, beside its records and samples; `last_ns` is its last step's end."""
+    save_config(spec.resolved_config(), run.config)
+    _write_manifest(run, spec)
+    _write_status(run, spec, last_ns)
     _write_metrics_csv(run, spec, last_ns)
     run.job_metadata.write_text(f"Job ID: {spec.job_id}\nScenario: {spec.name}\n", encoding="utf-8")
-    return run
 
 
 def simulate(spec: RunSpec) -> list[list[_Step]]:
