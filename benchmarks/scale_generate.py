@@ -2,16 +2,17 @@
 
     python benchmarks/scale_generate.py RESULTS --nodes 1024 [--ranks-per-node 8] [--steps 200]
 
-Every rank's steps are simulated: loader, forward, backward with two all-reduces, optimizer. Each node's clocks
-are ahead of the first one's by seconds of its own, compute varies by 20 ms, and one rank computes 200 ms longer
-than the others. Monitors sample each GPU and host once a second. What is written is checked against the
-schemas: a line that they do not decode, or that lacks a field, ends the program.
+Every rank's steps are simulated: loader, forward, backward with two all-reduces, optimizer. Each node's
+clocks are ahead of the first one's by seconds of its own, compute varies by 20 ms, and one rank computes
+350 ms longer than the others. Monitors sample each GPU and host once a second. What is written is checked
+against the schema of step records: a line that it does not decode, or that lacks a field, ends the program.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS, MonitorStatus, Ste
 from aorta.units import NS_PER_MS, NS_PER_S
 from tests.support.synthetic import START_MONO_NS, START_WALL_NS, RunSpec, write_account
 
-COMPUTE_MS, JITTER_MS, EXTRA_MS = 1200, 20, 200
+COMPUTE_MS, JITTER_MS, EXTRA_MS = 1000, 20, 350
 DATA_MS, HOST_MS = 4, 5
 TRANSFER_MS = (80, 60)
 """Of the two all-reduces; the first is hidden."""
@@ -133,8 +134,15 @@ def _line(number: int, row: list[int], phase: str, ahead_ns: int) -> str:
         number, number, phase, wall, wall + end, mono, mono + end, loaded * ms, compute, waits, loaded,
         whole - compute - waits - loaded, comm, overlap, mono, number, whole * ms,
     )  # fmt: skip
-    spans = ((0, loaded), (loaded, first), (first, second), (first, hidden), (second, exposed), (second, exposed),
-             (exposed, done))  # fmt: skip
+    spans = (
+        (0, loaded),
+        (loaded, first),
+        (first, second),
+        (first, hidden),
+        (second, exposed),
+        (second, exposed),
+        (exposed, done),
+    )
     values: list[float] = []
     for place, (a, b) in enumerate(spans):
         values += [a * ms, b * ms, (b - a) * ms]
@@ -143,7 +151,7 @@ def _line(number: int, row: list[int], phase: str, ahead_ns: int) -> str:
     text += _RANGES % tuple(values)
     met = min(hidden, second)
     edges = (0, loaded, first, met, second, exposed, done, end)
-    segments = [edge * ms for pair in zip(edges, edges[1:], strict=False) for edge in pair]
+    segments = [edge * ms for pair in itertools.pairwise(edges) for edge in pair]
     return text + _END % (
         compute * ms, comm * ms, overlap * ms, overlap * ms, (whole - compute - waits) * ms, overlap / comm,
         *segments, compute / whole,
@@ -165,21 +173,27 @@ def write_samples(run: RunDir, node: int, spec: RunSpec, last_ns: int, ahead_ns:
         busy = STARTUP_S <= second < count - TAIL_S
         hosts.append(
             f"{stamp},{31.5 if busy else 4.2},12.5,256.1234,2048.0,{name},{node},{wall},{mono},"
-            f"{812.3 if busy else 55.1},68719476736,,128,{10_000_000 + 4096 * second},{5_000_000 + 512 * second},"
-            f"{900_000 + 70_000 * second},{900_000 + 71_000 * second},0"
+            f"{812.3 if busy else 55.1},68719476736,,128,{10_000_000 + 4096 * second},"
+            f"{5_000_000 + 512 * second},{900_000 + 70_000 * second},{900_000 + 71_000 * second},0"
         )
         for gpu in range(spec.ranks_per_node):
             gpus.append(
-                f"{stamp},{gpu},{97 if busy else 0},{41 if busy else 0},{61_440 if busy else 800}.25,81559.0,"
-                f"{64 if busy else 33},{612.5 if busy else 71.25},{name},{node},{wall},{mono},GPU-{node}-{gpu},"
+                f"{stamp},{gpu},{97 if busy else 0},{41 if busy else 0},{61_440 if busy else 800}.25,"
+                f"81559.0,{64 if busy else 33},{612.5 if busy else 71.25},{name},{node},{wall},{mono},GPU-{node}-{gpu},"
                 f"NVIDIA H100 80GB HBM3,{1980 if busy else 345},{9_000_000 + 612_500 * second},0"
             )
     folder = run.node(node)
     folder.gpu_csv.write_text("\n".join(gpus) + "\n", encoding="utf-8")
     folder.cpu_csv.write_text("\n".join(hosts) + "\n", encoding="utf-8")
     status = MonitorStatus(
-        interval_s=1.0, samples=count, missed=0, max_late_ms=0.4, gpu_source="nvml", gpu_reason=None, stopped_by="signal"
-    )  # fmt: skip
+        interval_s=1.0,
+        samples=count,
+        missed=0,
+        max_late_ms=0.4,
+        gpu_source="nvml",
+        gpu_reason=None,
+        stopped_by="signal",
+    )
     write_json(folder.monitor_status, status)
 
 
