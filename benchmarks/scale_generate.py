@@ -4,7 +4,7 @@
 
 Every rank's steps are simulated: loader, forward, backward with two all-reduces, optimizer. Each node's
 clocks are ahead of the first one's by seconds of its own, compute varies by 20 ms, and one rank computes
-350 ms longer than the others. Monitors sample each GPU and host once a second. What is written is checked
+500 ms longer than the others. Monitors sample each GPU and host once a second. What is written is checked
 against the schema of step records: a line that it does not decode, or that lacks a field, ends the program.
 """
 
@@ -29,7 +29,7 @@ from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS, MonitorStatus, Ste
 from aorta.units import NS_PER_MS, NS_PER_S
 from tests.support.synthetic import START_MONO_NS, START_WALL_NS, RunSpec, write_account
 
-COMPUTE_MS, JITTER_MS, EXTRA_MS = 1000, 20, 350
+COMPUTE_MS, JITTER_MS, EXTRA_MS = 1000, 20, 500
 DATA_MS, HOST_MS = 4, 5
 TRANSFER_MS = (80, 60)
 """Of the two all-reduces; the first is hidden."""
@@ -179,8 +179,8 @@ def write_samples(run: RunDir, node: int, spec: RunSpec, last_ns: int, ahead_ns:
         for gpu in range(spec.ranks_per_node):
             gpus.append(
                 f"{stamp},{gpu},{97 if busy else 0},{41 if busy else 0},{61_440 if busy else 800}.25,"
-                f"81559.0,{64 if busy else 33},{612.5 if busy else 71.25},{name},{node},{wall},{mono},GPU-{node}-{gpu},"
-                f"NVIDIA H100 80GB HBM3,{1980 if busy else 345},{9_000_000 + 612_500 * second},0"
+                f"81559.0,{64 if busy else 33},{612.5 if busy else 71.25},{name},{node},{wall},{mono},"
+                f"GPU-{node}-{gpu},NVIDIA H100 80GB HBM3,{1980 if busy else 345},{9_000_000 + 612_500 * second},0"
             )
     folder = run.node(node)
     folder.gpu_csv.write_text("\n".join(gpus) + "\n", encoding="utf-8")
