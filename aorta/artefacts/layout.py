@@ -1,4 +1,6 @@
-"""Every path that aorta reads or writes; no other module builds one."""
+"""Every path of jobs and their runs; `study_layout` has those of sweeps' documents, validations and the DDP
+benchmark. No other module builds one.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,6 @@ from aorta.errors import ArtefactError
 
 RESULTS = Path("results/profiling")
 """Where runs go, below the project folder."""
-
-VALIDATIONS = Path("results/validation")
-"""Where validations go, below the project folder."""
 
 _SCENARIO = re.compile(r"(?P<prefix>[a-z][a-z0-9]*_)?(?P<nodes>[1-9][0-9]*)node")
 _RECORDS = re.compile(r"rank_([0-9]+)_metrics\.jsonl")
@@ -316,80 +315,6 @@ class SubmissionDir:
     def aggregate_script(self) -> Path:
         """The script of the chained analysis job."""
         return self.root / "aggregate.sbatch"
-
-
-@dataclass(frozen=True, slots=True)
-class SweepDocs:
-    """What `aorta aggregate` writes about a sweep, in the folder of documents."""
-
-    root: Path
-
-    @property
-    def markdown(self) -> Path:
-        """The document."""
-        return self.root / "SWEEP_ANALYSIS.md"
-
-    @property
-    def json(self) -> Path:
-        """`SweepAnalysis`."""
-        return self.root / "SWEEP_ANALYSIS.json"
-
-    def plot(self, name: str) -> tuple[Path, Path]:
-        """A plot, as pixels and as vectors."""
-        folder = self.root / "sweep_analysis"
-        return folder / f"{name}.png", folder / f"{name}.svg"
-
-
-@dataclass(frozen=True, slots=True)
-class ValidationDir:
-    """One validation: `results/validation/run_<timestamp>/`, or where the user says."""
-
-    root: Path
-
-    @property
-    def trials(self) -> Path:
-        """`Trial` a line, written as each run has ended; the last line of a cell counts."""
-        return self.root / "runs.jsonl"
-
-    @property
-    def results(self) -> Path:
-        """The base results directory of its runs."""
-        return self.root / "profiling"
-
-    @staticmethod
-    def document(docs: Path, name: str) -> Path:
-        """The table that the matrix `name` gives, below the folder of documents."""
-        return docs / f"{name}.md"
-
-
-@dataclass(frozen=True, slots=True)
-class DdpBenchmarkDir:
-    """What the DDP benchmark writes: results in one folder, traces in one (which may be the same)."""
-
-    root: Path
-
-    @property
-    def results(self) -> Path:
-        """`DdpBenchmark`."""
-        return self.root / "ddp_benchmark.json"
-
-    @property
-    def plot_png(self) -> Path:
-        """The chart, as pixels."""
-        return self.root / "ddp_benchmark.png"
-
-    @property
-    def plot_svg(self) -> Path:
-        """The chart, as vectors."""
-        return self.root / "ddp_benchmark.svg"
-
-    def trace(self, implementation: str, rank: int) -> Path:
-        """The torch.profiler trace of one rank."""
-        return self.root / f"{implementation}_rank_{rank}_trace.json"
-
-    def summary(self, implementation: str) -> Path:
-        """What was traced, in readable lines."""
-        return self.root / f"{implementation}_summary.txt"
 
 
 def runs(results: Path) -> list[tuple[Scenario, RunDir]]:

@@ -9,7 +9,8 @@ import click
 
 from aorta.artefacts.analysis import Analysis, Problem
 from aorta.artefacts.io import write_json
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, SweepDocs
+from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
+from aorta.artefacts.study_layout import SweepDocs
 from aorta.artefacts.sweep import SweepAnalysis, SweepPoint
 from aorta.commands._analysis import analyze_run, ended
 from aorta.errors import AortaError, ArtefactError

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aorta.artefacts.layout import RunDir, Scenario, ValidationDir
+from aorta.artefacts.layout import RunDir, Scenario
+from aorta.artefacts.study_layout import ValidationDir
 from aorta.errors import PlanError
 from aorta.launch.plan import CPU_FAMILY, LaunchPlan, LaunchRequest, make_plans
 from aorta.validation.matrix import Cell

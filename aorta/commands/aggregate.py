@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from aorta.artefacts.analysis import Aggregate, Problem
+from aorta.artefacts.aggregate import Aggregate
+from aorta.artefacts.analysis import Problem
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RESULTS, SubmissionDir
 from aorta.commands._choice import Choice, Chosen, choose

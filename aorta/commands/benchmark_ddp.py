@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from aorta.artefacts.ddp_benchmark import DdpBenchmark
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import DdpBenchmarkDir
+from aorta.artefacts.study_layout import DdpBenchmarkDir
 from aorta.errors import AortaError, RunError
 
 

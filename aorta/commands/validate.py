@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aorta.artefacts.layout import VALIDATIONS, ValidationDir
+from aorta.artefacts.study_layout import VALIDATIONS, ValidationDir
 from aorta.errors import ArtefactError, PlanError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from textwrap import shorten
 from typing import Literal
 
-from aorta.artefacts.analysis import Analysis, Interval, Problem, Scaling, ScalingPoint, Throughput
+from aorta.artefacts.aggregate import Scaling, ScalingPoint
+from aorta.artefacts.analysis import Analysis, Interval, Problem, Throughput
 from aorta.artefacts.layout import Scenario
 from aorta.metrics.pooled import pooled_rate, ratio_spread
 from aorta.metrics.scaling_loss import computation_scalability, losses, self_check

@@ -10,7 +10,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from aorta.artefacts.analysis import Analysis, Finding, Kind, Pop, ScalingLoss, ScalingPoint
+from aorta.artefacts.aggregate import ScalingLoss, ScalingPoint
+from aorta.artefacts.analysis import Analysis, Finding, Kind, Pop
 
 TOLERANCE = 0.02
 """How far the POP factors' product may be from the efficiency by throughput."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aorta.artefacts.analysis import Aggregate, Analysis, Finding, Problem, Scaling, Speedup, Verdict
+from aorta.artefacts.aggregate import Aggregate, Scaling
+from aorta.artefacts.analysis import Analysis, Finding, Problem, Speedup, Verdict
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.page import Confidence, Page, Recommendation, Summary
 from aorta.report import content

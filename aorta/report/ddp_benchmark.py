@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aorta.artefacts.ddp_benchmark import DdpBenchmark, ImplementationResult
-from aorta.artefacts.layout import DdpBenchmarkDir
+from aorta.artefacts.study_layout import DdpBenchmarkDir
 from aorta.report import style
 from aorta.report.text import ABSENT, number
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from aorta.artefacts.analysis import Aggregate, Finding, Interval, Problem, Scaling
+from aorta.artefacts.aggregate import Aggregate, Scaling
+from aorta.artefacts.analysis import Finding, Interval, Problem
 from aorta.artefacts.io import write_json, write_text
 from aorta.report import content, evidence, overview, style
 from aorta.report.aggregate import NO_CAUSE, ScenarioReport, decisive, gain_words, rank_time_ms

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
-from aorta.artefacts.analysis import DevicePop, Pop, ScalingPoint
+from aorta.artefacts.aggregate import ScalingPoint
+from aorta.artefacts.analysis import DevicePop, Pop
 from aorta.report import style
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, plain

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from aorta.artefacts.analysis import Analysis, Interval, Scaling
+from aorta.artefacts.aggregate import Scaling
+from aorta.artefacts.analysis import Analysis, Interval
 from aorta.report import content, style
 from aorta.report.efficiency import tree, tree_panel
 from aorta.report.parts import mean_parts

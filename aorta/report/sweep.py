@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aorta.artefacts.io import write_json, write_text
-from aorta.artefacts.layout import SweepDocs
+from aorta.artefacts.study_layout import SweepDocs
 from aorta.artefacts.sweep import Curve, Estimate, Sensitivity, SettingResult, SweepAnalysis, words
 from aorta.report import style
 from aorta.report.overview import LABELS

@@ -11,7 +11,8 @@ import msgspec
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import append_line
-from aorta.artefacts.layout import RunDir, ValidationDir
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.study_layout import ValidationDir
 from aorta.artefacts.validation import Said, Trial
 from aorta.errors import ArtefactError
 from aorta.validation.matrix import Cell

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from aorta.artefacts.analysis import Aggregate, Analysis
+from aorta.artefacts.aggregate import Aggregate
+from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Manifest

@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aorta import cli
-from aorta.artefacts.analysis import Aggregate
+from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, SweepDocs, submissions
+from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, submissions
 from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.study_layout import SweepDocs
 from aorta.artefacts.sweep import Sweep, SweepAnalysis, SweepPoint
 from aorta.commands import profile
 from aorta.commands._choice import choose

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from aorta.artefacts.aggregate import Scaling
 from aorta.artefacts.analysis import (
     Analysis,
     BreakdownTable,
@@ -14,7 +15,6 @@ from aorta.artefacts.analysis import (
     Finding,
     Interval,
     Kind,
-    Scaling,
     Throughput,
     Verdict,
 )

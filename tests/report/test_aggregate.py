@@ -8,15 +8,14 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
+from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import (
-    Aggregate,
     Analysis,
     BreakdownTable,
     Lateness,
     LatenessTable,
     LateNode,
     Problem,
-    Scaling,
     Speedup,
     Verdict,
 )

@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 
 from aorta.artefacts.ddp_benchmark import DdpBenchmark, ImplementationResult, PeakPoint, Spread
-from aorta.artefacts.layout import DdpBenchmarkDir
+from aorta.artefacts.study_layout import DdpBenchmarkDir
 from aorta.report.ddp_benchmark import draw, show
 
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import msgspec
 
-from aorta.artefacts.analysis import DevicePop, Interval, Pop, Scaling, ScalingPoint
+from aorta.artefacts.aggregate import Scaling, ScalingPoint
+from aorta.artefacts.analysis import DevicePop, Interval, Pop
 from aorta.report import style
 from aorta.report.efficiency import reasons, tree, tree_table
 from aorta.report.overview import scaling_figure

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from aorta.artefacts.layout import SweepDocs
+from aorta.artefacts.study_layout import SweepDocs
 from aorta.artefacts.sweep import Estimate, Sensitivity, Series, SettingResult, Sweep, SweepAnalysis
 from aorta.report import style
 from aorta.report.sweep import write_sweep

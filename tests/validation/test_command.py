@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aorta import cli
-from aorta.artefacts.layout import RunDir, ValidationDir
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.study_layout import ValidationDir
 from aorta.artefacts.validation import Trial
 from aorta.commands import profile
 from aorta.errors import AortaError, PlanError

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.layout import RunDir, ValidationDir
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.study_layout import ValidationDir
 from aorta.artefacts.validation import Trial, Truth
 from aorta.errors import ArtefactError
 from aorta.validation.matrix import Cell

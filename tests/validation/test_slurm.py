@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aorta.artefacts.layout import ValidationDir
+from aorta.artefacts.study_layout import ValidationDir
 from aorta.artefacts.validation import Truth
 from aorta.cluster import network
 from aorta.commands import _validation

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from aorta.artefacts.ddp_benchmark import DdpBenchmark, ImplementationResult, PeakPoint
 from aorta.artefacts.io import write_json
-from aorta.artefacts.layout import DdpBenchmarkDir
+from aorta.artefacts.study_layout import DdpBenchmarkDir
 from aorta.train.ddp_benchmark import peak
 from aorta.train.ddp_benchmark.model import parameter_count
 from aorta.train.ddp_benchmark.options import IMPLEMENTATIONS, MINIMUM_WARMUP_STEPS, REFERENCE, Options

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from aorta.artefacts.io import write_text
-from aorta.artefacts.layout import DdpBenchmarkDir
+from aorta.artefacts.study_layout import DdpBenchmarkDir
 from aorta.train.ddp_benchmark.model import parameter_count
 from aorta.train.ddp_benchmark.options import Options
 from aorta.train.ddp_benchmark.timing import StepSample

@@ -13,7 +13,7 @@ import pytest
 
 from aorta.artefacts.ddp_benchmark import DdpBenchmark
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import DdpBenchmarkDir
+from aorta.artefacts.study_layout import DdpBenchmarkDir
 from aorta.readers import kineto
 from aorta.train.ddp_benchmark.options import IMPLEMENTATIONS
 from tests.train.ddp_benchmark.test_ranks import ROOT, environment
