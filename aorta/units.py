@@ -17,3 +17,8 @@ def ns_to_ms(ns: int) -> float:
 def ms_to_ns(ms: float) -> int:
     """The integer nanoseconds that `ns_to_ms` was given."""
     return round(ms * NS_PER_MS)
+
+
+def plural(count: int, noun: str, several: str | None = None) -> str:
+    """A count with its noun: `1 rank`, `2 ranks`; `several` is the plural of a noun that takes no plain s."""
+    return f"{count} {noun if count == 1 else several or noun + 's'}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aorta.artefacts.events import Trace
 from aorta.artefacts.layout import RunDir
-from aorta.diagnosis.analyse import clocks
+from aorta.diagnosis.analyse import boot_epochs, clocks
 from aorta.diagnosis.run_traces import read_rank, read_run_traces, trace_files
 from aorta.diagnosis.traces import Capture, captures
 from aorta.errors import ArtefactError
@@ -32,7 +32,7 @@ def of_run(run: RunDir) -> tuple[Content, Traces]:
     """
     data, traces = read_run(run, query_accounting=False), read_run_traces(run)
     found = captures(traces.summaries)[0] if traces.summaries else None
-    boots = _boot_epochs(data)
+    boots = boot_epochs(data)
     epochs = {
         item.rank: item.epoch_ns if item.epoch_ns is not None else boots.get(item.rank)
         for item in (found.ranks if found else ())
@@ -102,15 +102,6 @@ def _aligned_records(data: RunData) -> Alignment:
         return Alignment({}, "wall clocks as they are: the records hold no collectives")
     wall = {rank: steps[0].wall_start_ns - steps[0].mono_start_ns for rank, steps in by_rank.items()}
     return align(lines, clocks(data, by_rank), wall)
-
-
-def _boot_epochs(data: RunData) -> dict[int, int]:
-    """The wall-clock ns of each rank's boot, by which rocprofv3 counts, as its node read both clocks."""
-    found: dict[int, int] = {}
-    for _, info in sorted(data.account.infos.items()):
-        ranks = range(len(found), len(found) + info.processes)
-        found.update(dict.fromkeys(ranks, info.clock.realtime_ns - info.clock.boottime_ns))
-    return found
 
 
 def _epoch(trace: Trace, epochs: Mapping[int, int | None], start: int) -> int:

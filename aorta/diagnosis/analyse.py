@@ -20,7 +20,7 @@ from aorta.diagnosis.quality import data_quality
 from aorta.diagnosis.rank import blame_list, rank_costs
 from aorta.diagnosis.rules import RULES
 from aorta.diagnosis.run_traces import RunTraces
-from aorta.diagnosis.traced_run import joined, traced_run
+from aorta.diagnosis.traced_run import Recorded, joined, traced_run
 from aorta.diagnosis.verdict import conclude
 from aorta.errors import ArtefactError
 from aorta.metrics.blame import BlameTable, blame
@@ -80,7 +80,8 @@ def analyse(data: RunData, traces: RunTraces | None = None) -> Analysis:
     )
     quality = data_quality(data, policy, len(steady), rate, _notes(charged, expected))
     by_records = _analysis(data, context, quality, waits=waits, rate=rate)
-    run = traced_run(traces, context, expected, nodes_of(data)) if traces is not None else None
+    recorded = Recorded(by_rank, expected, nodes_of(data), boot_epochs(data))
+    run = traced_run(traces, context, recorded) if traces is not None else None
     if run is None:
         return by_records
     made = by_records
@@ -170,6 +171,15 @@ def nodes_of(data: RunData) -> dict[int, str]:
         found.update(dict.fromkeys(range(first, first + node.processes), name))
         first += node.processes
     return {rank: found.get(rank, host) for rank, host in hosts.items()}
+
+
+def boot_epochs(data: RunData) -> dict[int, int]:
+    """The wall-clock ns of each rank's boot, by which rocprofv3 counts, as its node read both clocks."""
+    found: dict[int, int] = {}
+    for _, info in sorted(data.account.infos.items()):
+        ranks = range(len(found), len(found) + info.processes)
+        found.update(dict.fromkeys(ranks, info.clock.realtime_ns - info.clock.boottime_ns))
+    return found
 
 
 def clocks(data: RunData, by_rank: Mapping[int, Sequence[Step]]) -> dict[int, str]:

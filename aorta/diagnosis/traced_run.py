@@ -14,15 +14,18 @@ from aorta.artefacts.analysis import (
     Problem,
     RankBreakdown,
 )
+from aorta.artefacts.steps import Step
 from aorta.artefacts.traced import TraceTable
 from aorta.diagnosis.context import Context
 from aorta.diagnosis.model import modelled
 from aorta.diagnosis.policy import MIN_TRACED_STEPS, TRACED_STRAGGLER_PCT
 from aorta.diagnosis.rank import rank_costs, rank_words
 from aorta.diagnosis.run_traces import RunTraces
+from aorta.diagnosis.traced_steps import Numbered, numbered
 from aorta.diagnosis.traces import (
     Capture,
     breakdown_rows,
+    capture,
     captures,
     charges,
     collectives_of,
@@ -35,6 +38,7 @@ from aorta.diagnosis.traces import (
 )
 from aorta.metrics.blame import BlameTable
 from aorta.metrics.utilization import effective_gpu_utilization
+from aorta.units import plural
 
 _DIFFERENT_PCT = 10.0
 """Points of the step by which two sources of one part may differ before a note says so."""
@@ -66,23 +70,34 @@ class TracedRun:
     """In words, for `DataQuality.sources`."""
 
 
-def traced_run(
-    traces: RunTraces, context: Context, expected: int | None, nodes: Mapping[int, str]
-) -> TracedRun | None:
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a run's records and agents say, as far as its traces need it."""
+
+    by_rank: Mapping[int, Sequence[Step]]
+    expected: int | None
+    """Ranks."""
+    nodes: Mapping[int, str]
+    """Each rank's."""
+    boots: Mapping[int, int]
+    """Wall-clock ns of the boot of each rank's machine."""
+
+
+def traced_run(traces: RunTraces, context: Context, recorded: Recorded) -> TracedRun | None:
     """What the traces say of a run; None where there are none.
 
     Args:
         traces: of the run's ranks.
         context: the run by its step records.
-        expected: ranks.
-        nodes: each rank's.
+        recorded: the rest of what it left.
 
-    They stand for the run where every rank has enough whole steps of a known breakdown. A part of the ranks
-    would leave the others' waits unknown.
+    They stand for the run where every rank has enough whole steps of a known breakdown that are steady by
+    the records. A part of the ranks would leave the others' waits unknown.
     """
     if not traces.summaries:
         return TracedRun(None, None, traces.problems, (), None) if traces.problems else None
-    found = captures(traces.summaries)[0]
+    expected = recorded.expected
+    found, steps = _steady(captures(traces.summaries)[0], recorded)
     shown = msgspec.structs.replace(table(found), from_summaries=traces.from_summaries)
     own = [problem for summary in found.ranks for problem in summary.problems]
     rows, unusable = breakdown_rows(found)
@@ -91,7 +106,7 @@ def traced_run(
     reason = _unfit(found, rows, expected)
     if reason is not None:
         note = f"the breakdown is of the step records, not of the {found.format} traces: {reason}"
-        return TracedRun(shown, None, problems, (note,), source)
+        return TracedRun(shown, None, problems, (*steps.notes, note), source)
     collectives = collectives_of(found, expected)
     charged = charges(collectives, found)
     waits = charged if isinstance(charged, BlameTable) else None
@@ -99,10 +114,17 @@ def traced_run(
         row if row.host else msgspec.structs.replace(row, host=context.hosts.get(row.rank))
         for row in with_waits(rows, waits)
     ]
-    model = modelled(collectives, found.steps, [row.step_ms for row in rows], nodes)
-    notes = [*notes_of(found, charged, expected), *_differences(context.breakdown, rows)]
+    model = modelled(collectives, found.steps, [row.step_ms for row in rows], recorded.nodes)
+    notes = [*steps.notes, *notes_of(found, charged, expected), *_differences(context.breakdown, rows)]
     stands = Stands(replace(_context(context, found, rows, charged), model=model), waits)
     return TracedRun(shown, stands, problems, tuple(notes), source)
+
+
+def _steady(found: Capture, recorded: Recorded) -> tuple[Capture, Numbered]:
+    """The capture with the records' step numbers, only its steady steps to be counted."""
+    steps = numbered(found.ranks, recorded.by_rank, recorded.boots)
+    made = capture(steps.summaries) if steps.counted is not None else found
+    return replace(made, steps=steps.kept(made.steps), problems=found.problems), steps
 
 
 def _unfit(found: Capture, rows: Sequence[RankBreakdown], expected: int | None) -> str | None:
@@ -113,7 +135,8 @@ def _unfit(found: Capture, rows: Sequence[RankBreakdown], expected: int | None) 
     if len(rows) < len(found.ranks):
         return "communication is not classified on some ranks"
     if len(found.steps) < MIN_TRACED_STEPS:
-        return f"{len(found.steps)} whole steps are common to all ranks, {MIN_TRACED_STEPS} are needed"
+        common = plural(len(found.steps), "whole step")
+        return f"all ranks have {common} in common that count, {MIN_TRACED_STEPS} are needed"
     return None
 
 

@@ -3,7 +3,7 @@
 A step of rank r: its loader (`loader`), the host (`host`), one compute kernel (`compute`), an all-reduce that
 ends `transfer` after the last rank came to it, and an optimizer kernel (`OPTIMIZER`). So with
 own = loader + host + compute a step takes max(own) + transfer + OPTIMIZER on every rank, and rank r waits
-max(own) - own.
+max(own) - own. In the first step the host of a rank takes `startup` more, for which all others wait.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Rank:
     """How far the host runs before the GPU."""
     clock: int = 0
     """How far its clock is ahead."""
+    startup: int = 0
+    """More of the host, in the first step alone: what a profiler takes to start."""
     early: int = 0
     """All-reduces in the capture that were launched before it."""
 
@@ -62,6 +64,11 @@ class Job:
     def step_us(self) -> int:
         return max(rank.own for rank in self.ranks.values()) + self.transfer + OPTIMIZER
 
+    def start_us(self, step: int) -> int:
+        """When a step starts, from the first one's start; `startup` is the longest where it counts."""
+        first = max(rank.own + rank.startup for rank in self.ranks.values()) + self.transfer + OPTIMIZER
+        return 0 if step == 0 else first + (step - 1) * self.step_us
+
 
 def write_job(folder: Path, job: Job, *, suffix: str = ".pt.trace.json") -> Path:
     """`rank<r>` files in `folder`, each on its own clock."""
@@ -85,24 +92,25 @@ def _events(job: Job, rank: Rank) -> list[dict[str, Any]]:
         events.append(kernel(NCCL, at, 20, stream=20, correlation=900_000 + index))
     # One step more begins than is whole.
     for step in range(job.steps + 1):
-        events += _step(job, rank, step, zero + step * job.step_us)
+        events += _step(job, rank, step, zero + job.start_us(step))
     return events
 
 
 def _step(job: Job, rank: Rank, step: int, start: int) -> list[dict[str, Any]]:
-    called = start - rank.ahead
+    called, length = start - rank.ahead, job.start_us(step + 1) - job.start_us(step)
+    startup = rank.startup if step == 0 else 0
     correlation = 1000 * step + 1
-    events = [event("user_annotation", f"ProfilerStep#{step}", called, job.step_us, tid=1)]
+    events = [event("user_annotation", f"ProfilerStep#{step}", called, length, tid=1)]
     if rank.loader:
         name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         events.append(event("user_annotation", name, start, rank.loader, tid=1))
     spans: list[tuple[str, int, int, int, dict[str, Any]]] = []
-    piece, at = rank.compute // rank.pieces, start + rank.loader + rank.host
+    piece, at = rank.compute // rank.pieces, start + rank.loader + rank.host + startup
     for _ in range(rank.pieces):
         spans.append(("gemm", at, piece, 7, {}))
         at += piece + rank.gap
-    entry = start + rank.own
-    end = start + job.step_us - OPTIMIZER
+    entry = start + rank.own + startup
+    end = start + length - OPTIMIZER
     if job.communication is not None:
         spans.append((job.communication, entry, end - entry, 20, _metadata(job, step)))
     else:

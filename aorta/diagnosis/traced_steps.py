@@ -1,0 +1,125 @@
+"""Which steps of a run's records its traces are of, and which of them count.
+
+A profiler's first step carries its start-up and the one that follows the capture its report; a capture of the
+whole run begins with the warm-up. The records know: the trainer marks such steps (`StepRecord.phase`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from aorta.artefacts.events import ABSENT, Column
+from aorta.artefacts.reduction import TraceSummary, pack, unpack
+from aorta.artefacts.steps import Step
+from aorta.units import plural
+
+_MOST = 0.5
+"""Of a traced step, that must lie in a record's: less is another clock, or another run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """Traces of a run with their steps numbered as in its records."""
+
+    summaries: tuple[TraceSummary, ...]
+    counted: frozenset[int] | None
+    """The global steps that count; None: the records do not tell, and the numbers are the traces' own."""
+    notes: tuple[str, ...] = ()
+
+    def kept(self, steps: Sequence[int]) -> tuple[int, ...]:
+        """Those of `steps` that count."""
+        return tuple(step for step in steps if self.counted is None or step in self.counted)
+
+
+def numbered(
+    summaries: Sequence[TraceSummary], by_rank: Mapping[int, Sequence[Step]], boots: Mapping[int, int]
+) -> Numbered:
+    """The summaries of one format with global step numbers, and the steps that are steady by the records.
+
+    Args:
+        summaries: of the ranks; those without whole steps stay as they are.
+        by_rank: the step records.
+        boots: rank to the wall-clock ns of its machine's boot, for traces that count from it.
+
+    A traced step is the record's in which most of it lies on the wall clock: both are the GPU's time. A step
+    counts if it is steady on every rank. Where the recording itself is what makes all captured steps
+    `profiler` ones (torch.profiler, whose warm-up comes before), those count; never a warm-up, a validation
+    or a checkpoint.
+    """
+    whole = [summary for summary in summaries if summary.timeline is not None and summary.steps]
+    numbers: dict[int, Column] = {}
+    for summary in whole:
+        steps = by_rank.get(summary.rank, ())
+        epoch = summary.epoch_ns if summary.epoch_ns is not None else boots.get(summary.rank)
+        found = _matched(summary, steps, epoch) if steps and epoch is not None else None
+        if found is None:
+            why = f"steps of rank {summary.rank}'s trace meet none of its records in time"
+            note = f"{why}: traced steps that are not steady could not be left out"
+            return Numbered(tuple(summaries), None, (note,))
+        numbers[summary.rank] = found
+    if not numbers:
+        return Numbered(tuple(summaries), None)
+    made = tuple(
+        _renumbered(summary, numbers[summary.rank]) if summary.rank in numbers else summary
+        for summary in summaries
+    )
+    common = set.intersection(*(set(found.tolist()) for found in numbers.values()))
+    counted = _counted(common, [by_rank[rank] for rank in numbers])
+    dropped = len(common - counted)
+    notes = [f"{plural(dropped, 'traced step')} left out, not steady by the records"] if dropped else []
+    return Numbered(made, counted, tuple(notes))
+
+
+def _matched(summary: TraceSummary, steps: Sequence[Step], epoch_ns: int) -> Column | None:
+    """The global step of each traced step; None where they do not match one to one, in order."""
+    start = np.array([step.wall_start_ns for step in steps], dtype=np.int64)
+    end = np.array([step.wall_end_ns for step in steps], dtype=np.int64)
+    first = np.array([step.start_ns for step in summary.steps], dtype=np.int64) + epoch_ns
+    last = np.array([step.end_ns for step in summary.steps], dtype=np.int64) + epoch_ns
+    # Records follow one another: the candidates are the one in which the step begins and the next.
+    place = np.searchsorted(start, first, side="right") - 1
+    candidates = np.clip(np.stack((place, place + 1)), 0, len(start) - 1)
+    shared = np.minimum(end[candidates], last) - np.maximum(start[candidates], first)
+    best = np.argmax(shared, axis=0)
+    columns = np.arange(len(first))
+    if (shared[best, columns] < _MOST * (last - first)).any():
+        return None
+    chosen = candidates[best, columns]
+    if (np.diff(chosen) <= 0).any():
+        return None
+    found: Column = np.array([step.global_step for step in steps], dtype=np.int64)[chosen]
+    return found
+
+
+def _renumbered(summary: TraceSummary, numbers: Column) -> TraceSummary:
+    line = summary.timeline
+    assert line is not None
+    own = np.array([step.number for step in summary.steps], dtype=np.int64)
+    order = np.argsort(own)
+    calls = unpack(line.calls.step)
+    if len(calls):
+        place = np.minimum(np.searchsorted(own[order], calls), len(own) - 1)
+        known = own[order][place] == calls
+        calls = np.where(known, numbers[order][place], ABSENT)
+    steps = [
+        msgspec.structs.replace(step, number=number)
+        for step, number in zip(summary.steps, numbers.tolist(), strict=True)
+    ]
+    timeline = msgspec.structs.replace(line, calls=msgspec.structs.replace(line.calls, step=pack(calls)))
+    return msgspec.structs.replace(summary, steps=steps, timeline=timeline)
+
+
+def _counted(common: set[int], ranks: Sequence[Sequence[Step]]) -> frozenset[int]:
+    phases: dict[int, set[str]] = {number: set() for number in common}
+    for steps in ranks:
+        for step in steps:
+            if step.global_step in phases:
+                phases[step.global_step].add(step.phase)
+    steady = frozenset(number for number, found in phases.items() if found == {"steady"})
+    if steady:
+        return steady
+    return frozenset(number for number, found in phases.items() if found == {"profiler"})
