@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -27,14 +26,9 @@ from aorta.readers.kineto_thin import KEPT_OPERATORS, thinned
 _EXACT_BELOW = float(1 << 43)
 _POSSIBLE_US = 9 * 10**15
 """The year 2255; ns of it still fit int64."""
-_NO_ARGS = Raw(b"{}")
 _BATCH = 1 << 12
 """Events that columns are made of at a time."""
 _POSITIVE = (1 << 63) - 1
-_NAME, _THREAD, _ARGUMENTS = attrgetter("name"), attrgetter("tid"), attrgetter("args")
-_CORRELATION, _STREAM, _DEVICE = attrgetter("correlation"), attrgetter("stream"), attrgetter("device")
-_LAUNCH_SHAPE = attrgetter("grid", "block")
-
 _GPU = {"kernel": Kind.COMPUTE, "gpu_memcpy": Kind.COPY, "gpu_memset": Kind.MEMSET}
 _GPU |= {"Kernel": Kind.COMPUTE, "Memcpy": Kind.COPY, "Memset": Kind.MEMSET}
 _API = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "Runtime"))
@@ -46,8 +40,29 @@ _GROUP |= {_ANNOTATION: 2, _GPU_ANNOTATION: 3}
 Number: TypeAlias = int | float | str | None
 
 
+class Arguments(Struct, gc=False, frozen=True):
+    """The arguments of an event that are used, whatever its kind."""
+
+    device: Number = ABSENT
+    stream: Number = ABSENT
+    correlation: Number = ABSENT
+    bytes: Number = ABSENT
+    grid: tuple[int, ...] | None = None
+    block: tuple[int, ...] | None = None
+    collective: str | None = msgspec.field(name="Collective name", default=None)
+    elements_in: Number = msgspec.field(name="In msg nelems", default=ABSENT)
+    elements_out: Number = msgspec.field(name="Out msg nelems", default=ABSENT)
+    group_size: Number = msgspec.field(name="Group size", default=ABSENT)
+    dtype: str | None = None
+    group: Number = msgspec.field(name="Process Group Name", default=None)
+    sequence: Number = msgspec.field(name="Seq", default=ABSENT)
+
+
+_NO_ARGUMENTS = Arguments()
+
+
 class Event(Struct, gc=False):
-    """The fields of an event that are used; the rest is skipped, the arguments are left as text."""
+    """The fields of an event that are used; the rest is skipped."""
 
     ph: str = ""
     cat: str = ""
@@ -55,7 +70,7 @@ class Event(Struct, gc=False):
     ts: int | float | None = None
     dur: int | float | None = None
     tid: Number = None
-    args: Raw = _NO_ARGS
+    args: Arguments = _NO_ARGUMENTS
 
 
 class ExactEvent(Struct, gc=False):
@@ -67,34 +82,24 @@ class ExactEvent(Struct, gc=False):
     ts: Decimal | None = None
     dur: Decimal | None = None
     tid: Number = None
-    args: Raw = _NO_ARGS
+    args: Arguments = _NO_ARGUMENTS
 
 
-class _GpuArgs(Struct, gc=False):
-    device: Number = None
-    stream: Number = None
-    correlation: Number = None
-    bytes: Number = None
-    grid: tuple[int, ...] | None = None
-    block: tuple[int, ...] | None = None
-    collective: str | None = msgspec.field(name="Collective name", default=None)
-    elements_in: Number = msgspec.field(name="In msg nelems", default=None)
-    elements_out: Number = msgspec.field(name="Out msg nelems", default=None)
-    group_size: Number = msgspec.field(name="Group size", default=None)
-    dtype: str | None = None
-    group: Number = msgspec.field(name="Process Group Name", default=None)
-    sequence: Number = msgspec.field(name="Seq", default=None)
+class _Bare(Struct, omit_defaults=True):
+    """The text of an event's fields, without its arguments."""
 
-
-class _ApiArgs(Struct, gc=False):
-    correlation: Number = None
+    ph: Raw = Raw(b'""')
+    cat: Raw = Raw(b'""')
+    name: Raw = Raw(b'""')
+    ts: Raw = Raw(b"null")
+    dur: Raw = Raw(b"null")
+    tid: Raw = Raw(b"null")
 
 
 _EVENTS = msgspec.json.Decoder(list[Event])
 _EXACT_EVENTS = msgspec.json.Decoder(list[ExactEvent])
 _EVENT = msgspec.json.Decoder(Event)
-_GPU_ARGS = msgspec.json.Decoder(list[_GpuArgs])
-_API_ARGS = msgspec.json.Decoder(list[_ApiArgs])
+_BARE = msgspec.json.Decoder(_Bare)
 
 _ITEM_BYTES = {
     "byte": 1, "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "half": 2, "bfloat16": 2,
@@ -139,7 +144,6 @@ class Columns:
 
 AnyEvent: TypeAlias = Event | ExactEvent
 AnyEventT = TypeVar("AnyEventT", Event, ExactEvent)
-Args = TypeVar("Args", _GpuArgs, _ApiArgs)
 
 
 def add_chunk(columns: Columns, text: bytes, *, last: bool = False) -> str | None:
@@ -167,15 +171,22 @@ def add_chunk(columns: Columns, text: bytes, *, last: bool = False) -> str | Non
 
 
 def _readable(columns: Columns, pieces: list[bytes]) -> tuple[bytes, list[Event]]:
-    """The salvaged events that decode, and their text."""
+    """The salvaged events that decode, if need be without their arguments, and their text."""
     good: list[bytes] = []
     events: list[Event] = []
     for piece in pieces:
         try:
-            events.append(_EVENT.decode(piece))
-            good.append(piece)
+            text = piece
+            try:
+                event = _EVENT.decode(text)
+            except msgspec.ValidationError:
+                text = msgspec.json.encode(_BARE.decode(piece))
+                event = _EVENT.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError):
             columns.faults[MALFORMED] += 1
+        else:
+            good.append(text)
+            events.append(event)
     return b",".join(good), events
 
 
@@ -290,42 +301,29 @@ def _add_ranges(
 ) -> None:
     if not events:
         return
-    code = columns.names.__getitem__
-    correlation = integers(list(map(_CORRELATION, _arguments(events, _API_ARGS)))) if correlated else ABSENT
     into.append(
         build(
             Ranges,
             len(events),
             start_ns=start,
             end_ns=end,
-            lane=integers(list(map(_THREAD, events))),
-            name=list(map(code, map(_NAME, events))),
-            correlation=correlation,
+            lane=integers([e.tid for e in events]),
+            name=_codes(columns, events),
+            correlation=integers([e.args.correlation for e in events]) if correlated else ABSENT,
         )
     )
 
 
-def _arguments(events: Sequence[AnyEvent], decoder: msgspec.json.Decoder[list[Args]]) -> list[Args]:
-    """The arguments of each event; of those that are not as expected, none."""
-    try:
-        return decoder.decode(b"[" + b",".join(map(_ARGUMENTS, events)) + b"]")
-    except msgspec.DecodeError:
-        return [_lenient(e.args, decoder) for e in events]
-
-
-def _lenient(text: Raw, decoder: msgspec.json.Decoder[list[Args]]) -> Args:
-    try:
-        return decoder.decode(b"[" + bytes(text) + b"]")[0]
-    except (msgspec.DecodeError, IndexError):
-        return decoder.decode(b"[{}]")[0]
+def _codes(columns: Columns, events: Sequence[AnyEvent]) -> Column:
+    names = columns.names
+    return np.fromiter([names[e.name] for e in events], dtype=np.int64, count=len(events))
 
 
 def _add_gpu(columns: Columns, events: Sequence[AnyEvent], start: Column, end: Column) -> None:
     if not events:
         return
-    code = columns.names.__getitem__
-    arguments = _arguments(events, _GPU_ARGS)
-    stream = integers(list(map(_STREAM, arguments)))
+    arguments = [e.args for e in events]
+    stream = integers([a.stream for a in arguments])
     columns.gpu.append(
         build(
             GpuEvents,
@@ -333,19 +331,17 @@ def _add_gpu(columns: Columns, events: Sequence[AnyEvent], start: Column, end: C
             start_ns=start,
             end_ns=end,
             kind=[_GPU[e.cat] for e in events],
-            device=integers(list(map(_DEVICE, arguments))),
-            stream=np.where(stream == ABSENT, integers(list(map(_THREAD, events))), stream),
-            name=list(map(code, map(_NAME, events))),
-            correlation=integers(list(map(_CORRELATION, arguments))),
-            shape=[
-                ABSENT if shape[0] is None else hash(shape) & _POSITIVE
-                for shape in map(_LAUNCH_SHAPE, arguments)
-            ],
+            device=integers([a.device for a in arguments]),
+            stream=np.where(stream == ABSENT, integers([e.tid for e in events]), stream),
+            name=_codes(columns, events),
+            correlation=integers([a.correlation for a in arguments]),
+            shape=[ABSENT if a.grid is None else hash((a.grid, a.block)) & _POSITIVE for a in arguments],
             bytes=integers([a.bytes for a in arguments]),
         )
     )
     known = [(row, a) for row, a in enumerate(arguments) if a.collective is not None]
     if known:
+        code = columns.names.__getitem__
         items = [_ITEM_BYTES.get((a.dtype or "").lower()) for _, a in known]
         columns.collectives.append(
             build(
