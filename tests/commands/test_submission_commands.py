@@ -9,44 +9,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from aorta import cli
-from aorta.errors import AortaError
-from aorta.launch import tools
 from aorta.launch.tools import Answer
-from tests.support.slurm import FakeSlurm, cluster
+from tests.support.commands import refused, run, without_site
+from tests.support.slurm import FakeSlurm
 
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project folder with both configurations; no site settings in the environment."""
-    for name in list(os.environ):
-        if name.startswith(("SLURM_", "AORTA_")):
-            monkeypatch.delenv(name)
+    without_site(monkeypatch)
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "small.yaml").write_text("training: {max_steps: 3}\n")
     (tmp_path / "config" / "default.yaml").write_text("")
     (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    fake = cluster()
-    monkeypatch.setattr(tools, "call", fake)
-    return fake
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(cli.group, words, standalone_mode=False)
-
-
-def refused(*words: str) -> AortaError:
-    error = run(*words).exception
-    assert isinstance(error, AortaError), error
-    return error
 
 
 def test_submission_prints_ids_and_what_comes_next(slurm: FakeSlurm, project: Path) -> None:

@@ -1,14 +1,11 @@
 """`aorta sweep` and what `wait` and `aggregate` make of it, against stand-ins for Slurm and for the runs."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from aorta import cli
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, submissions
@@ -18,44 +15,26 @@ from aorta.artefacts.sweep import Sweep, SweepAnalysis, SweepPoint
 from aorta.commands import profile
 from aorta.commands._choice import choose
 from aorta.config.load import load_config
-from aorta.errors import AortaError, ArtefactError
-from aorta.launch import local, tools
+from aorta.errors import ArtefactError
+from aorta.launch import local
 from aorta.launch.plan import LaunchPlan
 from aorta.launch.slurm import JobView
 from aorta.launch.states import STATES
 from aorta.launch.sweep_submission import read_sweep
 from aorta.launch.tools import Answer
-from tests.support.slurm import FakeSlurm, cluster
+from tests.support.commands import refused, run, without_site
+from tests.support.slurm import FakeSlurm
 from tests.support.synthetic import RunSpec, write_run
 
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project folder with a configuration; no site settings in the environment."""
-    for name in list(os.environ):
-        if name.startswith(("SLURM_", "AORTA_")):
-            monkeypatch.delenv(name)
+    without_site(monkeypatch)
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "small.yaml").write_text("training: {max_steps: 3, batch_size: 8}\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    fake = cluster()
-    monkeypatch.setattr(tools, "call", fake)
-    return fake
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(cli.group, words, standalone_mode=False)
-
-
-def refused(*words: str) -> AortaError:
-    error = run(*words).exception
-    assert isinstance(error, AortaError), error
-    return error
 
 
 def newest(project: Path) -> SubmissionDir:
