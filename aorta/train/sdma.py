@@ -242,7 +242,7 @@ def _run(given: argparse.Namespace) -> None:
     if given.json:
         content = {
             "device": name,
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),  # a class of torch's, which JSON does not know
             "matrix_size": given.matrix_size,
             "copy_mb": given.copy_mb,
             "iterations": given.iterations,

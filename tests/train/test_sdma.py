@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from aorta.train.sdma import COPIES, Times, main, result, spread, table
+from aorta.train import sdma
+from aorta.train.sdma import COPIES, Result, Times, main, result, spread, table
 
 
 def times(ms: float) -> Times:
@@ -41,6 +42,28 @@ def test_where_nothing_can_be_saved_there_is_no_share() -> None:
 def test_without_such_a_gpu_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--device", "77"]) == 2
     assert "--device 77:" in capsys.readouterr().err
+
+
+class MeasuredElsewhere:
+    """Stands in for the streams of a GPU."""
+
+    def __init__(self, *given: object) -> None:
+        assert given == (torch.device("cuda", 0), 512, 4, 5)
+
+    def measure(self, copy: str) -> Result:
+        return result(copy, 4 << 20, (times(6), times(4)), {"serial": times(10), "overlapped": times(7)})
+
+
+def test_the_results_are_written_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
+    monkeypatch.setattr(sdma, "Bench", MeasuredElsewhere)
+    path = tmp_path / "sdma.json"
+    assert main(["--matrix-size", "512", "--copy-mb", "4", "--iterations", "5", "--json", str(path)]) == 0
+    found = json.loads(path.read_text())
+    assert (found["device"], found["torch"]) == ("GPU 0", str(torch.__version__))
+    assert [(item["copy"], item["savings_ms"]) for item in found["results"]] == [(name, 3) for name in COPIES]
 
 
 @pytest.mark.gpu
