@@ -23,11 +23,14 @@ from torch.utils.data import DataLoader
 
 from aorta.artefacts.layout import RunDir
 from aorta.config.load import load_config
-from aorta.train.dcrnn.baselines import HistoricalAverage, last_value
 from aorta.train.dcrnn.data import Samples
 from aorta.train.dcrnn.metrics import error_sums, errors
 from aorta.train.dcrnn.traffic import PER_DAY, generate
 from aorta.train.dcrnn.workload import Dcrnn
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.support.baselines import HistoricalAverage, last_value
 
 HORIZONS = (3, 6, 12)
 """15, 30 and 60 minutes."""

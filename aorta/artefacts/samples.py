@@ -199,32 +199,6 @@ def parse_rocm_smi_json(text: str) -> list[GpuSample]:
     return [_rocm_sample(key, row) for key, row in cards.items() if isinstance(row, dict)]
 
 
-def parse_rocm_smi_csv(text: str) -> Parsed:
-    """Samples of `rocm-smi ... --csv`: a line starting with `device` names the columns; warnings before it
-    are skipped.
-
-    Raises:
-        ArtefactError: no line is such a header.
-    """
-    lines = [cells_of(line) for line in text.splitlines()]
-    start = next((i for i, cells in enumerate(lines) if cells and cells[0].strip() == "device"), None)
-    if start is None:
-        raise ArtefactError(f"not CSV of rocm-smi: {_start(text)!r}", "write it with `rocm-smi -a --csv`")
-    header = lines[start] or []
-    samples, bad = [], []
-    for position, row in enumerate(lines[start + 1 :], start=start + 2):
-        if row is None:
-            bad.append(position)
-            continue
-        if not any(row) or row == header or row[0].strip() == "system":
-            continue
-        if len(row) != len(header) or not re.fullmatch(r"card\d+", row[0].strip()):
-            bad.append(position)
-            continue
-        samples.append(_rocm_sample(row[0].strip(), dict(zip(header[1:], row[1:], strict=True))))
-    return Parsed(samples, bad)
-
-
 # --- amd-smi metric|static|list --json ---------------------------------------------------------------------
 
 _AMD: tuple[tuple[str, tuple[str, ...]], ...] = (

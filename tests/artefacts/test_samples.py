@@ -13,7 +13,6 @@ from aorta.artefacts.samples import (
     number,
     parse_amd_smi_json,
     parse_nvidia_smi_csv,
-    parse_rocm_smi_csv,
     parse_rocm_smi_json,
 )
 from aorta.errors import ArtefactError
@@ -174,16 +173,6 @@ def test_warnings_before_the_json_are_skipped():
     assert parse_rocm_smi_json(text)[0].utilization_gpu == 12
 
 
-def test_rocm_smi_csv_has_the_same_columns():
-    header = "device,GPU use (%),Current Socket Graphics Package Power (W),VRAM Total Memory (B)"
-    parsed = parse_rocm_smi_csv(f"WARNING: x\n{header}\ncard0,0,90.5,{8 * MIB}\ncard1,N/A,,\ncard2,1\n\n")
-    assert [(g.index, g.utilization_gpu, g.power_draw_w, g.memory_total_mb) for g in parsed.samples] == [
-        (0, 0, 90.5, 8),
-        (1, None, None, None),
-    ]
-    assert parsed.bad_lines == [5]
-
-
 METRIC = {
     "gpu": 0,
     "usage": {
@@ -228,7 +217,7 @@ def test_amd_smi_identity():
     assert (gpu.index, gpu.uuid, gpu.name) == (2, "7eff74a0-0000-1000-808f-7e20764e2714", "Instinct MI300X")
 
 
-@pytest.mark.parametrize("parse", [parse_rocm_smi_json, parse_rocm_smi_csv, parse_amd_smi_json])
+@pytest.mark.parametrize("parse", [parse_rocm_smi_json, parse_amd_smi_json])
 @pytest.mark.parametrize("text", ["", "ERROR: driver not loaded", "[1, 2]", '{"a": 1}', "{"])
 def test_what_is_no_output_of_the_tool_is_refused(parse, text):
     with pytest.raises(ArtefactError, match="smi"):
@@ -247,7 +236,7 @@ def test_a_number_survives_its_unit(value, unit):
 
 @given(st.text(max_size=300))
 def test_any_text_gives_samples_or_an_error_of_ours(text):
-    for parse in (parse_nvidia_smi_csv, parse_rocm_smi_csv, parse_rocm_smi_json, parse_amd_smi_json):
+    for parse in (parse_nvidia_smi_csv, parse_rocm_smi_json, parse_amd_smi_json):
         with contextlib.suppress(ArtefactError):
             parse(text)
 

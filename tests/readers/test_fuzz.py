@@ -22,7 +22,6 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.samples import (
     parse_amd_smi_json,
     parse_nvidia_smi_csv,
-    parse_rocm_smi_csv,
     parse_rocm_smi_json,
 )
 from aorta.config.load import load_config
@@ -283,7 +282,7 @@ junk = st.one_of(
 @GENTLE
 @given(junk)
 def test_text_of_any_program_is_parsed_or_refused(text: str) -> None:
-    for parse in (parse_nvidia_smi_csv, parse_rocm_smi_json, parse_rocm_smi_csv, parse_amd_smi_json):
+    for parse in (parse_nvidia_smi_csv, parse_rocm_smi_json, parse_amd_smi_json):
         with contextlib.suppress(ArtefactError):
             parse(text)
     parse_rows(text, "101")

@@ -18,7 +18,6 @@ from aorta.artefacts.samples import (
     GpuSample,
     parse_amd_smi_json,
     parse_nvidia_smi_csv,
-    parse_rocm_smi_csv,
     parse_rocm_smi_json,
 )
 from aorta.artefacts.sweep import Sweep, SweepPoint
@@ -303,8 +302,6 @@ def text_subjects(folder: Path) -> list[Subject]:
         "Card series": "AMD Instinct MI250X",
     }
     rocm = {f"card{i}": card | {"Unique ID": hex(9_000_000 + i)} for i in range(8)}
-    header = ["device", *card]
-    rocm_csv = [header, *([f"card{i}", *card.values()] for i in range(16))]
     amd = [
         {
             "gpu": i,
@@ -321,10 +318,6 @@ def text_subjects(folder: Path) -> list[Subject]:
         "rocm-smi.json": (
             msgspec.json.encode(rocm).decode(),
             lambda text: _samples(parse_rocm_smi_json(text)),
-        ),
-        "rocm-smi.csv": (
-            "\n".join(map(",".join, rocm_csv)) + "\n",
-            lambda text: _samples(parse_rocm_smi_csv(text).samples),
         ),
         "amd-smi.json": (msgspec.json.encode(amd).decode(), lambda text: _samples(parse_amd_smi_json(text))),
         "sacct.txt": ("".join("|".join(row.values()) + "\n" for row in rows), _sacct),

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from aorta.train.data import Batches
-from aorta.train.dcrnn.baselines import HistoricalAverage, last_value
 from aorta.train.dcrnn.data import Samples
 from aorta.train.dcrnn.metrics import error_sums, errors
 from aorta.train.dcrnn.traffic import PER_DAY
 from aorta.train.dcrnn.workload import Dcrnn
 from aorta.train.world import World
+from tests.support.baselines import HistoricalAverage, last_value
 from tests.train.dcrnn.small import small
 
 STEPS = 120

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from aorta.train.dcrnn.baselines import HistoricalAverage, last_value
 from aorta.train.dcrnn.data import Samples
 from aorta.train.dcrnn.graph import transitions
 from aorta.train.dcrnn.traffic import PER_DAY, generate
+from tests.support.baselines import HistoricalAverage, last_value
 
 
 def test_the_same_seed_gives_the_same_traffic() -> None:
