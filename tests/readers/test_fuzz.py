@@ -100,7 +100,6 @@ def test_every_kind_of_file_survives_cuts_flips_and_blanks(traces: Path, tmp_pat
         "sweep.json",
         "jobs.jsonl",
         "sacct",
-        "rocm-smi.csv",
         "session",
     ):
         assert kind in names
