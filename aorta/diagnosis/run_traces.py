@@ -17,7 +17,7 @@ from aorta.artefacts.layout import NodeDir, RunDir
 from aorta.artefacts.records import SCHEMA_VERSION, Manifest
 from aorta.artefacts.reduction import Reduction, TraceSummary
 from aorta.errors import ArtefactError
-from aorta.metrics.trace_summary import summarise
+from aorta.metrics.trace_summary import summarise, work_of
 from aorta.readers.trace_build import file_rank
 from aorta.readers.traces import read_traces
 
@@ -197,4 +197,8 @@ def _read(path: Path, rank: int) -> TraceSummary:
         )
     if summary.rank != rank:
         raise ArtefactError(f"{path}: it is the summary of rank {summary.rank}")
+    try:
+        work_of(summary)
+    except ArtefactError as error:
+        raise ArtefactError(f"{path}: {error.message}") from error
     return summary

@@ -10,6 +10,7 @@ import numpy as np
 from aorta.artefacts.analysis import RankBreakdown
 from aorta.artefacts.events import Column, Kind, Role, Trace
 from aorta.artefacts.reduction import (
+    Packed,
     TracedCalls,
     TracedTimeline,
     TraceStep,
@@ -22,6 +23,7 @@ from aorta.artefacts.traced import RankTrace
 from aorta.errors import ArtefactError
 from aorta.intervals import Intervals
 from aorta.metrics.trace_breakdown import break_down, unknown_communication
+from aorta.metrics.trace_checks import MOST, contradiction
 from aorta.metrics.trace_idle import contention, idle_causes, idle_gaps, launches_in, queue_depth
 from aorta.metrics.trace_steps import Steps, steps_of
 from aorta.metrics.trace_tops import top_collectives, top_kernels
@@ -114,7 +116,9 @@ def work_of(summary: TraceSummary) -> GpuWork | None:
     Raises:
         ArtefactError: the summary contradicts itself.
     """
-    line = summary.timeline
+    wrong, line = contradiction(summary), summary.timeline
+    if wrong is not None:
+        raise ArtefactError(f"summary of rank {summary.rank}: {wrong}")
     if line is None:
         return None
     try:
@@ -126,17 +130,35 @@ def work_of(summary: TraceSummary) -> GpuWork | None:
     for codes in (calls.group, calls.op):
         if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(line.calls.names):
             raise ArtefactError(f"summary of rank {summary.rank}: a collective has a name that is not there")
+    steps = windows(summary)
+    lost = np.setdiff1d(calls.step, steps.number)
+    if len(lost):
+        raise ArtefactError(
+            f"summary of rank {summary.rank}: a collective is of step {lost[0]}, which is not there"
+        )
     return GpuWork(
-        steps=windows(summary),
-        compute=unpack_intervals(line.compute),
-        communication=unpack_intervals(line.communication),
-        data=unpack_intervals(line.data),
+        steps=steps,
+        compute=_spans(line.compute, summary),
+        communication=_spans(line.communication, summary),
+        data=_spans(line.data, summary),
         names=tuple(line.calls.names),
         calls=calls,
         seen=frozenset(line.calls.seen),
         numbered=frozenset(line.calls.numbered),
         edge_calls=summary.edge_calls,
     )
+
+
+def _spans(packed: Packed, summary: TraceSummary) -> Intervals:
+    """Sorted intervals that do not overlap.
+
+    Raises:
+        ArtefactError: as `unpack_intervals`, or they are not.
+    """
+    spans = unpack_intervals(packed)
+    if (np.diff(spans.reshape(-1)) < 0).any() or (len(spans) and int(np.abs(spans).max()) >= MOST):
+        raise ArtefactError(f"summary of rank {summary.rank}: its timeline goes back in time")
+    return spans
 
 
 def windows(summary: TraceSummary) -> Steps:

@@ -15,8 +15,10 @@ from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.reduction import Reduction, TraceSummary
 from aorta.cli import group
+from aorta.diagnosis.analyse import analyse
 from aorta.diagnosis.run_traces import read_run_traces, trace_files
 from aorta.errors import ArtefactError
+from aorta.readers.run import read_run
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.traced import Job, Rank, write_job
 
@@ -103,6 +105,20 @@ def test_a_summary_of_a_newer_version_is_refused(run: RunDir) -> None:
     newer = msgspec.structs.replace(read_json(path, TraceSummary), schema_version=99)
     path.write_bytes(msgspec.json.encode(newer))
     assert "schema version 99" in read_run_traces(run).problems[0].reason
+
+
+def test_a_summary_that_names_a_step_it_lacks_is_a_problem_of_its_file(run: RunDir) -> None:
+    reduce(run)
+    shutil.rmtree(run.torch_profiler)
+    path = run.node(0).trace_summary(1)
+    summary = read_json(path, TraceSummary)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(summary, steps=summary.steps[1:])))
+    made = analyse(read_run(run, query_accounting=False), read_run_traces(run))
+    named = [problem for problem in made.data_quality.problems if problem.file == str(path)]
+    assert len(named) == 1
+    assert "a collective is of step 0, which is not there" in named[0].reason
+    # The others alone cannot stand for the run: its records do.
+    assert made.breakdown.timing == "host"
 
 
 def test_a_run_without_traces_has_nothing_to_reduce(tmp_path: Path) -> None:

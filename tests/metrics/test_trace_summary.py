@@ -116,3 +116,43 @@ def test_a_summary_with_a_name_that_is_not_there_is_refused() -> None:
     broken = msgspec.structs.replace(summary.timeline, calls=calls)
     with pytest.raises(ArtefactError, match="rank 3"):
         work_of(msgspec.structs.replace(summary, timeline=broken))
+
+
+def edited(summary: TraceSummary, **first: int) -> TraceSummary:
+    """`summary` with other fields of its first step."""
+    steps = [msgspec.structs.replace(summary.steps[0], **first), *summary.steps[1:]]
+    return msgspec.structs.replace(summary, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ({"number": 2}, "a step occurs twice"),
+        ({"number": 7}, "a collective is of step 1, which is not there"),
+        ({"number": -2}, "time or number that cannot be"),
+        ({"end_ns": 0}, "time or number that cannot be"),
+        ({"compute_ns": 41}, "parts that sum to 101 ns, it takes 100 ns"),
+        ({"host_ns": -1}, "a part that is negative"),
+        ({"idle_sync_ns": 1}, "its causes sum to"),
+        ({"hidden_comm_ns": 0}, "do not sum to all of it"),
+    ],
+)
+def test_a_summary_that_contradicts_itself_is_refused(first: dict[str, int], said: str) -> None:
+    with pytest.raises(ArtefactError, match=said):
+        work_of(edited(summarise(MADE), **first))
+
+
+@pytest.mark.parametrize("size", [0, 2**40])
+def test_a_world_that_cannot_be_is_refused(size: int) -> None:
+    # Its largest group may be smaller than the world: rank 3 of a group of 2 is fine.
+    assert work_of(msgspec.structs.replace(summarise(MADE), world_size=2)) is not None
+    with pytest.raises(ArtefactError, match="rank 3 in a world of"):
+        work_of(msgspec.structs.replace(summarise(MADE), world_size=size))
+
+
+def test_a_timeline_that_goes_back_in_time_is_refused() -> None:
+    summary = summarise(MADE)
+    assert summary.timeline is not None
+    line = msgspec.structs.replace(summary.timeline, compute=pack(np.array([100, 150, 0, 40])))
+    with pytest.raises(ArtefactError, match="back in time"):
+        work_of(msgspec.structs.replace(summary, timeline=line))

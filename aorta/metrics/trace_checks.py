@@ -1,0 +1,52 @@
+"""Whether a rank's summary agrees with itself.
+
+One that `trace_summary.summarise` made always does; one that was cut, edited or mixed up may not.
+"""
+
+from __future__ import annotations
+
+from aorta.artefacts.records import MAX_RANKS
+from aorta.artefacts.reduction import TraceStep, TraceSummary
+
+MOST = 2**62
+"""ns and counts from here on are no measurement; sums of two stay within 64 bits."""
+
+
+def contradiction(summary: TraceSummary) -> str | None:
+    """What makes a well-formed summary unusable, in words; None if it agrees with itself."""
+    # The largest group that a trace knows may be smaller than the world.
+    size = summary.world_size
+    if not 0 <= summary.rank < MAX_RANKS or (size is not None and not 1 <= size <= MAX_RANKS):
+        return f"it is of rank {summary.rank} in a world of {size}"
+    if summary.epoch_ns is not None and not 0 <= summary.epoch_ns < MOST:
+        return "the wall clock of its zero cannot be"
+    for step in summary.steps:
+        wrong = _of_step(step)
+        if wrong is not None:
+            return f"step {step.number} {wrong}"
+    return _of_numbers(summary) if summary.timeline is not None else None
+
+
+def _of_numbers(summary: TraceSummary) -> str | None:
+    numbers = [step.number for step in summary.steps]
+    if not numbers:
+        return "it has a timeline of no step"
+    return "a step occurs twice" if len(set(numbers)) < len(numbers) else None
+
+
+def _of_step(step: TraceStep) -> str | None:
+    if not -MOST < step.start_ns < step.end_ns < MOST or not -1 <= step.number < MOST:
+        return "has a time or number that cannot be"
+    busy = (step.compute_ns, step.exposed_comm_ns, step.exposed_copy_ns, step.unclassified_ns)
+    idle = (step.idle_loader_ns, step.idle_sync_ns, step.idle_launch_ns, step.idle_elsewhere_ns)
+    rest = (step.data_wait_ns, step.host_ns)
+    if min(*busy, *rest, *idle, step.hidden_comm_ns, step.short_gaps_ns, step.long_gaps_ns) < 0:
+        return "has a part that is negative"
+    took, total = step.end_ns - step.start_ns, sum(busy) + sum(rest)
+    if total != took:
+        return f"has parts that sum to {total} ns, it takes {took} ns"
+    if sum(idle) != sum(rest):
+        return f"idles for {sum(rest)} ns, its causes sum to {sum(idle)} ns"
+    if step.hidden_comm_ns + step.exposed_comm_ns != step.comm_ns:
+        return "has hidden and exposed communication that do not sum to all of it"
+    return None
