@@ -47,7 +47,7 @@ from aorta.readers.trace_build import file_rank, finish
 FORMAT = "kineto"
 
 _RANGE_BYTES = 32 << 20
-"""A shorter part of a file is not worth a process of its own."""
+"""Text that a process decodes at a time: little enough that all are done at about the same time."""
 _POOL_BYTES = 96 << 20
 """Less text than this is decoded sooner than processes start."""
 _GZIP_RATIO = 12
@@ -140,7 +140,7 @@ def _plan(path: Path, workers: int) -> list[Unit]:
     try:
         size = path.stat().st_size
         if workers > 1 and size > _POOL_BYTES and not is_gzip(path):
-            cuts = ranges(path, min(workers, size // _RANGE_BYTES))
+            cuts = ranges(path, size // _RANGE_BYTES)
             if cuts is not None:
                 return [Unit(path, start, length) for start, length in cuts]
     except OSError:
@@ -162,11 +162,20 @@ def read_unit(unit: Unit) -> Part | ArtefactError:
                 part.header = _keys(head + b'"":0}')
             _decode(part, EventText(source, buffer), ends_here=unit.length is None)
             flush(part.columns)
+            _join(part.columns)
             return part
     except ArtefactError as error:
         return error
     except OSError as error:
         return ArtefactError(f"{unit.path}: {error.strerror}")
+
+
+def _join(columns: Columns) -> None:
+    """Make one table of each kind of the many: what travels between processes is then large pieces."""
+    for ranges_of in (columns.host, columns.api, columns.gpu_ranges):
+        ranges_of[:] = [concatenate(Ranges, ranges_of)]
+    columns.gpu[:] = [concatenate(GpuEvents, columns.gpu)]
+    columns.collectives[:] = [concatenate(Collectives, columns.collectives)]
 
 
 def _decode(part: Part, text: EventText, *, ends_here: bool) -> None:

@@ -26,7 +26,7 @@ from aorta.readers.kineto_thin import KEPT_OPERATORS, thinned
 _EXACT_BELOW = float(1 << 43)
 _POSSIBLE_US = 9 * 10**15
 """The year 2255; ns of it still fit int64."""
-_BATCH = 1 << 12
+_BATCH = 1 << 11
 """Events that columns are made of at a time."""
 _POSITIVE = (1 << 63) - 1
 _GPU = {"kernel": Kind.COMPUTE, "gpu_memcpy": Kind.COPY, "gpu_memset": Kind.MEMSET}

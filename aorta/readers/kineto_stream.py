@@ -26,7 +26,7 @@ _UNCUT_LIMIT = 8 << 20
 _LONGEST_CUT = 4 << 10
 """Where a cut may begin before the text that ends it: white space."""
 _NEAR_END = 16 << 10
-_SEARCH = 4 << 20
+_SEARCH = 1 << 20
 """Bytes in which an event must begin for a file to be cut."""
 
 
