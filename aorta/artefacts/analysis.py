@@ -58,13 +58,19 @@ class Speedup(Record, frozen=True, kw_only=True):
 
     low: float
     high: float
+    """`basis` says what the range is."""
     expected: float | None = None
-    """The replay's own prediction, inside the range; None where only bounds are known."""
+    """What the replay of these steps without the cause gives, inside the range; None where nothing was
+    replayed."""
     step_ms: float | None = None
-    """Predicted step time without the cause, beside `expected`."""
+    """Step time without the cause that goes with `expected`."""
     basis: Literal["replay", "bounds"] = "bounds"
-    """`replay`: the steps were replayed without the cause, and the range is of resampled steps. `bounds`: the
-    part of the step that the cause takes, brought down to its threshold (low) or to nothing (high)."""
+    """`replay`: the range is the 95 % interval of another run without the cause. `bounds`: the part of the
+    step that the cause takes, brought down to its threshold (low) or to nothing (high), and widened to
+    `expected`; the range has no probability."""
+    limit: float | None = None
+    """Where `expected` is of the costliest part of the cause alone: the replay without all of it, such as an
+    ideal network; None where `expected` is that, or nothing was replayed."""
 
 
 class Lateness(Record, frozen=True, kw_only=True):
@@ -113,9 +119,14 @@ class WhatIf(Record, frozen=True, kw_only=True):
     ranks: list[int]
     """Of these ranks; empty: of all."""
     step_ms: float
-    step_ms_interval: Interval
+    step_ms_interval: Interval | None
+    """Of another run without the cause; None with fewer than 10 steps."""
     speedup: float
-    speedup_interval: Interval
+    speedup_interval: Interval | None
+    """Likewise, of the mean step now over that run's."""
+    effect_interval: Interval | None = None
+    """Of the speed-up of these very steps, by resampling them: above 1, there is an effect beyond their own
+    noise; None with fewer than 10 steps."""
 
 
 class Replay(Record, frozen=True, kw_only=True):
@@ -124,8 +135,10 @@ class Replay(Record, frozen=True, kw_only=True):
     steps: int
     measured_step_ms: float
     modelled_step_ms: float
-    error_pct: float
-    """|modelled - measured| / measured; predictions need 3 % or less."""
+    """Replayed with its own transfers, which gives the measured step: what speed-ups are relative to."""
+    error_pct: float | None
+    """The check: how far half of the steps, replayed with the transfers of the other half, miss their
+    measured mean, the worse of both halves; predictions need 3 % or less. None: no collective to check."""
     ideal_network_step_ms: float | None
     """With every transfer taking no time; waits stay. None where predictions are withheld."""
     predictions: list[WhatIf]

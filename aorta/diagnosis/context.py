@@ -126,6 +126,12 @@ class Context:
         return launches.idle_ms if launches is not None else 0.0
 
     @property
+    def idle_inside_share(self) -> float:
+        """The same of compute's windows, 0 to 1."""
+        launches = self.evidence.launches if self.idle is None else None
+        return launches.idle_ms / launches.windows_ms if launches is not None and launches.windows_ms else 0.0
+
+    @property
     def host_ms(self) -> float:
         """All of the mean step in which the device idles for the host, inside of windows and outside."""
         return fmean(item.host_ms for item in self.costs) + self.idle_inside_ms

@@ -10,7 +10,7 @@ from aorta.artefacts.analysis import LatenessTable, Pop, RankBreakdown, Replay, 
 from aorta.metrics.collectives import Collectives
 from aorta.metrics.lateness import lateness
 from aorta.metrics.pop import run_pop
-from aorta.metrics.whatif import TOLERANCE_PCT, Replays
+from aorta.metrics.whatif import Replays
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,7 @@ class Modelled:
     @property
     def withheld(self) -> str | None:
         """Why nothing is predicted; None where the model holds."""
-        if self.replays is None:
-            return self.absent
-        if self.replays.error_pct > TOLERANCE_PCT:
-            missed = f"the replay misses the measured step by {self.replays.error_pct:.1f} %"
-            return f"with nothing removed, {missed}, {TOLERANCE_PCT:g} % is the most"
-        return None
+        return self.absent if self.replays is None else self.replays.doubt
 
     def pop(self, rows: Sequence[RankBreakdown], *, cuda: bool) -> Pop | None:
         """POP factors of the breakdown `rows`."""

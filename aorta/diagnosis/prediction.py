@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from aorta.artefacts.analysis import Finding, Interval, Speedup, WhatIf
@@ -9,61 +11,65 @@ from aorta.diagnosis.context import MOST_OF_HOST, Context
 from aorta.diagnosis.rank import rank_words
 from aorta.metrics.whatif import Prediction, Replays
 
-Removed = tuple[str, Prediction, Prediction]
-"""What goes, in words, what that gives, and what is the most."""
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """What goes, in words, and what that gives."""
+
+    words: str
+    found: Prediction
+    limit: Prediction | None = None
+    """Without all of the cause, where only its most costly part goes."""
 
 
 def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | None]:
     """The finding with its speed-up by replay; as it is where nothing can be predicted for it.
 
-    A replay takes compute's windows as they are, so that the GPU's idle time inside of them, which only its
-    kernels show, is taken off the mean step instead: an expectation beside bounds.
+    With fewer steps than an interval takes, the range stays that of the finding's bounds.
     """
-    if finding.kind == "host_bound" and context.idle_inside_ms > MOST_OF_HOST * context.host_ms:
-        return _without_idle_inside(finding, context), None
     replays = context.model.usable if context.model else None
     if finding.symptom_of is not None or replays is None:
         return finding, None
-    found = _removed(finding, context, replays)
-    if found is None:
+    removed = _removed(finding, context, replays)
+    if removed is None:
         return finding, None
-    removed, prediction, most = found
-    highest = max(most.speedup_interval.high, prediction.speedup_interval.high, prediction.speedup)
-    lowest = min(prediction.speedup_interval.low, prediction.speedup)
-    speedup = Speedup(
-        low=lowest, high=highest, expected=prediction.speedup, step_ms=prediction.step_ms, basis="replay"
-    )
+    found = removed.found
     what = WhatIf(
         kind=finding.kind,
-        removed=removed,
+        removed=removed.words,
         ranks=finding.ranks,
-        step_ms=prediction.step_ms,
-        step_ms_interval=prediction.step_ms_interval,
-        speedup=prediction.speedup,
-        speedup_interval=prediction.speedup_interval,
+        step_ms=found.step_ms,
+        step_ms_interval=found.step_ms_interval,
+        speedup=found.speedup,
+        speedup_interval=found.speedup_interval,
+        effect_interval=found.effect_interval,
     )
-    return msgspec.structs.replace(finding, estimated_speedup=speedup), what
+    return msgspec.structs.replace(finding, estimated_speedup=_speedup(finding, removed)), what
 
 
-def _without_idle_inside(finding: Finding, context: Context) -> Finding:
-    bounds, inside, step = finding.estimated_speedup, context.idle_inside_ms, context.step_ms
-    if bounds is None or inside >= step:
-        return finding
-    left = step - inside
-    expected = step / left
+def _speedup(finding: Finding, removed: _Removed) -> Speedup | None:
+    found, bounds = removed.found, finding.estimated_speedup
+    expected, limit = found.speedup, removed.limit.speedup if removed.limit else None
+    if (interval := found.speedup_interval) is not None:
+        low, high = interval.low, interval.high
+        return Speedup(
+            low=low, high=high, expected=expected, step_ms=found.step_ms, basis="replay", limit=limit
+        )
+    if bounds is None:
+        return None
     low, high = min(bounds.low, expected), max(bounds.high, expected)
-    speedup = Speedup(low=low, high=high, expected=expected, step_ms=left, basis="bounds")
-    return msgspec.structs.replace(finding, estimated_speedup=speedup)
+    return Speedup(low=low, high=high, expected=expected, step_ms=found.step_ms, basis="bounds", limit=limit)
 
 
 def within_noise(what: WhatIf, context: Context) -> str | None:
     """Why a finding's effect is no effect, in words; None if it has one.
 
-    The interval of the gain must lie above none at all, and for waits between ranks above half of their
-    threshold: somebody is always the last, and on a busy machine often the same one for a while.
+    The gain of these very steps, resampled, must lie above none at all, and for waits between ranks above
+    half of their threshold: somebody is always the last, and on a busy machine often the same one for a
+    while.
     """
-    interval = what.speedup_interval
-    if not interval.confidence:
+    interval = what.effect_interval
+    if interval is None:
         return None
     least = context.policy.straggler_pct / 2 if what.kind == "straggler" else 0.0
     if _share(interval.low) > least:
@@ -81,35 +87,53 @@ def _share(speedup: float) -> float:
     return 100.0 * (1.0 - 1.0 / speedup)
 
 
-def _removed(finding: Finding, context: Context, replays: Replays) -> Removed | None:
+def _removed(finding: Finding, context: Context, replays: Replays) -> _Removed | None:
     if finding.kind == "data_loading":
         return _loading(finding.ranks, replays)
     if finding.kind == "straggler":
         return _lateness(finding.ranks, replays)
     if finding.kind == "communication":
         return _transfer(replays)
-    if finding.kind == "host_bound" and context.host_share:
-        found = replays.without({"host": context.host_share})
-        return f"{100 * context.host_share:.0f} % of the host's part", found, replays.without({"host": 1.0})
+    if finding.kind == "host_bound":
+        return _host(context, replays)
     return None
 
 
-def _loading(ranks: list[int], replays: Replays) -> Removed:
+def _loading(ranks: list[int], replays: Replays) -> _Removed:
     if not ranks:
-        found = replays.without({"data_loading": 1.0})
-        return "every wait for a loader", found, found
+        return _Removed("every wait for a loader", replays.without({"data_loading": 1.0}))
     found = replays.as_the_others(("data_loading",), ranks)
-    return f"what {rank_words(ranks)} wait longer for the loader than the others", found, found
+    return _Removed(f"what {rank_words(ranks)} wait longer for the loader than the others", found)
 
 
-def _lateness(ranks: list[int], replays: Replays) -> Removed:
+def _lateness(ranks: list[int], replays: Replays) -> _Removed:
     found = replays.as_the_others(("compute", "host"), ranks)
     if not ranks:
-        return "the differences between ranks in each step's compute and host work", found, found
-    return f"what {rank_words(ranks)} compute and do on the host more than the others", found, found
+        return _Removed("the differences between ranks in each step's compute and host work", found)
+    return _Removed(f"what {rank_words(ranks)} compute and do on the host more than the others", found)
 
 
-def _transfer(replays: Replays) -> Removed | None:
+def _host(context: Context, replays: Replays) -> _Removed | None:
+    """The GPU's idle time inside of compute's windows, where it is most of the host's part; else its gap.
+
+    The windows shrink by the share of them that their kernels leave idle, so that a collective that they hid
+    takes its time all the same: windows of 80 ms of which the GPU idles 60, with a hidden exchange of 50 ms
+    posted at a quarter of them, end with it after 5 + 50 ms, and not after 20.
+    """
+    if context.idle_inside_ms > MOST_OF_HOST * context.host_ms and context.idle_inside_share < 1.0:
+        share = context.idle_inside_share
+        return _Removed(
+            f"the {100 * share:.0f} % of compute's windows in which the GPU idles for the host",
+            replays.without({"compute": share}),
+            replays.without({"compute": share, "host": 1.0}),
+        )
+    if context.host_share is None:
+        return None
+    words = f"{100 * context.host_share:.0f} % of the host's part"
+    return _Removed(words, replays.without({"host": context.host_share}), replays.without({"host": 1.0}))
+
+
+def _transfer(replays: Replays) -> _Removed | None:
     """The costliest collective, where it is most of what a network without cost would gain; else that."""
     ideal, costliest = replays.without_transfer(), replays.costliest_place()
     if costliest is None:
@@ -118,5 +142,5 @@ def _transfer(replays: Replays) -> Removed | None:
     now = replays.modelled_ms
     if len(replays.places()) > 1 and now - found.step_ms >= (now - ideal.step_ms) / 2:
         size = f" of {place.bytes / 1e6:.1f} MB" if place.bytes else ""
-        return f"the transfer of the costliest collective, {place.op}{size}", found, ideal
-    return "every transfer (an ideal network)", ideal, ideal
+        return _Removed(f"the transfer of the costliest collective, {place.op}{size}", found, ideal)
+    return _Removed("every transfer (an ideal network)", ideal)

@@ -1,4 +1,4 @@
-"""What the steps would take without a cause: the replay's predictions, with intervals over steps."""
+"""What the steps would take without a cause: the replay's predictions, with their intervals."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Interval
-from aorta.metrics.bootstrap import interval_of, resampled
+from aorta.metrics import another_run, replay_check
+from aorta.metrics.bootstrap import ratio_interval
 from aorta.metrics.collectives import Collectives
 from aorta.metrics.replay import Removal, replay
 from aorta.metrics.replay_model import PARTS, Floats, Model, Part, build
 
 TOLERANCE_PCT = 3.0
-"""How far the replay may miss the measured step with nothing removed."""
+"""How far the replay may miss steps that its transfers are not of, with nothing removed."""
 _TRIED_PLACES = 8
 _NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The mean step without something, and the mean step now over it."""
+    """The mean step without something, and the mean step now over it; no intervals of fewer than 10 steps."""
 
     step_ms: float
-    step_ms_interval: Interval
+    step_ms_interval: Interval | None
+    """Of another run's mean step."""
     speedup: float
-    speedup_interval: Interval
+    speedup_interval: Interval | None
+    """Of the mean step now over another run's."""
+    effect_interval: Interval | None
+    """Of the speed-up of these very steps, resampled: whether what is gained is more than their own noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class Replays:
         edges = np.cumsum([0, *(len(model.steps) for model in models)]).tolist()
         self.runs = list(itertools.pairwise(edges))
         self.ranks = models[0].ranks
+        self.error_pct = replay_check.error_pct(models)
+        """How far the model misses steps that its transfers are not of; None: no call can be checked."""
 
     @classmethod
     def of(cls, collectives: Collectives, steady: Sequence[int]) -> Replays | str:
@@ -72,10 +79,19 @@ class Replays:
         return cls(build(collectives, steady))
 
     @property
-    def error_pct(self) -> float:
-        """How far the unchanged replay misses the measured mean step."""
-        measured = float(self.measured_ns.sum())
-        return 100.0 * abs(float(self.modelled_ns.sum()) - measured) / measured if measured else 0.0
+    def doubt(self) -> str | None:
+        """Why the model may predict nothing; None where it holds, or the ranks exchange nothing."""
+        if self.error_pct is None:
+            calls = any(len(model.group) for model in self._models)
+            return (
+                "no collective is called in more than one step, so that the replay has no check"
+                if calls
+                else None
+            )
+        if self.error_pct > TOLERANCE_PCT:
+            missed = f"the replay misses the measured step by {self.error_pct:.1f} %"
+            return f"with the transfers of other steps, {missed}, {TOLERANCE_PCT:g} % is the most"
+        return None
 
     @property
     def measured_ms(self) -> float:
@@ -84,7 +100,7 @@ class Replays:
 
     @property
     def modelled_ms(self) -> float:
-        """The same by the unchanged replay."""
+        """The same by the replay with nothing removed."""
         return float(self.modelled_ns.mean()) / _NS_PER_MS
 
     def as_the_others(self, parts: Sequence[Part], ranks: Sequence[int]) -> Prediction:
@@ -164,16 +180,13 @@ class Replays:
         left = np.maximum(self._steps(removal), 1.0)
         now = self.modelled_ns
         speedup, step = float(now.sum() / left.sum()), float(left.mean()) / _NS_PER_MS
-        drawn = resampled(len(now), self.runs)
-        if drawn is None:
-            alone = Interval(low=speedup, high=speedup, confidence=0.0)
-            return Prediction(step, Interval(low=step, high=step, confidence=0.0), speedup, alone)
-        sums = left[drawn].sum(axis=1)
+        spread = another_run.spread(left, (self.error_pct or 0.0) / 100.0)
         return Prediction(
             step_ms=step,
-            step_ms_interval=interval_of(left[drawn].mean(axis=1) / _NS_PER_MS),
+            step_ms_interval=another_run.around(step, spread),
             speedup=speedup,
-            speedup_interval=interval_of(now[drawn].sum(axis=1) / sums),
+            speedup_interval=another_run.around(speedup, spread),
+            effect_interval=ratio_interval(now, left, self.runs),
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from aorta.artefacts.analysis import Analysis, RankBreakdown
+from collections.abc import Callable
+
+from aorta.artefacts.analysis import Analysis, Interval, RankBreakdown
 from aorta.artefacts.page import Page, StepPart
 from aorta.artefacts.traced import RankTrace, TraceTable
 from aorta.report.parts import spread
@@ -87,13 +89,17 @@ def what_if_table(analysis: Analysis) -> Table | None:
         (
             plain(item.removed),
             f"ranks {listing(item.ranks)}" if item.ranks else "all ranks",
-            f"{number(item.step_ms)} ({number(item.step_ms_interval.low)} to"
-            f" {number(item.step_ms_interval.high)})",
-            f"{item.speedup:.2f}× ({item.speedup_interval.low:.2f}× to {item.speedup_interval.high:.2f}×)",
+            number(item.step_ms) + _between(item.step_ms_interval, number),
+            f"{item.speedup:.2f}×" + _between(item.speedup_interval, "{:.2f}×".format),
         )
         for item in replay.predictions
     )
     return Table(("without", "of", ">step ms", ">speed-up"), rows)
+
+
+def _between(interval: Interval | None, form: Callable[[float], str]) -> str:
+    """` (1.20× to 1.30×)`; empty where there is none."""
+    return "" if interval is None else f" ({form(interval.low)} to {form(interval.high)})"
 
 
 def replay_words(analysis: Analysis) -> str:
@@ -103,10 +109,12 @@ def replay_words(analysis: Analysis) -> str:
         return ""
     if replay.withheld:
         return f"Predictions are withheld: {plain(replay.withheld)}."
+    measured = f"{replay.steps:,} steps of {number(replay.measured_step_ms)} ms were replayed"
+    if replay.error_pct is None:
+        return f"{measured}; there is no collective on which the replay could be checked."
     return (
-        f"Replayed with nothing removed, the {replay.steps:,} steps take"
-        f" {number(replay.modelled_step_ms)} ms; {number(replay.measured_step_ms)} ms were measured"
-        f" ({replay.error_pct:.1f} % apart)."
+        f"{measured}. Half of them with the transfers of the other half, and nothing removed, are"
+        f" {replay.error_pct:.1f} % off what was measured at most."
     )
 
 

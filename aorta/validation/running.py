@@ -150,7 +150,7 @@ def what_was_said(analysis: Analysis) -> Said:
     verdict, rows = analysis.verdict, analysis.breakdown.per_rank
     leading = next((item for item in analysis.findings if item.kind == verdict.kind), None)
     gain = leading.estimated_speedup if leading is not None else None
-    replayed = gain if gain is not None and gain.basis == "replay" else None
+    interval = gain if gain is not None and gain.basis == "replay" else None
     replay = analysis.replay
     return Said(
         kind=verdict.kind,
@@ -159,9 +159,9 @@ def what_was_said(analysis: Analysis) -> Said:
         step_ms=sum(row.step_ms for row in rows) / len(rows) if rows else None,
         steps=analysis.breakdown.steps,
         cause=leading.sub_cause if leading is not None else None,
-        speedup=replayed.expected if replayed is not None else None,
-        speedup_low=replayed.low if replayed is not None else None,
-        speedup_high=replayed.high if replayed is not None else None,
+        speedup=gain.expected if gain is not None else None,
+        speedup_low=interval.low if interval is not None else None,
+        speedup_high=interval.high if interval is not None else None,
         withheld=replay.withheld if replay is not None else None,
         replay_error_pct=replay.error_pct if replay is not None else None,
     )

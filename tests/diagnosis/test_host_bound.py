@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 
 from aorta.artefacts.analysis import BreakdownTable, RankBreakdown
-from aorta.diagnosis.context import Context, Evidence, HostIdle, Launches
+from aorta.diagnosis.context import Context, HostIdle
 from aorta.diagnosis.policy import Policy
-from aorta.diagnosis.prediction import predicted
 from aorta.diagnosis.rank import RankCosts
 from aorta.diagnosis.rules import RULES, host_bound
-from aorta.diagnosis.verdict import cost_ms, explain
+from aorta.diagnosis.verdict import explain
 from aorta.metrics.blame import Charge
 
 STEP = 100.0
@@ -119,31 +117,3 @@ def test_the_cause_by_where_the_gpu_idles(idle: HostIdle | None, words: str) -> 
     _, finding = host_bound(context([40.0, 40.0], idle=idle))
     assert finding is not None
     assert words in finding.cause
-
-
-def test_idle_inside_of_windows_is_expected_to_go_as_a_whole() -> None:
-    """Windows of 80 ms with kernels of 20: 100 ms a step become 40, whatever a replay of the rest gives."""
-    launches = Launches(kernels=1000.0, kernels_ms=20.0, windows_ms=80.0)
-    found = replace(context([10.0, 10.0]), evidence=Evidence(launches=launches))
-    _, finding = host_bound(found)
-    assert finding is not None
-    assert finding.value == pytest.approx(70.0)
-    left, replayed = predicted(finding, found)
-    assert replayed is None
-    assert left.estimated_speedup is not None
-    assert left.estimated_speedup.expected == pytest.approx(2.5)
-    assert left.estimated_speedup.step_ms == pytest.approx(40.0)
-    assert left.estimated_speedup.high == pytest.approx(100.0 / 30.0)
-    assert left.estimated_speedup.basis == "bounds"
-    assert cost_ms(finding, found) == pytest.approx(70.0)
-
-
-def test_no_idle_inside_of_windows_leaves_the_bounds() -> None:
-    """Kernels that fill their windows: a measured zero, and nothing to expect beyond the host's own part."""
-    launches = Launches(kernels=1000.0, kernels_ms=80.0, windows_ms=80.0)
-    for known in (launches, None):
-        found = replace(context([40.0, 40.0]), evidence=Evidence(launches=known))
-        _, finding = host_bound(found)
-        assert finding is not None
-        assert predicted(finding, found) == (finding, None)
-        assert cost_ms(finding, found) == pytest.approx(40.0)

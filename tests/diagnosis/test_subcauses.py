@@ -11,20 +11,17 @@ import pytest
 from aorta.artefacts.analysis import (
     BreakdownTable,
     Finding,
-    Interval,
     Kind,
     LatenessTable,
     LateNode,
     RankBreakdown,
     Utilization,
-    WhatIf,
 )
 from aorta.artefacts.steps import CollectiveId, Step, StepRange, StepRanges
 from aorta.config.schema import Config, Dataloader
 from aorta.diagnosis.context import Context, Evidence, HostIdle, Launches
 from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.policy import Policy
-from aorta.diagnosis.prediction import within_noise
 from aorta.diagnosis.rank import RankCosts
 from aorta.diagnosis.rules import host_bound
 from aorta.diagnosis.subcauses import NOT_DETERMINED, with_sub_cause
@@ -354,27 +351,3 @@ def test_lateness_by_turns_is_no_cause_on_shared_cpus_or_not() -> None:
     assert no_cause([finding("straggler", [1])], shared) == {}
     assert "none stands out" in no_cause([finding("straggler")], context())["straggler"]
     assert no_cause([finding("straggler", [1])], context()) == {}
-
-
-@pytest.mark.parametrize(
-    ("kind", "low", "noise"),
-    [
-        ("data_loading", 1.0, True),
-        ("data_loading", 1.01, False),
-        ("straggler", 1.1, True),
-        ("straggler", 1.12, False),
-    ],
-)
-def test_gains_that_may_be_none_are_noise(kind: Kind, low: float, noise: bool) -> None:
-    # Half of the 20 % for waits: 1 / 0.9 is the least speed-up.
-    interval = Interval(low=low, high=1.5)
-    what = WhatIf(
-        kind=kind,
-        removed="",
-        ranks=[],
-        step_ms=80.0,
-        step_ms_interval=interval,
-        speedup=1.25,
-        speedup_interval=interval,
-    )
-    assert (within_noise(what, context()) is not None) is noise

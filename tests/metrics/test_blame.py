@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aorta.artefacts.steps import Step
 from aorta.metrics.apportion import apportion
 from aorta.metrics.blame import BlameTable, blame
-from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.metrics.collectives import match_collectives
 from aorta.units import NS_PER_MS
+from tests.support.exchanges import Records, late_loader, matched, simulated
 from tests.support.steps import step
-from tests.support.synthetic import RunSpec, simulate
-
-Records = Mapping[int, Sequence[Step]]
-
-
-def matched(records: Records, clocks: dict[int, str] | None = None) -> Collectives:
-    found = match_collectives(records, clocks or dict.fromkeys(records, "node1"))
-    assert isinstance(found, Collectives), found
-    return found
+from tests.support.synthetic import RunSpec
 
 
 def table(records: Records, clocks: dict[int, str] | None = None) -> BlameTable:
@@ -149,37 +140,11 @@ def test_different_numbers_of_calls_in_a_step_are_not_matched() -> None:
 
 
 def test_clocks_of_two_machines_are_aligned_on_the_ends_of_collectives() -> None:
-    def records(ahead: int) -> Records:
-        return {
-            0: [
-                step(
-                    n,
-                    (100 * n, 100 * n + 100),
-                    compute=[(100 * n, 100 * n + 20)],
-                    collectives=[(100 * n + 20, 100 * n + 90)],
-                )
-                for n in range(3)
-            ],
-            1: [
-                step(
-                    n,
-                    (100 * n, 100 * n + 100),
-                    rank=1,
-                    data=[(100 * n, 100 * n + 60)],
-                    compute=[(100 * n + 60, 100 * n + 80)],
-                    collectives=[(100 * n + 80, 100 * n + 90)],
-                    host="node2",
-                    ahead_ms=ahead,
-                )
-                for n in range(3)
-            ],
-        }
-
     clocks = {0: "node1", 1: "node2"}
-    expected = in_ms(table(records(0), clocks))
+    expected = in_ms(table(late_loader(load=60), clocks))
     assert expected[0] == {(1, "data_loading"): 3 * 60}
-    assert in_ms(table(records(5_000), clocks)) == expected
-    assert in_ms(table(records(-7_000), clocks)) == expected
+    for ahead in (5_000, -7_000):
+        assert in_ms(table(late_loader(load=60, ahead_ms=ahead), clocks)) == expected
 
 
 def test_machines_without_a_common_collective_are_not_compared() -> None:
@@ -267,21 +232,7 @@ def test_charges_sum_to_the_exposed_waits(
         extra_compute_ms={rank: float(ms) for rank, ms in compute.items()},
         extra_host_ms={rank: float(ms) for rank, ms in host.items()},
     )
-    records = {}
-    for rank, steps in enumerate(simulate(spec)):
-        records[rank] = [
-            step(
-                number,
-                (item.start // NS_PER_MS, item.end // NS_PER_MS),
-                rank=rank,
-                data=[(item.start // NS_PER_MS, item.data_end // NS_PER_MS)],
-                compute=[(a // NS_PER_MS, b // NS_PER_MS) for a, b in item.compute],
-                collectives=[
-                    (a // NS_PER_MS, b // NS_PER_MS) for a, b in zip(item.entries, item.ends, strict=True)
-                ],
-            )
-            for number, item in enumerate(steps)
-        ]
+    records = simulated(spec)
     found = table(records)
     for rank in range(ranks):
         charged = found.charges[rank]

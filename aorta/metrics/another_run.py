@@ -1,0 +1,47 @@
+"""How far the step of another run may lie from the one that a run's steps predict.
+
+Resampled steps say how well a run's own mean is known, which is not what a person sees who takes a cause away
+and runs again: runs of one program differ by more, as stretches of one run do. So a run is taken for one more
+stretch. The steps are cut into five stretches of equal length, and the interval is that of Student for one
+further observation, m ± t · s · √(1 + 1/5), with s the standard deviation of the stretches' means and t of
+four degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, section 4.7). Five are few enough for
+each to be long, and so to see a machine's slow changes, and t accounts for their being few.
+
+What the model misses of steps that it was not made of is no chance, and is added in quadrature.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from aorta.artefacts.analysis import Interval
+from aorta.metrics.bootstrap import CONFIDENCE, MIN_VALUES, Floats
+
+STRETCHES = 5
+_STUDENT = 2.7764
+"""Of four degrees of freedom, at half of 5 % on each side."""
+
+
+def spread(steps: Floats, miss: float = 0.0) -> float | None:
+    """Half the interval's width over the mean; None with fewer than 10 steps, or a mean that is not > 0.
+
+    Args:
+        steps: (n,), in their order, in any unit.
+        miss: what the model misses, relative.
+    """
+    mean = float(steps.mean()) if len(steps) else 0.0
+    if len(steps) < MIN_VALUES or mean <= 0.0:
+        return None
+    means = [float(stretch.mean()) for stretch in np.array_split(steps, STRETCHES)]
+    chance = _STUDENT * float(np.std(means, ddof=1)) / mean * math.sqrt(1.0 + 1.0 / STRETCHES)
+    return math.hypot(chance, miss)
+
+
+def around(value: float, relative: float | None) -> Interval | None:
+    """`value` times and over exp(`relative`), so that a ratio and its inverse have the same interval."""
+    if relative is None:
+        return None
+    factor = math.exp(relative)
+    return Interval(low=value / factor, high=value * factor, confidence=CONFIDENCE)

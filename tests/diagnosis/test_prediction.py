@@ -1,0 +1,183 @@
+"""What a finding's speed-up says: what goes, the range, and the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from aorta.artefacts.analysis import Finding, Interval, Kind, Speedup, WhatIf
+from aorta.diagnosis.context import Context, Evidence, Launches
+from aorta.diagnosis.model import Modelled
+from aorta.diagnosis.prediction import predicted, within_noise
+from aorta.diagnosis.rules import host_bound
+from aorta.diagnosis.verdict import cost_ms
+from aorta.metrics.whatif import Replays
+from tests.diagnosis.test_host_bound import context
+from tests.support.exchanges import Records, late_loader, matched
+from tests.support.steps import step
+
+BOUNDS = Speedup(low=1.05, high=1.2)
+
+
+def finding(kind: Kind, ranks: Sequence[int] = ()) -> Finding:
+    return Finding(
+        kind=kind,
+        severity="warning",
+        cause="",
+        ranks=list(ranks),
+        nodes=[],
+        value=40.0,
+        threshold=10.0,
+        unit="%",
+        evidence={},
+        estimated_speedup=BOUNDS,
+        actions=[],
+    )
+
+
+def modelled(records: Records, made: Context | None = None) -> Context:
+    found = Replays.of(matched(records), [item.global_step for item in records[0]])
+    assert isinstance(found, Replays)
+    return replace(made or context([10.0, 10.0]), model=Modelled(found, None, None, {}))
+
+
+def gain(item: Finding, made: Context) -> tuple[Speedup, WhatIf]:
+    left, what = predicted(item, made)
+    assert left.estimated_speedup is not None
+    assert what is not None
+    return left.estimated_speedup, what
+
+
+def test_ten_steps_have_the_interval_of_another_run() -> None:
+    # Without the loader 65 ms become 20 + 10 + 5 in every step: an interval of no width.
+    found, what = gain(finding("data_loading", [1]), modelled(late_loader(transfers=[10] * 10)))
+    assert (found.basis, found.limit) == ("replay", None)
+    assert found.low == found.expected == found.high == pytest.approx(65 / 35)
+    assert what.speedup_interval == Interval(low=found.low, high=found.high)
+    assert what.effect_interval is not None
+
+
+def test_nine_steps_have_none_and_keep_the_bounds_widened_to_what_is_expected() -> None:
+    found, what = gain(finding("data_loading", [1]), modelled(late_loader(transfers=[10] * 9)))
+    assert (what.speedup_interval, what.step_ms_interval, what.effect_interval) == (None, None, None)
+    assert (found.basis, found.low) == ("bounds", BOUNDS.low)
+    assert found.expected == found.high == pytest.approx(65 / 35)
+    assert within_noise(what, context([10.0, 10.0])) is None
+
+
+def test_what_the_replay_misses_of_other_steps_widens_the_range() -> None:
+    # Halves 0 1 1 0 1 0 0 1 1 0: one transfer of 16 in half 0, of 65 ms 1.2 more on average; 1.8 % of it.
+    transfers = [16, *[10] * 9]
+    found, _ = gain(finding("data_loading", [1]), modelled(late_loader(transfers=transfers)))
+    assert found.expected is not None
+    assert found.low < found.expected / 1.018
+    assert found.high > found.expected * 1.018
+
+
+def test_a_replay_that_misses_other_steps_predicts_nothing() -> None:
+    item = finding("data_loading", [1])
+    withheld = modelled(late_loader(transfers=[60, *[10] * 9]))
+    assert predicted(item, withheld) == (item, None)
+    assert withheld.model is not None
+    record = withheld.model.record([])
+    assert record is not None
+    # Half of the steps 65 + 50 / 5 ms, the others 65.
+    assert record.error_pct == pytest.approx(100 * 10 / 65)
+    assert record.withheld is not None
+    assert record.ideal_network_step_ms is None
+
+
+def test_the_ideal_network_is_the_limit_and_no_end_of_the_interval() -> None:
+    """Two exchanges of 10 and 30 ms after 20 of compute, host 5: without the second 35, without both 25."""
+    records = {
+        rank: [
+            step(
+                n,
+                (65 * n, 65 * n + 65),
+                rank=rank,
+                compute=[(65 * n, 65 * n + 20)],
+                collectives=[(65 * n + 20, 65 * n + 30), (65 * n + 30, 65 * n + 60)],
+            )
+            for n in range(10)
+        ]
+        for rank in range(2)
+    }
+    found, what = gain(finding("communication"), modelled(records))
+    assert found.expected == found.high == pytest.approx(65 / 35)
+    assert found.limit == pytest.approx(65 / 25)
+    assert what.speedup == found.expected
+
+
+def windows(idle_ms: float) -> Context:
+    """Steps of 100 ms with windows of 80, a hidden exchange of 50 posted at 20, and 20 of host work."""
+    records = {
+        rank: [
+            step(
+                n,
+                (100 * n, 100 * n + 100),
+                rank=rank,
+                compute=[(100 * n, 100 * n + 20), (100 * n + 20, 100 * n + 80)],
+                collectives=[(100 * n + 20, 100 * n + 70)],
+            )
+            for n in range(10)
+        ]
+        for rank in range(2)
+    }
+    launches = Launches(kernels=1000.0, kernels_ms=80.0 - idle_ms, windows_ms=80.0)
+    made = replace(context([20.0, 20.0]), evidence=Evidence(launches=launches))
+    return modelled(records, made)
+
+
+def test_windows_without_their_idle_time_still_take_what_they_hid() -> None:
+    """Kernels of 20 in 80 ms: a quarter of the windows stays, and the exchange ends after 5 + 50 ms.
+
+    Idle time taken off the step, 100 - 60, would have the exchange end before it could.
+    """
+    made = windows(60.0)
+    _, item = host_bound(made)
+    assert item is not None
+    assert item.value == pytest.approx(80.0)
+    found, what = gain(item, made)
+    # The host's 20 ms follow the windows, 20 ms long, and the step ends with the exchange.
+    assert what.step_ms == pytest.approx(max(20 + 20, 5 + 50))
+    assert "75 % of compute's windows" in what.removed
+    assert found.basis == "replay"
+    assert found.limit == pytest.approx(100 / 55)
+    assert cost_ms(item, made) == pytest.approx(80.0)
+
+
+def test_windows_that_their_kernels_fill_leave_the_bounds() -> None:
+    """A measured zero, and its twin without a measurement: nothing is removed inside of windows."""
+    full = windows(0.0)
+    _, item = host_bound(replace(full, policy=replace(full.policy, host_pct=10.0)))
+    assert item is not None
+    assert predicted(item, full) == (item, None)
+    assert predicted(item, replace(full, evidence=Evidence())) == (item, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "noise"),
+    [
+        ("data_loading", 1.0, True),
+        ("data_loading", 1.01, False),
+        ("straggler", 1.1, True),
+        ("straggler", 1.12, False),
+    ],
+)
+def test_gains_that_may_be_none_are_noise(kind: Kind, low: float, noise: bool) -> None:
+    """By these steps; what another run may give is no reason. Half of the 20 % for waits: 1 / 0.9."""
+    what = WhatIf(
+        kind=kind,
+        removed="",
+        ranks=[],
+        step_ms=80.0,
+        step_ms_interval=Interval(low=50.0, high=120.0),
+        speedup=1.25,
+        speedup_interval=Interval(low=0.8, high=2.0),
+        effect_interval=Interval(low=low, high=1.5),
+    )
+    made = context([10.0, 10.0])
+    made = replace(made, policy=replace(made.policy, straggler_pct=20.0))
+    assert (within_noise(what, made) is not None) is noise
