@@ -13,6 +13,7 @@ import numpy as np
 
 from aorta.intervals import union
 from aorta.metrics.blame import blame
+from aorta.metrics.calls import NO_CALLS, StepTimes
 from aorta.metrics.collectives import Collectives, Matched, Timeline
 from aorta.metrics.lateness import lateness
 from aorta.metrics.whatif import Replays
@@ -24,7 +25,8 @@ def job(ranks: int, steps: int, calls: int) -> Collectives:
     """Steps of 50 ms: compute of 20 to 30 ms before `calls` collectives, to which ranks come at random."""
     rng = np.random.default_rng(1)
     names = tuple(range(ranks))
-    begins = np.arange(steps, dtype=np.int64) * STEP
+    numbers = np.arange(steps, dtype=np.int64)
+    begins = numbers * STEP
     ready = begins[None, :] + rng.integers(20 * MS, 30 * MS, (ranks, steps))
     matched, spans = [], []
     for number in range(steps):
@@ -39,12 +41,12 @@ def job(ranks: int, steps: int, calls: int) -> Collectives:
         compute = np.stack((begins, ready[rank]), axis=1)
         talk = np.array([(entry[rank], end[rank]) for entry, end in spans], dtype=np.int64)
         timelines[rank] = Timeline(
-            starts=dict(enumerate(begins.tolist())),
+            starts=StepTimes(numbers, begins),
             compute=compute,
             data=np.empty((0, 2), dtype=np.int64),
             communication=union(talk),
-            calls={},
-            ends=dict(enumerate((begins + STEP).tolist())),
+            calls=NO_CALLS,
+            ends=StepTimes(numbers, begins + STEP),
         )
     return Collectives(timelines=timelines, matched=tuple(matched), unmatched=0)
 

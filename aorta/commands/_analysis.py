@@ -22,7 +22,7 @@ def analyze_run(run: RunDir, *, query_accounting: bool = True) -> tuple[Analysis
 
 def ended(data: RunData) -> int:
     """The time of a run's newest input in ns since the epoch, from the data itself; 0 where nothing says."""
-    times = [steps[-1].wall_end_ns for steps in data.records.by_rank.values()]
+    times = [int(steps.column("wall_end_ns")[-1]) for steps in data.records.by_rank.values()]
     if data.account.manifest is not None:
         times.append(data.account.manifest.started_wall_ns)
     if data.account.status is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from aorta.artefacts.analysis import Analysis, DataQuality, RankBreakdown, Throughput, Utilization
 from aorta.artefacts.layout import RunDir, Scenario
-from aorta.artefacts.steps import Step
+from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.config.schema import Config
 from aorta.diagnosis.capture_window import overhead_note, overhead_of
 from aorta.diagnosis.context import Context
@@ -52,7 +52,7 @@ def analyse(data: RunData, traces: RunTraces | None = None) -> Analysis:
     charged = _blame(collectives, steady)
     waits = charged if isinstance(charged, BlameTable) else None
     breakdown = breakdown_table(steady, waits.wait_ns if waits else None)
-    cuda = any(step.device.startswith("cuda") for steps in by_rank.values() for step in steps[:1])
+    cuda = any(steps.labels[0].device.startswith("cuda") for steps in by_rank.values())
     # A rate without some ranks would be too low by an unknown share.
     complete = bool(by_rank) and len(by_rank) == expected
     rate = throughput(steady) if complete else None
@@ -68,7 +68,7 @@ def analyse(data: RunData, traces: RunTraces | None = None) -> Analysis:
         utilization=usage,
         allocator_peak_pct=_allocator_peak(steady),
         memory_estimate=data.accounting.memory,
-        hosts={rank: steps[-1].host for rank, steps in by_rank.items()},
+        hosts={rank: steps[-1:].labels[0].host for rank, steps in by_rank.items()},
         cpus_usable=min((info.cpus_usable for info in data.account.infos.values()), default=None),
         ranks_missing=missing,
         between_steps=between_steps_share(steady),
@@ -143,7 +143,8 @@ def _collectives(data: RunData, steady: Steady) -> Collectives | str:
     # One step more than counts: what ranks did since they were last together begins there.
     first, last = steady.numbers[0] - 1, steady.numbers[-1]
     used = {
-        rank: [step for step in steps if first <= step.global_step <= last] for rank, steps in by_rank.items()
+        rank: steps.where((steps.column("global_step") >= first) & (steps.column("global_step") <= last))
+        for rank, steps in by_rank.items()
     }
     return match_collectives(used, clocks(data, used))
 
@@ -160,7 +161,7 @@ def _blame(collectives: Collectives | str, steady: Steady) -> BlameTable | str:
 def nodes_of(data: RunData) -> dict[int, str]:
     """Each rank's node: its host name, with the node's number where hosts of several nodes share one."""
     manifest = data.account.manifest
-    hosts = {rank: steps[-1].host for rank, steps in data.records.by_rank.items() if steps}
+    hosts = {rank: steps[-1:].labels[0].host for rank, steps in data.records.by_rank.items()}
     if manifest is None:
         return hosts
     names = [node.host for node in manifest.nodes]
@@ -182,10 +183,11 @@ def boot_epochs(data: RunData) -> dict[int, int]:
     return found
 
 
-def clocks(data: RunData, by_rank: Mapping[int, Sequence[Step]]) -> dict[int, str]:
+def clocks(data: RunData, by_rank: Mapping[int, StepColumns]) -> dict[int, str]:
     """Each rank's machine: by the boot id that its node reported, otherwise by host name."""
     machines = {info.host: info.machine or info.host for info in data.account.infos.values()}
-    return {rank: machines.get(steps[0].host, steps[0].host) for rank, steps in by_rank.items() if steps}
+    hosts = {rank: steps.labels[0].host for rank, steps in by_rank.items() if len(steps)}
+    return {rank: machines.get(host, host) for rank, host in hosts.items()}
 
 
 def _notes(charged: BlameTable | str, expected: int | None) -> list[str]:
@@ -208,12 +210,12 @@ def _utilization(data: RunData, steady: Steady, gpu_rows: list[RankBreakdown]) -
 
 
 def _allocator_peak(steady: Steady) -> float | None:
-    shares = [
-        100.0 * step.memory_peak_bytes / step.memory_total_bytes
-        for steps in steady.by_rank.values()
-        for step in steps
-        if step.memory_peak_bytes is not None and step.memory_total_bytes
-    ]
+    shares = []
+    for steps in steady.by_rank.values():
+        for label in steps.labels:
+            peaks = steps.where(steps.labelled(label)).column("memory_peak_bytes")
+            if label.memory_total_bytes and (peaks != ABSENT).any():
+                shares.append(100.0 * int(peaks.max()) / label.memory_total_bytes)
     return max(shares, default=None)
 
 

@@ -23,9 +23,7 @@ def overhead_of(data: RunData) -> ProfilerOverhead | None:
     if manifest is None or config is None or not data.records.by_rank:
         return None
     tools = {info.profiler.resolved for info in manifest.nodes}
-    cuda = any(
-        step.device.startswith("cuda") for steps in data.records.by_rank.values() for step in steps[:1]
-    )
+    cuda = any(steps.labels[0].device.startswith("cuda") for steps in data.records.by_rank.values())
     if "nsys" in tools and (not cuda or manifest.plan.workload is None):
         return None
     captured: Callable[[int], bool] | None = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import fmean
 
-from aorta.artefacts.steps import Step
+import numpy as np
+
+from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.diagnosis.context import Evidence, Launches
 from aorta.diagnosis.quality import cores_shared
 from aorta.metrics.host_gaps import host_gaps
@@ -20,9 +22,11 @@ def steady_windows(steady: Steady) -> dict[str, Window]:
     """The steady window of each host on its wall clock: from its ranks' first start to their last end."""
     windows: dict[str, Window] = {}
     for steps in steady.by_rank.values():
-        if steps:
-            start, end = windows.get(steps[0].host, (steps[0].wall_start_ns, steps[-1].wall_end_ns))
-            windows[steps[0].host] = min(start, steps[0].wall_start_ns), max(end, steps[-1].wall_end_ns)
+        if len(steps):
+            host, first = steps.labels[0].host, int(steps.column("wall_start_ns")[0])
+            last = int(steps.column("wall_end_ns")[-1])
+            start, end = windows.get(host, (first, last))
+            windows[host] = min(start, first), max(end, last)
     return windows
 
 
@@ -30,7 +34,7 @@ def evidence_of(data: RunData, steady: Steady) -> Evidence:
     """What the monitors, the records and the agents left; nothing is guessed where they left nothing."""
     windows = steady_windows(steady)
     slowed = throttling(data.gpu, windows)
-    uuids = {rank: steps[-1].device_uuid for rank, steps in steady.by_rank.items() if steps}
+    uuids = {rank: steps[-1:].labels[0].device_uuid for rank, steps in steady.by_rank.items() if len(steps)}
     gaps = host_gaps(steady.by_rank)
     shared = cores_shared(data)
     return Evidence(
@@ -47,7 +51,7 @@ def evidence_of(data: RunData, steady: Steady) -> Evidence:
     )
 
 
-def _launches(by_rank: Mapping[int, Sequence[Step]], steady: Steady) -> Launches | None:
+def _launches(by_rank: Mapping[int, StepColumns], steady: Steady) -> Launches | None:
     """Of the steps that were recorded kernel by kernel; their windows are those of the steady ones.
 
     Recording makes launches slower and windows longer, so a recorded step is no steady one; it does not
@@ -55,17 +59,31 @@ def _launches(by_rank: Mapping[int, Sequence[Step]], steady: Steady) -> Launches
     """
     if not steady.numbers:
         return None
-    every = [step for rank in steady.ranks for step in by_rank[rank] if step.global_step > steady.numbers[0]]
-    sampled = [step.execution for step in every if step.execution is not None and step.execution.kernels]
-    counted = [step for steps in steady.by_rank.values() for step in steps]
-    plain = [step.breakdown for step in counted if step.execution is None and step.breakdown is not None]
-    if not sampled or not plain:
+    sampled = [
+        item
+        for rank in steady.ranks
+        for number, item in by_rank[rank].executions.items()
+        if number > steady.numbers[0] and item.kernels
+    ]
+    if not sampled:
         return None
-    claimed = fmean(item.hidden_comm_ns for item in plain) / NS_PER_MS
+    plain = [_not_recorded(steps) for steps in steady.by_rank.values()]
+    hidden, windows = (
+        np.concatenate([steps.column(name) for steps in plain]) for name in ("hidden_comm_ns", "compute_ns")
+    )
+    if not len(hidden):
+        return None
+    claimed = float(hidden.mean()) / NS_PER_MS
     truly = [item.hidden_comm_ms for item in sampled if item.hidden_comm_ms is not None]
     return Launches(
         kernels=fmean(item.kernels for item in sampled),
         kernels_ms=fmean(item.per_stream_ms.get("compute", 0.0) for item in sampled),
-        windows_ms=fmean(item.compute_ns for item in plain) / NS_PER_MS,
+        windows_ms=float(windows.mean()) / NS_PER_MS,
         not_hidden_ms=max(claimed - fmean(truly), 0.0) if truly else 0.0,
     )
+
+
+def _not_recorded(steps: StepColumns) -> StepColumns:
+    """The steps with a breakdown that were not recorded kernel by kernel."""
+    recorded = np.isin(steps.column("global_step"), list(steps.executions))
+    return steps.where(~recorded & (steps.column("compute_ns") != ABSENT))

@@ -161,8 +161,8 @@ def _sharing_cpus(manifest: Manifest) -> list[list[NodeInfo]]:
 
 def _threads(data: RunData, node: NodeInfo) -> int:
     """Busy threads of a rank of `node`: one where a GPU computes, or where the agent divided the CPUs."""
-    last = [steps[-1] for steps in data.records.by_rank.values()]
-    if any(step.device != "cpu" for step in last):
+    last = [steps[-1:].labels[0] for steps in data.records.by_rank.values()]
+    if any(label.device != "cpu" for label in last):
         return 1
     config, manifest = data.account.config, data.account.manifest
     ours = manifest is not None and manifest.plan.workload is not None

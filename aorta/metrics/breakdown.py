@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aorta.artefacts.analysis import BreakdownTable, RankBreakdown
-from aorta.artefacts.records import Breakdown
-from aorta.artefacts.steps import Step
+from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.metrics.apportion import apportion
 from aorta.metrics.steady import Steady
 from aorta.units import ns_to_ms
@@ -27,34 +26,28 @@ def breakdown_table(steady: Steady, wait_ns: Mapping[int, int] | None = None) ->
         row = _rank(rank, steady.by_rank[rank], None if wait_ns is None else wait_ns.get(rank))
         if row is not None:
             rows.append(row)
-    timings = sorted({step.timing for steps in steady.by_rank.values() for step in steps})
+    timings = sorted({label.timing for steps in steady.by_rank.values() for label in steps.labels})
     return BreakdownTable(steps=len(steady), per_rank=rows, timing=", ".join(timings) or None)
 
 
-def _rank(rank: int, steps: tuple[Step, ...], wait_ns: int | None) -> RankBreakdown | None:
-    parts = [step.breakdown for step in steps]
-    known = [part for part in parts if part is not None]
-    if not known or len(known) < len(parts):
+def _rank(rank: int, steps: StepColumns, wait_ns: int | None) -> RankBreakdown | None:
+    count = len(steps)
+    if not count or (steps.column("compute_ns") == ABSENT).any():
         return None
-    count = len(known)
-    copies = _copies(known)
-    totals = [
-        sum(part.compute_ns for part in known),
-        sum(part.exposed_comm_ns for part in known),
-        copies or 0,
-        sum(part.data_wait_ns for part in known),
-        sum(part.host_ns for part in known),
-    ]
-    whole = sum(step.duration_ns for step in steps)
+    copies = _copies(steps)
+    compute_ns, exposed_ns, data_ns, host_ns, comm, hidden = (
+        int(steps.column(name).sum())
+        for name in ("compute_ns", "exposed_comm_ns", "data_wait_ns", "host_ns", "comm_ns", "hidden_comm_ns")
+    )
+    totals = [compute_ns, exposed_ns, copies or 0, data_ns, host_ns]
+    whole = int(steps.duration_ns.sum())
     assert sum(totals) == whole, f"rank {rank}: parts sum to {sum(totals)} ns, the steps to {whole} ns"
     step_ns = round(whole / count)
     compute, exposed, copy, data, host = apportion(step_ns, totals)
-    comm = sum(part.comm_ns for part in known)
-    hidden = sum(part.hidden_comm_ns for part in known)
     waited = None if wait_ns is None else min(wait_ns, comm)
     return RankBreakdown(
         rank=rank,
-        host=steps[0].host,
+        host=steps.labels[0].host,
         steps=count,
         step_ms=ns_to_ms(step_ns),
         compute_ms=ns_to_ms(compute),
@@ -69,11 +62,7 @@ def _rank(rank: int, steps: tuple[Step, ...], wait_ns: int | None) -> RankBreakd
     )
 
 
-def _copies(parts: list[Breakdown]) -> int | None:
+def _copies(steps: StepColumns) -> int | None:
     """Summed exposed copies; None where any step did not time them (they are then in its host part)."""
-    total = 0
-    for part in parts:
-        if part.exposed_copy_ns is None:
-            return None
-        total += part.exposed_copy_ns
-    return total
+    copies = steps.column("exposed_copy_ns")
+    return None if (copies == ABSENT).any() else int(copies.sum())

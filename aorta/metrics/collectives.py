@@ -2,59 +2,46 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aorta.artefacts.step_columns import ABSENT, RangeKind, StepColumns
 from aorta.artefacts.steps import COMMUNICATION_STREAMS, Step
-from aorta.intervals import Intervals, as_intervals, subtract, union
-from aorta.units import ms_to_ns
+from aorta.intervals import Intervals, subtract, union
+from aorta.metrics.calls import NOT_RECORDED, Call, Calls, Key, StepTimes
+from aorta.metrics.matching import Joined, clock_offsets, join
+from aorta.metrics.rows import order_within
 
-Key = tuple[int, str, int]
-"""Global step, group, and sequence number (order within the step and group where records have none)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One rank's part in one collective, ns on the common clock."""
-
-    op: str
-    entry: int
-    end: int
-    bytes: int | None = None
+__all__ = ["Call", "Collectives", "Key", "Matched", "Timeline", "match_collectives", "match_timelines"]
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """What one rank did over the steps, ns on the common clock."""
 
-    starts: Mapping[int, int]
-    """Global step to its start."""
+    starts: StepTimes
+    """Of each step, as are the ends."""
     compute: Intervals
     data: Intervals
     """The loader's blocking time outside of compute and communication."""
     communication: Intervals
-    calls: Mapping[Key, Call]
-    ends: Mapping[int, int] = field(default_factory=dict)
-    """Global step to its end."""
+    calls: Calls
+    """None once they are matched."""
+    ends: StepTimes
 
-    def shifted(self, offset: int) -> Timeline:
-        """The same `offset` ns later."""
-        if offset == 0:
-            return self
-        return Timeline(
-            starts={step: start + offset for step, start in self.starts.items()},
+    def placed(self, offset: int) -> Timeline:
+        """The same `offset` ns later, without its calls."""
+        return replace(
+            self,
+            starts=self.starts.shifted(offset),
+            ends=self.ends.shifted(offset),
             compute=self.compute + offset,
             data=self.data + offset,
             communication=self.communication + offset,
-            calls={
-                key: replace(call, entry=call.entry + offset, end=call.end + offset)
-                for key, call in self.calls.items()
-            },
-            ends={step: end + offset for step, end in self.ends.items()},
+            calls=self.calls.without(),
         )
 
 
@@ -111,114 +98,106 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
     """
     if len(timelines) == 1:
         return Collectives(timelines=timelines, matched=(), unmatched=0)
-    if not any(timeline.calls for timeline in timelines.values()):
+    if not any(len(timeline.calls) for timeline in timelines.values()):
         return "the records hold no collectives"
-    keys, unmatched = _match(timelines)
-    if not keys:
+    joined = join({rank: timeline.calls for rank, timeline in timelines.items()})
+    if not joined.whole.any():
         return "no collective could be matched across ranks"
-    offsets = _offsets(timelines, keys, clocks)
+    offsets = clock_offsets(joined, [clocks[rank] for rank in timelines], clocks[min(timelines)])
     lost = sorted({clocks[rank] for rank in timelines} - set(offsets))
     if lost:
         return f"no common collective puts the clock of {', '.join(lost)} beside the others'"
-    placed = {rank: timeline.shifted(offsets[clocks[rank]]) for rank, timeline in timelines.items()}
-    matched = [_matched(key, ranks, placed) for key, ranks in keys.items()]
-    matched.sort(key=lambda item: (int(item.entry.max()), item.key))
-    return Collectives(timelines=placed, matched=tuple(matched), unmatched=unmatched)
+    return Collectives(
+        timelines={rank: timeline.placed(offsets[clocks[rank]]) for rank, timeline in timelines.items()},
+        matched=_matched(joined, list(timelines), [offsets[clocks[rank]] for rank in timelines]),
+        unmatched=joined.unmatched,
+    )
 
 
 def step_timeline(steps: Sequence[Step]) -> Timeline:
     """One rank's steps; ranges are cut at their step, as its breakdown is."""
-    starts: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    compute: list[tuple[int, int]] = []
-    data: list[tuple[int, int]] = []
-    calls: dict[Key, Call] = {}
-    for step in steps:
-        if step.profile is None:
-            continue
-        origin, last = step.mono_start_ns, step.mono_end_ns
-        starts[step.global_step], ends[step.global_step] = origin, last
-        order: Counter[str] = Counter()
-        for item in sorted(step.profile.ranges, key=lambda item: item.start_ms):
-            start = min(max(origin + ms_to_ns(item.start_ms), origin), last)
-            end = min(max(origin + ms_to_ns(item.end_ms), origin), last)
-            if item.stream == "compute":
-                compute.append((start, end))
-            elif item.stream == "host" and item.tag == "data":
-                data.append((start, end))
-            elif item.stream in COMMUNICATION_STREAMS:
-                meta = item.metadata
-                op = (meta and meta.op) or item.stream
-                group = (meta and meta.group) or ""
-                number = meta.seq if meta and meta.seq is not None else order[group]
-                order[group] += 1
-                calls[(step.global_step, group, number)] = Call(op, start, end, meta.bytes if meta else None)
-    busy = union(as_intervals(compute))
-    communication = union(as_intervals([(call.entry, call.end) for call in calls.values()]))
+    columns = StepColumns.of(steps)
+    columns = columns.where(columns.profiled)
+    number, begin, stop = (columns.column(name) for name in ("global_step", "mono_start_ns", "mono_end_ns"))
+    found = columns.ranges()
+    order = np.lexsort((found.start_ns, found.row))
+    row, kind, seq = found.row[order], found.kind[order], found.seq[order]
+    origin, last = begin[row], stop[row]
+    spans = np.stack(
+        [np.clip(origin + side[order], origin, last) for side in (found.start_ns, found.end_ns)], axis=1
+    )
+    busy = union(spans[_of(found.kinds, "compute")[kind]])
+    called = np.array([item.stream in COMMUNICATION_STREAMS for item in found.kinds], dtype=np.bool_)[kind]
+    calls = _calls(found.kinds, number[row[called]], kind[called], seq[called], spans[called])
+    communication = union(np.stack((calls.entry, calls.end), axis=1))
+    data = union(spans[_of(found.kinds, "host", "data")[kind]])
     return Timeline(
-        starts=starts,
+        starts=StepTimes(number, begin),
         compute=busy,
-        data=subtract(subtract(as_intervals(data), busy), communication),
+        data=subtract(subtract(data, busy), communication),
         communication=communication,
         calls=calls,
-        ends=ends,
+        ends=StepTimes(number, stop),
     )
 
 
-def _match(timelines: Mapping[int, Timeline]) -> tuple[dict[Key, tuple[int, ...]], int]:
-    """The keys that every member of their group has, with as many calls in the step, of one operation."""
-    members: dict[str, set[int]] = defaultdict(set)
-    holders: dict[Key, list[int]] = defaultdict(list)
-    counts: Counter[tuple[int, int, str]] = Counter()
-    for rank, timeline in timelines.items():
-        for step, group, number in timeline.calls:
-            members[group].add(rank)
-            holders[(step, group, number)].append(rank)
-            counts[(rank, step, group)] += 1
-    keys, unmatched = {}, 0
-    for key, ranks in holders.items():
-        step, group, _ = key
-        same_count = len({counts[(rank, step, group)] for rank in members[group]}) == 1
-        same_op = len({timelines[rank].calls[key].op for rank in ranks}) == 1
-        if same_count and same_op and len(ranks) == len(members[group]) > 1:
-            keys[key] = tuple(sorted(ranks))
-        elif len(members[group]) > 1:
-            unmatched += len(ranks)
-    return keys, unmatched
+def _of(kinds: Sequence[RangeKind], stream: str, tag: str | None = None) -> NDArray[np.bool_]:
+    return np.array([item.stream == stream and tag in (None, item.tag) for item in kinds], dtype=np.bool_)
 
 
-def _offsets(
-    timelines: Mapping[int, Timeline], keys: Mapping[Key, tuple[int, ...]], clocks: Mapping[int, str]
-) -> dict[str, int]:
-    """Each clock's shift to the clock of the lowest rank; absent where no chain of collectives joins them."""
-    reference = clocks[min(timelines)]
-    gaps: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    if len({clocks[rank] for rank in timelines}) > 1:
-        for key, ranks in keys.items():
-            ends: dict[str, int] = {}
-            for rank in ranks:
-                end = timelines[rank].calls[key].end
-                ends[clocks[rank]] = max(ends.get(clocks[rank], end), end)
-            hub = clocks[ranks[0]]
-            for clock, end in ends.items():
-                gaps[hub][clock].append(ends[hub] - end)
-                gaps[clock][hub].append(end - ends[hub])
-    offsets, placed = {reference: 0}, [reference]
-    for clock in placed:
-        for other, values in gaps[clock].items():
-            if other not in offsets:
-                offsets[other] = offsets[clock] + int(np.median(values))
-                placed.append(other)
-    return offsets
-
-
-def _matched(key: Key, ranks: tuple[int, ...], timelines: Mapping[int, Timeline]) -> Matched:
-    calls = [timelines[rank].calls[key] for rank in ranks]
-    return Matched(
-        key=key,
-        ranks=ranks,
-        entry=np.array([call.entry for call in calls], dtype=np.int64),
-        end=np.array([call.end for call in calls], dtype=np.int64),
-        op=calls[0].op,
-        bytes=max((call.bytes for call in calls if call.bytes is not None), default=None),
+def _calls(
+    kinds: Sequence[RangeKind],
+    step: NDArray[np.int64],
+    kind: NDArray[np.int64],
+    seq: NDArray[np.int64],
+    spans: Intervals,
+) -> Calls:
+    """The collectives among the ranges, which come in order of their starts."""
+    names: dict[str, int] = {}
+    group_of, op_of = (
+        np.array([names.setdefault(name, len(names)) for name in found], dtype=np.int64)
+        for found in ([item.group or "" for item in kinds], [item.op or item.stream for item in kinds])
     )
+    size_of = np.array([NOT_RECORDED if item.bytes is None else item.bytes for item in kinds], dtype=np.int64)
+    group = group_of[kind]
+    if (seq == ABSENT).any():
+        seq = np.where(seq == ABSENT, order_within(step, group), seq)
+    span = spans[:, 0], spans[:, 1]
+    return Calls.of(tuple(names), (step, group, seq), op_of[kind], span, size_of[kind])
+
+
+def _matched(joined: Joined, ranks: Sequence[int], offsets: Sequence[int]) -> tuple[Matched, ...]:
+    """The whole collectives, by when their last member came."""
+    shift = np.array(offsets, dtype=np.int64)[joined.place]
+    entry, end = joined.entry + shift, joined.end + shift
+    starts = joined.first[:-1]
+    latest, size = np.maximum.reduceat(entry, starts), np.maximum.reduceat(joined.bytes, starts)
+    members: dict[bytes, tuple[tuple[int, ...], NDArray[np.intp]]] = {}
+    found = []
+    for at in np.flatnonzero(joined.whole).tolist():
+        rows = slice(int(joined.first[at]), int(joined.first[at + 1]))
+        place = joined.place[rows]
+        code = place.tobytes()
+        if code not in members:
+            own = [ranks[one] for one in place.tolist()]
+            by_rank = np.argsort(own, kind="stable")
+            members[code] = tuple(own[one] for one in by_rank), by_rank
+        those, by_rank = members[code]
+        row = rows.start
+        key = int(joined.step[row]), joined.names[int(joined.group[row])], int(joined.number[row])
+        biggest = int(size[at])
+        found.append(
+            (
+                int(latest[at]),
+                Matched(
+                    key=key,
+                    ranks=those,
+                    entry=entry[rows][by_rank],
+                    end=end[rows][by_rank],
+                    op=joined.names[int(joined.op[row])],
+                    bytes=None if biggest == NOT_RECORDED else biggest,
+                ),
+            )
+        )
+    found.sort(key=lambda item: (item[0], item[1].key))
+    return tuple(item for _, item in found)

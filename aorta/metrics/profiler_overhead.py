@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import Step
 from aorta.artefacts.traced import ProfilerOverhead
 from aorta.units import NS_PER_MS
@@ -28,12 +29,15 @@ def profiler_overhead(
     """
     inside: defaultdict[int, list[int]] = defaultdict(list)
     outside: defaultdict[int, list[int]] = defaultdict(list)
-    for steps in by_rank.values():
-        for step in steps:
-            if captured(step.global_step) and step.phase in ("steady", "profiler"):
-                inside[step.global_step].append(step.duration_ns)
-            elif step.phase == "steady":
-                outside[step.global_step].append(step.duration_ns)
+    for records in by_rank.values():
+        steps = StepColumns.of(records)
+        numbers = steps.column("global_step").tolist()
+        columns = (steps.duration_ns.tolist(), steps.phase_is("steady"), steps.phase_is("profiler"))
+        for number, duration, steady, profiled in zip(numbers, *columns, strict=True):
+            if (steady or profiled) and captured(number):
+                inside[number].append(duration)
+            elif steady:
+                outside[number].append(duration)
     within, without = (
         [fmean(times) / NS_PER_MS for times in found.values() if len(times) == len(by_rank)]
         for found in (inside, outside)

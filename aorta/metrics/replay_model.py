@@ -238,12 +238,9 @@ class _Builder:
         return np.asarray(entry[np.maximum.accumulate(real)], dtype=np.int64)
 
     def _bounds(self) -> tuple[Ints, Ints]:
-        starts = np.array(
-            [[self._timelines[rank].starts[number] for number in self._numbers] for rank in self._ranks]
-        )
-        ends = np.array(
-            [[self._timelines[rank].ends[number] for number in self._numbers] for rank in self._ranks]
-        )
+        numbers = np.array(self._numbers, dtype=np.int64)
+        starts = np.array([self._timelines[rank].starts.at(numbers) for rank in self._ranks])
+        ends = np.array([self._timelines[rank].ends.at(numbers) for rank in self._ranks])
         return starts, ends
 
     def _totals(self, ends: Sequence[Points]) -> Ints:

@@ -1,4 +1,4 @@
-"""Rows of many ranks by rank, in time proportional to the rows."""
+"""Rows of many ranks by rank, and places of rows among their like."""
 
 from __future__ import annotations
 
@@ -11,3 +11,14 @@ def rows_of(place: NDArray[np.int64], ranks: int) -> list[NDArray[np.int64]]:
     order = np.argsort(place, kind="stable")
     edges = np.searchsorted(place[order], np.arange(1, ranks))
     return np.split(order, edges)
+
+
+def order_within(step: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many earlier rows have the same step and group."""
+    order = np.lexsort((np.arange(len(step)), group, step))
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = (step[order][1:] != step[order][:-1]) | (group[order][1:] != group[order][:-1])
+    place = np.arange(len(order), dtype=np.int64)
+    found = np.empty_like(place)
+    found[order] = place - np.maximum.accumulate(np.where(first, place, 0))
+    return found

@@ -6,6 +6,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import Step
 
 
@@ -15,7 +19,7 @@ class Steady:
 
     numbers: tuple[int, ...]
     """Global steps, ascending."""
-    by_rank: Mapping[int, tuple[Step, ...]]
+    by_rank: Mapping[int, StepColumns]
     """Each rank's records of `numbers`, in that order."""
 
     @property
@@ -33,14 +37,19 @@ def steady_steps(by_rank: Mapping[int, Sequence[Step]]) -> Steady:
     A step that one rank did not write, or that was a warm-up, validation, checkpoint or profiler step
     anywhere, counts on no rank: the others may have waited for it.
     """
-    steady = [{step.global_step for step in steps if step.phase == "steady"} for steps in by_rank.values()]
-    numbers = tuple(sorted(set.intersection(*steady))) if steady else ()
-    wanted = set(numbers)
+    columns = {rank: StepColumns.of(by_rank[rank]) for rank in sorted(by_rank)}
+    common: NDArray[np.int64] | None = None
+    for steps in columns.values():
+        steady = np.unique(steps.column("global_step")[steps.phase_is("steady")])
+        if common is None:
+            common = steady
+        elif not np.array_equal(common, steady):
+            common = np.intersect1d(common, steady, assume_unique=True)
+    wanted = common if common is not None else np.empty(0, dtype=np.int64)
     return Steady(
-        numbers=numbers,
+        numbers=tuple(wanted.tolist()),
         by_rank={
-            rank: tuple(step for step in by_rank[rank] if step.global_step in wanted)
-            for rank in sorted(by_rank)
+            rank: steps.where(np.isin(steps.column("global_step"), wanted)) for rank, steps in columns.items()
         },
     )
 

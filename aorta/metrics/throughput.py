@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Throughput
+from aorta.artefacts.step_columns import StepColumns
 from aorta.metrics.bootstrap import ratio_interval
 from aorta.metrics.steady import Steady, consecutive
 from aorta.units import NS_PER_MS, NS_PER_S
@@ -25,15 +26,14 @@ def throughput(steady: Steady) -> Throughput | None:
         return None
     runs = consecutive(steady.numbers)
     rate = 0.0
-    for steps in steady.by_rank.values():
-        window = sum(steps[b - 1].mono_end_ns - steps[a].mono_start_ns for a, b in runs)
+    each = list(steady.by_rank.values())
+    samples = np.array([steps.column("samples") for steps in each])
+    for steps, own in zip(each, samples, strict=True):
+        window = _window_ns(steps, runs)
         if window <= 0:
             return None  # the clock went back between steps: no rate, rather than a wrong one
-        rate += sum(step.samples for step in steps) / (window / NS_PER_S)
-    samples = np.array([[step.samples for step in steps] for steps in steady.by_rank.values()])
-    durations = (
-        np.array([[step.duration_ns for step in steps] for steps in steady.by_rank.values()]) / NS_PER_MS
-    )
+        rate += int(own.sum()) / (window / NS_PER_S)
+    durations = np.array([steps.duration_ns for steps in each]) / NS_PER_MS
     global_batch = int(np.median(samples.sum(axis=0)))
     step_ms = durations.mean(axis=0)
     median = float(np.median(step_ms))
@@ -55,7 +55,7 @@ def throughput(steady: Steady) -> Throughput | None:
 def _spans(steady: Steady, runs: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
     """From each step's start to the next one's, the last of a run to its end: means over ranks, ns."""
     starts, ends = (
-        np.array([[getattr(step, name) for step in steps] for steps in steady.by_rank.values()])
+        np.array([steps.column(name) for steps in steady.by_rank.values()])
         for name in ("mono_start_ns", "mono_end_ns")
     )
     until = ends.copy()
@@ -72,7 +72,13 @@ def between_steps_share(steady: Steady) -> float | None:
     runs = consecutive(steady.numbers)
     shares = []
     for steps in steady.by_rank.values():
-        window = sum(steps[b - 1].mono_end_ns - steps[a].mono_start_ns for a, b in runs)
+        window = _window_ns(steps, runs)
         if window > 0:
-            shares.append(max(1.0 - sum(step.duration_ns for step in steps) / window, 0.0))
+            shares.append(max(1.0 - int(steps.duration_ns.sum()) / window, 0.0))
     return max(shares, default=None)
+
+
+def _window_ns(steps: StepColumns, runs: Sequence[tuple[int, int]]) -> int:
+    """From the start of the first step of each run to the end of the last one, summed."""
+    starts, ends = steps.column("mono_start_ns"), steps.column("mono_end_ns")
+    return sum(int(ends[b - 1]) - int(starts[a]) for a, b in runs)

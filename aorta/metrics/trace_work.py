@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Collectives, Column, Kind, Role, Table, Trace, take
 from aorta.intervals import Intervals, subtract, union
-from aorta.metrics.collectives import Call, Matched, Timeline
+from aorta.metrics.calls import NOT_RECORDED, Calls, StepTimes
 from aorta.metrics.collectives import Collectives as CollectiveSet
+from aorta.metrics.collectives import Timeline
+from aorta.metrics.rows import order_within
 from aorta.metrics.trace_breakdown import main_device, timeline_of
 from aorta.metrics.trace_steps import Steps, steps_of
 
@@ -112,17 +114,15 @@ def _timeline(item: GpuWork, numbered: frozenset[str]) -> Timeline:
     table, steps = item.calls, item.steps
     by_sequence = np.array([name in numbered for name in item.names], dtype=np.bool_)
     number = np.where(by_sequence[table.group], table.sequence, table.order) if len(table) else table.order
-    columns = (table.step, table.group, number, table.op, table.entry_ns, table.end_ns)
+    size = np.full(len(table), NOT_RECORDED, dtype=np.int64)
+    span = table.entry_ns, table.end_ns
     return Timeline(
-        starts=dict(zip(steps.number.tolist(), steps.windows[:, 0].tolist(), strict=True)),
-        ends=dict(zip(steps.number.tolist(), steps.windows[:, 1].tolist(), strict=True)),
+        starts=StepTimes(steps.number, steps.windows[:, 0]),
+        ends=StepTimes(steps.number, steps.windows[:, 1]),
         compute=item.compute,
         data=item.data,
         communication=item.communication,
-        calls={
-            (step, item.names[group], place): Call(item.names[op], entry, end)
-            for step, group, place, op, entry, end in zip(*(c.tolist() for c in columns), strict=True)
-        },
+        calls=Calls.of(item.names, (table.step, table.group, number), table.op, span, size),
     )
 
 
@@ -138,13 +138,9 @@ def impossible_share(collectives: CollectiveSet) -> float:
     No member leaves an exchange of all with all before the last one is there, but for the clocks' error. A
     large share says that calls of different groups were taken for one.
     """
-    of_all = [item for item in collectives.matched if _op(collectives, item) in _OF_ALL]
+    of_all = [item for item in collectives.matched if item.op in _OF_ALL]
     bad = sum(int(item.end.min()) + _CLOCK_ERROR_NS < int(item.entry.max()) for item in of_all)
     return bad / len(of_all) if of_all else 0.0
-
-
-def _op(collectives: CollectiveSet, item: Matched) -> str:
-    return collectives.timelines[item.ranks[0]].calls[item.key].op
 
 
 def _attribute(trace: Trace, host: Steps) -> _Attributed:
@@ -214,7 +210,7 @@ def _calls(item: _Attributed) -> tuple[tuple[str, ...], CallTable, int]:
     calls = CallTable(
         step=step,
         group=group,
-        order=_order_within(step, group),
+        order=order_within(step, group),
         sequence=table.sequence[rows],
         op=op,
         entry_ns=trace.gpu.start_ns[event],
@@ -229,17 +225,6 @@ def _codes(trace: Trace, codes: Column, absent: str, names: dict[str, int]) -> C
     texts = [absent if value == ABSENT else trace.names[value] for value in values.tolist()]
     made = np.array([names.setdefault(text, len(names)) for text in texts], dtype=np.int64)
     return made[inverse.reshape(-1)] if len(codes) else codes
-
-
-def _order_within(step: Column, group: Column) -> Column:
-    """How many earlier rows have the same step and group."""
-    order = np.lexsort((np.arange(len(step)), group, step))
-    first = np.ones(len(order), dtype=np.bool_)
-    first[1:] = (step[order][1:] != step[order][:-1]) | (group[order][1:] != group[order][:-1])
-    place = np.arange(len(order), dtype=np.int64)
-    found = np.empty_like(place)
-    found[order] = place - np.maximum.accumulate(np.where(first, place, 0))
-    return found
 
 
 def _of_main_device(trace: Trace) -> Collectives:

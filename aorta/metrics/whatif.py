@@ -67,10 +67,11 @@ class Replays:
     @classmethod
     def of(cls, collectives: Collectives, steady: Sequence[int]) -> Replays | str:
         """The models of the steps `steady`, or in words why there are none."""
+        wanted = np.asarray(steady, dtype=np.int64)
         lacking = [
             rank
             for rank, timeline in collectives.timelines.items()
-            if not timeline.ends.keys() >= set(steady) or not timeline.starts.keys() >= set(steady)
+            if not timeline.ends.has(wanted) or not timeline.starts.has(wanted)
         ]
         if lacking:
             return f"{len(lacking)} ranks did not record what they did in every step"

@@ -36,7 +36,7 @@ class RunData:
         """World size by the manifest, otherwise by the records; None if neither says."""
         if self.account.manifest is not None:
             return self.account.manifest.world_size
-        sizes = [steps[-1].world_size for steps in self.records.by_rank.values()]
+        sizes = [steps[-1:].labels[0].world_size for steps in self.records.by_rank.values()]
         return max(sizes, default=None)
 
 

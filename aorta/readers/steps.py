@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import MAX_RANKS
+from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.artefacts.steps import Step
+from aorta.readers.parallel import side_by_side
 
 _MOST = 2**62
 """ns and counts from here on are no measurement; sums of two stay within 64 bits."""
@@ -21,13 +24,17 @@ _MOST = 2**62
 class StepRecords:
     """The step records of one attempt of a run."""
 
-    by_rank: Mapping[int, tuple[Step, ...]]
+    by_rank: Mapping[int, StepColumns]
     """Steps of each rank by global step, which occurs once."""
     problems: tuple[Problem, ...]
 
 
+_File = tuple[int, Path]
+_Found = tuple[int, StepColumns, list[Problem]]
+
+
 def read_steps(run: RunDir, attempt: int | None = None) -> StepRecords:
-    """The step records of every rank.
+    """The step records of every rank, read by as many processes as there are cores where they are many.
 
     Args:
         run: the run directory.
@@ -36,28 +43,73 @@ def read_steps(run: RunDir, attempt: int | None = None) -> StepRecords:
     A line that is not a step record costs that line; the problems name the file, the first line, the number.
     """
     problems: list[Problem] = []
-    raw = {rank: _read_file(path, rank, problems) for rank, path in run.all_records().items()}
-    attempts = {step.attempt for steps in raw.values() for step in steps}
+    raw: dict[int, StepColumns] = {}
+    for rank, steps, found in side_by_side(_read_file, list(run.all_records().items())):
+        raw[rank] = steps
+        problems += found
+    attempts = {label.attempt for steps in raw.values() for label in steps.labels}
     if attempt is None and attempts:
         attempt = max(attempts)
     by_rank = {}
     for rank, steps in raw.items():
         name = run.records(rank).name
-        kept = [step for step in steps if step.attempt == attempt]
+        kept = steps
+        for label in steps.labels:
+            if label.attempt != attempt:
+                kept = kept.where(~kept.labelled(label))
         if len(kept) < len(steps):
             older = f"{len(steps) - len(kept)} records of another attempt than {attempt} left out"
             problems.append(Problem(file=name, reason=older))
-        if kept:
+        if len(kept):
             by_rank[rank] = _once_each(name, kept, problems)
     return StepRecords(by_rank=by_rank, problems=tuple(problems))
 
 
-def _read_file(path: Path, rank: int, problems: list[Problem]) -> list[Step]:
+def _read_file(item: _File) -> _Found:
+    rank, path = item
     try:
         data = path.read_bytes()
     except OSError as error:
-        problems.append(Problem(file=path.name, reason=f"cannot be read: {error.strerror}"))
-        return []
+        problem = Problem(file=path.name, reason=f"cannot be read: {error.strerror}")
+        return rank, StepColumns.of(()), [problem]
+    whole = _whole_file(data, rank)
+    if whole is not None:
+        return rank, whole, []
+    steps, broken = _line_by_line(data, rank)
+    reason = _broken_lines(broken) if broken else None if steps else "holds no step record"
+    return rank, StepColumns.of(steps), [Problem(file=path.name, reason=reason)] if reason else []
+
+
+def _whole_file(data: bytes, rank: int) -> StepColumns | None:
+    """All records at once; None where a line is none, or contradicts itself."""
+    try:
+        found = StepColumns.of(msgspec.json.Decoder(Step).decode_lines(data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
+        return None
+    return found if len(found) and _consistent(found, rank) else None
+
+
+def _consistent(found: StepColumns, rank: int) -> bool:
+    """Whether `_contradiction` has nothing to say of any of the steps."""
+    if any(label.rank != rank or not rank < label.world_size <= MAX_RANKS for label in found.labels):
+        return False
+    names = ("global_step", "samples", "wall_start_ns", "wall_end_ns", "mono_start_ns", "mono_end_ns")
+    if any(((column := found.column(name)) < 0).any() or (column >= _MOST).any() for name in names):
+        return False
+    if not found.fits or (found.duration_ns <= 0).any():
+        return False
+    known = found.where(found.column("compute_ns") != ABSENT)
+    copies = known.column("exposed_copy_ns")
+    each = [known.column(name) for name in ("compute_ns", "exposed_comm_ns", "data_wait_ns", "host_ns")]
+    each.append(np.where(copies == ABSENT, 0, copies))
+    comm, hidden = known.column("comm_ns"), known.column("hidden_comm_ns")
+    if any((part < 0).any() or (part >= _MOST).any() for part in (*each, comm, hidden)):
+        return False
+    return bool((hidden <= comm).all() and (np.sum(each, axis=0) == known.duration_ns).all())
+
+
+def _line_by_line(data: bytes, rank: int) -> tuple[list[Step], list[tuple[int, str]]]:
+    """The usable records, and what is wrong with the others, by line."""
     decoder = msgspec.json.Decoder(Step)
     steps: list[Step] = []
     broken: list[tuple[int, str]] = []
@@ -77,11 +129,7 @@ def _read_file(path: Path, rank: int, problems: list[Problem]) -> list[Step]:
             broken.append((number, wrong))
         else:
             steps.append(step)
-    if broken:
-        problems.append(Problem(file=path.name, reason=_broken_lines(broken)))
-    elif not steps:
-        problems.append(Problem(file=path.name, reason="holds no step record"))
-    return steps
+    return steps, broken
 
 
 def _contradiction(step: Step, rank: int) -> str | None:
@@ -94,11 +142,22 @@ def _contradiction(step: Step, rank: int) -> str | None:
     if (
         min(step.global_step, step.samples, *times) < 0
         or max(step.global_step, step.samples, *times) >= _MOST
+        or _beyond_64_bits(step)
     ):
         return f"step {step.global_step} has a time or count that cannot be"
     if step.duration_ns <= 0:
         return f"step {step.global_step} ends before it starts"
     return _breakdown_contradiction(step)
+
+
+def _beyond_64_bits(step: Step) -> bool:
+    """Whether a number is so large that no column holds it."""
+    named = [item.metadata for item in step.profile.ranges if item.metadata] if step.profile else []
+    parts = step.breakdown
+    numbers = [step.memory_peak_bytes, step.memory_total_bytes, step.epoch]
+    numbers += [number for meta in named for number in (meta.seq, meta.bytes)]
+    numbers += [getattr(parts, name) for name in parts.__struct_fields__] if parts is not None else []
+    return any(abs(number) >= _MOST for number in numbers if number is not None)
 
 
 def _breakdown_contradiction(step: Step) -> str | None:
@@ -124,12 +183,16 @@ def _broken_lines(broken: list[tuple[int, str]]) -> str:
     return f"{len(broken)} lines are not usable; the first is line {line}: {reason}"
 
 
-def _once_each(name: str, steps: list[Step], problems: list[Problem]) -> tuple[Step, ...]:
+def _once_each(name: str, steps: StepColumns, problems: list[Problem]) -> StepColumns:
     """Steps by number; where one occurs twice, two runs wrote the file and the later one counts."""
-    last = {step.global_step: step for step in steps}
-    if len(last) < len(steps):
-        twice = len(steps) - len(last)
+    numbers = steps.column("global_step")
+    if (np.diff(numbers) > 0).all():
+        return steps
+    # Of equal numbers the first one of the reversed order is the last one written.
+    kept, last = np.unique(numbers[::-1], return_index=True)
+    if len(kept) < len(numbers):
+        twice = len(numbers) - len(kept)
         problems.append(
             Problem(file=name, reason=f"{twice} steps occur more than once; the last of each counts")
         )
-    return tuple(last[number] for number in sorted(last))
+    return steps.at(len(numbers) - 1 - last)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pandas as pd
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import write_text
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.steps import Step
+from aorta.artefacts.step_columns import StepColumns
 from aorta.metrics.utilization import Window, utilization
 from aorta.readers.run import RunData
 
@@ -46,16 +46,18 @@ def fill_epochs(run: RunDir, analysis: Analysis, data: RunData) -> None:
         write_text(run.metrics_csv, out.getvalue())
 
 
-def _windows(by_rank: Mapping[int, Sequence[Step]]) -> dict[str, dict[str, Window]]:
+def _windows(by_rank: Mapping[int, StepColumns]) -> dict[str, dict[str, Window]]:
     """Epoch to each host's first step's start and last step's end in it, wall-clock ns."""
     windows: dict[str, dict[str, Window]] = {}
     for steps in by_rank.values():
-        for step in steps:
-            if step.epoch is None:
+        for label in steps.labels:
+            if label.epoch is None:
                 continue
-            hosts = windows.setdefault(str(step.epoch), {})
-            start, end = hosts.get(step.host, (step.wall_start_ns, step.wall_end_ns))
-            hosts[step.host] = min(start, step.wall_start_ns), max(end, step.wall_end_ns)
+            those = steps.where(steps.labelled(label))
+            first, last = int(those.column("wall_start_ns").min()), int(those.column("wall_end_ns").max())
+            hosts = windows.setdefault(str(label.epoch), {})
+            start, end = hosts.get(label.host, (first, last))
+            hosts[label.host] = min(start, first), max(end, last)
     return windows
 
 

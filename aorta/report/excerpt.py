@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
 from aorta.artefacts.page import Doing, Excerpt, Lane, Segment, StepTimes
+from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.artefacts.steps import COMMUNICATION_STREAMS, Step, StepRange
 from aorta.intervals import Intervals, as_intervals, clip, intersection, subtract, union
 from aorta.metrics.collectives import Collectives, match_collectives
@@ -31,7 +32,7 @@ def worst_step(times: StepTimes | None) -> tuple[int, float, float] | None:
 
 
 def excerpt(
-    by_rank: Mapping[int, Sequence[Step]],
+    by_rank: Mapping[int, StepColumns],
     clocks: Mapping[int, str],
     worst: tuple[int, float, float] | None,
     named: Collection[int],
@@ -47,15 +48,15 @@ def excerpt(
     if worst is None:
         return None, "not measured: no steady step"
     number, step_ms, median_ms = worst
-    steps = {
-        rank: step
+    those = {
+        rank: own
         for rank, records in by_rank.items()
-        for step in records
-        if step.global_step == number and step.profile is not None
+        if len(own := records.where((records.column("global_step") == number) & records.profiled))
     }
-    if not steps:
+    if not those:
         return None, f"not measured: the records of step {number} hold no ranges"
-    ranks, note = choose({rank: _own_ns(step) for rank, step in steps.items()}, named, MAX_LANES)
+    ranks, note = choose({rank: _own_ns(own) for rank, own in those.items()}, named, MAX_LANES)
+    steps = {rank: those[rank][-1] for rank in ranks}
     notes = [note] if note else []
     placed = match_collectives({rank: [steps[rank]] for rank in ranks}, clocks)
     if isinstance(placed, str):
@@ -75,8 +76,9 @@ def excerpt(
     return found, ""
 
 
-def _own_ns(step: Step) -> float:
-    return step.duration_ns - (step.breakdown.exposed_comm_ns if step.breakdown is not None else 0)
+def _own_ns(steps: StepColumns) -> float:
+    exposed = int(steps.column("exposed_comm_ns")[-1])
+    return int(steps.duration_ns[-1]) - (0 if exposed == ABSENT else exposed)
 
 
 def _waits(placed: Collectives, shifts: Mapping[int, int]) -> dict[int, Intervals]:

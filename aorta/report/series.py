@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from aorta.artefacts.page import Curve, StepTimes, Strip, UtilizationOverTime
-from aorta.artefacts.steps import Step
+from aorta.artefacts.step_columns import StepColumns
 from aorta.readers.run import RunData
 from aorta.units import NS_PER_MS, NS_PER_S
 
@@ -25,24 +25,23 @@ _Samples = tuple[NDArray[np.float64], NDArray[np.float64]]
 _ORDER: tuple[What, ...] = ("gpu", "job_cpu", "cpu")
 
 
-def step_times(by_rank: Mapping[int, Sequence[Step]]) -> StepTimes | None:
+def step_times(by_rank: Mapping[int, StepColumns]) -> StepTimes | None:
     """Each step by its slowest rank, steady where it is on every rank; None without records."""
     slowest: dict[int, int] = {}
     unsteady: set[int] = set()
     for steps in by_rank.values():
-        for step in steps:
-            number, duration = step.global_step, step.duration_ns
+        numbers = steps.column("global_step")
+        for number, duration in zip(numbers.tolist(), steps.duration_ns.tolist(), strict=True):
             if duration > slowest.get(number, 0):
                 slowest[number] = duration
-            if step.phase != "steady":
-                unsteady.add(number)
+        unsteady.update(numbers[~steps.phase_is("steady")].tolist())
     if not slowest:
         return None
-    numbers = sorted(slowest)
+    ordered = sorted(slowest)
     return StepTimes(
-        global_step=numbers,
-        ms=[slowest[number] / NS_PER_MS for number in numbers],
-        steady=[number not in unsteady for number in numbers],
+        global_step=ordered,
+        ms=[slowest[number] / NS_PER_MS for number in ordered],
+        steady=[number not in unsteady for number in ordered],
         steps_a_point=1,
     )
 
@@ -139,7 +138,7 @@ def _rounded(values: NDArray[np.float64]) -> list[float]:
 
 
 def _start_ns(data: RunData) -> int:
-    starts = [steps[0].wall_start_ns for steps in data.records.by_rank.values()]
+    starts = [int(steps.column("wall_start_ns")[0]) for steps in data.records.by_rank.values()]
     starts += [int(table["wall_ns"].min()) for table in (data.cpu, data.gpu) if table is not None]
     return min(starts, default=0)
 
@@ -147,10 +146,11 @@ def _start_ns(data: RunData) -> int:
 def _window(data: RunData, start_ns: int) -> tuple[float, float] | None:
     first = last = None
     for steps in data.records.by_rank.values():
-        kept = [step for step in steps if step.phase == "steady"]
-        if kept:
-            first = min(kept[0].wall_start_ns, first if first is not None else kept[0].wall_start_ns)
-            last = max(kept[-1].wall_end_ns, last if last is not None else kept[-1].wall_end_ns)
+        kept = steps.where(steps.phase_is("steady"))
+        if len(kept):
+            start, end = int(kept.column("wall_start_ns")[0]), int(kept.column("wall_end_ns")[-1])
+            first = min(start, first if first is not None else start)
+            last = max(end, last if last is not None else end)
     if first is None or last is None:
         return None
     return (first - start_ns) / NS_PER_S, (last - start_ns) / NS_PER_S

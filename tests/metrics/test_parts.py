@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aorta.artefacts.records import Phase
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import Step
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.steady import Steady, consecutive, steady_steps
@@ -101,7 +102,7 @@ def test_the_parts_sum_to_the_step_to_the_nanosecond(parts: list[tuple[int, int,
             step(number, (now, end), data=[(now, now + data)], compute=[(now + data, now + data + compute)])
         )
         now = end
-    (row,) = breakdown_table(Steady(tuple(range(len(steps))), {0: tuple(steps)})).per_rank
+    (row,) = breakdown_table(Steady(tuple(range(len(steps))), {0: StepColumns.of(steps)})).per_rank
     total = sum(
         ms_to_ns(value) for value in (row.compute_ms, row.exposed_comm_ms, row.data_wait_ms, row.host_ms)
     )

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from aorta.artefacts.page import Excerpt, Lane, StepTimes
+from aorta.artefacts.step_columns import StepColumns
 from aorta.diagnosis.analyse import clocks
 from aorta.readers.run import RunData, read_run
 from aorta.report.excerpt import MAX_LANES, excerpt, worst_step
@@ -87,7 +88,7 @@ def test_clocks_that_nothing_aligns_are_said(tmp_path: Path) -> None:
 def test_records_without_ranges_have_no_excerpt(tmp_path: Path) -> None:
     data = data_of(tmp_path, RunSpec(steps=12))
     bare = {
-        rank: tuple(msgspec.structs.replace(step, profile=None) for step in steps)
+        rank: StepColumns.of([msgspec.structs.replace(step, profile=None) for step in steps])
         for rank, steps in data.records.by_rank.items()
     }
     found, absent = excerpt(bare, clocks(data, bare), (11, 80.0, 79.0), [])

@@ -1,0 +1,355 @@
+"""Step records of one rank as columns: a run of thousands of ranks has millions of them.
+
+A `StepColumns` is a sequence of `Step`s, each made when it is asked for; arithmetic takes whole columns. What
+repeats from step to step (host, device, phase, the names of ranges) is kept once, numbers in as few bytes as
+they need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.records import Breakdown, Phase
+from aorta.artefacts.steps import CollectiveId, Step, StepExecution, StepRange, StepRanges
+from aorta.units import NS_PER_MS, ns_to_ms
+
+Ints = NDArray[np.int64]
+_Stored = NDArray[np.signedinteger]
+
+ABSENT = -(2**31)
+"""In a column: the record does not say."""
+_MOST = float(2**61)
+"""ns from here on are no time; sums of two stay within 64 bits."""
+_BREAKDOWN = Breakdown.__struct_fields__
+
+
+class Label(NamedTuple):
+    """What a rank's steps have in common, most of them."""
+
+    host: str
+    attempt: int
+    rank: int
+    world_size: int
+    device: str
+    phase: Phase
+    timing: str
+    epoch: int | None
+    device_uuid: str | None
+    memory_total_bytes: int | None
+
+
+class RangeKind(NamedTuple):
+    """What ranges have in common that lie at the same place of their steps."""
+
+    stream: str
+    tag: str
+    op: str | None
+    group: str | None
+    bytes: int | None
+    named: bool
+    """The range has metadata."""
+
+
+_KindKey = tuple[str, str, str | None, str | None, int | None, bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """The ranges of some steps, a row each, in the order of the steps and of their records."""
+
+    row: Ints
+    """Of the step among those asked for."""
+    kinds: tuple[RangeKind, ...]
+    kind: Ints
+    """Code of `kinds`."""
+    start_ns: Ints
+    """Since the step's start, as is the end."""
+    end_ns: Ints
+    seq: Ints
+    """ABSENT: the record does not say."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RangeStore:
+    kinds: tuple[RangeKind, ...]
+    kind: _Stored
+    start_ns: _Stored
+    end_ns: _Stored
+    seq: _Stored
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepColumns(Sequence[Step]):
+    """Steps of one rank; use `of` and the columns."""
+
+    _labels: tuple[Label, ...]
+    _label: _Stored
+    _numbers: Mapping[str, _Stored]
+    _first: _Stored
+    """The first range of each step, or ABSENT where the step has no profile."""
+    _count: _Stored
+    _ranges: _RangeStore
+    _execution: Mapping[tuple[int, int], StepExecution]
+    """By attempt and global step; the last one written, as of steps."""
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> StepColumns:
+        """The columns of steps; themselves, if they are columns.
+
+        Raises:
+            OverflowError: a number does not fit 64 bits.
+        """
+        if isinstance(steps, StepColumns):
+            return steps
+        labels: dict[Label, int] = {}
+        label = [labels.setdefault(_label_of(step), len(labels)) for step in steps]
+        parts = [step.breakdown for step in steps]
+        numbers = {
+            "global_step": _narrow([step.global_step for step in steps]),
+            "wall_start_ns": _narrow([step.wall_start_ns for step in steps]),
+            "wall_end_ns": _narrow([step.wall_end_ns for step in steps]),
+            "mono_start_ns": _narrow([step.mono_start_ns for step in steps]),
+            "mono_end_ns": _narrow([step.mono_end_ns for step in steps]),
+            "samples": _narrow([step.samples for step in steps]),
+            "memory_peak_bytes": _narrow([_or_absent(step.memory_peak_bytes) for step in steps]),
+        }
+        for name in _BREAKDOWN:
+            numbers[name] = _narrow(
+                [ABSENT if part is None else _or_absent(getattr(part, name)) for part in parts]
+            )
+        first, count, ranges = _ranges_of(steps)
+        return cls(
+            _labels=tuple(labels),
+            _label=_narrow(label),
+            _numbers=numbers,
+            _first=first,
+            _count=count,
+            _ranges=ranges,
+            _execution=_executions(steps),
+        )
+
+    def __len__(self) -> int:
+        return len(self._label)
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+    @overload
+    def __getitem__(self, index: slice) -> StepColumns: ...
+    def __getitem__(self, index: int | slice) -> Step | StepColumns:
+        if isinstance(index, slice):
+            return self._rows(index)
+        return self._step(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[Step]:
+        return (self._step(row) for row in range(len(self)))
+
+    def where(self, wanted: NDArray[np.bool_]) -> StepColumns:
+        """The steps at which `wanted`, of shape (steps,), is true."""
+        rows = np.flatnonzero(wanted)
+        if len(rows) == len(self):
+            return self
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+            return self._rows(slice(int(rows[0]), int(rows[-1]) + 1))
+        return self._rows(rows)
+
+    def at(self, rows: NDArray[np.intp]) -> StepColumns:
+        """The steps at these places, in this order."""
+        return self._rows(rows)
+
+    def _rows(self, rows: slice | NDArray[np.intp]) -> StepColumns:
+        """Some of the steps; ranges are shared, not copied."""
+        return replace(
+            self,
+            _label=self._label[rows],
+            _numbers={name: column[rows] for name, column in self._numbers.items()},
+            _first=self._first[rows],
+            _count=self._count[rows],
+        )
+
+    def column(self, name: str) -> Ints:
+        """A number of each step, (steps,): a field of `Step` or its breakdown; ABSENT where there is none."""
+        return self._numbers[name].astype(np.int64)
+
+    @property
+    def duration_ns(self) -> Ints:
+        """The steps' lengths on the monotonic clock, (steps,)."""
+        return self.column("mono_end_ns") - self.column("mono_start_ns")
+
+    def phase_is(self, *phases: Phase) -> NDArray[np.bool_]:
+        """Which steps are of one of `phases`, (steps,)."""
+        return self._by_label([label.phase in phases for label in self._labels])
+
+    def _by_label(self, known: list[bool]) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = np.array(known, dtype=np.bool_)[self._label]
+        return found
+
+    @property
+    def labels(self) -> list[Label]:
+        """What the steps have in common, each once, in order of first appearance."""
+        codes, first = np.unique(self._label, return_index=True)
+        return [self._labels[code] for code in codes[np.argsort(first)].tolist()]
+
+    def labelled(self, label: Label) -> NDArray[np.bool_]:
+        """Which steps have this label, (steps,)."""
+        return self._by_label([known == label for known in self._labels])
+
+    @property
+    def profiled(self) -> NDArray[np.bool_]:
+        """Which steps have a profile, with ranges or without, (steps,)."""
+        return np.not_equal(self._first, ABSENT)
+
+    @property
+    def fits(self) -> bool:
+        """Whether no number that is kept once is too large for arithmetic in 64 bits."""
+        numbers = [number for label in self._labels for number in (label.epoch, label.memory_total_bytes)]
+        numbers += [kind.bytes for kind in self._ranges.kinds]
+        return all(abs(number) < 2**62 for number in numbers if number is not None)
+
+    @property
+    def executions(self) -> Mapping[int, StepExecution]:
+        """By global step, of those that were recorded kernel by kernel."""
+        if not self._execution:
+            return {}
+        attempts = [self._labels[code].attempt for code in self._label.tolist()]
+        here = zip(attempts, self.column("global_step").tolist(), strict=True)
+        return {key[1]: self._execution[key] for key in here if key in self._execution}
+
+    def ranges(self) -> Ranges:
+        """All ranges of all steps."""
+        first, count = self._first.astype(np.int64), self._count.astype(np.int64)
+        whole = int(count.sum())
+        row = np.repeat(np.arange(len(first)), count)
+        at = np.arange(whole) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+        store = self._ranges
+        return Ranges(
+            row=row,
+            kinds=store.kinds,
+            kind=store.kind[at].astype(np.int64),
+            start_ns=store.start_ns[at].astype(np.int64),
+            end_ns=store.end_ns[at].astype(np.int64),
+            seq=store.seq[at].astype(np.int64),
+        )
+
+    def _step(self, row: int) -> Step:
+        label = self._labels[int(self._label[row])]
+        value = {name: int(column[row]) for name, column in self._numbers.items()}
+        parts = {name: value.pop(name) for name in _BREAKDOWN}
+        copies = parts.pop("exposed_copy_ns")
+        known = parts["compute_ns"] != ABSENT
+        return Step(
+            host=label.host,
+            attempt=label.attempt,
+            rank=label.rank,
+            world_size=label.world_size,
+            device=label.device,
+            phase=label.phase,
+            timing=label.timing,
+            epoch=label.epoch,
+            device_uuid=label.device_uuid,
+            memory_total_bytes=label.memory_total_bytes,
+            global_step=value["global_step"],
+            wall_start_ns=value["wall_start_ns"],
+            wall_end_ns=value["wall_end_ns"],
+            mono_start_ns=value["mono_start_ns"],
+            mono_end_ns=value["mono_end_ns"],
+            samples=value["samples"],
+            breakdown=Breakdown(exposed_copy_ns=_or_none(copies), **parts) if known else None,
+            memory_peak_bytes=_or_none(value["memory_peak_bytes"]),
+            profile=self._profile(row),
+            execution=self._execution.get((label.attempt, value["global_step"])),
+        )
+
+    def _profile(self, row: int) -> StepRanges | None:
+        first = int(self._first[row])
+        if first == ABSENT:
+            return None
+        store, found = self._ranges, []
+        for at in range(first, first + int(self._count[row])):
+            kind = store.kinds[int(store.kind[at])]
+            seq = _or_none(int(store.seq[at]))
+            meta = CollectiveId(op=kind.op, group=kind.group, seq=seq, bytes=kind.bytes)
+            found.append(
+                StepRange(
+                    stream=kind.stream,
+                    tag=kind.tag,
+                    start_ms=ns_to_ms(int(store.start_ns[at])),
+                    end_ms=ns_to_ms(int(store.end_ns[at])),
+                    metadata=meta if kind.named else None,
+                )
+            )
+        return StepRanges(ranges=found)
+
+
+def _label_of(step: Step) -> Label:
+    return Label(
+        step.host,
+        step.attempt,
+        step.rank,
+        step.world_size,
+        step.device,
+        step.phase,
+        step.timing,
+        step.epoch,
+        step.device_uuid,
+        step.memory_total_bytes,
+    )
+
+
+def _executions(steps: Sequence[Step]) -> dict[tuple[int, int], StepExecution]:
+    last = {(step.attempt, step.global_step): step.execution for step in steps}
+    return {key: item for key, item in last.items() if item is not None}
+
+
+def _or_absent(value: int | None) -> int:
+    return ABSENT if value is None else value
+
+
+def _or_none(value: int) -> int | None:
+    return None if value == ABSENT else value
+
+
+def _narrow(values: Sequence[int] | Ints) -> _Stored:
+    """The integers in the fewest bytes that hold them and ABSENT, if it is there."""
+    whole = np.asarray(values, dtype=np.int64)
+    low, high = (int(whole.min()), int(whole.max())) if len(whole) else (0, 0)
+    for kind in (np.int8, np.int16, np.int32):
+        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+            return whole.astype(kind)
+    return whole
+
+
+def _ranges_of(steps: Sequence[Step]) -> tuple[_Stored, _Stored, _RangeStore]:
+    """First range and number of ranges of each step, and all ranges."""
+    count = [0 if step.profile is None else len(step.profile.ranges) for step in steps]
+    ends = np.cumsum(np.array(count, dtype=np.int64))
+    first = np.where([step.profile is None for step in steps], ABSENT, ends - count)
+    items = [item for step in steps if step.profile is not None for item in step.profile.ranges]
+    kinds: dict[_KindKey, int] = {}
+    kind, seq = [], []
+    for item in items:
+        key: _KindKey = (item.stream, item.tag, None, None, None, False)
+        meta = item.metadata
+        if meta is None:
+            seq.append(ABSENT)
+        else:
+            key = (item.stream, item.tag, meta.op, meta.group, meta.bytes, True)
+            seq.append(ABSENT if meta.seq is None else meta.seq)
+        kind.append(kinds.setdefault(key, len(kinds)))
+    store = _RangeStore(
+        kinds=tuple(RangeKind(*key) for key in kinds),
+        kind=_narrow(kind),
+        start_ns=_narrow(_ns([item.start_ms for item in items])),
+        end_ns=_narrow(_ns([item.end_ms for item in items])),
+        seq=_narrow(seq),
+    )
+    return _narrow(first), _narrow(count), store
+
+
+def _ns(ms: list[float]) -> Ints:
+    """As `ms_to_ns`, cut where 64 bits end."""
+    return np.clip(np.rint(np.array(ms, dtype=np.float64) * NS_PER_MS), -_MOST, _MOST).astype(np.int64)

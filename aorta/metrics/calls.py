@@ -1,0 +1,136 @@
+"""The collectives that one rank called, and the times of its steps, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Key = tuple[int, str, int]
+"""Global step, group, and sequence number (order within the step and group where records have none)."""
+
+NOT_RECORDED = -1
+"""In `Calls.bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One rank's part in one collective, ns on the common clock."""
+
+    op: str
+    entry: int
+    end: int
+    bytes: int | None = None
+
+
+class StepTimes(Mapping[int, int]):
+    """A time of each step, by global step, ns."""
+
+    __slots__ = ("numbers", "times")
+
+    def __init__(self, numbers: Ints, times: Ints) -> None:
+        """The times of the steps `numbers`, both (steps,); of a number that comes twice, the last counts."""
+        self.numbers, last = np.unique(numbers[::-1], return_index=True)
+        self.times = times[::-1][last]
+
+    def __getitem__(self, number: int) -> int:
+        place = int(np.searchsorted(self.numbers, number))
+        if place == len(self.numbers) or self.numbers[place] != number:
+            raise KeyError(number)
+        return int(self.times[place])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.numbers.tolist())
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def has(self, numbers: Ints) -> bool:
+        """Whether all of `numbers` are among the steps."""
+        return bool(np.isin(numbers, self.numbers).all())
+
+    def at(self, numbers: Ints) -> Ints:
+        """The times of steps that are there, (len(numbers),)."""
+        return self.times[np.searchsorted(self.numbers, numbers)]
+
+    def shifted(self, offset: int) -> StepTimes:
+        """The same `offset` ns later."""
+        return StepTimes(self.numbers, self.times + offset)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calls(Mapping[Key, Call]):
+    """Collectives by key, a row each; a key comes once. All int64 of shape (calls,)."""
+
+    names: tuple[str, ...]
+    step: Ints
+    group: Ints
+    """Code of `names`, as is `op`."""
+    number: Ints
+    op: Ints
+    entry: Ints
+    end: Ints
+    bytes: Ints
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], key: tuple[Ints, Ints, Ints], op: Ints, span: tuple[Ints, Ints], size: Ints
+    ) -> Calls:
+        """The calls of these columns; where a key comes twice, the later row counts.
+
+        Args:
+            names: of groups and operations.
+            key: step, group and number.
+            op: code of the operation.
+            span: entry and end.
+            size: bytes, or `NOT_RECORDED`.
+        """
+        made = cls(tuple(names), *key, op, *span, size)
+        order = np.lexsort(key[::-1])
+        same = np.ones(max(len(order) - 1, 0), dtype=np.bool_)
+        for column in key:
+            same &= column[order][1:] == column[order][:-1]
+        if not same.any():
+            return made
+        # The sort is stable, so of each key the last row is the later one; it takes the first one's place.
+        firsts = np.flatnonzero(np.concatenate(([True], ~same)))
+        lasts = np.append(firsts[1:], len(order)) - 1
+        return made.rows(order[lasts][np.argsort(order[firsts], kind="stable")])
+
+    def rows(self, rows: NDArray[np.intp]) -> Calls:
+        """Some of the calls."""
+        names = ("step", "group", "number", "op", "entry", "end", "bytes")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def without(self) -> Calls:
+        """No calls at all."""
+        return self.rows(np.empty(0, dtype=np.intp))
+
+    def __getitem__(self, key: Key) -> Call:
+        step, group, number = key
+        codes = [code for code, name in enumerate(self.names) if name == group]
+        wanted = (self.step == step) & (self.number == number) & np.isin(self.group, codes)
+        rows = np.flatnonzero(wanted)
+        if not len(rows):
+            raise KeyError(key)
+        row = int(rows[0])
+        size = int(self.bytes[row])
+        return Call(
+            op=self.names[int(self.op[row])],
+            entry=int(self.entry[row]),
+            end=int(self.end[row]),
+            bytes=None if size == NOT_RECORDED else size,
+        )
+
+    def __iter__(self) -> Iterator[Key]:
+        columns = (self.step.tolist(), self.group.tolist(), self.number.tolist())
+        return ((step, self.names[group], number) for step, group, number in zip(*columns, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+NO_CALLS = Calls((), *(np.empty(0, dtype=np.int64) for _ in range(7)))
