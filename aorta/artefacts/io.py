@@ -74,10 +74,32 @@ def read_json(path: Path, kind: type[T]) -> T:
 def append_line(path: Path, line: str) -> None:
     """Add one line to `path` and have it on disk before returning: what was accepted survives a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(line.rstrip("\n") + "\n")
-        stream.flush()
+    with path.open("ab", buffering=0) as stream:
+        write_whole(stream.fileno(), (line.rstrip("\n") + "\n").encode())
         os.fsync(stream.fileno())
+
+
+def write_whole(descriptor: int, data: bytes) -> None:
+    """Append all of `data` to a file, or nothing: what does not fit on the disk is taken back.
+
+    Args:
+        descriptor: of a file whose end is where it is written.
+        data: whole lines.
+
+    Raises:
+        OSError: why it cannot be written, such as a full disk.
+    """
+    done = 0
+    try:
+        # A disk that is filling up takes a part first, and says why at the next part.
+        while done < len(data):
+            done += os.write(descriptor, data[done:])
+    except OSError:
+        with contextlib.suppress(OSError):
+            end = os.fstat(descriptor).st_size - done
+            os.ftruncate(descriptor, end)
+            os.lseek(descriptor, end, os.SEEK_SET)
+        raise
 
 
 def absent(path: Path) -> bool:

@@ -67,6 +67,11 @@ class NodeDir:
         return self.root / "status.json"
 
     @property
+    def reserve(self) -> Path:
+        """Room for `status` at the end, on a disk that is full by then; there only while the node runs."""
+        return self.root / ".reserve"
+
+    @property
     def gpu_csv(self) -> Path:
         """GPU samples of this node."""
         return self.root / "gpu_monitor.csv"

@@ -53,16 +53,23 @@ def _profilers(data: RunData) -> list[str]:
 
 
 def _state(data: RunData) -> tuple[str | None, list[str]]:
-    """Accounting's word if it has a last one, otherwise the markers'."""
+    """Accounting's word if it has a last one, otherwise the markers'.
+
+    FAILED says no more than that the exit code was not 0. So it is after a job was told to end, before its
+    time limit for example, and its agents know why.
+    """
     markers = data.account.status.state if data.account.status else None
     accounting = data.accounting.state
     if accounting is None:
         return markers, []
     notes = []
+    said = data.accounting.state_text
+    if said == "FAILED" and markers in ("timeout", "cancelled"):
+        why = "it was told to end before its time limit" if markers == "timeout" else "it was told to end"
+        return markers, [f"accounting says FAILED, which is the exit code: {why}, by the run's own markers"]
     if markers is not None and markers != accounting:
-        said = data.accounting.state_text
         notes.append(f"accounting says {said}, the run's own markers say {markers}: accounting counts")
-    elif data.accounting.state_text == "OUT_OF_MEMORY":
+    elif said == "OUT_OF_MEMORY":
         notes.append("accounting says OUT_OF_MEMORY: the kernel ended processes of the job")
     return accounting, notes
 

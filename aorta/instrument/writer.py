@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from aorta.artefacts.io import write_whole
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import StepRecord
 
@@ -19,8 +20,9 @@ log = logging.getLogger(__name__)
 class RecordWriter:
     """Writes the records of one rank.
 
-    A full disk ends the recording, not the training: the reason is logged once, and the analysis sees the
-    records end.
+    A full disk loses records, not the training: a line that does not fit is taken back, and the next one is
+    tried again, so that recording goes on when there is room. What was lost is logged, and the analysis sees
+    the gap in the steps' numbers.
 
     Args:
         stream: the file, without a buffer: a line is one write, complete in the file before the next one.
@@ -31,21 +33,35 @@ class RecordWriter:
         self._name = name
         self._stream = stream
         self._encoder = msgspec.json.Encoder()
-        self._lost = False
+        self._lost: list[int] = []
+        """First and last step, and number, of the records that are being lost."""
 
     def write(self, record: StepRecord) -> None:
         """Append one line."""
-        if self._lost:
-            return
         try:
-            self._stream.write(self._encoder.encode(record) + b"\n")
+            write_whole(self._stream.fileno(), self._encoder.encode(record) + b"\n")
         except OSError as error:
-            self._lost = True
-            log.error("%s: %s; no more step records from this rank", self._name, error.strerror)
+            self._lose(record.global_step, error)
+        else:
+            self._say_lost("recording goes on")
 
     def close(self) -> None:
         """Close the file; writing after that is an error."""
+        self._say_lost("that was the last")
         self._stream.close()
+
+    def _lose(self, step: int, error: OSError) -> None:
+        if not self._lost:
+            log.error("%s: %s; step records are lost from step %d on", self._name, error.strerror, step)
+            self._lost = [step, step, 0]
+        self._lost[1] = step
+        self._lost[2] += 1
+
+    def _say_lost(self, then: str) -> None:
+        if self._lost:
+            first, last, count = self._lost
+            log.error("%s: %d records lost, steps %d to %d; %s", self._name, count, first, last, then)
+            self._lost = []
 
 
 def set_aside(run: RunDir) -> Path | None:

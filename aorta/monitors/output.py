@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from aorta.artefacts.io import write_whole
+
 Cell = str | int | float | None
 
 
@@ -38,16 +40,8 @@ class CsvStream:
     def write(self, text: str) -> int:
         """Called by the csv module with one whole line."""
         data = text.encode()
-        done = 0
-        try:
-            # A disk that is filling up takes a part of the line first, and says why at the next part.
-            while done < len(data):
-                done += os.write(self._fd, data[done:])
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, os.fstat(self._fd).st_size - done)
-            raise
-        return done
+        write_whole(self._fd, data)
+        return len(data)
 
     def close(self) -> None:
         """Close the file."""

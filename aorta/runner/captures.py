@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ LOW_BYTES = BYTES_PER_GIB
 """With less free in the temporary folder, a warning before the start."""
 FULL_BYTES = 64 << 20
 """With less free at any time, nsys may have lost data."""
+NO_ROOM_BYTES = 64 << 10
+"""With less free, the file system of the results is full: no line of a step record is that long."""
 _REPORT = re.compile(r"^(?:\[rank\d+\]:?)?\s*(/\S.*\.(?:nsys-rep|qdstrm))\s*$")
 _PLACEHOLDER = re.compile(r"%(?:q\{[^}]*\}|env\{[^}]*\}%|[hp]\b)")
 
@@ -51,6 +54,44 @@ class TempSpace:
             f"; it ends ranks by {'/'.join(('SIGSEGV', 'SIGBUS'))}, here {', '.join(died)}" if died else ""
         )
         return f"{words}. Set TMPDIR to a larger folder"
+
+
+class ResultsSpace:
+    """Whether the file system of the results was full while the ranks ran, as far as it tells its free
+    space.
+
+    Args:
+        folder: of the run.
+        free: its free bytes.
+    """
+
+    def __init__(
+        self, folder: Path, free: Callable[[Path], int] = lambda at: shutil.disk_usage(at).free
+    ) -> None:
+        self._folder = folder
+        self._free = free
+        self._full_looks = 0
+        self.full = False
+        """Now."""
+
+    def look(self) -> bool:
+        """Take note of what is free now; whether it has just become full."""
+        before = self.full
+        with contextlib.suppress(OSError):
+            self.full = self._free(self._folder) < NO_ROOM_BYTES
+        self._full_looks += self.full
+        return self.full and not before
+
+    @property
+    def finding(self) -> str | None:
+        """What was lost; None where it was never full."""
+        if not self._full_looks:
+            return None
+        until = "and still is" if self.full else "and has room again"
+        return (
+            f"the disk of {self._folder} was full while the ranks ran {until}: what they measured meanwhile "
+            "is lost, training went on"
+        )
 
 
 @dataclass(frozen=True, slots=True)

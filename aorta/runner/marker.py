@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Sequence
@@ -15,19 +16,28 @@ from aorta.errors import ArtefactError
 from aorta.runner.options import NodeOptions
 
 _MERGES = 10
+_RESERVE_BYTES = 256 << 10
+"""Enough for both files of the end, also of a job of a thousand nodes."""
 
 
 class Marker:
-    """`nodes/node<i>/status.json` from start to end."""
+    """`nodes/node<i>/status.json` from start to end.
+
+    While the node runs, it keeps some room on the disk, so that the end can be said also where training, or
+    somebody else, has filled it.
+    """
 
     def __init__(self, options: NodeOptions) -> None:
         self._options = options
         self._started = time.time_ns()
+        self._reserve = options.run_dir.node(options.node_index).reserve
         self.lost: list[str] = []
 
     def begin(self) -> None:
         """Write that this node is running."""
         self._write("running", None, None, ())
+        # Random, as zeros take no room on a file system that compresses.
+        self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))
 
     def end(
         self,
@@ -38,6 +48,8 @@ class Marker:
         ranks: Sequence[RankExit] = (),
     ) -> None:
         """Write how this node ended, and merge the markers of all nodes."""
+        with contextlib.suppress(OSError):
+            self._reserve.unlink(missing_ok=True)
         self._write(state, exit_code, signal, ranks, time.time_ns())
         publish(self._options)
 

@@ -24,7 +24,7 @@ from aorta.launch import profilers
 from aorta.monitors.gpu import find_gpus
 from aorta.runner import session as rendezvous
 from aorta.runner.aftercare import Aftercare
-from aorta.runner.captures import TempSpace
+from aorta.runner.captures import ResultsSpace, TempSpace
 from aorta.runner.command import rank_command, rank_environment, torchrun_argv, workload_name
 from aorta.runner.describe import code_version, describe_node, with_version
 from aorta.runner.environment import without_secrets
@@ -95,6 +95,7 @@ class Node:
         self.session: Session | None = None
         self.started = False
         self.temp = TempSpace()
+        self.space = ResultsSpace(self.run_dir.root)
         self._say_prefix = f"aorta node {options.node_index}"
 
     def say(self, text: str) -> None:
@@ -294,6 +295,8 @@ class Node:
         if nodes > 1 or told_to_end(exits, root):
             outcome = await_reason(outcome, self.interrupts, watched.around)
         self._note_monitor(watched.monitor_codes)
+        if self.space.finding is not None:
+            self.marker.lost.append(self.space.finding)
         told = self._told_state(outcome, session) if outcome.interrupted is not None else None
         if folder is not None or prepared.config.profiling.enabled:
             after = Aftercare(self.options, self.limits, self.interrupts, watched.around.tick, self.say)
@@ -327,6 +330,8 @@ class Node:
         def tick() -> None:
             heartbeat.beat()
             self.temp.look()
+            if self.space.look():
+                self.say(f"the disk of {run.root} is full: records and samples are lost until there is room")
             code = monitor.poll() if monitor is not None and not codes else None
             if code is not None:
                 codes.append(code)

@@ -109,6 +109,7 @@ class Observer:
         self._totals = Totals()
         self._epoch_start: int | None = None
         self._window: list[StepSummary] = []
+        self._unwritten: list[str] = []
         if world.rank == 0:
             write_text(metrics_csv, ",".join(self._columns) + "\n")
 
@@ -138,7 +139,17 @@ class Observer:
                 if value is not None
             }
             csv.DictWriter(text, self._columns, restval="").writerow({**row, **(validation or {})})
-            append_line(self._path, text.getvalue().rstrip("\r\n"))
+            self._unwritten.append(text.getvalue().rstrip("\r\n"))
+            self._write_rows()
+
+    def _write_rows(self) -> None:
+        """Rows that do not fit on the disk wait for the next epoch: training goes on."""
+        try:
+            append_line(self._path, "\n".join(self._unwritten))
+        except OSError as error:
+            log.error("%s: %s; %d epochs not written yet", self._path, error.strerror, len(self._unwritten))
+        else:
+            self._unwritten = []
 
 
 def progress(window: list[StepSummary], ranks: int) -> str:

@@ -311,6 +311,30 @@ def test_accounting_decides_how_the_job_ended(tmp_path: Path) -> None:
     assert reasons(found) == ["job_failed"]
 
 
+@pytest.mark.parametrize(
+    ("markers", "accounting", "state"),
+    [
+        ("timeout", "FAILED", "timeout"),  # told to end before the limit; the ranks' exit code is not 0
+        ("timeout", "TIMEOUT", "timeout"),
+        ("cancelled", "FAILED", "cancelled"),
+        ("cancelled", "TIMEOUT", "timeout"),
+        ("timeout", "CANCELLED", "cancelled"),
+        ("timeout", "NODE_FAIL", "failed"),
+        ("timeout", "OUT_OF_MEMORY", "failed"),
+        ("completed", "FAILED", "failed"),
+        ("failed", "FAILED", "failed"),
+        ("running", "FAILED", "failed"),  # the agents were killed
+        ("running", "TIMEOUT", "timeout"),
+    ],
+)
+def test_who_is_believed_about_the_end(tmp_path: Path, markers: str, accounting: str, state: str) -> None:
+    run = write_run(tmp_path, RunSpec(state=markers))
+    run.sacct_summary.write_text(ACCOUNTING.format(state=accounting))
+    quality = analysed(run).data_quality
+    assert quality.state == state
+    assert any("accounting says" in note for note in quality.notes) is (markers != accounting.lower())
+
+
 def test_accounting_that_lags_behind_leaves_the_markers_word(tmp_path: Path) -> None:
     run = write_run(tmp_path, RunSpec())
     run.sacct_summary.write_text(ACCOUNTING.format(state="RUNNING"))

@@ -18,54 +18,8 @@ from hypothesis import strategies as st
 from aorta.instrument import channel as module
 from aorta.instrument.assemble import record_of, summary_of
 from aorta.instrument.channel import RecordChannel
-from aorta.instrument.wire import Constants, Frames, Measured, frame
-
-CONSTANTS = Constants(
-    run_id="r",
-    job_id="7",
-    host="h",
-    attempt=0,
-    rank=3,
-    local_rank=1,
-    world_size=4,
-    device="cuda:1",
-    device_uuid="GPU-1",
-    memory_total_bytes=100,
-    timing="event_window",
-)
-
-
-def measured(step: int = 0, **changes: object) -> Measured:
-    """A step of 100 ns that the host opened 10 ns before: compute until 60, then an all-reduce until 90."""
-    start = 1000 * step + 10
-    fields: dict[str, object] = {
-        "epoch": 0,
-        "step": step,
-        "global_step": step,
-        "phase": "steady",
-        "samples": 8,
-        "lr": 0.5,
-        "loss": 0.0,
-        "grad_norm": None,
-        "start": start,
-        "end": start + 100,
-        "host_start_ns": start - 10,
-        "host_end_ns": start + 20,
-        "wall_start_ns": start - 10 + 5000,
-        "boot_start_ns": start - 10 + 70,
-        "pieces": [
-            ("compute", "forward", start, start + 60, None),
-            ("allreduce", "gradients", start + 40, start + 90, {"op": "all_reduce", "seq": 1}),
-        ],
-        "waits": [],
-        "communication_observed": True,
-        "copies_timed": True,
-        "data_wait_ns": 0,
-        "memory_peak_bytes": 0,
-        "kernels": None,
-        "rocm_smi_output": None,
-    }
-    return Measured(**{**fields, **changes})  # type: ignore[arg-type]
+from aorta.instrument.wire import Frames, frame
+from tests.support.wire import CONSTANTS, measured
 
 
 def steps_in(path: Path) -> list[int]:
@@ -213,3 +167,17 @@ def test_the_writer_needs_neither_torch_nor_arrays() -> None:
     check = "import sys, aorta.instrument.companion; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_does_not_stop_the_training(capfd: pytest.CaptureFixture[str]) -> None:
+    channel = RecordChannel(Path("/dev/full"), CONSTANTS)
+    for step in range(3):
+        channel.send(measured(step))
+    channel.settle()
+    assert [summary.global_step for summary in channel.received()] == [0, 1, 2]
+    channel.close()
+    assert channel._process.returncode == 0
+    said = capfd.readouterr().err
+    assert "/dev/full: No space left on device; step records are lost from step 0 on" in said
+    assert "/dev/full: 3 records lost, steps 0 to 2; that was the last" in said

@@ -1,34 +1,88 @@
 from __future__ import annotations
 
-import logging
+import errno
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from aorta.artefacts import io
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import StepRecord
+from aorta.instrument.assemble import record_of
 from aorta.instrument.writer import RecordWriter, set_aside
+from tests.support.wire import CONSTANTS, measured
+
+
+def record(step: int) -> StepRecord:
+    return record_of(CONSTANTS, measured(step))
 
 
 def writer_of(path: Path) -> RecordWriter:
-    return RecordWriter(path.open("wb", buffering=0), str(path))
+    return RecordWriter(path.open("wb", buffering=0), "records.jsonl")
+
+
+def steps_in(path: Path) -> list[int]:
+    return [json.loads(line)["global_step"] for line in path.read_bytes().splitlines()]
+
+
+class SmallDisk:
+    """Stands for `os.write` on a disk with so much room."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        self.room = room
+        self._write = os.write
+        monkeypatch.setattr(io.os, "write", self)
+
+    def __call__(self, descriptor: int, data: bytes) -> int:
+        if data and not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done = self._write(descriptor, data[: self.room])
+        self.room -= done
+        return done
 
 
 def test_each_line_is_in_the_file_at_once(tmp_path: Path) -> None:
-    writer = writer_of(tmp_path / "records.jsonl")
-    writer.write({"a": 1})  # type: ignore[arg-type]
-    assert (tmp_path / "records.jsonl").read_text() == '{"a":1}\n'
+    path = tmp_path / "records.jsonl"
+    writer = writer_of(path)
+    writer.write(record(5))
+    assert path.read_bytes().endswith(b"}\n")
+    assert steps_in(path) == [5]
     writer.close()
 
 
+def test_a_full_disk_costs_the_records_of_that_time_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "records.jsonl"
+    writer = writer_of(path)
+    disk = SmallDisk(monkeypatch, room=1 << 20)
+    writer.write(record(0))
+    disk.room = 10  # of the next line, of some hundred bytes
+    for step in (1, 2, 3):
+        writer.write(record(step))
+    assert steps_in(path) == [0]
+    disk.room = 1 << 20
+    writer.write(record(4))
+    assert steps_in(path) == [0, 4]
+    assert [item.message for item in caplog.records] == [
+        "records.jsonl: No space left on device; step records are lost from step 1 on",
+        "records.jsonl: 3 records lost, steps 1 to 3; recording goes on",
+    ]
+    writer.close()
+    assert len(caplog.records) == 2
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_ends_the_recording_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_stays_full_is_said_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     writer = writer_of(Path("/dev/full"))
-    with caplog.at_level(logging.ERROR):
-        writer.write({"a": 1})  # type: ignore[arg-type]
-        writer.write({"a": 2})  # type: ignore[arg-type]
-    assert [record.message for record in caplog.records] == [
-        "/dev/full: No space left on device; no more step records from this rank"
+    for step in (7, 8):
+        writer.write(record(step))
+    writer.close()
+    assert [item.message for item in caplog.records] == [
+        "records.jsonl: No space left on device; step records are lost from step 7 on",
+        "records.jsonl: 2 records lost, steps 7 to 8; that was the last",
     ]
 
 

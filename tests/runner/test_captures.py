@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aorta.artefacts.records import RankExit
-from aorta.runner.captures import FULL_BYTES, TempSpace, findings, of_rank
+from aorta.runner.captures import FULL_BYTES, NO_ROOM_BYTES, ResultsSpace, TempSpace, findings, of_rank
 
 STEM = "x_1node_profile"
 
@@ -87,3 +87,21 @@ def test_a_full_temporary_folder_is_found_though_it_is_empty_again(tmp_path, mon
 def test_little_room_is_said_before_the_start(tmp_path, monkeypatch):
     monkeypatch.setattr(TempSpace, "_free", lambda self: 1 << 29)
     assert TempSpace(tmp_path).warning == f"only 0.50 GiB free in {tmp_path}: set TMPDIR elsewhere"
+
+
+def test_a_full_results_disk_is_noticed_once_and_told_at_the_end(tmp_path):
+    free = [NO_ROOM_BYTES, NO_ROOM_BYTES - 1, 0, NO_ROOM_BYTES]
+    space = ResultsSpace(tmp_path, lambda _: free.pop(0))
+    assert [space.look(), space.finding] == [False, None]
+    assert [space.look(), space.look()] == [True, False]
+    assert "was full while the ranks ran and still is" in space.finding
+    space.look()
+    assert "was full while the ranks ran and has room again" in space.finding
+
+
+def test_a_file_system_that_does_not_tell_its_space_is_not_called_full(tmp_path):
+    def refuse(_):
+        raise OSError(5, "Input/output error")
+
+    space = ResultsSpace(tmp_path, refuse)
+    assert [space.look(), space.finding] == [False, None]

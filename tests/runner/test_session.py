@@ -185,3 +185,13 @@ def test_a_node_that_never_came_is_named(tmp_path):
     Marker(first).end("failed", exit_code=5)
     assert read_json(first.run_dir.status, RunStatus).nodes_missing == [1]
     assert read_json(first.run_dir.node(0).status, NodeStatus).state == "failed"
+
+
+def test_a_running_node_keeps_room_for_its_last_word(tmp_path):
+    first, _ = prepared(tmp_path)
+    reserve = first.run_dir.node(0).reserve
+    marker = Marker(first)
+    marker.begin()
+    assert reserve.stat().st_size == 256 * 1024
+    marker.end("completed", exit_code=0)
+    assert not reserve.exists()

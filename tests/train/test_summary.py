@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import csv
+import errno
+import os
 from pathlib import Path
 
+import pytest
 import torch
 
 from aorta.artefacts.records import METRICS_COLUMNS
@@ -101,3 +104,28 @@ def test_progress_says_that_its_throughput_is_global() -> None:
         "epoch 0 step 1 loss 0.5000 lr 1.00e-01 step 105.0 ms, 305 samples/s global"
     )
     assert "loss n/a" in progress([record(0, None)], ranks=1)
+
+
+def test_rows_that_do_not_fit_on_the_disk_come_with_the_next_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, write = tmp_path / "metrics.csv", os.write
+    observer = Observer(ALONE, 100, path)
+    for epoch, room in enumerate((10, 10, None)):
+        left = [room]
+
+        def limited(descriptor: int, data: bytes, left: list[int | None] = left) -> int:
+            if left[0] == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            done = write(descriptor, data[: left[0]])
+            left[0] = None if left[0] is None else left[0] - done
+            return done
+
+        monkeypatch.setattr(os, "write", limited)
+        observer.see(record(epoch))
+        observer.end_epoch(epoch)
+    monkeypatch.undo()
+    assert [row["epoch"] for row in rows(path)] == ["0", "1", "2"]
+    assert [item.message for item in caplog.records] == [
+        f"{path}: No space left on device; {count} epochs not written yet" for count in (1, 2)
+    ]
