@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,9 @@ import numpy as np
 from aorta.artefacts.events import ABSENT, Column
 from aorta.errors import ArtefactError
 from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip
+
+_CHUNK_ROWS = 100_000
+_FIRST_ROW = -(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +38,37 @@ class Database:
             ArtefactError: the file is damaged.
         """
         present = self.tables[table]
-        names = [f'"{name}"' if name in present else str(ABSENT) for name in wanted]
-        try:
-            flat = self._numbers(table, names, where)
-        except (TypeError, ValueError):
-            # NULL, or a damaged page, which holds values of any type: CAST makes integers of them all.
-            names = [f"CAST(COALESCE({name}, {ABSENT}) AS INTEGER)" for name in names]
-            flat = self._numbers(table, names, where)
-        rows = flat.reshape(-1, len(wanted))
-        return [np.ascontiguousarray(rows[:, index]) for index in range(len(wanted))]
+        # CAST, as a damaged page may hold values of any type. All names are constants of the readers.
+        terms = [f'CAST(COALESCE("{name}", {ABSENT}) AS INTEGER)' for name in wanted if name in present]
+        parts = list(self._chunks(table, terms, where)) if terms else []
+        read = iter(np.concatenate([np.empty((len(terms), 0), dtype=np.int64), *parts], axis=1))
+        rows = sum(part.shape[1] for part in parts)
+        return [next(read) if name in present else np.full(rows, ABSENT, dtype=np.int64) for name in wanted]
 
-    def _numbers(self, table: str, terms: list[str], where: str) -> Column:
-        # Table and column names are constants of the readers, never text from a file.
-        query = f'SELECT {", ".join(terms)} FROM "{table}" WHERE {where}'  # noqa: S608
-        values = itertools.chain.from_iterable(self.connection.execute(query))
-        return np.fromiter(values, dtype=np.int64)
+    def _chunks(self, table: str, terms: list[str], where: str) -> Iterator[Column]:
+        """The terms of successive rows, (terms, rows) each.
+
+        SQLite joins a chunk's values to one text for each term, which numpy parses: as exact as an object
+        for each value, and a quarter less CPU time.
+        """
+        named = ", ".join(f"{term} AS c{index}" for index, term in enumerate(terms))
+        joined = ", ".join(f"group_concat(c{index})" for index in range(len(terms)))
+        query = (
+            f"SELECT COUNT(*), MAX(r), {joined} FROM (SELECT rowid AS r, {named} "  # noqa: S608
+            f'FROM "{table}" WHERE rowid > ? AND {where} ORDER BY rowid LIMIT {_CHUNK_ROWS})'
+        )
+        last = _FIRST_ROW
+        while True:
+            count, reached, *texts = self.connection.execute(query, (last,)).fetchone()
+            if count == 0:
+                return
+            if reached <= last:
+                raise sqlite3.DatabaseError(f"row numbers of {table} are out of order")
+            last = reached
+            columns = [np.fromstring(text, dtype=np.int64, sep=",") for text in texts]
+            if any(len(column) != count for column in columns):
+                raise sqlite3.DatabaseError(f"rows of {table} cannot be read")
+            yield np.stack(columns)
 
 
 @contextlib.contextmanager

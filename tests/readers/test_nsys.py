@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from aorta.artefacts.events import ABSENT, Kind, Role
 from aorta.errors import ArtefactError
-from aorta.readers import nsys
+from aorta.readers import nsys, trace_sqlite
 from tests.support.nsys import Export
 
 GEMM = (100, 200, 0, 7, 5, 41, "gemm")
@@ -143,3 +145,25 @@ def test_a_report_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     program.write_text("#!/bin/sh\necho broken report >&2\nexit 1\n")
     with pytest.raises(ArtefactError, match=r"export failed \(1\): broken report"):
         nsys.read(path)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7])
+def test_rows_are_the_same_however_they_are_divided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(trace_sqlite, "_CHUNK_ROWS", rows)
+    big = (1 << 62) + 1  # a double would lose the last digit
+    path = tmp_path / "a.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE t (a INT, b INT)")
+        values = [(big, None), (0, 2), (-7, big + 2), (None, 4), (5, 0), (6, -(1 << 63))]
+        database.executemany("INSERT INTO t VALUES (?, ?)", values)
+        database.execute("INSERT INTO t (rowid, a, b) VALUES (-5, 9, 9)")
+        database.commit()
+    with trace_sqlite.open_database(path) as opened:
+        a, lacking, b = opened.columns("t", "a", "other", "b")
+        chosen = opened.columns("t", "a", where="b > 1")
+    assert a.tolist() == [9, big, 0, -7, ABSENT, 5, 6]
+    assert b.tolist() == [9, ABSENT, 2, big + 2, 4, 0, -(1 << 63)]
+    assert lacking.tolist() == [ABSENT] * 7
+    assert chosen[0].tolist() == [9, 0, -7, ABSENT]
