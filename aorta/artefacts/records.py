@@ -330,6 +330,16 @@ class StepRecord(Record, frozen=True, kw_only=True):
     lr: float
     memory_peak_bytes: int | None = None
     memory_total_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    """Peak of what the allocator held of the GPU: tensors (their peak is `memory_peak_bytes`), cached blocks
+    and split ones.
+    """
+    alloc_retries: int | None = None
+    """Calls of cudaMalloc in this step that failed and were repeated after the allocator had given its cache
+    back, for which it waits until the GPU is done.
+    """
+    alloc_ooms: int | None = None
+    """Requests in this step that failed all the same."""
     boot_start_ns: int | None = None
     """The step's start on CLOCK_BOOTTIME, which rocprofv3 counts by (nsys and Kineto: wall clock)."""
     profile: StepProfile | None = None

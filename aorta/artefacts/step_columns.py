@@ -117,6 +117,8 @@ class StepColumns(Sequence[Step]):
             "mono_end_ns": _narrow([step.mono_end_ns for step in steps]),
             "samples": _narrow([step.samples for step in steps]),
             "memory_peak_bytes": _narrow([_or_absent(step.memory_peak_bytes) for step in steps]),
+            "memory_reserved_bytes": _narrow([_or_absent(step.memory_reserved_bytes) for step in steps]),
+            "alloc_retries": _narrow([_or_absent(step.alloc_retries) for step in steps]),
         }
         for name in _BREAKDOWN:
             numbers[name] = _narrow(
@@ -260,6 +262,8 @@ class StepColumns(Sequence[Step]):
             samples=value["samples"],
             breakdown=Breakdown(exposed_copy_ns=_or_none(copies), **parts) if known else None,
             memory_peak_bytes=_or_none(value["memory_peak_bytes"]),
+            memory_reserved_bytes=_or_none(value["memory_reserved_bytes"]),
+            alloc_retries=_or_none(value["alloc_retries"]),
             profile=self._profile(row),
             execution=self._execution.get((label.attempt, value["global_step"])),
         )

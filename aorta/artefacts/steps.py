@@ -63,6 +63,8 @@ class Step(Struct, frozen=True, kw_only=True):
     breakdown: Breakdown | None
     memory_peak_bytes: int | None = None
     memory_total_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    alloc_retries: int | None = None
     profile: StepRanges | None = None
     epoch: int | None = None
     device_uuid: str | None = None

@@ -14,7 +14,7 @@ from aorta.artefacts.analysis import (
     Problem,
     RankBreakdown,
 )
-from aorta.artefacts.steps import Step
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.traced import TraceTable
 from aorta.diagnosis.context import Context
 from aorta.diagnosis.model import modelled
@@ -74,7 +74,7 @@ class TracedRun:
 class Recorded:
     """What a run's records and agents say, as far as its traces need it."""
 
-    by_rank: Mapping[int, Sequence[Step]]
+    by_rank: Mapping[int, StepColumns]
     expected: int | None
     """Ranks."""
     nodes: Mapping[int, str]

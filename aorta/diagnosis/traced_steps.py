@@ -13,8 +13,9 @@ import msgspec
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column
+from aorta.artefacts.records import Phase
 from aorta.artefacts.reduction import TraceSummary, pack, unpack
-from aorta.artefacts.steps import Step
+from aorta.artefacts.step_columns import StepColumns
 from aorta.units import plural
 
 _MOST = 0.5
@@ -36,7 +37,7 @@ class Numbered:
 
 
 def numbered(
-    summaries: Sequence[TraceSummary], by_rank: Mapping[int, Sequence[Step]], boots: Mapping[int, int]
+    summaries: Sequence[TraceSummary], by_rank: Mapping[int, StepColumns], boots: Mapping[int, int]
 ) -> Numbered:
     """The summaries of one format with global step numbers, and the steps that are steady by the records.
 
@@ -53,7 +54,7 @@ def numbered(
     whole = [summary for summary in summaries if summary.timeline is not None and summary.steps]
     numbers: dict[int, Column] = {}
     for summary in whole:
-        steps = by_rank.get(summary.rank, ())
+        steps = by_rank.get(summary.rank)
         epoch = summary.epoch_ns if summary.epoch_ns is not None else boots.get(summary.rank)
         found = _matched(summary, steps, epoch) if steps and epoch is not None else None
         if found is None:
@@ -74,10 +75,9 @@ def numbered(
     return Numbered(made, counted, tuple(notes))
 
 
-def _matched(summary: TraceSummary, steps: Sequence[Step], epoch_ns: int) -> Column | None:
+def _matched(summary: TraceSummary, steps: StepColumns, epoch_ns: int) -> Column | None:
     """The global step of each traced step; None where they do not match one to one, in order."""
-    start = np.array([step.wall_start_ns for step in steps], dtype=np.int64)
-    end = np.array([step.wall_end_ns for step in steps], dtype=np.int64)
+    start, end = steps.column("wall_start_ns"), steps.column("wall_end_ns")
     first = np.array([step.start_ns for step in summary.steps], dtype=np.int64) + epoch_ns
     last = np.array([step.end_ns for step in summary.steps], dtype=np.int64) + epoch_ns
     # Records follow one another: the candidates are the one in which the step begins and the next.
@@ -91,7 +91,7 @@ def _matched(summary: TraceSummary, steps: Sequence[Step], epoch_ns: int) -> Col
     chosen = candidates[best, columns]
     if (np.diff(chosen) <= 0).any():
         return None
-    found: Column = np.array([step.global_step for step in steps], dtype=np.int64)[chosen]
+    found: Column = steps.column("global_step")[chosen]
     return found
 
 
@@ -113,13 +113,11 @@ def _renumbered(summary: TraceSummary, numbers: Column) -> TraceSummary:
     return msgspec.structs.replace(summary, steps=steps, timeline=timeline)
 
 
-def _counted(common: set[int], ranks: Sequence[Sequence[Step]]) -> frozenset[int]:
-    phases: dict[int, set[str]] = {number: set() for number in common}
-    for steps in ranks:
-        for step in steps:
-            if step.global_step in phases:
-                phases[step.global_step].add(step.phase)
-    steady = frozenset(number for number, found in phases.items() if found == {"steady"})
-    if steady:
-        return steady
-    return frozenset(number for number, found in phases.items() if found == {"profiler"})
+def _counted(common: set[int], ranks: Sequence[StepColumns]) -> frozenset[int]:
+    phases: tuple[Phase, ...] = ("steady", "profiler")
+    for phase in phases:
+        found = [steps.column("global_step")[steps.phase_is(phase)].tolist() for steps in ranks]
+        counted = frozenset(common.intersection(*found))
+        if counted:
+            return counted
+    return frozenset()

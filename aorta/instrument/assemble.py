@@ -22,6 +22,7 @@ def record_of(constants: Constants, measured: Measured) -> StepRecord:
     )
     # One reading of all host clocks a step: the others follow the monotonic clock within it.
     wall = measured.wall_start_ns - measured.host_start_ns
+    memory = measured.memory
     breakdown, profile = describe(times, measured.global_step, _markers(constants, measured))
     return StepRecord(
         run_id=constants.run_id,
@@ -49,8 +50,11 @@ def record_of(constants: Constants, measured: Measured) -> StepRecord:
         loss=measured.loss,
         grad_norm=measured.grad_norm,
         lr=measured.lr,
-        memory_peak_bytes=measured.memory_peak_bytes,
+        memory_peak_bytes=memory.peak_bytes if memory else None,
         memory_total_bytes=constants.memory_total_bytes,
+        memory_reserved_bytes=memory.reserved_bytes if memory else None,
+        alloc_retries=memory.retries if memory else None,
+        alloc_ooms=memory.ooms if memory else None,
         profile=profile,
         execution=_execution(measured, times),
         rocm_smi_output=measured.rocm_smi_output,

@@ -12,7 +12,7 @@ from aorta.instrument.activity import Kernel
 from aorta.instrument.scalars import Scalars
 from aorta.instrument.streams import Clock, Mark
 from aorta.instrument.tape import Tape
-from aorta.instrument.wire import Measured
+from aorta.instrument.wire import Measured, Memory
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Closed:
     tape: Tape
     end: Mark
     host_end_ns: int
-    memory_peak_bytes: int | None
+    memory: Memory | None
     kernels: Sequence[Kernel] | None
     """Of a sampled step."""
     rocm_smi_output: str | None
@@ -93,7 +93,7 @@ class Closed:
             communication_observed=observed,
             copies_timed=tape.copies_timed,
             data_wait_ns=tape.data_wait_ns,
-            memory_peak_bytes=self.memory_peak_bytes,
+            memory=self.memory,
             kernels=None
             if self.kernels is None
             else [(one.stream, one.launched, one.start, one.end) for one in self.kernels],

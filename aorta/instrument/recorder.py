@@ -17,6 +17,7 @@ from aorta.artefacts.records import Phase
 from aorta.config.load import load_config
 from aorta.config.schema import Capture
 from aorta.errors import RunError
+from aorta.instrument.allocator import AllocatorCounts
 from aorta.instrument.capture import ExternalCapture, phase_of
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import Collectives, GradientExchange, GradientHook
@@ -107,6 +108,7 @@ class StepRecorder:
         self._pending: deque[Closed] = deque()
         self._global_step = 0
         self._clock = clock_for(device)
+        self._allocator = AllocatorCounts(device)
         self._make_room(fresh=job_dir is None)
         self._channel = RecordChannel(self.run.records(self.identity.rank), self._constants())
         self._streams = Streams(device, stream_priority)
@@ -206,8 +208,7 @@ class StepRecorder:
         opened = Step(epoch, step, self._global_step, phase if phase and usual != "warmup" else usual)
         self._external.before_step(self._global_step)
         self._sampler.start()
-        if self._cuda:
-            torch.cuda.reset_peak_memory_stats(self._device)
+        self._allocator.start()
         if self._nvtx_ranges is not None:
             self._nvtx_ranges.push("aorta.step")
         # The host's time first: a GPU passes the mark after it, never before.
@@ -230,7 +231,7 @@ class StepRecorder:
             )
         kernels = self._sampler.after_step(tape.wall_start_ns)
         self._pending.append(
-            Closed(opened, tape, end, host_end, self._peak_bytes(), kernels, self._samples())
+            Closed(opened, tape, end, host_end, self._allocator.read(), kernels, self._samples())
         )
         self._external.after_step(self._global_step)
         self._global_step += 1
@@ -328,12 +329,6 @@ class StepRecorder:
     def _mark(self) -> Mark:
         """This moment on the stream of the model's compute."""
         return self._clock.mark(self._compute_stream)
-
-    def _peak_bytes(self) -> int | None:
-        if not self._cuda:
-            return None
-        # `max_memory_allocated` sorts and flattens all of these for one of them.
-        return int(torch.cuda.memory_stats_as_nested_dict(self._device)["allocated_bytes"]["all"]["peak"])
 
     @contextmanager
     def _nvtx(self, name: str) -> Iterator[None]:

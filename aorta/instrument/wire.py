@@ -32,6 +32,17 @@ class Constants(Struct, frozen=True):
     timing: Literal["host", "event_window", "kernel"]
 
 
+class Memory(Struct, frozen=True, array_like=True):
+    """What the GPU's allocator did in one step."""
+
+    peak_bytes: int
+    """Of tensors."""
+    reserved_bytes: int
+    """The peak of what it held of the GPU: tensors, cached blocks and split ones."""
+    retries: int
+    ooms: int
+
+
 class Measured(Struct, frozen=True, array_like=True):
     """One step, as far as the training process knows it. Times are ns of the host's monotonic clock."""
 
@@ -56,7 +67,8 @@ class Measured(Struct, frozen=True, array_like=True):
     communication_observed: bool
     copies_timed: bool
     data_wait_ns: int
-    memory_peak_bytes: int | None
+    memory: Memory | None
+    """None without a GPU."""
     kernels: list[tuple[str, int, int, int]] | None
     """Of a sampled step: stream, launched, start, end; ns of the wall clock."""
     rocm_smi_output: str | None

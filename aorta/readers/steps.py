@@ -155,6 +155,7 @@ def _beyond_64_bits(step: Step) -> bool:
     named = [item.metadata for item in step.profile.ranges if item.metadata] if step.profile else []
     parts = step.breakdown
     numbers = [step.memory_peak_bytes, step.memory_total_bytes, step.epoch]
+    numbers += [step.memory_reserved_bytes, step.alloc_retries]
     numbers += [number for meta in named for number in (meta.seq, meta.bytes)]
     numbers += [getattr(parts, name) for name in parts.__struct_fields__] if parts is not None else []
     return any(abs(number) >= _MOST for number in numbers if number is not None)

@@ -11,6 +11,7 @@ import pytest
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Phase
 from aorta.artefacts.reduction import TraceSummary
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import Step
 from aorta.diagnosis.analyse import analyse
 from aorta.diagnosis.run_traces import read_run_traces
@@ -41,8 +42,10 @@ def record(job: Job, rank: int, number: int, phase: Phase = "steady") -> Step:
     )  # fmt: skip
 
 
-def records(job: Job, phase: Callable[[int], Phase] = lambda _: "steady") -> dict[int, list[Step]]:
-    return {rank: [record(job, rank, n, phase(n)) for n in range(15, 30)] for rank in job.ranks}
+def records(job: Job, phase: Callable[[int], Phase] = lambda _: "steady") -> dict[int, StepColumns]:
+    return {
+        rank: StepColumns.of([record(job, rank, n, phase(n)) for n in range(15, 30)]) for rank in job.ranks
+    }
 
 
 def summaries(tmp_path: Path, job: Job = JOB) -> tuple[TraceSummary, ...]:
@@ -65,7 +68,7 @@ def test_steps_get_the_numbers_of_the_records_that_they_lie_in(tmp_path: Path) -
 
 def test_a_step_that_is_not_steady_on_one_rank_counts_on_none(tmp_path: Path) -> None:
     by_rank = records(JOB, lambda n: "profiler" if n == FIRST else "steady")
-    by_rank[1] = [record(JOB, 1, n, "validation" if n == 23 else "steady") for n in range(15, 30)]
+    by_rank[1] = records(JOB, lambda n: "validation" if n == 23 else "steady")[1]
     found = numbered(summaries(tmp_path), by_rank, {})
     assert found.counted == frozenset({21, 22, 24, 25})
     assert found.kept([19, 20, 21, 22, 23]) == (21, 22)
@@ -79,7 +82,7 @@ def test_where_recording_marks_every_captured_step_those_count_but_no_warm_up(tm
 
 def test_a_step_that_a_rank_has_no_record_of_is_no_match(tmp_path: Path) -> None:
     by_rank = records(JOB)
-    by_rank[1] = [step for step in by_rank[1] if step.global_step != 22]
+    by_rank[1] = by_rank[1].where(by_rank[1].column("global_step") != 22)
     found = numbered(summaries(tmp_path), by_rank, {})
     assert found.counted is None
     assert "rank 1's trace meet none of its records" in found.notes[0]

@@ -39,6 +39,13 @@ def test_a_record_lies_on_every_clock() -> None:
     assert parts is not None
     assert (parts.compute_ns, parts.exposed_comm_ns, parts.host_ns, parts.hidden_comm_ns) == (60, 30, 10, 20)
     assert (record.rank, record.device_uuid, record.memory_peak_bytes, record.loss) == (3, "GPU-1", 0, 0.0)
+    assert (record.memory_reserved_bytes, record.alloc_retries, record.alloc_ooms) == (4, 2, 1)
+
+
+def test_without_a_gpu_nothing_is_said_of_its_allocator() -> None:
+    record = record_of(CONSTANTS, measured(memory=None))
+    assert (record.memory_peak_bytes, record.memory_reserved_bytes) == (None, None)
+    assert (record.alloc_retries, record.alloc_ooms) == (None, None)
 
 
 def test_compute_that_stood_still_is_cut() -> None:

@@ -89,6 +89,8 @@ def check(record: StepRecord, overlap: bool) -> None:
     assert record.loss is not None
     assert record.memory_peak_bytes is not None
     assert 0 < record.memory_peak_bytes < (record.memory_total_bytes or 0)
+    assert record.memory_peak_bytes <= (record.memory_reserved_bytes or 0)
+    assert (record.alloc_retries, record.alloc_ooms) == (0, 0)
     assert (record.device_uuid or "").startswith(("GPU-", "MIG-"))
     assert record.profile is not None
     assert all(item.end_ms >= item.start_ms for item in record.profile.ranges)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aorta.instrument.wire import Constants, Measured
+from aorta.instrument.wire import Constants, Measured, Memory
 
 CONSTANTS = Constants(
     run_id="r",
@@ -45,7 +45,7 @@ def measured(step: int = 0, **changes: object) -> Measured:
         "communication_observed": True,
         "copies_timed": True,
         "data_wait_ns": 0,
-        "memory_peak_bytes": 0,
+        "memory": Memory(0, 4, 2, 1),
         "kernels": None,
         "rocm_smi_output": None,
     }
