@@ -23,6 +23,7 @@ from aorta.artefacts.samples import (
 from aorta.artefacts.sweep import Sweep, SweepPoint
 from aorta.config.load import load_config
 from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.run_traces import read_run_traces, reduce_run
 from aorta.launch.markers import read_markers
 from aorta.launch.submission import read_jobs
 from aorta.launch.sweep_submission import read_sweep
@@ -34,6 +35,7 @@ from aorta.readers.traces import read_traces
 from aorta.report.run import run_text
 from tests.support.fuzz import Reading, Subject, numbered
 from tests.support.synthetic import RunSpec, write_run
+from tests.support.traced import Job, Rank, write_job
 
 # --- traces and samples ---------------------------------------------------------------------------------
 
@@ -101,11 +103,12 @@ def run_subjects(folder: Path) -> list[Subject]:
     spec = RunSpec(nodes=2, ranks_per_node=1, steps=24, warmup=4, device="cuda", monitor_interval_s=0.5)
     run = write_run(folder / "results", spec)
     run.sacct_summary.write_text(summary_text(_accounting_rows(spec.job_id)))
-    write_json(run.injected, {"seed": 1})
+    # Read by nobody: whatever is in it, the analysis is the same.
+    write_json(run.injected, {"seed": 1, "delay_ms": {"0": [12.5, 12.5, 0.0]}})
     read_run(run, query_accounting=False)  # merges the monitors' files
     subjects = []
     for path in sorted(run.root.rglob("*")):
-        if path.is_file() and path != run.injected and path.name != "job_metadata.txt":
+        if path.is_file() and path.name != "job_metadata.txt":
             inside = path.relative_to(run.root)
             subjects.append(
                 Subject(f"run/{inside}", path, _run_reader(run.root, inside), lines=path.suffix in LINED)
@@ -274,6 +277,31 @@ def _config(path: Path) -> Reading:
     return Reading(numbered([]), ())
 
 
+def trace_subjects(folder: Path) -> list[Subject]:
+    """What a job leaves of its traces: a summary a rank, and what could not be reduced."""
+    run = RunDir(folder / "2node" / "run_101")
+    write_job(run.torch_profiler, Job({0: Rank(loader=300), 1: Rank(host=150)}))
+    (node,) = [node for node, _ in reduce_run(run)]
+    shutil.rmtree(run.torch_profiler)
+    subjects = []
+    for path in sorted(node.reduction.parent.iterdir()):
+        inside = path.relative_to(run.root)
+        subjects.append(Subject(f"traces/{path.name}", path, _summary_reader(run.root, inside)))
+    return subjects
+
+
+def _summary_reader(root: Path, inside: Path) -> Callable[[Path], Reading]:
+    def read(path: Path) -> Reading:
+        place = path.parent / "run"
+        shutil.copytree(root, place)
+        shutil.copyfile(path, place / inside)
+        found = read_run_traces(RunDir(place))
+        rows = [msgspec.json.encode(summary) for summary in found.summaries]
+        return Reading(numbered(rows), tuple(problem.reason for problem in found.problems))
+
+    return read
+
+
 # --- what programs print --------------------------------------------------------------------------------
 
 _NVIDIA = (
@@ -356,5 +384,6 @@ def own_subjects(folder: Path) -> list[Subject]:
     return [
         *run_subjects(folder / "run"),
         *document_subjects(folder / "documents"),
+        *trace_subjects(folder / "traces"),
         *text_subjects(folder / "texts"),
     ]
