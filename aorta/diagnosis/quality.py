@@ -117,14 +117,17 @@ def _missing_samples(data: RunData) -> list[Problem]:
     """Nodes of the running job whose monitors left nothing where they should have."""
     problems = []
     config = data.account.config
+    sampled = {
+        kind: set() if table is None else set(table["node_index"].unique().tolist())
+        for kind, table in (("cpu", data.cpu), ("gpu", data.gpu))
+    }
     for index, info in sorted(data.account.infos.items()):
         monitor = data.account.monitors.get(index)
-        for wanted, kind, table in (
-            (config is None or config.monitor.cpu, "cpu", data.cpu),
-            ((config is None or config.monitor.gpu) and bool(info.gpus), "gpu", data.gpu),
+        for wanted, kind in (
+            (config is None or config.monitor.cpu, "cpu"),
+            ((config is None or config.monitor.gpu) and bool(info.gpus), "gpu"),
         ):
-            found = table is not None and bool((table["node_index"] == index).any())
-            if wanted and not found:
+            if wanted and index not in sampled[kind]:
                 reason = f"no samples of {info.host}"
                 if kind == "gpu" and monitor is not None and monitor.gpu_reason:
                     reason += f": {monitor.gpu_reason}"
@@ -139,9 +142,11 @@ def _missing_samples(data: RunData) -> list[Problem]:
 def cores_shared(data: RunData) -> list[str]:
     """Ranks that want more CPUs than they may use wait for a core in the middle of whatever is timed."""
     manifest, notes = data.account.manifest, []
+    # Where a GPU computes, one thread of a rank is busy.
+    gpus = any(steps[-1:].labels[0].device != "cpu" for steps in data.records.by_rank.values())
     for nodes in _sharing_cpus(manifest) if manifest is not None else ():
         ranks = sum(node.processes for node in nodes)
-        threads = max(_threads(data, node) for node in nodes)
+        threads = 1 if gpus else max(_threads(data, node) for node in nodes)
         cpus = min(node.cpus_usable for node in nodes)
         if ranks > 1 and ranks * threads > cpus:
             each = f" with {threads} threads each" if threads > 1 else ""
@@ -167,10 +172,7 @@ def _sharing_cpus(manifest: Manifest) -> list[list[NodeInfo]]:
 
 
 def _threads(data: RunData, node: NodeInfo) -> int:
-    """Busy threads of a rank of `node`: one where a GPU computes, or where the agent divided the CPUs."""
-    last = [steps[-1:].labels[0] for steps in data.records.by_rank.values()]
-    if any(label.device != "cpu" for label in last):
-        return 1
+    """Busy threads of a rank of `node` without a GPU: one where the agent divided the CPUs."""
     config, manifest = data.account.config, data.account.manifest
     ours = manifest is not None and manifest.plan.workload is not None
     if ours and config is not None and config.training.cpu_threads:

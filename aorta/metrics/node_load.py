@@ -49,7 +49,7 @@ def node_loads(cpu: pd.DataFrame | None, windows: Mapping[str, Window]) -> dict[
     found = {}
     for item in in_windows(cpu, ["hostname", "node_index"], windows):
         swap = _known(item, "swap_used_bytes")
-        found[str(item.rows["hostname"].iloc[0])] = NodeLoad(
+        found[item.host] = NodeLoad(
             cpu_pct=mean_of([item], "cpu_percent"),
             job_cpu_pct=mean_of([item], "job_cpu_percent"),
             cpus_usable=mean_of([item], "cpus_usable"),
@@ -64,7 +64,7 @@ def throttling(gpu: pd.DataFrame | None, windows: Mapping[str, Window]) -> dict[
     """By UUID of the GPU; without a UUID or reasons a GPU is not in it."""
     found = {}
     for item in in_windows(gpu, ["hostname", "node_index", "gpu_uuid", "gpu_id"], windows):
-        uuid = item.rows["gpu_uuid"].iloc[0]
+        uuid = item.first_text("gpu_uuid")
         reasons = _known(item, "clock_event_reasons").astype(np.int64)
         if isinstance(uuid, str) and uuid and len(reasons):
             found[uuid] = Throttling(
@@ -76,18 +76,15 @@ def throttling(gpu: pd.DataFrame | None, windows: Mapping[str, Window]) -> dict[
 
 
 def _known(item: Series, column: str) -> NDArray[np.float64]:
-    if column not in item.rows:
-        return np.empty(0)
-    values = pd.to_numeric(item.rows[column], errors="coerce").to_numpy(dtype=np.float64)
+    values = item.numbers(column)
     return np.asarray(values[~np.isnan(values)], dtype=np.float64)
 
 
 def _rate(item: Series, column: str) -> float | None:
     """MB a second of a counter since boot."""
-    if column not in item.rows:
-        return None
-    known = item.rows[column].notna().to_numpy()
+    values = item.numbers(column)
+    known = ~np.isnan(values)
     if known.sum() < 2:
         return None
-    values, times = item.rows[column].to_numpy(dtype=np.float64)[known], item.wall_ns[known]
+    values, times = values[known], item.wall_ns[known]
     return float((values[-1] - values[0]) / 1e6 / ((times[-1] - times[0]) / NS_PER_S))

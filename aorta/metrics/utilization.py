@@ -10,18 +10,48 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import RankBreakdown, Utilization
+from aorta.metrics.rows import rows_of
 
 Window = tuple[int, int]
 """[start, end) in wall-clock ns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One sampled thing on one node: rows in time order."""
+class Numbers:
+    """The columns of a table of samples as numbers, each converted once."""
 
+    def __init__(self, table: pd.DataFrame) -> None:
+        """Of `table`, as it is."""
+        self._table = table
+        self._known: dict[str, NDArray[np.float64]] = {}
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """The column, NaN where it holds no number or there is no such column, (rows,)."""
+        if name not in self._known:
+            values = self._table[name] if name in self._table else pd.Series(np.nan, self._table.index)
+            self._known[name] = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+        return self._known[name]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """One sampled thing on one node: rows in time order, inside the window."""
+
+    host: str
     wall_ns: NDArray[np.int64]
-    rows: pd.DataFrame
     window: Window
+    rows: NDArray[np.intp]
+    """Where they are in the table."""
+    table: pd.DataFrame
+    all_numbers: Numbers
+
+    def numbers(self, column: str) -> NDArray[np.float64]:
+        """The column's values, NaN where not measured, (rows,)."""
+        found: NDArray[np.float64] = self.all_numbers.column(column)[self.rows]
+        return found
+
+    def first_text(self, column: str) -> object:
+        """What the first row says."""
+        return self.table[column].iloc[self.rows[0]]
 
 
 def utilization(
@@ -64,17 +94,20 @@ def effective_gpu_utilization(rows: list[RankBreakdown]) -> float | None:
 
 def in_windows(table: pd.DataFrame | None, keys: list[str], windows: Mapping[str, Window]) -> list[Series]:
     """The samples of each thing that `keys` name, in its host's window; things without any are left out."""
-    if table is None:
+    if table is None or not len(table):
         return []
+    wall, numbers = table["wall_ns"].to_numpy(dtype=np.int64), Numbers(table)
+    groups = table.groupby(keys, sort=True, dropna=False, observed=True).ngroup().to_numpy()
     found = []
-    for _, rows in table.groupby(keys, sort=True, dropna=False):
-        window = windows.get(str(rows["hostname"].iloc[0]))
+    for rows in rows_of(groups.astype(np.int64), int(groups.max()) + 1):
+        host = str(table["hostname"].iloc[rows[0]])
+        window = windows.get(host)
         if window is None:
             continue
-        wall = rows["wall_ns"].to_numpy(dtype=np.int64)
-        inside = (wall >= window[0]) & (wall < window[1])
+        mine = wall[rows]
+        inside = (mine >= window[0]) & (mine < window[1])
         if inside.any():
-            found.append(Series(wall[inside], rows[inside], window))
+            found.append(Series(host, mine[inside], window, rows[inside], table, numbers))
     return found
 
 
@@ -82,7 +115,7 @@ def mean_of(series: list[Series], column: str) -> float | None:
     """Mean over series of each one's mean, samples weighing the time around them; None without a number."""
     means = []
     for item in series:
-        values = item.rows[column].to_numpy(dtype=np.float64)
+        values = item.numbers(column)
         known = ~np.isnan(values)
         if known.any():
             weights = _weights(item.wall_ns[known], item.window)
@@ -98,7 +131,8 @@ def _weights(wall_ns: NDArray[np.int64], window: Window) -> NDArray[np.float64]:
 
 
 def _peak(series: list[Series], column: str) -> float | None:
-    peaks = [float(item.rows[column].max()) for item in series if item.rows[column].notna().any()]
+    every = (item.numbers(column) for item in series)
+    peaks = [float(np.nanmax(values)) for values in every if not np.isnan(values).all()]
     return max(peaks, default=None)
 
 
@@ -106,8 +140,8 @@ def _peak_share(series: list[Series], used: str, total: str) -> float | None:
     """The largest used / total in percent, where both are known and the total is not 0."""
     shares = []
     for item in series:
-        known = item.rows[[used, total]].dropna()
-        known = known[known[total] > 0]
-        if len(known):
-            shares.append(float((100.0 * known[used] / known[total]).max()))
+        part, whole = item.numbers(used), item.numbers(total)
+        known = ~np.isnan(part) & (whole > 0)
+        if known.any():
+            shares.append(float((100.0 * part[known] / whole[known]).max()))
     return max(shares, default=None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import contextlib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,14 +11,13 @@ import numpy as np
 import pandas as pd
 
 from aorta.artefacts.analysis import Problem
-from aorta.artefacts.io import write_text
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.lines import cells_of, whole_number
 from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
+from aorta.readers.parallel import side_by_side
+from aorta.readers.rewritten import Rewritten
+from aorta.readers.sample_parts import categorised, nodes_of, read_part, stacked
+from aorta.readers.sample_rows import EXACT, TEXT, rows_of, table_of_rows, text_of
 
-_TEXT = frozenset({"timestamp", "hostname", "gpu_uuid", "gpu_name"})
-_EXACT = ("wall_ns", "mono_ns")
-"""Integers above 2**53: floats would round them by up to 256 ns."""
 _SHARES = ("utilization_gpu", "utilization_memory", "cpu_percent", "memory_percent")
 """From 0 to 100."""
 _FULL = 100.0
@@ -55,23 +54,55 @@ def _merge(
     """
     problems: list[Problem] = []
     sources = [path for path in parts if path.is_file()]
-    rows = [row for path in sources for row in _rows(run.root, path, columns, problems)]
+    held = nodes_of(merged, columns) if merged.is_file() else set()
+    own: list[int] = []
+    tables: list[pd.DataFrame] = []
+    with contextlib.ExitStack() as stack:
+        sink = stack.enter_context(Rewritten(merged, ",".join(columns) + "\n")) if sources else None
+        files = [((run.root, tuple(columns), tuple(order)), path) for path in sources or [merged]]
+        for part in side_by_side(read_part, files):
+            problems += part.problems
+            tables += [part.table] if len(part.table) else []
+            own += part.nodes
+            if sink is not None:
+                sink.write(part.text)
+        # Files in the order of their nodes, each of one, and nothing in the merged file but their rows: then
+        # what was written is whole and in order.
+        in_order = all(one < other for one, other in itertools.pairwise(own))
+        if sink is not None and held is not None and in_order and held <= set(own):
+            sink.keep(problems)
+        elif sink is not None:
+            return _merge_rows(run, sources, merged, columns, order)
+    if not tables:
+        return None, tuple(problems)
+    table = stacked(tables)
+    _drop_impossible(table, str(merged.relative_to(run.root)), problems)
+    return table, tuple(problems)
+
+
+def _merge_rows(
+    run: RunDir, sources: Sequence[Path], merged: Path, columns: Sequence[str], order: list[str]
+) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
+    """`_merge` of rows that have to be brought into order one by one, or that only the merged file has."""
+    problems: list[Problem] = []
+    rows = [row for path in sources for row in rows_of(run.root, path, columns, problems)]
     node = list(columns).index("node_index")
     own = {int(row[node]) for row in rows}
-    rows += [row for row in _rows(run.root, merged, columns, problems) if int(row[node]) not in own]
+    rows += [row for row in rows_of(run.root, merged, columns, problems) if int(row[node]) not in own]
     if not rows:
         return None, tuple(problems)
-    table = _table(rows, columns)
+    table = categorised(table_of_rows(rows, columns))
     position = table.sort_values(order, kind="stable").index
     _drop_impossible(table, str(merged.relative_to(run.root)), problems)
-    if sources:
-        _write_if_changed(merged, columns, [rows[index] for index in position], problems)
+    with Rewritten(merged, ",".join(columns) + "\n") as sink:
+        sink.write(text_of([rows[index] for index in position]))
+        sink.keep(problems)
     return table.loc[position].reset_index(drop=True), tuple(problems)
 
 
 def table_of(path: Path, columns: Sequence[str], problems: list[Problem]) -> pd.DataFrame:
     """The usable rows of one monitor file that belongs to no run, as `read_gpu_samples` gives them."""
-    table = _table(_rows(path.parent, path, columns, problems), columns)
+    table = table_of_rows(rows_of(path.parent, path, columns, problems), columns)
     _drop_impossible(table, path.name, problems)
     return table
 
@@ -81,7 +112,7 @@ def _drop_impossible(table: pd.DataFrame, name: str, problems: list[Problem]) ->
     count = 0
     wrong: list[str] = []
     for column in table.columns:
-        if column in _TEXT or column in _EXACT or column == "node_index":
+        if column in TEXT or column in EXACT or column == "node_index":
             continue
         values = table[column].astype("float64")
         bad = np.isinf(values)
@@ -99,69 +130,3 @@ def _drop_impossible(table: pd.DataFrame, name: str, problems: list[Problem]) ->
     if count:
         reason = f"{count} values are out of range and count as not measured ({', '.join(wrong)})"
         problems.append(Problem(file=name, reason=reason))
-
-
-def _table(rows: list[list[str]], columns: Sequence[str]) -> pd.DataFrame:
-    table = pd.DataFrame(rows, columns=list(columns))
-    for column in columns:
-        if column in _EXACT:
-            table[column] = table[column].astype("int64")
-        elif column not in _TEXT:
-            table[column] = pd.to_numeric(table[column], errors="coerce")
-    return table
-
-
-def _rows(root: Path, path: Path, columns: Sequence[str], problems: list[Problem]) -> list[list[str]]:
-    """The usable rows of one file in the order of `columns`; cells of unknown columns are dropped."""
-    if not path.is_file():
-        return []
-    name = str(path.relative_to(root))
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        problems.append(Problem(file=name, reason=f"cannot be read: {error.strerror}"))
-        return []
-    lines = enumerate(text.split("\n"), start=1)
-    header = cells_of(next(lines)[1].rstrip("\r")) or []
-    if not text.strip("\0\r\n"):
-        problems.append(Problem(file=name, reason="is empty"))
-        return []
-    missing = [column for column in ("hostname", "node_index", *_EXACT) if column not in header]
-    if missing:
-        problems.append(Problem(file=name, reason=f"lacks the columns {', '.join(missing)}"))
-        return []
-    where = [header.index(column) if column in header else None for column in columns]
-    exact = [header.index(column) for column in ("node_index", *_EXACT)]
-    rows, bad = [], []
-    last = text.count("\n") + 1
-    for number, line in lines:
-        cells = cells_of(line.rstrip("\r"))
-        if cells == []:
-            continue
-        if number == last:
-            # The monitor ends every line: in one that has no end, the last number may lack digits.
-            cells = None
-        known = cells is not None and len(cells) == len(header)
-        if cells is not None and known and all(whole_number(cells[index]) is not None for index in exact):
-            rows.append(["" if index is None else cells[index] for index in where])
-        else:
-            bad.append(number)
-    if bad:
-        problems.append(
-            Problem(file=name, reason=f"{len(bad)} rows are not usable; the first is line {bad[0]}")
-        )
-    return rows
-
-
-def _write_if_changed(
-    path: Path, columns: Sequence[str], rows: list[list[str]], problems: list[Problem]
-) -> None:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    try:
-        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != stream.getvalue():
-            write_text(path, stream.getvalue())
-    except OSError as error:
-        problems.append(Problem(file=path.name, reason=f"cannot be written: {error.strerror}"))

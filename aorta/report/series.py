@@ -167,7 +167,7 @@ def _nodes(data: RunData, start_ns: int) -> list[tuple[str, dict[What, _Samples 
     }
     shared = len(set(hosts.values())) < len(hosts)
     cpus = {} if data.cpu is None else dict(iter(data.cpu.groupby("node_index")))
-    gpus = {} if data.gpu is None else dict(iter(data.gpu.groupby("node_index")))
+    gpus = {} if data.gpu is None else dict(iter(_gpu_means(data.gpu).groupby("node_index")))
     nodes = []
     for index in sorted(hosts):
         found: dict[What, _Samples | None] = {}
@@ -176,15 +176,20 @@ def _nodes(data: RunData, start_ns: int) -> list[tuple[str, dict[What, _Samples 
             share = cpu["job_cpu_percent"] / cpu["cpus_usable"]
             found["job_cpu"] = _samples(cpu["wall_ns"], share, start_ns)
         if (gpu := gpus.get(index)) is not None:
-            found["gpu"] = _gpu_mean(gpu, start_ns)
+            found["gpu"] = _samples(gpu["wall_ns"], gpu["utilization_gpu"], start_ns)
         nodes.append((f"node {index} ({hosts[index]})" if shared else hosts[index], found))
     return nodes
 
 
-def _gpu_mean(rows: pd.DataFrame, start_ns: int) -> _Samples | None:
-    """The n-th sample of each GPU belongs to the n-th round of the sampler, whose mean is taken."""
-    rounds = rows.groupby(rows.groupby("gpu_id", dropna=False).cumcount())
-    return _samples(rounds["wall_ns"].min(), rounds["utilization_gpu"].mean(), start_ns)
+def _gpu_means(samples: pd.DataFrame) -> pd.DataFrame:
+    """Of each node and round of its sampler: first time, mean over GPUs.
+
+    The n-th sample of each GPU belongs to the n-th round.
+    """
+    rows = samples[["node_index", "gpu_id", "wall_ns", "utilization_gpu"]]
+    turn = rows.groupby(["node_index", "gpu_id"], dropna=False).cumcount()
+    rounds = rows.groupby([rows["node_index"], turn.rename("turn")])
+    return rounds.agg({"wall_ns": "min", "utilization_gpu": "mean"}).reset_index()
 
 
 def _samples(wall_ns: pd.Series[int], values: pd.Series[float], start_ns: int) -> _Samples | None:

@@ -179,7 +179,7 @@ def _add_samples(out: ChromeTrace, content: Content) -> None:
         if table is None:
             continue
         keys = ["hostname", "node_index", *(["gpu_id"] if "gpu_id" in table else [])]
-        for key, rows in table.groupby(keys, dropna=False, sort=True):
+        for key, rows in table.groupby(keys, dropna=False, sort=True, observed=True):
             host, node, *gpu = key
             process = out.process(f"node {node} {host}")
             ordered = rows.sort_values("wall_ns", kind="stable")

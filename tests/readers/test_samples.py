@@ -23,7 +23,7 @@ def test_every_nodes_rows_are_in_the_merged_file_with_their_host(run: RunDir) ->
     assert table is not None
     assert problems == ()
     parts = [len(run.node(index).cpu_csv.read_text().splitlines()) - 1 for index in (0, 1)]
-    assert table.groupby("hostname").size().to_dict() == {"node1": parts[0], "node2": parts[1]}
+    assert table["hostname"].value_counts().to_dict() == {"node1": parts[0], "node2": parts[1]}
     merged = run.cpu_csv.read_text().splitlines()
     assert merged[0] == ",".join(CPU_COLUMNS)
     assert len(merged) == 1 + sum(parts)

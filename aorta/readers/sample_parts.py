@@ -1,0 +1,148 @@
+"""One node's monitor file as columns: read at once where it is whole, otherwise row by row."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import union_categoricals
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.lines import whole_number
+from aorta.readers.sample_rows import EXACT, TEXT, rows_of, table_of_rows, text_of
+
+_COMMA, _END, _ZERO, _NINE = b",\n09"
+_DIGITS = 19
+"""Of the largest integer of 64 bits."""
+
+Key = tuple[Path, tuple[str, ...], tuple[str, ...]]
+"""The run's root, the columns, and those that rows are ordered by."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """One file's usable rows in order."""
+
+    table: pd.DataFrame
+    """Texts are categories."""
+    text: bytes
+    """Its rows as lines of CSV."""
+    nodes: list[int]
+    """Whose they are, ascending."""
+    problems: list[Problem]
+
+
+def read_part(item: tuple[Key, Path]) -> Part:
+    """The rows of one file; what is wrong with it is in the problems."""
+    (root, columns, order), path = item
+    problems: list[Problem] = []
+    try:
+        whole = _whole(path.read_bytes(), columns)
+    except OSError:
+        whole = None  # which the other way of reading names
+    if whole is not None:
+        table, body = whole
+        position = table.sort_values(list(order), kind="stable").index.to_numpy()
+        if (np.diff(position) != 1).any():
+            lines = body.split(b"\n")
+            body = b"".join(lines[row] + b"\n" for row in position.tolist())
+            table = table.loc[position].reset_index(drop=True)
+    else:
+        rows = rows_of(root, path, columns, problems)
+        table = table_of_rows(rows, columns)
+        position = table.sort_values(list(order), kind="stable").index.to_numpy()
+        body = text_of([rows[row] for row in position.tolist()])
+        table = table.loc[position].reset_index(drop=True)
+    return Part(categorised(table), body, sorted(set(table["node_index"].tolist())), problems)
+
+
+def categorised(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its texts as categories, in alphabetical order."""
+    return table.assign(**{name: table[name].astype("category") for name in table if name in TEXT})
+
+
+def _whole(data: bytes, columns: Sequence[str]) -> tuple[pd.DataFrame, bytes] | None:
+    """The rows and their lines, of a file in which nothing is broken or unusual; None for any other."""
+    head = (",".join(columns) + "\n").encode()
+    if not data.startswith(head) or not data.endswith(b"\n") or len(data) == len(head):
+        return None
+    if not data.isascii() or any(mark in data for mark in (b'"', b"\r", b"\0", b"\n\n")):
+        return None
+    body = data[len(head) :]
+    exact = [list(columns).index(name) for name in ("node_index", *EXACT)]
+    if not _even(body, len(columns), exact):
+        return None
+    known = {name: str for name in columns if name in TEXT}
+    try:
+        table = pd.read_csv(
+            io.BytesIO(body),
+            header=None,
+            names=list(columns),
+            dtype=known | dict.fromkeys(("node_index", *EXACT), np.int64),
+            keep_default_na=False,
+            na_values={name: [""] for name in columns if name not in TEXT},
+            quoting=csv.QUOTE_NONE,
+            float_precision="high",
+            low_memory=False,
+        )
+    except (ValueError, OverflowError):
+        return None
+    numbers = [name for name in columns if name not in TEXT]
+    plain = all(table[name].dtype in (np.dtype(np.int64), np.dtype(np.float64)) for name in numbers)
+    return (table, body) if plain else None
+
+
+def _even(body: bytes, columns: int, exact: Sequence[int]) -> bool:
+    """Whether all lines have as many cells, and those of `exact` hold digits and nothing else."""
+    letters = np.frombuffer(body, dtype=np.uint8)
+    ends = letters == _END
+    cuts = np.flatnonzero((letters == _COMMA) | ends)
+    if len(cuts) != int(ends.sum()) * columns:
+        return False
+    stops = cuts.reshape(-1, columns)
+    if not ends[stops[:, -1]].all():
+        return False
+    starts = np.concatenate(([-1], cuts[:-1])).reshape(-1, columns) + 1
+    digits = np.concatenate(([0], np.cumsum((letters >= _ZERO) & (letters <= _NINE))))
+    for column in exact:
+        first, last = starts[:, column], stops[:, column]
+        size = last - first
+        if not ((size > 0) & (size <= _DIGITS) & (digits[last] - digits[first] == size)).all():
+            return False
+    return True
+
+
+def nodes_of(path: Path, columns: Sequence[str]) -> set[int] | None:
+    """The nodes whose rows a merged file holds; None where a line of it is no such row."""
+    place, cells = list(columns).index("node_index"), len(columns) - 1
+    found: set[bytes] = set()
+    try:
+        with path.open("rb") as stream:
+            if next(stream, b"") != (",".join(columns) + "\n").encode():
+                return None
+            for line in stream:
+                if line.count(b",") != cells or b'"' in line or line[-1] != _END:
+                    return None
+                found.add(line.split(b",", place + 1)[place])
+    except OSError:
+        return None
+    numbers = [whole_number(cell.decode("utf-8", errors="replace")) for cell in found]
+    return None if None in numbers else {number for number in numbers if number is not None}
+
+
+def stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of all tables, one after another; categories in alphabetical order."""
+    made: dict[str, pd.Categorical | NDArray[np.generic]] = {}
+    for name in tables[0].columns:
+        each = [table[name] for table in tables]
+        if name in TEXT:
+            made[name] = union_categoricals(each, sort_categories=True)
+        else:
+            made[name] = np.concatenate([column.to_numpy() for column in each])
+    return pd.DataFrame(made)

@@ -1,0 +1,77 @@
+"""Rows of one monitor file taken apart cell by cell: what is broken costs its row."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.lines import cells_of, whole_number
+
+TEXT = frozenset({"timestamp", "hostname", "gpu_uuid", "gpu_name"})
+EXACT = ("wall_ns", "mono_ns")
+"""Integers above 2**53: floats would round them by up to 256 ns."""
+
+
+def table_of_rows(rows: list[list[str]], columns: Sequence[str]) -> pd.DataFrame:
+    """`rows`, with numbers where the columns have them: what is none is NaN."""
+    table = pd.DataFrame(rows, columns=list(columns))
+    for column in columns:
+        if column in EXACT:
+            table[column] = table[column].astype("int64")
+        elif column not in TEXT:
+            table[column] = pd.to_numeric(table[column], errors="coerce")
+    return table
+
+
+def rows_of(root: Path, path: Path, columns: Sequence[str], problems: list[Problem]) -> list[list[str]]:
+    """The usable rows of one file in the order of `columns`; cells of unknown columns are dropped."""
+    if not path.is_file():
+        return []
+    name = str(path.relative_to(root))
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        problems.append(Problem(file=name, reason=f"cannot be read: {error.strerror}"))
+        return []
+    lines = enumerate(text.split("\n"), start=1)
+    header = cells_of(next(lines)[1].rstrip("\r")) or []
+    if not text.strip("\0\r\n"):
+        problems.append(Problem(file=name, reason="is empty"))
+        return []
+    missing = [column for column in ("hostname", "node_index", *EXACT) if column not in header]
+    if missing:
+        problems.append(Problem(file=name, reason=f"lacks the columns {', '.join(missing)}"))
+        return []
+    where = [header.index(column) if column in header else None for column in columns]
+    exact = [header.index(column) for column in ("node_index", *EXACT)]
+    rows, bad = [], []
+    last = text.count("\n") + 1
+    for number, line in lines:
+        cells = cells_of(line.rstrip("\r"))
+        if cells == []:
+            continue
+        if number == last:
+            # The monitor ends every line: in one that has no end, the last number may lack digits.
+            cells = None
+        known = cells is not None and len(cells) == len(header)
+        if cells is not None and known and all(whole_number(cells[index]) is not None for index in exact):
+            rows.append(["" if index is None else cells[index] for index in where])
+        else:
+            bad.append(number)
+    if bad:
+        problems.append(
+            Problem(file=name, reason=f"{len(bad)} rows are not usable; the first is line {bad[0]}")
+        )
+    return rows
+
+
+def text_of(rows: Sequence[Sequence[str]]) -> bytes:
+    """The rows as lines of CSV."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue().encode()
