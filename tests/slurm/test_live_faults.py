@@ -7,11 +7,13 @@ is the machine's); runs whose clocks differ are made in `tests/metrics`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -224,6 +226,71 @@ def test_a_removed_run_folder_ends_the_job(project: Project) -> None:
         assert by_job[job.job].verdict.kind == "insufficient_data"
     accounting = project.run("sacct", "-X", "-n", "-P", "-o", "State", "-j", job.job)
     assert accounting.strip() == "FAILED"
+
+
+@pytest.fixture
+def small_disk(cluster: RunningCluster, tmp_path: Path) -> Iterator[Project]:
+    """A project on a disk of 8 MiB, which is a memory file system that all nodes see."""
+    # Nodes with namespaces of their own see a later mount only below this folder, which is shared with them.
+    folder = network.NETNS_FOLDER / "aorta-test-disk" if cluster.settings.netns else tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], check=True)
+    try:
+        project = Project(folder)
+        project.docs = tmp_path / "docs"
+        yield project
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        folder.rmdir()
+
+
+def fill(project: Project) -> Path:
+    """A file that takes all the room there is."""
+    path = project.folder / "filler"
+    with path.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while True:
+            stream.write(bytes(4096))
+    return path
+
+
+def test_a_disk_that_is_full_for_a_while_costs_the_records_of_that_time(small_disk: Project) -> None:
+    job = start(small_disk, 2, LONG)
+    filler = fill(small_disk)
+    until("the records stop", lambda: unchanged(job.run, 2))
+    kept = job.kept
+    filler.unlink()
+    until("the records go on", lambda: job.kept > kept + 10)
+    small_disk.run("scancel", job.job)
+    small_disk.wait(expect=1)
+    ended_cleanly(job)
+    assert state(job) == "cancelled"
+    assert "was full while the ranks ran and has room again" in lost(job.run, 0)
+    analysis = measured(small_disk, job, at_least=kept + 10)
+    said = [problem.reason for problem in analysis.data_quality.problems]
+    assert any("was full while the ranks ran" in reason for reason in said)
+    for rank in range(2):
+        assert any(f"of rank {rank} are missing" in reason for reason in said), said
+
+
+def unchanged(run: RunDir, ranks: int) -> bool:
+    """Whether no rank's file grows within a second."""
+    before = [run.records(rank).stat().st_size for rank in range(ranks)]
+    time.sleep(1)
+    return before == [run.records(rank).stat().st_size for rank in range(ranks)]
+
+
+def test_training_ends_well_on_a_disk_that_stays_full(small_disk: Project) -> None:
+    job = start(small_disk, 2, ["training.max_steps=600"])
+    filler = fill(small_disk)
+    kept = job.kept
+    small_disk.wait()
+    ended_cleanly(job)
+    assert state(job) == "completed"
+    assert "was full while the ranks ran and still is" in lost(job.run, 0)
+    filler.unlink()
+    analysis = measured(small_disk, job, at_least=kept)
+    assert analysis.breakdown.steps < 580
+    assert any("still is" in problem.reason for problem in analysis.data_quality.problems)
 
 
 def test_two_nodes_with_one_host_name(project: Project, cluster: RunningCluster) -> None:

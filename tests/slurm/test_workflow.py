@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from aorta.artefacts.analysis import Aggregate, Analysis
+from aorta.artefacts.aggregate import Aggregate
+from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, runs
 from aorta.artefacts.records import Manifest, RunStatus
