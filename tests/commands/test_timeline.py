@@ -17,7 +17,8 @@ from aorta.errors import ArtefactError
 from aorta.report.chrome import lanes, us
 from tests.support.chrome import _nest, checked, load, ns
 from tests.support.kineto import kernel, write
-from tests.support.synthetic import RunSpec, write_run
+from tests.support.nsys import Export
+from tests.support.synthetic import START_WALL_NS, RunSpec, write_run
 from tests.support.traced import BASE_NS, ORIGIN, Job, Rank, write_job
 
 
@@ -88,6 +89,21 @@ def test_a_run_with_traces_shows_both(tmp_path: Path) -> None:
     assert named(events, "rank 1", "gemm")
     assert named(events, "rank 1", "step 20")
     assert any(e["name"].endswith("power W") for e in events if e["ph"] == "C")
+
+
+def test_ranges_of_a_capture_without_a_gpu_are_shown(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec())
+    run.nsys.mkdir()
+    for rank in (0, 1):
+        export = Export(epoch_ns=START_WALL_NS)
+        export.ranges += [(1000 + rank, 5000, 9, "aorta.step", 59), (2000, 3000, 9, "aorta.data", 59)]
+        export.write(run.nsys / f"x_rank{rank}_host_9.sqlite")
+    events = made(run.root, output=tmp_path / "t.json.gz")
+    for rank in (0, 1):
+        (step,), (data,) = (named(events, f"rank {rank}", name) for name in ("aorta.step", "aorta.data"))
+        assert (ns(step["dur"]), ns(data["dur"])) == (4000 - rank, 1000)
+        assert ns(data["ts"]) - ns(step["ts"]) == 1000 - rank
+    assert named(events, "rank 0", "step 20")
 
 
 def test_kernels_that_overlap_on_one_stream_go_to_lanes(tmp_path: Path) -> None:

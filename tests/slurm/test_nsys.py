@@ -18,6 +18,7 @@ from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.records import Manifest, RunStatus
 from aorta.launch import nsys
+from tests.support.chrome import checked
 
 pytestmark = pytest.mark.slurm
 
@@ -117,3 +118,14 @@ def test_the_analysis_knows_the_run(run: RunDir) -> None:
     # Without a GPU there is nothing to break down; nothing else may be wrong.
     problems = [problem.reason for problem in analysis.data_quality.problems]
     assert [reason for reason in problems if "no GPU" not in reason] == []
+
+
+def test_its_timeline_holds_the_ranges_of_both_ranks(run: RunDir, tmp_path: Path) -> None:
+    output = tmp_path / "t.json.gz"
+    argv = [str(AORTA), "timeline", str(run.root), "-o", str(output)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    events = checked(output)
+    process = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    steps = [process[e["pid"]] for e in events if e["ph"] == "X" and e["name"] == "aorta.step"]
+    assert sorted(steps) == ["rank 0"] * STEPS + ["rank 1"] * STEPS
