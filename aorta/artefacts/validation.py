@@ -39,11 +39,12 @@ class Said(Record, frozen=True, kw_only=True):
     speedup: float | None = None
     """Predicted by the replay; None where there is no prediction."""
     speedup_low: float | None = None
+    """Of the prediction's interval; None where it has none."""
     speedup_high: float | None = None
     withheld: str | None = None
     """Why there is no prediction."""
     replay_error_pct: float | None = None
-    """Of the replay with nothing removed against the measured step."""
+    """Of the replay's check on steps that its transfers are not of; None where it has none."""
 
 
 class Trial(Record, frozen=True, kw_only=True):

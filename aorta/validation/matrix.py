@@ -108,7 +108,12 @@ WORK = Fault(
 EXCHANGE = Fault("more to exchange", "faults.comm_mb", "MiB", ("communication",), ())
 
 _DELAYS_MS = (15.0, 45.0, 90.0)
-"""A quarter, three quarters and one and a half of the step that they are put into."""
+"""A quarter, three quarters and one and a half of the step of 60 ms that they are put into."""
+_LONG_DELAYS_MS = (30.0, 90.0, 180.0)
+"""The same of the step at four nodes."""
+_LONG_STEP = ("faults.stand_in_ms=120",)
+"""Of the runs at four nodes. Four ranks on two cores take turns at exchanging: 26 kB take them 6 to 8 ms, and
+two ranks 1 ms. Beside 60 ms of compute that is more than a tenth of the step, and no false alarm."""
 _PRODUCTS = (4, 8)
 _EXCHANGES_MIB = (32, 64)
 _LINK_RATES = ((10_000_000, "10 Mbit/s"), (4_000_000, "4 Mbit/s"))
@@ -135,7 +140,7 @@ def cpu_matrix(executor: Executor, *, links: bool) -> Matrix:
     sizes = (
         _alternate([*_single_node()], clean=5),
         _alternate([*_two_nodes()], clean=7),
-        _alternate([*_four_nodes(), *slow_links], clean=8),
+        _alternate([*_four_nodes(), *slow_links], clean=8, common=_LONG_STEP),
     )
     no_links = (("slow link", "needs --executor slurm on a cluster of `aorta cluster up`, as root"),)
     return Matrix(
@@ -223,11 +228,11 @@ def _two_nodes() -> Iterator[Cell]:
 
 def _four_nodes() -> Iterator[Cell]:
     """Every place with one strength, so that each place and each strength is there for each fault."""
-    size = (4, 1)
-    for rank, strength in ((None, 45.0), (0, 90.0), (1, 15.0), (2, 45.0), (3, 15.0)):
+    size, (short, middle, long) = (4, 1), _LONG_DELAYS_MS
+    for rank, strength in ((None, middle), (0, long), (1, short), (2, middle), (3, short)):
         yield LOADER.cell(size, strength, rank)
         yield HOST.cell(size, strength, rank)
-    for rank, strength in ((0, 15.0), (1, 45.0), (2, 90.0), (3, 45.0)):
+    for rank, strength in ((0, short), (1, middle), (2, long), (3, middle)):
         yield DEVICE.cell(size, strength, rank)
     yield WORK.cell(size, _PRODUCTS[-1], 2)
     yield EXCHANGE.cell(size, _EXCHANGES_MIB[0], None)
@@ -244,13 +249,22 @@ def _off_nvlink(size: tuple[int, int]) -> Cell:
     return Cell(nodes=size[0], ranks_per_node=size[1], truth=truth, overrides=(env,))
 
 
-def _alternate(faulty: Sequence[Cell], *, clean: int) -> Iterator[Cell]:
-    """`faulty` in equal parts between `clean` runs without a fault; a single one of those comes first."""
+def _alternate(faulty: Sequence[Cell], *, clean: int, common: tuple[str, ...] = ()) -> Iterator[Cell]:
+    """`faulty` in equal parts between `clean` runs without a fault; a single one of those comes first.
+
+    Every run has the overrides `common`.
+    """
     size = faulty[0].size
-    plain = Cell(nodes=size[0], ranks_per_node=size[1], truth=Truth(fault=CLEAN, kinds=["healthy"]))
+    plain = Cell(
+        nodes=size[0],
+        ranks_per_node=size[1],
+        truth=Truth(fault=CLEAN, kinds=["healthy"]),
+        overrides=common,
+    )
     parts = max(clean - 1, 1)
     for part in range(parts):
         yield replace(plain, repeat=part + 1)
-        yield from faulty[part * len(faulty) // parts : (part + 1) * len(faulty) // parts]
+        for cell in faulty[part * len(faulty) // parts : (part + 1) * len(faulty) // parts]:
+            yield replace(cell, overrides=(*common, *cell.overrides))
     if clean > 1:
         yield replace(plain, repeat=clean)

@@ -68,7 +68,7 @@ class Measured:
 
     @property
     def within_interval(self) -> bool | None:
-        """The measured speed-up lies in the predicted range."""
+        """The measured speed-up lies in the predicted interval."""
         said = self.said
         if self.error is None or said is None or said.speedup_low is None or said.speedup_high is None:
             return None
@@ -98,6 +98,12 @@ class Score:
     def counted(self) -> list[Measured]:
         """Faulty runs that are scored."""
         return [item for item in self.faulty if item.counts]
+
+    @property
+    def inside(self) -> tuple[int, int]:
+        """Scored runs whose measured speed-up lies in the predicted interval, and all that have one."""
+        known = [item.within_interval for item in self.counted if item.within_interval is not None]
+        return sum(known), len(known)
 
     @property
     def alarms(self) -> list[Trial]:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from aorta import cli
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.study_layout import ValidationDir
 from aorta.artefacts.validation import Trial
 from aorta.commands import profile
-from aorta.errors import AortaError, PlanError
+from aorta.errors import PlanError
+from tests.support.commands import refused, run, without_site
 from tests.validation.trials import clean, faulty, said
 
 ROOT = Path(__file__).parents[2]
@@ -24,24 +24,17 @@ ROOT = Path(__file__).parents[2]
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "config").mkdir()
     shutil.copy(ROOT / "config" / "validation.yaml", tmp_path / "config")
-    for name in ("SLURM_CONF", "SLURM_PARTITION", "SLURM_ACCOUNT"):
-        monkeypatch.delenv(name, raising=False)
+    without_site(monkeypatch)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(cli.group, ["validate", *words], standalone_mode=False)
-
-
-def refused(*words: str) -> AortaError:
-    error = run(*words).exception
-    assert isinstance(error, AortaError), error
-    return error
+def validate(*words: str) -> Result:
+    return run("validate", *words)
 
 
 def test_a_small_matrix_through_the_real_pipeline(project: Path) -> None:
-    result = run("--small", "--into", "runs")
+    result = validate("--small", "--into", "runs")
     assert result.exception is None, result.output
     text = Path("docs/validation-small.md").read_text()
     assert "Made by `aorta validate --small`" in text
@@ -78,11 +71,11 @@ def test_the_exit_status_says_whether_every_target_is_met(project: Path) -> None
         ),
     ]  # fmt: skip
     write(right)
-    good = run("--small", "--into", "runs")
+    good = validate("--small", "--into", "runs")
     assert (good.exception, good.return_value) == (None, 0)
     assert "met" in good.output
     write([clean(0, kind="communication", cell="2 nodes: clean #1"), *right[1:]])
-    bad = run("--small", "--into", "runs")
+    bad = validate("--small", "--into", "runs")
     assert (bad.exception, bad.return_value) == (None, 1)
 
 
@@ -95,17 +88,17 @@ def write(trials: list[Trial]) -> None:
 def test_a_signal_ends_it_with_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     write([clean(0, cell="2 nodes: clean #1")])
     monkeypatch.setattr(profile, "run_all", lambda *_, **__: (False, 15))
-    ended = run("--small", "--into", "runs")
+    ended = validate("--small", "--into", "runs")
     assert (ended.exception, ended.return_value) == (None, 128 + 15)
     assert "**Incomplete: 2 of 3 runs are missing.**" in Path("docs/validation-small.md").read_text()
 
 
 def test_what_cannot_work_is_refused() -> None:
-    assert "matrix of its own" in str(refused("--gpus", "2", "--small"))
-    assert "name it with --into" in str(refused("--analyse-only"))
-    assert "between ranks" in str(refused("--gpus", "1"))
+    assert "matrix of its own" in str(refused("validate", "--gpus", "2", "--small"))
+    assert "name it with --into" in str(refused("validate", "--analyse-only"))
+    assert "between ranks" in str(refused("validate", "--gpus", "1"))
     shutil.rmtree("config")
-    error = refused("--small")
+    error = refused("validate", "--small")
     assert isinstance(error, PlanError)
     assert "config/validation.yaml does not exist" in str(error)
 
@@ -114,12 +107,12 @@ def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     from aorta.launch import local
 
     monkeypatch.setattr(local, "visible_gpus", lambda _: ["GPU-1"])
-    assert "this machine has 1" in str(refused("--gpus", "2"))
+    assert "this machine has 1" in str(refused("validate", "--gpus", "2"))
 
 
 def test_a_folder_without_runs_leaves_the_document_as_it_is(tmp_path: Path) -> None:
     document = tmp_path / "validation.md"
     document.write_text("of an earlier validation")
-    said = refused("--analyse-only", "--into", str(tmp_path / "empty"), "--docs", str(tmp_path))
+    said = refused("validate", "--analyse-only", "--into", str(tmp_path / "empty"), "--docs", str(tmp_path))
     assert "holds no run" in str(said)
     assert document.read_text() == "of an earlier validation"

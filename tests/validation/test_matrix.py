@@ -49,9 +49,9 @@ def test_every_run_can_run_and_no_two_are_the_same(matrix: Matrix, path: Path) -
 
 @pytest.mark.parametrize(("matrix", "path"), ALL, ids=lambda item: getattr(item, "name", None))
 def test_the_truth_is_what_the_configuration_does(matrix: Matrix, path: Path) -> None:
-    plain = load(path)
+    clean = {cell.size: load(path, cell.overrides) for cell in matrix.cells if cell.truth.fault == "clean"}
     for cell in matrix.cells:
-        config, truth = load(path, cell.overrides), cell.truth
+        config, truth, plain = load(path, cell.overrides), cell.truth, clean[cell.size]
         assert config.faults.ranks == truth.ranks
         assert (config == plain and cell.rate_bit_s is None) == (truth.fault == "clean")
         assert (truth.kinds == ["healthy"]) == (truth.fault == "clean")
@@ -70,7 +70,15 @@ def test_the_full_matrix_has_twenty_clean_runs_between_faults_of_every_place_and
     for fault in ("slow loader", "slow host", "slow device"):
         runs = [cell for cell in matrix.cells if cell.truth.fault == fault]
         assert {tuple(cell.truth.ranks) for cell in runs if cell.nodes == 4} >= {(0,), (1,), (2,), (3,)}
-        assert {cell.truth.strength for cell in runs} == {"15 ms", "45 ms", "90 ms"}
+        strengths = {nodes: {cell.truth.strength for cell in runs if cell.nodes == nodes} for nodes in (2, 4)}
+        assert strengths == {2: {"15 ms", "45 ms", "90 ms"}, 4: {"30 ms", "90 ms", "180 ms"}}
+
+
+def test_steps_and_delays_of_four_nodes_are_twice_those_of_two() -> None:
+    cells = cpu_matrix("local", links=False).cells
+    steps = {cell.nodes: load(CPU, cell.overrides).faults.stand_in_ms for cell in cells}
+    assert steps == {1: 60.0, 2: 60.0, 4: 120.0}
+    assert len({(cell.nodes, load(CPU, cell.overrides).faults.stand_in_ms) for cell in cells}) == 3
 
 
 def test_what_a_machine_cannot_have_is_named() -> None:
