@@ -167,24 +167,29 @@ def straggler(context: Context) -> Answer:
 
 
 def host_bound(context: Context) -> Answer:
-    """Share of the step in which the device idles for the host, neither loading nor exchanging data.
+    """Share of the step in which the device idles for a host, neither loading nor exchanging data.
 
     By step records it is what lies outside of all that was timed, and the GPU's idle time inside of
-    compute's windows where steps were recorded kernel by kernel. Of the ranks' shares the lower median: the
-    host of a single slow rank makes it a straggler, not this.
+    compute's windows where steps were recorded kernel by kernel. By traces it takes in the waits for other
+    ranks' hosts where no rank stands out: hosts that are all slow make each other wait by turns, and the one
+    whose GPU idles longest in collectives is not the one whose host is at fault. Of the ranks' shares the
+    lower median: the host of a single slow rank makes it a straggler, not this.
     """
     threshold = context.policy.host_pct
     reason = context.too_little()
     if reason:
         return not_measured("host_bound", threshold, STEP_SHARE, reason), None
     launches = context.evidence.launches if context.idle is None else None
-    inside = context.idle_inside_ms
-    value = median_low(100.0 * (item.host_ms + inside) / item.step_ms for item in context.costs)
+    inside, waits = context.idle_inside_ms, _waits_by_turns(context)
+    parts = [item.host_ms + inside + waited for item, waited in zip(context.costs, waits, strict=True)]
+    value = median_low(100.0 * ms / item.step_ms for item, ms in zip(context.costs, parts, strict=True))
     measured = _measured("host_bound", value, threshold, STEP_SHARE, fired=value > threshold)
     if not measured.fired:
         return measured, None
-    host, step, idle = context.host_ms, context.step_ms, context.idle
-    evidence: dict[str, Any] = {"host_ms": host, "step_ms": step}
+    host, step, idle = fmean(parts), context.step_ms, context.idle
+    evidence: dict[str, Any] = {"host_ms": context.host_ms, "step_ms": step}
+    if any(waits):
+        evidence["waits_for_hosts_by_turns_ms"] = fmean(waits)
     if launches is not None:
         evidence |= {"kernels_per_step": launches.kernels, "idle_in_compute_windows_ms": inside}
     if idle is not None:
@@ -209,6 +214,13 @@ def host_bound(context: Context) -> Answer:
         actions=actions.host_bound(launch_bound=context.launch_bound),
     )
     return measured, finding
+
+
+def _waits_by_turns(context: Context) -> list[float]:
+    """Each rank's waits for other ranks' hosts, ms a step, where traces show no rank that stands out."""
+    late = context.model.lateness if context.model else None
+    by_turns = context.idle is not None and not waited_for(context.costs, context.policy.culprit_share, late)
+    return [item.charged("host") if by_turns else 0.0 for item in context.costs]
 
 
 def _host_cause(context: Context) -> str:

@@ -90,6 +90,19 @@ def test_waits_for_hosts_that_are_slow_by_turns_are_symptoms() -> None:
     }
 
 
+def test_traced_waits_for_hosts_that_are_slow_by_turns_are_the_hosts_part() -> None:
+    idle = HostIdle(short_gaps_ms=20.0, long_gaps_ms=0.0, sync_ms=0.0, launches=900.0, empty_share=0.9)
+    by_turns: Waits = {0: {(1, "host"): 25.0}, 1: {(0, "host"): 25.0}}
+    measured, finding = host_bound(context([20.0, 20.0], by_turns, idle))
+    assert (measured.value, measured.fired) == (20.0 + 25.0, True)
+    assert finding is not None
+    assert finding.evidence["waits_for_hosts_by_turns_ms"] == 25.0
+    assert explained(context([20.0, 20.0], by_turns, idle))["straggler"] == "host_bound"
+    one_rank: Waits = {0: {(1, "host"): 25.0}}
+    assert host_bound(context([20.0, 45.0], one_rank, idle))[0].value == 20.0
+    assert host_bound(context([20.0, 20.0], by_turns))[0].value == 20.0
+
+
 def test_one_rank_that_the_others_wait_for_stays_a_cause() -> None:
     late: Waits = {0: {(1, "host"): 25.0}}
     assert explained(context([40.0, 60.0], late)) == {"host_bound": None, "straggler": None}
