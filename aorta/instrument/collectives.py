@@ -1,8 +1,8 @@
 """Collectives where they can be timed, and DDP's gradient exchange as a communication hook on top of them.
 
 Events around an asynchronous collective would bracket its enqueueing. So each one is called synchronously in
-the context of a stream that waits for the producer of its data, between two events of that stream; whoever
-uses the result waits for the stream. The window of a collective is therefore *ready to done*: from the moment
+the context of a stream that waits for an event of the producer of its data, and an event of that stream
+follows it; whoever uses the result waits for that. The window of a collective is therefore *ready to done*: from the moment
 its data are there until its result is. On the host, a blocking collective is timed by the calling thread, and
 an asynchronous one until its future completes.
 
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from aorta.instrument.streams import Clock, Mark, Streams
+from aorta.instrument.streams import Clock, Mark, Streams, current_stream
 from aorta.instrument.tape import Gate, Tape
 
 GradientHook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]  # type: ignore[name-defined]
@@ -75,7 +75,6 @@ class Collectives:
         tag: str,
         metadata: dict[str, Any],
         call: Callable[[], Any],
-        on: torch.cuda.Stream | None = None,
     ) -> Mark:
         """Call a blocking collective on the current stream; `stream` is its name in the record.
 
@@ -86,13 +85,11 @@ class Collectives:
             tag: what it is for.
             metadata: from `describe`.
             call: the collective.
-            on: the current stream of a GPU, from a caller that knows it.
 
         Returns:
             The mark after it.
         """
-        if on is None and self.on_gpu:
-            on = torch.cuda.current_stream(self.device)
+        on = current_stream(self.device) if self.on_gpu else None
         tape, start = self.tape(), self.clock.mark(on)
         self.own(call)
         end = self.clock.mark(on)
@@ -108,41 +105,54 @@ class Collectives:
         tag: str,
         metadata: dict[str, Any],
         call: Callable[[], Any],
-        current: torch.cuda.Stream | None = None,
     ) -> Mark:
         """Call it on the stream of that name, after all that the current stream has queued. The caller's
         stream does not wait: wait for the mark returned before the result is used.
         """
         if not self.on_gpu:
             return self.inline(stream, tag, metadata, call)
-        side = self.streams.of(stream)
-        if current is None:
-            current = torch.cuda.current_stream(self.device)
-        side.wait_stream(current)
-        torch.cuda.set_stream(side)  # a fraction of what a context of it costs
-        try:
-            return self.inline(stream, tag, metadata, call, side)
-        finally:
-            torch.cuda.set_stream(current)
+        return self._beside(stream, tag, metadata, call)[2]
 
-    def joined(self, stream: str, tag: str, metadata: dict[str, Any], call: Callable[[], Any]) -> Mark:
-        """`aside`, and the current stream waits for the result."""
+    def joined(
+        self, stream: str, tag: str, metadata: dict[str, Any], call: Callable[[], Any], gate: bool = False
+    ) -> Mark:
+        """`aside`, and the current stream waits for the result; with `gate` that is the stream of compute,
+        which stands still meanwhile.
+        """
         if not self.on_gpu:
             return self.inline(stream, tag, metadata, call)
-        current = torch.cuda.current_stream(self.device)
-        end = self.aside(stream, tag, metadata, call, current)
-        assert not isinstance(end, int)
+        current, ready, end = self._beside(stream, tag, metadata, call)
         current.wait_event(end)
+        tape = self.tape()
+        if gate and tape is not None:
+            tape.gates.append(Gate(stream, ready, end))
         return end
+
+    def _beside(
+        self, stream: str, tag: str, metadata: dict[str, Any], call: Callable[[], Any]
+    ) -> tuple[torch.cuda.Stream, torch.cuda.Event, torch.cuda.Event]:
+        """`aside` on a GPU. Returns the current stream, the mark of what it had queued, and the one after the
+        collective.
+        """
+        side, tape, current = self.streams.of(stream), self.tape(), current_stream(self.device)
+        ready = self.clock.mark(current)
+        assert not isinstance(ready, int)
+        side.wait_event(ready)
+        torch.cuda.set_stream(side)  # a fraction of what a context of it costs
+        try:
+            self.own(call)
+            end = self.clock.mark(side)
+        finally:
+            torch.cuda.set_stream(current)
+        if tape is not None:
+            tape.add_queued(stream, tag, ready, end, metadata)
+        assert not isinstance(end, int)
+        return current, ready, end
 
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, tag: str) -> None:
         """Sum `tensor` over `group` in place; the current stream waits for it."""
         metadata = self.describe("all_reduce", group, tensor.numel() * tensor.element_size())
-        before = self.clock.mark()
-        end = self.joined("allreduce", tag, metadata, lambda: dist.all_reduce(tensor, group=group))
-        tape = self.tape()
-        if tape is not None and self.on_gpu:
-            tape.gates.append(Gate("allreduce", before, end))
+        self.joined("allreduce", tag, metadata, lambda: dist.all_reduce(tensor, group=group), gate=True)
 
 
 class AllReduce:
@@ -238,7 +248,7 @@ class GradientExchange:
         """
         shared = self._collectives
         clock, tape = shared.clock, shared.tape()
-        current = torch.cuda.current_stream(shared.device)
+        current = current_stream(shared.device)
         side = self._side if self._side is not None else shared.streams.of("allreduce")
         self._side = side
         ready = clock.mark(current)
@@ -252,11 +262,10 @@ class GradientExchange:
             torch.cuda.set_stream(side)
             try:
                 for one in self._held:
-                    start = clock.mark(side)
                     self._reduce(one.tensor)
                     end = clock.mark(side)
                     if tape is not None:
-                        tape.add("allreduce", "gradients", start, end, self._describe(one.tensor))
+                        tape.add_queued("allreduce", "gradients", ready, end, self._describe(one.tensor))
                     # The future remembers the current stream: whoever consumes the value waits for it.
                     one.future.set_result(one.tensor)
             finally:

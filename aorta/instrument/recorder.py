@@ -28,7 +28,7 @@ from aorta.instrument.opened import Closed, Step
 from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.sharding import ShardedExchange
 from aorta.instrument.steps import COMPUTE, COPY, DATA, HOST
-from aorta.instrument.streams import Mark, Streams, clock_for
+from aorta.instrument.streams import Mark, Streams, clock_for, current_stream
 from aorta.instrument.tape import Tape
 from aorta.instrument.wire import Constants, StepSummary
 from aorta.instrument.writer import set_aside
@@ -214,7 +214,7 @@ class StepRecorder:
         # The host's time first: a GPU passes the mark after it, never before.
         host_ns, wall_ns, boot_ns = time.monotonic_ns(), time.time_ns(), boottime_ns()
         if self._cuda:
-            self._compute_stream = torch.cuda.current_stream(self._device)
+            self._compute_stream = current_stream(self._device)
         tape = Tape(self._mark(), host_ns, wall_ns, boot_ns)
         self._tape = tape
         try:
@@ -351,7 +351,7 @@ class StepRecorder:
 
     def _write(self, pending: Closed) -> None:
         self._channel.send(pending.read(self._clock, self._observed))
-        self._clock.release([*pending.tape.marks(), pending.end])
+        self._clock.release([*pending.tape.known.values(), pending.end])
 
     def _tell(self) -> None:
         for summary in self._channel.received():

@@ -17,11 +17,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import AllgatherOptions, ReduceScatterOptions
 from torch.distributed.fsdp import FSDPModule
 from torch.utils._pytree import tree_leaves
 
 from aorta.instrument.collectives import Collectives
-from aorta.instrument.streams import Mark
+from aorta.instrument.streams import Mark, current_stream
 from aorta.instrument.tape import Gate, Tape
 
 log = logging.getLogger(__name__)
@@ -30,9 +31,35 @@ GATHER = ("all_gather_into_tensor", "all_gather_single")
 SCATTER = ("reduce_scatter_tensor", "reduce_scatter_single")
 
 
-# Newer torch renamed these two and warns about the old names.
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+# Newer torch renamed these two.
+_all_gather: Any = getattr(dist.ProcessGroup, "all_gather_single", None) or dist.ProcessGroup._allgather_base
+_reduce_scatter: Any = (
+    getattr(dist.ProcessGroup, "reduce_scatter_single", None) or dist.ProcessGroup._reduce_scatter_base
+)
+
+
+def _blocking(options: Any) -> Any:
+    """Options of a collective whose result the current stream waits for, in the call or in `_finished`."""
+    if hasattr(options, "asyncOp"):
+        options.asyncOp = False
+    return options
+
+
+def _finished(work: Any) -> None:
+    if work is not None:  # where the backend has not made the current stream wait already
+        work.wait()
+
+
+def _gather_into(output: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """What the function of `torch.distributed` does to plain tensors, without its checks in every call."""
+    _finished(_all_gather(group, output, shard, _blocking(AllgatherOptions())))
+
+
+def _scatter_into(output: torch.Tensor, whole: torch.Tensor, group: dist.ProcessGroup, op: Any) -> None:
+    """Likewise."""
+    options = _blocking(ReduceScatterOptions())
+    options.reduceOp = op
+    _finished(_reduce_scatter(group, output, whole, options))
 
 
 def _allocate(size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -118,13 +145,13 @@ class ShardedExchange:
             return None
         compute = self._compute()
         if compute is not None and not self._overlap_gather:
-            torch.cuda.current_stream(self._collectives.device).wait_stream(compute)
+            current_stream(self._collectives.device).wait_stream(compute)
         return self.run(
             "allgather",
             "all_gather",
             group,
             output,
-            lambda: _all_gather(output, shard, group=group),
+            lambda: _gather_into(output, shard, group),
         )
 
     def scatter(self, output: torch.Tensor, whole: torch.Tensor, group: dist.ProcessGroup, op: Any) -> None:
@@ -138,11 +165,11 @@ class ShardedExchange:
             "reduce_scatter",
             group,
             whole,
-            lambda: _reduce_scatter(output, whole, op=op, group=group),
+            lambda: _scatter_into(output, whole, group, op),
         )
         compute = self._compute()
         if compute is not None and not self._overlap_scatter:
-            compute.wait_stream(torch.cuda.current_stream(self._collectives.device))
+            compute.wait_stream(current_stream(self._collectives.device))
 
     def before(self, stream: str) -> None:
         """Ahead of a collective: with a reduce-scatter, a block's gradients are ready, and if it is the last
@@ -218,12 +245,17 @@ class ShardedExchange:
             self._computed = self._collectives.clock.mark(self._compute())
 
 
+_FLAT = (torch.Tensor, bool, int, float, str, type(None))
+
+
 def _as_it_is(hook: Callable[..., Any]) -> Callable[..., Any]:
     return hook
 
 
 def _differentiable(value: Any) -> list[torch.Tensor]:
-    leaves = [value] if isinstance(value, torch.Tensor) else tree_leaves(value)
+    leaves: Any = (value,) if isinstance(value, torch.Tensor) else value
+    if not isinstance(leaves, tuple) or any(not isinstance(leaf, _FLAT) for leaf in leaves):
+        leaves = tree_leaves(value)  # in Python, and a block seldom takes more than a few tensors
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
 
 

@@ -5,13 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import c_float
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
-from aorta.instrument.streams import CudaClock, HostClock, Streams, clock_for, holds_up
+from aorta.instrument import streams
+from aorta.instrument.streams import (
+    CudaClock,
+    HostClock,
+    Streams,
+    _elapsed,
+    clock_for,
+    current_stream,
+    holds_up,
+    runtime_elapsed,
+)
 
 
 @dataclass
@@ -69,12 +80,103 @@ def test_events_that_were_read_are_used_again(clock: Any, monkeypatch: pytest.Mo
     assert len(made) == 3
 
 
+class Handle:
+    """An event that the runtime knows by an address, here its time in ms; torch is not asked for it."""
+
+    def __init__(self, ms: int) -> None:
+        self.cuda_event = ms
+
+
+def test_the_runtime_gives_the_time_between_two_events_or_refuses() -> None:
+    def works(found: Any, start: int, end: int) -> int:
+        found.value = end - start
+        return 0
+
+    start: Any = Handle(40)
+    end: Any = Handle(43)
+    assert _elapsed(works, pytest.fail, c_float(), start, end) == 3.0
+    forgotten: list[str] = []
+
+    def forget() -> int:
+        forgotten.append("error")
+        return 600
+
+    assert _elapsed(lambda *_: 600, forget, c_float(), start, end) is None
+    assert forgotten == ["error"]  # it must not come up at the next kernel
+
+
+def test_where_torch_has_no_such_library_it_is_asked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert runtime_elapsed() is None
+    monkeypatch.setattr(torch.version, "cuda", "99.1")  # not loaded by anyone
+    assert runtime_elapsed() is None
+
+
+@pytest.mark.parametrize(
+    ("current", "answer", "ns"), [(0, 2.0, 2_000_000), (0, None, 9_000), (1, 2.0, 9_000)]
+)
+def test_the_runtime_is_asked_for_events_of_the_current_device_only(
+    monkeypatch: pytest.MonkeyPatch, current: int, answer: float | None, ns: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    monkeypatch.setattr(streams, "runtime_elapsed", lambda: lambda start, end: answer)
+    clock: Any = CudaClock(torch.device("cuda", 0))
+    clock.anchor(Event(0), 1_000)
+    assert clock.nanoseconds(Event(9_000)) == 1_000 + ns
+
+
+def test_one_object_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    current = [(7, 0, 1)]
+    made: list[object] = []
+
+    def make(device: torch.device) -> object:
+        made.append(device)
+        return object()
+
+    monkeypatch.setattr(streams, "_STREAMS", {})
+    monkeypatch.setattr(streams, "_current", lambda index: current[index])
+    monkeypatch.setattr(torch.cuda, "current_stream", make)
+    device = torch.device("cuda", 0)
+    first = current_stream(device)
+    assert current_stream(device) is first
+    current[0] = (8, 0, 1)
+    other = current_stream(device)
+    assert other is not first
+    current[0] = (7, 0, 1)
+    assert current_stream(device) is first
+    assert made == [device, device]
+
+
 def test_the_host_is_timed_by_the_host() -> None:
     clock = clock_for(torch.device("cpu"))
     assert isinstance(clock, HostClock)
     before, mark, after = time.monotonic_ns(), clock.mark(), time.monotonic_ns()
     assert before <= clock.nanoseconds(mark) <= after
     assert clock.passed(mark)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_the_runtime_and_torch_agree() -> None:
+    device = torch.device("cuda", 0)
+    torch.cuda.set_device(device)
+    clock = CudaClock(device)
+    start: Any = clock.mark()
+    torch.cuda._sleep(1_000_000)  # type: ignore[no-untyped-call]
+    end: Any = clock.mark()
+    torch.cuda.synchronize(device)
+    elapsed = runtime_elapsed()
+    if elapsed is None:
+        pytest.skip("torch has the CUDA runtime inside")
+    assert elapsed(start, end) == start.elapsed_time(end) > 0
+    torch.cuda._sleep(200_000_000)  # type: ignore[no-untyped-call]
+    later: Any = clock.mark()
+    assert elapsed(start, later) is None  # not passed yet
+    torch.ones(8, device=device).sum().item()  # and no error is left for it
+    assert current_stream(device) == torch.cuda.current_stream(device)
+    with torch.cuda.stream(torch.cuda.Stream(device)):
+        assert current_stream(device) == torch.cuda.current_stream(device)
 
 
 @pytest.mark.gpu

@@ -25,3 +25,18 @@ def test_a_backward_without_exchange_is_compute_to_its_end() -> None:
     times = tape.resolve(HostClock(), 80, communication_observed=True)
     assert times.pieces[-1] == Timed("compute", "backward", 50, 70)
     assert len(times.pieces) == 3
+
+
+def test_a_queued_piece_begins_when_it_is_ready_and_the_one_before_is_done() -> None:
+    tape = Tape(start=0, host_start_ns=0, wall_start_ns=0)
+    tape.add_queued("allreduce", "gradients", 10, 30)
+    tape.add_queued("allgather", "fsdp", 12, 20)  # another queue
+    tape.add_queued("allreduce", "gradients", 15, 40)
+    tape.add_queued("allreduce", "gradients", 60, 80)
+    pieces = tape.read(HostClock(), 90).pieces
+    assert [(stream, start, end) for stream, _, start, end, _ in pieces] == [
+        ("allreduce", 10, 30),
+        ("allgather", 12, 20),
+        ("allreduce", 30, 40),
+        ("allreduce", 60, 80),
+    ]

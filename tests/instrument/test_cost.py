@@ -1,0 +1,161 @@
+"""What a collective costs the training thread in calls of CUDA, and that each waits for what it needs: on a
+GPU that counts, where work takes the time that is given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from aorta.instrument import sharding
+from aorta.instrument.collectives import Collectives, GradientExchange
+from aorta.instrument.sharding import ShardedExchange
+from aorta.instrument.streams import CudaClock
+from aorta.instrument.tape import Tape
+from tests.support.gpu import DEVICE, CountedGpu
+
+START = 1_000
+
+
+class Group:
+    """A process group whose collectives take 20 ns on the current stream."""
+
+    group_name = "all"
+
+    def __init__(self, gpu: CountedGpu) -> None:
+        self.gpu = gpu
+        self.ran: list[tuple[object, int]] = []
+        """Stream and start of each."""
+
+    def size(self) -> int:
+        return 2
+
+    def allreduce(self, tensors: list[torch.Tensor], options: object) -> None:
+        del tensors, options
+        self.run()
+
+    def run(self) -> None:
+        self.ran.append((self.gpu.current, self.gpu.current.ns))
+        self.gpu.current.work(20)
+
+
+class Bucket:
+    def __init__(self, value: float, last: bool) -> None:
+        self.tensor = torch.tensor([value])
+        self.last = last
+
+    def buffer(self) -> torch.Tensor:
+        return self.tensor
+
+    def is_last(self) -> bool:
+        return self.last
+
+
+class Bench:
+    """One open step on a counted GPU."""
+
+    def __init__(self, gpu: CountedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gpu, self.group = gpu, Group(gpu)
+        clock = CudaClock(DEVICE)
+        self.tape = Tape(clock.mark(), START, 0)
+        self.collectives = Collectives(clock, DEVICE, lambda: self.tape)
+        monkeypatch.setattr("torch.distributed.get_world_size", lambda group: group.size())
+
+    def windows(self) -> list[tuple[str, int, int]]:
+        """Of the pieces, ns since the step's start; in the order in which they were noted."""
+        read = self.tape.read(self.collectives.clock, self.collectives.clock.mark())
+        return [(piece[0], piece[2] - START, piece[3] - START) for piece in read.pieces]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> CountedGpu:
+    return CountedGpu(monkeypatch)
+
+
+@pytest.fixture
+def bench(gpu: CountedGpu, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(gpu, monkeypatch)
+
+
+def test_a_bucket_takes_two_events_and_one_wait(gpu: CountedGpu, bench: Bench) -> None:
+    exchange: Any = GradientExchange(bench.collectives, bench.group, overlap=True)  # type: ignore[arg-type]
+    gpu.compute.work(10)
+    before = gpu.calls.copy()
+    exchange.hook(None, Bucket(1, last=False))
+    assert gpu.since(before) == {"record": 2, "wait": 1, "set_stream": 2, "current_stream": 1, "future": 1}
+    before = gpu.calls.copy()
+    bench.windows()
+    # Ready and done; the step's start against itself; the step's end.
+    assert gpu.since(before) == {"record": 1, "elapsed": 2 + 2, "current_stream": 1}
+
+
+def test_buckets_run_when_they_are_ready_and_one_after_another(gpu: CountedGpu, bench: Bench) -> None:
+    exchange: Any = GradientExchange(bench.collectives, bench.group, overlap=True)  # type: ignore[arg-type]
+    futures = []
+    for index, computed in enumerate((10, 5, 85)):
+        gpu.compute.work(computed)
+        futures.append(exchange.hook(None, Bucket(index, last=index == 2)))
+    assert gpu.current is gpu.compute
+    assert gpu.compute.ns == 10 + 5 + 85  # overlapping: compute waits for nothing here
+    side = gpu.side["allreduce"]
+    assert bench.group.ran == [(side, 10), (side, 30), (side, 100)]  # the second was ready at 15
+    assert [future.ns for future in futures] == [30, 50, 120]
+    assert [future.tensor.item() for future in futures] == [0, 1, 2]
+    assert bench.windows() == [("allreduce", 10, 30), ("allreduce", 30, 50), ("allreduce", 100, 120)]
+    assert bench.tape.gradients_ready.ns == 100  # type: ignore[union-attr]
+
+
+def test_without_overlap_all_buckets_wait_for_the_last_gradient(gpu: CountedGpu, bench: Bench) -> None:
+    exchange: Any = GradientExchange(bench.collectives, bench.group, overlap=False)  # type: ignore[arg-type]
+    gpu.compute.work(10)
+    first = exchange.hook(None, Bucket(1, last=False))
+    assert (first.ns, bench.group.ran) == (None, [])
+    gpu.compute.work(40)
+    last = exchange.hook(None, Bucket(2, last=True))
+    assert (first.ns, last.ns) == (70, 90)
+    assert bench.windows() == [("allreduce", 50, 70), ("allreduce", 70, 90)]
+
+
+def test_a_collective_aside_waits_for_its_data_and_its_user_for_it(gpu: CountedGpu, bench: Bench) -> None:
+    gpu.compute.work(10)
+    before = gpu.calls.copy()
+    bench.collectives.aside("allgather", "mine", {}, bench.group.run)
+    assert gpu.since(before) == {"record": 2, "wait": 1, "set_stream": 2, "current_stream": 1}
+    assert gpu.compute.ns == 10
+    bench.collectives.joined("allgather", "mine", {}, bench.group.run, gate=True)
+    assert gpu.compute.ns == 50
+    assert gpu.current is gpu.compute
+    assert bench.group.ran == [(gpu.side["allgather"], 10), (gpu.side["allgather"], 30)]
+    assert bench.windows() == [("allgather", 10, 30), ("allgather", 30, 50)]
+    [gate] = bench.tape.gates
+    assert (gate.start.ns, gate.end.ns) == (10, 50)  # type: ignore[union-attr]
+
+
+def test_a_collective_that_fails_leaves_the_stream_as_it_was(gpu: CountedGpu, bench: Bench) -> None:
+    def broken() -> None:
+        raise RuntimeError("no peer")
+
+    with pytest.raises(RuntimeError, match="no peer"):
+        bench.collectives.joined("allreduce", "mine", {}, broken)
+    assert gpu.current is gpu.compute
+    assert bench.tape.entries == []
+
+
+def test_fsdp2s_collectives_stay_on_its_own_streams(
+    gpu: CountedGpu, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharding, "_all_gather", lambda group, *rest: group.run())
+    monkeypatch.setattr(sharding, "_reduce_scatter", lambda group, *rest: group.run())
+    exchange = ShardedExchange(bench.collectives, lambda: gpu.compute)  # type: ignore[arg-type,return-value]
+    whole, part = torch.zeros(4), torch.zeros(2)
+    group: Any = bench.group
+    before = gpu.calls.copy()
+    exchange.gather(whole, part, group)
+    assert gpu.since(before) == {"record": 2, "current_stream": 1}
+    before = gpu.calls.copy()
+    exchange.scatter(part, whole, group, torch.distributed.ReduceOp.SUM)
+    # One more: where the gradients were ready, on the stream of compute.
+    assert gpu.since(before) == {"record": 3, "current_stream": 1}
+    assert bench.windows() == [("allgather", 0, 20), ("reducescatter", 20, 40)]
