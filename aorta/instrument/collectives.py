@@ -2,9 +2,9 @@
 
 Events around an asynchronous collective would bracket its enqueueing. So each one is called synchronously in
 the context of a stream that waits for an event of the producer of its data, and an event of that stream
-follows it; whoever uses the result waits for that. The window of a collective is therefore *ready to done*: from the moment
-its data are there until its result is. On the host, a blocking collective is timed by the calling thread, and
-an asynchronous one until its future completes.
+follows it; whoever uses the result waits for that. The window of a collective is therefore *ready to done*:
+from the moment its data are there until its result is. On the host, a blocking collective is timed by the
+calling thread, and an asynchronous one until its future completes.
 
 No `from __future__ import annotations` here: DDP compares the hook's annotations with the real classes.
 """
