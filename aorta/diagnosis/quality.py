@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from aorta.artefacts.analysis import DataQuality, Problem, Throughput
 from aorta.artefacts.records import Manifest, NodeInfo
 from aorta.diagnosis.policy import Policy
@@ -24,7 +26,13 @@ def data_quality(
     account = data.account
     state, disagreement = _state(data)
     seen = sorted(data.records.by_rank)
-    problems = [*data.problems, *_missing_ranks(data), *_lost(data), *_missing_samples(data)]
+    problems = [
+        *data.problems,
+        *_missing_ranks(data),
+        *_missing_steps(data),
+        *_lost(data),
+        *_missing_samples(data),
+    ]
     said = [*data.accounting.notes, *disagreement, *notes, *_memory(data), *_batches(data, rate)]
     if rate is not None:
         said += _rates(rate, policy.cross_check_tolerance)
@@ -82,6 +90,25 @@ def _missing_ranks(data: RunData) -> list[Problem]:
     if len(missing) == expected:
         return [Problem(file=None, reason="no rank left step records")]
     return [Problem(file=None, reason=f"{rank_words(missing)} left no step records")]
+
+
+def _missing_steps(data: RunData) -> list[Problem]:
+    """Steps between a rank's first and last record that have none, where the file does not say why."""
+    said = {problem.file for problem in data.problems}
+    most, where, ranks = 0, "", []
+    for rank, steps in sorted(data.records.by_rank.items()):
+        numbers = steps.column("global_step")
+        missing = int(numbers[-1] - numbers[0]) + 1 - len(numbers)
+        if missing and data.run.records(rank).name not in said:
+            ranks.append(rank)
+            at = int(np.argmax(np.diff(numbers)))
+            if missing > most:
+                most, where = missing, f"after step {numbers[at]} of rank {rank}"
+    if not ranks:
+        return []
+    steps_lost = f"up to {most} steps, most of them {where}"
+    reason = f"records of {rank_words(ranks)} are missing: {steps_lost}: they could not be written"
+    return [Problem(file=None, reason=reason)]
 
 
 def _lost(data: RunData) -> list[Problem]:

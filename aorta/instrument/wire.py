@@ -12,7 +12,7 @@ from aorta.artefacts.records import Phase
 LENGTH_BYTES = 4
 """Each frame begins with its length, little-endian. An empty one says that no more will come."""
 
-Piece = tuple[str, str, int, int, "dict[str, Any] | None"]
+Piece = tuple[str, str, int, int, dict[str, Any] | None]
 """Stream, tag, start, end, metadata."""
 
 

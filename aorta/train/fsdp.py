@@ -38,6 +38,8 @@ from aorta.train.world import World
 
 log = logging.getLogger(__name__)
 
+ON_CPU = hasattr(torch.cpu.Stream, "record_event")
+"""Whether this torch's FSDP2 works without a GPU; 2.6 asks the CPU's streams for events that they lack."""
 TWO_BUFFERS = "set_reduce_scatter_max_input_buffers"
 
 
@@ -95,7 +97,16 @@ def shard_ranks(config: schema.Fsdp, world_size: int, local_size: int) -> int:
 
 
 def make_mesh(config: schema.Fsdp, world: World) -> DeviceMesh:
-    """`(shard,)`, or `(replicate, shard)` where there is more than one copy of the weights."""
+    """`(shard,)`, or `(replicate, shard)` where there is more than one copy of the weights.
+
+    Raises:
+        ConfigError: this torch cannot shard on the CPU, or groups of that size do not make up the job.
+    """
+    if world.device.type == "cpu" and not ON_CPU:
+        raise ConfigError(
+            f"distributed.strategy is 'fsdp' on the CPU: torch {torch.__version__} shards on GPUs only",
+            "use distributed.strategy=ddp, or torch 2.7 or newer",
+        )
     size = shard_ranks(config, world.size, int(os.environ.get("LOCAL_WORLD_SIZE", world.size)))
     kind = world.device.type
     if config.sharding_strategy in ("hybrid_shard", "no_shard"):

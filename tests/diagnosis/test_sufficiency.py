@@ -156,6 +156,18 @@ def test_a_killed_rank_and_what_its_agent_lost_are_named(tmp_path: Path) -> None
     assert "nodes/node1/status.json: node2: trace of rank 3" in said
 
 
+def test_steps_without_a_record_are_told_with_how_many_and_where(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, ranks_per_node=1))
+    assert problems(analysed(run)) == []
+    for rank, (first, last) in enumerate(((20, 30), (20, 32))):
+        lines = run.records(rank).read_bytes().splitlines(keepends=True)
+        run.records(rank).write_bytes(b"".join(lines[:first] + lines[last:]))
+    assert problems(analysed(run)) == [
+        "None: records of ranks 0, 1 are missing: up to 12 steps, most of them after step 19 of rank 1: "
+        "they could not be written"
+    ]
+
+
 def test_a_node_that_never_reported_and_one_without_samples_are_named(tmp_path: Path) -> None:
     run = write_run(tmp_path, RunSpec(nodes=3, ranks_per_node=1))
     manifest = json.loads(run.manifest.read_text())

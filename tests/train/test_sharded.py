@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from aorta.config.load import load_config
 from aorta.config.schema import Config, Fsdp
@@ -14,6 +15,7 @@ from aorta.errors import ConfigError
 from aorta.train import fsdp
 from aorta.train.fsdp import check_fsdp, shard_ranks
 from aorta.train.parallel import check_strategy
+from aorta.train.world import World
 from tests.train.test_ranks import run_to_end, torchrun
 
 Found = list[dict[str, Any]]
@@ -21,6 +23,8 @@ STEPS = 4
 
 
 def launch(folder: Path, ranks: int, *names: str) -> Found:
+    if not fsdp.ON_CPU:
+        pytest.skip(f"torch {torch.__version__} shards on GPUs only")
     command = torchrun("-m", "tests.train.sharded_ranks", str(folder), *names, ranks=ranks)
     run_to_end(command, folder)
     return [json.loads((folder / f"found_{rank}.json").read_text()) for rank in range(ranks)]
@@ -193,3 +197,9 @@ def test_a_key_of_the_other_strategy_is_named(caplog: pytest.LogCaptureFixture) 
         "strategy: fsdp",
         "not in use with strategy fsdp: distributed.bucket_cap_mb=1.0",
     ]
+
+
+def test_a_torch_that_cannot_shard_on_the_cpu_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fsdp, "ON_CPU", False)
+    with pytest.raises(ConfigError, match="'fsdp' on the CPU: torch .* shards on GPUs only"):
+        fsdp.make_mesh(Fsdp(), World(0, 0, 1, 0, torch.device("cpu"), None))
