@@ -192,6 +192,20 @@ def test_odd_values(tmp_path: Path) -> None:
     assert "1 of 7 events without a start or a duration" in reasons(trace)
 
 
+def test_arguments_that_do_not_fit_cost_only_themselves() -> None:
+    """Not the other events of the chunk, nor the digits of a time that a double cannot hold."""
+    event = '{"ph":"X","cat":"kernel","name":"k","ts":1700000000000000.123,"dur":0.5,"tid":3,"args":%s}'
+    columns = Columns()
+    chunk = ",".join(event % arguments for arguments in ('{"grid":"none","stream":9}', '{"stream":9}', "7"))
+    add_chunk(columns, (chunk + ',{"ph":"X","cat":["kernel"],"ts":1,"dur":1}').encode())
+    flush(columns)
+    (gpu,) = columns.gpu
+    assert gpu.start_ns.tolist() == [1700000000000000123] * 3
+    assert (gpu.end_ns - gpu.start_ns).tolist() == [500] * 3
+    assert gpu.stream.tolist() == [3, 9, 3]
+    assert columns.faults == {"not valid JSON": 1}
+
+
 def test_unescaped_quotes_are_repaired(tmp_path: Path) -> None:
     events = [kernel("before", 1.0, 1.0), kernel("QUOTES", 2.0, 1.0), kernel("after", 3.0, 1.0)]
     path = write(tmp_path / "t.json", events)
