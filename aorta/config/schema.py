@@ -258,6 +258,12 @@ class Thresholds(Block, frozen=True, kw_only=True):
     memory_used_pct: Percent = 90.0
     host_pct: Percent = 30.0
     """Share of the step in which the device idles for the host alone."""
+    exchange_pct: Percent | None = None
+    """Share of the step in which data is exchanged and nothing is computed, waits for late ranks aside; null:
+    as `exposed_comm_pct`.
+    """
+    alloc_retries_per_step: Duration = 0.1
+    """Allocations on a GPU that fail and are repeated."""
 
 
 class Config(Block, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from aorta.artefacts.analysis import Analysis, DataQuality, RankBreakdown, Throughput, Utilization
 from aorta.artefacts.layout import RunDir, Scenario
-from aorta.artefacts.step_columns import ABSENT, StepColumns
+from aorta.artefacts.step_columns import StepColumns
 from aorta.config.schema import Config
 from aorta.diagnosis.capture_window import overhead_note, overhead_of
 from aorta.diagnosis.context import Context
@@ -23,6 +23,7 @@ from aorta.diagnosis.run_traces import RunTraces
 from aorta.diagnosis.traced_run import Recorded, joined, traced_run
 from aorta.diagnosis.verdict import conclude
 from aorta.errors import ArtefactError
+from aorta.metrics.allocator import allocator_use
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.collectives import Collectives, match_collectives
@@ -66,7 +67,7 @@ def analyse(data: RunData, traces: RunTraces | None = None) -> Analysis:
         costs=rank_costs(breakdown.per_rank, waits),
         blame_absent=charged if isinstance(charged, str) else None,
         utilization=usage,
-        allocator_peak_pct=_allocator_peak(steady),
+        allocator=allocator_use(steady),
         memory_estimate=data.accounting.memory,
         hosts={rank: steps[-1:].labels[0].host for rank, steps in by_rank.items()},
         cpus_usable=min((info.cpus_usable for info in data.account.infos.values()), default=None),
@@ -207,16 +208,6 @@ def _utilization(data: RunData, steady: Steady, gpu_rows: list[RankBreakdown]) -
         return None
     windows = steady_windows(steady)
     return utilization(windows, data.gpu, data.cpu, effective_gpu_utilization(gpu_rows))
-
-
-def _allocator_peak(steady: Steady) -> float | None:
-    shares = []
-    for steps in steady.by_rank.values():
-        for label in steps.labels:
-            peaks = steps.where(steps.labelled(label)).column("memory_peak_bytes")
-            if label.memory_total_bytes and (peaks != ABSENT).any():
-                shares.append(100.0 * int(peaks.max()) / label.memory_total_bytes)
-    return max(shares, default=None)
 
 
 def _knobs(data: RunData) -> Config | None:

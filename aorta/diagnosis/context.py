@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from aorta.artefacts.analysis import BreakdownTable, Kind, Measured, Speedup, Utilization
+from aorta.artefacts.analysis import BreakdownTable, Finding, Kind, Measured, Speedup, Utilization
 from aorta.config.schema import Config
 from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
+from aorta.metrics.allocator import AllocatorUse
 from aorta.metrics.host_gaps import HostGap
 from aorta.metrics.node_load import NodeLoad, Throttling
 from aorta.readers.sacct import MemoryEstimate
@@ -86,8 +87,8 @@ class Context:
     blame_absent: str | None
     """Why waits are not charged to ranks; None where they are."""
     utilization: Utilization | None
-    allocator_peak_pct: float | None
-    """Largest allocator peak over the GPU's memory, by the step records."""
+    allocator: AllocatorUse | None
+    """Of the GPUs, by the step records; None where they have nothing of it."""
     memory_estimate: MemoryEstimate | None
     hosts: Mapping[int, str]
     cpus_usable: int | None
@@ -164,6 +165,10 @@ class Context:
                 f"not measurable: the {self.records} have no breakdown, since communication was not observed"
             )
         return None
+
+
+Answer = tuple[Measured, Finding | None]
+"""What a rule measured, and what it found."""
 
 
 def not_measured(kind: Kind, threshold: float, unit: str, reason: str) -> Measured:

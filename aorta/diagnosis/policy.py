@@ -28,6 +28,10 @@ class Policy:
     """Share of the step in waiting for other ranks' compute and host work."""
     host_pct: float
     """Share of the step in which the GPU is idle for the host alone."""
+    exchange_pct: float
+    """Share of the step in exchange alone, waits aside, at or below which communication is no cause."""
+    alloc_retries_per_step: float
+    """Failed allocations a step above which full memory is the cause of what the host loses."""
     min_steady_steps: int = MIN_STEADY_STEPS
     """Fewer say nothing."""
     culprit_share: float = 0.5
@@ -46,6 +50,8 @@ class Policy:
             memory_used_pct=chosen.memory_used_pct,
             straggler_pct=chosen.exposed_comm_pct,
             host_pct=chosen.host_pct,
+            exchange_pct=chosen.exposed_comm_pct if chosen.exchange_pct is None else chosen.exchange_pct,
+            alloc_retries_per_step=chosen.alloc_retries_per_step,
         )
 
     @classmethod
@@ -62,5 +68,7 @@ class Policy:
             "memory_used_pct": self.memory_used_pct,
             "straggler_pct": self.straggler_pct,
             "host_pct": self.host_pct,
+            "exchange_pct": self.exchange_pct,
+            "alloc_retries_per_step": self.alloc_retries_per_step,
             "min_steady_steps": float(self.min_steady_steps),
         }

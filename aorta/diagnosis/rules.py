@@ -12,11 +12,11 @@ from typing import Any
 
 from aorta.artefacts.analysis import Finding, Kind, Measured, Severity
 from aorta.diagnosis import actions
-from aorta.diagnosis.context import Context, gain, not_measured, removal_to_threshold
+from aorta.diagnosis.context import Answer, Context, gain, not_measured, removal_to_threshold
+from aorta.diagnosis.memory import memory_pressure
 from aorta.diagnosis.rank import rank_words, slow_loaders, waited_for
 
 STEP_SHARE = "% of step"
-Answer = tuple[Measured, Finding | None]
 
 
 def data_loading(context: Context) -> Answer:
@@ -233,44 +233,6 @@ def _host_cause(context: Context) -> str:
     if idle is not None and idle.sync_ms > (idle.short_gaps_ms + idle.long_gaps_ms) / 2:
         return "the GPU has run dry while the host waits in synchronising calls"
     return f"the GPU waits for its host between kernels: Python, synchronisation, CPU preprocessing{unmarked}"
-
-
-def memory_pressure(context: Context) -> Answer:
-    """Peak use of the GPUs' memory, or of the job's memory on the hosts, whichever is fuller."""
-    threshold, unit = context.policy.memory_used_pct, "% of memory"
-    use = context.utilization
-    readings = {
-        "GPU memory, by the monitor": use.gpu_memory_used_pct if use else None,
-        "GPU memory, by the allocator": context.allocator_peak_pct,
-        "the job's memory limit on a host": use.job_memory_used_pct if use else None,
-    }
-    known = {name: value for name, value in readings.items() if value is not None}
-    if not known:
-        without = "no GPU" if not context.cuda else "no reading of GPU memory"
-        reason = f"not measurable: {without}, and no memory limit of the job was sampled in the steady window"
-        return not_measured("memory_pressure", threshold, unit, reason), None
-    where = max(known, key=lambda name: known[name])
-    value = known[where]
-    measured = _measured("memory_pressure", value, threshold, unit, fired=value > threshold)
-    if not measured.fired:
-        return measured, None
-    evidence: dict[str, Any] = {"of": where, **known}
-    if context.memory_estimate is not None:
-        evidence["accounting_upper_estimate_pct"] = context.memory_estimate.used_pct
-    finding = Finding(
-        kind="memory_pressure",
-        severity="critical" if value >= 97.0 else "warning",
-        cause=f"{where} is nearly full at its peak",
-        ranks=[],
-        nodes=[],
-        value=value,
-        threshold=threshold,
-        unit=unit,
-        evidence=evidence,
-        estimated_speedup=None,
-        actions=actions.memory(context, host=where.startswith("the job")),
-    )
-    return measured, finding
 
 
 def gpu_underutilization(context: Context) -> Answer:

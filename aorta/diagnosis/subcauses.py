@@ -11,6 +11,7 @@ import msgspec
 
 from aorta.artefacts.analysis import Finding, Kind
 from aorta.diagnosis.context import Context
+from aorta.diagnosis.memory import is_retrying
 from aorta.diagnosis.rank import rank_words
 from aorta.metrics.node_load import NodeLoad
 from aorta.metrics.whatif import Place
@@ -34,6 +35,8 @@ THROTTLED = 0.5
 """Share of samples."""
 MOST = 0.5
 SWAPPING_BYTES = 64 << 20
+OUTSIDE_PCT = 20.0
+"""Points of a GPU's memory that are in use and in no tensor, from which on they are the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,16 +322,23 @@ def _memory(finding: Finding, context: Context) -> SubCause:
         return SubCause("swapping", text, {"swap_growth_bytes": grown})
     if str(finding.evidence.get("of", "")).startswith("the job"):
         return SubCause("host_limit", "the job's memory is near the limit of its cgroup")
-    use, held = context.utilization, context.allocator_peak_pct
-    full = use.gpu_memory_used_pct if use else None
+    if is_retrying(context):
+        text = (
+            "allocations fail: the allocator gives its cache back, and the host waits until the GPU is done"
+        )
+        return SubCause("allocator_retries", text)
+    use, allocator = context.utilization, context.allocator
+    full, held = use.gpu_memory_used_pct if use else None, allocator.tensors_pct if allocator else None
     if full is None or held is None:
         return _unknown("only one of the driver's and the allocator's readings is there")
     evidence = {"driver_pct": full, "allocator_peak_pct": held}
-    if full - held >= 20.0:
-        text = (
-            f"{full:.0f} % are in use, tensors hold {held:.0f} % at their peak: cached or fragmented blocks, "
-            "or other programs"
-        )
+    if full - held >= OUTSIDE_PCT:
+        reserved = allocator.reserved_pct if allocator else None
+        what = "cached or fragmented blocks, or other programs"
+        if reserved is not None:
+            cached = reserved - held >= full - reserved
+            what = "blocks that the allocator keeps" if cached else "other programs, or libraries"
+        text = f"{full:.0f} % are in use, tensors hold {held:.0f} % at their peak: {what}"
         return SubCause("outside_tensors", text, evidence)
     return SubCause("tensors", f"the program's own tensors hold {held:.0f} % at their peak", evidence)
 

@@ -136,7 +136,7 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
         costs=rank_costs(rows, waits),
         blame_absent=charged if isinstance(charged, str) else None,
         utilization=usage,
-        allocator_peak_pct=None,
+        allocator=None,
         memory_estimate=None,
         hosts=hosts,
         cpus_usable=None,

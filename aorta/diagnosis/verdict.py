@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import msgspec
 
 from aorta.artefacts.analysis import DataQuality, Finding, Kind, Measured, Verdict, WhatIf
-from aorta.diagnosis.context import Context
+from aorta.diagnosis.context import Answer, Context
+from aorta.diagnosis.memory import RETRIES, is_retrying
 from aorta.diagnosis.prediction import predicted, within_noise
 from aorta.diagnosis.rank import rank_words
-from aorta.diagnosis.rules import Answer
 from aorta.diagnosis.subcauses import with_sub_cause
+from aorta.units import plural
 
 Rule = Callable[[Context], Answer]
 """One function a finding: what it measured, and what it found."""
@@ -27,6 +28,7 @@ _NAMES: dict[Kind, str] = {
     "memory_pressure": "Memory pressure",
 }
 _TAKING_TIME = ("data_loading", "straggler", "communication", "host_bound")
+_OF_FULL_MEMORY: tuple[Kind, ...] = ("host_bound", "straggler")
 _ENDED_BADLY = {"failed": "job_failed", "running": "job_not_ended"}
 
 
@@ -48,6 +50,9 @@ def cost_ms(finding: Finding, context: Context) -> float:
 
 def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
     """Mark symptoms: communication that is mostly waits for a cause found, and an idle GPU under any cause.
+
+    Where allocations on the GPUs fail again and again, the host's time and late ranks are symptoms of full
+    memory, which then comes where they would.
 
     A symptom has no speed-up of its own: it goes with its cause. Nor has communication where ranks are
     missing: an unknown part of it is waiting for them. Causes come first, the costliest first.
@@ -71,11 +76,19 @@ def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
         symptoms["straggler"] = "host_bound"
         if symptoms.get("communication") == "straggler":
             symptoms["communication"] = "host_bound"
+    if "memory_pressure" in by_kind and is_retrying(context):
+        for kind in _OF_FULL_MEMORY:
+            if kind in by_kind:
+                symptoms[kind] = "memory_pressure"
+        if symptoms.get("communication") in _OF_FULL_MEMORY:
+            symptoms["communication"] = "memory_pressure"
     taking_time = [
         finding for finding in findings if finding.kind in _TAKING_TIME and finding.kind not in symptoms
     ]
     if "gpu_underutilization" in by_kind and taking_time:
         symptoms["gpu_underutilization"] = max(taking_time, key=lambda item: cost_ms(item, context)).kind
+    elif "gpu_underutilization" in by_kind and "memory_pressure" in symptoms.values():
+        symptoms["gpu_underutilization"] = "memory_pressure"
     marked = [
         msgspec.structs.replace(
             finding,
@@ -87,7 +100,13 @@ def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
         else finding
         for finding in findings
     ]
-    return sorted(marked, key=lambda item: (item.symptom_of is not None, -cost_ms(item, context)))
+    return sorted(marked, key=lambda item: (item.symptom_of is not None, -_weight(item, marked, context)))
+
+
+def _weight(finding: Finding, findings: Sequence[Finding], context: Context) -> float:
+    """Its cost; full memory's is that of its symptoms."""
+    of_it = [item for item in findings if item.symptom_of == finding.kind == "memory_pressure"]
+    return max(cost_ms(item, context) for item in (finding, *of_it))
 
 
 def _unseen(finding: Finding) -> Finding:
@@ -149,6 +168,7 @@ def conclude(rules: Sequence[Rule], context: Context, quality: DataQuality) -> C
     """
     answers = [rule(context) for rule in rules]
     measured = [answer for answer, _ in answers]
+    dropped: dict[Kind, str] = {}
     found = {finding.kind: finding for _, finding in answers if finding is not None}
     while True:
         pairs = [predicted(finding, context) for finding in explain(list(found.values()), context)]
@@ -156,6 +176,7 @@ def conclude(rules: Sequence[Rule], context: Context, quality: DataQuality) -> C
         noise |= no_cause([finding for finding, _ in pairs], context)
         if not noise:
             break
+        dropped |= noise
         for kind in noise:
             del found[kind]
         measured = [
@@ -165,7 +186,7 @@ def conclude(rules: Sequence[Rule], context: Context, quality: DataQuality) -> C
             for answer in measured
         ]
     findings = [with_sub_cause(_with_cost(finding, context), context) for finding, _ in pairs]
-    verdict, findings = judge(findings, context, quality)
+    verdict, findings = judge(findings, context, quality, dropped)
     return Conclusion(verdict, findings, measured, [what for _, what in pairs if what is not None])
 
 
@@ -181,9 +202,10 @@ def no_cause(findings: Sequence[Finding], context: Context) -> dict[Kind, str]:
             continue
         if finding.kind == "communication" and context.blame_absent is None:
             transfer = 100.0 * fmean(item.transfer_ms for item in context.costs) / context.step_ms
-            if transfer <= context.policy.exposed_comm_pct:
+            if transfer <= context.policy.exchange_pct:
                 rest = "the rest is waiting for ranks that are late by turns"
-                found["communication"] = f"{transfer:.1f} % of the step is exchange, {rest}"
+                limit = f"threshold {context.policy.exchange_pct:g}"
+                found["communication"] = f"{transfer:.1f} % of the step is exchange ({limit}), {rest}"
         if finding.kind == "straggler" and not finding.ranks:
             shared = context.evidence.cores_shared
             found["straggler"] = "ranks are late by turns, " + (
@@ -198,9 +220,16 @@ def _with_cost(finding: Finding, context: Context) -> Finding:
 
 
 def judge(
-    findings: Sequence[Finding], context: Context, quality: DataQuality
+    findings: Sequence[Finding], context: Context, quality: DataQuality, dropped: Mapping[Kind, str]
 ) -> tuple[Verdict, list[Finding]]:
-    """The verdict, and the findings with an `insufficient_data` one added where that is the verdict."""
+    """The verdict, and the findings with an `insufficient_data` one added where that is the verdict.
+
+    Args:
+        findings: causes first.
+        context: the run.
+        quality: what the findings stand on.
+        dropped: what passed its threshold and is no finding, and why.
+    """
     reasons = insufficient(context, quality)
     # Where ranks are missing, waiting for one of them looks like communication.
     unclear = context.ranks_missing and bool(findings) and findings[0].kind == "communication"
@@ -211,9 +240,11 @@ def judge(
             ranks=findings[0].ranks,
         ), list(findings)
     if not reasons:
-        ranks = "1 rank" if quality.ranks_seen == 1 else f"{quality.ranks_seen} ranks"
-        steps = f"{context.breakdown.steps} steady steps of {ranks}"
-        statement = f"No bottleneck: nothing passes its threshold over {steps}.{_ending(quality)}"
+        ranks = plural(quality.ranks_seen, "rank")
+        steps = f"over {plural(context.breakdown.steps, 'steady step')} of {ranks}"
+        why = "; ".join(f"{_NAMES[kind].lower()}: {reason}" for kind, reason in dropped.items())
+        what = f"what passes its threshold is none ({why})" if why else "nothing passes its threshold"
+        statement = f"No bottleneck: {what} {steps}.{_ending(quality)}"
         return Verdict(kind="healthy", statement=statement, ranks=[]), []
     words = "; ".join(text for _, text in reasons)
     if unclear:
@@ -240,7 +271,12 @@ def _statement(finding: Finding, context: Context) -> str:
     value = f"{finding.value:.0f}" if finding.value is not None else "?"
     limit = f"threshold {finding.threshold:g}" if finding.threshold is not None else ""
     if finding.kind == "memory_pressure":
-        return f"{name}: {finding.evidence['of']} is {value} % full at its peak ({limit})."
+        of, used = finding.evidence["of"], finding.evidence["used_pct"]
+        if finding.unit == RETRIES:
+            return (
+                f"{name}: {finding.value:.1f} allocations a step fail ({limit}), {of} is {used:.0f} % full."
+            )
+        return f"{name}: {of} is {value} % full at its peak ({limit})."
     if finding.kind == "gpu_underutilization":
         return f"{name}: compute kernels run for {value} % of the time ({limit}): {finding.cause}."
     step = context.step_ms

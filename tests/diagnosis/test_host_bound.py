@@ -56,7 +56,7 @@ def context(
         costs=costs,
         blame_absent=None,
         utilization=None,
-        allocator_peak_pct=None,
+        allocator=None,
         memory_estimate=None,
         hosts={},
         cpus_usable=None,

@@ -26,6 +26,7 @@ from aorta.diagnosis.rank import RankCosts
 from aorta.diagnosis.rules import host_bound
 from aorta.diagnosis.subcauses import NOT_DETERMINED, with_sub_cause
 from aorta.diagnosis.verdict import no_cause
+from aorta.metrics.allocator import AllocatorUse
 from aorta.metrics.collectives import match_collectives
 from aorta.metrics.host_gaps import HostGap
 from aorta.metrics.node_load import NodeLoad, Throttling
@@ -63,7 +64,7 @@ def context(evidence: Evidence | None = None, **changes: Any) -> Context:
         costs=[RankCosts(rank, 100.0, 60.0, 0.0, 10.0, 0.0, 30.0, {}) for rank in range(2)],
         blame_absent=None,
         utilization=None,
-        allocator_peak_pct=None,
+        allocator=None,
         memory_estimate=None,
         hosts={0: "node0", 1: "node1"},
         cpus_usable=2,
@@ -300,6 +301,11 @@ def test_kernels_that_fill_little_of_their_windows_are_launch_bound() -> None:
     assert (measured.value, found) == (10.0, None)
 
 
+def holding(tensors: float, reserved: float | None = None, retries: float | None = None) -> AllocatorUse:
+    share = None if reserved is None else 1 - tensors / reserved
+    return AllocatorUse(tensors, reserved, share, 10 << 30, retries)
+
+
 # --- memory ------------------------------------------------------------------------------------------------
 
 
@@ -318,10 +324,10 @@ def test_memory_that_swaps_that_tensors_hold_and_that_they_do_not() -> None:
         host_memory_used_pct=None,
         samples=5,
     )
-    held: dict[str, Any] = {"utilization": use, "allocator_peak_pct": 80.0}
+    held: dict[str, Any] = {"utilization": use, "allocator": holding(80.0)}
     assert code(finding("memory_pressure"), context(**held)) == "tensors"
     assert (
-        code(finding("memory_pressure"), context(**{**held, "allocator_peak_pct": 75.0})) == "outside_tensors"
+        code(finding("memory_pressure"), context(**{**held, "allocator": holding(75.0)})) == "outside_tensors"
     )
     assert code(finding("memory_pressure"), context(utilization=use)) == NOT_DETERMINED
 
