@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.analysis import Analysis, Speedup, Verdict
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.study_layout import ValidationDir
-from aorta.artefacts.validation import Trial, Truth
+from aorta.artefacts.validation import Said, Trial, Truth
 from aorta.errors import ArtefactError
 from aorta.validation.matrix import Cell
 from aorta.validation.running import Ended, analyse_again, in_order, read_trials, run_cells, what_was_said
+from tests.support.analyses import data_loading_finding
 from tests.support.verdicts import made
 
 CELLS = [
@@ -133,3 +135,16 @@ def test_what_is_scored_comes_from_the_leading_finding(tmp_path: Path, healthy: 
     assert answer.step_ms == pytest.approx(155.0)  # 4 + 80 of loader + 60 + 6 + 5, as every rank waits for it
     nothing = what_was_said(healthy)
     assert (nothing.kind, nothing.speedup, nothing.cause) == ("healthy", None, None)
+
+
+def test_bounds_are_no_interval_of_what_is_expected(healthy: Analysis) -> None:
+    def answer(gained: Speedup) -> Said:
+        found = data_loading_finding(estimated_speedup=gained)
+        verdict = Verdict(kind=found.kind, statement="", ranks=[])
+        return what_was_said(msgspec.structs.replace(healthy, verdict=verdict, findings=[found]))
+
+    gained = Speedup(low=1.1, high=1.9, expected=1.5, basis="replay")
+    replayed = answer(gained)
+    assert (replayed.speedup, replayed.speedup_low, replayed.speedup_high) == (1.5, 1.1, 1.9)
+    bounds = answer(msgspec.structs.replace(gained, basis="bounds"))
+    assert (bounds.speedup, bounds.speedup_low, bounds.speedup_high) == (1.5, None, None)

@@ -103,6 +103,7 @@ def test_predictions_are_compared_where_the_cause_is_the_right_one() -> None:
     found = score([clean(0), *runs, *others])  # type: ignore[list-item]
     assert [item.error for item in found.faulty] == [0.0, pytest.approx(0.05), 0.25, None, None]
     assert [item.within_interval for item in found.faulty] == [True, True, False, None, None]
+    assert found.inside == (2, 3)
     assert (found.targets[3].value, found.targets[3].met) == ("5.0% of 3 predictions", True)
     assert (found.targets[4].value, found.targets[4].met) == ("25.0% of 3 predictions", False)
 
@@ -110,6 +111,7 @@ def test_predictions_are_compared_where_the_cause_is_the_right_one() -> None:
 def test_nothing_measured_is_nothing_met() -> None:
     assert targets() == dict.fromkeys(("kind", "ranks", "clean", "median", "worst"), False)
     assert not score([]).met
+    assert score([]).inside == (0, 0)
 
 
 @given(right=st.integers(0, 40), wrong=st.integers(0, 3))

@@ -1,0 +1,50 @@
+"""What a replay says, in words and in a table, with and without what it may lack."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aorta.artefacts.analysis import Interval, Replay, WhatIf
+from aorta.report.evidence import replay_words, what_if_table
+from tests.support.analyses import analysis
+
+WHAT = WhatIf(
+    kind="communication",
+    removed="every transfer",
+    ranks=[],
+    step_ms=50.0,
+    step_ms_interval=Interval(low=40.0, high=62.5),
+    speedup=2.0,
+    speedup_interval=Interval(low=1.6, high=2.5),
+)
+REPLAY = Replay(
+    steps=40,
+    measured_step_ms=100.0,
+    modelled_step_ms=100.0,
+    error_pct=1.25,
+    ideal_network_step_ms=50.0,
+    predictions=[WHAT],
+)
+
+
+def test_intervals_stand_behind_their_values_and_are_left_out_where_there_are_none() -> None:
+    few = msgspec.structs.replace(WHAT, step_ms_interval=None, speedup_interval=None)
+    found = what_if_table(analysis(replay=msgspec.structs.replace(REPLAY, predictions=[WHAT, few])))
+    assert found is not None
+    assert [row[2:] for row in found.rows] == [
+        ("50.0 (40.0 to 62.5)", "2.00× (1.60× to 2.50×)"),
+        ("50.0", "2.00×"),
+    ]
+
+
+def test_the_check_is_said_with_its_error_and_what_it_was_made_on() -> None:
+    words = replay_words(analysis(replay=REPLAY))
+    assert "40 steps of 100 ms were replayed" in words
+    assert "are 1.2 % off" in words
+    none = msgspec.structs.replace(REPLAY, error_pct=None)
+    assert "no collective on which the replay could be checked" in replay_words(analysis(replay=none))
+    perfect = msgspec.structs.replace(REPLAY, error_pct=0.0)
+    assert "are 0.0 % off" in replay_words(analysis(replay=perfect))
+    withheld = msgspec.structs.replace(REPLAY, withheld="it misses by 9 %", predictions=[])
+    assert replay_words(analysis(replay=withheld)) == "Predictions are withheld: it misses by 9 %."
+    assert replay_words(analysis(replay=None)) == ""
