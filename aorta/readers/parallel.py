@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +16,7 @@ K = TypeVar("K")
 _WORTH_IT = 32 << 20
 """Bytes; less is read sooner than processes start."""
 _AT_ONCE = 16
-"""Files a task: results wait in memory until they are taken."""
+"""Files a task; a few tasks are under way, so that few results wait in memory."""
 
 
 def side_by_side(read: Callable[[tuple[K, Path]], T], files: Sequence[tuple[K, Path]]) -> Iterator[T]:
@@ -30,7 +31,17 @@ def side_by_side(read: Callable[[tuple[K, Path]], T], files: Sequence[tuple[K, P
         yield from map(read, files)
         return
     with ProcessPoolExecutor(usable_cores(), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(read, files, chunksize=_AT_ONCE)
+        waiting: deque[Future[list[T]]] = deque()
+        for first in range(0, len(files), _AT_ONCE):
+            waiting.append(pool.submit(_several, read, files[first : first + _AT_ONCE]))
+            if len(waiting) > 2 * usable_cores():
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+
+
+def _several(read: Callable[[tuple[K, Path]], T], files: Sequence[tuple[K, Path]]) -> list[T]:
+    return [read(item) for item in files]
 
 
 def usable_cores() -> int:

@@ -7,10 +7,10 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from aorta.artefacts.analysis import Problem
@@ -25,11 +25,15 @@ Key = tuple[Path, tuple[str, ...], tuple[str, ...]]
 """The run's root, the columns, and those that rows are ordered by."""
 
 
+Column = Any
+"""An array of numbers, or categories: pandas has no common type of them."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
     """One file's usable rows in order."""
 
-    table: pd.DataFrame
+    columns: dict[str, Column]
     """Texts are categories."""
     text: bytes
     """Its rows as lines of CSV."""
@@ -59,7 +63,9 @@ def read_part(item: tuple[Key, Path]) -> Part:
         position = table.sort_values(list(order), kind="stable").index.to_numpy()
         body = text_of([rows[row] for row in position.tolist()])
         table = table.loc[position].reset_index(drop=True)
-    return Part(categorised(table), body, sorted(set(table["node_index"].tolist())), problems)
+    made = categorised(table)
+    columns_of = {str(name): made[name].array if name in TEXT else made[name].to_numpy() for name in made}
+    return Part(columns_of, body, sorted(set(table["node_index"].tolist())), problems)
 
 
 def categorised(table: pd.DataFrame) -> pd.DataFrame:
@@ -136,13 +142,13 @@ def nodes_of(path: Path, columns: Sequence[str]) -> set[int] | None:
     return None if None in numbers else {number for number in numbers if number is not None}
 
 
-def stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of all tables, one after another; categories in alphabetical order."""
-    made: dict[str, pd.Categorical | NDArray[np.generic]] = {}
-    for name in tables[0].columns:
-        each = [table[name] for table in tables]
-        if name in TEXT:
-            made[name] = union_categoricals(each, sort_categories=True)
-        else:
-            made[name] = np.concatenate([column.to_numpy() for column in each])
-    return pd.DataFrame(made)
+def stacked(parts: Sequence[dict[str, Column]]) -> pd.DataFrame:
+    """The rows of all parts, one after another; categories in alphabetical order.
+
+    The parts lose their columns as they are taken, so that no more than one is in memory twice.
+    """
+    made: dict[str, Column] = {}
+    for name in list(parts[0]):
+        each = [part.pop(name) for part in parts]
+        made[name] = union_categoricals(each, sort_categories=True) if name in TEXT else np.concatenate(each)
+    return pd.DataFrame(made, copy=False)

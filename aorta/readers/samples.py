@@ -15,7 +15,7 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
 from aorta.readers.parallel import side_by_side
 from aorta.readers.rewritten import Rewritten
-from aorta.readers.sample_parts import categorised, nodes_of, read_part, stacked
+from aorta.readers.sample_parts import Column, categorised, nodes_of, read_part, stacked
 from aorta.readers.sample_rows import EXACT, TEXT, rows_of, table_of_rows, text_of
 
 _SHARES = ("utilization_gpu", "utilization_memory", "cpu_percent", "memory_percent")
@@ -56,13 +56,13 @@ def _merge(
     sources = [path for path in parts if path.is_file()]
     held = nodes_of(merged, columns) if merged.is_file() else set()
     own: list[int] = []
-    tables: list[pd.DataFrame] = []
+    found: list[dict[str, Column]] = []
     with contextlib.ExitStack() as stack:
         sink = stack.enter_context(Rewritten(merged, ",".join(columns) + "\n")) if sources else None
         files = [((run.root, tuple(columns), tuple(order)), path) for path in sources or [merged]]
         for part in side_by_side(read_part, files):
             problems += part.problems
-            tables += [part.table] if len(part.table) else []
+            found += [part.columns] if part.nodes else []
             own += part.nodes
             if sink is not None:
                 sink.write(part.text)
@@ -73,9 +73,9 @@ def _merge(
             sink.keep(problems)
         elif sink is not None:
             return _merge_rows(run, sources, merged, columns, order)
-    if not tables:
+    if not found:
         return None, tuple(problems)
-    table = stacked(tables)
+    table = stacked(found)
     _drop_impossible(table, str(merged.relative_to(run.root)), problems)
     return table, tuple(problems)
 
