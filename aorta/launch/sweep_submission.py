@@ -113,18 +113,28 @@ def submit_sweep(
         jobs = [_task(base, point, array, cluster) for point in points]
         for point, job in zip(points, jobs, strict=True):
             sweep = with_job(sweep, point.scenario, point.task, job.job_id)
-            try:
-                record(submission, job)
-            except ArtefactError as error:
-                unrecorded.append(error.message)
-        try:
-            write_json(submission.sweep, sweep)
-        except OSError as error:
-            unrecorded.append(f"{submission.sweep}: {error.strerror}; array {array} runs")
+        unrecorded += _put_on_record(submission, sweep, array, jobs)
         arrays.append(array)
         accepted(array, jobs)
     refuse_unrecorded(unrecorded)
     return arrays
+
+
+def _put_on_record(
+    submission: SubmissionDir, sweep: Sweep, array: str, jobs: Sequence[SubmittedJob]
+) -> list[str]:
+    """Write down the jobs of an array that was accepted; returns what could not be written."""
+    failed: list[str] = []
+    for job in jobs:
+        try:
+            record(submission, job)
+        except ArtefactError as error:
+            failed.append(error.message)
+    try:
+        write_json(submission.sweep, sweep)
+    except OSError as error:
+        failed.append(f"{submission.sweep}: {error.strerror}; array {array} runs")
+    return failed
 
 
 def _task(base: LaunchPlan, point: SweepPoint, array: str, cluster: str | None) -> SubmittedJob:

@@ -27,6 +27,34 @@ THRESHOLDS = {
     "memory_used_pct": 90.0,
 }
 
+MEASURED = [
+    Measured(
+        kind="gpu_underutilization",
+        value=None,
+        threshold=70.0,
+        unit="%",
+        fired=False,
+        reason="not measurable: no GPU in the job",
+    ),
+    Measured(kind="data_loading", value=44.4, threshold=30.0, unit="%", fired=True),
+    Measured(kind="communication", value=33.3, threshold=20.0, unit="%", fired=True),
+    Measured(kind="memory_pressure", value=0.0, threshold=90.0, unit="%", fired=False),
+]
+SYMPTOM = Finding(
+    kind="communication",
+    severity="warning",
+    cause="rank 0 waits for rank 1",
+    ranks=[0],
+    nodes=["node1"],
+    value=33.3,
+    threshold=20.0,
+    unit="%",
+    evidence={},
+    estimated_speedup=None,
+    actions=[],
+    symptom_of="data_loading",
+)
+
 
 def rank_row(
     rank: int, host: str | None = None, data_ms: float = 10.0, comm_ms: float = 30.0
@@ -78,34 +106,9 @@ def analysis(**changes: Any) -> Analysis:
         ),
         findings=[
             data_loading_finding(),
-            Finding(
-                kind="communication",
-                severity="warning",
-                cause="rank 0 waits for rank 1",
-                ranks=[0],
-                nodes=["node1"],
-                value=33.3,
-                threshold=20.0,
-                unit="%",
-                evidence={},
-                estimated_speedup=None,
-                actions=[],
-                symptom_of="data_loading",
-            ),
+            SYMPTOM,
         ],
-        measured=[
-            Measured(
-                kind="gpu_underutilization",
-                value=None,
-                threshold=70.0,
-                unit="%",
-                fired=False,
-                reason="not measurable: no GPU in the job",
-            ),
-            Measured(kind="data_loading", value=44.4, threshold=30.0, unit="%", fired=True),
-            Measured(kind="communication", value=33.3, threshold=20.0, unit="%", fired=True),
-            Measured(kind="memory_pressure", value=0.0, threshold=90.0, unit="%", fired=False),
-        ],
+        measured=MEASURED,
         breakdown=BreakdownTable(
             steps=30,
             per_rank=[rank_row(0, data_ms=10.0, comm_ms=30.0), rank_row(1, data_ms=40.0, comm_ms=0.0)],

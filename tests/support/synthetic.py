@@ -7,29 +7,21 @@ bucket's all-reduce begins when the rank has entered it and its previous one has
 
 from __future__ import annotations
 
-import csv
-import datetime as dt
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from aorta import intervals
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.records import (
-    CPU_COLUMNS,
-    GPU_COLUMNS,
-    METRICS_COLUMNS,
     Breakdown,
     ClockTriple,
     GpuInfo,
     Manifest,
-    MonitorStatus,
     NodeInfo,
     NodeStatus,
     Overlap,
@@ -42,78 +34,19 @@ from aorta.artefacts.records import (
     StepRecord,
 )
 from aorta.config.load import save_config
-from aorta.config.schema import Capture, Config, Training
 from aorta.units import NS_PER_MS, NS_PER_S, ns_to_ms
+from tests.support.run_spec import START_MONO_NS, START_WALL_NS, RunSpec
+from tests.support.synthetic_csv import write_metrics_csv, write_monitors
 
-START_WALL_NS = 1_750_000_000 * NS_PER_S
-START_MONO_NS = 1_000 * NS_PER_S
-
-
-@dataclass(frozen=True, slots=True)
-class RunSpec:
-    """What the simulated run looks like; times in ms of one step."""
-
-    nodes: int = 1
-    ranks_per_node: int = 2
-    steps: int = 40
-    warmup: int = 10
-    scenario: str | None = None
-    """Default: `<nodes>node`."""
-    job_id: str = "101"
-    device: str = "cpu"
-    batch_size: int = 8
-    compute_ms: float = 60.0
-    hidden_comm_ms: float = 8.0
-    """Transfer of bucket 0, which runs under the second part of backward (0.2 of compute)."""
-    exposed_comm_ms: float = 6.0
-    """Transfer of bucket 1, which nothing hides. 0 for both: no collectives at all."""
-    data_wait_ms: float = 4.0
-    host_ms: float = 5.0
-    extra_data_ms: dict[int, float] = field(default_factory=dict)
-    """Slow loaders: rank to additional ms."""
-    extra_compute_ms: dict[int, float] = field(default_factory=dict)
-    """Stragglers: rank to additional ms."""
-    extra_host_ms: dict[int, float] = field(default_factory=dict)
-    jitter_ms: float = 0.0
-    """Uniform noise on each rank's compute, from `seed`."""
-    seed: int = 7
-    clock_offset_ns: dict[int, int] = field(default_factory=dict)
-    """Node to what its clocks are ahead by."""
-    separate_hosts: bool = True
-    executor: str = "slurm"
-    startup_s: float = 3.0
-    """Time before the first step, sampled by the monitors."""
-    tail_s: float = 2.0
-    monitor_interval_s: float = 0.5
-    gpu_util_pct: float | None = 97.0
-    gpu_memory_used_mb: float | None = 30_000.0
-    gpu_memory_total_mb: float | None = 81_920.0
-    gpu_power_w: tuple[float, float, float] | None = (120.0, 720.0, 300.0)
-    """Before, during and after the steps."""
-    job_memory_used_bytes: int | None = 6 << 30
-    job_memory_limit_bytes: int | None = 24 << 30
-    state: str = "completed"
-    config: Config | None = None
-
-    @property
-    def ranks(self) -> int:
-        """World size."""
-        return self.nodes * self.ranks_per_node
-
-    @property
-    def name(self) -> str:
-        """The scenario's name."""
-        return self.scenario or f"{self.nodes}node"
-
-    def host(self, node: int) -> str:
-        """Host name of a node."""
-        return f"node{node + 1}" if self.separate_hosts else "localhost"
-
-    def resolved_config(self) -> Config:
-        """The configuration that is written beside the run."""
-        return self.config or Config(
-            training=Training(batch_size=self.batch_size), capture=Capture(warmup_steps=self.warmup)
-        )
+__all__ = [
+    "START_MONO_NS",
+    "START_WALL_NS",
+    "RunSpec",
+    "node_status",
+    "simulate",
+    "write_account",
+    "write_run",
+]
 
 
 @dataclass(slots=True)
@@ -140,7 +73,7 @@ def write_run(results: Path, spec: RunSpec | None = None) -> RunDir:
     last_ns = max(steps[-1].end for steps in timeline)
     write_account(run, spec, last_ns)
     for node in range(spec.nodes):
-        _write_monitors(run, spec, node, last_ns)
+        write_monitors(run, spec, node, last_ns)
     return run
 
 
@@ -149,7 +82,7 @@ def write_account(run: RunDir, spec: RunSpec, last_ns: int) -> None:
     save_config(spec.resolved_config(), run.config)
     _write_manifest(run, spec)
     _write_status(run, spec, last_ns)
-    _write_metrics_csv(run, spec, last_ns)
+    write_metrics_csv(run, spec, last_ns)
     run.job_metadata.write_text(f"Job ID: {spec.job_id}\nScenario: {spec.name}\n", encoding="utf-8")
 
 
@@ -365,96 +298,3 @@ def _write_status(run: RunDir, spec: RunSpec, last_ns: int) -> None:
         write_json(run.node(status.node_index).status, status)
     merged = RunStatus(job_id=spec.job_id, attempt=0, state=nodes[0].state, nodes=nodes, nodes_missing=[])
     write_json(run.status, merged)
-
-
-def _write_monitors(run: RunDir, spec: RunSpec, node: int, last_ns: int) -> None:
-    interval = round(spec.monitor_interval_s * NS_PER_S)
-    first_step = round(spec.startup_s * NS_PER_S)
-    last = first_step + last_ns + round(spec.tail_s * NS_PER_S)
-    folder = run.node(node)
-    cuda = spec.device == "cuda"
-    times = np.arange(0, last, interval)
-    cpu_rows, gpu_rows = [], []
-    for since in (int(value) for value in times):
-        era = 0 if since < first_step else 1 if since < first_step + last_ns else 2
-        common = _sample_time(spec, node, since)
-        cpu_rows.append(_cpu_row(spec, era, common))
-        if cuda:
-            gpu_rows += [_gpu_row(spec, node, gpu, era, common) for gpu in range(spec.ranks_per_node)]
-    _write_csv(folder.cpu_csv, CPU_COLUMNS, cpu_rows)
-    if cuda:
-        _write_csv(folder.gpu_csv, GPU_COLUMNS, gpu_rows)
-    status = MonitorStatus(
-        interval_s=spec.monitor_interval_s,
-        samples=len(times),
-        missed=0,
-        max_late_ms=0.4,
-        gpu_source="nvml" if cuda else None,
-        gpu_reason=None if cuda else "no GPU found",
-        stopped_by="signal",
-    )
-    write_json(folder.monitor_status, status)
-
-
-def _sample_time(spec: RunSpec, node: int, since: int) -> dict[str, Any]:
-    offset = spec.clock_offset_ns.get(node, 0)
-    wall = START_WALL_NS + offset + since
-    stamp = dt.datetime.fromtimestamp(wall / NS_PER_S, tz=dt.timezone.utc).isoformat(timespec="milliseconds")
-    return {
-        "timestamp": stamp,
-        "hostname": spec.host(node),
-        "node_index": node,
-        "wall_ns": wall,
-        "mono_ns": START_MONO_NS + offset + since,
-    }
-
-
-def _cpu_row(spec: RunSpec, era: int, common: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **common,
-        "cpu_percent": (20.0, 80.0, 5.0)[era],
-        "memory_percent": 40.0,
-        "memory_used_gb": 9.6,
-        "memory_total_gb": 24.0,
-        "job_cpu_percent": (30.0, 150.0, 8.0)[era],
-        "job_memory_used_bytes": spec.job_memory_used_bytes,
-        "job_memory_limit_bytes": spec.job_memory_limit_bytes,
-        "cpus_usable": 2,
-        "swap_used_bytes": 0,
-    }
-
-
-def _gpu_row(spec: RunSpec, node: int, gpu: int, era: int, common: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **common,
-        "gpu_id": gpu,
-        "utilization_gpu": None if spec.gpu_util_pct is None else (0.0, spec.gpu_util_pct, 0.0)[era],
-        "utilization_memory": 30.0,
-        "memory_used_mb": spec.gpu_memory_used_mb,
-        "memory_total_mb": spec.gpu_memory_total_mb,
-        "temperature": 60.0,
-        "power_draw_w": None if spec.gpu_power_w is None else spec.gpu_power_w[era],
-        "gpu_uuid": f"GPU-{node}-{gpu}",
-        "gpu_name": "Test GPU",
-    }
-
-
-def _write_csv(path: Path, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: "" if value is None else value for key, value in row.items()} for row in rows)
-
-
-def _write_metrics_csv(run: RunDir, spec: RunSpec, last_ns: int) -> None:
-    samples = spec.steps * spec.batch_size * spec.ranks
-    row = {
-        "epoch": 0,
-        "train_loss": 0.68,
-        "epoch_time_sec": last_ns / NS_PER_S,
-        "throughput_samples_per_sec": samples / (last_ns / NS_PER_S),
-        "steps": spec.steps,
-        "samples": samples,
-    }
-    _write_csv(run.metrics_csv, METRICS_COLUMNS, [row])
