@@ -9,7 +9,9 @@ import pytest
 
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import CPU_COLUMNS
+from aorta.readers import parallel
 from aorta.readers.samples import read_cpu_samples, read_gpu_samples
+from aorta.readers.steps import read_steps
 from tests.support.synthetic import RunSpec, write_run
 
 
@@ -162,3 +164,62 @@ def test_what_nothing_can_measure_is_not_measured(
         assert math.isnan(first[column])
         reason = f"1 values are out of range and count as not measured ({column})"
         assert [(item.file, item.reason) for item in problems] == [("gpu_monitor.csv", reason)]
+
+
+def test_a_file_read_at_once_gives_what_reading_row_by_row_gives(run: RunDir) -> None:
+    whole, _ = read_gpu_samples(run)
+    text = run.gpu_csv.read_bytes()
+    # A quoted cell is usual CSV, and no file that can be taken as a whole.
+    path = run.node(0).gpu_csv
+    path.write_text(path.read_text().replace("Test GPU", '"Test GPU"'))
+    rows, problems = read_gpu_samples(run)
+    assert problems == ()
+    assert whole is not None
+    assert rows is not None
+    assert rows.equals(whole)
+    assert rows.dtypes.equals(whole.dtypes)
+    assert run.gpu_csv.read_bytes() == text
+
+
+def test_a_merged_file_grows_with_its_sources(run: RunDir) -> None:
+    path = run.node(1).cpu_csv
+    text = path.read_text()
+    path.write_text("".join(text.splitlines(keepends=True)[:3]))
+    first, _ = read_cpu_samples(run)
+    path.write_text(text)
+    second, problems = read_cpu_samples(run)
+    assert problems == ()
+    assert first is not None
+    assert second is not None
+    assert len(second) - len(first) == len(text.splitlines()) - 3
+    assert len(run.cpu_csv.read_text().splitlines()) == 1 + len(second)
+    assert [item.name for item in run.root.glob(".*")] == []
+
+
+def test_rows_of_another_node_than_the_folders_are_put_in_order(run: RunDir) -> None:
+    one, other = run.node(0).cpu_csv, run.node(1).cpu_csv
+    usual, _ = read_cpu_samples(run)
+    first, second = one.read_text(), other.read_text()
+    one.write_text(second)
+    other.write_text(first)
+    run.cpu_csv.unlink()
+    swapped, _ = read_cpu_samples(run)
+    assert usual is not None
+    assert swapped is not None
+    assert swapped.equals(usual)
+
+
+def test_many_files_read_side_by_side_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=3, steps=4, device="cuda"))
+    alone, _ = read_gpu_samples(run)
+    steps = read_steps(run)
+    monkeypatch.setattr(parallel, "_WORTH_IT", 0)
+    monkeypatch.setattr(parallel, "_AT_ONCE", 1)
+    monkeypatch.setattr(parallel, "usable_cores", lambda: 2)
+    together, _ = read_gpu_samples(run)
+    assert alone is not None
+    assert together is not None
+    assert together.equals(alone)
+    again = read_steps(run)
+    assert list(again.by_rank) == list(steps.by_rank)
+    assert all(list(again.by_rank[rank]) == list(steps.by_rank[rank]) for rank in again.by_rank)
