@@ -3,9 +3,9 @@
     python benchmarks/scale.py [--ranks 8 64 512 2048 8192] [--steps 200] [--folder DIR] [--json FILE]
 
 Each run is written by `scale_generate.py` (not counted), then aggregated by a process of its own on two
-cores. `peak` is the resident memory of that process and its children together, sampled every 20 ms; pages
+cores. `peak` is the resident memory of that process and its children together, sampled every 0.1 s; pages
 that they share count once for each. `again` is a second aggregation, which finds its own files. A first one
-of the smallest run warms the machine's caches of programs and is not counted. The exponent is that of
+of 8 ranks warms the machine's caches of programs and is not counted. The exponent is that of
 `seconds = a + b * ranks ** exponent`, with the seconds of the smallest run taken for `a`; 1 is linear.
 """
 
@@ -50,7 +50,7 @@ def aggregate(results: Path, docs: Path) -> tuple[float, float]:
         process = psutil.Process(child.pid)
         while child.poll() is None:
             peak = max(peak, _resident(process))
-            time.sleep(0.02)
+            time.sleep(0.1)
     if child.returncode:
         raise SystemExit(log.read_text())
     return time.perf_counter() - started, peak / 2**20
@@ -119,7 +119,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for place, ranks in enumerate(sorted(given.ranks)):
             if place == 0:
-                measure(ranks, given.steps, folder)
+                measure(min(ranks, RANKS_PER_NODE), given.steps, folder)
             row = measure(ranks, given.steps, folder)
             rows.append(row)
             print(

@@ -180,7 +180,8 @@ def write_samples(run: RunDir, node: int, spec: RunSpec, last_ns: int, ahead_ns:
             gpus.append(
                 f"{stamp},{gpu},{97 if busy else 0},{41 if busy else 0},{61_440 if busy else 800}.25,"
                 f"81559.0,{64 if busy else 33},{612.5 if busy else 71.25},{name},{node},{wall},{mono},"
-                f"GPU-{node}-{gpu},NVIDIA H100 80GB HBM3,{1980 if busy else 345},{9_000_000 + 612_500 * second},0"
+                f"GPU-{node}-{gpu},NVIDIA H100 80GB HBM3,{1980 if busy else 345},"
+                f"{9_000_000 + 612_500 * second},0"
             )
     folder = run.node(node)
     folder.gpu_csv.write_text("\n".join(gpus) + "\n", encoding="utf-8")
