@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aorta.artefacts.study_layout import VALIDATIONS, ValidationDir
+from aorta.config.shipped import shipped
 from aorta.errors import ArtefactError, PlanError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from aorta.validation.matrix import Matrix
     from aorta.validation.running import Execute
 
-CPU_CONFIG, GPU_CONFIG = Path("config/validation.yaml"), Path("config/validation_gpu.yaml")
+CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
 
 
 @click.command("validate")
@@ -106,14 +107,14 @@ def _executor(options: dict[str, Any], folder: ValidationDir) -> Execute:
     from aorta.launch.local import visible_gpus
 
     if options["executor"] == "slurm":
-        return Slurm(folder, CPU_CONFIG, options["partition"], options["account"])
+        return Slurm(folder, shipped(CPU_CONFIG), options["partition"], options["account"])
     wanted = options["gpus"]
     if wanted is None:
-        return Local(folder, CPU_CONFIG, [])
+        return Local(folder, shipped(CPU_CONFIG), [])
     gpus = visible_gpus(os.environ)
     if len(gpus) < wanted:
         raise PlanError(f"--gpus {wanted}: this machine has {len(gpus)}", "ask for fewer, or leave it out")
-    return Local(folder, GPU_CONFIG, gpus[:wanted])
+    return Local(folder, shipped(GPU_CONFIG), gpus[:wanted])
 
 
 def _made_by(options: dict[str, Any]) -> str:

@@ -43,7 +43,7 @@ def render_settings(settings: Settings) -> str:
     The SLURM_ names are what `aorta submit` reads, the SBATCH_ names what sbatch itself reads for the scripts
     in slurm/.
     """
-    config = GPU_CONFIG if settings.gpus_per_node else CPU_CONFIG
+    config = f"config/{GPU_CONFIG if settings.gpus_per_node else CPU_CONFIG}"
     values: dict[str, object] = {}
     if settings.account is not None:
         values |= {"SLURM_ACCOUNT": settings.account, "SBATCH_ACCOUNT": settings.account}

@@ -16,14 +16,14 @@ from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, submissions
 from aorta.artefacts.records import SubmittedJob
 from aorta.config.load import load_config, save_config
 from aorta.config.schema import Config
+from aorta.config.shipped import shipped
 from aorta.errors import ArtefactError, ConfigError, PlanError, SubmitError
 from aorta.launch import slurm
 from aorta.launch.plan import CPU_FAMILY, CPU_OVERRIDES, LaunchPlan
 from aorta.launch.sbatch import render, render_aggregate
 from aorta.launch.tools import Caller
 
-GPU_CONFIG = Path("config/default.yaml")
-CPU_CONFIG = Path("config/small.yaml")
+GPU_CONFIG, CPU_CONFIG = "default.yaml", "small.yaml"
 
 
 def find_aorta() -> str:
@@ -48,7 +48,7 @@ def choose_config(given: Path | None, *, gpus: bool) -> tuple[Path, str]:
     if given is not None:
         chosen, why = given, "as asked for"
     else:
-        chosen, why = (GPU_CONFIG, "GPUs") if gpus else (CPU_CONFIG, "no GPUs")
+        chosen, why = (shipped(GPU_CONFIG), "GPUs") if gpus else (shipped(CPU_CONFIG), "no GPUs")
     if not chosen.is_file():
         raise ConfigError(
             f"the configuration {chosen} does not exist in {Path.cwd()}",

@@ -233,8 +233,10 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_the_configuration_follows_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"config/small\.yaml does not exist"):
-        choose_config(None, gpus=False)
+    with pytest.raises(ConfigError, match=r"config/mine\.yaml does not exist"):
+        choose_config(Path("config/mine.yaml"), gpus=False)
+    # Without one of the user's own, the one that came with aorta.
+    assert choose_config(None, gpus=False) == (Path(__file__).parents[2] / "config/small.yaml", "no GPUs")
     (tmp_path / "config").mkdir()
     for name in ("default", "small", "mine"):
         (tmp_path / "config" / f"{name}.yaml").write_text("")

@@ -201,5 +201,5 @@ def test_a_key_of_the_other_strategy_is_named(caplog: pytest.LogCaptureFixture) 
 
 def test_a_torch_that_cannot_shard_on_the_cpu_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fsdp, "ON_CPU", False)
-    with pytest.raises(ConfigError, match="'fsdp' on the CPU: torch .* shards on GPUs only"):
+    with pytest.raises(ConfigError, match=r"'fsdp' on the CPU: torch .* shards on GPUs only"):
         fsdp.make_mesh(Fsdp(), World(0, 0, 1, 0, torch.device("cpu"), None))
