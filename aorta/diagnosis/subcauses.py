@@ -114,7 +114,8 @@ def _loads(finding: Finding, context: Context) -> dict[str, NodeLoad]:
 
 
 def _communication(_: Finding, context: Context) -> SubCause:
-    replays = context.model.usable if context.model else None
+    # What calls take is measured, also where the replay may predict nothing from it.
+    replays = context.model.replays if context.model else None
     places = replays.places() if replays else []
     total = sum(place.transfer_ms for place in places)
     sized = [place for place in places if place.bytes]

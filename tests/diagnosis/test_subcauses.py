@@ -177,6 +177,15 @@ def changed_row(row: RankBreakdown, hidden: float) -> RankBreakdown:
 LARGE = 64 << 20
 
 
+def test_what_calls_take_is_known_also_where_the_replay_predicts_nothing() -> None:
+    small = communicating([("0", 5, 64 * 1024)])
+    assert small.model is not None
+    assert small.model.replays is not None
+    small.model.replays.error_pct = 9.0
+    assert small.model.usable is None
+    assert code(finding("communication"), small) == "latency_bound"
+
+
 def test_small_messages_are_bound_by_latency_large_ones_by_bandwidth() -> None:
     small = communicating([("0", 5, 64 * 1024), ("0", 5, 64 * 1024), ("0", 4, LARGE)])
     assert code(finding("communication"), small) == "latency_bound"
