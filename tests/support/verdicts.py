@@ -38,3 +38,11 @@ def change_records(run: RunDir, rank: int, **fields: Any) -> None:
 
 def change_json(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def reasons(analysis: Analysis) -> list[str]:
+    """Why there is no verdict."""
+    assert analysis.verdict.kind == "insufficient_data"
+    (only,) = analysis.findings
+    found: list[str] = only.evidence["reasons"]
+    return found
