@@ -21,4 +21,4 @@ def ms_to_ns(ms: float) -> int:
 
 def plural(count: int, noun: str, several: str | None = None) -> str:
     """A count with its noun: `1 rank`, `2 ranks`; `several` is the plural of a noun that takes no plain s."""
-    return f"{count} {noun if count == 1 else several or noun + 's'}"
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"

@@ -31,6 +31,7 @@ from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
 from aorta.metrics.utilization import effective_gpu_utilization, utilization
 from aorta.readers.run import RunData
+from aorta.units import plural
 
 # Who of the others was last says nothing: a rank without records may have been later.
 _MISSING = "records of ranks are missing, and waiting for those cannot be told from transfer"
@@ -195,9 +196,8 @@ def _notes(charged: BlameTable | str, expected: int | None) -> list[str]:
     notes = []
     if isinstance(charged, BlameTable):
         if charged.unmatched:
-            notes.append(
-                f"{charged.unmatched} calls of collectives have no partner on another rank: not blamed"
-            )
+            calls = plural(charged.unmatched, "call of a collective", "calls of collectives")
+            notes.append(f"{calls} without a partner on another rank: not blamed")
     elif expected != 1:
         notes.append(f"waits are not charged to ranks: {charged}")
     return notes

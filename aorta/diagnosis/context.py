@@ -15,6 +15,7 @@ from aorta.metrics.allocator import AllocatorUse
 from aorta.metrics.host_gaps import HostGap
 from aorta.metrics.node_load import NodeLoad, Throttling
 from aorta.readers.sacct import MemoryEstimate
+from aorta.units import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,8 @@ class Context:
     def too_little(self) -> str | None:
         """Why no rule about the step can answer; None if they can."""
         if self.breakdown.steps < self.policy.min_steady_steps:
-            steps, needed = self.breakdown.steps, self.policy.min_steady_steps
-            return f"not measurable: {steps} steady steps, {needed} are needed"
+            steps = plural(self.breakdown.steps, "steady step")
+            return f"not measurable: {steps}, {self.policy.min_steady_steps} are needed"
         if not self.costs:
             return (
                 f"not measurable: the {self.records} have no breakdown, since communication was not observed"

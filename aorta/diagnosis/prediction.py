@@ -103,14 +103,14 @@ def _loading(ranks: list[int], replays: Replays) -> _Removed:
     if not ranks:
         return _Removed("every wait for a loader", replays.without({"data_loading": 1.0}))
     found = replays.as_the_others(("data_loading",), ranks)
-    return _Removed(f"what {rank_words(ranks)} wait longer for the loader than the others", found)
+    return _Removed(f"the longer waits of {rank_words(ranks)} for the loader", found)
 
 
 def _lateness(ranks: list[int], replays: Replays) -> _Removed:
     found = replays.as_the_others(("compute", "host"), ranks)
     if not ranks:
         return _Removed("the differences between ranks in each step's compute and host work", found)
-    return _Removed(f"what {rank_words(ranks)} compute and do on the host more than the others", found)
+    return _Removed(f"the longer compute and host work of {rank_words(ranks)}", found)
 
 
 def _host(context: Context, replays: Replays) -> _Removed | None:

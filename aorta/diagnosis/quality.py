@@ -9,6 +9,7 @@ from aorta.artefacts.records import Manifest, NodeInfo
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_words
 from aorta.readers.run import RunData
+from aorta.units import plural
 
 
 def data_quality(
@@ -177,7 +178,7 @@ def cores_shared(data: RunData) -> list[str]:
         cpus = min(node.cpus_usable for node in nodes)
         if ranks > 1 and ranks * threads > cpus:
             each = f" with {threads} threads each" if threads > 1 else ""
-            shared = f"{cpus} CPU" if cpus == 1 else f"{cpus} CPUs"
+            shared = plural(cpus, "CPU")
             notes.append(
                 f"{ranks} ranks{each} share {shared}: times contain waiting for a core, and exposed "
                 "communication is partly that"
@@ -257,8 +258,8 @@ def _sources(data: RunData) -> list[str]:
     if data.account.status is not None and data.account.status.nodes:
         found.append("nodes/*/status.json")
     if count:
-        found.append(f"rank_*_metrics.jsonl ({count} {'rank' if count == 1 else 'ranks'})")
+        found.append(f"rank_*_metrics.jsonl ({plural(count, 'rank')})")
     for table, name in ((data.gpu, run.gpu_csv.name), (data.cpu, run.cpu_csv.name)):
         if table is not None:
-            found.append(f"{name} ({len(table)} samples)")
+            found.append(f"{name} ({plural(len(table), 'sample')})")
     return found

@@ -51,7 +51,9 @@ def data_loading(context: Context) -> Answer:
         evidence["dataloader.num_workers"] = context.config.dataloader.num_workers
         evidence["dataset.delay_ms"] = context.config.dataset.delay_ms
     others = "; the other ranks wait for it in communication" if ranks and not context.blame_absent else ""
-    cause = f"the loader of {rank_words(ranks)} delivers a batch later than the step needs it{others}"
+    loaders = "loader" if len(ranks) == 1 else "loaders"
+    delivers = "delivers" if len(ranks) == 1 else "deliver"
+    cause = f"the {loaders} of {rank_words(ranks)} {delivers} a batch later than the step needs it{others}"
     finding = Finding(
         kind="data_loading",
         severity=_severity(value / 100.0),
@@ -143,12 +145,16 @@ def straggler(context: Context) -> Answer:
     lost = [item.charged("compute", "host") for item in waiting]
     compute = fmean(item.charged("compute") for item in waiting)
     host = fmean(item.charged("host") for item in waiting)
-    what = "computes" if compute >= host else "spends time on the host"
+    several = len(ranks) > 1
+    if compute >= host:
+        what = "which compute" if several else "which computes"
+    else:
+        what = "which spend time on the host" if several else "which spends time on the host"
     who = rank_words(ranks) if ranks else "whichever rank is last"
     finding = Finding(
         kind="straggler",
         severity=_severity(value / 100.0),
-        cause=f"the other ranks wait for {who}, which {what} longer",
+        cause=f"the other ranks wait for {who}, {what} longer",
         ranks=ranks,
         nodes=context.nodes(ranks),
         value=value,

@@ -15,7 +15,7 @@ from aorta.diagnosis.memory import is_retrying
 from aorta.diagnosis.rank import rank_words
 from aorta.metrics.node_load import NodeLoad
 from aorta.metrics.whatif import Place
-from aorta.units import BYTES_PER_GIB
+from aorta.units import BYTES_PER_GIB, plural
 
 NOT_DETERMINED = "not_determined"
 CPU_FULL = 0.9
@@ -79,9 +79,13 @@ def _loading(finding: Finding, context: Context) -> SubCause:
         return _unknown("how many workers load is not known")
     workers = config.dataloader.num_workers
     if busy is None:
-        return _unknown(f"{workers} workers a rank do not keep up; whether CPUs limit them was not sampled")
-    text = f"{workers} workers a rank do not keep up, and {100 * (1 - busy):.0f} % of the job's CPUs are free"
+        return _unknown(f"{_workers(workers)} not keep up; whether CPUs limit them was not sampled")
+    text = f"{_workers(workers)} not keep up, and {100 * (1 - busy):.0f} % of the job's CPUs are free"
     return SubCause("workers_saturated", text, {"workers": workers, "cpu_busy_share": busy})
+
+
+def _workers(count: int) -> str:
+    return f"{plural(count, 'worker')} a rank {'does' if count == 1 else 'do'}"
 
 
 def _full_cpus(loads: Mapping[str, NodeLoad]) -> SubCause | None:
@@ -90,7 +94,7 @@ def _full_cpus(loads: Mapping[str, NodeLoad]) -> SubCause | None:
             continue
         share = item.job_cpu_pct / (100.0 * item.cpus_usable)
         if share >= CPU_FULL:
-            text = f"the job uses {100 * share:.0f} % of the {item.cpus_usable:g} CPUs that it has on {host}"
+            text = f"the job uses {100 * share:.0f} % of the CPUs that it has on {host}, {item.cpus_usable:g}"
             return SubCause("host_cpu_limit", text, {"cpu_busy_share": share, "cpus": item.cpus_usable})
     return None
 
@@ -135,8 +139,8 @@ def _small(places: list[Place], total: float) -> SubCause | None:
         return None
     size = median(place.bytes or 0 for place in small)
     text = (
-        f"{len(small)} collectives of {size / 1024:.0f} KiB take {taken:.1f} of {total:.1f} ms of transfer "
-        "a step: latency, not bandwidth"
+        f"{taken:.1f} of {total:.1f} ms of transfer a step go to {plural(len(small), 'collective')} of "
+        f"{size / 1024:.0f} KiB: latency, not bandwidth"
     )
     return SubCause("latency_bound", text, {"small_collectives": len(small), "small_transfer_ms": taken})
 
@@ -223,7 +227,8 @@ def _straggler(finding: Finding, context: Context) -> SubCause:
             else "compute takes longer"
         )
         return SubCause("compute", f"on {who} {how}")
-    return SubCause("host_work", f"{who} spend more time on the host, outside of compute and loader")
+    spends = "spends" if len(finding.ranks) == 1 else "spend"
+    return SubCause("host_work", f"{who} {spends} more time on the host, outside of compute and loader")
 
 
 def _throttled(finding: Finding, context: Context) -> SubCause | None:
@@ -280,7 +285,8 @@ def _host(_: Finding, context: Context) -> SubCause:
     launches = context.evidence.launches
     if context.idle is None and launches is not None and launches.idle_ms > MOST * context.host_ms:
         each = 1000 * launches.kernels_ms / launches.kernels
-        text = f"{launches.kernels:.0f} kernels a step of {each:.0f} us each: the GPU waits for launches"
+        kernels = plural(round(launches.kernels), "kernel")
+        text = f"{kernels} a step of {each:.0f} us each: the GPU waits for launches"
         return SubCause(
             "launch_bound", text, {"kernels": launches.kernels, "kernels_ms": launches.kernels_ms}
         )
@@ -300,7 +306,7 @@ def _traced_host(context: Context) -> SubCause:
     gaps = idle.short_gaps_ms + idle.long_gaps_ms
     if context.launch_bound:
         short = f"{idle.short_gaps_ms:.1f} of {gaps:.1f} ms idle lie in short gaps"
-        text = f"{idle.launches:.0f} launches a step, and {short}"
+        text = f"{plural(round(idle.launches), 'launch', 'launches')} a step, and {short}"
         return SubCause("launch_bound", text)
     if idle.sync_ms > gaps / 2:
         return SubCause(

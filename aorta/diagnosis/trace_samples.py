@@ -10,6 +10,7 @@ from aorta.artefacts.analysis import Utilization
 from aorta.metrics.utilization import Window, utilization
 from aorta.metrics.zones import zone_offset
 from aorta.readers.sample_files import SampleFile
+from aorta.units import plural
 
 
 def capture_utilization(
@@ -36,8 +37,8 @@ def capture_utilization(
         shown = len(gpu.groupby(["hostname", "node_index", "gpu_uuid", "gpu_id"], dropna=False))
         if shown != ranks:
             notes.append(
-                f"samples show {shown} GPUs, the traces {ranks} ranks: which GPUs are theirs cannot be told, "
-                "so GPU samples are not used"
+                f"samples show {plural(shown, 'GPU')}, the traces {plural(ranks, 'rank')}: which GPUs are "
+                "theirs cannot be told, so GPU samples are not used"
             )
             gpu = None
     hosts = {str(name) for table in (gpu, cpu) if table is not None for name in table["hostname"]}

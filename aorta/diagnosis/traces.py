@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import msgspec
@@ -34,7 +34,7 @@ from aorta.metrics.trace_summary import breakdown_row, counted, mean_ms, rank_tr
 from aorta.metrics.trace_work import GpuWork, common_steps, impossible_share, timelines
 from aorta.metrics.utilization import effective_gpu_utilization
 from aorta.readers.sample_files import SampleFile
-from aorta.units import NS_PER_MS
+from aorta.units import NS_PER_MS, plural
 
 _RECORDS = "usable traces"
 _IMPOSSIBLE = 0.1
@@ -55,8 +55,7 @@ class Capture:
 
     def words(self) -> str:
         """Format, ranks and steps."""
-        ranks = "1 rank" if len(self.ranks) == 1 else f"{len(self.ranks)} ranks"
-        steps = "1 whole step" if len(self.steps) == 1 else f"{len(self.steps)} whole steps"
+        ranks, steps = plural(len(self.ranks), "rank"), plural(len(self.steps), "whole step")
         return f"{self.format} ({ranks}, {steps})"
 
 
@@ -115,37 +114,21 @@ def _beside(used: Capture, other: Capture, chosen: Analysis, analysed: Analysis)
 
 
 def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[Problem]) -> Analysis:
-    policy, seen = Policy.of_traces(), sorted(found.work)
+    seen = sorted(found.work)
     expected, basis = _expected(found)
-    missing = expected is None or len(seen) < expected
     rows, unusable = breakdown_rows(found)
     collectives = collectives_of(found, expected)
     charged = charges(collectives, found)
     waits = charged if isinstance(charged, BlameTable) else None
     rows = with_waits(rows, waits)
-    breakdown = BreakdownTable(steps=len(found.steps), per_rank=rows, timing=found.format)
     hosts = {item.rank: item.host for item in found.ranks if item.host and item.rank in found.work}
     usage, said = _utilization(found, samples, rows)
     model = modelled(collectives, found.steps, [row.step_ms for row in rows], hosts)
-    context = Context(
-        policy=policy,
-        config=None,
-        cuda=True,
-        world_size=expected or max(len(seen), 2),
-        breakdown=breakdown,
-        costs=rank_costs(rows, waits),
-        blame_absent=charged if isinstance(charged, str) else None,
+    context = replace(
+        _context(found, rows, charged, expected),
         utilization=usage,
-        allocator=None,
-        memory_estimate=None,
         hosts=hosts,
-        cpus_usable=None,
-        records=_RECORDS,
-        files=sources(found),
         sample_files=tuple(str(item.path) for item in samples if item.kind == "gpu"),
-        loader_marked=loader_marked(found),
-        idle=host_idle(found),
-        ranks_missing=missing,
         model=model,
     )
     quality = DataQuality(
@@ -167,17 +150,43 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
         verdict=made.verdict,
         findings=made.findings,
         measured=made.measured,
-        breakdown=breakdown,
+        breakdown=context.breakdown,
         blame=blame_list(waits),
         throughput=None,
         utilization=usage,
         data_quality=quality,
-        thresholds=policy.as_dict(),
+        thresholds=context.policy.as_dict(),
         device="cuda",
         traces=table(found),
         replay=model.record(made.predictions),
         pop=model.pop(rows, cuda=True),
         lateness=model.lateness,
+    )
+
+
+def _context(
+    found: Capture, rows: list[RankBreakdown], charged: BlameTable | str, expected: int | None
+) -> Context:
+    """What the rules look at, as far as traces alone tell it."""
+    ranks = len(found.work)
+    return Context(
+        policy=Policy.of_traces(),
+        config=None,
+        cuda=True,
+        world_size=expected or max(ranks, 2),
+        breakdown=BreakdownTable(steps=len(found.steps), per_rank=rows, timing=found.format),
+        costs=rank_costs(rows, charged if isinstance(charged, BlameTable) else None),
+        blame_absent=charged if isinstance(charged, str) else None,
+        utilization=None,
+        allocator=None,
+        memory_estimate=None,
+        hosts={},
+        cpus_usable=None,
+        records=_RECORDS,
+        files=sources(found),
+        loader_marked=loader_marked(found),
+        idle=host_idle(found),
+        ranks_missing=expected is None or ranks < expected,
     )
 
 
@@ -324,14 +333,14 @@ def notes_of(found: Capture, charged: BlameTable | str, expected: int | None) ->
             notes.append(f"waits are not charged to ranks: {charged}")
         return notes
     if charged.unmatched:
-        notes.append(f"{charged.unmatched} collectives have no partner on another rank: not blamed")
+        lost = plural(charged.unmatched, "collective")
+        notes.append(f"{lost} without a partner on another rank: not blamed")
     edges = sum(item.edge_calls for item in found.work.values())
     if edges:
-        notes.append(
-            f"{edges} communication kernels at the edges of the captures belong to no whole step: not blamed"
-        )
+        kernels = plural(edges, "communication kernel")
+        notes.append(f"{kernels} at the edges of the captures, of no whole step: not blamed")
     return notes
 
 
 def _sources(found: Capture, samples: Sequence[SampleFile]) -> list[str]:
-    return [found.words(), *(f"{item.path.name} ({len(item.table)} samples)" for item in samples)]
+    return [found.words(), *(f"{item.path.name} ({plural(len(item.table), 'sample')})" for item in samples)]

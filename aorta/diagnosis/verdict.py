@@ -131,7 +131,7 @@ def insufficient(context: Context, quality: DataQuality) -> list[tuple[str, str]
         expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
         reasons.append(("ranks_missing", f"{quality.ranks_seen} of {expected} ranks left {context.records}"))
     if quality.ranks_seen and context.breakdown.steps < context.policy.min_steady_steps:
-        steps = f"{context.breakdown.steps} steady steps are common to all ranks"
+        steps = f"all ranks have {plural(context.breakdown.steps, 'steady step')} in common"
         reasons.append(("few_steady_steps", f"{steps}, {context.policy.min_steady_steps} are needed"))
     elif quality.ranks_seen and len(context.costs) < quality.ranks_seen:
         reasons.append(("no_breakdown", f"the {context.records} of some ranks do not break the step down"))

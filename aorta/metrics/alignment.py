@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aorta.metrics.collectives import Timeline, match_timelines
+from aorta.units import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +47,5 @@ def align(
         moved = matched.timelines[rank].starts[step] - start
         shift[rank] = moved + wall_ns[reference] - wall_ns[rank]
     spread = [int(item.end.max() - item.end.min()) for item in matched.matched]
-    basis = f"the ends of {len(matched.matched)} collectives, on the wall clock of rank {reference}"
+    basis = f"the ends of {plural(len(matched.matched), 'collective')}, on the wall clock of rank {reference}"
     return Alignment(shift, basis, int(np.median(spread)))

@@ -9,7 +9,7 @@ from statistics import fmean, median
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import Step
 from aorta.artefacts.traced import ProfilerOverhead
-from aorta.units import NS_PER_MS
+from aorta.units import NS_PER_MS, plural
 
 MIN_STEPS = 3
 """Fewer on either side are no median."""
@@ -44,9 +44,11 @@ def profiler_overhead(
     )
     reason = None
     if len(within) < MIN_STEPS:
-        reason = f"{len(within)} steps after the warm-up lie inside the capture, {MIN_STEPS} are needed"
+        reason = (
+            f"inside the capture: {plural(len(within), 'step')} after the warm-up, {MIN_STEPS} are needed"
+        )
     elif len(without) < MIN_STEPS:
-        reason = f"{len(without)} steady steps lie outside of the capture, {MIN_STEPS} are needed"
+        reason = f"outside of the capture: {plural(len(without), 'steady step')}, {MIN_STEPS} are needed"
     return ProfilerOverhead(
         ratio=None if reason else median(within) / median(without),
         inside_steps=len(within),

@@ -26,6 +26,7 @@ from aorta.artefacts.sweep import (
 )
 from aorta.metrics.scaling import SUPERLINEAR, is_valid, label
 from aorta.metrics.student import t_quantile
+from aorta.units import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,5 +269,5 @@ def _lead(gain: Estimate, other: str) -> str:
 def _name(setting: Setting) -> str:
     pairs = ", ".join(f"{key} = {value}" for key, value in setting.result.values.items())
     nodes = Scenario(setting.result.scenario).nodes
-    size = f"{nodes} node{'' if nodes == 1 else 's'}"
+    size = plural(nodes, "node")
     return f"{pairs} on {size}" if pairs else size

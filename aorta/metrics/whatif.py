@@ -15,6 +15,7 @@ from aorta.metrics.bootstrap import ratio_interval
 from aorta.metrics.collectives import Collectives
 from aorta.metrics.replay import Removal, replay
 from aorta.metrics.replay_model import PARTS, Floats, Model, Part, build
+from aorta.units import plural
 
 TOLERANCE_PCT = 3.0
 """How far the replay may miss steps that its transfers are not of, with nothing removed."""
@@ -74,7 +75,7 @@ class Replays:
             if not timeline.ends.has(wanted) or not timeline.starts.has(wanted)
         ]
         if lacking:
-            return f"{len(lacking)} ranks did not record what they did in every step"
+            return f"{plural(len(lacking), 'rank')} did not record what they did in every step"
         if not len(steady):
             return "there are no steady steps"
         return cls(build(collectives, steady))

@@ -11,6 +11,7 @@ from aorta.artefacts.comparison import Comparison, Summary
 from aorta.metrics.compare import Values
 from aorta.report import style
 from aorta.report.text import plain
+from aorta.units import plural
 
 
 def timeline(label: str, steps: list[int], values: Mapping[str, Values]) -> Figure:
@@ -57,7 +58,7 @@ def lines(summary: Summary) -> list[str]:
         ratio = "not measured" if data.overlap_ratio is None else f"{data.overlap_ratio:.3f}"
         step = data.metrics["step_ms"].median
         found.append(
-            f"{label}: {data.steps} steady steps of {len(data.ranks)} rank(s), step median"
+            f"{label}: {plural(data.steps, 'steady step')} of {plural(len(data.ranks), 'rank')}, step median"
             f" {_number(step)} ms, overlap ratio {ratio}"
         )
         found += [f"  {problem.file}: {problem.reason}" for problem in data.problems]

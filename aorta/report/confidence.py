@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aorta.artefacts.analysis import Analysis, Finding
 from aorta.artefacts.page import Confidence, Level
+from aorta.units import plural
 
 _STEPS = 30
 """Steady steps below which a mean is called thin; the analysis itself needs fewer."""
@@ -21,7 +22,8 @@ def confidence(analysis: Analysis, main: Finding | None, *, shared: bool) -> Con
     """
     quality = analysis.data_quality
     expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
-    basis = [f"{quality.steady_steps:,} steady steps, records of {quality.ranks_seen:,} of {expected} ranks"]
+    steps = plural(quality.steady_steps, "steady step")
+    basis = [f"{steps}, records of {quality.ranks_seen:,} of {expected} ranks"]
     grave, small = _grave(analysis, main), _small(analysis, main, shared=shared)
     if analysis.verdict.kind == "insufficient_data":
         return Confidence(level="none", basis=basis, doubts=grave + small)
@@ -33,7 +35,7 @@ def _grave(analysis: Analysis, main: Finding | None) -> list[str]:
     quality = analysis.data_quality
     doubts = []
     if quality.ranks_expected is not None and quality.ranks_seen < quality.ranks_expected:
-        doubts.append(f"{quality.ranks_expected - quality.ranks_seen:,} ranks left no records")
+        doubts.append(f"{plural(quality.ranks_expected - quality.ranks_seen, 'rank')} left no records")
     if quality.state is not None and quality.state != "completed":
         doubts.append(f"the job did not complete ({quality.state})")
     gained = main.estimated_speedup if main is not None else None
@@ -46,9 +48,7 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
     quality = analysis.data_quality
     doubts = []
     if quality.problems:
-        doubts.append(
-            f"{len(quality.problems)} problem{'s' if len(quality.problems) > 1 else ''} with its data"
-        )
+        doubts.append(f"{plural(len(quality.problems), 'problem')} with its data")
     if 0 < quality.steady_steps < _STEPS:
         doubts.append(f"fewer than {_STEPS} steady steps")
     run = analysis.throughput

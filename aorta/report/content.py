@@ -8,6 +8,7 @@ from aorta.report.parts import mean_parts
 from aorta.report.selection import shown_ranks
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, KIND_NAMES, host, listing, number, plain, quantity, share
+from aorta.units import plural
 
 FIRES_BELOW = frozenset({"gpu_underutilization"})
 """Rules whose finding is a value below the threshold; the others fire above theirs."""
@@ -71,7 +72,7 @@ def heading(analysis: Analysis) -> str:
         parts.append(f"job {plain(analysis.job_id)}")
     for count, noun in ((analysis.nodes, "node"), (analysis.world_size, "rank")):
         if count is not None:
-            parts.append(f"{count} {noun}{'' if count == 1 else 's'}")
+            parts.append(plural(count, noun))
     if analysis.device:
         parts.append(plain(analysis.device))
     if spreads_one_machine(analysis):

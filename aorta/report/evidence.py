@@ -10,7 +10,7 @@ from aorta.artefacts.traced import RankTrace, TraceTable
 from aorta.report.parts import spread
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, host, listing, number, plain, share, short
-from aorta.units import NS_PER_MS
+from aorta.units import NS_PER_MS, plural
 
 
 def parts_table(parts: list[StepPart]) -> Table | None:
@@ -109,7 +109,7 @@ def replay_words(analysis: Analysis) -> str:
         return ""
     if replay.withheld:
         return f"Predictions are withheld: {plain(replay.withheld)}."
-    measured = f"{replay.steps:,} steps of {number(replay.measured_step_ms)} ms were replayed"
+    measured = f"{plural(replay.steps, 'step')} of {number(replay.measured_step_ms)} ms were replayed"
     if replay.error_pct is None:
         return f"{measured}; there is no collective on which the replay could be checked."
     return (
@@ -187,5 +187,5 @@ def overhead_words(analysis: Analysis) -> str:
         return f"Profiler overhead: {ABSENT} ({plain(found.reason or 'not measured')})."
     return (
         f"Profiler overhead: captured steps take {found.ratio:.2f}× the time of the others"
-        f" ({found.inside_steps:,} against {found.outside_steps:,} steps)."
+        f" ({found.inside_steps:,} against {plural(found.outside_steps, 'step')})."
     )

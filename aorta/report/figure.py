@@ -12,6 +12,7 @@ from aorta.artefacts.page import Page
 from aorta.report import panels, style
 from aorta.report.content import heading
 from aorta.report.text import plain
+from aorta.units import plural
 
 
 def run_figure(analysis: Analysis, page: Page) -> Figure:
@@ -26,8 +27,8 @@ def run_figure(analysis: Analysis, page: Page) -> Figure:
     body.suptitle(textwrap.fill(statement, 140), x=0.012, ha="left", fontsize=9.5)
     upper, middle, lower = body.subfigures(3, 1, height_ratios=heights)
     left, right = upper.subfigures(1, 2)
-    steps = analysis.breakdown.steps
-    mean = f"mean of {steps:,} steady steps" + (f" and {page.ranks:,} ranks" if page.ranks > 1 else "")
+    steps = plural(analysis.breakdown.steps, "steady step")
+    mean = f"mean of {steps}" + (f" and {page.ranks:,} ranks" if page.ranks > 1 else "")
     panels.waterfall_panel(left.subplots(), page.parts, mean)
     panels.heat_panel(right.subplots(), page.heat_map)
     panels.excerpt_panel(middle.subplots(), page.excerpt, page.excerpt_absent)

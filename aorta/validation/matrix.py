@@ -13,6 +13,7 @@ from typing import Literal
 from aorta.artefacts.analysis import Kind
 from aorta.artefacts.validation import Truth
 from aorta.errors import PlanError
+from aorta.units import plural
 
 CLEAN = "clean"
 Device = Literal["cpu", "cuda"]
@@ -49,7 +50,7 @@ class Cell:
         truth = self.truth
         what = " ".join(word for word in (truth.fault, truth.strength, truth.place) if word)
         again = f" #{self.repeat}" if self.repeat > 1 or truth.fault == CLEAN else ""
-        return f"{self.nodes} {'node' if self.nodes == 1 else 'nodes'}{ranks}: {what}{again}"
+        return f"{plural(self.nodes, 'node')}{ranks}: {what}{again}"
 
 
 @dataclass(frozen=True, slots=True)

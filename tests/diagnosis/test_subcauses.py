@@ -366,3 +366,23 @@ def test_lateness_by_turns_is_no_cause_on_shared_cpus_or_not() -> None:
     assert no_cause([finding("straggler", [1])], shared) == {}
     assert "none stands out" in no_cause([finding("straggler")], context())["straggler"]
     assert no_cause([finding("straggler", [1])], context()) == {}
+
+
+# --- one and several ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ranks", "said"), [([1], "rank 1 spends"), ([1, 2], "ranks 1, 2 spend")])
+def test_what_ranks_do_agrees_with_their_number(ranks: list[int], said: str) -> None:
+    late = finding("straggler", ranks, waits_for_compute_ms=1.0, waits_for_host_ms=9.0)
+    text = with_sub_cause(late, context()).sub_cause_text
+    assert text == f"{said} more time on the host, outside of compute and loader"
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"), [(1, "1 worker a rank does not"), (2, "2 workers a rank do not")]
+)
+def test_workers_agree_with_their_number(workers: int, said: str) -> None:
+    config = Config(dataloader=Dataloader(num_workers=workers))
+    text = with_sub_cause(finding("data_loading"), context(config=config)).sub_cause_text
+    assert text is not None
+    assert text.startswith(f"{said} keep up")
