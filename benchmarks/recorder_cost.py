@@ -21,7 +21,7 @@ from typing import Any
 
 from loops import Training, say, settings, shared_folder, write
 
-from aorta.instrument import channel, collectives, opened, recorder, sharding
+from aorta.instrument import allocator, channel, collectives, opened, recorder, sharding
 from aorta.instrument.streams import CudaClock, HostClock
 from aorta.train.world import join
 
@@ -47,7 +47,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
         )
     ],
     "copy": [(recorder.StepRecorder, "to_device")],
-    "memory": [(recorder.StepRecorder, "_peak_bytes")],
+    "memory": [(allocator.AllocatorCounts, "start"), (allocator.AllocatorCounts, "read")],
     "result": [(opened.Step, "result")],
     "read": [(opened.Closed, "read")],
     "hand over": [(channel.RecordChannel, "send")],
