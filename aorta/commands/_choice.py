@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, runs, submis
 from aorta.artefacts.records import Manifest, SubmittedJob
 from aorta.errors import ArtefactError
 from aorta.launch.submission import read_jobs
+
+MOST_REPEATS = 9
+"""Of a scenario; older ones say nothing that these do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,30 @@ def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
         chosen[scenario] = Chosen(scenario, newest, note, tuple(older))
     ordered = sorted(chosen.values(), key=lambda item: (item.scenario.family, item.scenario.nodes))
     return Choice(tuple(ordered), tuple(missing))
+
+
+def repeats(results: Path, chosen: Sequence[Chosen]) -> list[RunDir]:
+    """Other runs of the chosen scenarios by the same version of this code, the newest of each.
+
+    Whether they ran the same program with the same settings, their analyses tell.
+    """
+    others, found = _newest_first(results), []
+    for item in chosen:
+        version = _code_version(item.run)
+        same = [
+            run
+            for run in others.get(item.scenario, [])
+            if run.root.resolve() != item.run.root.resolve() and version == _code_version(run) is not None
+        ]
+        found += same[:MOST_REPEATS]
+    return found
+
+
+def _code_version(run: RunDir) -> str | None:
+    try:
+        return read_json(run.manifest, Manifest).code_version
+    except ArtefactError:
+        return None
 
 
 def _newest_jobs(results: Path) -> tuple[dict[Scenario, SubmittedJob], list[Problem]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from aorta.artefacts.aggregate import Aggregate
-from aorta.artefacts.analysis import Problem
-from aorta.artefacts.io import write_json
-from aorta.artefacts.layout import RESULTS, SubmissionDir
-from aorta.commands._choice import Choice, Chosen, choose
+from aorta.artefacts.analysis import Analysis, Problem
+from aorta.artefacts.io import read_json, write_json
+from aorta.artefacts.layout import RESULTS, RunDir, SubmissionDir
+from aorta.commands._choice import Choice, Chosen, choose, repeats
 from aorta.errors import ArtefactError
 from aorta.launch.submission import newest_submission
 from aorta.readers.run import RunData
@@ -78,6 +80,9 @@ def _what(results: Path, named: SubmissionDir | None) -> tuple[SubmissionDir | N
 def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None = None) -> Aggregate:
     """Analyse each scenario's run, write its report and the document over all of them below `docs`.
 
+    Earlier runs of a scenario by the same version of this code, with the same program and settings, are its
+    repeats: the scaling is of their mean, with what lies between them (not where a submission is named).
+
     Args:
         results: the base results directory.
         docs: where `BOTTLENECK_ANALYSIS.md`, `.json` and `bottleneck_analysis/` go.
@@ -95,7 +100,9 @@ def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None
     from aorta.metrics.scaling import scaling_curves
 
     reports, missing, newest = _analyse(choice)
-    curves = scaling_curves([report.analysis for report in reports])
+    analyses = [report.analysis for report in reports]
+    others = [] if submission is not None else _analysed(repeats(results, choice.chosen))
+    curves = scaling_curves(analyses, others)
     aggregate = build(reports, curves, missing, newest)
     try:
         write_documents(docs, aggregate, reports)
@@ -136,6 +143,16 @@ def _analyse(choice: Choice) -> tuple[list[ScenarioReport], list[Problem], int]:
                     missing.append(_empty(report))
             bar.advance(task)
     return reports, missing, newest
+
+
+def _analysed(runs: Sequence[RunDir]) -> list[Analysis]:
+    """What earlier aggregations made of these runs; what none was made of, or cannot be read, is left out."""
+    found = []
+    for run in runs:
+        with contextlib.suppress(ArtefactError):
+            if run.analysis.is_file():
+                found.append(read_json(run.analysis, Analysis))
+    return found
 
 
 def _one(item: Chosen) -> tuple[ScenarioReport, RunData, list[Problem]]:
