@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
+from aorta.artefacts.analysis import Problem
 from aorta.artefacts.comparison import Comparison, Dataset, Summary
+from aorta.artefacts.steps import Step
 from aorta.errors import ArtefactError, ConfigError
 from aorta.metrics.compare import Values
 
@@ -127,7 +131,17 @@ def _dataset(folder: Path) -> tuple[Dataset, dict[str, Values], list[int]]:
         timing=sorted({step.timing for steps in steady.by_rank.values() for step in steps}),
         metrics={name: spread(column) for name, column in values.items()},
         overlap_ratio=overlap(values),
-        problems=list(records.problems),
+        problems=[*records.problems, *([] if len(steady) else [_none_steady(records.by_rank)])],
     )
     first = next(iter(steady.by_rank.values()), ())
     return data, values, [step.global_step for step in first]
+
+
+def _none_steady(by_rank: Mapping[int, Sequence[Step]]) -> Problem:
+    phases = Counter(step.phase for steps in by_rank.values() for step in steps)
+    told = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
+    return Problem(
+        file="rank_*_metrics.jsonl",
+        reason=f"no step is steady on every rank; records by phase: {told}. Steps count from"
+        " capture.warmup_steps on: run more of them (training.max_steps)",
+    )

@@ -61,6 +61,14 @@ def test_every_run_is_compared_with_the_first(tmp_path: Path) -> None:
     assert [(item.reference, item.candidate) for item in summary.comparisons] == [("x", "y"), ("x", "z")]
 
 
+def test_records_without_a_steady_step_say_what_they_are(tmp_path: Path) -> None:
+    short = run(tmp_path, "short", steps=4, warmup=4)
+    outcome = CliRunner().invoke(command, arguments(("x", short), output=tmp_path / "out"))
+    assert outcome.exit_code == 0, outcome.output
+    assert "no step is steady on every rank; records by phase: 8 warmup" in outcome.output
+    assert "None" not in outcome.output
+
+
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
