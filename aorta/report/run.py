@@ -13,6 +13,9 @@ from aorta.report.figure import run_figure
 from aorta.report.page import bare_page
 from aorta.report.render import render
 
+MAX_PROBLEMS = 40
+"""Lines of problems in the text; of a thousand nodes each may have one."""
+
 
 def write_run_report(run: RunDir, analysis: Analysis, page: Page, data: RunData) -> None:
     """Write the text report and the figure beside the run's data; the same inputs give the same bytes.
@@ -34,6 +37,7 @@ def run_text(analysis: Analysis, page: Page | None = None) -> str:
     """
     page = page or bare_page(analysis)
     finding = content.main_finding(analysis)
+    problems = analysis.data_quality.problems
     table, note = content.breakdown_table(analysis)
     return render(
         "profiling_report.txt.j2",
@@ -43,6 +47,8 @@ def run_text(analysis: Analysis, page: Page | None = None) -> str:
         cost=content.cost_words(analysis, finding),
         confidence=content.confidence_words(page.confidence),
         quality=content.quality_table(analysis.data_quality),
+        problems=problems[:MAX_PROBLEMS],
+        more_problems=max(len(problems) - MAX_PROBLEMS, 0),
         parts=evidence.parts_table(page.parts),
         breakdown=table,
         breakdown_note=note,

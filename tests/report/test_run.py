@@ -317,3 +317,12 @@ def test_an_epoch_without_a_sample_stays_empty(tmp_path: Path) -> None:
     fill_epochs(run, analysis(), read_run(run, query_accounting=False))
     (row,) = csv.DictReader(run.metrics_csv.read_text(encoding="utf-8").splitlines())
     assert (row["gpu_util_avg"], row["cpu_util_avg"]) == ("", "80.00")
+
+
+def test_a_thousand_problems_are_counted_and_not_listed() -> None:
+    many = [Problem(file=f"nodes/node{index}/status.json", reason="missing") for index in range(1000)]
+    whole = analysis()
+    quality = msgspec.structs.replace(whole.data_quality, problems=many)
+    text = run_text(msgspec.structs.replace(whole, data_quality=quality))
+    assert text.count("problem: nodes/") == 40
+    assert "and 960 more problems, all in profiling_analysis.json" in text
