@@ -12,8 +12,8 @@ and damaged too. Every file is cut at every 1,000th byte (`--every`, or `--sampl
 - needs more than twice the memory of the intact file, and 24 MiB (memory),
 - gives a part of a cut file and names no problem, or rows that the intact file does not hold (silent).
 
-With `--state` what is done is kept in FILE, and a second call goes on from there; Ctrl-C ends with the counts
-so far. The exit code is 1 when a case failed, 130 after Ctrl-C.
+With `--state` what is done is kept in FILE, and a second call goes on from there; Ctrl-C or SIGTERM ends with
+the counts so far, and `--minutes 0` only prints them. The exit code is 1 when a case failed, 130 after a signal.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -162,6 +163,9 @@ def readable(subjects: list[Subject], fuzzer: Fuzzer) -> list[Subject]:
 
 def main() -> int:
     options = arguments()
+    # A shell that starts it in the background has it ignore Ctrl-C.
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.default_int_handler)
     left, interrupted = [0], False
     with tempfile.TemporaryDirectory(prefix="aorta-fuzz-") as place:
         folder = Path(place)
