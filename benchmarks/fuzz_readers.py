@@ -13,7 +13,8 @@ and damaged too. Every file is cut at every 1,000th byte (`--every`, or `--sampl
 - gives a part of a cut file and names no problem, or rows that the intact file does not hold (silent).
 
 With `--state` what is done is kept in FILE, and a second call goes on from there; Ctrl-C or SIGTERM ends with
-the counts so far, and `--minutes 0` only prints them. The exit code is 1 when a case failed, 130 after a signal.
+the counts so far, and `--minutes 0` only prints them. The exit code is 1 when a case failed, 130 after a
+signal.
 """
 
 from __future__ import annotations

@@ -285,6 +285,8 @@ def trace_subjects(folder: Path) -> list[Subject]:
     shutil.rmtree(run.torch_profiler)
     subjects = []
     for path in sorted(node.reduction.parent.iterdir()):
+        # What names this folder would differ at every call, and a run that goes on would not know it.
+        path.write_text(path.read_text().replace(str(folder), "/scratch"))
         inside = path.relative_to(run.root)
         subjects.append(Subject(f"traces/{path.name}", path, _summary_reader(run.root, inside)))
     return subjects
