@@ -98,7 +98,7 @@ class Follower:
             self._keep(job, view, forgotten=forgotten)
 
     def _further(self, asked: list[Job], found: Views, *, queue_answered: bool) -> Iterator[Views]:
-        """Ask accounting, then the controller job by job, for those in `asked` that are not in `found`."""
+        """Ask accounting, then the controller, for those in `asked` that are not in `found`."""
         missing = [job.job_id for job in asked if job.job_id not in found]
         if not missing:
             return
@@ -109,10 +109,9 @@ class Follower:
             for job_id, view in accounted.items()
             if view.state.phase == "ended" or not queue_answered
         }
-        for job_id in missing:
-            shown = slurm.scontrol(job_id, self.call) if job_id not in found else None
-            if shown is not None:
-                yield {job_id: shown}
+        still = [job_id for job_id in missing if job_id not in found]
+        if still:
+            yield slurm.scontrol(still, self.call)
 
     def _by_markers(self, job: Job, *, forgotten: bool, fallback: JobView | None) -> JobView | None:
         """The agents' word. Where the scheduler is silent, "running" counts while files still grow."""

@@ -134,20 +134,24 @@ def sacct(job_ids: Sequence[str], call: Caller) -> Views | None:
     return _by_job(views.values())
 
 
-def scontrol(job_id: str, call: Caller) -> JobView | None:
-    """What the controller shows of one job; None where it does not answer or has forgotten the job."""
-    answer = call(["scontrol", "show", "job", "-o", job_id])
-    if not answer.ok:
-        return None
-    # A heterogeneous job has a line for each component, an array one for each task.
-    # The first of two fields of one name counts: a comment, further on, may hold anything.
-    lines = [dict(re.findall(r"(\w+)=(\S*)", line)[::-1]) for line in answer.out.splitlines()]
-    return _by_job(_shown(job_id, row) for row in lines if job_id in _ids(row)).get(job_id)
+def scontrol(job_ids: Sequence[str], call: Caller) -> Views:
+    """What the controller shows of the jobs, in one call a job or array; without those that it has forgotten,
+    or about which it does not answer.
+    """
+    rows: list[dict[str, str]] = []
+    for asked in _whole(job_ids):
+        answer = call(["scontrol", "show", "job", "-o", asked])
+        # A heterogeneous job has a line for each component, an array one for each task.
+        # The first of two fields of one name counts: a comment, further on, may hold anything.
+        lines = answer.out.splitlines() if answer.ok else []
+        rows += [dict(re.findall(r"(\w+)=(\S*)", line)[::-1]) for line in lines]
+    wanted = set(job_ids)
+    return _by_job(_shown(job_id, row) for row in rows for job_id in _ids(row) & wanted)
 
 
-def _ids(row: dict[str, str]) -> set[str | None]:
+def _ids(row: dict[str, str]) -> set[str]:
     array = expand_ids(f"{row.get('ArrayJobId')}_{row.get('ArrayTaskId')}")
-    return {row.get("JobId"), row.get("HetJobId"), *array}
+    return {row.get("JobId", ""), row.get("HetJobId", ""), *array}
 
 
 def _shown(job_id: str, row: dict[str, str]) -> JobView:

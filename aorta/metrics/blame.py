@@ -14,9 +14,8 @@ exactly.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,9 +125,12 @@ def _rows(collectives: Collectives) -> _Rows:
     busy = np.full(len(places), np.iinfo(np.int64).min)
     known: dict[tuple[int, ...], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
     states: dict[str, tuple[int, NDArray[np.int64], NDArray[np.int64]]] = {}
-    columns: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
+    count, first_row = sum(len(item.ranks) for item in collectives.matched), 0
+    columns = {field.name: np.empty(count, dtype=np.int64) for field in fields(_Rows)}
     for item in collectives.matched:
         step, group, _ = item.key
+        rows = slice(first_row, first_row + len(item.ranks))
+        first_row = rows.stop
         if item.ranks not in known:
             rank = np.array(item.ranks, dtype=np.int64)
             known[item.ranks] = rank, np.array([places[one] for one in item.ranks], dtype=np.int64)
@@ -143,16 +145,16 @@ def _rows(collectives: Collectives) -> _Rows:
         start = np.minimum(np.maximum(item.entry, busy[place]), item.end)
         states[group] = (step, sync, np.maximum(left, item.end))
         busy[place] = np.maximum(busy[place], item.end)
-        columns["place"].append(place)
-        columns["step"].append(np.full(len(place), step, dtype=np.int64))
-        columns["rank"].append(rank)
-        columns["sync"].append(sync)
-        columns["entry"].append(np.maximum(item.entry, sync))
-        columns["begin"].append(begin)
-        columns["start"].append(start)
-        columns["end"].append(item.end)
-        columns["wait_end"].append(np.maximum(np.minimum(begin.max(), item.end), start))
-    return _Rows(**{name: np.concatenate(parts) for name, parts in columns.items()})
+        columns["place"][rows] = place
+        columns["step"][rows] = step
+        columns["rank"][rows] = rank
+        columns["sync"][rows] = sync
+        columns["entry"][rows] = np.maximum(item.entry, sync)
+        columns["begin"][rows] = begin
+        columns["start"][rows] = start
+        columns["end"][rows] = item.end
+        columns["wait_end"][rows] = np.maximum(np.minimum(begin.max(), item.end), start)
+    return _Rows(**columns)
 
 
 def _measure(

@@ -105,10 +105,6 @@ class Calls(Mapping[Key, Call]):
         names = ("step", "group", "number", "op", "entry", "end", "bytes")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
-    def without(self) -> Calls:
-        """No calls at all."""
-        return self.rows(np.empty(0, dtype=np.intp))
-
     def __getitem__(self, key: Key) -> Call:
         step, group, number = key
         codes = [code for code, name in enumerate(self.names) if name == group]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aorta.artefacts.step_columns import ABSENT, RangeKind, StepColumns
 from aorta.artefacts.steps import COMMUNICATION_STREAMS, Step
 from aorta.intervals import Intervals, subtract, union
-from aorta.metrics.calls import NOT_RECORDED, Call, Calls, Key, StepTimes
+from aorta.metrics.calls import NO_CALLS, NOT_RECORDED, Call, Calls, Key, StepTimes
 from aorta.metrics.matching import Joined, clock_offsets, join
 from aorta.metrics.rows import order_within
 
@@ -29,11 +29,13 @@ class Timeline:
     """The loader's blocking time outside of compute and communication."""
     communication: Intervals
     calls: Calls
-    """None once they are matched."""
+    """No more of them once they are matched."""
     ends: StepTimes
 
     def placed(self, offset: int) -> Timeline:
         """The same `offset` ns later, without its calls."""
+        if not offset:
+            return replace(self, calls=NO_CALLS)
         return replace(
             self,
             starts=self.starts.shifted(offset),
@@ -41,7 +43,7 @@ class Timeline:
             compute=self.compute + offset,
             data=self.data + offset,
             communication=self.communication + offset,
-            calls=self.calls.without(),
+            calls=NO_CALLS,
         )
 
 
@@ -107,9 +109,14 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
     lost = sorted({clocks[rank] for rank in timelines} - set(offsets))
     if lost:
         return f"no common collective puts the clock of {', '.join(lost)} beside the others'"
+    # One by one, so that of thousands of ranks no two copies are in memory.
+    placed = {rank: replace(timeline, calls=NO_CALLS) for rank, timeline in timelines.items()}
+    del timelines
+    for rank in placed:
+        placed[rank] = placed[rank].placed(offsets[clocks[rank]])
     return Collectives(
-        timelines={rank: timeline.placed(offsets[clocks[rank]]) for rank, timeline in timelines.items()},
-        matched=_matched(joined, list(timelines), [offsets[clocks[rank]] for rank in timelines]),
+        timelines=placed,
+        matched=_matched(joined, list(placed), [offsets[clocks[rank]] for rank in placed]),
         unmatched=joined.unmatched,
     )
 

@@ -36,8 +36,9 @@ class Marker:
     def begin(self) -> None:
         """Write that this node is running."""
         self._write("running", None, None, ())
-        # Random, as zeros take no room on a file system that compresses.
-        self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))
+        with contextlib.suppress(OSError):
+            # Random, as zeros take no room on a file system that compresses.
+            self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))
 
     def end(
         self,

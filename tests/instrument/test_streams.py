@@ -38,6 +38,9 @@ class Event:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    # A torch that is built for CUDA has the runtime where there is no GPU, too.
+    monkeypatch.setattr(streams, "runtime_elapsed", lambda: None)
+    monkeypatch.setattr(streams, "_current", None)
     return CudaClock(torch.device("cuda", 0))
 
 

@@ -87,10 +87,18 @@ def test_accounting_has_one_row_for_tasks_that_never_started() -> None:
 def test_the_controller_names_a_task_by_its_array(task: str) -> None:
     text = f"JobId=70 ArrayJobId=7 ArrayTaskId={task} JobState=FAILED Reason=None RunTime=00:00:01 NumNodes=1"
     fake = cluster(scontrol=Answer(0, text))
-    shown = slurm.scontrol("7_2", fake)
-    assert shown is not None
-    assert shown.state.name == "FAILED"
-    assert slurm.scontrol("7_4", fake) is None
+    assert slurm.scontrol(["7_2"], fake)["7_2"].state.name == "FAILED"
+    assert slurm.scontrol(["7_4"], fake) == {}
+
+
+def test_the_controller_is_asked_once_for_all_tasks_of_an_array() -> None:
+    rows = "".join(
+        f"JobId={70 + task} ArrayJobId=7 ArrayTaskId={task} JobState=COMPLETED RunTime=1 NumNodes=1\n"
+        for task in range(100)
+    )
+    fake = cluster(scontrol=Answer(0, rows))
+    assert len(slurm.scontrol([f"7_{task}" for task in range(100)], fake)) == 100
+    assert fake.asked == [["scontrol", "show", "job", "-o", "7"]]
 
 
 def test_a_task_that_left_its_array_before_it_started_is_given_up_soon(tmp_path: Path) -> None:

@@ -120,11 +120,10 @@ def test_disabled_accounting_is_no_answer() -> None:
 
 def test_one_job_by_the_controller() -> None:
     text = "JobId=5 JobState=FAILED Reason=NonZeroExitCode RunTime=00:01:01 NodeList=n[1-2] NumNodes=2 X=1"
-    view = slurm.scontrol("5", FakeSlurm({"scontrol": Answer(0, text)}))
-    assert view is not None
+    view = slurm.scontrol(["5"], FakeSlurm({"scontrol": Answer(0, text)}))["5"]
     assert (view.state.name, view.reason, view.elapsed_s, view.nodes) == ("FAILED", "NonZeroExitCode", 61, 2)
-    assert slurm.scontrol("6", FakeSlurm({"scontrol": Answer(0, text)})) is None
-    assert slurm.scontrol("5", FakeSlurm({"scontrol": Answer(1, err="Invalid job id")})) is None
+    assert slurm.scontrol(["6"], FakeSlurm({"scontrol": Answer(0, text)})) == {}
+    assert slurm.scontrol(["5"], FakeSlurm({"scontrol": Answer(1, err="Invalid job id")})) == {}
 
 
 def test_cancelling_an_ended_job_is_no_error_and_silence_is_one() -> None:

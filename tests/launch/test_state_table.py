@@ -76,8 +76,7 @@ def seen_by(source: str, state: str, job_id: str = "5") -> slurm.JobView:
         text = (
             f"JobId={job_id} JobName=x JobState={state} Reason=None RunTime=00:01:00 NodeList=n1 NumNodes=1\n"
         )
-        view = slurm.scontrol(job_id, FakeSlurm({"scontrol": Answer(0, text)}))
-        views = {} if view is None else {job_id: view}
+        views = slurm.scontrol([job_id], FakeSlurm({"scontrol": Answer(0, text)}))
     assert views is not None
     return views[job_id]
 
@@ -123,8 +122,7 @@ SCONTROL_24 = (
 
 
 def test_controller_of_newer_versions_with_fields_that_hold_equals_signs() -> None:
-    view = slurm.scontrol("5", FakeSlurm({"scontrol": Answer(0, SCONTROL_24)}))
-    assert view is not None
+    view = slurm.scontrol(["5"], FakeSlurm({"scontrol": Answer(0, SCONTROL_24)}))["5"]
     assert (view.state.name, view.elapsed_s, view.nodes, view.node_list) == ("COMPLETED", 61, 2, "n[1-2]")
 
 
@@ -161,12 +159,11 @@ def test_components_of_a_heterogeneous_job_count_together(
         slurm.squeue(["12"], FakeSlurm({"squeue": queue})),
         slurm.sacct(["12"], FakeSlurm({"sacct": accounted})),
     )
-    by_controller = slurm.scontrol("12", FakeSlurm({"scontrol": shown}))
+    by_controller = slurm.scontrol(["12"], FakeSlurm({"scontrol": shown}))
     assert by_queue is not None
     assert by_accounting is not None
-    assert by_controller is not None
     assert set(by_queue) == {"12"}
-    for view in (by_queue["12"], by_accounting["12"], by_controller):
+    for view in (by_queue["12"], by_accounting["12"], by_controller["12"]):
         assert (view.state.name, view.nodes, view.node_list) == (expected, 3, "n1,n[2-3]")
 
 

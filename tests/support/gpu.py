@@ -75,6 +75,7 @@ class CountedGpu:
         monkeypatch.setattr(torch.cuda, "set_stream", self._set)
         monkeypatch.setattr(torch.cuda, "current_stream", self._get)
         monkeypatch.setattr(streams, "_current", None)
+        monkeypatch.setattr(streams, "runtime_elapsed", lambda: None)
         monkeypatch.setattr(streams.Streams, "of", lambda _, name: self.side.setdefault(name, Stream(self)))
         monkeypatch.setattr(torch.futures, "Future", lambda devices: Future(self))
 
