@@ -112,8 +112,8 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
     # One by one, so that of thousands of ranks no two copies are in memory.
     placed = {rank: replace(timeline, calls=NO_CALLS) for rank, timeline in timelines.items()}
     del timelines
-    for rank in placed:
-        placed[rank] = placed[rank].placed(offsets[clocks[rank]])
+    for rank, timeline in placed.items():
+        placed[rank] = timeline.placed(offsets[clocks[rank]])
     return Collectives(
         timelines=placed,
         matched=_matched(joined, list(placed), [offsets[clocks[rank]] for rank in placed]),

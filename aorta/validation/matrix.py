@@ -139,9 +139,9 @@ def cpu_matrix(executor: Executor, *, links: bool) -> Matrix:
     """
     slow_links = [_link(rate, words) for rate, words in _LINK_RATES] if links else []
     sizes = (
-        _alternate([*_single_node()], clean=5),
+        _alternate([*_single_node()], clean=7),
         _alternate([*_two_nodes()], clean=7),
-        _alternate([*_four_nodes(), *slow_links], clean=8, common=_LONG_STEP),
+        _alternate([*_four_nodes(), *slow_links], clean=6, common=_LONG_STEP),
     )
     no_links = (("slow link", "needs --executor slurm on a cluster of `aorta cluster up`, as root"),)
     return Matrix(
