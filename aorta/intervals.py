@@ -23,7 +23,12 @@ def as_intervals(pairs: Iterable[tuple[int, int]]) -> Intervals:
 
 
 def union(intervals: Intervals) -> Intervals:
-    """The set covered by `intervals`: touching ones merged, empty and inverted ones dropped."""
+    """The set covered by `intervals`: touching ones merged, empty and inverted ones dropped. The array itself
+    where it is that already.
+    """
+    apart = intervals.reshape(-1)
+    if bool((apart[1:] > apart[:-1]).all()):
+        return intervals
     kept = intervals[intervals[:, 1] > intervals[:, 0]]
     if len(kept) == 0:
         return EMPTY
@@ -42,7 +47,11 @@ def length(intervals: Intervals) -> int:
 
 def intersection(a: Intervals, b: Intervals) -> Intervals:
     """The set covered by both."""
-    a, b = union(a), union(b)
+    return _meet(union(a), union(b))
+
+
+def _meet(a: Intervals, b: Intervals) -> Intervals:
+    """`intersection` of what is merged already."""
     if len(a) == 0 or len(b) == 0:
         return EMPTY
     # For each interval of a, the run of b's intervals that reach into it.
@@ -63,7 +72,7 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     gaps = np.empty((len(b) + 1, 2), dtype=np.int64)
     gaps[0, 0], gaps[-1, 1] = min(a[0, 0], b[0, 0]), max(a[-1, 1], b[-1, 1])
     gaps[1:, 0], gaps[:-1, 1] = b[:, 1], b[:, 0]
-    return intersection(a, gaps)
+    return _meet(a, gaps[gaps[:, 1] > gaps[:, 0]])
 
 
 def clip(intervals: Intervals, start: int, end: int) -> Intervals:

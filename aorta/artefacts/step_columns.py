@@ -26,6 +26,9 @@ ABSENT = -(2**31)
 _MOST = float(2**61)
 """ns from here on are no time; sums of two stay within 64 bits."""
 _BREAKDOWN = Breakdown.__struct_fields__
+_KINDS = tuple(
+    (kind, int(np.iinfo(kind).min), int(np.iinfo(kind).max)) for kind in (np.int8, np.int16, np.int32)
+)
 
 
 class Label(NamedTuple):
@@ -321,8 +324,8 @@ def _narrow(values: Sequence[int] | Ints) -> _Stored:
     """The integers in the fewest bytes that hold them and ABSENT, if it is there."""
     whole = np.asarray(values, dtype=np.int64)
     low, high = (int(whole.min()), int(whole.max())) if len(whole) else (0, 0)
-    for kind in (np.int8, np.int16, np.int32):
-        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+    for kind, least, most in _KINDS:
+        if least <= low and high <= most:
             return whole.astype(kind)
     return whole
 

@@ -49,12 +49,22 @@ class Rewritten:
         except OSError as error:
             self._error = error
 
+    def unchanged(self) -> bool:
+        """Whether the file holds the pieces so far, and nothing else."""
+        if self._new is not None or self._old is None or self._error is not None:
+            return False
+        try:
+            return os.fstat(self._old.fileno()).st_size == self._same
+        except OSError as error:
+            self._error = error
+            return False
+
     def keep(self, problems: list[Problem]) -> None:
         """The pieces are all: put them in place, unless the file holds them already."""
         try:
             if self._error is not None:
                 raise self._error
-            if self._new is None and self._old is not None and not self._old.read(1):
+            if self.unchanged():
                 return
             stream = self._open_aside()
             assert self._aside is not None

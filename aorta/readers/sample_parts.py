@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,13 +84,14 @@ def _whole(data: bytes, columns: Sequence[str]) -> tuple[pd.DataFrame, bytes] | 
     exact = [list(columns).index(name) for name in ("node_index", *EXACT)]
     if not _even(body, len(columns), exact):
         return None
-    known = {name: str for name in columns if name in TEXT}
+    known: dict[Hashable, Any] = dict.fromkeys((name for name in columns if name in TEXT), "category")
+    known |= dict.fromkeys(("node_index", *EXACT), np.int64)
     try:
         table = pd.read_csv(
             io.BytesIO(body),
             header=None,
             names=list(columns),
-            dtype=known | dict.fromkeys(("node_index", *EXACT), np.int64),
+            dtype=known,
             keep_default_na=False,
             na_values={name: [""] for name in columns if name not in TEXT},
             quoting=csv.QUOTE_NONE,
@@ -115,7 +116,8 @@ def _even(body: bytes, columns: int, exact: Sequence[int]) -> bool:
     if not ends[stops[:, -1]].all():
         return False
     starts = np.concatenate(([-1], cuts[:-1])).reshape(-1, columns) + 1
-    digits = np.concatenate(([0], np.cumsum((letters >= _ZERO) & (letters <= _NINE))))
+    counted = np.cumsum((letters >= _ZERO) & (letters <= _NINE), dtype=np.int32)
+    digits = np.concatenate((np.zeros(1, dtype=np.int32), counted))
     for column in exact:
         first, last = starts[:, column], stops[:, column]
         size = last - first

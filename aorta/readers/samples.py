@@ -54,7 +54,6 @@ def _merge(
     """
     problems: list[Problem] = []
     sources = [path for path in parts if path.is_file()]
-    held = nodes_of(merged, columns) if merged.is_file() else set()
     own: list[int] = []
     found: list[dict[str, Column]] = []
     with contextlib.ExitStack() as stack:
@@ -69,7 +68,7 @@ def _merge(
         # Files in the order of their nodes, each of one, and nothing in the merged file but their rows: then
         # what was written is whole and in order.
         in_order = all(one < other for one, other in itertools.pairwise(own))
-        if sink is not None and held is not None and in_order and held <= set(own):
+        if sink is not None and in_order and (sink.unchanged() or _of_these(merged, columns, own)):
             sink.keep(problems)
         elif sink is not None:
             return _merge_rows(run, sources, merged, columns, order)
@@ -78,6 +77,12 @@ def _merge(
     table = stacked(found)
     _drop_impossible(table, str(merged.relative_to(run.root)), problems)
     return table, tuple(problems)
+
+
+def _of_these(merged: Path, columns: Sequence[str], nodes: Sequence[int]) -> bool:
+    """Whether the merged file, if there is one, holds rows of these nodes and nothing else."""
+    held = nodes_of(merged, columns) if merged.is_file() else set()
+    return held is not None and held <= set(nodes)
 
 
 def _merge_rows(
