@@ -54,7 +54,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a trace holds; the defaults are those of 1 GB, the larger of what `--base` prints of two traces."""
+    """What a trace holds; the defaults are those of 1 GB, the larger that `--base` prints of two traces."""
 
     kernels: int = 300_000
     """Compute kernels in all steps together, as are the calls."""
