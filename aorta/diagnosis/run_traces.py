@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -14,15 +13,21 @@ from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import Trace
 from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import NodeDir, RunDir
-from aorta.artefacts.records import SCHEMA_VERSION, Manifest
+from aorta.artefacts.records import SCHEMA_VERSION, Manifest, Record
 from aorta.artefacts.reduction import Reduction, TraceSummary
 from aorta.errors import ArtefactError
-from aorta.metrics.trace_summary import summarise, work_of
+from aorta.metrics.trace_summary import latest, summarise, work_of
+from aorta.readers.parallel import side_by_side, usable_cores
 from aorta.readers.trace_build import file_rank
 from aorta.readers.traces import read_traces
 
 _POOL_BYTES = 8 << 20
 """Files smaller than this together are read sooner than processes start."""
+_MOST_BYTES = 128 << 20
+"""Summaries that are analysed whole; of more together, as many of the last steps as that much holds. In
+memory a summary's timeline takes several times what its file does."""
+_FEWEST_STEPS = 10
+"""That are analysed however large the summaries are."""
 _PRIVATE = "private"
 """A folder of what is not to be shared; nothing in it is a trace to read."""
 
@@ -35,6 +40,19 @@ class RunTraces:
     problems: tuple[Problem, ...]
     from_summaries: bool
     """All were reduced before; none was read as a trace."""
+    notes: tuple[str, ...] = ()
+    """What of them was left out."""
+
+
+class _Number(Record, frozen=True, kw_only=True):
+    number: int
+
+
+class _Numbers(Record, frozen=True, kw_only=True):
+    """Of a summary, the steps' numbers alone."""
+
+    whole: bool
+    steps: list[_Number]
 
 
 def trace_files(run: RunDir) -> dict[int, list[Path]]:
@@ -102,8 +120,7 @@ def _summaries(
     groups: Sequence[tuple[int, list[Path]]],
 ) -> Iterator[tuple[TraceSummary | None, list[Problem]]]:
     """The summary of each rank's files, by as many processes as there are cores; none at once in memory."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = usable_cores()
     size = sum(path.stat().st_size for _, paths in groups for path in paths if path.exists())
     if cores < 2 or len(groups) < 2 or size < _POOL_BYTES:
         yield from map(_summary, groups)
@@ -153,17 +170,21 @@ def _ranked(trace: Trace, rank: int) -> Trace:
 
 
 def read_run_traces(run: RunDir) -> RunTraces:
-    """One summary a rank: as the job reduced it, or, without or where it is older, from the trace itself."""
+    """One summary a rank: as the job reduced it, or, without or where it is older, from the trace itself.
+
+    Of summaries that are larger together than can be analysed, the last common steps are read.
+    """
     summaries: dict[int, TraceSummary] = {}
     problems: list[Problem] = []
     files, reduced = trace_files(run), _reduced(run)
-    for rank, path in reduced.items():
-        if rank in files and path.stat().st_mtime_ns < max(one.stat().st_mtime_ns for one in files[rank]):
-            continue
-        try:
-            summaries[rank] = _read(path, rank)
-        except ArtefactError as error:
-            problems.append(Problem(file=str(path), reason=error.message))
+    current = {rank: path for rank, path in reduced.items() if not _outdated(path, files.get(rank, ()))}
+    numbers, notes = _counted(current)
+    keyed = [((rank, numbers), path) for rank, path in current.items()]
+    for read in side_by_side(_read_one, keyed):
+        if isinstance(read, Problem):
+            problems.append(read)
+        else:
+            summaries[read.rank] = read
     for _, node in run.nodes():
         if node.reduction.is_file():
             try:
@@ -174,10 +195,52 @@ def read_run_traces(run: RunDir) -> RunTraces:
     for summary, found in _summaries(left):
         problems += found
         if summary is not None:
-            summaries[summary.rank] = summary
+            try:
+                summaries[summary.rank] = summary if numbers is None else latest(summary, numbers)
+            except ArtefactError as error:
+                problems.append(Problem(file=summary.source, reason=error.message))
     ordered = tuple(summaries[rank] for rank in sorted(summaries))
     # What the job could not reduce cannot be read now either: it is said once.
-    return RunTraces(ordered, tuple(dict.fromkeys(problems)), from_summaries=bool(ordered) and not left)
+    whole = bool(ordered) and not left
+    return RunTraces(ordered, tuple(dict.fromkeys(problems)), from_summaries=whole, notes=notes)
+
+
+def _outdated(summary: Path, files: Sequence[Path]) -> bool:
+    return any(summary.stat().st_mtime_ns < path.stat().st_mtime_ns for path in files)
+
+
+def _counted(paths: Mapping[int, Path]) -> tuple[frozenset[int] | None, tuple[str, ...]]:
+    """The steps to read of the ranks' summaries, and a note; None: all."""
+    size = sum(path.stat().st_size for path in paths.values())
+    if size <= _MOST_BYTES:
+        return None, ()
+    found = [numbers for numbers in side_by_side(_numbers, list(paths.items())) if numbers]
+    common = sorted(frozenset.intersection(*found)) if found else []
+    count = max(len(common) * _MOST_BYTES // size, _FEWEST_STEPS)
+    if count >= len(common):
+        return None, ()
+    note = (
+        f"of {len(common)} traced steps of all ranks the last {count} are analysed: "
+        f"the summaries are {size / 2**20:,.0f} MiB together"
+    )
+    return frozenset(common[-count:]), (note,)
+
+
+def _numbers(item: tuple[int, Path]) -> frozenset[int]:
+    """The numbers of a summary's whole steps; none where it cannot be read, which is said when it is."""
+    try:
+        found = read_json(item[1], _Numbers)
+    except ArtefactError:
+        return frozenset()
+    return frozenset(step.number for step in found.steps) if found.whole else frozenset()
+
+
+def _read_one(item: tuple[tuple[int, frozenset[int] | None], Path]) -> TraceSummary | Problem:
+    (rank, numbers), path = item
+    try:
+        return _read(path, rank, numbers)
+    except ArtefactError as error:
+        return Problem(file=str(path), reason=error.message)
 
 
 def _reduced(run: RunDir) -> dict[int, Path]:
@@ -188,7 +251,7 @@ def _reduced(run: RunDir) -> dict[int, Path]:
     return found
 
 
-def _read(path: Path, rank: int) -> TraceSummary:
+def _read(path: Path, rank: int, numbers: frozenset[int] | None) -> TraceSummary:
     summary = read_json(path, TraceSummary)
     if summary.schema_version > SCHEMA_VERSION:
         raise ArtefactError(
@@ -198,6 +261,8 @@ def _read(path: Path, rank: int) -> TraceSummary:
     if summary.rank != rank:
         raise ArtefactError(f"{path}: it is the summary of rank {summary.rank}")
     try:
+        if numbers is not None:
+            return latest(summary, numbers)
         work_of(summary)
     except ArtefactError as error:
         raise ArtefactError(f"{path}: {error.message}") from error

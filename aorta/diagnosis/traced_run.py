@@ -98,6 +98,7 @@ def traced_run(traces: RunTraces, context: Context, recorded: Recorded) -> Trace
         return TracedRun(None, None, traces.problems, (), None) if traces.problems else None
     expected = recorded.expected
     found, steps = _steady(captures(traces.summaries)[0], recorded)
+    said = [*traces.notes, *steps.notes]
     shown = msgspec.structs.replace(table(found), from_summaries=traces.from_summaries)
     own = [problem for summary in found.ranks for problem in summary.problems]
     rows, unusable = breakdown_rows(found)
@@ -106,7 +107,7 @@ def traced_run(traces: RunTraces, context: Context, recorded: Recorded) -> Trace
     reason = _unfit(found, rows, expected)
     if reason is not None:
         note = f"the breakdown is of the step records, not of the {found.format} traces: {reason}"
-        return TracedRun(shown, None, problems, (*steps.notes, note), source)
+        return TracedRun(shown, None, problems, (*said, note), source)
     collectives = collectives_of(found, expected)
     charged = charges(collectives, found)
     waits = charged if isinstance(charged, BlameTable) else None
@@ -115,7 +116,7 @@ def traced_run(traces: RunTraces, context: Context, recorded: Recorded) -> Trace
         for row in with_waits(rows, waits)
     ]
     model = modelled(collectives, found.steps, [row.step_ms for row in rows], recorded.nodes)
-    notes = [*steps.notes, *notes_of(found, charged, expected), *_differences(context.breakdown, rows)]
+    notes = [*said, *notes_of(found, charged, expected), *_differences(context.breakdown, rows)]
     stands = Stands(replace(_context(context, found, rows, charged), model=model), waits)
     return TracedRun(shown, stands, problems, tuple(notes), source)
 

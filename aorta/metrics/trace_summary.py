@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import fields, replace
 
+import msgspec
 import numpy as np
 
 from aorta.artefacts.analysis import RankBreakdown
-from aorta.artefacts.events import Column, Kind, Role, Trace
+from aorta.artefacts.events import Column, Kind, Role, Trace, take
 from aorta.artefacts.reduction import (
     Packed,
     TracedCalls,
@@ -21,7 +22,7 @@ from aorta.artefacts.reduction import (
 )
 from aorta.artefacts.traced import RankTrace
 from aorta.errors import ArtefactError
-from aorta.intervals import Intervals
+from aorta.intervals import Intervals, clip
 from aorta.metrics.trace_breakdown import break_down, unknown_communication
 from aorta.metrics.trace_checks import MOST, contradiction
 from aorta.metrics.trace_idle import contention, idle_causes, idle_gaps, launches_in, queue_depth
@@ -147,6 +148,37 @@ def work_of(summary: TraceSummary) -> GpuWork | None:
         numbered=frozenset(line.calls.numbered),
         edge_calls=summary.edge_calls,
     )
+
+
+def latest(summary: TraceSummary, numbers: Collection[int]) -> TraceSummary:
+    """The summary of those of its steps that have one of `numbers`, without the timeline outside of them.
+
+    What is of the capture as a whole stays: kernels, collectives, queue depth, contention. A summary without
+    whole steps, or without one of these, stays as it is.
+
+    Args:
+        summary: of a rank.
+        numbers: of steps that follow one another.
+
+    Raises:
+        ArtefactError: as `work_of`.
+    """
+    work = work_of(summary)
+    steps = [step for step in summary.steps if step.number in numbers]
+    if work is None or not steps:
+        return summary
+    calls = take(work.calls, np.isin(work.calls.step, [step.number for step in steps]))
+    # The last collectives of a step may end in the next one.
+    first = min(step.start_ns for step in steps)
+    last = max([step.end_ns for step in steps] + calls.end_ns.tolist())
+    cut = replace(
+        work,
+        calls=calls,
+        compute=clip(work.compute, first, last),
+        communication=clip(work.communication, first, last),
+        data=clip(work.data, first, last),
+    )
+    return msgspec.structs.replace(summary, steps=steps, timeline=_timeline(cut))
 
 
 def _spans(packed: Packed, summary: TraceSummary) -> Intervals:

@@ -12,9 +12,10 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.steps import Step
 from aorta.config.schema import Capture, Config, Profiling
+from aorta.diagnosis import run_traces
 from aorta.diagnosis.analyse import analyse
 from aorta.diagnosis.capture_window import overhead_note, overhead_of
-from aorta.diagnosis.run_traces import read_run_traces
+from aorta.diagnosis.run_traces import read_run_traces, reduce_run
 from aorta.metrics.profiler_overhead import profiler_overhead
 from aorta.readers.run import read_run
 from tests.support.synthetic import RunSpec, write_run
@@ -175,3 +176,42 @@ def test_a_step_that_a_rank_lacks_does_not_count() -> None:
     ranks = {0: [step(n, 10) for n in range(8)], 1: [step(n, 20) for n in range(7)]}
     found = profiler_overhead(ranks, lambda number: number >= 4)
     assert (found.inside_steps, found.inside_ms) == (3, pytest.approx(15e-6))
+
+
+def test_of_summaries_that_are_too_large_together_the_last_steps_are_analysed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = traced(tmp_path, Job({0: Rank(), 1: Rank(compute=1600)}, steps=9))
+    assert [made.ranks for _, made in reduce_run(run)] == [[0, 1]]
+    whole = analysed(run)
+    assert (whole.breakdown.steps, len(read_run_traces(run).notes)) == (9, 0)
+    size = sum(path.stat().st_size for path in run.node(0).trace_summaries().values())
+    monkeypatch.setattr(run_traces, "_MOST_BYTES", size * 5 // 9)
+    monkeypatch.setattr(run_traces, "_FEWEST_STEPS", 2)
+    found = read_run_traces(run)
+    assert [[step.number for step in summary.steps] for summary in found.summaries] == [[5, 6, 7, 8]] * 2
+    made = analysed(run)
+    # All steps are alike: 1600 + 200 + 100 µs, in which rank 0 waits for 600.
+    assert (made.verdict.kind, made.verdict.ranks) == ("straggler", [1])
+    assert [row.wait_ms for row in made.breakdown.per_rank] == [pytest.approx(0.6), pytest.approx(0.0)]
+    assert (made.breakdown.steps, made.breakdown.timing) == (4, "kineto")
+    assert any(
+        note.startswith("of 9 traced steps of all ranks the last 4 are") for note in made.data_quality.notes
+    )
+    monkeypatch.setattr(run_traces, "_FEWEST_STEPS", 6)
+    assert analysed(run).breakdown.steps == 6
+
+
+def test_a_broken_summary_among_large_ones_is_a_problem_and_its_trace_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = traced(tmp_path, Job(BALANCED, steps=9))
+    list(reduce_run(run))
+    path = run.node(0).trace_summary(1)
+    path.write_bytes(path.read_bytes()[:-100])
+    monkeypatch.setattr(run_traces, "_MOST_BYTES", 1)
+    monkeypatch.setattr(run_traces, "_FEWEST_STEPS", 4)
+    found = read_run_traces(run)
+    assert [problem.file for problem in found.problems] == [str(path)]
+    assert [len(summary.steps) for summary in found.summaries] == [4, 4]
+    assert not found.from_summaries

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aorta.artefacts.events import Kind, Role
 from aorta.artefacts.reduction import Packed, TraceSummary, pack, unpack, unpack_intervals
 from aorta.errors import ArtefactError
-from aorta.metrics.trace_summary import breakdown_row, rank_trace, summarise, work_of
+from aorta.metrics.trace_summary import breakdown_row, latest, rank_trace, summarise, work_of
 from aorta.metrics.trace_work import gpu_work, timelines
 from tests.support.traces import trace
 
@@ -156,3 +156,41 @@ def test_a_timeline_that_goes_back_in_time_is_refused() -> None:
     line = msgspec.structs.replace(summary.timeline, compute=pack(np.array([100, 150, 0, 40])))
     with pytest.raises(ArtefactError, match="back in time"):
         work_of(msgspec.structs.replace(summary, timeline=line))
+
+
+THREE = trace(
+    [
+        (0, 40, Kind.COMPUTE),
+        (30, 60, Kind.COMMUNICATION),
+        (100, 150, Kind.COMPUTE),
+        (140, 205, Kind.COMMUNICATION),
+        (200, 290, Kind.COMPUTE),
+        (250, 260, Kind.COMMUNICATION),
+        (300, 310, Kind.COMPUTE),
+    ],
+    [(at, at + 1, Role.LAUNCH) for at in (0, 30, 100, 140, 200, 250, 300)],
+    steps=[(0, 100, "step 1"), (100, 200, "step 2"), (200, 300, "step 3"), (300, 400, "step 4")],
+)
+
+
+def test_the_latest_steps_keep_their_parts_and_the_timeline_around_them() -> None:
+    whole = summarise(THREE)
+    assert [step.number for step in whole.steps] == [1, 2, 3, 4]
+    cut = stored(latest(whole, {2}))
+    work = work_of(cut)
+    assert work is not None
+    assert cut.steps == [whole.steps[1]]
+    assert work.calls.entry_ns.tolist() == [140]
+    # Its collective ends 5 ns into the next step, where a kernel runs already.
+    assert work.compute.tolist() == [[100, 150], [200, 205]]
+    assert work.communication.tolist() == [[140, 205]]
+    assert breakdown_row(cut, [2]) == breakdown_row(whole, [2])
+    assert (cut.kernels, cut.gpu_events) == (whole.kernels, 7)
+
+
+def test_a_summary_without_any_of_the_latest_steps_stays_as_it_is() -> None:
+    whole = summarise(THREE)
+    assert latest(whole, {9}) is whole
+    assert latest(whole, {1, 2, 3, 4}).steps == whole.steps
+    without = summarise(trace([(0, 10, Kind.COMPUTE)]))
+    assert latest(without, {1}) is without
