@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from aorta.artefacts.records import Breakdown, Phase
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import Step, StepExecution
 from aorta.diagnosis.context import Launches
 from aorta.diagnosis.evidence import evidence_of
@@ -31,11 +32,11 @@ def ran(number: int, phase: Phase, execution: StepExecution | None = None) -> St
 
 
 def launches(data: RunData, steps: list[Step]) -> Launches | None:
-    records = replace_records(data, tuple(steps))
+    records = replace_records(data, StepColumns.of(steps))
     return evidence_of(records, steady_steps(records.records.by_rank)).launches
 
 
-def replace_records(data: RunData, steps: tuple[Step, ...]) -> RunData:
+def replace_records(data: RunData, steps: StepColumns) -> RunData:
     return dataclasses.replace(data, records=dataclasses.replace(data.records, by_rank={0: steps}))
 
 
