@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
+from collections import Counter
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from statistics import median
 
+from aorta.artefacts.io import read_json
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import Manifest
 from aorta.artefacts.validation import Trial
+from aorta.errors import ArtefactError
 from aorta.report.tables import Table, md_table, text_table
 from aorta.report.text import ABSENT, KIND_NAMES, listing, md
+from aorta.units import plural
 from aorta.validation.matrix import Matrix
 from aorta.validation.scoring import (
     EFFECT,
@@ -46,7 +50,7 @@ def document(matrix: Matrix, score: Score, *, made_by: str) -> str:
     missing = len(matrix.cells) - ran
     parts = [
         f"# Validation {matrix.title}",
-        f"Made by `{made_by}`, {_span(score)}; {_machine()}.",
+        f"Made by `{made_by}`, {_span(score)}; {_machine(score)}.",
         *([f"**Incomplete: {missing} of {len(matrix.cells)} runs are missing.**"] if missing else []),
         _READING,
         "## Targets",
@@ -214,10 +218,19 @@ def _span(score: Score) -> str:
     return f"{day}, {len(trials)} runs in {took:.1f} minutes"
 
 
-def _machine() -> str:
-    try:
-        torch = f"torch {version('torch')}"
-    except PackageNotFoundError:
-        torch = "no torch"
-    cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores, {platform.machine()}, Python {platform.python_version()}, {torch}"
+def _machine(score: Score) -> str:
+    """What the runs ran on, by the first one that says so."""
+    for trial in [*score.clean, *(item.trial for item in score.faulty)]:
+        try:
+            node = read_json(RunDir(Path(trial.run_dir)).manifest, Manifest).nodes[0]
+        except (ArtefactError, IndexError):
+            continue
+        cards = Counter(gpu.name for gpu in node.gpus)
+        names = [("Python", "python"), ("torch", "torch")]
+        words = [
+            plural(node.cpus_usable, "core"),
+            *(f"{count} x {name}" for name, count in cards.items()),
+            *(f"{word} {node.packages[name]}" for word, name in names if node.packages.get(name)),
+        ]
+        return ", ".join(words)
+    return "a machine that no run describes"

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from aorta.artefacts.io import read_json, write_json
+from aorta.artefacts.records import GpuInfo, Manifest
 from aorta.validation.document import document, told
 from aorta.validation.matrix import Matrix, small_matrix
 from aorta.validation.scoring import score
+from tests.support.synthetic import RunSpec, write_run
 from tests.validation.trials import clean, faulty, said
 
 MATRIX = Matrix("validation", "by hand", small_matrix("local").cells, (("a | b", "no <GPU>"),))
@@ -50,6 +57,18 @@ def test_runs_that_are_missing_and_runs_without_an_answer_are_said() -> None:
     assert "| slow at 1 | — | — | — | no answer | no | — | — | — |" in text
     assert "- slow at 1: the run did not complete" in text
     assert "nothing ran" in document(MATRIX, score([]), made_by="aorta validate")
+
+
+def test_the_machine_is_that_of_the_runs_wherever_they_are_analysed(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=1, ranks_per_node=2, steps=4))
+    node = read_json(run.manifest, Manifest).nodes[0]
+    cards = [GpuInfo(index=at, uuid=f"GPU-{at}", name="H100") for at in range(2)]
+    described = replace(node, cpus_usable=64, gpus=cards, packages={"torch": "2.9", "python": "3.12"})
+    write_json(run.manifest, replace(read_json(run.manifest, Manifest), nodes=[described]))
+    text = document(MATRIX, score([replace(clean(0), run_dir=str(run.root))]), made_by="aorta validate")
+    assert "; 64 cores, 2 x H100, Python 3.12, torch 2.9." in text
+    text = document(MATRIX, score([clean(0)]), made_by="aorta validate")
+    assert "a machine that no run describes" in text
 
 
 def test_a_false_alarm_is_quoted() -> None:
