@@ -242,9 +242,11 @@ def judge(
     if not reasons:
         ranks = plural(quality.ranks_seen, "rank")
         steps = f"over {plural(context.breakdown.steps, 'steady step')} of {ranks}"
-        why = "; ".join(f"{_NAMES[kind].lower()}: {reason}" for kind, reason in dropped.items())
-        what = f"what passes its threshold is none ({why})" if why else "nothing passes its threshold"
-        statement = f"No bottleneck: {what} {steps}.{_ending(quality)}"
+        why = "; ".join(f"{_NAMES[kind].lower()} ({reason})" for kind, reason in dropped.items())
+        if why:
+            statement = f"No bottleneck {steps}. Above its threshold, but no cause: {why}.{_ending(quality)}"
+        else:
+            statement = f"No bottleneck: nothing passes its threshold {steps}.{_ending(quality)}"
         return Verdict(kind="healthy", statement=statement, ranks=[]), []
     words = "; ".join(text for _, text in reasons)
     if unclear:
