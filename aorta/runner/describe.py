@@ -22,7 +22,8 @@ from aorta.runner import environment, network
 from aorta.runner.clock import read_clocks
 from aorta.runner.options import NodeOptions
 
-_TIMEOUT_S = 10.0
+_TIMEOUTS_S = (10.0, 20.0)
+"""Of the tries: the same program that answers in milliseconds has been seen to hang."""
 
 _PACKAGES = (
     "torch", "triton", "numpy", "msgspec", "omegaconf", "submitit", "psutil", "nvidia-ml-py", "amdsmi",
@@ -61,17 +62,21 @@ def with_version(choice: ProfilerChoice) -> ProfilerChoice:
 
 
 def _first_line(argv: list[str]) -> str | None:
-    """First line that a program prints; None where it is absent, fails or hangs."""
+    """First line that a program prints; None where it is absent, fails or hangs again."""
     if shutil.which(argv[0]) is None:
         return None
-    try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return None
-    lines = done.stdout.strip().splitlines()
-    return lines[0].strip() if lines else None
+    for limit_s in _TIMEOUTS_S:
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=limit_s, check=True, stdin=subprocess.DEVNULL
+            )
+        except subprocess.TimeoutExpired:
+            continue
+        except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+            return None
+        lines = done.stdout.strip().splitlines()
+        return lines[0].strip() if lines else None
+    return None
 
 
 def cpus_usable(proc: Path = Path("/proc/self")) -> int:

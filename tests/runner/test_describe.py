@@ -93,3 +93,16 @@ def test_ranks_are_asked_for_or_one_a_gpu_or_one(tmp_path, asked, gpus, expected
     assert info.processes == expected
     assert info.gpus == found.visible
     assert info.attempt == 0
+
+
+@pytest.mark.parametrize(("hangs", "version"), [(0, "tool 3.1"), (1, "tool 3.1"), (2, None)])
+def test_a_program_that_hangs_once_is_asked_again(tmp_path, monkeypatch, hangs, version):
+    program = tmp_path / "tool"
+    asked = tmp_path / "asked"
+    program.write_text(
+        f"#!/bin/bash\necho >> {asked}\n[ $(wc -l < {asked}) -gt {hangs} ] || exec sleep 60\necho tool 3.1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(describe, "_TIMEOUTS_S", (1.0, 1.5))
+    choice = ProfilerChoice(requested="nsys", resolved="nsys", reason="asked for", program=str(program))
+    assert describe.with_version(choice).version == version
