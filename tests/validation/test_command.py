@@ -13,7 +13,6 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.study_layout import ValidationDir
 from aorta.artefacts.validation import Trial
 from aorta.commands import profile
-from aorta.errors import PlanError
 from tests.support.commands import refused, run, without_site
 from tests.validation.trials import clean, faulty, said
 
@@ -97,10 +96,6 @@ def test_what_cannot_work_is_refused() -> None:
     assert "matrix of its own" in str(refused("validate", "--gpus", "2", "--small"))
     assert "name it with --into" in str(refused("validate", "--analyse-only"))
     assert "between ranks" in str(refused("validate", "--gpus", "1"))
-    shutil.rmtree("config")
-    error = refused("validate", "--small")
-    assert isinstance(error, PlanError)
-    assert "config/validation.yaml does not exist" in str(error)
 
 
 def test_more_gpus_than_there_are_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
