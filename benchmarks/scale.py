@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,32 +105,35 @@ def exponent(rows: list[dict[str, Any]]) -> float:
     return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512, 2048, 8192])
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--folder", type=Path, help="keep the runs here, and use those that are there")
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+def run_sizes(
+    given: argparse.Namespace,
+    sizes: list[int],
+    measured: Callable[[int, Path], dict[str, Any]],
+    head: str,
+    line: Callable[[dict[str, Any]], str],
+) -> None:
+    """Measure the sizes on two cores, the smallest first; print a line each, and whether the largest is
+    within the limits.
+
+    Args:
+        given: the arguments `folder`, `steps` and `json`.
+        sizes: of the runs.
+        measured: the row of a size, its run below the folder.
+        head: of the table.
+        line: of a row.
+    """
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     rows = []
-    print(" ranks  input MiB  seconds  again s  peak MiB  lines  KiB  report KiB  analysis KiB  verdict")
+    print(head)
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        for place, ranks in enumerate(sorted(given.ranks)):
-            if place == 0:
-                measure(min(ranks, RANKS_PER_NODE), given.steps, folder)
-            row = measure(ranks, given.steps, folder)
+        for size in sorted(sizes):
+            row = measured(size, folder)
             rows.append(row)
-            print(
-                f"{ranks:6d} {row['input_mib']:10.0f} {row['seconds']:8.1f} {row['again_s']:8.1f}"
-                f" {row['peak_mib']:9.0f} {row['document_lines']:6d} {row['document_kib']:4.0f}"
-                f" {row['report_kib']:11.0f} {row['analysis_kib']:13.0f}  {row['verdict']} {row['named']}",
-                flush=True,
-            )
+            print(line(row), flush=True)
             if given.folder is None:
-                shutil.rmtree(folder / f"results_{ranks}")
+                shutil.rmtree(folder / f"results_{row['ranks']}")
     worst = rows[-1]
     met = worst["seconds"] < LIMIT_S and worst["peak_mib"] < LIMIT_MIB
     print(f"exponent {exponent(rows):.2f} over {[row['ranks'] for row in rows]}")
@@ -138,6 +142,38 @@ def main() -> None:
         given.json.write_text(
             json.dumps({"steps": given.steps, "exponent": exponent(rows), "rows": rows}, indent=1)
         )
+
+
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """Those of `run_sizes`."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--folder", type=Path, help="keep the runs here, and use those that are there")
+    parser.add_argument("--json", type=Path)
+    return parser
+
+
+def _line(row: dict[str, Any]) -> str:
+    return (
+        f"{row['ranks']:6d} {row['input_mib']:10.0f} {row['seconds']:8.1f} {row['again_s']:8.1f}"
+        f" {row['peak_mib']:9.0f} {row['document_lines']:6d} {row['document_kib']:4.0f}"
+        f" {row['report_kib']:11.0f} {row['analysis_kib']:13.0f}  {row['verdict']} {row['named']}"
+    )
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512, 2048, 8192])
+    given = parser.parse_args()
+    smallest = min(given.ranks)
+
+    def measured(ranks: int, folder: Path) -> dict[str, Any]:
+        if ranks == smallest:
+            measure(min(ranks, RANKS_PER_NODE), given.steps, folder)
+        return measure(ranks, given.steps, folder)
+
+    head = " ranks  input MiB  seconds  again s  peak MiB  lines  KiB  report KiB  analysis KiB  verdict"
+    run_sizes(given, given.ranks, measured, head, _line)
 
 
 if __name__ == "__main__":

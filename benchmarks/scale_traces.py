@@ -15,10 +15,7 @@ reduced, and what their summaries hold is printed by MB of trace, and for 1 GB.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import shutil
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -37,12 +34,10 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.reduction import Packed, Reduction, TraceSummary
 from aorta.metrics.trace_summary import summarise
 from aorta.readers.traces import read_traces
-from benchmarks.scale import CORES, aggregate, exponent
+from benchmarks.scale import RANKS_PER_NODE, aggregate, arguments, run_sizes
 from benchmarks.scale_generate import Simulated, write
 from benchmarks.trace_generate import generate
 
-RANKS_PER_NODE = 8
-LIMIT_S, LIMIT_MIB = 60.0, 2048.0
 _LAUNCH_NS = (5_000, 50_000)
 """Before a kernel starts."""
 _GAP_NS = (500, 3_000)
@@ -276,40 +271,27 @@ def parts(summary: TraceSummary) -> list[tuple[str, int]]:
     return sorted(sizes.items(), key=lambda item: -item[1])
 
 
+def _line(row: dict[str, Any]) -> str:
+    return (
+        f"{row['ranks']:6d} {row['summaries_mib']:14.0f} {row['seconds']:8.1f} {row['peak_mib']:9.0f}"
+        f" {row['traced_steps']:6d}  {row['verdict']} {row['named']}"
+    )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 8, 64])
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--folder", type=Path, help="keep the runs here, and use those that are there")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--base", type=Path, help="a Kineto trace: print what summaries of such traces hold")
     parser.add_argument("--mb", type=int, nargs="+", default=[25, 50, 100])
     given = parser.parse_args()
     if given.base:
         describe(given.base, given.mb)
         return
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
-    rows = []
-    print(" ranks  summaries MiB  seconds  peak MiB  steps  verdict")
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = given.folder or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        for nodes in sorted(given.nodes):
-            row = measure(nodes, RANKS_PER_NODE, given.steps, Content(), folder)
-            rows.append(row)
-            print(
-                f"{row['ranks']:6d} {row['summaries_mib']:14.0f} {row['seconds']:8.1f} {row['peak_mib']:9.0f}"
-                f" {row['traced_steps']:6d}  {row['verdict']} {row['named']}",
-                flush=True,
-            )
-            if given.folder is None:
-                shutil.rmtree(folder / f"results_{row['ranks']}")
-    worst = rows[-1]
-    met = worst["seconds"] < LIMIT_S and worst["peak_mib"] < LIMIT_MIB
-    print(f"exponent {exponent(rows):.2f} over {[row['ranks'] for row in rows]}")
-    print(f"{LIMIT_S:g} s and {LIMIT_MIB:g} MiB at {worst['ranks']} ranks: {'met' if met else 'NOT MET'}")
-    if given.json:
-        given.json.write_text(json.dumps({"exponent": exponent(rows), "rows": rows}, indent=1))
+
+    def measured(nodes: int, folder: Path) -> dict[str, Any]:
+        return measure(nodes, RANKS_PER_NODE, given.steps, Content(), folder)
+
+    run_sizes(given, given.nodes, measured, " ranks  summaries MiB  seconds  peak MiB  steps  verdict", _line)
 
 
 if __name__ == "__main__":
