@@ -155,6 +155,19 @@ class Collectives:
         self.joined("allreduce", tag, metadata, lambda: dist.all_reduce(tensor, group=group), gate=True)
 
 
+def blocking(options: Any) -> Any:
+    """Options of a collective whose result the current stream waits for, in the call or in `finished`."""
+    if hasattr(options, "asyncOp"):
+        options.asyncOp = False
+    return options
+
+
+def finished(work: Any) -> None:
+    """Wait for a collective, where the backend has not made the current stream wait already."""
+    if work is not None:
+        work.wait()
+
+
 class AllReduce:
     """What `dist.all_reduce` does to gradients, without its checks of every argument in every call.
 
@@ -167,16 +180,12 @@ class AllReduce:
 
     def __init__(self, group: dist.ProcessGroup, on_gpu: bool) -> None:
         self._group = group
-        self._options = dist.AllreduceOptions()
+        self._options = blocking(dist.AllreduceOptions())
         self._options.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG if on_gpu else dist.ReduceOp.SUM)
-        if hasattr(self._options, "asyncOp"):
-            self._options.asyncOp = False
 
     def __call__(self, tensor: torch.Tensor) -> None:
         """Reduce `tensor` in place: in the current stream of a GPU, or blocking on the host."""
-        work = self._group.allreduce([tensor], self._options)
-        if work is not None:  # where the backend has not made the current stream wait already
-            work.wait()
+        finished(self._group.allreduce([tensor], self._options))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import AllgatherOptions, ReduceScatterOptions
 from torch.distributed.fsdp import FSDPModule
 from torch.utils._pytree import tree_leaves
 
-from aorta.instrument.collectives import Collectives
+from aorta.instrument.collectives import Collectives, blocking, finished
 from aorta.instrument.streams import Mark, current_stream
 from aorta.instrument.tape import Gate, Tape
 
@@ -38,28 +38,16 @@ _reduce_scatter: Any = (
 )
 
 
-def _blocking(options: Any) -> Any:
-    """Options of a collective whose result the current stream waits for, in the call or in `_finished`."""
-    if hasattr(options, "asyncOp"):
-        options.asyncOp = False
-    return options
-
-
-def _finished(work: Any) -> None:
-    if work is not None:  # where the backend has not made the current stream wait already
-        work.wait()
-
-
 def _gather_into(output: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> None:
     """What the function of `torch.distributed` does to plain tensors, without its checks in every call."""
-    _finished(_all_gather(group, output, shard, _blocking(AllgatherOptions())))
+    finished(_all_gather(group, output, shard, blocking(AllgatherOptions())))
 
 
 def _scatter_into(output: torch.Tensor, whole: torch.Tensor, group: dist.ProcessGroup, op: Any) -> None:
     """Likewise."""
-    options = _blocking(ReduceScatterOptions())
+    options = blocking(ReduceScatterOptions())
     options.reduceOp = op
-    _finished(_reduce_scatter(group, output, whole, options))
+    finished(_reduce_scatter(group, output, whole, options))
 
 
 def _allocate(size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
