@@ -120,17 +120,21 @@ class Context:
         return fmean(item.step_ms for item in self.costs)
 
     @property
+    def launches(self) -> Launches | None:
+        """Of the steps recorded kernel by kernel, where no traces tell more."""
+        return self.evidence.launches if self.idle is None else None
+
+    @property
     def idle_inside_ms(self) -> float:
         """The GPU's idle time inside of compute's windows, by steps recorded kernel by kernel; else 0: traces
         have it in the host's part already, and without either it is not known to be there.
         """
-        launches = self.evidence.launches if self.idle is None else None
-        return launches.idle_ms if launches is not None else 0.0
+        return self.launches.idle_ms if self.launches is not None else 0.0
 
     @property
     def idle_inside_share(self) -> float:
         """The same of compute's windows, 0 to 1."""
-        launches = self.evidence.launches if self.idle is None else None
+        launches = self.launches
         return launches.idle_ms / launches.windows_ms if launches is not None and launches.windows_ms else 0.0
 
     @property

@@ -185,7 +185,7 @@ def host_bound(context: Context) -> Answer:
     reason = context.too_little()
     if reason:
         return not_measured("host_bound", threshold, STEP_SHARE, reason), None
-    launches = context.evidence.launches if context.idle is None else None
+    launches = context.launches
     inside, waits = context.idle_inside_ms, _waits_by_turns(context)
     parts = [item.host_ms + inside + waited for item, waited in zip(context.costs, waits, strict=True)]
     value = median_low(100.0 * ms / item.step_ms for item, ms in zip(context.costs, parts, strict=True))

@@ -282,8 +282,8 @@ def _slow_node(_: Finding, context: Context) -> SubCause | None:
 
 
 def _host(_: Finding, context: Context) -> SubCause:
-    launches = context.evidence.launches
-    if context.idle is None and launches is not None and launches.idle_ms > MOST * context.host_ms:
+    launches = context.launches
+    if launches is not None and launches.idle_ms > MOST * context.host_ms:
         each = 1000 * launches.kernels_ms / launches.kernels
         kernels = plural(round(launches.kernels), "kernel")
         text = f"{kernels} a step of {each:.0f} us each: the GPU waits for launches"

@@ -19,7 +19,7 @@ from aorta.artefacts.traced import TraceTable
 from aorta.diagnosis.context import Context
 from aorta.diagnosis.model import modelled
 from aorta.diagnosis.policy import MIN_TRACED_STEPS, TRACED_STRAGGLER_PCT
-from aorta.diagnosis.rank import rank_costs, rank_words
+from aorta.diagnosis.rank import rank_words
 from aorta.diagnosis.run_traces import RunTraces
 from aorta.diagnosis.traced_steps import Numbered, numbered
 from aorta.diagnosis.traces import (
@@ -29,11 +29,9 @@ from aorta.diagnosis.traces import (
     captures,
     charges,
     collectives_of,
-    host_idle,
-    loader_marked,
     notes_of,
-    sources,
     table,
+    traced_context,
     with_waits,
 )
 from aorta.metrics.blame import BlameTable
@@ -156,18 +154,18 @@ def _context(
     if usage is not None:
         effective = effective_gpu_utilization(rows)
         usage = msgspec.structs.replace(usage, effective_gpu_util_pct=effective)
-    waits = charged if isinstance(charged, BlameTable) else None
+    traced = traced_context(found, rows, charged, context.world_size)
     return replace(
         context,
         policy=policy,
-        breakdown=BreakdownTable(steps=len(found.steps), per_rank=rows, timing=found.format),
-        costs=rank_costs(rows, waits),
-        blame_absent=charged if isinstance(charged, str) else None,
+        breakdown=traced.breakdown,
+        costs=traced.costs,
+        blame_absent=traced.blame_absent,
         utilization=usage,
         records="step records and traces",
-        files=sources(found),
-        loader_marked=loader_marked(found),
-        idle=host_idle(found),
+        files=traced.files,
+        loader_marked=traced.loader_marked,
+        idle=traced.idle,
     )
 
 

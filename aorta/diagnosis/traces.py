@@ -125,7 +125,7 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
     usage, said = _utilization(found, samples, rows)
     model = modelled(collectives, found.steps, [row.step_ms for row in rows], hosts)
     context = replace(
-        _context(found, rows, charged, expected),
+        traced_context(found, rows, charged, expected),
         utilization=usage,
         hosts=hosts,
         sample_files=tuple(str(item.path) for item in samples if item.kind == "gpu"),
@@ -164,7 +164,7 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
     )
 
 
-def _context(
+def traced_context(
     found: Capture, rows: list[RankBreakdown], charged: BlameTable | str, expected: int | None
 ) -> Context:
     """What the rules look at, as far as traces alone tell it."""
