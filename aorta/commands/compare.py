@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.comparison import Comparison, Dataset, Summary
-from aorta.artefacts.steps import Step
+from aorta.artefacts.step_columns import StepColumns
 from aorta.errors import ArtefactError, ConfigError
 from aorta.metrics.compare import Values
 
@@ -128,17 +128,19 @@ def _dataset(folder: Path) -> tuple[Dataset, dict[str, Values], list[int]]:
         path=str(folder),
         ranks=sorted(records.by_rank),
         steps=len(steady),
-        timing=sorted({step.timing for steps in steady.by_rank.values() for step in steps}),
+        timing=sorted({label.timing for steps in steady.by_rank.values() for label in steps.labels}),
         metrics={name: spread(column) for name, column in values.items()},
         overlap_ratio=overlap(values),
         problems=[*records.problems, *([] if len(steady) else [_none_steady(records.by_rank)])],
     )
-    first = next(iter(steady.by_rank.values()), ())
-    return data, values, [step.global_step for step in first]
+    return data, values, list(steady.numbers)
 
 
-def _none_steady(by_rank: Mapping[int, Sequence[Step]]) -> Problem:
-    phases = Counter(step.phase for steps in by_rank.values() for step in steps)
+def _none_steady(by_rank: Mapping[int, StepColumns]) -> Problem:
+    phases: Counter[str] = Counter()
+    for steps in by_rank.values():
+        for label in steps.labels:
+            phases[label.phase] += int(steps.labelled(label).sum())
     told = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
     return Problem(
         file="rank_*_metrics.jsonl",

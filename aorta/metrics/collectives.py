@@ -175,10 +175,10 @@ def _calls(
 
 def _matched(joined: Joined, ranks: Sequence[int], offsets: Sequence[int]) -> tuple[Matched, ...]:
     """The whole collectives, by when their last member came."""
-    shift = np.array(offsets, dtype=np.int64)[joined.place]
-    entry, end = joined.entry + shift, joined.end + shift
+    calls, shift = joined.calls, np.array(offsets, dtype=np.int64)[joined.place]
+    entry, end = calls.entry + shift, calls.end + shift
     starts = joined.first[:-1]
-    latest, size = np.maximum.reduceat(entry, starts), np.maximum.reduceat(joined.bytes, starts)
+    latest, size = np.maximum.reduceat(entry, starts), np.maximum.reduceat(calls.bytes, starts)
     members: dict[bytes, tuple[tuple[int, ...], NDArray[np.intp]]] = {}
     found = []
     for at in np.flatnonzero(joined.whole).tolist():
@@ -191,7 +191,7 @@ def _matched(joined: Joined, ranks: Sequence[int], offsets: Sequence[int]) -> tu
             members[code] = tuple(own[one] for one in by_rank), by_rank
         those, by_rank = members[code]
         row = rows.start
-        key = int(joined.step[row]), joined.names[int(joined.group[row])], int(joined.number[row])
+        key = int(calls.step[row]), calls.names[int(calls.group[row])], int(calls.number[row])
         biggest = int(size[at])
         found.append(
             (
@@ -201,7 +201,7 @@ def _matched(joined: Joined, ranks: Sequence[int], offsets: Sequence[int]) -> tu
                     ranks=those,
                     entry=entry[rows][by_rank],
                     end=end[rows][by_rank],
-                    op=joined.names[int(joined.op[row])],
+                    op=calls.names[int(calls.op[row])],
                     bytes=None if biggest == NOT_RECORDED else biggest,
                 ),
             )

@@ -18,18 +18,10 @@ Ints = NDArray[np.int64]
 class Joined:
     """The calls of all ranks, in the order of step, group and number, and of ranks within. (rows,) each."""
 
-    names: tuple[str, ...]
-    """Of groups and operations, in order."""
+    calls: Calls
+    """A key once a rank; names in order."""
     place: Ints
     """Of the rank among the ranks."""
-    step: Ints
-    group: Ints
-    """Code of `names`, as is `op`."""
-    number: Ints
-    op: Ints
-    entry: Ints
-    end: Ints
-    bytes: Ints
     came: Ints
     """Where the row was, rank by rank."""
     first: Ints
@@ -53,21 +45,17 @@ def join(calls: Mapping[int, Calls]) -> Joined:
     step, group, number = step[order], group[order], number[order]
     place = np.repeat(np.arange(len(items)), [len(item) for item in items])[order]
     op = np.concatenate([code[item.op] for code, item in zip(recoded, items, strict=True)])[order]
+    entry, end, size = (
+        np.concatenate([getattr(item, name) for item in items])[order] for name in ("entry", "end", "bytes")
+    )
     begins = (np.diff(step) != 0) | (np.diff(group) != 0) | (np.diff(number) != 0)
     first = (
         np.concatenate(([0], np.flatnonzero(begins) + 1, [len(order)])) if len(order) else np.zeros(1, int)
     )
     whole, unmatched = _whole(step, group, place, op, first)
     return Joined(
-        names=tuple(names),
+        calls=Calls(tuple(names), step, group, number, op, entry, end, size),
         place=place,
-        step=step,
-        group=group,
-        number=number,
-        op=op,
-        entry=np.concatenate([item.entry for item in items])[order],
-        end=np.concatenate([item.end for item in items])[order],
-        bytes=np.concatenate([item.bytes for item in items])[order],
         came=order,
         first=first,
         whole=whole,
@@ -139,7 +127,7 @@ def _gaps(joined: Joined, clock_of: Ints, clocks: int) -> dict[int, dict[int, in
     starts = np.concatenate(([0], new)).astype(np.int64)[: len(order)]
     if not len(starts):
         return defaultdict(dict)
-    end = np.maximum.reduceat(joined.end[rows][order], starts)
+    end = np.maximum.reduceat(joined.calls.end[rows][order], starts)
     came = np.minimum.reduceat(order, starts)
     of_key, clock = np.divmod(code[order][starts], clocks)
     hub = clock_of[joined.place[joined.first[of_key]]]
