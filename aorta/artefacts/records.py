@@ -325,6 +325,7 @@ class StepRecord(Record, frozen=True, kw_only=True):
     timing: Literal["host", "event_window", "kernel"]
     """What the ranges are: host timers, event windows (ready to done), or kernel activity."""
     breakdown: Breakdown | None
+    """None: communication was not observed, or the step was not timed part by part (`detailed`)."""
     loss: float | None
     grad_norm: float | None
     lr: float
@@ -347,6 +348,10 @@ class StepRecord(Record, frozen=True, kw_only=True):
     """Of sampled steps only (`capture.kernel_interval`)."""
     rocm_smi_output: str | None = None
     """What the tool printed in a sample that came during this step; None where none did."""
+    detailed: bool = True
+    """Timed part by part. False: as a whole, which costs next to nothing; breakdown, ranges, memory counters
+    and execution are then absent, all else is there.
+    """
 
 
 METRICS_COLUMNS = tuple(

@@ -44,6 +44,7 @@ class Label(NamedTuple):
     epoch: int | None
     device_uuid: str | None
     memory_total_bytes: int | None
+    detailed: bool
 
 
 class RangeKind(NamedTuple):
@@ -189,6 +190,11 @@ class StepColumns(Sequence[Step]):
         """Which steps are of one of `phases`, (steps,)."""
         return self._by_label([label.phase in phases for label in self._labels])
 
+    @property
+    def detailed(self) -> NDArray[np.bool_]:
+        """Which steps were timed part by part, (steps,)."""
+        return self._by_label([label.detailed for label in self._labels])
+
     def _by_label(self, known: list[bool]) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = np.array(known, dtype=np.bool_)[self._label]
         return found
@@ -257,6 +263,7 @@ class StepColumns(Sequence[Step]):
             epoch=label.epoch,
             device_uuid=label.device_uuid,
             memory_total_bytes=label.memory_total_bytes,
+            detailed=label.detailed,
             global_step=value["global_step"],
             wall_start_ns=value["wall_start_ns"],
             wall_end_ns=value["wall_end_ns"],
@@ -304,6 +311,7 @@ def _label_of(step: Step) -> Label:
         step.epoch,
         step.device_uuid,
         step.memory_total_bytes,
+        step.detailed,
     )
 
 

@@ -69,6 +69,7 @@ class Step(Struct, frozen=True, kw_only=True):
     epoch: int | None = None
     device_uuid: str | None = None
     execution: StepExecution | None = None
+    detailed: bool = True
 
     @property
     def duration_ns(self) -> int:

@@ -38,7 +38,7 @@ RANGES = st.builds(
 )
 STEPS = st.lists(
     st.builds(
-        lambda number, ranges, phase, epoch, parts, peak: changed(
+        lambda number, ranges, phase, epoch, parts, peak, detailed: changed(
             SOME,
             global_step=number,
             profile=None if ranges is None else StepRanges(ranges=ranges),
@@ -46,6 +46,7 @@ STEPS = st.lists(
             epoch=epoch,
             breakdown=SOME.breakdown if parts else None,
             memory_peak_bytes=peak,
+            detailed=detailed,
         ),
         st.integers(0, 2**40),
         st.none() | st.lists(RANGES, max_size=4),
@@ -53,6 +54,7 @@ STEPS = st.lists(
         st.sampled_from([None, 0, 1]),
         st.booleans(),
         st.none() | st.integers(0, 2**40),
+        st.booleans(),
     ),
     max_size=6,
     unique_by=lambda item: item.global_step,
@@ -80,6 +82,11 @@ def test_absent_is_not_zero() -> None:
 def test_steps_without_a_profile_differ_from_those_without_ranges() -> None:
     bare = [changed(SOME, profile=None), changed(SOME, profile=StepRanges(ranges=[])), SOME]
     assert StepColumns.of(bare).profiled.tolist() == [False, True, True]
+
+
+def test_steps_say_whether_they_were_timed_part_by_part() -> None:
+    columns = StepColumns.of([changed(SOME, detailed=False), SOME, changed(SOME, breakdown=None)])
+    assert columns.detailed.tolist() == [False, True, True]
 
 
 def test_ranges_of_picked_steps_are_theirs() -> None:

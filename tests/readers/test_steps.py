@@ -40,6 +40,16 @@ def test_whole_files_are_read_without_a_problem(run: RunDir) -> None:
     assert (collective.metadata.group, collective.metadata.seq) == ("default", 2 * 3 + 1)
 
 
+def test_a_step_without_the_field_was_timed_part_by_part(run: RunDir) -> None:
+    record = json.loads(run.records(0).read_text().splitlines()[3])
+    whole = {**record, "detailed": False, "breakdown": None}
+    del record["detailed"]
+    edit(run, 0, {3: json.dumps(record), 4: json.dumps(whole | {"global_step": 4})})
+    found = read_steps(run)
+    assert [step.detailed for step in found.by_rank[0]] == [True, True, True, True, False, True]
+    assert found.problems == ()
+
+
 def test_a_line_cut_by_a_crash_is_named_and_the_rest_kept(run: RunDir) -> None:
     path = run.records(1)
     path.write_bytes(path.read_bytes()[:-40])
@@ -57,6 +67,7 @@ def test_a_line_cut_by_a_crash_is_named_and_the_rest_kept(run: RunDir) -> None:
         ({"mono_end_ns": 0}, "ends before it starts"),
         ({"samples": "eight"}, "Expected `int`"),
         ({"phase": "lunch"}, "phase"),
+        ({"detailed": "no"}, "Expected `bool`"),
     ],
 )
 def test_a_broken_line_costs_that_line(run: RunDir, change: object, said: str) -> None:
