@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
 from aorta.diagnosis.analyse import analyse
@@ -9,15 +11,18 @@ from aorta.diagnosis.run_traces import read_run_traces
 from aorta.readers.run import RunData, read_run
 
 
-def analyze_run(run: RunDir, *, query_accounting: bool = True) -> tuple[Analysis, RunData]:
+def analyze_run(
+    run: RunDir, *, query_accounting: bool = True, others: Sequence[Analysis] = ()
+) -> tuple[Analysis, RunData]:
     """Read and analyse a run; nothing that is missing or broken in it is fatal.
 
     Args:
         run: the run directory, which gets its merged monitor files and `sacct_summary.txt`.
         query_accounting: ask Slurm about the job.
+        others: analyses of other runs, of which the run may have repeats.
     """
     data = read_run(run, query_accounting=query_accounting)
-    return analyse(data, read_run_traces(run)), data
+    return analyse(data, read_run_traces(run), others), data
 
 
 def ended(data: RunData) -> int:

@@ -80,8 +80,9 @@ def _what(results: Path, named: SubmissionDir | None) -> tuple[SubmissionDir | N
 def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None = None) -> Aggregate:
     """Analyse each scenario's run, write its report and the document over all of them below `docs`.
 
-    Earlier runs of a scenario by the same version of this code, with the same program and settings, are its
-    repeats: the scaling is of their mean, with what lies between them (not where a submission is named).
+    Earlier runs of a scenario by the same version of this code, with the same program, settings and batches,
+    are its repeats: the scaling is of their mean, with what lies between them, and a finding must gain more
+    than they differ by (not where a submission is named).
 
     Args:
         results: the base results directory.
@@ -99,9 +100,9 @@ def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None
         )
     from aorta.metrics.scaling import scaling_curves
 
-    reports, missing, newest = _analyse(choice)
-    analyses = [report.analysis for report in reports]
     others = [] if submission is not None else _analysed(repeats(results, choice.chosen))
+    reports, missing, newest = _analyse(choice, others)
+    analyses = [report.analysis for report in reports]
     curves = scaling_curves(analyses, others)
     aggregate = build(reports, curves, missing, newest)
     try:
@@ -114,7 +115,7 @@ def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None
     return aggregate
 
 
-def _analyse(choice: Choice) -> tuple[list[ScenarioReport], list[Problem], int]:
+def _analyse(choice: Choice, others: Sequence[Analysis]) -> tuple[list[ScenarioReport], list[Problem], int]:
     """Reports of the scenarios, what gave nothing, and the time of the newest input (ns since the epoch)."""
     from rich.console import Console
     from rich.progress import Progress
@@ -129,7 +130,7 @@ def _analyse(choice: Choice) -> tuple[list[ScenarioReport], list[Problem], int]:
         for item in choice.chosen:
             bar.update(task, description=f"analysing {item.scenario.name}")
             try:
-                report, data, passed_over = _one(item)
+                report, data, passed_over = _one(item, others)
             except Exception as error:
                 # The last line of defence, so broad: what a broken run does to the analysis cannot be
                 # foreseen, and it must not cost the other scenarios their report.
@@ -155,14 +156,15 @@ def _analysed(runs: Sequence[RunDir]) -> list[Analysis]:
     return found
 
 
-def _one(item: Chosen) -> tuple[ScenarioReport, RunData, list[Problem]]:
+def _one(item: Chosen, others: Sequence[Analysis]) -> tuple[ScenarioReport, RunData, list[Problem]]:
     """The report of a scenario, from its newest valid run; newer ones that are not valid are named."""
     from aorta.commands._analysis import analyze_run
-    from aorta.metrics.scaling import is_valid, newest_valid
+    from aorta.metrics.repeats import is_valid
+    from aorta.metrics.scaling import newest_valid
 
     tried = []
     for run in (item.run, *item.older):
-        analysis, data = analyze_run(run)
+        analysis, data = analyze_run(run, others=others)
         tried.append((run, analysis, data))
         if is_valid(analysis):
             break

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -27,6 +28,7 @@ from aorta.metrics.allocator import allocator_use
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.metrics.repeats import Ran, batches, repeats_of, undisturbed_step_ms
 from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
 from aorta.metrics.utilization import effective_gpu_utilization, utilization
@@ -37,13 +39,14 @@ from aorta.units import plural
 _MISSING = "records of ranks are missing, and waiting for those cannot be told from transfer"
 
 
-def analyse(data: RunData, traces: RunTraces | None = None) -> Analysis:
+def analyse(data: RunData, traces: RunTraces | None = None, others: Sequence[Analysis] = ()) -> Analysis:
     """Metrics, findings and verdict of one run; whatever is missing, there is an answer.
 
     Args:
         data: what the run directory holds.
         traces: of the run's ranks. Where they cover all of them, breakdown, waits and verdict are theirs;
             throughput is always the records'.
+        others: analyses of other runs; those that repeat this one say by how much runs of it differ.
     """
     manifest, expected = data.account.manifest, data.ranks_expected
     by_rank = data.records.by_rank
@@ -81,7 +84,7 @@ def analyse(data: RunData, traces: RunTraces | None = None) -> Analysis:
         job_known=manifest is not None or data.account.status is not None or bool(data.accounting.attempts),
     )
     quality = data_quality(data, policy, len(steady), rate, _notes(charged, expected))
-    by_records = _analysis(data, context, quality, waits=waits, rate=rate)
+    by_records = _analysis(data, context, quality, waits=waits, rate=rate, others=others)
     recorded = Recorded(by_rank, expected, nodes_of(data), boot_epochs(data))
     run = traced_run(traces, context, recorded) if traces is not None else None
     if run is None:
@@ -90,7 +93,7 @@ def analyse(data: RunData, traces: RunTraces | None = None) -> Analysis:
     if run.stands is not None:
         quality = data_quality(data, policy, len(steady), rate, [])
         context, waits = run.stands.context, run.stands.waits
-        made = _analysis(data, context, quality, waits=waits, rate=rate)
+        made = _analysis(data, context, quality, waits=waits, rate=rate, others=others)
     return joined(made, by_records, run)
 
 
@@ -101,21 +104,33 @@ def _analysis(
     *,
     waits: BlameTable | None,
     rate: Throughput | None,
+    others: Sequence[Analysis],
 ) -> Analysis:
     """What the rules make of a context."""
     manifest = data.account.manifest
     overhead = overhead_of(data)
+    device = ("cuda" if context.cuda else "cpu") if data.records.by_rank else None
+    job_id = manifest.job_id if manifest else _job_id(data.run)
+    ran = Ran(
+        scenario=_scenario(data.run, manifest.scenario if manifest else None),
+        world_size=data.ranks_expected,
+        program=program(manifest),
+        settings=settings(manifest, context.config, device),
+        batches=batches(rate),
+        profiled=overhead is not None,
+    )
+    steps_ms = [undisturbed_step_ms(item) for item in repeats_of(ran, job_id, others)]
+    context = replace(context, repeats_ms=tuple(step for step in steps_ms if step is not None))
     said = [*overhead_note(overhead)]
     if rate is None:
         said.append("throughput is not measurable: it needs steady steps of every rank")
     quality = msgspec.structs.replace(quality, notes=[*quality.notes, *said])
     found, model = conclude(RULES, context, quality), context.model
-    device = ("cuda" if context.cuda else "cpu") if data.records.by_rank else None
     return Analysis(
-        scenario=_scenario(data.run, manifest.scenario if manifest else None),
-        job_id=manifest.job_id if manifest else _job_id(data.run),
+        scenario=ran.scenario,
+        job_id=job_id,
         nodes=data.account.nodes_expected,
-        world_size=data.ranks_expected,
+        world_size=ran.world_size,
         verdict=found.verdict,
         findings=found.findings,
         measured=found.measured,
@@ -128,8 +143,8 @@ def _analysis(
         shared_machine=manifest.shared_machine if manifest else False,
         device=device,
         started_wall_ns=manifest.started_wall_ns if manifest else None,
-        program=program(manifest),
-        settings=settings(manifest, context.config, device),
+        program=ran.program,
+        settings=ran.settings,
         replay=model.record(found.predictions) if model else None,
         pop=model.pop(context.breakdown.per_rank, cuda=context.cuda) if model else None,
         lateness=model.lateness if model else None,

@@ -111,6 +111,8 @@ class Context:
     """The replay, and who is late."""
     evidence: Evidence = Evidence()
     """What tells the causes behind causes."""
+    repeats_ms: tuple[float, ...] = ()
+    """The mean step of each other run of the same thing, without the costliest cause found in it."""
     job_known: bool = True
     """Whether anything says what the job was and how it ended; traces are judged without."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from aorta.artefacts.analysis import Finding, Interval, Speedup, WhatIf
 from aorta.diagnosis.context import MOST_OF_HOST, Context
 from aorta.diagnosis.rank import rank_words
+from aorta.metrics import another_run
 from aorta.metrics.whatif import Prediction, Replays
 
 
@@ -66,16 +68,20 @@ def within_noise(what: WhatIf, context: Context) -> str | None:
 
     The gain of these very steps, resampled, must lie above none at all, and for waits between ranks above
     half of their threshold: somebody is always the last, and on a busy machine often the same one for a
-    while.
+    while. Where the same thing ran four times or more before, the gain must also be more than such runs
+    differ by without the causes that were found in them: less is seen again with nothing changed.
     """
     interval = what.effect_interval
-    if interval is None:
-        return None
     least = context.policy.straggler_pct / 2 if what.kind == "straggler" else 0.0
-    if _share(interval.low) > least:
+    if interval is not None and _share(interval.low) <= least:
+        gained = f"replayed without it, {_percent(interval)} of the step would be gained"
+        return f"within noise: {gained}" + (f", and {least:g} % at least would have to be" if least else "")
+    spread = another_run.between(context.repeats_ms)
+    if spread is None or math.log(what.speedup) > spread:
         return None
-    gained = f"replayed without it, {_percent(interval)} of the step would be gained"
-    return f"within noise: {gained}" + (f", and {least:g} % at least would have to be" if least else "")
+    gained = f"replayed without it, {_share(what.speedup):.0f} % of the step would be gained"
+    runs = f"{len(context.repeats_ms)} other runs of the same thing"
+    return f"within noise: {gained}, and by {runs} {_share(math.exp(spread)):.0f} % vary by chance"
 
 
 def _percent(interval: Interval) -> str:

@@ -8,20 +8,27 @@ four degrees of freedom (Hahn and Meeker, Statistical Intervals, 1991, section 4
 each to be long, and so to see a machine's slow changes, and t accounts for their being few.
 
 What the model misses of steps that it was not made of is no chance, and is added in quadrature.
+
+Where the same thing ran several times before, those runs say themselves how far another one may lie: the same
+interval, of their mean steps.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from statistics import stdev
 
 import numpy as np
 
 from aorta.artefacts.analysis import Interval
 from aorta.metrics.bootstrap import CONFIDENCE, MIN_VALUES, Floats
+from aorta.metrics.student import t_quantile
 
 STRETCHES = 5
-_STUDENT = 2.7764
-"""Of four degrees of freedom, at half of 5 % on each side."""
+MIN_RUNS = 4
+"""Fewer say little of another one: of three, Student's interval is five of their standard deviations to each
+side."""
 
 
 def spread(steps: Floats, miss: float = 0.0) -> float | None:
@@ -35,8 +42,21 @@ def spread(steps: Floats, miss: float = 0.0) -> float | None:
     if len(steps) < MIN_VALUES or mean <= 0.0:
         return None
     means = [float(stretch.mean()) for stretch in np.array_split(steps, STRETCHES)]
-    chance = _STUDENT * float(np.std(means, ddof=1)) / mean * math.sqrt(1.0 + 1.0 / STRETCHES)
-    return math.hypot(chance, miss)
+    return math.hypot(_one_more(means) / mean, miss)
+
+
+def between(step_ms: Sequence[float]) -> float | None:
+    """Half the width of log(step) of another run of what ran before; None of fewer than 4 runs.
+
+    Args:
+        step_ms: the mean step of each run, > 0.
+    """
+    return _one_more([math.log(step) for step in step_ms]) if len(step_ms) >= MIN_RUNS else None
+
+
+def _one_more(values: Sequence[float]) -> float:
+    """Half the width of Student's interval of one further observation."""
+    return t_quantile(len(values) - 1) * stdev(values) * math.sqrt(1.0 + 1.0 / len(values))
 
 
 def around(value: float, relative: float | None) -> Interval | None:

@@ -11,6 +11,7 @@ from aorta.artefacts.aggregate import Scaling, ScalingPoint
 from aorta.artefacts.analysis import Analysis, Interval, Problem, Throughput
 from aorta.artefacts.layout import Scenario
 from aorta.metrics.pooled import pooled_rate, ratio_spread
+from aorta.metrics.repeats import Ran, is_valid, repeats_of
 from aorta.metrics.scaling_loss import computation_scalability, losses, self_check
 from aorta.metrics.student import CONFIDENCE
 
@@ -20,18 +21,6 @@ _NAMED = 3
 _COMMAND = 80
 """Characters of a command that are shown."""
 _UNUSED = "not in use"
-
-
-def is_valid(analysis: Analysis) -> bool:
-    """Whether a run may stand in a curve: it completed, and its throughput was measured on all ranks."""
-    return (
-        analysis.scenario is not None
-        and analysis.throughput is not None
-        and analysis.data_quality.state == "completed"
-        and analysis.world_size is not None
-        and analysis.data_quality.ranks_seen == analysis.world_size
-        and analysis.verdict.kind != "insufficient_data"
-    )
 
 
 def newest_valid(runs: Sequence[Analysis]) -> tuple[list[Analysis], list[Problem]]:
@@ -65,8 +54,8 @@ def scaling_curves(runs: Sequence[Analysis], repeats: Sequence[Analysis] = ()) -
 
     Args:
         runs: one a scenario.
-        repeats: other runs; those of the same scenario, program and settings as one of `runs` are averaged
-            with it, and what lies between them widens its interval.
+        repeats: other runs; those that repeat one of `runs` are averaged with it, and what lies between them
+            widens its interval.
 
     Only runs of one program with the same settings are compared (`Analysis.program`, `settings`): those that
     most scenarios have, on a tie those with the newest run. The reference is the smallest of them. What is
@@ -196,16 +185,7 @@ def _scalability(analysis: Analysis, reference: Analysis) -> float | None:
 
 def _rates(analysis: Analysis, repeats: Sequence[Analysis]) -> list[Throughput]:
     """Of the run and its valid repeats."""
-    same = [
-        item
-        for item in repeats
-        if item is not analysis
-        and item.scenario == analysis.scenario
-        and item.world_size == analysis.world_size
-        and item.job_id != analysis.job_id
-        and is_valid(item)
-        and _same(item, analysis)
-    ]
+    same = repeats_of(Ran.of(analysis), analysis.job_id, repeats)
     return [item.throughput for item in (analysis, *same) if item.throughput is not None]
 
 

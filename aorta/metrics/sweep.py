@@ -24,7 +24,8 @@ from aorta.artefacts.sweep import (
     Sweep,
     SweepPoint,
 )
-from aorta.metrics.scaling import SUPERLINEAR, is_valid, label
+from aorta.metrics.repeats import is_valid
+from aorta.metrics.scaling import SUPERLINEAR, label
 from aorta.metrics.student import t_quantile
 from aorta.units import plural
 

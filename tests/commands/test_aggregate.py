@@ -130,7 +130,7 @@ def test_an_analysis_that_fails_costs_its_scenario(tmp_path: Path, monkeypatch: 
     write_run(results, spec(2))
     real = _analysis.analyze_run
 
-    def failing(run: RunDir) -> object:
+    def failing(run: RunDir, **_: object) -> object:
         if run.root.parent.name == "2node":
             raise ValueError("no such thing")
         return real(run)

@@ -181,3 +181,32 @@ def test_gains_that_may_be_none_are_noise(kind: Kind, low: float, noise: bool) -
     made = context([10.0, 10.0])
     made = replace(made, policy=replace(made.policy, straggler_pct=20.0))
     assert (within_noise(what, made) is not None) is noise
+
+
+@pytest.mark.parametrize(
+    ("repeats", "noise"),
+    [
+        ((80.0, 90.0, 100.0, 110.0), True),
+        ((100.0, 101.0, 99.0, 100.0), False),
+        ((80.0, 90.0, 110.0), False),
+        ((), False),
+    ],
+)
+def test_a_gain_within_what_other_runs_differ_by_is_noise(repeats: tuple[float, ...], noise: bool) -> None:
+    """20 % of the step: four runs of 80 to 110 ms have an interval of 3.56 times 0.137, those of 99 to 101
+    one of 3 %, and three, or none, say nothing.
+    """
+    what = WhatIf(
+        kind="data_loading",
+        removed="",
+        ranks=[],
+        step_ms=80.0,
+        step_ms_interval=None,
+        speedup=1.25,
+        speedup_interval=None,
+        effect_interval=Interval(low=1.2, high=1.3),
+    )
+    why = within_noise(what, replace(context([10.0, 10.0]), repeats_ms=repeats))
+    assert (why is not None) is noise
+    if why is not None:
+        assert "20 % of the step would be gained, and by 4 other runs of the same thing 39 %" in why

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.metrics.another_run import around, spread
+from aorta.metrics.another_run import around, between, spread
 
 
 def test_five_stretches_give_students_interval_of_one_more() -> None:
     # Means 98 99 100 101 102: s is the root of (4 + 1 + 0 + 1 + 4) / 4.
     steps = np.repeat(np.array([98.0, 99.0, 100.0, 101.0, 102.0]), 4)
-    assert spread(steps) == pytest.approx(2.7764 * math.sqrt(2.5) * math.sqrt(1.2) / 100)
+    assert spread(steps) == pytest.approx(2.7764451 * math.sqrt(2.5) * math.sqrt(1.2) / 100)
 
 
 def test_steps_that_are_alike_leave_what_the_model_misses() -> None:
@@ -62,3 +62,15 @@ def test_it_holds_19_of_20_further_runs_where_runs_differ_as_stretches_do() -> N
         assert found is not None
         hits += found.low <= levels[5] <= found.high
     assert 400 * 0.92 < hits < 400 * 0.98
+
+
+def test_four_runs_give_students_interval_of_a_fifth() -> None:
+    # Logarithms 4 times -1, 1, -1, 1 of a tenth around that of 100: s is the root of 4 / 3.
+    steps = [100 * math.exp(0.1 * sign) for sign in (-1, 1, -1, 1)]
+    assert between(steps) == pytest.approx(3.1824 * 0.1 * math.sqrt(4 / 3) * math.sqrt(5 / 4), rel=1e-4)
+    assert between([70.0] * 4) == 0.0
+
+
+def test_three_runs_say_nothing_of_a_fourth() -> None:
+    assert between([100.0, 100.0, 100.0]) is None
+    assert between([]) is None

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from aorta.artefacts.analysis import Analysis, BreakdownTable, DataQuality, Kind, Throughput, Verdict
-from aorta.metrics.scaling import is_valid, newest_valid, scaling_curves
+from aorta.metrics.repeats import is_valid
+from aorta.metrics.scaling import newest_valid, scaling_curves
 
 SETTINGS = {"device": "cpu", "model.num_layers": 2}
 
