@@ -88,11 +88,11 @@ class ChromeTrace:
                 f'"tid":{thread},"ts":{us(at - self.zero_ns)}}}'
             )
 
-    def counter(self, process: int, name: str, at: int, value: float) -> None:
-        """A value of a counter from `at` (wall-clock ns) on."""
+    def counter(self, process: int, name: str, unit: str, at: int, value: float) -> None:
+        """A value of a counter from `at` (wall-clock ns) on; viewers show name and unit as the track's name."""
         self.add(
             f'{{"ph":"C","name":{text(name)},"pid":{process},"tid":0,"ts":{us(at - self.zero_ns)},'
-            f'"args":{{"value":{value!r}}}}}'
+            f'"args":{{{text(unit)}:{value!r}}}}}'
         )
 
     def add(self, event: str) -> None:

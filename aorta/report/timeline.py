@@ -17,15 +17,15 @@ from aorta.units import ms_to_ns
 
 _HOUR_NS = 3600 * 10**9
 _GPU_COUNTERS = {
-    "utilization_gpu": "GPU {} utilisation %",
-    "memory_used_mb": "GPU {} memory MiB",
-    "power_draw_w": "GPU {} power W",
-    "sm_clock_mhz": "GPU {} SM clock MHz",
+    "utilization_gpu": ("GPU {} utilisation", "%"),
+    "memory_used_mb": ("GPU {} memory", "MiB"),
+    "power_draw_w": ("GPU {} power", "W"),
+    "sm_clock_mhz": ("GPU {} SM clock", "MHz"),
 }
 _CPU_COUNTERS = {
-    "cpu_percent": "CPU %",
-    "job_cpu_percent": "CPU of the job %",
-    "memory_used_gb": "memory GiB",
+    "cpu_percent": ("CPU", "%"),
+    "job_cpu_percent": ("CPU of the job", "%"),
+    "memory_used_gb": ("memory", "GiB"),
 }
 
 
@@ -184,9 +184,9 @@ def _add_samples(out: ChromeTrace, content: Content) -> None:
             process = out.process(f"node {node} {host}")
             ordered = rows.sort_values("wall_ns", kind="stable")
             at = ordered["wall_ns"].astype("int64") + content.host_shift_ns.get(str(host), 0)
-            for column, label in counters.items():
+            for column, (label, unit) in counters.items():
                 if column not in ordered:
                     continue
                 known = ordered[column].notna()
                 for time, value in zip(at[known], ordered[column][known], strict=True):
-                    out.counter(process, label.format(*gpu), int(time), float(value))
+                    out.counter(process, label.format(*gpu), unit, int(time), float(value))

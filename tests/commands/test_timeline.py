@@ -78,8 +78,8 @@ def test_a_run_without_traces_shows_its_records_and_counters(tmp_path: Path) -> 
     assert abs(ns(steps[0][0]["ts"]) - ns(steps[2][0]["ts"])) < 1_000_000
     assert named(events, "rank 0", "data")
     counters = Counter(e["name"] for e in events if e["ph"] == "C")
-    assert counters["CPU %"] > 0
-    assert {e["args"]["value"] for e in events if e["name"] == "CPU %"} != {0}
+    assert counters["CPU"] > 0
+    assert {e["args"]["%"] for e in events if e["name"] == "CPU"} != {0}
 
 
 def test_a_run_with_traces_shows_both(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_run_with_traces_shows_both(tmp_path: Path) -> None:
     events = made(run.root, output=tmp_path / "t.json.gz")
     assert named(events, "rank 1", "gemm")
     assert named(events, "rank 1", "step 20")
-    assert any(e["name"].endswith("power W") for e in events if e["ph"] == "C")
+    assert any(e["name"].endswith("power") and "W" in e["args"] for e in events if e["ph"] == "C")
 
 
 def test_ranges_of_a_capture_without_a_gpu_are_shown(tmp_path: Path) -> None:
