@@ -89,7 +89,7 @@ class ChromeTrace:
             )
 
     def counter(self, process: int, name: str, unit: str, at: int, value: float) -> None:
-        """A value of a counter from `at` (wall-clock ns) on; viewers show name and unit as the track's name."""
+        """A value of a counter from `at` (wall-clock ns) on; viewers name the track by name and unit."""
         self.add(
             f'{{"ph":"C","name":{text(name)},"pid":{process},"tid":0,"ts":{us(at - self.zero_ns)},'
             f'"args":{{{text(unit)}:{value!r}}}}}'
