@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
 from aorta.diagnosis.analyse import analyse
 from aorta.diagnosis.run_traces import read_run_traces
+from aorta.errors import ArtefactError
 from aorta.readers.run import RunData, read_run
 
 
@@ -33,3 +36,13 @@ def ended(data: RunData) -> int:
     if data.account.status is not None:
         times += [node.ended_wall_ns or node.started_wall_ns for node in data.account.status.nodes]
     return max(times, default=0)
+
+
+def analyses_of(runs: Sequence[RunDir]) -> list[Analysis]:
+    """What earlier analyses made of these runs; what none was made of, or cannot be read, is left out."""
+    found = []
+    for run in runs:
+        with contextlib.suppress(ArtefactError):
+            if run.analysis.is_file():
+                found.append(read_json(run.analysis, Analysis))
+    return found

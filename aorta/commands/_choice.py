@@ -84,17 +84,19 @@ def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
 
 
 def repeats(results: Path, chosen: Sequence[Chosen]) -> list[RunDir]:
-    """Other runs of the chosen scenarios by the same version of this code, the newest of each.
+    """Earlier runs of the chosen scenarios by the same version of this code, the newest of each.
 
     Whether they ran the same program with the same settings, their analyses tell.
     """
     others, found = _newest_first(results), []
     for item in chosen:
-        version = _code_version(item.run)
+        version, started = _code_version(item.run), _started(item.run)
         same = [
             run
             for run in others.get(item.scenario, [])
-            if run.root.resolve() != item.run.root.resolve() and version == _code_version(run) is not None
+            if run.root.resolve() != item.run.root.resolve()
+            and _started(run) <= started
+            and version == _code_version(run) is not None
         ]
         found += same[:MOST_REPEATS]
     return found

@@ -35,11 +35,16 @@ class Stopped(KeyboardInterrupt):
 
 
 def analyse(run: RunDir) -> Analysis:
-    """The analysis of a run as `aorta analyze` makes it, and its JSON in the run's folder."""
+    """The analysis of a run as `aorta aggregate` makes it, with the runs of its size before it; and its
+    JSON in the run's folder.
+    """
     from aorta.artefacts.io import write_json
-    from aorta.commands._analysis import analyze_run
+    from aorta.commands._analysis import analyses_of, analyze_run
+    from aorta.commands._choice import Chosen, repeats
 
-    analysis, _ = analyze_run(run, query_accounting=False)
+    chosen = Chosen(Scenario(run.root.parent.name), run)
+    others = analyses_of(repeats(run.root.parent.parent, [chosen]))
+    analysis, _ = analyze_run(run, query_accounting=False, others=others)
     write_json(run.analysis, analysis)
     return analysis
 

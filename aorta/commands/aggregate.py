@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,8 +9,8 @@ import click
 
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.analysis import Analysis, Problem
-from aorta.artefacts.io import read_json, write_json
-from aorta.artefacts.layout import RESULTS, RunDir, SubmissionDir
+from aorta.artefacts.io import write_json
+from aorta.artefacts.layout import RESULTS, SubmissionDir
 from aorta.commands._choice import Choice, Chosen, choose, repeats
 from aorta.errors import ArtefactError
 from aorta.launch.submission import newest_submission
@@ -98,9 +97,10 @@ def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None
             f"no run below {results}: nothing to aggregate",
             "run `make profile` on this machine or `make submit-profiling` on a cluster first",
         )
+    from aorta.commands._analysis import analyses_of
     from aorta.metrics.scaling import scaling_curves
 
-    others = [] if submission is not None else _analysed(repeats(results, choice.chosen))
+    others = [] if submission is not None else analyses_of(repeats(results, choice.chosen))
     reports, missing, newest = _analyse(choice, others)
     analyses = [report.analysis for report in reports]
     curves = scaling_curves(analyses, others)
@@ -144,16 +144,6 @@ def _analyse(choice: Choice, others: Sequence[Analysis]) -> tuple[list[ScenarioR
                     missing.append(_empty(report))
             bar.advance(task)
     return reports, missing, newest
-
-
-def _analysed(runs: Sequence[RunDir]) -> list[Analysis]:
-    """What earlier aggregations made of these runs; what none was made of, or cannot be read, is left out."""
-    found = []
-    for run in runs:
-        with contextlib.suppress(ArtefactError):
-            if run.analysis.is_file():
-                found.append(read_json(run.analysis, Analysis))
-    return found
 
 
 def _one(item: Chosen, others: Sequence[Analysis]) -> tuple[ScenarioReport, RunData, list[Problem]]:

@@ -27,7 +27,8 @@ class _Removed:
 def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | None]:
     """The finding with its speed-up by replay; as it is where nothing can be predicted for it.
 
-    With fewer steps than an interval takes, the range stays that of the finding's bounds.
+    With fewer steps than an interval takes, the range stays that of the finding's bounds. Where runs of the
+    same thing are known, the interval is no narrower than they lie apart.
     """
     replays = context.model.usable if context.model else None
     if finding.symptom_of is not None or replays is None:
@@ -35,24 +36,26 @@ def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | Non
     removed = _removed(finding, context, replays)
     if removed is None:
         return finding, None
-    found = removed.found
+    found, apart = removed.found, another_run.apart(context.repeats_ms)
     what = WhatIf(
         kind=finding.kind,
         removed=removed.words,
         ranks=finding.ranks,
         step_ms=found.step_ms,
-        step_ms_interval=found.step_ms_interval,
+        step_ms_interval=another_run.at_least(found.step_ms_interval, found.step_ms, apart),
         speedup=found.speedup,
-        speedup_interval=found.speedup_interval,
+        speedup_interval=another_run.at_least(found.speedup_interval, found.speedup, apart),
         effect_interval=found.effect_interval,
     )
-    return msgspec.structs.replace(finding, estimated_speedup=_speedup(finding, removed)), what
+    return msgspec.structs.replace(
+        finding, estimated_speedup=_speedup(finding, removed, what.speedup_interval)
+    ), what
 
 
-def _speedup(finding: Finding, removed: _Removed) -> Speedup | None:
+def _speedup(finding: Finding, removed: _Removed, interval: Interval | None) -> Speedup | None:
     found, bounds = removed.found, finding.estimated_speedup
     expected, limit = found.speedup, removed.limit.speedup if removed.limit else None
-    if (interval := found.speedup_interval) is not None:
+    if interval is not None:
         low, high = interval.low, interval.high
         return Speedup(
             low=low, high=high, expected=expected, step_ms=found.step_ms, basis="replay", limit=limit
@@ -76,7 +79,7 @@ def within_noise(what: WhatIf, context: Context) -> str | None:
     if interval is not None and _share(interval.low) <= least:
         gained = f"replayed without it, {_percent(interval)} of the step would be gained"
         return f"within noise: {gained}" + (f", and {least:g} % at least would have to be" if least else "")
-    spread = another_run.between(context.repeats_ms)
+    spread = another_run.by_chance(context.repeats_ms)
     if spread is None or math.log(what.speedup) > spread:
         return None
     gained = f"replayed without it, {_share(what.speedup):.0f} % of the step would be gained"

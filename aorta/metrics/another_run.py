@@ -9,8 +9,10 @@ each to be long, and so to see a machine's slow changes, and t accounts for thei
 
 What the model misses of steps that it was not made of is no chance, and is added in quadrature.
 
-Where the same thing ran several times before, those runs say themselves how far another one may lie: the same
-interval, of their mean steps.
+Where the same thing ran several times before, those runs say how far runs lie apart, which a single one
+cannot know: a machine may be another one from run to run, and the same throughout each. Of k runs with s the
+standard deviation of the logarithms of their mean steps, and t of k - 1 degrees of freedom, two further runs
+differ by t · s · √2.
 """
 
 from __future__ import annotations
@@ -27,8 +29,7 @@ from aorta.metrics.student import t_quantile
 
 STRETCHES = 5
 MIN_RUNS = 4
-"""Fewer say little of another one: of three, Student's interval is five of their standard deviations to each
-side."""
+"""Fewer say little: Student's interval of three is five of their standard deviations to each side."""
 
 
 def spread(steps: Floats, miss: float = 0.0) -> float | None:
@@ -42,21 +43,35 @@ def spread(steps: Floats, miss: float = 0.0) -> float | None:
     if len(steps) < MIN_VALUES or mean <= 0.0:
         return None
     means = [float(stretch.mean()) for stretch in np.array_split(steps, STRETCHES)]
-    return math.hypot(_one_more(means) / mean, miss)
+    chance = t_quantile(STRETCHES - 1) * stdev(means) / mean * math.sqrt(1.0 + 1.0 / STRETCHES)
+    return math.hypot(chance, miss)
 
 
-def between(step_ms: Sequence[float]) -> float | None:
-    """Half the width of log(step) of another run of what ran before; None of fewer than 4 runs.
+def apart(step_ms: Sequence[float]) -> float | None:
+    """Half the interval's width of log(step of another run over this one's), by the runs before; None of
+    fewer than 4.
 
     Args:
         step_ms: the mean step of each run, > 0.
     """
-    return _one_more([math.log(step) for step in step_ms]) if len(step_ms) >= MIN_RUNS else None
+    deviation = _deviation(step_ms)
+    return None if deviation is None else t_quantile(len(step_ms) - 1) * deviation * math.sqrt(2.0)
 
 
-def _one_more(values: Sequence[float]) -> float:
-    """Half the width of Student's interval of one further observation."""
-    return t_quantile(len(values) - 1) * stdev(values) * math.sqrt(1.0 + 1.0 / len(values))
+def by_chance(step_ms: Sequence[float]) -> float | None:
+    """What log(step of another run over the mean of these) stays below in 95 of 100; None of fewer than 4.
+
+    Student's bound of one further observation, to one side: all of the other 5 % lies above it.
+    """
+    deviation, count = _deviation(step_ms), len(step_ms)
+    one_side = 2.0 * CONFIDENCE - 1.0
+    if deviation is None:
+        return None
+    return t_quantile(count - 1, one_side) * deviation * math.sqrt(1.0 + 1.0 / count)
+
+
+def _deviation(step_ms: Sequence[float]) -> float | None:
+    return stdev([math.log(step) for step in step_ms]) if len(step_ms) >= MIN_RUNS else None
 
 
 def around(value: float, relative: float | None) -> Interval | None:
@@ -65,3 +80,10 @@ def around(value: float, relative: float | None) -> Interval | None:
         return None
     factor = math.exp(relative)
     return Interval(low=value / factor, high=value * factor, confidence=CONFIDENCE)
+
+
+def at_least(interval: Interval | None, value: float, relative: float | None) -> Interval | None:
+    """`interval` of `value`, and no narrower than `relative` makes it; None stays None."""
+    if interval is None or relative is None:
+        return interval
+    return around(value, max(math.log(interval.high / value), relative))

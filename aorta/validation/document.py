@@ -35,7 +35,8 @@ after, weighted by their distance in time, and *measured* is the step time with 
 counts where it takes more than {EFFECT:.0%} of its step; the others are listed, and not scored. *Predicted*
 is what the replay of the verdict's cause promises for taking it away, with the 95% interval of another run:
 as far from it as stretches of the run are from each other, and by what the replay misses of steps that its
-transfers are not of."""
+transfers are not of; and as far as runs of the same size lie apart, once four of them came before: runs may
+differ by more than stretches of one do. What was found in those runs is taken from them first."""
 
 
 def document(matrix: Matrix, score: Score, *, made_by: str) -> str:

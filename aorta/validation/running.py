@@ -32,7 +32,7 @@ class Ended:
 Execute = Callable[[Cell, str], Ended]
 """Runs a cell, of which the words say how many there are, and waits for its end."""
 Analyse = Callable[[RunDir], Analysis]
-"""The analysis as `aorta analyze` makes it; it is given the run's folder and nothing else."""
+"""The analysis as `aorta aggregate` makes it; it is given the run's folder and nothing else."""
 
 
 def read_trials(folder: ValidationDir) -> dict[str, Trial]:

@@ -9,7 +9,7 @@ import pytest
 from aorta.artefacts.io import append_line, read_json, write_json, write_text
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
 from aorta.artefacts.records import Manifest, SubmittedJob
-from aorta.commands._choice import choose
+from aorta.commands._choice import Chosen, choose, repeats
 from aorta.errors import ArtefactError
 from tests.support.synthetic import START_WALL_NS, RunSpec, write_run
 
@@ -182,3 +182,15 @@ def test_a_dangling_link_in_a_run_without_manifest_is_passed_over(tmp_path: Path
     made.manifest.unlink()
     (made.root / "latest").symlink_to("nowhere")
     assert [item.run.root.name for item in choose(tmp_path).chosen] == ["run_1"]
+
+
+def test_repeats_are_earlier_runs_of_the_scenario_by_the_same_code(tmp_path: Path) -> None:
+    first, second = run(tmp_path, "2node", "5", started_s=5), run(tmp_path, "2node", "6", started_s=6)
+    own = run(tmp_path, "2node", "7", started_s=7)
+    run(tmp_path, "2node", "8", started_s=8)
+    run(tmp_path, "4node", "1", started_s=1)
+    chosen = [Chosen(Scenario("2node"), own)]
+    assert repeats(tmp_path, chosen) == [second, first]
+    manifest = read_json(first.manifest, Manifest)
+    write_json(first.manifest, msgspec.structs.replace(manifest, code_version="another"))
+    assert repeats(tmp_path, chosen) == [second]

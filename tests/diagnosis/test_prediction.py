@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -193,8 +194,8 @@ def test_gains_that_may_be_none_are_noise(kind: Kind, low: float, noise: bool) -
     ],
 )
 def test_a_gain_within_what_other_runs_differ_by_is_noise(repeats: tuple[float, ...], noise: bool) -> None:
-    """20 % of the step: four runs of 80 to 110 ms have an interval of 3.56 times 0.137, those of 99 to 101
-    one of 3 %, and three, or none, say nothing.
+    """20 % of the step: four runs of 80 to 110 ms vary by 2.63 times 0.137, those of 99 to 101 by 2 %, and
+    three, or none, say nothing.
     """
     what = WhatIf(
         kind="data_loading",
@@ -209,4 +210,20 @@ def test_a_gain_within_what_other_runs_differ_by_is_noise(repeats: tuple[float, 
     why = within_noise(what, replace(context([10.0, 10.0]), repeats_ms=repeats))
     assert (why is not None) is noise
     if why is not None:
-        assert "20 % of the step would be gained, and by 4 other runs of the same thing 39 %" in why
+        assert "20 % of the step would be gained, and by 4 other runs of the same thing 30 %" in why
+
+
+def test_where_other_runs_lie_further_apart_the_interval_is_theirs() -> None:
+    """Steps that are all alike have an interval of no width; runs of 99 to 101 ms are 0.8 % apart each."""
+    own = modelled(late_loader(transfers=[10] * 10))
+    beside = replace(own, repeats_ms=(100.0, 101.0, 99.0, 100.0))
+    found, what = gain(finding("data_loading", [1]), beside)
+    assert found.expected == pytest.approx(65 / 35)
+    assert what.speedup_interval == Interval(low=found.low, high=found.high)
+    assert what.step_ms_interval is not None
+    # t of three degrees of freedom, and the deviation of the logarithms 0, 0.00995, -0.01005, 0.
+    assert found.high / found.expected == pytest.approx(
+        math.exp(3.182446 * 0.0081652 * math.sqrt(2)), rel=1e-4
+    )
+    assert what.step_ms_interval.high / what.step_ms == pytest.approx(found.high / found.expected)
+    assert gain(finding("data_loading", [1]), replace(own, repeats_ms=(90.0, 101.0, 99.0)))[0].low == 65 / 35

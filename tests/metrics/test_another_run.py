@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.metrics.another_run import around, between, spread
+from aorta.metrics.another_run import apart, around, at_least, by_chance, spread
 
 
 def test_five_stretches_give_students_interval_of_one_more() -> None:
@@ -64,13 +64,37 @@ def test_it_holds_19_of_20_further_runs_where_runs_differ_as_stretches_do() -> N
     assert 400 * 0.92 < hits < 400 * 0.98
 
 
-def test_four_runs_give_students_interval_of_a_fifth() -> None:
-    # Logarithms 4 times -1, 1, -1, 1 of a tenth around that of 100: s is the root of 4 / 3.
-    steps = [100 * math.exp(0.1 * sign) for sign in (-1, 1, -1, 1)]
-    assert between(steps) == pytest.approx(3.1824 * 0.1 * math.sqrt(4 / 3) * math.sqrt(5 / 4), rel=1e-4)
-    assert between([70.0] * 4) == 0.0
+FOUR = [100 * math.exp(0.1 * sign) for sign in (-1, 1, -1, 1)]
+"""Logarithms a tenth to each side: their standard deviation is a tenth of the root of 4 / 3."""
 
 
-def test_three_runs_say_nothing_of_a_fourth() -> None:
-    assert between([100.0, 100.0, 100.0]) is None
-    assert between([]) is None
+def test_four_runs_give_students_interval_of_two_further_ones_and_a_bound_of_one() -> None:
+    deviation = 0.1 * math.sqrt(4 / 3)
+    assert apart(FOUR) == pytest.approx(3.182446 * deviation * math.sqrt(2), rel=1e-5)
+    # Of t with three degrees of freedom, 2.353363 is exceeded in 5 of 100.
+    assert by_chance(FOUR) == pytest.approx(2.353363 * deviation * math.sqrt(5 / 4), rel=1e-5)
+    assert (apart([70.0] * 4), by_chance([70.0] * 4)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("steps", [[], [100.0] * 3])
+def test_three_runs_say_nothing_of_others(steps: list[float]) -> None:
+    assert (apart(steps), by_chance(steps)) == (None, None)
+
+
+def test_an_interval_grows_to_what_other_runs_say_and_never_shrinks() -> None:
+    own = around(2.0, 0.1)
+    assert at_least(own, 2.0, 0.3) == around(2.0, 0.3)
+    assert at_least(own, 2.0, 0.05) == own
+    assert at_least(own, 2.0, None) == own
+    assert at_least(None, 2.0, 0.3) is None
+
+
+def test_it_holds_19_of_20_further_runs_where_runs_differ_and_their_steps_do_not() -> None:
+    rng = np.random.default_rng(5)
+    hits = 0
+    for _ in range(400):
+        levels = 100.0 * np.exp(rng.normal(0.0, 0.03, 8))
+        found = around(float(levels[6]), apart(levels[:6].tolist()))
+        assert found is not None
+        hits += found.low <= levels[7] <= found.high
+    assert 400 * 0.92 < hits < 400 * 0.98
