@@ -55,12 +55,16 @@ def words(values: dict[str, str]) -> str:
 
 
 class Estimate(Record, frozen=True, kw_only=True):
-    """A mean over repeats and its 95 % confidence band; no band from a single repeat."""
+    """A mean over repeats, and where it lies; a single repeat does not say."""
 
     mean: float
     low: float | None = None
     high: float | None = None
     repeats: int
+    basis: Literal["confidence", "range"] = "confidence"
+    """Of `low` and `high`. `confidence`: the 95 % band, of three repeats or more. `range`: the least and the
+    most of two repeats, which holds no probability; Student's band of two is 13 times as wide.
+    """
 
 
 class SettingResult(Record, frozen=True, kw_only=True):

@@ -1,8 +1,9 @@
-"""A sweep's runs to settings, scaling curves and sensitivities, each mean with its 95 % band from repeats.
+"""A sweep's runs to settings, scaling curves and sensitivities, each mean with what its repeats say of it.
 
 Bands are those of Student's t. Of one quantity: mean ± t(k−1) · s/√k over k repeats. Of a ratio of two means,
 by the delta method on its logarithm: with relative standard errors r_i = s_i/(x_i·√k_i), the ratio times or
-over exp(t(ν) · √(r_1² + r_2²)), ν of Welch and Satterthwaite, rounded down. One repeat gives no band.
+over exp(t(ν) · √(r_1² + r_2²)), ν of Welch and Satterthwaite, rounded down. Two repeats give their range,
+since with t(1) = 12.7 their band says nothing. One repeat gives neither.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+
+import msgspec
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import Scenario
@@ -28,6 +31,9 @@ from aorta.metrics.repeats import is_valid
 from aorta.metrics.scaling import SUPERLINEAR, label
 from aorta.metrics.student import t_quantile
 from aorta.units import plural
+
+MIN_BANDED = 3
+"""Repeats that give a confidence band."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +59,29 @@ class Setting:
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """Mean and band of repeats; None for none."""
+    """Mean and band, or range, of repeats; None for none."""
     if not values:
         return None
     mean = fmean(values)
     if len(values) == 1:
         return Estimate(mean=mean, repeats=1)
+    if len(values) < MIN_BANDED:
+        return Estimate(mean=mean, low=min(values), high=max(values), repeats=len(values), basis="range")
     half = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
     return Estimate(mean=mean, low=mean - half, high=mean + half, repeats=len(values))
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
-    """Mean over mean of two independent sets of positive numbers, and its band where both have repeats."""
+    """Mean over mean of two independent sets of positive numbers; where both have repeats, its band or its range,
+    which is of every repeat over every repeat.
+    """
     quotient = fmean(above) / fmean(below)
     repeats = min(len(above), len(below))
     if repeats < 2:
         return Estimate(mean=quotient, repeats=repeats)
+    if repeats < MIN_BANDED:
+        low, high = min(above) / max(below), max(above) / min(below)
+        return Estimate(mean=quotient, low=low, high=high, repeats=repeats, basis="range")
     parts = [(stdev(values) / fmean(values)) ** 2 / len(values) for values in (above, below)]
     variance = sum(parts)
     if variance == 0:
@@ -191,8 +204,8 @@ def _times(value: Estimate, factor: float) -> Estimate:
     def scaled(part: float | None) -> float | None:
         return part * factor if part is not None else None
 
-    return Estimate(
-        mean=value.mean * factor, low=scaled(value.low), high=scaled(value.high), repeats=value.repeats
+    return msgspec.structs.replace(
+        value, mean=value.mean * factor, low=scaled(value.low), high=scaled(value.high)
     )
 
 
@@ -264,7 +277,8 @@ def _lead(gain: Estimate, other: str) -> str:
     if gain.low is None or gain.high is None:
         return said
     unsure = "; it holds 1: the repeats do not show a difference" if gain.low <= 1 else ""
-    return f"{said} (95 % band {gain.low:.2f} to {gain.high:.2f}{unsure})"
+    what = "95 % band" if gain.basis == "confidence" else "seen"
+    return f"{said} ({what} {gain.low:.2f} to {gain.high:.2f}{unsure})"
 
 
 def _name(setting: Setting) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.study_layout import SweepDocs
 from aorta.artefacts.sweep import Curve, Estimate, Sensitivity, SettingResult, SweepAnalysis, words
+from aorta.metrics.sweep import MIN_BANDED
 from aorta.report import style
 from aorta.report.overview import LABELS
 from aorta.report.render import render
@@ -28,14 +29,14 @@ def write_sweep(docs: SweepDocs, analysis: SweepAnalysis) -> None:
 
 def _markdown(docs: SweepDocs, analysis: SweepAnalysis) -> str:
     sweep = analysis.sweep
-    banded = any(setting.repeats_valid > 1 for setting in analysis.settings)
+    repeats = [setting.repeats_valid for setting in analysis.settings]
     return render(
         "SWEEP_ANALYSIS.md.j2",
         analysis=analysis,
         sweep=sweep,
         asked=Table(("key", "values"), tuple((key, ", ".join(values)) for key, values in sweep.keys.items())),
-        banded=banded,
-        thin=banded and sweep.repeats == 2,
+        banded=max(repeats, default=0) >= MIN_BANDED,
+        ranged=2 in repeats,
         scaling_plot=docs.plot("scaling")[0].relative_to(docs.root).as_posix() if analysis.curves else None,
         curves=_curve_table(analysis.curves),
         labels=_labels(analysis.curves),
@@ -101,12 +102,16 @@ def _settings_table(settings: list[SettingResult]) -> Table:
 
 
 def _band(value: Estimate | None, unit: str = "", factor: float = 1.0) -> str:
-    """The mean, and half of the band behind it where there is one; a band that is not even as its ends."""
+    """The mean, and half of the band behind it where there is one; a band that is not even, as its ends; the
+    range of two repeats as what was seen.
+    """
     if value is None:
         return ABSENT
     mean = f"{number(factor * value.mean)}{unit}"
     if value.low is None or value.high is None:
         return mean
+    if value.basis == "range":
+        return f"{mean}, seen {number(factor * value.low)} to {number(factor * value.high)}"
     up, down = factor * (value.high - value.mean), factor * (value.mean - value.low)
     if abs(up - down) <= 1e-9 * max(abs(up), abs(down)):
         return f"{mean} ± {number(up)}"

@@ -1,4 +1,7 @@
-"""The figures of a sweep: scaling curves against their ideal, and what depends on a key. Bands are 95 %."""
+"""The figures of a sweep: scaling curves against their ideal, and what depends on a key.
+
+Bands are 95 %; of two repeats, their range.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +150,7 @@ def _lines(axes: Axes, lines: Sequence[Line], factor: float, floor: float) -> No
         mean = factor * np.array([value.mean for _, value in known])
         axes.plot(x, mean, color=colour, linewidth=1.8, marker="o", markersize=5, label=plain(name))
         _band(axes, x, [value for _, value in known], factor, colour)
-        # A band of two repeats can be many times its mean: it may leave the panel, the means may not.
+        # A band of few repeats can be many times its mean: it may leave the panel, the means may not.
         highs = [factor * value.high for _, value in known if value.high is not None]
         top = max(top, float(mean.max()), min(max(highs, default=0.0), 1.5 * float(mean.max())))
     axes.set_ylim(0, 1.08 * top if top > 0 else 1.0)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.sweep import Sweep, SweepPoint
+from aorta.artefacts.sweep import Estimate, Sweep, SweepPoint
 from aorta.metrics import sweep as sweeps
 from aorta.metrics.student import t_quantile, t_within
 from aorta.metrics.sweep import PointRun, estimate, ratio
@@ -73,33 +73,44 @@ def test_a_mean_and_its_band() -> None:
 
 
 def test_one_repeat_has_no_band_and_equal_repeats_one_of_no_width() -> None:
-    single, equal = estimate([5.0]), estimate([5.0, 5.0])
+    single, equal = estimate([5.0]), estimate([5.0, 5.0, 5.0])
     assert single is not None
     assert equal is not None
     assert (single.low, single.high) == (None, None)
-    assert (equal.low, equal.high) == (5.0, 5.0)
+    assert (equal.low, equal.high, equal.basis) == (5.0, 5.0, "confidence")
     assert estimate([]) is None
     zero = estimate([0.0, 0.0])
     assert zero is not None
     assert (zero.mean, zero.low, zero.high) == (0.0, 0.0, 0.0)
 
 
+def test_two_repeats_have_their_range_and_no_band() -> None:
+    found = estimate([12.0, 8.0])
+    assert found == Estimate(mean=10.0, low=8.0, high=12.0, repeats=2, basis="range")
+    assert ratio([19.0, 21.0], [9.0, 11.0]) == Estimate(
+        mean=2.0, low=19 / 11, high=21 / 9, repeats=2, basis="range"
+    )
+    # Three above two: those below still give no band.
+    assert ratio([19.0, 20.0, 21.0], [9.0, 11.0]).basis == "range"
+
+
 def test_the_band_of_a_ratio_holds_the_spread_of_both() -> None:
-    above, below = [19.0, 21.0], [9.0, 11.0]
-    # Relative standard errors: √2/20/√2 = 1/20 and 1/10; ν of Welch: (r₁²+r₂²)²/(r₁⁴+r₂⁴) = 1.47, down to 1.
-    factor = math.exp(12.706204736172367 * math.sqrt(1 / 400 + 1 / 100))
+    above, below = [19.0, 20.0, 21.0], [8.0, 10.0, 12.0]
+    # Squared relative standard errors: 1/400/3 and 1/25/3; ν of Welch: 2 · 17² / (1² + 16²) = 2.2, down to 2.
+    factor = math.exp(4.302652729749752 * math.sqrt(17 / 1200))
     found = ratio(above, below)
     assert (found.mean, found.low, found.high) == pytest.approx((2.0, 2 / factor, 2 * factor))
+    assert found.basis == "confidence"
 
 
 def test_equal_spreads_have_the_degrees_of_both() -> None:
-    found = ratio([9.0, 11.0], [9.0, 11.0])
-    assert found.high == pytest.approx(math.exp(4.302652729749752 * math.sqrt(2 / 100)))
+    found = ratio([9.0, 10.0, 11.0], [9.0, 10.0, 11.0])
+    assert found.high == pytest.approx(math.exp(2.7764451051977987 * math.sqrt(2 / 300)))
 
 
 def test_a_ratio_with_a_single_repeat_has_no_band() -> None:
     assert ratio([20.0, 22.0], [10.0]).low is None
-    exact = ratio([20.0, 20.0], [10.0, 10.0])
+    exact = ratio([20.0, 20.0, 20.0], [10.0, 10.0, 10.0])
     assert (exact.mean, exact.low, exact.high) == (2.0, 2.0, 2.0)
 
 
@@ -222,14 +233,22 @@ def test_the_fastest_is_named_with_its_lead() -> None:
     )
 
 
-@pytest.mark.parametrize(("fast", "shown"), [([25.0, 25.0], True), ([11.0, 39.0], False)])
-def test_a_lead_within_the_spread_is_said_to_be_none(fast: list[float], shown: bool) -> None:
-    runs = [run(1, measured(1, 10.0), repeat, batch_size="8") for repeat in (1, 2)]
+@pytest.mark.parametrize(
+    ("fast", "words", "none"),
+    [
+        ([25.0, 25.0, 25.0], "95 % band 2.50 to 2.50", False),
+        ([11.0, 25.0, 39.0], "95 % band 0.62 to 10.05", True),
+        ([11.0, 39.0], "seen 1.10 to 3.90", False),
+        ([9.0, 41.0], "seen 0.90 to 4.10", True),
+    ],
+)
+def test_a_lead_within_the_spread_is_said_to_be_none(fast: list[float], words: str, none: bool) -> None:
+    runs = [run(1, measured(1, 10.0), repeat, batch_size="8") for repeat in (1, 2, 3)]
     runs += [run(1, measured(1, rate), repeat, batch_size="16") for repeat, rate in enumerate(fast, start=1)]
     said = sweeps.statement(sweeps.settings(sweep(*runs, repeats=2, batch_size=["8", "16"]), runs))
     assert "2.50× as many" in said
-    assert ("(95 % band 2.50 to 2.50)" in said) is shown
-    assert ("do not show a difference" in said) is not shown
+    assert f"({words}" in said
+    assert ("do not show a difference" in said) is none
 
 
 def test_how_the_fastest_scales_is_said() -> None:

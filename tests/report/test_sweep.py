@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 from matplotlib.figure import Figure
 
 from aorta.artefacts.study_layout import SweepDocs
@@ -103,3 +104,26 @@ def test_the_values_of_an_overlap_knob_stand_side_by_side() -> None:
     assert shown["Overlap"] == [([0.0], [100.0])]  # in percent; nothing where nothing was measured
     ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert ticks == ["true", "false"]
+
+
+def test_a_range_of_two_repeats_is_not_written_as_a_band(tmp_path: Path) -> None:
+    whole = knobs()
+    two = [
+        msgspec.structs.replace(
+            item,
+            repeats_valid=2,
+            step_ms=Estimate(mean=100.0, low=98.0, high=102.0, repeats=2, basis="range"),
+        )
+        for item in whole.settings
+    ]
+    docs = SweepDocs(tmp_path)
+    write_sweep(docs, msgspec.structs.replace(whole, settings=two))
+    text = docs.markdown.read_text(encoding="utf-8")
+    assert row(text, "true")[6] == "100, seen 98.0 to 102"
+    assert "no confidence band" in text
+    assert "Student" not in text
+    assert "single run" not in text
+    write_sweep(docs, whole)
+    text = docs.markdown.read_text(encoding="utf-8")
+    assert "Student" in text
+    assert "*Seen*" not in text
