@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from types import TracebackType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,21 +22,64 @@ _AT_ONCE = 16
 """Files a task; a few tasks are under way, so that few results wait in memory."""
 
 
-def side_by_side(read: Callable[[tuple[K, Path]], T], files: Sequence[tuple[K, Path]]) -> Iterator[T]:
+class Pool:
+    """Processes for several readings: from the first one that is worth it to the end of the block."""
+
+    def __init__(self) -> None:
+        self._made: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Pool:
+        return self
+
+    @property
+    def processes(self) -> ProcessPoolExecutor:
+        """One for each core that this process may use."""
+        if self._made is None:
+            self._made = ProcessPoolExecutor(usable_cores(), mp_context=get_context("spawn"))
+        return self._made
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._made is not None:
+            self._made.shutdown(cancel_futures=True)
+
+
+def side_by_side(
+    read: Callable[[tuple[K, Path]], T], files: Sequence[tuple[K, Path]], pool: Pool | None = None
+) -> Iterator[T]:
     """What `read` makes of each of `files`, in their order.
 
     Args:
         read: a function of a module, given a key and a path; it raises nothing.
         files: keys and paths.
+        pool: as for `in_batches`.
     """
+    yield from in_batches(partial(_several, read), files, pool)
+
+
+def in_batches(
+    read: Callable[[Sequence[tuple[K, Path]]], list[T]],
+    files: Sequence[tuple[K, Path]],
+    pool: Pool | None = None,
+) -> Iterator[T]:
+    """What `read` makes of `files`, some neighbours at a time, in their order.
+
+    Args:
+        read: a function of a module, given keys and paths; it raises nothing.
+        files: keys and paths.
+        pool: the processes, where they are worth it; None: some of its own.
+    """
+    batches = [files[first : first + _AT_ONCE] for first in range(0, len(files), _AT_ONCE)]
     size = sum(path.stat().st_size for _, path in files if path.exists())
-    if usable_cores() < 2 or len(files) < 2 * _AT_ONCE or size < _WORTH_IT:
-        yield from map(read, files)
+    if usable_cores() < 2 or len(batches) < 2 or size < _WORTH_IT:
+        for batch in batches:
+            yield from read(batch)
         return
-    with ProcessPoolExecutor(usable_cores(), mp_context=get_context("spawn")) as pool:
+    with contextlib.nullcontext(pool) if pool is not None else Pool() as owner:
         waiting: deque[Future[list[T]]] = deque()
-        for first in range(0, len(files), _AT_ONCE):
-            waiting.append(pool.submit(_several, read, files[first : first + _AT_ONCE]))
+        for batch in batches:
+            waiting.append(owner.processes.submit(read, batch))
             if len(waiting) > 2 * usable_cores():
                 yield from waiting.popleft().result()
         while waiting:

@@ -9,6 +9,7 @@ import pandas as pd
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.layout import RunDir
 from aorta.readers.manifest import Account, read_account
+from aorta.readers.parallel import Pool
 from aorta.readers.sacct import Accounting, fetch_accounting, read_accounting
 from aorta.readers.samples import read_cpu_samples, read_gpu_samples
 from aorta.readers.steps import StepRecords, read_steps
@@ -24,9 +25,9 @@ class RunData:
     records: StepRecords
     """Steps by rank."""
     gpu: pd.DataFrame | None
-    """GPU_COLUMNS of every node; None without a sample."""
+    """GPU_COLUMNS but `timestamp` of every node; None without a sample."""
     cpu: pd.DataFrame | None
-    """CPU_COLUMNS of every node; None without a sample."""
+    """CPU_COLUMNS, likewise; None without a sample."""
     accounting: Accounting
     problems: tuple[Problem, ...]
     """Those of all parts."""
@@ -51,9 +52,10 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
     """
     account = read_account(run)
     manifest = account.manifest
-    records = read_steps(run, manifest.attempt if manifest else None)
-    gpu, gpu_problems = read_gpu_samples(run)
-    cpu, cpu_problems = read_cpu_samples(run)
+    with Pool() as pool:
+        records = read_steps(run, manifest.attempt if manifest else None, pool)
+        gpu, gpu_problems = read_gpu_samples(run, pool)
+        cpu, cpu_problems = read_cpu_samples(run, pool)
     if query_accounting and manifest is not None and manifest.executor == "slurm":
         accounting = fetch_accounting(
             manifest.job_id, run.sacct_summary, started_wall_ns=manifest.started_wall_ns

@@ -1,9 +1,10 @@
-"""One node's monitor file as columns: read at once where it is whole, otherwise row by row."""
+"""Nodes' monitor files as columns: read at once where they are whole, otherwise row by row."""
 
 from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +12,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.lines import whole_number
-from aorta.readers.sample_rows import EXACT, TEXT, rows_of, table_of_rows, text_of
+from aorta.readers.sample_rows import EXACT, TEXT, in_table, rows_of, table_of_rows, text_of
 
-_COMMA, _END, _ZERO, _NINE = b",\n09"
-_DIGITS = 19
-"""Of the largest integer of 64 bits."""
+_COMMA, _END = b",\n"
+_POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
+_FOREIGN = (b'"', b"\r", b"\0", b"\n\n")
+"""What no monitor writes."""
 
 Key = tuple[Path, tuple[str, ...], tuple[str, ...]]
 """The run's root, the columns, and those that rows are ordered by."""
@@ -31,41 +34,51 @@ Column = Any
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """One file's usable rows in order."""
+    """The usable rows of some files: file by file, those of each in order."""
 
     columns: dict[str, Column]
-    """Texts are categories."""
+    """Those of `in_table`; texts are categories."""
     text: bytes
     """Its rows as lines of CSV."""
     nodes: list[int]
-    """Whose they are, ascending."""
+    """Whose they are, ascending in each file."""
     problems: list[Problem]
 
 
-def read_part(item: tuple[Key, Path]) -> Part:
-    """The rows of one file; what is wrong with it is in the problems."""
-    (root, columns, order), path = item
-    problems: list[Problem] = []
-    try:
-        whole = _whole(path.read_bytes(), columns)
-    except OSError:
-        whole = None  # which the other way of reading names
+def read_parts(items: Sequence[tuple[Key, Path]]) -> list[Part]:
+    """The rows of files of one key; what is wrong with one is in the problems.
+
+    Whole files that follow one another are read together: most of what a small one takes is the call.
+    """
+    bodies = [(item, _body(item[1], item[0][1])) for item in items]
+    runs = itertools.groupby(bodies, key=lambda pair: pair[1] is not None)
+    return [part for _, run in runs for part in _parts(list(run))]
+
+
+def _parts(run: list[tuple[tuple[Key, Path], bytes | None]]) -> list[Part]:
+    """Of files that are all taken for whole, or none of them."""
+    (_, columns, order), _ = run[0][0]
+    whole = _whole([body for _, body in run if body is not None], columns, order)
     if whole is not None:
-        table, body = whole
-        position = table.sort_values(list(order), kind="stable").index.to_numpy()
-        if (np.diff(position) != 1).any():
-            lines = body.split(b"\n")
-            body = b"".join(lines[row] + b"\n" for row in position.tolist())
-            table = table.loc[position].reset_index(drop=True)
-    else:
-        rows = rows_of(root, path, columns, problems)
-        table = table_of_rows(rows, columns)
-        position = table.sort_values(list(order), kind="stable").index.to_numpy()
-        body = text_of([rows[row] for row in position.tolist()])
-        table = table.loc[position].reset_index(drop=True)
-    made = categorised(table)
-    columns_of = {str(name): made[name].array if name in TEXT else made[name].to_numpy() for name in made}
-    return Part(columns_of, body, sorted(set(table["node_index"].tolist())), problems)
+        return [whole]
+    if len(run) > 1:  # one of them is not whole
+        return [part for one in run for part in _parts([one])]
+    return [_row_by_row(*run[0][0])]
+
+
+def _row_by_row(key: Key, path: Path) -> Part:
+    root, columns, order = key
+    problems: list[Problem] = []
+    rows = rows_of(root, path, columns, problems)
+    table = table_of_rows(rows, columns)
+    position = table.sort_values(list(order), kind="stable").index.to_numpy()
+    made = categorised(table.loc[position].reset_index(drop=True))
+    return Part(
+        columns={str(name): made[name].array if name in TEXT else made[name].to_numpy() for name in made},
+        text=text_of([rows[row] for row in position.tolist()]),
+        nodes=sorted(set(made["node_index"].tolist())),
+        problems=problems,
+    )
 
 
 def categorised(table: pd.DataFrame) -> pd.DataFrame:
@@ -73,57 +86,79 @@ def categorised(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[name].astype("category") for name in table if name in TEXT})
 
 
-def _whole(data: bytes, columns: Sequence[str]) -> tuple[pd.DataFrame, bytes] | None:
-    """The rows and their lines, of a file in which nothing is broken or unusual; None for any other."""
+def _body(path: Path, columns: Sequence[str]) -> bytes | None:
+    """The lines of a file in which nothing is unusual; None for any other, or where none can be read."""
     head = (",".join(columns) + "\n").encode()
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None  # reading row by row names the reason
     if not data.startswith(head) or not data.endswith(b"\n") or len(data) == len(head):
         return None
-    if not data.isascii() or any(mark in data for mark in (b'"', b"\r", b"\0", b"\n\n")):
+    if not data.isascii() or any(mark in data for mark in _FOREIGN):
         return None
-    body = data[len(head) :]
-    exact = [list(columns).index(name) for name in ("node_index", *EXACT)]
-    if not _even(body, len(columns), exact):
+    return data[len(head) :]
+
+
+def _whole(bodies: list[bytes], columns: Sequence[str], order: Sequence[str]) -> Part | None:
+    """The rows of such files together; None where one has a line that is no row, or there are none."""
+    body = b"".join(bodies)
+    sizes = _cell_sizes(body, len(columns))
+    table = _parsed(body, columns) if sizes is not None else None
+    if sizes is None or table is None:
         return None
-    known: dict[Hashable, Any] = dict.fromkeys((name for name in columns if name in TEXT), "category")
+    for name in ("node_index", *EXACT):
+        # As many letters as the number has digits: nothing but digits, and no more than 64 bits hold.
+        values = table[name].to_numpy()
+        digits = np.searchsorted(_POWERS, values, side="right") + 1
+        if (values < 0).any() or (digits != sizes[:, list(columns).index(name)]).any():
+            return None
+    file = np.repeat(np.arange(len(bodies)), [one.count(b"\n") for one in bodies])
+    position = np.lexsort([*(table[name].to_numpy() for name in reversed(order)), file])
+    if (np.diff(position) != 1).any():
+        body = b"".join(map(body.splitlines(keepends=True).__getitem__, position.tolist()))
+    made = {str(name): table[name].array if name in TEXT else table[name].to_numpy() for name in table}
+    made = {name: column[position] for name, column in made.items()}
+    node = made["node_index"]
+    first = np.append(True, (np.diff(file) != 0) | (np.diff(node) != 0))
+    return Part(made, body, node[first].tolist(), [])
+
+
+def _cell_sizes(body: bytes, columns: int) -> NDArray[np.int64] | None:
+    """How many letters each cell has, (lines, columns); None where lines have not as many cells."""
+    letters = np.frombuffer(body, dtype=np.uint8)
+    ends = letters == _END
+    cuts = np.flatnonzero((letters == _COMMA) | ends)
+    if not len(cuts) or len(cuts) % columns or not ends[cuts[columns - 1 :: columns]].all():
+        return None
+    if int(ends.sum()) * columns != len(cuts):
+        return None
+    return np.diff(cuts, prepend=-1).reshape(-1, columns) - 1
+
+
+def _parsed(body: bytes, columns: Sequence[str]) -> pd.DataFrame | None:
+    """The lines as a table of 64-bit numbers and texts; None where a number is none."""
+    kept = in_table(columns)
+    numbers = [name for name in kept if name not in TEXT]
+    known: dict[Hashable, Any] = dict.fromkeys((name for name in kept if name in TEXT), "category")
     known |= dict.fromkeys(("node_index", *EXACT), np.int64)
     try:
         table = pd.read_csv(
             io.BytesIO(body),
             header=None,
             names=list(columns),
+            usecols=kept,
             dtype=known,
             keep_default_na=False,
-            na_values={name: [""] for name in columns if name not in TEXT},
+            na_values={name: [""] for name in numbers},
             quoting=csv.QUOTE_NONE,
             float_precision="high",
             low_memory=False,
         )
     except (ValueError, OverflowError):
         return None
-    numbers = [name for name in columns if name not in TEXT]
     plain = all(table[name].dtype in (np.dtype(np.int64), np.dtype(np.float64)) for name in numbers)
-    return (table, body) if plain else None
-
-
-def _even(body: bytes, columns: int, exact: Sequence[int]) -> bool:
-    """Whether all lines have as many cells, and those of `exact` hold digits and nothing else."""
-    letters = np.frombuffer(body, dtype=np.uint8)
-    ends = letters == _END
-    cuts = np.flatnonzero((letters == _COMMA) | ends)
-    if len(cuts) != int(ends.sum()) * columns:
-        return False
-    stops = cuts.reshape(-1, columns)
-    if not ends[stops[:, -1]].all():
-        return False
-    starts = np.concatenate(([-1], cuts[:-1])).reshape(-1, columns) + 1
-    counted = np.cumsum((letters >= _ZERO) & (letters <= _NINE), dtype=np.int32)
-    digits = np.concatenate((np.zeros(1, dtype=np.int32), counted))
-    for column in exact:
-        first, last = starts[:, column], stops[:, column]
-        size = last - first
-        if not ((size > 0) & (size <= _DIGITS) & (digits[last] - digits[first] == size)).all():
-            return False
-    return True
+    return table if plain else None
 
 
 def nodes_of(path: Path, columns: Sequence[str]) -> set[int] | None:

@@ -13,14 +13,21 @@ from aorta.artefacts.analysis import Problem
 from aorta.artefacts.lines import cells_of, whole_number
 
 TEXT = frozenset({"timestamp", "hostname", "gpu_uuid", "gpu_name"})
+_NOT_KEPT = "timestamp"
+"""`wall_ns` says the same; as text it is another one in each row of each node."""
 EXACT = ("wall_ns", "mono_ns")
 """Integers above 2**53: floats would round them by up to 256 ns."""
 
 
+def in_table(columns: Sequence[str]) -> list[str]:
+    """Those of a file's `columns` that tables of samples have: all but the time as text."""
+    return [column for column in columns if column != _NOT_KEPT]
+
+
 def table_of_rows(rows: list[list[str]], columns: Sequence[str]) -> pd.DataFrame:
-    """`rows`, with numbers where the columns have them: what is none is NaN."""
-    table = pd.DataFrame(rows, columns=list(columns))
-    for column in columns:
+    """`rows` as `in_table`, with numbers where the columns have them: what is none is NaN."""
+    table = pd.DataFrame(rows, columns=list(columns))[in_table(columns)]
+    for column in table:
         if column in EXACT:
             table[column] = table[column].astype("int64")
         elif column not in TEXT:

@@ -13,9 +13,9 @@ import pandas as pd
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
-from aorta.readers.parallel import side_by_side
+from aorta.readers.parallel import Pool, in_batches
 from aorta.readers.rewritten import Rewritten
-from aorta.readers.sample_parts import Column, categorised, nodes_of, read_part, stacked
+from aorta.readers.sample_parts import Column, categorised, nodes_of, read_parts, stacked
 from aorta.readers.sample_rows import EXACT, TEXT, rows_of, table_of_rows, text_of
 
 _SHARES = ("utilization_gpu", "utilization_memory", "cpu_percent", "memory_percent")
@@ -27,25 +27,39 @@ _PART_OF = (("memory_used_mb", "memory_total_mb"), ("memory_used_gb", "memory_to
 """What is used, and of what: not more than that."""
 
 
-def read_gpu_samples(run: RunDir) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
+def read_gpu_samples(
+    run: RunDir, pool: Pool | None = None
+) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
     """Merge the nodes' `gpu_monitor.csv` into the run's and read it.
 
+    Args:
+        run: the run directory.
+        pool: processes to read with, where they are worth it; None: some of its own.
+
     Returns:
-        GPU_COLUMNS by node, GPU and time, or None without any sample; and what was wrong. `wall_ns` and
-        `mono_ns` are integers, other numbers floats; an empty cell or a word is NaN, never 0.
+        GPU_COLUMNS but `timestamp` by node, GPU and time, or None without any sample; and what was wrong.
+        `wall_ns` and `mono_ns` are integers, other numbers floats; an empty cell or a word is NaN, never 0.
     """
     parts = [folder.gpu_csv for _, folder in run.nodes()]
-    return _merge(run, parts, run.gpu_csv, GPU_COLUMNS, ["node_index", "gpu_id", "wall_ns"])
+    return _merge(run, parts, run.gpu_csv, GPU_COLUMNS, order=["node_index", "gpu_id", "wall_ns"], pool=pool)
 
 
-def read_cpu_samples(run: RunDir) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
+def read_cpu_samples(
+    run: RunDir, pool: Pool | None = None
+) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
     """As `read_gpu_samples`, for `cpu_monitor.csv` and CPU_COLUMNS, by node and time."""
     parts = [folder.cpu_csv for _, folder in run.nodes()]
-    return _merge(run, parts, run.cpu_csv, CPU_COLUMNS, ["node_index", "wall_ns"])
+    return _merge(run, parts, run.cpu_csv, CPU_COLUMNS, order=["node_index", "wall_ns"], pool=pool)
 
 
 def _merge(
-    run: RunDir, parts: Sequence[Path], merged: Path, columns: Sequence[str], order: list[str]
+    run: RunDir,
+    parts: Sequence[Path],
+    merged: Path,
+    columns: Sequence[str],
+    *,
+    order: list[str],
+    pool: Pool | None,
 ) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
     """The rows of `parts`, written to `merged` where they differ from it.
 
@@ -59,7 +73,7 @@ def _merge(
     with contextlib.ExitStack() as stack:
         sink = stack.enter_context(Rewritten(merged, ",".join(columns) + "\n")) if sources else None
         files = [((run.root, tuple(columns), tuple(order)), path) for path in sources or [merged]]
-        for part in side_by_side(read_part, files):
+        for part in in_batches(read_parts, files, pool):
             problems += part.problems
             found += [part.columns] if part.nodes else []
             own += part.nodes

@@ -14,7 +14,7 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import MAX_RANKS
 from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.artefacts.steps import Step
-from aorta.readers.parallel import side_by_side
+from aorta.readers.parallel import Pool, side_by_side
 
 _MOST = 2**62
 """ns and counts from here on are no measurement; sums of two stay within 64 bits."""
@@ -33,18 +33,19 @@ _File = tuple[int, Path]
 _Found = tuple[int, StepColumns, list[Problem]]
 
 
-def read_steps(run: RunDir, attempt: int | None = None) -> StepRecords:
+def read_steps(run: RunDir, attempt: int | None = None, pool: Pool | None = None) -> StepRecords:
     """The step records of every rank, read by as many processes as there are cores where they are many.
 
     Args:
         run: the run directory.
         attempt: the attempt to keep; None: the last one that any record is of.
+        pool: processes to read with, where they are worth it; None: some of its own.
 
     A line that is not a step record costs that line; the problems name the file, the first line, the number.
     """
     problems: list[Problem] = []
     raw: dict[int, StepColumns] = {}
-    for rank, steps, found in side_by_side(_read_file, list(run.all_records().items())):
+    for rank, steps, found in side_by_side(_read_file, list(run.all_records().items()), pool):
         raw[rank] = steps
         problems += found
     attempts = {label.attempt for steps in raw.values() for label in steps.labels}

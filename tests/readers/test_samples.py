@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import CPU_COLUMNS
+from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
 from aorta.readers import parallel
 from aorta.readers.samples import read_cpu_samples, read_gpu_samples
 from aorta.readers.steps import read_steps
@@ -223,3 +223,31 @@ def test_many_files_read_side_by_side_are_the_same(tmp_path: Path, monkeypatch: 
     again = read_steps(run)
     assert list(again.by_rank) == list(steps.by_rank)
     assert all(list(again.by_rank[rank]) == list(steps.by_rank[rank]) for rank in again.by_rank)
+
+
+def test_neighbours_of_a_broken_file_are_read_as_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=3, steps=4, device="cuda"))
+    monkeypatch.setattr(parallel, "_AT_ONCE", 3)
+    whole, _ = read_gpu_samples(run)
+    path = run.node(1).gpu_csv
+    header, *rows = path.read_text().splitlines()
+    cells = rows[0].split(",")
+    cells[GPU_COLUMNS.index("mono_ns")] = "+" + cells[GPU_COLUMNS.index("mono_ns")]
+    path.write_text("\n".join([header, ",".join(cells), *rows[1:]]) + "\n")
+    run.gpu_csv.unlink()
+    table, problems = read_gpu_samples(run)
+    assert [(item.file, item.reason) for item in problems] == [
+        ("nodes/node1/gpu_monitor.csv", "1 rows are not usable; the first is line 2")
+    ]
+    assert whole is not None
+    assert table is not None
+    lost = (whole["node_index"] == 1).to_numpy().argmax()
+    assert table.equals(whole.drop(index=lost).reset_index(drop=True))
+
+
+def test_tables_leave_out_the_time_as_text(run: RunDir) -> None:
+    for table, columns in ((read_gpu_samples(run)[0], GPU_COLUMNS), (read_cpu_samples(run)[0], CPU_COLUMNS)):
+        assert table is not None
+        assert list(table) == [name for name in columns if name != "timestamp"]
