@@ -40,17 +40,36 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
 
 
 def save_config(config: Config, path: Path) -> None:
-    """Write every key of `config`, defaults included, as YAML."""
-    write_text(path, yaml.safe_dump(msgspec.to_builtins(config), sort_keys=False))
+    """Write every key of `config`, defaults included, as YAML, and `...`, which ends a document."""
+    write_text(path, yaml.safe_dump(msgspec.to_builtins(config), sort_keys=False, explicit_end=True))
 
 
-def missing_keys(path: Path) -> list[str]:
-    """The dotted keys, in the order of the schema, that a file of `save_config` has and `path` does not.
+def cut_off(path: Path) -> str | None:
+    """What shows that a file of `save_config` lacks its end, in words; None where nothing does.
+
+    A key that is not there is no sign of it: an older version had no such key, and its default is what that
+    version did. Versions before the one that ends files with `...` ended them with the last key.
 
     Raises:
         ConfigError: as `load_config`, for a file that is no YAML.
+        OSError: it cannot be read.
     """
-    return list(_missing(_read_yaml(path), msgspec.to_builtins(Config())))
+    text = path.read_bytes()
+    if text.rstrip().endswith(b"\n..."):
+        return None
+    full: dict[str, Any] = msgspec.to_builtins(Config())
+    absent, last = list(_missing(_read_yaml(path), full)), _last(full)
+    value = "" if text.endswith(b"\n") else "; its last value may be cut as well"
+    if absent and f"{last}.".startswith(f"{absent[-1]}."):
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        return f"lacks {absent[0]}{more}: defaults are used for what is not there{value}"
+    return f"is cut off{value}" if value else None
+
+
+def _last(tree: Mapping[str, Any]) -> str:
+    """The dotted key that a file of all keys ends with."""
+    *_, key = tree
+    return f"{key}.{_last(tree[key])}" if isinstance(tree[key], Mapping) else key
 
 
 def _missing(tree: Mapping[Any, Any], full: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

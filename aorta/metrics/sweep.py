@@ -72,7 +72,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
-    """Mean over mean of two independent sets of positive numbers; with repeats of both, its band or its range,
+    """Mean over mean of two independent sets of positive numbers; of repeats of both its band or its range,
     which is of every repeat over every repeat.
     """
     quotient = fmean(above) / fmean(below)

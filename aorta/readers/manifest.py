@@ -21,7 +21,7 @@ from aorta.artefacts.records import (
     RunStatus,
 )
 from aorta.artefacts.status import merge_status
-from aorta.config.load import load_config, missing_keys
+from aorta.config.load import cut_off, load_config
 from aorta.config.schema import Config, Faults
 from aorta.errors import AortaError, ArtefactError
 
@@ -127,18 +127,11 @@ def _config(run: RunDir, problems: list[Problem]) -> Config | None:
     try:
         # What was put in on purpose is the truth by which the analysis is judged: it must find it alone.
         config = msgspec.structs.replace(load_config(run.config), faults=Faults())
-        absent = missing_keys(run.config)
-        ended = run.config.read_bytes().endswith(b"\n")
+        lacks = cut_off(run.config)
     except AortaError as error:
         reason = f"{error.message.removeprefix(f'{run.config}: ')}; default thresholds are used"
         problems.append(Problem(file=run.config.name, reason=reason))
         return None
-    if absent or not ended:
-        # A run writes every key and ends every line: the file was cut off, or is of another version.
-        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-        lacks = (
-            f"lacks {absent[0]}{more}: defaults are used for what is not there" if absent else "is cut off"
-        )
-        reason = f"{lacks}{'' if ended else '; its last value may be cut as well'}"
-        problems.append(Problem(file=run.config.name, reason=reason))
+    if lacks is not None:
+        problems.append(Problem(file=run.config.name, reason=lacks))
     return config

@@ -1,10 +1,11 @@
 """Configuration: dotted names in every error, overrides accumulate, nothing is resolved or ignored."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
-from aorta.config.load import load_config, save_config
+from aorta.config.load import cut_off, load_config, save_config
 from aorta.config.schema import Config
 from aorta.errors import ConfigError
 
@@ -115,3 +116,35 @@ def test_saved_configurations_load_as_they_were(tmp_path: Path) -> None:
     )
     save_config(config, tmp_path / "saved.yaml")
     assert load_config(tmp_path / "saved.yaml") == config
+
+
+def test_a_saved_file_is_whole_and_none_of_its_beginnings_is(tmp_path: Path) -> None:
+    path = tmp_path / "saved.yaml"
+    save_config(load_config(None), path)
+    text = path.read_text()
+    assert cut_off(path) is None
+    lines = text.splitlines(keepends=True)
+    # Without its last line, `...`, it is one of an older version.
+    for count in range(1, len(lines) - 1):
+        path.write_text("".join(lines[:count]))
+        with contextlib.suppress(ConfigError):  # cut after the name of a block or a list
+            load_config(path)
+            assert "defaults are used" in (cut_off(path) or "")
+    path.write_text(text.replace("\n...", "")[:-2])
+    assert cut_off(path) == "is cut off; its last value may be cut as well"
+
+
+@pytest.mark.parametrize(
+    "gone", ["  kernel_interval: 0\n", "workload: ranking\n", "  alloc_retries_per_step: 0.1\n"]
+)
+@pytest.mark.parametrize("end", ["...\n", ""])
+def test_a_key_that_an_older_version_did_not_have_is_no_damage(tmp_path: Path, gone: str, end: str) -> None:
+    """But for the last key without an end after it, which may have been cut off."""
+    path = tmp_path / "saved.yaml"
+    save_config(load_config(None), path)
+    text = path.read_text().removesuffix("...\n")
+    assert gone in text
+    path.write_text(text.replace(gone, "") + end)
+    last = text.endswith(gone)
+    assert (cut_off(path) is not None) is (last and not end)
+    assert load_config(path) == load_config(None)
