@@ -41,7 +41,7 @@ _STEP = (
     '"device_uuid":"%(uuid)s","epoch":0,'
 )
 _TIMES = (
-    '"step":%d,"global_step":%d,"phase":"%s","wall_start_ns":%d,"wall_end_ns":%d,"mono_start_ns":%d,'
+    '"step":%d,"global_step":%d,"phase":"%s","detailed":true,"wall_start_ns":%d,"wall_end_ns":%d,"mono_start_ns":%d,'
     '"mono_end_ns":%d,"samples":8,"data_wait_ms":%.6f,"timing":"event_window","breakdown":{"compute_ns":%d,'
     '"exposed_comm_ns":%d,"exposed_copy_ns":0,"data_wait_ns":%d,"host_ns":%d,"comm_ns":%d,"hidden_comm_ns":%d},'
     '"loss":0.69,"grad_norm":1.0,"lr":0.0003,"memory_peak_bytes":21474836480,"memory_total_bytes":85899345920,'
