@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,8 +47,12 @@ _RANGE_EVENTS = "eventType IN (59, 60)"  # push/pop and start/end ranges
 _COPY_NAMES = {1: "Memcpy HtoD", 2: "Memcpy DtoH", 8: "Memcpy DtoD", 10: "Memcpy PtoP"}
 _RANK_MARK = re.compile(r"(?:aorta\.)?rank[ =:#_]*(\d+)", re.IGNORECASE)
 _EXPORT_S = 1800
+_DENSE_SPAN = 1 << 22
+"""Values that a table by value may cover: string ids count from 0, process numbers have 22 bits."""
+_THREAD_BITS = 24
+"""A globalTid is its globalPid with the thread in the low 24 bits."""
 _PID_MASK = 0xFFFFFF
-"""A globalTid is its globalPid with the thread in the low 24 bits; the process number is in the next 24."""
+"""Of what is above these bits, the process number; the rest is the machine."""
 
 
 class _Names:
@@ -65,11 +70,24 @@ class _Names:
 
     def of_ids(self, ids: Column) -> Column:
         """Codes of string ids; an id without a string is ABSENT."""
-        values, inverse = np.unique(ids, return_inverse=True)
+        values, inverse = _distinct(ids)
         texts = [self._by_id.get(value) for value in values.tolist()]
         return np.array([ABSENT if text is None else self.code(text) for text in texts], dtype=np.int64)[
             inverse
         ]
+
+
+def _distinct(column: Column) -> tuple[Column, Column]:
+    """The values of a column, ascending, and which of them each row has; small numbers need no sorting."""
+    low = int(column.min(initial=0))
+    span = int(column.max(initial=0)) - low
+    if span > _DENSE_SPAN:
+        values, inverse = np.unique(column, return_inverse=True)
+        return values, inverse
+    shifted = column - low
+    used = np.zeros(span + 1, dtype=np.bool_)
+    used[shifted] = True
+    return np.flatnonzero(used) + low, (np.cumsum(used) - 1)[shifted]
 
 
 def read(path: Path) -> list[Trace]:
@@ -123,35 +141,25 @@ def _ranks(database: Database) -> list[Trace]:
     names = _Names(database)
     gpu, gpu_process = _gpu_events(database, names)
     host, host_process, unended = _host_ranges(database, names)
-    processes = np.unique(gpu_process if len(gpu_process) else host_process)
-    ranks = _rank_numbers(database, [int(process) for process in processes])
-    everything = tuple(names.codes)
+    processes = _distinct(gpu_process if len(gpu) else host_process)[0].tolist()
+    parts = {process: take(gpu, np.flatnonzero(gpu_process == process)) for process in processes}
     problems: tuple[Problem, ...] = ()
     if unended:
         problems = (Problem(file=str(database.path), reason=f"{unended} NVTX ranges have no end"),)
     common = replace(
         empty_trace(str(database.path), FORMAT),
-        names=everything,
+        names=tuple(names.codes),
         epoch_ns=_epoch(database),
         host_name=_host(database),
         problems=problems,
     )
     traces = []
-    for process, (rank, basis) in zip(processes.tolist(), ranks, strict=True):
-        ranges = take(host, host_process == process)
+    for process, (rank, basis) in zip(processes, _rank_numbers(database, parts), strict=True):
+        rows = np.flatnonzero(host_process == process)
+        rows = rows[np.argsort(host.start_ns[rows], kind="stable")]
         notes = (f"rank {rank} by {basis}",) if basis == "the order of devices" else ()
-        traces.append(
-            finish(
-                replace(
-                    common,
-                    rank=rank,
-                    rank_basis=basis,
-                    notes=notes,
-                    gpu=take(gpu, gpu_process == process),
-                    host=ranges,
-                )
-            )
-        )
+        own = replace(common, rank=rank, rank_basis=basis, notes=notes, gpu=parts[process])
+        traces.append(finish(replace(own, host=take(host, rows))))
     return traces
 
 
@@ -181,7 +189,7 @@ def _gpu_events(database: Database, names: _Names) -> tuple[GpuEvents, Column]:
         processes.append(core[-1])
     if database.has(_COPY, "start", "end"):
         *core, size, copy = database.columns(_COPY, *shared, "bytes", "copyKind")
-        kinds, inverse = np.unique(copy, return_inverse=True)
+        kinds, inverse = _distinct(copy)
         texts = [_COPY_NAMES.get(kind, "Memcpy") for kind in kinds.tolist()]
         codes = np.array([names.code(text) for text in texts], dtype=np.int64)
         tables.append(_table(core, kind=Kind.COPY, name=codes[inverse], bytes=size))
@@ -190,7 +198,8 @@ def _gpu_events(database: Database, names: _Names) -> tuple[GpuEvents, Column]:
         *core, size = database.columns(_SET, *shared, "bytes")
         tables.append(_table(core, kind=Kind.MEMSET, name=names.code("Memset"), bytes=size))
         processes.append(core[-1])
-    return concatenate(GpuEvents, tables), np.concatenate([np.empty(0, dtype=np.int64), *processes])
+    process = np.concatenate([np.empty(0, dtype=np.int64), *processes])
+    return concatenate(GpuEvents, tables), process >> _THREAD_BITS
 
 
 def _table(core: list[Column], **columns: object) -> GpuEvents:
@@ -223,11 +232,12 @@ def _host_ranges(database: Database, names: _Names) -> tuple[Ranges, Column, int
         start, end, thread, name_id, correlation = database.columns(
             _RUNTIME, "start", "end", "globalTid", "nameId", "correlationId"
         )
-        ended = end >= start
         calls = _ranges(start, end, thread, names.of_ids(name_id), names, api=True)
-        parts.append(take(replace(calls, correlation=correlation), ended))
+        calls = replace(calls, correlation=correlation)
+        ended = end >= start
+        parts.append(calls if ended.all() else take(calls, ended))
     both = concatenate(Ranges, parts)
-    return both, both.lane & ~_PID_MASK, unended
+    return both, both.lane >> _THREAD_BITS, unended
 
 
 def _texts(database: Database, names: _Names) -> Column:
@@ -256,21 +266,21 @@ def _ranges(start: Column, end: Column, lane: Column, name: Column, names: _Name
     )
 
 
-def _rank_numbers(database: Database, processes: list[int]) -> list[tuple[int | None, str | None]]:
+def _rank_numbers(database: Database, gpu: Mapping[int, GpuEvents]) -> list[tuple[int | None, str | None]]:
     """The rank of each process and its basis: an NVTX mark, the file's name, or the order of devices."""
     marked = _marks(database)
-    if processes and all(process in marked for process in processes):
-        return [(marked[process], "an NVTX mark") for process in processes]
-    if len(processes) == 1:
+    if gpu and all(process in marked for process in gpu):
+        return [(marked[process], "an NVTX mark") for process in gpu]
+    if len(gpu) == 1:
         named = file_rank(database.path)
         return [(named, None if named is None else "the file's name")]
-    devices = [_devices(database, process) for process in processes]
+    devices = [_devices(database, process, events) for process, events in gpu.items()]
     # One process on each of several GPUs is how launchers number ranks on a node; anything else is not told.
     own = [next(iter(used)) for used in devices if len(used) == 1]
-    if len(own) == len(processes) == len(set(own)):
+    if len(own) == len(gpu) == len(set(own)):
         order = sorted(own)
         return [(order.index(device), "the order of devices") for device in own]
-    return [(None, None)] * len(processes)
+    return [(None, None)] * len(gpu)
 
 
 def _marks(database: Database) -> dict[int, int]:
@@ -281,21 +291,17 @@ def _marks(database: Database) -> dict[int, int]:
     for text, thread in database.connection.execute(query):
         match = _RANK_MARK.fullmatch(str(text))
         if match and thread is not None:
-            found[thread & ~_PID_MASK] = int(match[1])
+            found[thread >> _THREAD_BITS] = int(match[1])
     return found
 
 
-def _devices(database: Database, process: int) -> set[int]:
+def _devices(database: Database, process: int, gpu: GpuEvents) -> set[int]:
     """The GPUs that a process ran kernels on, by the machine's numbering where the export has it."""
-    if not database.has(_KERNEL, "deviceId", "globalPid"):
-        return set()
-    query = f"SELECT DISTINCT CAST(deviceId AS INTEGER) FROM {_KERNEL} WHERE globalPid = ?"  # noqa: S608 (a constant)
-    used = {device for (device,) in database.connection.execute(query, (process,)) if device is not None}
+    used = set(_distinct(gpu.device[gpu.kind == Kind.COMPUTE])[0].tolist()) - {ABSENT}
     if database.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
         query = "SELECT cudaId, CAST(gpuId AS INTEGER) FROM TARGET_INFO_CUDA_DEVICE WHERE pid = ?"
-        machine: dict[int, int] = dict(
-            database.connection.execute(query, ((process >> 24) & _PID_MASK,)).fetchall()
-        )
+        rows = database.connection.execute(query, (process & _PID_MASK,)).fetchall()
+        machine: dict[int, int] = dict(rows)
         return {machine.get(device, device) for device in used}
     return used
 

@@ -14,6 +14,7 @@ import numpy as np
 from aorta.artefacts.events import ABSENT, Column
 from aorta.errors import ArtefactError
 from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip
+from aorta.readers.sqlite_pages import integer_columns
 
 _CHUNK_ROWS = 100_000
 _FIRST_ROW = -(1 << 63)
@@ -26,24 +27,42 @@ class Database:
     path: Path
     connection: sqlite3.Connection
     tables: Mapping[str, frozenset[str]]
+    plain: Path
+    """The database itself: `path`, or what was unpacked of it."""
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether the table exists with these columns: exporters leave out empty tables, versions differ."""
         return table in self.tables and self.tables[table].issuperset(columns)
 
-    def columns(self, table: str, *wanted: str, where: str = "1") -> list[Column]:
+    def columns(self, table: str, *wanted: str, where: str | None = None) -> list[Column]:
         """Integer columns of a table in row order; NULL, or a column that the table lacks, is ABSENT.
 
         Raises:
             ArtefactError: the file is damaged.
         """
-        present = self.tables[table]
+        present = [name for name in wanted if name in self.tables[table]]
+        read = self._of_pages(table, present) if where is None else None
+        found = iter(self._of_rows(table, present, where or "1") if read is None else read)
+        columns = {name: next(found) for name in present}
+        rows = len(next(iter(columns.values()), ()))
+        return [columns.get(name, np.full(rows, ABSENT, dtype=np.int64)) for name in wanted]
+
+    def _of_pages(self, table: str, names: list[str]) -> list[Column] | None:
+        """The columns as they lie in the file; None if they must be asked for row by row."""
+        root = self.connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)
+        ).fetchone()
+        info = self.connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table,)).fetchall()
+        position = {name: index for index, (name, key) in enumerate(info) if not key}
+        if root is None or not position.keys() >= set(names):
+            return None
+        return integer_columns(self.plain, root[0], len(info), [position[name] for name in names])
+
+    def _of_rows(self, table: str, names: list[str], where: str) -> list[Column]:
         # CAST, as a damaged page may hold values of any type. All names are constants of the readers.
-        terms = [f'CAST(COALESCE("{name}", {ABSENT}) AS INTEGER)' for name in wanted if name in present]
+        terms = [f'CAST(COALESCE("{name}", {ABSENT}) AS INTEGER)' for name in names]
         parts = list(self._chunks(table, terms, where)) if terms else []
-        read = iter(np.concatenate([np.empty((len(terms), 0), dtype=np.int64), *parts], axis=1))
-        rows = sum(part.shape[1] for part in parts)
-        return [next(read) if name in present else np.full(rows, ABSENT, dtype=np.int64) for name in wanted]
+        return list(np.concatenate([np.empty((len(terms), 0), dtype=np.int64), *parts], axis=1))
 
     def _chunks(self, table: str, terms: list[str], where: str) -> Iterator[Column]:
         """The terms of successive rows, (terms, rows) each.
@@ -88,7 +107,7 @@ def open_database(path: Path) -> Iterator[Database]:
             query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
             names = connection.execute(query).fetchall()
             tables = {name: _columns(connection, name) for (name,) in names}
-            yield Database(path, connection, tables)
+            yield Database(path, connection, tables, plain)
         except OSError as error:
             raise ArtefactError(f"{path}: {error.strerror}") from error
         except (sqlite3.Error, OverflowError, ValueError) as error:

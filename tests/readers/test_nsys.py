@@ -161,7 +161,7 @@ def test_rows_are_the_same_however_they_are_divided(
         database.execute("INSERT INTO t (rowid, a, b) VALUES (-5, 9, 9)")
         database.commit()
     with trace_sqlite.open_database(path) as opened:
-        a, lacking, b = opened.columns("t", "a", "other", "b")
+        a, lacking, b = opened.columns("t", "a", "other", "b", where="1")
         chosen = opened.columns("t", "a", where="b > 1")
     assert a.tolist() == [9, big, 0, -7, ABSENT, 5, 6]
     assert b.tolist() == [9, ABSENT, 2, big + 2, 4, 0, -(1 << 63)]

@@ -1,0 +1,244 @@
+"""Reads integer columns out of the pages of an SQLite file, thousands of rows at a time.
+
+SQLite hands out one value after the other, and exports hold millions. Where all rows of a table are numbers,
+each lies in one cell of a leaf page (https://www.sqlite.org/fileformat.html, 1.3, 1.6 and 2.1): the length of
+its payload and its row number as varints, the length of its header, a serial type for each column, then the
+values, big-endian, one behind the other. The serial types, a byte each, are taken eight at a time as the
+bytes of a 64-bit word; so are the sizes that they stand for, and the sums of these: where the values end.
+
+What would show another layout or damage is checked, and then there is no result: SQLite has to say.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.events import ABSENT, Column
+
+_LEAF, _INTERIOR = 13, 5
+_DEEPEST = 20
+_BLOCK_BYTES = 512 << 10
+"""Of leaf pages decoded at a time: their columns stay in a core's cache."""
+_WORTH_THREADS, _MOST_THREADS = 8, 4
+"""Blocks from which on threads help, and how many do before they wait for the interpreter."""
+_WIDEST = 126
+"""Columns of a header whose length is a varint of one byte."""
+_SLACK = 1200
+"""Bytes behind a block: no cell's varints, header and values reach farther."""
+
+_ONES = np.uint64(0x0101010101010101)
+_NULL, _ONE = 0, 9
+_CONSTANTS = np.zeros(16, dtype=np.int64)
+"""The value of a serial type without bytes."""
+_CONSTANTS[[_NULL, _ONE]] = ABSENT, 1
+_WHOLE = np.zeros(16, dtype=np.bool_)
+"""Serial types of whole numbers and NULL: 7 is a float, 10 and above are reserved, blobs and texts."""
+_WHOLE[[0, 1, 2, 3, 4, 5, 6, 8, 9]] = True
+
+Bytes = NDArray[np.uint8]
+Words = NDArray[np.uint64]
+
+
+class _OtherLayoutError(Exception):
+    """Not a table of small rows of numbers, or damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """An open file and its layout."""
+
+    descriptor: int
+    size: int
+    """Bytes of a page, of which the first `usable` hold content."""
+    usable: int
+    pages: int
+
+    def read(self, pages: Column) -> Bytes:
+        """Copies of pages, counted from 0, one behind the other, with zeros behind them."""
+        _expect(pages.size > 0 and pages.min() > 0 and pages.max() < self.pages)
+        block = np.zeros(len(pages) * self.size + _SLACK, dtype=np.uint8)
+        ends = [*(np.flatnonzero(np.diff(pages) != 1) + 1).tolist(), len(pages)]
+        first = 0
+        for end in ends:
+            wanted = block.data[first * self.size : end * self.size]
+            _expect(os.preadv(self.descriptor, [wanted], int(pages[first]) * self.size) == len(wanted))
+            first = end
+        return block
+
+
+def integer_columns(path: Path, root: int, width: int, wanted: Sequence[int]) -> list[Column] | None:
+    """Columns of a table in row order; None if not all rows are numbers and NULL, each within a page.
+
+    Args:
+        path: an SQLite file that nobody writes to.
+        root: the table's root page, counted from 1.
+        width: number of its columns.
+        wanted: which of them; an alias of the row number is no column here, it is stored as NULL.
+
+    Returns:
+        The values of each wanted column; NULL is ABSENT.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as stream:
+        header = stream.read(100)
+        size = int.from_bytes(header[16:18], "big")
+        size = 65536 if size == 1 else size
+        if not 0 < width <= _WIDEST or len(header) < 100 or size < 512:
+            return None
+        file = _File(stream.fileno(), size, size - header[20], path.stat().st_size // size)
+        decode = functools.partial(_decode, file, width=width, wanted=wanted)
+        step = max(1, _BLOCK_BYTES // size)
+        try:
+            leaves = _leaves(file, root)
+            parts = _side_by_side(decode, [leaves[i : i + step] for i in range(0, len(leaves), step)])
+        except _OtherLayoutError:
+            return None
+    return list(np.concatenate(parts, axis=1))
+
+
+def _side_by_side(decode: Callable[[Column], Column], blocks: Sequence[Column]) -> list[Column]:
+    """What `decode` makes of each block; numpy lets other threads run meanwhile."""
+    if len(blocks) < _WORTH_THREADS:
+        return [decode(block) for block in blocks]
+    from concurrent.futures import ThreadPoolExecutor
+
+    from aorta.readers.parallel import usable_cores
+
+    with ThreadPoolExecutor(min(usable_cores(), _MOST_THREADS)) as pool:
+        return list(pool.map(decode, blocks))
+
+
+def _expect(holds: bool | np.bool_) -> None:
+    if not holds:
+        raise _OtherLayoutError
+
+
+def _leaves(file: _File, root: int) -> Column:
+    """The leaf pages of a table in row order, counted from 0; what they are is seen when they are decoded."""
+    level = np.array([root - 1], dtype=np.int64)
+    for _ in range(_DEEPEST):
+        if file.read(level[:1])[0] == _LEAF:
+            return level
+        _expect(level.size <= file.pages)
+        pages = file.read(level)[:-_SLACK].reshape(-1, file.size)
+        _expect((pages[:, 0] == _INTERIOR).all())
+        level = np.concatenate([_children(page) for page in pages]) - 1
+    raise _OtherLayoutError
+
+
+def _children(page: Bytes) -> Column:
+    """The pages below an interior page, counted from 1."""
+    count = int.from_bytes(page[3:5].tobytes(), "big")
+    _expect(12 + 2 * count <= len(page))
+    cells = page[12 : 12 + 2 * count].view(">u2").astype(np.int64)
+    _expect((cells <= len(page) - 4).all())
+    places = np.concatenate((cells, [8]))  # the last child stands in the page's own header
+    children: Column = page[places[:, None] + np.arange(4)].view(">u4").astype(np.int64)
+    return children.reshape(-1)
+
+
+def _decode(file: _File, leaves: Column, *, width: int, wanted: Sequence[int]) -> Column:
+    """The wanted columns of the rows of some leaf pages, (columns, rows)."""
+    block = file.read(leaves)
+    cell, end_of_page = _cells(file, block)
+    payload, cell = _length(block, cell)
+    header = _behind_varint(block, cell)
+    _expect((block[header] == width + 1).all())
+    # An unaligned word at every byte. Of serial types, the first must be the lowest byte.
+    words: Words = np.ndarray((len(block) - 7,), dtype="<u8", buffer=block.data, strides=(1,))
+    place = header + (width + 1)
+    found = np.empty((len(wanted), len(cell)), dtype=np.int64)
+    for first in range(0, width, 8):
+        types = words[header + (1 + first)].astype(np.uint64, copy=False)
+        if width - first < 8:
+            types &= np.uint64((1 << 8 * (width - first)) - 1)
+        sizes = _sizes(types)
+        sums = sizes * _ONES
+        for row, column in enumerate(wanted):
+            if first <= column < first + 8:
+                shift = np.uint64(8 * (column - first))
+                end = place + _byte(sums, shift)
+                found[row] = _values(words, end, _byte(types, shift), _byte(sizes, shift))
+        place += _byte(sums, np.uint64(56))
+    _expect((place - header == payload).all() and (place <= end_of_page).all())
+    return found
+
+
+def _cells(file: _File, block: Bytes) -> tuple[Column, Column]:
+    """Where each cell of a block begins, and where what is usable of its page ends."""
+    pages = block[:-_SLACK].reshape(-1, file.size)
+    _expect((pages[:, 0] == _LEAF).all())
+    counts = pages[:, 3].astype(np.int64) << 8 | pages[:, 4]
+    most = int(counts.max())
+    _expect(8 + 2 * most <= file.usable)
+    pointers = np.ascontiguousarray(pages[:, 8 : 8 + 2 * most]).view(">u2").astype(np.int64)
+    here = np.arange(most) < counts[:, None]
+    starts = np.arange(len(pages), dtype=np.int64) * file.size
+    cells = pointers[here]
+    _expect((cells >= 8).all() and (cells < file.usable).all())
+    return cells + np.repeat(starts, counts), np.repeat(starts + file.usable, counts)
+
+
+def _length(block: Bytes, at: Column) -> tuple[Column, Column]:
+    """A varint of one or two bytes (no row of numbers is longer), and the place behind it."""
+    high = block[at].astype(np.int64)
+    two = high >= 128
+    if not two.any():
+        return high, at + 1
+    low = block[at + 1]
+    _expect((low[two] < 128).all())
+    return np.where(two, (high & 127) << 7 | low, high), at + 1 + two
+
+
+def _behind_varint(block: Bytes, at: Column) -> Column:
+    """The place behind a varint: all bytes but its last have the high bit, and a ninth is its last."""
+    more = block[at] >= 128
+    for _ in range(8):
+        if not more.any():
+            break
+        at = at + more
+        more &= block[at] >= 128
+    return at + 1
+
+
+def _sizes(types: Words) -> Words:
+    """The size of each serial type: 0 to 4 are their own, 5 is 6, 6 and 7 are 8, the others have no bytes.
+
+    Texts and blobs have bytes; they are left to show in the length of the payload, which then is another.
+    """
+    _expect(not (types & np.uint64(0xF0F0F0F0F0F0F0F0)).any())
+
+    def at_least(number: int) -> Words:
+        return (types + np.uint64(128 - number) * _ONES) >> np.uint64(7) & _ONES
+
+    sizes = types + at_least(5)
+    sizes += at_least(6)
+    sizes -= at_least(7)
+    sizes &= ~(at_least(8) * np.uint64(0xFF))
+    return sizes
+
+
+def _byte(words: Words, shift: np.uint64) -> Column:
+    return ((words >> shift) & np.uint64(0xFF)).view(np.int64)
+
+
+def _values(words: Words, end: Column, types: Column, sizes: Column) -> Column:
+    """The numbers of `sizes` bytes that end at `end`."""
+    _expect(_WHOLE[types].all())
+    spare = 64 - 8 * sizes
+    numbers = words[end - 8].astype("<u8", copy=False).view(">i8").astype(np.int64)
+    numbers <<= spare
+    numbers >>= spare
+    bare = sizes == 0
+    if bare.any():
+        numbers[bare] = _CONSTANTS[types[bare]]
+    return numbers
