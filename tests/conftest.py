@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +20,19 @@ def _signals_as_in_a_terminal() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made and not drawn, which takes most of an analysis; each leaves its files, as names only.
+
+    For tests of what is analysed and written. How figures look is tested in `tests/report`.
+    """
+    from aorta.artefacts.io import write_bytes
+    from aorta.report import style
+
+    def save(figure: object, png: Path, svg: Path) -> None:
+        for path in (png, svg):
+            write_bytes(path, path.name.encode())
+
+    monkeypatch.setattr(style, "save", save)

@@ -48,6 +48,7 @@ def test_three_scenarios_to_one_document(tmp_path: Path) -> None:
     assert (docs / "bottleneck_analysis" / "4node.png").read_bytes() == run.plot_png.read_bytes()
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_runs_of_other_programs_and_models_are_reported_and_not_in_the_curve(tmp_path: Path) -> None:
     results = tmp_path / "results"
     write_run(results, spec(1, "105"))
@@ -101,6 +102,7 @@ def test_failed_and_half_written_runs_are_named_and_cost_only_themselves(tmp_pat
     assert "rank_1_metrics.jsonl" in text.partition("## Top bottlenecks")[0]
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_a_submission_whose_first_job_was_refused_is_named_and_costs_nothing(tmp_path: Path) -> None:
     results = tmp_path / "results"
     write_run(results, spec(1))
@@ -115,6 +117,7 @@ def test_a_submission_whose_first_job_was_refused_is_named_and_costs_nothing(tmp
     ] == ["1node"]
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_a_broken_newest_run_by_hand_gives_way_to_the_last_valid_one(tmp_path: Path) -> None:
     results = tmp_path / "results"
     write_run(results, spec(1, "7"))
@@ -124,6 +127,7 @@ def test_a_broken_newest_run_by_hand_gives_way_to_the_last_valid_one(tmp_path: P
     assert ["run 7 is" in problem.reason for problem in aggregate.missing] == [True]
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_an_analysis_that_fails_costs_its_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = tmp_path / "results"
     write_run(results, spec(1))
@@ -143,6 +147,7 @@ def test_an_analysis_that_fails_costs_its_scenario(tmp_path: Path, monkeypatch: 
     ]
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_the_time_of_the_document_is_that_of_the_newest_input(tmp_path: Path) -> None:
     made = write_run(tmp_path / "results", spec(1))
     aggregate = run_aggregate(tmp_path / "results", tmp_path / "docs")
@@ -157,6 +162,7 @@ def test_no_run_at_all_says_what_to_do(tmp_path: Path) -> None:
     assert not (tmp_path / "docs").exists()
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_a_document_that_cannot_be_written_is_an_error_and_no_traceback(tmp_path: Path) -> None:
     write_run(tmp_path / "results", spec(1))
     docs = tmp_path / "docs"
@@ -165,6 +171,7 @@ def test_a_document_that_cannot_be_written_is_an_error_and_no_traceback(tmp_path
         run_aggregate(tmp_path / "results", docs)
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_a_run_directory_that_cannot_be_written_is_still_reported(tmp_path: Path) -> None:
     made = write_run(tmp_path / "results", spec(1))
     made.report.mkdir()  # stands where the text report goes
@@ -175,6 +182,7 @@ def test_a_run_directory_that_cannot_be_written_is_still_reported(tmp_path: Path
     ]
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_families_have_curves_of_their_own(tmp_path: Path) -> None:
     results = tmp_path / "results"
     write_run(results, spec(1))
@@ -193,6 +201,7 @@ def test_the_script_starts_the_command() -> None:
     assert shutil.which(str(script)) is not None  # executable
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_whatever_goes_wrong_costs_one_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for nodes in (1, 2):
         write_run(tmp_path / "results", spec(nodes))
@@ -211,6 +220,7 @@ def test_whatever_goes_wrong_costs_one_scenario(tmp_path: Path, monkeypatch: pyt
     ]
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_earlier_runs_of_the_same_code_widen_the_interval_of_the_scaling(tmp_path: Path) -> None:
     results, docs = tmp_path / "results", tmp_path / "docs"
     for job, compute in (("1", 60.0), ("2", 90.0)):

@@ -188,6 +188,7 @@ def test_from_points_to_the_document(slurm: FakeSlurm, project: Path) -> None:
     assert not (project / "docs/BOTTLENECK_ANALYSIS.md").exists()
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_scenarios_beside_a_sweep_are_reported_as_ever(slurm: FakeSlurm, project: Path) -> None:
     results = project / "results/profiling"
     write_run(results, RunSpec(job_id="7", ranks_per_node=1, steps=24, executor="local"))
@@ -240,6 +241,7 @@ class Finished:
         return JobView(self.job.job_id, STATES["COMPLETED"], "", 3)
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_on_this_machine_the_points_run_in_turn(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[int] = []
 

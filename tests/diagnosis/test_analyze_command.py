@@ -45,6 +45,7 @@ def test_a_run_without_data_still_gets_its_report(tmp_path: Path) -> None:
     assert run.report.is_file()
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_json_goes_where_it_is_sent(tmp_path: Path) -> None:
     run = write_run(tmp_path, RunSpec())
     result = invoke(str(run.root), "--json", "-")

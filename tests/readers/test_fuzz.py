@@ -103,6 +103,8 @@ def test_every_kind_of_file_survives_cuts_flips_and_blanks(traces: Path, tmp_pat
         "session",
     ):
         assert kind in names
+    # The second node's files are of the kinds of the first one's, and so are the second rank's.
+    subjects = [item for item in subjects if not item.name.startswith(("run/nodes/node0", "run/rank_0"))]
     fuzzer = Fuzzer(tmp_path, workers=2)
     assert {subject.name: fuzzer.prepare(subject) for subject in subjects} == {
         subject.name: None for subject in subjects

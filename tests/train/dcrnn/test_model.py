@@ -83,7 +83,7 @@ def test_gradients_agree_with_finite_differences(form: Form) -> None:
         return (output - data["target"]).square().mean()
 
     history = data["history"].clone().requires_grad_()
-    # The fast mode compares a random projection of all derivatives: a wrong one shows, for two passes an input.
+    # The fast mode compares a random projection of all derivatives: a wrong one shows, for a few passes.
     inputs = (history, *[p.detach().clone().requires_grad_() for p in parameters])
     assert torch.autograd.gradcheck(loss, inputs, fast_mode=True)
 
