@@ -24,4 +24,5 @@ if ! command -v nsys >/dev/null; then
         echo "test: Nsight Systems is not here and could not be unpacked: tests that need it will be skipped" >&2
     fi
 fi
+unset PYTHONDONTWRITEBYTECODE # hundreds of processes start, and each would compile all of aorta again
 .venv/bin/python -m pytest "$@"
