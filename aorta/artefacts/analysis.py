@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from aorta.artefacts.records import SCHEMA_VERSION, Record
-from aorta.artefacts.traced import ProfilerOverhead, TraceTable
+from aorta.artefacts.traced import DetailCost, ProfilerOverhead, TraceTable
 
 Kind = Literal[
     "gpu_underutilization",
@@ -43,6 +43,8 @@ class DataQuality(Record, frozen=True, kw_only=True):
     """How the job ended, by its own markers and the accounting."""
     notes: list[str] = field(default_factory=list)
     """What a reader must know before reading on, such as nodes that share one machine."""
+    detailed_steps: int | None = None
+    """Of the steady steps, those that every rank timed part by part; None: all of them."""
 
 
 class Interval(Record, frozen=True, kw_only=True):
@@ -342,3 +344,5 @@ class Analysis(Record, frozen=True, kw_only=True):
     """None: there were no usable traces."""
     profiler_overhead: ProfilerOverhead | None = None
     """None: no profiler captured steps of this run."""
+    detail_cost: DetailCost | None = None
+    """None: every steady step was timed part by part."""

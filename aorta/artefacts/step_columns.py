@@ -211,8 +211,8 @@ class StepColumns(Sequence[Step]):
 
     @property
     def profiled(self) -> NDArray[np.bool_]:
-        """Which steps have a profile, with ranges or without, (steps,)."""
-        return np.not_equal(self._first, ABSENT)
+        """Which steps were timed part by part and have a profile, with ranges or without, (steps,)."""
+        return np.not_equal(self._first, ABSENT) & self.detailed
 
     @property
     def fits(self) -> bool:

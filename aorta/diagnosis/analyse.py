@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from aorta.artefacts.analysis import Analysis, DataQuality, RankBreakdown, Throughput, Utilization
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.traced import DetailCost
 from aorta.config.schema import Config
-from aorta.diagnosis.capture_window import overhead_note, overhead_of
+from aorta.diagnosis.capture_window import detail_note, overhead_note, overhead_of
 from aorta.diagnosis.context import Context
 from aorta.diagnosis.evidence import evidence_of, steady_windows
 from aorta.diagnosis.model import modelled
@@ -28,6 +29,7 @@ from aorta.metrics.allocator import allocator_use
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.metrics.detail_cost import detail_cost
 from aorta.metrics.repeats import Ran, batches, repeats_of, undisturbed_step_ms
 from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
@@ -52,11 +54,12 @@ def analyse(data: RunData, traces: RunTraces | None = None, others: Sequence[Ana
     by_rank = data.records.by_rank
     policy = Policy.of(data.account.config)
     steady = steady_steps(by_rank)
+    detailed = steady.detailed()
     missing = expected is None or len(by_rank) < expected
     collectives = _MISSING if missing else _collectives(data, steady)
-    charged = _blame(collectives, steady)
+    charged = _blame(collectives, detailed)
     waits = charged if isinstance(charged, BlameTable) else None
-    breakdown = breakdown_table(steady, waits.wait_ns if waits else None)
+    breakdown = breakdown_table(detailed, waits.wait_ns if waits else None)
     cuda = any(steps.labels[0].device.startswith("cuda") for steps in by_rank.values())
     # A rate without some ranks would be too low by an unknown share.
     complete = bool(by_rank) and len(by_rank) == expected
@@ -68,10 +71,11 @@ def analyse(data: RunData, traces: RunTraces | None = None, others: Sequence[Ana
         cuda=cuda,
         world_size=expected or len(by_rank),
         breakdown=breakdown,
+        steady_steps=len(steady),
         costs=rank_costs(breakdown.per_rank, waits),
         blame_absent=charged if isinstance(charged, str) else None,
         utilization=usage,
-        allocator=allocator_use(steady),
+        allocator=allocator_use(detailed),
         memory_estimate=data.accounting.memory,
         hosts={rank: steps[-1:].labels[0].host for rank, steps in by_rank.items()},
         cpus_usable=min((info.cpus_usable for info in data.account.infos.values()), default=None),
@@ -79,31 +83,40 @@ def analyse(data: RunData, traces: RunTraces | None = None, others: Sequence[Ana
         between_steps=between_steps_share(steady),
         evidence=evidence_of(data, steady),
         model=modelled(
-            collectives, steady.numbers, [row.step_ms for row in breakdown.per_rank], nodes_of(data)
+            collectives, detailed.numbers, [row.step_ms for row in breakdown.per_rank], nodes_of(data)
         ),
         job_known=manifest is not None or data.account.status is not None or bool(data.accounting.attempts),
     )
-    quality = data_quality(data, policy, len(steady), rate, _notes(charged, expected))
-    by_records = _analysis(data, context, quality, waits=waits, rate=rate, others=others)
+    quality = data_quality(data, policy, steady, rate, _notes(charged, expected))
+    measured = _Measured(rate, detail_cost(steady))
+    by_records = _analysis(data, context, quality, measured, waits=waits, others=others)
     recorded = Recorded(by_rank, expected, nodes_of(data), boot_epochs(data))
     run = traced_run(traces, context, recorded) if traces is not None else None
     if run is None:
         return by_records
     made = by_records
     if run.stands is not None:
-        quality = data_quality(data, policy, len(steady), rate, [])
+        quality = data_quality(data, policy, steady, rate, [])
         context, waits = run.stands.context, run.stands.waits
-        made = _analysis(data, context, quality, waits=waits, rate=rate, others=others)
+        made = _analysis(data, context, quality, measured, waits=waits, others=others)
     return joined(made, by_records, run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Of the steady steps as the records have them, whatever the breakdown is of."""
+
+    rate: Throughput | None
+    detail: DetailCost | None
 
 
 def _analysis(
     data: RunData,
     context: Context,
     quality: DataQuality,
+    measured: _Measured,
     *,
     waits: BlameTable | None,
-    rate: Throughput | None,
     others: Sequence[Analysis],
 ) -> Analysis:
     """What the rules make of a context."""
@@ -116,13 +129,14 @@ def _analysis(
         world_size=data.ranks_expected,
         program=program(manifest),
         settings=settings(manifest, context.config, device),
-        batches=batches(rate),
+        batches=batches(measured.rate),
         profiled=overhead is not None,
     )
     steps_ms = [undisturbed_step_ms(item) for item in repeats_of(ran, job_id, others)]
     context = replace(context, repeats_ms=tuple(step for step in steps_ms if step is not None))
-    said = [*overhead_note(overhead)]
-    if rate is None:
+    # Traces are exact whatever the records cost.
+    said = [*overhead_note(overhead), *(detail_note(measured.detail) if context.steady_steps else [])]
+    if measured.rate is None:
         said.append("throughput is not measurable: it needs steady steps of every rank")
     quality = msgspec.structs.replace(quality, notes=[*quality.notes, *said])
     found, model = conclude(RULES, context, quality), context.model
@@ -136,7 +150,7 @@ def _analysis(
         measured=found.measured,
         breakdown=context.breakdown,
         blame=blame_list(waits),
-        throughput=rate,
+        throughput=measured.rate,
         utilization=context.utilization,
         data_quality=quality,
         thresholds=context.policy.as_dict(),
@@ -149,16 +163,17 @@ def _analysis(
         pop=model.pop(context.breakdown.per_rank, cuda=context.cuda) if model else None,
         lateness=model.lateness if model else None,
         profiler_overhead=overhead,
+        detail_cost=measured.detail,
     )
 
 
 def _collectives(data: RunData, steady: Steady) -> Collectives | str:
     """All ranks on one clock with their collectives, or why they cannot be."""
-    by_rank = data.records.by_rank
-    if not len(steady):
-        return "there are no steady steps"
+    by_rank, detailed = data.records.by_rank, steady.detailed()
+    if not len(detailed):
+        return "no steady step was timed part by part" if len(steady) else "there are no steady steps"
     # One step more than counts: what ranks did since they were last together begins there.
-    first, last = steady.numbers[0] - 1, steady.numbers[-1]
+    first, last = detailed.numbers[0] - 1, detailed.numbers[-1]
     used = {
         rank: steps.where((steps.column("global_step") >= first) & (steps.column("global_step") <= last))
         for rank, steps in by_rank.items()
@@ -166,13 +181,13 @@ def _collectives(data: RunData, steady: Steady) -> Collectives | str:
     return match_collectives(used, clocks(data, used))
 
 
-def _blame(collectives: Collectives | str, steady: Steady) -> BlameTable | str:
+def _blame(collectives: Collectives | str, detailed: Steady) -> BlameTable | str:
     """Waits charged to ranks, or why they cannot be."""
     if isinstance(collectives, str):
         return collectives
     if len(collectives.timelines) < 2:
         return "fewer than two ranks left steady steps"
-    return blame(collectives, steady.numbers)
+    return blame(collectives, detailed.numbers)
 
 
 def nodes_of(data: RunData) -> dict[int, str]:

@@ -1,16 +1,17 @@
-"""Which steps of a run a profiler recorded, and what that cost."""
+"""Which steps of a run a profiler recorded, and what that and the timing of steps part by part cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from aorta.artefacts.traced import ProfilerOverhead
+from aorta.artefacts.traced import DetailCost, ProfilerOverhead
 from aorta.config.schema import Config, Profiling
 from aorta.metrics.profiler_overhead import profiler_overhead
 from aorta.readers.run import RunData
 
 WARN_ABOVE = 1.1
-"""A profiled step that takes longer than this times an unprofiled one is another step."""
+"""A profiled step that takes longer than this times an unprofiled one is another step; so is one that was
+timed part by part."""
 
 
 def overhead_of(data: RunData) -> ProfilerOverhead | None:
@@ -67,4 +68,19 @@ def overhead_note(found: ProfilerOverhead | None) -> list[str]:
     return [
         f"warning: a step takes {found.ratio:.2f} times as long inside the profiler's capture as outside "
         f"({found.inside_ms:.1f} and {found.outside_ms:.1f} ms): shares from the trace are of the slower step"
+    ]
+
+
+def detail_note(found: DetailCost | None) -> list[str]:
+    """A warning where timing the parts of a step changed it."""
+    if found is None:
+        return []
+    if found.ratio is None:
+        return [f"what timing steps part by part costs is not measurable: {found.reason}"]
+    if found.ratio <= WARN_ABOVE:
+        return []
+    return [
+        f"warning: a step takes {found.ratio:.2f} times as long where its parts are timed as where it is "
+        f"timed as a whole ({found.detailed_ms:.1f} and {found.whole_ms:.1f} ms): parts, findings and "
+        "predictions are of the longer step, and what the timing adds is in the host's part"
     ]

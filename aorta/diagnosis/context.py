@@ -84,6 +84,7 @@ class Context:
     cuda: bool
     world_size: int
     breakdown: BreakdownTable
+    """Over the steps that were timed part by part."""
     costs: list[RankCosts]
     blame_absent: str | None
     """Why waits are not charged to ranks; None where they are."""
@@ -113,6 +114,8 @@ class Context:
     """What tells the causes behind causes."""
     repeats_ms: tuple[float, ...] = ()
     """The mean step of each other run of the same thing, without the costliest cause found in it."""
+    steady_steps: int | None = None
+    """By the records, timed part by part or as a whole; None: the breakdown is of traces."""
     job_known: bool = True
     """Whether anything says what the job was and how it ended; traces are judged without."""
 
@@ -162,11 +165,23 @@ class Context:
         """The hosts of `ranks`."""
         return sorted({self.hosts[rank] for rank in ranks if rank in self.hosts})
 
+    def steps(self) -> str:
+        """The steps that the breakdown is of, in words."""
+        count, steady = self.breakdown.steps, self.steady_steps
+        if steady is None or steady <= count:
+            return plural(count, "steady step")
+        return f"{count} of {plural(steady, 'steady step')} (those timed part by part)"
+
+    @property
+    def lacks_detail(self) -> bool:
+        """Whether enough steps are steady and too few of them were timed part by part."""
+        least = self.policy.min_steady_steps
+        return self.breakdown.steps < least <= (self.steady_steps or 0)
+
     def too_little(self) -> str | None:
         """Why no rule about the step can answer; None if they can."""
         if self.breakdown.steps < self.policy.min_steady_steps:
-            steps = plural(self.breakdown.steps, "steady step")
-            return f"not measurable: {steps}, {self.policy.min_steady_steps} are needed"
+            return f"not measurable: {self.steps()}, {self.policy.min_steady_steps} are needed"
         if not self.costs:
             return (
                 f"not measurable: the {self.records} have no breakdown, since communication was not observed"

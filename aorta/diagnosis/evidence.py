@@ -31,11 +31,15 @@ def steady_windows(steady: Steady) -> dict[str, Window]:
 
 
 def evidence_of(data: RunData, steady: Steady) -> Evidence:
-    """What the monitors, the records and the agents left; nothing is guessed where they left nothing."""
+    """What the monitors, the records and the agents left; nothing is guessed where they left nothing.
+
+    Windows are those of all steady steps, parts of the step those of the steps timed part by part.
+    """
+    detailed = steady.detailed()
     windows = steady_windows(steady)
     slowed = throttling(data.gpu, windows)
     uuids = {rank: steps[-1:].labels[0].device_uuid for rank, steps in steady.by_rank.items() if len(steps)}
-    gaps = host_gaps(steady.by_rank)
+    gaps = host_gaps(detailed.by_rank)
     shared = cores_shared(data)
     return Evidence(
         host_gap=gaps[0] if gaps else None,
@@ -47,7 +51,7 @@ def evidence_of(data: RunData, steady: Steady) -> Evidence:
             info.host: info.cpus_machine for info in data.account.infos.values() if info.cpus_machine
         },
         cores_shared=shared[0] if shared else None,
-        launches=_launches(data.records.by_rank, steady),
+        launches=_launches(data.records.by_rank, detailed),
     )
 
 

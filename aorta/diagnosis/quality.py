@@ -8,19 +8,20 @@ from aorta.artefacts.analysis import DataQuality, Problem, Throughput
 from aorta.artefacts.records import Manifest, NodeInfo
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_words
+from aorta.metrics.steady import Steady
 from aorta.readers.run import RunData
 from aorta.units import plural
 
 
 def data_quality(
-    data: RunData, policy: Policy, steady_steps: int, rate: Throughput | None, notes: list[str]
+    data: RunData, policy: Policy, steady: Steady, rate: Throughput | None, notes: list[str]
 ) -> DataQuality:
     """Everything that a reader must know before the findings.
 
     Args:
         data: what was read.
         policy: for the tolerance of the cross-check.
-        steady_steps: steps common to all ranks.
+        steady: the steps common to all ranks.
         rate: measured throughput, if any.
         notes: what the caller has to say, such as why no wait could be charged.
     """
@@ -48,7 +49,8 @@ def data_quality(
         problems=problems,
         nodes_expected=account.nodes_expected,
         nodes_seen=len({node.node_index for node in account.status.nodes}) if account.status else 0,
-        steady_steps=steady_steps,
+        steady_steps=len(steady),
+        detailed_steps=detailed if (detailed := len(steady.detailed())) < len(steady) else None,
         state=state,
         notes=said,
     )

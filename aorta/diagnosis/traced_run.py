@@ -159,6 +159,7 @@ def _context(
         context,
         policy=policy,
         breakdown=traced.breakdown,
+        steady_steps=None,
         costs=traced.costs,
         blame_absent=traced.blame_absent,
         utilization=usage,

@@ -131,8 +131,9 @@ def insufficient(context: Context, quality: DataQuality) -> list[tuple[str, str]
         expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
         reasons.append(("ranks_missing", f"{quality.ranks_seen} of {expected} ranks left {context.records}"))
     if quality.ranks_seen and context.breakdown.steps < context.policy.min_steady_steps:
-        steps = f"all ranks have {plural(context.breakdown.steps, 'steady step')} in common"
-        reasons.append(("few_steady_steps", f"{steps}, {context.policy.min_steady_steps} are needed"))
+        kind = "few_detailed_steps" if context.lacks_detail else "few_steady_steps"
+        least = context.policy.min_steady_steps
+        reasons.append((kind, f"all ranks have {context.steps()} in common, {least} are needed"))
     elif quality.ranks_seen and len(context.costs) < quality.ranks_seen:
         reasons.append(("no_breakdown", f"the {context.records} of some ranks do not break the step down"))
     if context.between_steps is not None and context.between_steps > context.policy.cross_check_tolerance:
@@ -241,7 +242,7 @@ def judge(
         ), list(findings)
     if not reasons:
         ranks = plural(quality.ranks_seen, "rank")
-        steps = f"over {plural(context.breakdown.steps, 'steady step')} of {ranks}"
+        steps = f"over {context.steps()} of {ranks}"
         why = "; ".join(f"{_NAMES[kind].lower()} ({reason})" for kind, reason in dropped.items())
         if why:
             statement = f"No bottleneck {steps}. Above its threshold, but no cause: {why}.{_ending(quality)}"
@@ -251,6 +252,7 @@ def judge(
     words = "; ".join(text for _, text in reasons)
     if unclear:
         words += f"; the {findings[0].value:.0f} % of the step in communication may be waiting for the rest"
+    codes = [code for code, _ in reasons]
     finding = Finding(
         kind="insufficient_data",
         severity="warning",
@@ -260,12 +262,24 @@ def judge(
         value=None,
         threshold=None,
         unit="",
-        evidence={"reasons": [code for code, _ in reasons]},
+        evidence={"reasons": codes},
         estimated_speedup=None,
-        actions=["read the problems under data quality, then run again"],
+        actions=[*_more_steps(codes, context), "read the problems under data quality, then run again"],
     )
     statement = f"The data does not suffice for a verdict: {words}."
     return Verdict(kind="insufficient_data", statement=statement, ranks=[]), [finding, *findings]
+
+
+def _more_steps(codes: Sequence[str], context: Context) -> list[str]:
+    """What gives more of the steps that are too few, where the trainer's configuration is in use."""
+    if context.config is None:
+        return []
+    if "few_detailed_steps" in codes:
+        return [
+            "time more steps part by part: a smaller capture.detail_interval (1: all), or a larger "
+            "training.max_steps"
+        ]
+    return ["train for more steps: training.max_steps"] if "few_steady_steps" in codes else []
 
 
 def _statement(finding: Finding, context: Context) -> str:

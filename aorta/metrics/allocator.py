@@ -1,4 +1,7 @@
-"""What the GPUs' allocators held over the steady steps, and how often they had to give their cache back."""
+"""What the GPUs' allocators held over steady steps, and how often they had to give their cache back.
+
+Steps timed as a whole do not say.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class AllocatorUse:
 
 
 def allocator_use(steady: Steady) -> AllocatorUse | None:
-    """Over the steady steps; None where no rank recorded anything of it."""
+    """Over these steps; None where no rank recorded anything of it."""
     found = [item for steps in steady.by_rank.values() for item in _of_rank(steps)]
     if not found:
         return None

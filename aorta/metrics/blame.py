@@ -5,7 +5,8 @@ collective when it has come to it and has left the group's previous one.
 
 What made the last rank late is not what it happened to do while the others waited: a rank with a slow loader
 is still computing then. So the work of both since they were last together (the end of the group's last
-collective in an earlier step, otherwise the step's first start) is compared by kind (loader, compute, host),
+collective in an earlier step, otherwise the step's first start; so also where steps between them were not
+timed part by part, in which nobody knows what they did) is compared by kind (loader, compute, host),
 and the exposed wait is charged in proportion to what the late rank had *more* of. If the late rank was itself
 held up in a collective of a group that the waiting rank is not in, the charges of that wait are compared in
 the same way: the chain is followed to the rank behind it. Shares are integers and sum to the exposed waits
@@ -53,8 +54,8 @@ class _Rows:
     """Of the rank among all ranks in order."""
     step: NDArray[np.int64]
     sync: NDArray[np.int64]
-    """When the rank left the group's last collective of an earlier step; before the first one, when the first
-    member started the step."""
+    """When the rank left the group's last collective of an earlier step; before the first one of a stretch,
+    when the first member started the step."""
     entry: NDArray[np.int64]
     begin: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -124,6 +125,7 @@ def _rows(collectives: Collectives) -> _Rows:
     places = {rank: at for at, rank in enumerate(sorted(collectives.timelines))}
     busy = np.full(len(places), np.iinfo(np.int64).min)
     known: dict[tuple[int, ...], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+    stretch = collectives.stretches()
     states: dict[str, tuple[int, NDArray[np.int64], NDArray[np.int64]]] = {}
     count, first_row = sum(len(item.ranks) for item in collectives.matched), 0
     columns = {field.name: np.empty(count, dtype=np.int64) for field in fields(_Rows)}
@@ -135,7 +137,7 @@ def _rows(collectives: Collectives) -> _Rows:
             rank = np.array(item.ranks, dtype=np.int64)
             known[item.ranks] = rank, np.array([places[one] for one in item.ranks], dtype=np.int64)
         rank, place = known[item.ranks]
-        if group in states:
+        if group in states and stretch[states[group][0]] == stretch[step]:
             before, sync, left = states[group]
             sync = left if before != step else sync
         else:

@@ -12,12 +12,12 @@ from aorta.units import ns_to_ms
 
 
 def breakdown_table(steady: Steady, wait_ns: Mapping[int, int] | None = None) -> BreakdownTable:
-    """Mean breakdown of each rank over the steady steps.
+    """Mean breakdown of each rank over the steps.
 
     Args:
-        steady: the steps that count.
-        wait_ns: each rank's time in collectives before their last rank arrived, summed over the steady steps;
-            None where that could not be told.
+        steady: the steps that count, timed part by part.
+        wait_ns: each rank's time in collectives before their last rank arrived, summed over these steps; None
+            where that could not be told.
 
     A rank with a step that has no breakdown is left out: its parts are not known.
     """

@@ -71,12 +71,23 @@ class Collectives:
     unmatched: int
     """Calls without a partner on some member: counted, never blamed."""
 
+    def stretches(self) -> dict[int, int]:
+        """Step to the number of its unbroken stretch: between two stretches lie steps of which no rank tells
+        what it did.
+        """
+        numbers: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        for timeline in self.timelines.values():
+            if not np.array_equal(numbers, timeline.starts.numbers):
+                numbers = np.union1d(numbers, timeline.starts.numbers)
+        stretch = np.cumsum(np.diff(numbers, prepend=numbers[:1]) > 1)
+        return dict(zip(numbers.tolist(), stretch.tolist(), strict=True))
+
 
 def match_collectives(by_rank: Mapping[int, Sequence[Step]], clocks: Mapping[int, str]) -> Collectives | str:
     """Put the ranks on one clock and match their collectives.
 
     Args:
-        by_rank: the steps of each rank; ones without ranges contribute none.
+        by_rank: the steps of each rank; ones without ranges, or timed as a whole, contribute nothing.
         clocks: rank to the name of the machine whose monotonic clock it reads.
 
     Returns:

@@ -46,9 +46,11 @@ def lateness(
     late_ms = late_by(collectives, steady)
     threshold = LATE_SHARE * step_ms
     late = late_ms > threshold
+    stretches = collectives.stretches()
     numbers = np.asarray(steady, dtype=np.int64)
+    stretch = np.array([stretches.get(number, -1) for number in steady], dtype=np.int64)
     found = [
-        _row(rank, nodes.get(rank), late[place], late_ms[place], numbers)
+        _row(rank, nodes.get(rank), late[place], late_ms[place], (numbers, stretch))
         for place, rank in enumerate(ranks)
         if late[place].any()
     ]
@@ -90,10 +92,15 @@ def late_by(collectives: Collectives, steady: Sequence[int]) -> Floats:
     return late
 
 
-def pattern(late: NDArray[np.bool_]) -> tuple[Pattern, int]:
+def pattern(late: NDArray[np.bool_], stretch: NDArray[np.int64]) -> tuple[Pattern, int]:
     """How often a rank is late that is late at least once, and the index of the first step of that.
 
-    The lateness that stays begins where fewest steps contradict it: late ones before, punctual ones after.
+    Args:
+        late: of each step.
+        stretch: the unbroken stretch of steps that each one lies in, as `Collectives.stretches` counts them.
+
+    The lateness that stays begins where fewest steps contradict it: late ones before, punctual ones after. Of
+    the steps between two stretches nobody knows, so that lateness in both is no one-off.
     """
     count = len(late)
     before = np.concatenate(([0], np.cumsum(late)))
@@ -103,15 +110,22 @@ def pattern(late: NDArray[np.bool_]) -> tuple[Pattern, int]:
     if after.mean() >= PERSISTENT and len(after) >= min(_MIN_PERSISTENT, count):
         return "persistent", since
     where = np.flatnonzero(late)
-    if where[-1] - where[0] + 1 <= max(ONE_OFF * count, 1):
+    once = stretch[where[0]] == stretch[where[-1]]
+    if once and where[-1] - where[0] + 1 <= max(ONE_OFF * count, 1):
         return "one_off", int(where[0])
     return "intermittent", int(where[0])
 
 
 def _row(
-    rank: int, host: str | None, late: NDArray[np.bool_], late_ms: Floats, numbers: NDArray[np.int64]
+    rank: int,
+    host: str | None,
+    late: NDArray[np.bool_],
+    late_ms: Floats,
+    steps: tuple[NDArray[np.int64], NDArray[np.int64]],
 ) -> Lateness:
-    name, since = pattern(late)
+    """Of `steps`, their numbers and their stretches."""
+    numbers, stretch = steps
+    name, since = pattern(late, stretch)
     return Lateness(
         rank=rank,
         host=host,

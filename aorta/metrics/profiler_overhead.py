@@ -25,30 +25,23 @@ def profiler_overhead(
         captured: whether a profiler recorded the step of this global number.
 
     Outside are steady steps only. Inside, so are steps whose phase is `profiler`, but not warm-up, validation
-    and checkpoint steps, which are slower for other reasons. A step counts where every rank has it.
+    and checkpoint steps, which are slower for other reasons. A step counts where every rank has it. Timing a
+    step part by part costs time, too: like is compared with like, steps timed as a whole where there are
+    enough of them.
     """
-    inside: defaultdict[int, list[int]] = defaultdict(list)
-    outside: defaultdict[int, list[int]] = defaultdict(list)
-    for records in by_rank.values():
-        steps = StepColumns.of(records)
-        numbers = steps.column("global_step").tolist()
-        columns = (steps.duration_ns.tolist(), steps.phase_is("steady"), steps.phase_is("profiler"))
-        for number, duration, steady, profiled in zip(numbers, *columns, strict=True):
-            if (steady or profiled) and captured(number):
-                inside[number].append(duration)
-            elif steady:
-                outside[number].append(duration)
-    within, without = (
-        [fmean(times) / NS_PER_MS for times in found.values() if len(times) == len(by_rank)]
-        for found in (inside, outside)
-    )
+    sides = [_times(by_rank, captured, detailed=detailed) for detailed in (False, True)]
+    enough = [pair for pair in sides if min(len(times) for times in pair) >= MIN_STEPS]
+    # Where neither kind suffices, the one of which more steps were captured says what is missing.
+    within, without = enough[0] if enough else max(reversed(sides), key=lambda pair: len(pair[0]))
+    kind = " of their kind" if any(map(len, sides[0])) and any(map(len, sides[1])) else ""
     reason = None
     if len(within) < MIN_STEPS:
         reason = (
             f"inside the capture: {plural(len(within), 'step')} after the warm-up, {MIN_STEPS} are needed"
         )
     elif len(without) < MIN_STEPS:
-        reason = f"outside of the capture: {plural(len(without), 'steady step')}, {MIN_STEPS} are needed"
+        steps = plural(len(without), "steady step")
+        reason = f"outside of the capture: {steps}{kind}, {MIN_STEPS} are needed"
     return ProfilerOverhead(
         ratio=None if reason else median(within) / median(without),
         inside_steps=len(within),
@@ -56,4 +49,26 @@ def profiler_overhead(
         inside_ms=median(within) if within else None,
         outside_ms=median(without) if without else None,
         reason=reason,
+    )
+
+
+def _times(
+    by_rank: Mapping[int, Sequence[Step]], captured: Callable[[int], bool], *, detailed: bool
+) -> tuple[list[float], list[float]]:
+    """The ms of the steps inside and outside that every rank timed part by part, or as a whole."""
+    inside: defaultdict[int, list[int]] = defaultdict(list)
+    outside: defaultdict[int, list[int]] = defaultdict(list)
+    for records in by_rank.values():
+        steps = StepColumns.of(records)
+        steps = steps.where(steps.detailed == detailed)
+        numbers = steps.column("global_step").tolist()
+        columns = (steps.duration_ns.tolist(), steps.phase_is("steady"), steps.phase_is("profiler"))
+        for number, duration, steady, profiled in zip(numbers, *columns, strict=True):
+            if (steady or profiled) and captured(number):
+                inside[number].append(duration)
+            elif steady:
+                outside[number].append(duration)
+    return (
+        [fmean(times) / NS_PER_MS for times in inside.values() if len(times) == len(by_rank)],
+        [fmean(times) / NS_PER_MS for times in outside.values() if len(times) == len(by_rank)],
     )

@@ -30,6 +30,21 @@ class Steady:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def detailed(self) -> Steady:
+        """Those of the steps that every rank timed part by part; itself where that is all of them."""
+        return self._of(np.all([steps.detailed for steps in self.by_rank.values()], axis=0))
+
+    def whole(self) -> Steady:
+        """Those of the steps that every rank timed as a whole."""
+        return self._of(~np.any([steps.detailed for steps in self.by_rank.values()], axis=0))
+
+    def _of(self, wanted: NDArray[np.bool_]) -> Steady:
+        if not self.by_rank or wanted.all():
+            return self
+        numbers = np.asarray(self.numbers, dtype=np.int64)[wanted]
+        by_rank = {rank: steps.where(wanted) for rank, steps in self.by_rank.items()}
+        return Steady(tuple(numbers.tolist()), by_rank)
+
 
 def steady_steps(by_rank: Mapping[int, Sequence[Step]]) -> Steady:
     """The steps that are steady on every rank that left records.

@@ -85,9 +85,9 @@ def test_a_slow_node_is_told_from_a_slow_rank() -> None:
 def test_pattern_of_the_last_steps_of_a_run() -> None:
     late = np.zeros(100, dtype=np.bool_)
     late[-4:] = True
-    assert pattern(late) == ("one_off", 96)
+    assert pattern(late, np.zeros(100, dtype=np.int64)) == ("one_off", 96)
     late[-6:] = True
-    assert pattern(late) == ("persistent", 94)
+    assert pattern(late, np.zeros(100, dtype=np.int64)) == ("persistent", 94)
 
 
 def test_one_rank_is_late_for_nobody() -> None:

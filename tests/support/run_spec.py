@@ -36,6 +36,12 @@ class RunSpec:
     extra_compute_ms: dict[int, float] = field(default_factory=dict)
     """Stragglers: rank to additional ms."""
     extra_host_ms: dict[int, float] = field(default_factory=dict)
+    detail: tuple[int, int] | None = None
+    """After the warm-up, the first so many of each so many steps are timed part by part, the others as a
+    whole, as the warm-up is. None: all are timed part by part.
+    """
+    detail_ms: float = 0.0
+    """Additional host time of a step that is timed part by part."""
     jitter_ms: float = 0.0
     """Uniform noise on each rank's compute, from `seed`."""
     seed: int = 7
@@ -66,6 +72,13 @@ class RunSpec:
     def name(self) -> str:
         """The scenario's name."""
         return self.scenario or f"{self.nodes}node"
+
+    def is_detailed(self, step: int) -> bool:
+        """Whether a step is timed part by part."""
+        if self.detail is None:
+            return True
+        count, of = self.detail
+        return step >= self.warmup and (step - self.warmup) % of < count
 
     def host(self, node: int) -> str:
         """Host name of a node."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from aorta import intervals
 from aorta.artefacts.io import write_json
@@ -92,7 +93,8 @@ def simulate(spec: RunSpec) -> list[list[_Step]]:
     clocks = [0] * spec.ranks
     timeline: list[list[_Step]] = [[] for _ in range(spec.ranks)]
     transfers = [_ns(spec.hidden_comm_ms), _ns(spec.exposed_comm_ms)]
-    for _ in range(spec.steps):
+    for number in range(spec.steps):
+        timing = spec.detail_ms if spec.is_detailed(number) else 0.0
         now = [_until_backward(spec, rank, clocks[rank], noise) for rank in range(spec.ranks)]
         if any(transfers) and spec.ranks > 1:
             _all_reduce(now, transfers)
@@ -100,7 +102,7 @@ def simulate(spec: RunSpec) -> list[list[_Step]]:
             compute = _ns(spec.compute_ms + spec.extra_compute_ms.get(rank, 0.0))
             begin = max([step.compute[-1][1], *step.ends])
             step.compute.append((begin, begin + compute // 10))
-            step.end = step.compute[-1][1] + _ns(spec.host_ms + spec.extra_host_ms.get(rank, 0.0))
+            step.end = step.compute[-1][1] + _ns(spec.host_ms + spec.extra_host_ms.get(rank, 0.0) + timing)
             clocks[rank] = step.end
             timeline[rank].append(step)
     return timeline
@@ -133,6 +135,7 @@ def _records(spec: RunSpec, rank: int, steps: list[_Step]) -> list[StepRecord]:
     records = []
     for number, step in enumerate(steps):
         profile, breakdown = _profile(number, step, cuda)
+        detailed = spec.is_detailed(number)
         records.append(
             StepRecord(
                 run_id=f"run-{spec.job_id}",
@@ -155,13 +158,14 @@ def _records(spec: RunSpec, rank: int, steps: list[_Step]) -> list[StepRecord]:
                 samples=spec.batch_size,
                 data_wait_ms=ns_to_ms(step.data_end - step.start),
                 timing="event_window" if cuda else "host",
-                breakdown=breakdown,
+                breakdown=breakdown if detailed else None,
                 loss=0.7 - 0.001 * number,
                 grad_norm=1.0,
                 lr=3e-4,
-                memory_peak_bytes=(20 << 30) if cuda else None,
-                memory_total_bytes=(80 << 30) if cuda else None,
-                profile=profile,
+                memory_peak_bytes=(20 << 30) if cuda and detailed else None,
+                memory_total_bytes=(80 << 30) if cuda and detailed else None,
+                profile=profile if detailed else _bare(profile),
+                detailed=detailed,
             )
         )
     return records
@@ -206,6 +210,14 @@ def _profile(number: int, step: _Step, cuda: bool) -> tuple[StepProfile, Breakdo
     return StepProfile(
         index=number, total_ms=ns_to_ms(total), ranges=ranges, markers=[], overlap=overlap
     ), breakdown
+
+
+def _bare(profile: StepProfile) -> StepProfile:
+    """That of a step timed as a whole."""
+    overlap = Overlap(
+        per_stream_ms={}, overlap_ms={}, overlap_ratio=None, active_segments=[], utilization=None
+    )
+    return replace(profile, ranges=[], overlap=overlap)
 
 
 def _range(

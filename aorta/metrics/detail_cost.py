@@ -1,0 +1,52 @@
+"""What timing a step part by part costs, against steps of the same run that were timed as a whole."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.traced import DetailCost
+from aorta.metrics.steady import Steady
+from aorta.units import NS_PER_MS, plural
+
+MIN_STEPS = 3
+"""Fewer on either side are no median."""
+
+
+def detail_cost(steady: Steady) -> DetailCost | None:
+    """The ratio of median step times, each step by its slowest rank; None where all steps are detailed.
+
+    Detailed steps come in blocks. Each is compared with the steps timed as a whole right before and right
+    after it, as many on either side as it has, so that a slow drift of the machine falls on both kinds alike.
+    """
+    detailed, whole = (np.isin(steady.numbers, kind.numbers) for kind in (steady.detailed(), steady.whole()))
+    if detailed.all():
+        return None
+    beside = whole & _beside(detailed)
+    slowest = np.max([steps.duration_ns for steps in steady.by_rank.values()], axis=0) / NS_PER_MS
+    counts = int(detailed.sum()), int(beside.sum())
+    reason = None
+    if counts[0] < MIN_STEPS:
+        reason = f"{plural(counts[0], 'steady step')} timed part by part, {MIN_STEPS} are needed"
+    elif counts[1] < MIN_STEPS:
+        reason = (
+            f"{plural(counts[1], 'steady step')} timed as a whole beside the others, {MIN_STEPS} are needed"
+        )
+    medians = [float(np.median(slowest[kind])) if kind.any() else None for kind in (detailed, beside)]
+    return DetailCost(
+        ratio=None if reason or not medians[0] or not medians[1] else medians[0] / medians[1],
+        detailed_steps=counts[0],
+        whole_steps=counts[1],
+        detailed_ms=medians[0],
+        whole_ms=medians[1],
+        reason=reason,
+    )
+
+
+def _beside(detailed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which places lie beside a block of detailed ones, no farther from it than the block is long."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], detailed, [False])).astype(np.int8)))
+    found = np.zeros(len(detailed), dtype=np.bool_)
+    for first, end in edges.reshape(-1, 2).tolist():
+        found[max(2 * first - end, 0) : 2 * end - first] = True
+    return found & ~detailed
