@@ -30,7 +30,7 @@ from tests.slurm.test_workflow import AORTA, LONG, ROOT, SHORT, Project, project
 
 __all__ = ["project"]  # a fixture
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("no_charts")]
 
 QUICK = {"AORTA_SILENCE_S": "6", "AORTA_PEER_GRACE_S": "3", "AORTA_KILL_GRACE_S": "6"}
 """Times that a site may set, so that these tests need not wait a minute."""
