@@ -27,6 +27,7 @@ from aorta.metrics.charges import CAUSES, MANY_RANKS, OWN, Cause, Charge, Charge
 from aorta.metrics.collectives import Collectives, Matched
 from aorta.metrics.cover import Cover
 from aorta.metrics.rows import rows_of
+from aorta.metrics.stack import Stack, batches
 
 __all__ = ["CAUSES", "MANY_RANKS", "OWN", "BlameTable", "Cause", "Charge", "blame"]
 
@@ -167,19 +168,30 @@ def _measure(
     work = np.zeros((count, len(OWN)), dtype=np.int64)
     wait = rows.wait_end - rows.start
     exposed_wait, exposed_transfer = np.zeros_like(wait), np.zeros_like(wait)
-    ranks = sorted(collectives.timelines)
-    for rank, mine in zip(ranks, rows_of(rows.place, len(ranks)), strict=True):
-        timeline = collectives.timelines[rank]
-        compute, data = Cover(timeline.compute), Cover(timeline.data)
-        exposed = Cover(subtract(timeline.communication, timeline.compute))
-        since, until = rows.sync[mine], rows.entry[mine]
+    lines = [collectives.timelines[rank] for rank in sorted(collectives.timelines)]
+    first, last = (
+        np.array(side, dtype=np.int64) for side in zip(*(line.span for line in lines), strict=True)
+    )
+    by_rank = rows_of(rows.place, len(lines))
+    for part in batches(first, last):
+        mine = np.concatenate(by_rank[part])
+        stack, rank = Stack.of(first[part], last[part]), rows.place[mine] - part.start
+        busy, talk = (
+            stack.line([getattr(line, name) for line in lines[part]]) for name in ("compute", "communication")
+        )
+        data = Cover(stack.line([line.data for line in lines[part]]))
+        compute, exposed = Cover(busy), Cover(subtract(talk, busy))
+        since, until, start, middle, end = (
+            stack.on(rank, column[mine])
+            for column in (rows.sync, rows.entry, rows.start, rows.wait_end, rows.end)
+        )
         in_loader = data.before(until) - data.before(since)
         computing = compute.before(until) - compute.before(since)
         communicating = exposed.before(until) - exposed.before(since)
-        host = until - since - in_loader - computing - communicating
+        host = rows.entry[mine] - rows.sync[mine] - in_loader - computing - communicating
         work[mine] = np.stack((in_loader, computing, host), axis=1)
-        start, middle, end = rows.start[mine], rows.wait_end[mine], rows.end[mine]
         hidden = compute.before(middle) - compute.before(start)
-        exposed_wait[mine] = middle - start - hidden
-        exposed_transfer[mine] = end - middle - (compute.before(end) - compute.before(middle))
+        exposed_wait[mine] = wait[mine] - hidden
+        after = compute.before(end) - compute.before(middle)
+        exposed_transfer[mine] = rows.end[mine] - rows.wait_end[mine] - after
     return work, wait, exposed_wait, exposed_transfer

@@ -32,6 +32,14 @@ class Timeline:
     """No more of them once they are matched."""
     ends: StepTimes
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """First and last of all times but those of calls; (0, 0) without any."""
+        sides = [(self.starts.times, self.ends.times)]
+        sides += [(item[:, 0], item[:, 1]) for item in (self.compute, self.data, self.communication)]
+        known = [(int(begin.min()), int(end.max())) for begin, end in sides if len(begin)]
+        return min((begin for begin, _ in known), default=0), max((end for _, end in known), default=0)
+
     def placed(self, offset: int) -> Timeline:
         """The same `offset` ns later, without its calls."""
         if not offset:

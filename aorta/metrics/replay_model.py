@@ -9,10 +9,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.intervals import EMPTY, Intervals, subtract
+from aorta.intervals import EMPTY, subtract
 from aorta.metrics.collectives import Collectives, Matched, Timeline
 from aorta.metrics.cover import Cover
 from aorta.metrics.rows import rows_of
+from aorta.metrics.stack import Stack, batches
 from aorta.metrics.steady import consecutive
 
 Part = Literal["data_loading", "compute", "host"]
@@ -113,32 +114,96 @@ def build(collectives: Collectives, steady: Sequence[int]) -> list[Model]:
 
 
 class _Line:
-    """One rank's main line: its own time and its parts at any time."""
+    """The main lines of some ranks on their stack: own time and its parts at any time."""
 
-    def __init__(self, timeline: Timeline, starts: Ints, ends: Ints, blocked: Intervals) -> None:
-        self._covers = [Cover(timeline.data), Cover(timeline.compute)]
-        self._blocked, self._starts, self._ends = Cover(blocked), starts, ends
+    def __init__(self, timelines: Sequence[Timeline], stack: Stack, starts: Ints, ends: Ints) -> None:
+        """Of ranks whose steps start and end at `starts` and `ends`, (ranks, steps) each."""
+        places = np.repeat(np.arange(len(starts)), starts.shape[1])
+        self._steps = starts.shape[1]
+        self.starts, self.ends = stack.on(places, starts.reshape(-1)), stack.on(places, ends.reshape(-1))
+        """On the line, rank by rank."""
+        data, compute = (
+            stack.line([getattr(one, part) for one in timelines]) for part in ("data", "compute")
+        )
+        self._covers = [Cover(data), Cover(compute)]
+        self._exposed = subtract(stack.line([one.communication for one in timelines]), compute)
+        self._blocked = Cover(EMPTY)
 
-    def points(self, rank: int, times: Ints) -> Points:
-        """The places that it reached at `times`."""
-        step = np.maximum(np.searchsorted(self._starts, times, side="right") - 1, 0)
-        return self.in_steps(rank, times, step)
+    def wait(self, rank: Ints, entry: Ints, end: Ints, queued: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which calls their main lines waited for; from here on that time is not the ranks' own.
 
-    def in_steps(self, rank: int, times: Ints, step: Ints) -> Points:
+        Exposed communication before a rank's last sign of life (a post, or the end of a wait) is not waiting.
+        """
+        if not len(self._exposed) or not len(end):
+            return np.zeros(len(end), dtype=np.bool_)
+        origin = self.starts[rank * self._steps]
+        place = np.searchsorted(self._exposed[:, 0], end, side="left") - 1
+        waited: NDArray[np.bool_] = (
+            (place >= 0) & (end <= self._exposed[np.maximum(place, 0), 1]) & (end > origin)
+        )
+        signs = np.unique(np.concatenate((entry[~queued], end[waited])))
+        last = np.searchsorted(signs, end, side="left") - 1
+        sign = np.where(last >= 0, signs[np.maximum(last, 0)], np.iinfo(np.int64).min)
+        since = np.maximum(np.maximum(self._exposed[np.maximum(place, 0), 0], sign), origin)
+        self._blocked = Cover(np.stack((since, end), axis=1)[waited])
+        return waited
+
+    def needed(self, rank: Ints, end: Ints, waited: NDArray[np.bool_]) -> Ints:
+        """When each rank's main line needs each call to be over; -1: it ended beyond its step, nobody tells.
+
+        A hidden call is needed where the line waits next, or by the end of the step.
+        """
+        at = np.where(waited, end, -1)
+        last = rank * self._steps + self._steps - 1
+        step = np.searchsorted(self.ends, end, side="left")
+        hidden = ~waited & (step <= last)
+        limit = self.ends[np.minimum(step, last)]
+        stops = np.sort(end[waited])
+        if len(stops):
+            # Of another rank's stops the first is beyond the limit.
+            place = np.searchsorted(stops, end, side="left")
+            following = np.where(place < len(stops), stops[np.minimum(place, len(stops) - 1)], limit)
+            limit = np.minimum(limit, following)
+        at[hidden] = limit[hidden]
+        return np.asarray(at, dtype=np.int64)
+
+    def points(self, rank: Ints, times: Ints) -> Points:
+        """The places that ranks reached at `times`."""
+        least = rank * self._steps
+        step = np.searchsorted(self.starts, times, side="right") - 1
+        return self.in_steps(rank, times, np.clip(step, least, least + self._steps - 1) - least)
+
+    def in_steps(self, rank: Ints, times: Ints, step: Ints) -> Points:
         """Likewise, where the steps are known."""
-        since = self._starts[step]
-        inside = np.clip(times, since, self._ends[step])
+        at = rank * self._steps + step
+        since = self.starts[at]
+        inside = np.clip(times, since, self.ends[at])
         data, compute = (cover.before(inside) - cover.before(since) for cover in self._covers)
         host = self._own(inside) - self._own(since) - data - compute
         return Points(
-            rank=np.full(len(times), rank, dtype=np.int64),
+            rank=rank,
             step=step,
-            own=self._own(times) - self._own(self._starts[:1]),
+            own=self._own(times) - self._own(self.starts[rank * self._steps]),
             parts=np.stack((data, compute, host), axis=1),
         )
 
     def _own(self, times: Ints) -> Ints:
         return np.asarray(times - self._blocked.before(times), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Piece:
+    """What `Model` needs of some ranks; rows rank by rank."""
+
+    before: Ints
+    slot: Ints
+    """Among those of these ranks, or -1."""
+    slots: Ints
+    """How many of each rank."""
+    post: Points
+    wait: Points
+    bounds: tuple[Points, Points]
+    before_bounds: tuple[Ints, Ints]
 
 
 class _Builder:
@@ -164,55 +229,90 @@ class _Builder:
         begin, queued = self._begins(group)
         last = np.maximum.reduceat(begin, self._first[:-1]) if len(self._items) else begin
         starts, ends = self._bounds()
-        rows = len(self._rank)
-        before, slot = np.zeros(rows, dtype=np.int64), np.full(rows, -1, dtype=np.int64)
-        posts, waits, bounds, slots, before_bounds, origin = [], [], [], [0], [], []
-        by_place = rows_of(self._rank, len(self._ranks))
-        for place, rank in enumerate(self._ranks):
-            mine = by_place[place]
-            origin.append(mine)
-            timeline = self._timelines[rank]
-            waited, blocked = _waits(
-                timeline, self._entry[mine], self._end[mine], queued[mine], starts[place, 0]
-            )
-            line = _Line(timeline, starts[place], ends[place], blocked)
-            at = _needed(self._end[mine], waited, ends[place])
-            # In the order in which the line needs them: later ones wait at least as long.
-            kept = np.flatnonzero(at >= 0)
-            order = kept[np.lexsort((self._end[mine][kept], at[kept]))]
-            slot[mine[order]] = slots[-1] + np.arange(len(order))
-            slots.append(slots[-1] + len(order))
-            ended = at[order]
-            posted = self._posted(mine, queued)
-            before[mine] = np.searchsorted(ended, posted, side="right")
-            posts.append(line.points(place, posted))
-            waits.append(line.points(place, np.where(at >= 0, at, self._end[mine])))
-            steps = np.arange(len(self._numbers))
-            bounds.append(
-                (line.in_steps(place, starts[place], steps), line.in_steps(place, ends[place], steps))
-            )
-            before_bounds.append([np.searchsorted(ended, at[place], side="right") for at in (starts, ends)])
-        back = np.argsort(_joined(origin), kind="stable")
+        by_rank = rows_of(self._rank, len(self._ranks))
+        limits = self._limits()
+        pieces = [
+            self._piece(part, np.concatenate(by_rank[part]), queued, (starts[part], ends[part]), limits)
+            for part in batches(*limits)
+        ]
+        slots = np.append(0, np.cumsum(np.concatenate([piece.slots for piece in pieces])))
+        base = np.append(0, np.cumsum([int(piece.slots.sum()) for piece in pieces]))[:-1].tolist()
+        slot = [
+            np.where(piece.slot >= 0, piece.slot + begun, -1)
+            for piece, begun in zip(pieces, base, strict=True)
+        ]
+        back = np.argsort(np.concatenate(by_rank), kind="stable")
         places, kinds = self._places()
         return Model(
             ranks=self._ranks,
             steps=self._numbers,
             measured=Replayed(starts.astype(np.float64), ends.astype(np.float64)),
-            totals=self._totals([pair[1] for pair in bounds]),
+            totals=self._totals([piece.bounds[1] for piece in pieces]),
             first=self._first,
             group=group,
             place=places,
             places=kinds,
             bytes=self._bytes(places, len(kinds)),
-            post=_take(_concatenate(posts), back),
-            wait=_take(_concatenate(waits), back),
-            bounds=_concatenate([pair[side] for side in (0, 1) for pair in bounds]),
+            post=_take(_concatenate([piece.post for piece in pieces]), back),
+            wait=_take(_concatenate([piece.wait for piece in pieces]), back),
+            bounds=_concatenate([piece.bounds[side] for side in (0, 1) for piece in pieces]),
             transfer=self._end - np.repeat(last, np.diff(self._first)),
             alone=self._end - begin,
-            before=before,
+            before=np.concatenate([piece.before for piece in pieces])[back],
+            slot=np.concatenate(slot)[back],
+            slots=slots,
+            before_bounds=np.concatenate([piece.before_bounds[side] for side in (0, 1) for piece in pieces]),
+        )
+
+    def _limits(self) -> tuple[Ints, Ints]:
+        """The first and the last time of each rank, of its calls as of all else, (ranks,) each."""
+        spans = [self._timelines[rank].span for rank in self._ranks]
+        first, last = (np.array(side, dtype=np.int64) for side in zip(*spans, strict=True))
+        np.minimum.at(first, self._rank, self._entry)
+        np.maximum.at(last, self._rank, self._end)
+        return first, last
+
+    def _piece(
+        self,
+        part: slice,
+        mine: Ints,
+        queued: NDArray[np.bool_],
+        bounds: tuple[Ints, Ints],
+        limits: tuple[Ints, Ints],
+    ) -> _Piece:
+        """Of neighbouring ranks, whose rows `mine` are."""
+        stack = Stack.of(limits[0][part], limits[1][part])
+        line = _Line([self._timelines[rank] for rank in self._ranks[part]], stack, *bounds)
+        rank = self._rank[mine] - part.start
+        entry, end = stack.on(rank, self._entry[mine]), stack.on(rank, self._end[mine])
+        waited = line.wait(rank, entry, end, queued[mine])
+        at = line.needed(rank, end, waited)
+        # In the order in which the lines need them: later ones wait at least as long.
+        kept = np.flatnonzero(at >= 0)
+        order = kept[np.lexsort((end[kept], at[kept]))]
+        slot = np.full(len(mine), -1, dtype=np.int64)
+        slot[order] = np.arange(len(order))
+        count, steps = len(bounds[0]), bounds[0].shape[1]
+        slots = np.bincount(rank[order], minlength=count)
+        # Slots of the ranks before do not count.
+        others = np.cumsum(slots) - slots
+        posted = self._posted(entry, queued[mine])
+        place, step = np.repeat(np.arange(count), steps), np.tile(np.arange(steps), count)
+        edges = line.starts, line.ends
+        return _Piece(
+            before=np.searchsorted(at[order], posted, side="right") - others[rank],
             slot=slot,
-            slots=np.array(slots, dtype=np.int64),
-            before_bounds=_joined([pair[side] for side in (0, 1) for pair in before_bounds]),
+            slots=slots,
+            post=_moved(line.points(rank, posted), part.start),
+            wait=_moved(line.points(rank, np.where(at >= 0, at, end)), part.start),
+            bounds=(
+                _moved(line.in_steps(place, edges[0], step), part.start),
+                _moved(line.in_steps(place, edges[1], step), part.start),
+            ),
+            before_bounds=(
+                np.searchsorted(at[order], edges[0], side="right") - others[place],
+                np.searchsorted(at[order], edges[1], side="right") - others[place],
+            ),
         )
 
     def _begins(self, group: Ints) -> tuple[Ints, NDArray[np.bool_]]:
@@ -229,12 +329,12 @@ class _Builder:
             known[ranks] = np.maximum(known[ranks], self._end[rows])
         return begin, queued
 
-    def _posted(self, mine: Ints, queued: NDArray[np.bool_]) -> Ints:
-        """When the rank posted each of its rows: that of the one before where it was queued."""
-        entry = self._entry[mine]
-        if not len(mine):
+    def _posted(self, entry: Ints, queued: NDArray[np.bool_]) -> Ints:
+        """When ranks posted their rows, rank by rank: that of the one before where it was queued."""
+        if not len(entry):
             return entry
-        real = np.where(queued[mine], 0, np.arange(len(mine)))
+        # A rank's first row is never queued, so that none takes another rank's.
+        real = np.where(queued, 0, np.arange(len(entry)))
         return np.asarray(entry[np.maximum.accumulate(real)], dtype=np.int64)
 
     def _bounds(self) -> tuple[Ints, Ints]:
@@ -244,7 +344,8 @@ class _Builder:
         return starts, ends
 
     def _totals(self, ends: Sequence[Points]) -> Ints:
-        return np.stack([points.parts.T for points in ends], axis=1)
+        parts = np.concatenate([points.parts for points in ends])
+        return parts.T.reshape(len(PARTS), len(self._ranks), len(self._numbers))
 
     def _places(self) -> tuple[Ints, tuple[tuple[str, int, str], ...]]:
         """Each collective's place: the n-th of its group in its step."""
@@ -265,44 +366,6 @@ class _Builder:
         return sizes
 
 
-def _waits(
-    timeline: Timeline, entry: Ints, end: Ints, queued: NDArray[np.bool_], origin: int
-) -> tuple[NDArray[np.bool_], Intervals]:
-    """Which calls of a rank its main line waited for, and when it did.
-
-    Exposed communication before the rank's last sign of life (a post, or the end of a wait) is not waiting.
-    """
-    exposed = subtract(timeline.communication, timeline.compute)
-    if not len(exposed) or not len(end):
-        return np.zeros(len(end), dtype=np.bool_), EMPTY
-    place = np.searchsorted(exposed[:, 0], end, side="left") - 1
-    waited = (place >= 0) & (end <= exposed[np.maximum(place, 0), 1]) & (end > origin)
-    signs = np.unique(np.concatenate((entry[~queued], end[waited])))
-    last = np.searchsorted(signs, end, side="left") - 1
-    sign = np.where(last >= 0, signs[np.maximum(last, 0)], np.iinfo(np.int64).min)
-    since = np.maximum(np.maximum(exposed[np.maximum(place, 0), 0], sign), origin)
-    blocked = np.stack((since, end), axis=1)[waited]
-    return waited, blocked[np.argsort(blocked[:, 0], kind="stable")]
-
-
-def _needed(end: Ints, waited: NDArray[np.bool_], step_ends: Ints) -> Ints:
-    """When a rank's main line needs each call to be over; -1: it ended beyond its step, and nobody tells.
-
-    A hidden call is needed where the line waits next, or by the end of the step.
-    """
-    at = np.where(waited, end, -1)
-    step = np.searchsorted(step_ends, end, side="left")
-    hidden = ~waited & (step < len(step_ends))
-    limit = step_ends[np.minimum(step, len(step_ends) - 1)]
-    stops = np.sort(end[waited])
-    if len(stops):
-        place = np.searchsorted(stops, end, side="left")
-        following = np.where(place < len(stops), stops[np.minimum(place, len(stops) - 1)], limit)
-        limit = np.minimum(limit, following)
-    at[hidden] = limit[hidden]
-    return np.asarray(at, dtype=np.int64)
-
-
 def _joined(parts: Sequence[NDArray[np.int64]]) -> Ints:
     return np.concatenate([np.empty(0, dtype=np.int64), *parts]).astype(np.int64)
 
@@ -314,6 +377,11 @@ def _concatenate(parts: Sequence[Points]) -> Points:
         own=np.concatenate([part.own for part in parts]),
         parts=np.concatenate([part.parts for part in parts]),
     )
+
+
+def _moved(points: Points, places: int) -> Points:
+    """Of ranks so many places on."""
+    return Points(points.rank + places, points.step, points.own, points.parts)
 
 
 def _take(points: Points, order: Ints) -> Points:
