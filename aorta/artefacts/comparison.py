@@ -31,7 +31,7 @@ Finding = Literal["higher", "lower", "no difference beyond noise", "not measurab
 
 
 class Spread(Record, frozen=True, kw_only=True):
-    """One metric over the steps of a dataset."""
+    """One metric over the steps of a dataset that measure it."""
 
     count: int
     mean: float | None
@@ -46,6 +46,8 @@ class Dataset(Record, frozen=True, kw_only=True):
     ranks: list[int]
     steps: int
     """Steady steps that every rank has."""
+    detailed_steps: int | None = None
+    """Of them, those that every rank timed part by part: metrics but `step_ms` are of these. None: all."""
     timing: list[str]
     """What the times are: host, event_window, kernel."""
     metrics: dict[str, Spread]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import field
+
 from aorta.artefacts.records import Record
 
 Level = Literal["high", "medium", "low", "none"]
@@ -88,9 +90,11 @@ class Excerpt(Record, frozen=True, kw_only=True):
     step_ms: float
     """Of its slowest rank."""
     median_ms: float
-    """Of the slowest rank of each steady step."""
+    """Of the slowest rank of each steady step; of each one timed part by part, if not all are."""
     lanes: list[Lane]
     note: str
+    all_detailed: bool = True
+    """Every steady step was timed part by part; else this is the longest one of those that were."""
 
 
 class StepTimes(Record, frozen=True, kw_only=True):
@@ -100,6 +104,13 @@ class StepTimes(Record, frozen=True, kw_only=True):
     ms: list[float]
     steady: list[bool]
     steps_a_point: int
+    whole: list[bool] = field(default_factory=list)
+    """A rank timed the step as a whole; empty: no rank any."""
+
+    @property
+    def detailed(self) -> list[bool]:
+        """Every rank timed the step part by part."""
+        return [not one for one in self.whole] or [True] * len(self.ms)
 
 
 class Curve(Record, frozen=True, kw_only=True):

@@ -24,6 +24,11 @@ WINDOWS = (
     " compare them with windows only."
 )
 
+DETAIL = (
+    "In some runs every step is timed part by part, which takes time, in others a part of the steps is:"
+    " step_ms holds that difference."
+)
+
 
 @click.command()
 @click.option(
@@ -99,10 +104,12 @@ def _compare(log_dirs: dict[str, Path], output: Path, reference: str, candidates
         for candidate in candidates
         if candidate != reference
     ]
-    windows = any("event_window" in data.timing for data in datasets.values())
-    summary = Summary(
-        datasets=datasets, comparisons=comparisons, notes=[SAME_RUN, *([WINDOWS] if windows else [])]
-    )
+    notes = [SAME_RUN]
+    if any("event_window" in data.timing for data in datasets.values()):
+        notes.append(WINDOWS)
+    if len({data.detailed_steps is None for data in datasets.values()}) > 1:
+        notes.append(DETAIL)
+    summary = Summary(datasets=datasets, comparisons=comparisons, notes=notes)
     write_json(output / "summary.json", summary)
     return summary
 
@@ -128,6 +135,7 @@ def _dataset(folder: Path) -> tuple[Dataset, dict[str, Values], list[int]]:
         path=str(folder),
         ranks=sorted(records.by_rank),
         steps=len(steady),
+        detailed_steps=detailed if (detailed := len(steady.detailed())) < len(steady) else None,
         timing=sorted({label.timing for steps in steady.by_rank.values() for label in steps.labels}),
         metrics={name: spread(column) for name, column in values.items()},
         overlap_ratio=overlap(values),

@@ -131,6 +131,7 @@ def _analysis(
         settings=settings(manifest, context.config, device),
         batches=batches(measured.rate),
         profiled=overhead is not None,
+        detailed=quality.detailed_steps is None,
     )
     steps_ms = [undisturbed_step_ms(item) for item in repeats_of(ran, job_id, others)]
     context = replace(context, repeats_ms=tuple(step for step in steps_ms if step is not None))

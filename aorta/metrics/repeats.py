@@ -20,6 +20,8 @@ class Ran:
     """Of all ranks and of one; None without a rate."""
     profiled: bool
     """Steps of it were recorded by a profiler, which costs time."""
+    detailed: bool
+    """All of its steps were timed part by part, which does, too."""
 
     @classmethod
     def of(cls, analysis: Analysis) -> Ran:
@@ -31,6 +33,7 @@ class Ran:
             settings=analysis.settings,
             batches=batches(analysis.throughput),
             profiled=analysis.profiler_overhead is not None,
+            detailed=analysis.data_quality.detailed_steps is None,
         )
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from aorta.artefacts.comparison import Comparison, Summary
+from aorta.artefacts.comparison import Comparison, Dataset, Summary
 from aorta.metrics.compare import Values
 from aorta.report import style
 from aorta.report.text import plain
@@ -57,14 +57,19 @@ def lines(summary: Summary) -> list[str]:
     for label, data in summary.datasets.items():
         ratio = "not measured" if data.overlap_ratio is None else f"{data.overlap_ratio:.3f}"
         step = data.metrics["step_ms"].median
+        steps = plural(data.steps, "steady step") + _detailed(data)
         found.append(
-            f"{label}: {plural(data.steps, 'steady step')} of {plural(len(data.ranks), 'rank')}, step median"
-            f" {_number(step)} ms, overlap ratio {ratio}"
+            f"{label}: {steps} of {plural(len(data.ranks), 'rank')}, step median {_number(step)} ms,"
+            f" overlap ratio {ratio}"
         )
         found += [f"  {problem.file}: {problem.reason}" for problem in data.problems]
     for comparison in summary.comparisons:
         found += _compared(comparison)
     return found
+
+
+def _detailed(data: Dataset) -> str:
+    return "" if data.detailed_steps is None else f" ({data.detailed_steps} timed part by part)"
 
 
 def _compared(comparison: Comparison) -> list[str]:

@@ -23,6 +23,8 @@ def confidence(analysis: Analysis, main: Finding | None, *, shared: bool) -> Con
     quality = analysis.data_quality
     expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
     steps = plural(quality.steady_steps, "steady step")
+    if quality.detailed_steps is not None:
+        steps += f", {quality.detailed_steps:,} of them detailed"
     basis = [f"{steps}, records of {quality.ranks_seen:,} of {expected} ranks"]
     grave, small = _grave(analysis, main), _small(analysis, main, shared=shared)
     if analysis.verdict.kind == "insufficient_data":
@@ -51,6 +53,8 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
         doubts.append(f"{plural(len(quality.problems), 'problem')} with its data")
     if 0 < quality.steady_steps < _STEPS:
         doubts.append(f"fewer than {_STEPS} steady steps")
+    elif quality.detailed_steps is not None and quality.detailed_steps == analysis.breakdown.steps < _STEPS:
+        doubts.append(f"fewer than {_STEPS} detailed steps")
     run = analysis.throughput
     if run is not None and run.cross_check_ratio is not None and abs(run.cross_check_ratio - 1) > _TOLERANCE:
         off = 100 * (run.cross_check_ratio - 1)

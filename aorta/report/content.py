@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aorta.artefacts.analysis import Analysis, DataQuality, Finding, Measured, RankBreakdown
 from aorta.artefacts.page import Confidence
+from aorta.artefacts.traced import DetailCost
 from aorta.report.parts import mean_parts
 from aorta.report.selection import shown_ranks
 from aorta.report.tables import Table
@@ -29,7 +30,9 @@ DEFINITIONS = (
     (
         "Steady steps",
         "all steps after the warm-up into which no validation, checkpoint or profiler start-up fell. "
-        "Only they enter averages; monitor samples count from the first one's start to the last one's end.",
+        "Only they enter averages; monitor samples count from the first one's start to the last one's end. "
+        "Throughput and step times are of all of them, parts of the step of the detailed ones, which were "
+        "timed part by part.",
     ),
     ("Compute", "time in which anything but communication was computed."),
     (
@@ -146,13 +149,37 @@ def measured_table(measured: list[Measured]) -> Table:
     return Table(("rule", ">measured", "a finding when", "answer"), tuple(rows))
 
 
-def quality_table(quality: DataQuality) -> Table:
+def counted_steps(analysis: Analysis) -> str:
+    """The steps that the breakdown is of: `30 steady steps`, or `20 detailed of 80 steady steps`."""
+    count, quality = analysis.breakdown.steps, analysis.data_quality
+    if quality.detailed_steps is None or count != quality.detailed_steps:
+        return plural(count, "steady step")
+    return f"{count:,} detailed of {plural(quality.steady_steps, 'steady step')}"
+
+
+def steady_words(quality: DataQuality) -> str:
+    """How many steps are steady, and how many of them were timed part by part if not all."""
+    detailed = quality.detailed_steps
+    return str(quality.steady_steps) + ("" if detailed is None else f" ({detailed} detailed)")
+
+
+def _cost_of_detail(found: DetailCost) -> str:
+    """`1.04 (78.0 against 75.0 ms; 20 and 30 steps)`, or why it is not known."""
+    if found.ratio is None:
+        return f"{ABSENT} ({plain(found.reason or 'not measured')})"
+    times = f"{number(found.detailed_ms)} against {quantity(found.whole_ms, 'ms')}"
+    return f"{found.ratio:.2f}× ({times}; {found.detailed_steps:,} and {found.whole_steps:,} steps)"
+
+
+def quality_table(analysis: Analysis) -> Table:
     """What the findings stand on."""
+    quality, cost_of = analysis.data_quality, analysis.detail_cost
     rows = (
         ("job ended as", plain(quality.state or f"{ABSENT} (no marker says)")),
         ("ranks with records", _of(quality.ranks_seen, quality.ranks_expected)),
         ("nodes with data", _of(quality.nodes_seen, quality.nodes_expected)),
-        ("steady steps", str(quality.steady_steps)),
+        ("steady steps", steady_words(quality)),
+        *((("cost of detail", _cost_of_detail(cost_of)),) if cost_of is not None else ()),
         ("sources", listing(quality.sources, 12) or "none"),
     )
     return Table(("what", "found"), rows)

@@ -101,7 +101,7 @@ def _quality_table(reports: Sequence[ScenarioReport]) -> Table:
                 plain(quality.state or ABSENT),
                 _of(quality.nodes_seen, quality.nodes_expected),
                 _of(quality.ranks_seen, quality.ranks_expected),
-                str(quality.steady_steps),
+                content.steady_words(quality),
                 str(len(quality.problems)),
             )
         )

@@ -63,6 +63,8 @@ def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, st
         for item in late.ranks[:limit]
     )
     notes = [f"late: {number(late.threshold_ms)} ms or more after the median rank"]
+    if late.steps == analysis.data_quality.detailed_steps:
+        notes.append("steps between those timed part by part are not known")
     if len(late.ranks) > limit:
         notes.insert(0, f"{limit} of {len(late.ranks):,} late ranks shown, worst first")
     if late.nodes:

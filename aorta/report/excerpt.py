@@ -1,4 +1,7 @@
-"""One step of several ranks side by side: the longest steady one, from the ranges of its step records."""
+"""One step of several ranks side by side: the longest steady one, from the ranges of its step records.
+
+Where not all steps were timed part by part, it is the longest of those that were.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,14 @@ _FINEST = 1500
 
 
 def worst_step(times: StepTimes | None) -> tuple[int, float, float] | None:
-    """The longest steady step, its ms, and the median ms of the steady steps; None without one."""
+    """The longest steady step, its ms, and the median ms of the steady steps; None without one.
+
+    Only steps that every rank timed part by part are asked.
+    """
     if times is None:
         return None
-    points = zip(times.global_step, times.ms, times.steady, strict=True)
-    kept = [(ms, number) for number, ms, steady in points if steady]
+    points = zip(times.global_step, times.ms, times.steady, times.detailed, strict=True)
+    kept = [(ms, number) for number, ms, steady, detailed in points if steady and detailed]
     if not kept:
         return None
     ms, number = max(kept, key=lambda item: (item[0], -item[1]))
@@ -45,8 +51,9 @@ def excerpt(
         worst: as `worst_step` gives it.
         named: ranks of the verdict, shown first of all.
     """
+    all_detailed = all(steps.detailed[steps.phase_is("steady")].all() for steps in by_rank.values())
     if worst is None:
-        return None, "not measured: no steady step"
+        return None, "not measured: no steady step" + ("" if all_detailed else " was timed part by part")
     number, step_ms, median_ms = worst
     those = {
         rank: own
@@ -71,7 +78,12 @@ def excerpt(
     origin = min(steps[rank].mono_start_ns + shifts[rank] for rank in ranks)
     lanes = [_lane(steps[rank], origin - shifts[rank], waits.get(rank)) for rank in ranks]
     found = Excerpt(
-        global_step=number, step_ms=step_ms, median_ms=median_ms, lanes=lanes, note="; ".join(notes)
+        global_step=number,
+        step_ms=step_ms,
+        median_ms=median_ms,
+        lanes=lanes,
+        note="; ".join(notes),
+        all_detailed=all_detailed,
     )
     return found, ""
 

@@ -10,9 +10,8 @@ from matplotlib.gridspec import GridSpec
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.page import Page
 from aorta.report import panels, style
-from aorta.report.content import heading
+from aorta.report.content import counted_steps, heading
 from aorta.report.text import plain
-from aorta.units import plural
 
 
 def run_figure(analysis: Analysis, page: Page) -> Figure:
@@ -27,8 +26,7 @@ def run_figure(analysis: Analysis, page: Page) -> Figure:
     body.suptitle(textwrap.fill(statement, 140), x=0.012, ha="left", fontsize=9.5)
     upper, middle, lower = body.subfigures(3, 1, height_ratios=heights)
     left, right = upper.subfigures(1, 2)
-    steps = plural(analysis.breakdown.steps, "steady step")
-    mean = f"mean of {steps}" + (f" and {page.ranks:,} ranks" if page.ranks > 1 else "")
+    mean = f"mean of {counted_steps(analysis)}" + (f" and {page.ranks:,} ranks" if page.ranks > 1 else "")
     panels.waterfall_panel(left.subplots(), page.parts, mean)
     panels.heat_panel(right.subplots(), page.heat_map)
     panels.excerpt_panel(middle.subplots(), page.excerpt, page.excerpt_absent)

@@ -110,14 +110,15 @@ def heat_panel(axes: Axes, found: HeatMap | None) -> None:
 
 
 def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
-    """The longest steady step, rank by rank on one clock."""
+    """The longest steady step, or of those timed part by part, rank by rank on one clock."""
     if found is None:
         style.title(axes, "The longest steady step")
         style.absent(axes, absent)
         return
     times = f"{number(found.step_ms)} ms, the median step is {number(found.median_ms)} ms"
     note = f"{times}; {found.note}" if found.note else times
-    style.title(axes, f"The longest steady step, {found.global_step:,}", note)
+    longest = "The longest steady step" if found.all_detailed else "The longest step timed part by part"
+    style.title(axes, f"{longest}, {found.global_step:,}", note)
     used: set[Doing] = set()
     for place, lane in enumerate(found.lanes):
         for doing in _DOING:
@@ -168,6 +169,10 @@ def steps_panel(axes: Axes, times: StepTimes | None, throughput: Throughput | No
     if steady.any():
         first, last = steps[steady][0], steps[steady][-1]
         axes.axvspan(first - 0.5, last + 0.5, color=style.STEADY, linewidth=0, label="steady window")
+    if times.whole:
+        detailed = steps[np.array(times.detailed)]
+        bottom = np.full(len(detailed), 0.015 * ceiling)
+        axes.plot(detailed, bottom, "|", color=style.HIDDEN_COMM, markersize=5, label="timed part by part")
     shown = np.where(beyond, np.nan, ms)
     axes.plot(steps, shown, color=style.COMPUTE, linewidth=1.0, label="a step")
     other = ~steady & ~beyond

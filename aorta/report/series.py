@@ -29,12 +29,14 @@ def step_times(by_rank: Mapping[int, StepColumns]) -> StepTimes | None:
     """Each step by its slowest rank, steady where it is on every rank; None without records."""
     slowest: dict[int, int] = {}
     unsteady: set[int] = set()
+    whole: set[int] = set()
     for steps in by_rank.values():
         numbers = steps.column("global_step")
         for number, duration in zip(numbers.tolist(), steps.duration_ns.tolist(), strict=True):
             if duration > slowest.get(number, 0):
                 slowest[number] = duration
         unsteady.update(numbers[~steps.phase_is("steady")].tolist())
+        whole.update(numbers[~steps.detailed].tolist())
     if not slowest:
         return None
     ordered = sorted(slowest)
@@ -43,6 +45,7 @@ def step_times(by_rank: Mapping[int, StepColumns]) -> StepTimes | None:
         ms=[slowest[number] / NS_PER_MS for number in ordered],
         steady=[number not in unsteady for number in ordered],
         steps_a_point=1,
+        whole=[number in whole for number in ordered] if whole else [],
     )
 
 
@@ -59,6 +62,7 @@ def thinned(times: StepTimes, limit: int = 2 * MAX_POINTS) -> StepTimes:
         global_step=[times.global_step[place] for place in kept],
         ms=[times.ms[place] for place in kept],
         steady=[times.steady[place] for place in kept],
+        whole=[times.whole[place] for place in kept] if times.whole else [],
         steps_a_point=each,
     )
 

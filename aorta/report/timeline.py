@@ -78,6 +78,7 @@ def _add_records(out: ChromeTrace, rank: int, steps: Sequence[Step], shift: int)
     for step in steps:
         start, length = step.wall_start_ns + shift, step.duration_ns
         name, more = text(f"step {step.global_step}"), f'"phase":{text(step.phase)}'
+        more += "" if step.detailed else ',"timed":"as a whole"'
         spans.setdefault("steps", []).append((start, start + length, name, more))
         for item in step.profile.ranges if step.profile is not None else ():
             begin, end = start + ms_to_ns(item.start_ms), start + ms_to_ns(item.end_ms)

@@ -61,6 +61,28 @@ def test_every_run_is_compared_with_the_first(tmp_path: Path) -> None:
     assert [(item.reference, item.candidate) for item in summary.comparisons] == [("x", "y"), ("x", "z")]
 
 
+def test_parts_are_of_detailed_steps_and_step_times_of_all(tmp_path: Path) -> None:
+    every = run(tmp_path, "a", warmup=4)
+    some = run(tmp_path, "b", warmup=4, detail=(3, 10), detail_ms=10.0)
+    none = run(tmp_path, "c", warmup=4, detail=(0, 10))
+    words = arguments(("a", every), ("b", some), ("c", none), output=tmp_path / "out")
+    outcome = CliRunner().invoke(command, words)
+    assert outcome.exit_code == 0, outcome.output
+    assert "b: 20 steady steps (6 timed part by part) of 2 ranks" in outcome.output
+    summary = read_json(tmp_path / "out" / "summary.json", Summary)
+    a, b, c = (summary.datasets[name] for name in "abc")
+    assert [data.detailed_steps for data in (a, b, c)] == [None, 6, 0]
+    assert [data.metrics["step_ms"].count for data in (a, b, c)] == [20, 20, 20]
+    assert [data.metrics["host_ms"].count for data in (a, b, c)] == [20, 6, 0]
+    # 5 ms of host time, and 10 more where parts are timed; 4 + 60 + 6 + 5 of the whole step.
+    assert b.metrics["host_ms"].mean == pytest.approx(15)
+    assert b.metrics["step_ms"].mean == pytest.approx(75 + 10 * 6 / 20)
+    assert (b.metrics["compute_ms"].mean, c.overlap_ratio) == (pytest.approx(60), None)
+    assert a.overlap_ratio == pytest.approx(b.overlap_ratio)
+    assert any("timed part by part, which takes time" in note for note in summary.notes)
+    assert [item.metrics["host_ms"].finding for item in summary.comparisons] == ["higher", "not measurable"]
+
+
 def test_records_without_a_steady_step_say_what_they_are(tmp_path: Path) -> None:
     short = run(tmp_path, "short", steps=4, warmup=4)
     outcome = CliRunner().invoke(command, arguments(("x", short), output=tmp_path / "out"))

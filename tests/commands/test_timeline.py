@@ -82,6 +82,25 @@ def test_a_run_without_traces_shows_its_records_and_counters(tmp_path: Path) -> 
     assert {e["args"]["%"] for e in events if e["name"] == "CPU"} != {0}
 
 
+def test_steps_timed_as_a_whole_have_their_place_and_no_ranges(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, detail=(5, 20), clock_offset_ns={1: 50_000_000}))
+    events = made(run.root, output=tmp_path / "t.json.gz")
+    # Of the steps 10 to 39, those from 10 to 14 and from 30 to 34 are detailed; each loads once.
+    assert len(named(events, "rank 0", "data")) == 10
+    for number, timed in ((12, None), (20, "as a whole")):
+        (first,), (second,) = (named(events, f"rank {r}", f"step {number}") for r in (0, 2))
+        assert first["args"].get("timed") == timed
+        # By the collectives of the detailed steps, the second node's clocks are known to be 50 ms ahead.
+        assert abs(ns(first["ts"]) - ns(second["ts"])) < 1_000_000
+
+
+def test_a_run_without_a_detailed_step_keeps_its_clocks(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, detail=(0, 20)))
+    done = timeline(run.root, output=tmp_path / "t.json")
+    assert done.exit_code == 0, done.output
+    assert "wall clocks as they are: the records hold no collectives" in done.output
+
+
 def test_a_run_with_traces_shows_both(tmp_path: Path) -> None:
     run = write_run(tmp_path, RunSpec(device="cuda"))
     write_job(run.torch_profiler, Job({0: Rank(), 1: Rank()}))

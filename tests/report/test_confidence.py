@@ -38,6 +38,22 @@ def test_each_doubt_lowers_it(changes: dict[str, Any], grade: str, doubt: str) -
     assert level(quality(**changes)) == (grade, [doubt])
 
 
+def test_few_detailed_steps_lower_it_and_are_said() -> None:
+    whole = analysis(
+        data_quality=msgspec.structs.replace(analysis().data_quality, steady_steps=200, detailed_steps=20),
+        breakdown=msgspec.structs.replace(analysis().breakdown, steps=20),
+    )
+    assert level(whole) == ("medium", ["fewer than 30 detailed steps"])
+    said = "200 steady steps, 20 of them detailed, records of 2 of 2 ranks"
+    assert confidence(whole, None, shared=False).basis == [said]
+    enough = msgspec.structs.replace(
+        whole,
+        data_quality=msgspec.structs.replace(whole.data_quality, detailed_steps=30),
+        breakdown=msgspec.structs.replace(whole.breakdown, steps=30),
+    )
+    assert level(enough) == ("high", [])
+
+
 def test_one_machine_under_all_nodes_lowers_it() -> None:
     assert level(analysis(), shared=True)[0] == "medium"
 

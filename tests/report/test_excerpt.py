@@ -39,6 +39,32 @@ def test_the_worst_step_is_the_longest_steady_one() -> None:
     assert worst_step(msgspec.structs.replace(times, steady=[False] * 4)) is None
 
 
+def test_the_worst_step_is_one_that_was_timed_part_by_part() -> None:
+    times = StepTimes(
+        global_step=[0, 1, 2, 3],
+        ms=[5.0, 9.0, 6.0, 7.0],
+        steady=[True] * 4,
+        steps_a_point=1,
+        whole=[False, True, False, False],
+    )
+    assert worst_step(times) == (3, 7.0, 6.0)
+    assert worst_step(msgspec.structs.replace(times, whole=[])) == (1, 9.0, 6.5)
+    assert worst_step(msgspec.structs.replace(times, whole=[True] * 4)) is None
+
+
+def test_an_excerpt_says_whether_all_steps_were_asked(tmp_path: Path) -> None:
+    every, _ = excerpt_of(data_of(tmp_path / "a", RunSpec(steps=20)), [])
+    some, _ = excerpt_of(data_of(tmp_path / "b", RunSpec(steps=20, detail=(3, 20), detail_ms=5.0)), [])
+    assert every is not None
+    assert some is not None
+    assert (every.all_detailed, some.all_detailed) == (True, False)
+    assert some.global_step in (10, 11, 12)
+    assert some.step_ms == some.median_ms == pytest.approx(80)
+    assert all(lane.segments for lane in some.lanes)
+    none = excerpt_of(data_of(tmp_path / "c", RunSpec(steps=20, detail=(0, 20))), [])
+    assert none == (None, "not measured: no steady step was timed part by part")
+
+
 def test_a_lane_is_what_the_rank_did_on_one_clock(tmp_path: Path) -> None:
     # Node 1's clock is 5 s ahead; rank 1's loader takes 40 ms more, which rank 0 waits for.
     spec = RunSpec(nodes=2, ranks_per_node=1, extra_data_ms={1: 40.0}, clock_offset_ns={1: 5_000_000_000})

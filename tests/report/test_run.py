@@ -20,6 +20,7 @@ from aorta.artefacts.analysis import (
 )
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.page import Page, StepTimes
+from aorta.diagnosis.analyse import analyse
 from aorta.readers.run import read_run
 from aorta.report import style
 from aorta.report.epochs import fill_epochs
@@ -190,6 +191,33 @@ def test_of_many_steps_the_longest_of_each_few_is_kept() -> None:
     assert kept.ms == [5.0, 9.0, 3.0, 1.0, 4.0]
     assert kept.global_step == [1, 3, 4, 6, 8]
     assert thinned(times, limit=10) is times
+
+
+def test_of_many_steps_the_ones_kept_say_how_they_were_timed() -> None:
+    times = StepTimes(
+        global_step=[0, 1, 2, 3],
+        ms=[1.0, 2.0, 4.0, 3.0],
+        steady=[True] * 4,
+        steps_a_point=1,
+        whole=[True, False, True, False],
+    )
+    kept = thinned(times, limit=2)
+    assert (kept.whole, kept.detailed) == ([False, True], [True, False])
+    assert msgspec.structs.replace(times, whole=[]).detailed == [True] * 4
+
+
+def test_a_mixed_run_says_what_its_parts_are_of(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(steps=90, detail=(10, 40), detail_ms=3.0))
+    found = analyse(read_run(run, query_accounting=False))
+    page = run_page(found, read_run(run, query_accounting=False))
+    words = run_text(found, page)
+    assert "RANKS (20 detailed of 80 steady steps, % of the step's mean" in words
+    assert "steady steps        80 (20 detailed)" in words
+    assert "cost of detail      1.04× (78.0 against 75.0 ms; 20 and 30 steps)" in words
+    texts = " ".join(drawn(found, page)[1])
+    assert "mean of 20 detailed of 80 steady steps and 2 ranks" in texts
+    assert "The longest step timed part by part, " in texts
+    assert "timed part by part" in texts.split("Step time", 1)[1]
 
 
 def test_gpu_utilisation_absent_is_no_line_and_zero_is_one(tmp_path: Path) -> None:
