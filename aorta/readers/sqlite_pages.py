@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from aorta.artefacts.events import ABSENT, Column
 
 _LEAF, _INTERIOR = 13, 5
 _DEEPEST = 20
-_BLOCK_BYTES = 512 << 10
+_BLOCK_BYTES = 1 << 20
 """Of leaf pages decoded at a time: their columns stay in a core's cache."""
 _WORTH_THREADS, _MOST_THREADS = 8, 4
 """Blocks from which on threads help, and how many do before they wait for the interpreter."""
@@ -34,13 +35,11 @@ _SLACK = 1200
 """Bytes behind a block: no cell's varints, header and values reach farther."""
 
 _ONES = np.uint64(0x0101010101010101)
-_NULL, _ONE = 0, 9
-_CONSTANTS = np.zeros(16, dtype=np.int64)
-"""The value of a serial type without bytes."""
-_CONSTANTS[[_NULL, _ONE]] = ABSENT, 1
-_WHOLE = np.zeros(16, dtype=np.bool_)
-"""Serial types of whole numbers and NULL: 7 is a float, 10 and above are reserved, blobs and texts."""
-_WHOLE[[0, 1, 2, 3, 4, 5, 6, 8, 9]] = True
+_FLOAT = 7
+_NONE = 2
+_CONSTANTS = np.full(16, _NONE, dtype=np.int64)
+"""The number that a serial type without bytes stands for; none for empty blobs and texts."""
+_CONSTANTS[[0, 8, 9]] = ABSENT, 0, 1
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
@@ -63,7 +62,8 @@ class _File:
     def read(self, pages: Column) -> Bytes:
         """Copies of pages, counted from 0, one behind the other, with zeros behind them."""
         _expect(pages.size > 0 and pages.min() > 0 and pages.max() < self.pages)
-        block = np.zeros(len(pages) * self.size + _SLACK, dtype=np.uint8)
+        block = np.empty(len(pages) * self.size + _SLACK, dtype=np.uint8)
+        block[-_SLACK:] = 0
         ends = [*(np.flatnonzero(np.diff(pages) != 1) + 1).tolist(), len(pages)]
         first = 0
         for end in ends:
@@ -88,6 +88,8 @@ def integer_columns(path: Path, root: int, width: int, wanted: Sequence[int]) ->
     Raises:
         OSError: the file cannot be read.
     """
+    if sys.byteorder != "little":  # bytes of words are counted from the lowest
+        return None
     with path.open("rb") as stream:
         header = stream.read(100)
         size = int.from_bytes(header[16:18], "big")
@@ -158,18 +160,19 @@ def _decode(file: _File, leaves: Column, *, width: int, wanted: Sequence[int]) -
     place = header + (width + 1)
     found = np.empty((len(wanted), len(cell)), dtype=np.int64)
     for first in range(0, width, 8):
-        types = words[header + (1 + first)].astype(np.uint64, copy=False)
+        types = words[header + (1 + first)]
         if width - first < 8:
             types &= np.uint64((1 << 8 * (width - first)) - 1)
         sizes = _sizes(types)
-        sums = sizes * _ONES
+        sums = _bytes(sizes * _ONES)
+        kinds, lengths = _bytes(types), _bytes(sizes)
         for row, column in enumerate(wanted):
             if first <= column < first + 8:
-                shift = np.uint64(8 * (column - first))
-                end = place + _byte(sums, shift)
-                found[row] = _values(words, end, _byte(types, shift), _byte(sizes, shift))
-        place += _byte(sums, np.uint64(56))
+                at = column - first
+                found[row] = _values(words, place + sums[:, at], kinds[:, at], lengths[:, at])
+        place += sums[:, 7]
     _expect((place - header == payload).all() and (place <= end_of_page).all())
+    _expect((payload <= file.usable - 35).all())  # of a longer one, a part lies elsewhere
     return found
 
 
@@ -227,18 +230,21 @@ def _sizes(types: Words) -> Words:
     return sizes
 
 
-def _byte(words: Words, shift: np.uint64) -> Column:
-    return ((words >> shift) & np.uint64(0xFF)).view(np.int64)
+def _bytes(words: Words) -> Bytes:
+    """The bytes of each word, (words, 8), its lowest first."""
+    return words.view(np.uint8).reshape(-1, 8)
 
 
-def _values(words: Words, end: Column, types: Column, sizes: Column) -> Column:
+def _values(words: Words, end: Column, types: Bytes, sizes: Bytes) -> Column:
     """The numbers of `sizes` bytes that end at `end`."""
-    _expect(_WHOLE[types].all())
-    spare = 64 - 8 * sizes
-    numbers = words[end - 8].astype("<u8", copy=False).view(">i8").astype(np.int64)
+    bare = sizes == 0
+    _expect(not (types == _FLOAT).any())
+    numbers: Column = words[end - 8].byteswap(inplace=True).view(np.int64)
+    spare = np.uint8(64) - np.uint8(8) * sizes
     numbers <<= spare
     numbers >>= spare
-    bare = sizes == 0
     if bare.any():
-        numbers[bare] = _CONSTANTS[types[bare]]
+        constant = types[bare]
+        _expect((_CONSTANTS[constant] != _NONE).all())
+        numbers[bare] = _CONSTANTS[constant]
     return numbers

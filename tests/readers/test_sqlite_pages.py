@@ -141,6 +141,14 @@ def test_other_tables_are_left_to_sqlite(tmp_path: Path) -> None:
     assert from_pages(unordered, 2, [1]) is None
 
 
+def test_rows_that_go_on_in_another_page_are_left_to_sqlite(tmp_path: Path) -> None:
+    # 55 columns of 8 bytes and their header: 496 bytes, of which a page of 512 may hold 477 of one row.
+    rows = [[(1 << 60) + row + column for column in range(55)] for row in range(40)]
+    path = stored(tmp_path / "a.sqlite", 55, rows, page=512)
+    assert from_pages(path, 55, [0, 54]) is None
+    assert read(path, "c54") == [[(1 << 60) + row + 54 for row in range(40)]]
+
+
 def test_damage_gives_what_sqlite_gives_or_nothing(tmp_path: Path) -> None:
     rows = [(n, None if n % 5 == 0 else n << (n % 50), n % 2) for n in range(3000)]
     whole = stored(tmp_path / "whole.sqlite", 3, rows, page=1024).read_bytes()
