@@ -1,11 +1,13 @@
 """Do the readers survive damaged files? Cuts, bit flips and blanked blocks, each read in its own process.
 
-    python benchmarks/fuzz_readers.py [PATH...] [--no-own] [--every 1000] [--sample N] [--flips 32]
-        [--workers 2] [--minutes M] [--state FILE] [--seed 0] [--only NAME [--case cut@12000]]
+    python benchmarks/fuzz_readers.py [PATH...] [--no-own] [--unpacked] [--every 1000] [--sample N]
+        [--flips 32] [--workers 2] [--minutes M] [--state FILE] [--seed 0]
+        [--only NAME [--case cut@12000]]
 
 PATHs are files and folders of traces and samples; unless --no-own, one of each file that aorta writes is made
 and damaged too. Every file is cut at every 1,000th byte (`--every`, or `--sample` of these places), and gets
-`--flips` bit flips. A case fails when its reader
+`--flips` bit flips. The checksum of a gzip file gives every flipped bit away; with `--unpacked` the content
+is damaged instead, so that the readers of JSON and SQLite meet it. A case fails when its reader
 
 - ends with anything but an error of ours (crash),
 - takes more than 10 s of CPU time, or waits for 90 s (hang),
@@ -20,16 +22,18 @@ signal.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -44,6 +48,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH")
     parser.add_argument("--no-own", action="store_true", help="leave out what aorta itself writes")
+    parser.add_argument("--unpacked", action="store_true", help="damage what is in gzip files")
     parser.add_argument("--every", type=int, default=1000, help="bytes between two cuts")
     parser.add_argument("--sample", type=int, help="at most so many cuts a file, drawn")
     parser.add_argument("--flips", type=int, default=32, help="bit flips a file")
@@ -80,6 +85,21 @@ def planned(
         cases += [(subject, damage) for damage in chosen if f"{key} {damage}" not in done]
     random.Random(options.seed).shuffle(cases)
     return cases
+
+
+def unpacked(subjects: list[Subject], folder: Path) -> list[Subject]:
+    """`subjects` with what is in a gzip file in its place, as a file below `folder`."""
+    found = []
+    for number, subject in enumerate(subjects):
+        if subject.source.suffix != ".gz":
+            found.append(subject)
+            continue
+        path = folder / str(number) / subject.source.stem
+        path.parent.mkdir(parents=True)
+        with gzip.open(subject.source) as packed, path.open("wb") as plain:
+            shutil.copyfileobj(packed, plain)
+        found += [replace(inside, name=f"{subject.name} unpacked") for inside in folder_subjects([path])]
+    return found
 
 
 def timely(
@@ -171,6 +191,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="aorta-fuzz-") as place:
         folder = Path(place)
         subjects = folder_subjects(options.paths)
+        subjects = unpacked(subjects, folder / "unpacked") if options.unpacked else subjects
         subjects += [] if options.no_own else own_subjects(folder / "own")
         fuzzer = Fuzzer(folder, options.workers)
         wanted = [item for item in subjects if options.only is None or options.only in item.name]

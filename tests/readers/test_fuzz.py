@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import math
 import sqlite3
 import subprocess
 import sys
@@ -234,6 +235,17 @@ def test_the_command_counts_goes_on_and_fails_when_a_case_does(traces: Path, tmp
     assert again.stdout.splitlines()[:2] == first.stdout.splitlines()[:2]
     (tmp_path / "state").write_text(state.replace('"refused"', '"crash"').replace('"salvaged"', '"crash"'))
     assert subprocess.run(argv, capture_output=True, check=False).returncode == 1
+
+
+def test_the_command_damages_what_is_in_gzip_files(traces: Path) -> None:
+    packed = traces / "rank0_packed.json.gz"
+    size = len(gzip.decompress(packed.read_bytes()))
+    assert len(packed.read_bytes()) < 2000 < size
+    script = Path(__file__).parents[2] / "benchmarks" / "fuzz_readers.py"
+    argv = [sys.executable, str(script), str(packed), "--no-own", "--every", "2000", "--flips", "0"]
+    done = subprocess.run([*argv, "--unpacked"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"1 files, {math.ceil(size / 2000)} cases\n")
 
 
 # --- anything at all ------------------------------------------------------------------------------------
