@@ -21,14 +21,14 @@ from typing import Any
 
 from loops import Training, say, settings, shared_folder, write
 
-from aorta.instrument import allocator, channel, collectives, opened, recorder, sharding
+from aorta.instrument import allocator, channel, collectives, gradients, opened, recorder, scalars, sharding
 from aorta.instrument.streams import CudaClock, HostClock
 from aorta.train.world import join
 
 PARTS: dict[str, list[tuple[Any, str]]] = {
     "marks": [(CudaClock, "mark"), (HostClock, "mark")],
     "exchange": [
-        (collectives.GradientExchange, "hook"),
+        (gradients.WatchedGroup, "allreduce"),
         (sharding.ShardedExchange, "gather"),
         (sharding.ShardedExchange, "scatter"),
         (collectives.Collectives, "all_reduce"),
@@ -48,7 +48,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     ],
     "copy": [(recorder.StepRecorder, "to_device")],
     "memory": [(allocator.AllocatorCounts, "start"), (allocator.AllocatorCounts, "read")],
-    "result": [(opened.Step, "result")],
+    "result": [(opened.Step, "result"), (scalars.Landing, "__init__")],
     "read": [(opened.Closed, "read")],
     "hand over": [(channel.RecordChannel, "send")],
     "hear": [(recorder.StepRecorder, "_tell")],

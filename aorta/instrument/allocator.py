@@ -31,6 +31,10 @@ class AllocatorCounts:
             stats = self._stats()
             self._retries, self._ooms = _calls(stats)
 
+    def skip(self) -> None:
+        """A step that is not counted: what is called in it belongs to no step."""
+        self._retries = None
+
     def read(self) -> Memory | None:
         """Of the step since `start`; None without a GPU."""
         if not self._cuda:

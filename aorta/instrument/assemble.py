@@ -7,7 +7,7 @@ from typing import Any
 from aorta.artefacts.records import Execution, StepRecord
 from aorta.instrument.steps import StepTimes, describe, step_times
 from aorta.instrument.wire import Constants, Measured, StepSummary
-from aorta.units import ns_to_ms
+from aorta.units import NS_PER_MS, ns_to_ms
 
 
 def record_of(constants: Constants, measured: Measured) -> StepRecord:
@@ -17,7 +17,7 @@ def record_of(constants: Constants, measured: Measured) -> StepRecord:
         measured.end,
         measured.pieces,
         measured.waits,
-        communication_observed=measured.communication_observed,
+        communication_observed=measured.communication_observed and measured.detailed,
         copies_timed=measured.copies_timed,
     )
     # One reading of all host clocks a step: the others follow the monotonic clock within it.
@@ -58,6 +58,7 @@ def record_of(constants: Constants, measured: Measured) -> StepRecord:
         profile=profile,
         execution=_execution(measured, times),
         rocm_smi_output=measured.rocm_smi_output,
+        detailed=measured.detailed,
     )
 
 
@@ -72,9 +73,9 @@ def summary_of(record: StepRecord) -> StepSummary:
         loss=record.loss,
         mono_start_ns=record.mono_start_ns,
         mono_end_ns=record.mono_end_ns,
+        data_wait_ns=round(record.data_wait_ms * NS_PER_MS),
         compute_ns=parts.compute_ns if parts else None,
         exposed_comm_ns=parts.exposed_comm_ns if parts else None,
-        data_wait_ns=parts.data_wait_ns if parts else None,
     )
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -89,11 +89,11 @@ class RecordChannel:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def send(self, step: Measured) -> None:
-        """Hand a step over; waits only for a writer that is far behind."""
-        if not self._lost:
-            self._sent += 1
-            self._hand_over(self._encoder.encode(step))
+    def send(self, steps: Sequence[Measured]) -> None:
+        """Hand steps over; waits only for a writer that is far behind."""
+        if not self._lost and steps:
+            self._sent += len(steps)
+            self._hand_over(*(self._encoder.encode(step) for step in steps))
 
     def received(self) -> list[StepSummary]:
         """What came back since the last call."""
@@ -121,8 +121,8 @@ class RecordChannel:
 
     # --- inside --------------------------------------------------------------------------------------------
 
-    def _hand_over(self, content: bytes) -> None:
-        data = frame(content)
+    def _hand_over(self, *contents: bytes) -> None:
+        data = b"".join(frame(content) for content in contents)
         self._backlog.append(memoryview(data))
         self._waiting_bytes += len(data)
         self._push()

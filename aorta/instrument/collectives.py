@@ -1,4 +1,4 @@
-"""Collectives where they can be timed, and DDP's gradient exchange as a communication hook on top of them.
+"""Collectives where they can be timed.
 
 Events around an asynchronous collective would bracket its enqueueing. So each one is called synchronously in
 the context of a stream that waits for an event of the producer of its data, and an event of that stream
@@ -6,14 +6,15 @@ follows it; whoever uses the result waits for that. The window of a collective i
 from the moment its data are there until its result is. On the host, a blocking collective is timed by the
 calling thread, and an asynchronous one until its future completes.
 
-No `from __future__ import annotations` here: DDP compares the hook's annotations with the real classes.
+Where no tape is open (outside of a step, or in one that is timed as a whole) the same calls run on the same
+streams, and only the marks are left out.
 """
+
+from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,8 +22,6 @@ import torch.distributed as dist
 
 from aorta.instrument.streams import Clock, Mark, Streams, current_stream
 from aorta.instrument.tape import Gate, Tape
-
-GradientHook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]  # type: ignore[name-defined]
 
 
 class Collectives:
@@ -75,7 +74,7 @@ class Collectives:
         tag: str,
         metadata: dict[str, Any],
         call: Callable[[], Any],
-    ) -> Mark:
+    ) -> Mark | None:
         """Call a blocking collective on the current stream; `stream` is its name in the record.
 
         On the host the calling thread stands still meanwhile, and so does its compute.
@@ -87,16 +86,19 @@ class Collectives:
             call: the collective.
 
         Returns:
-            The mark after it.
+            The mark after it; None where no tape is open.
         """
+        tape = self.tape()
+        if tape is None:
+            self.own(call)
+            return None
         on = current_stream(self.device) if self.on_gpu else None
-        tape, start = self.tape(), self.clock.mark(on)
+        start = self.clock.mark(on)
         self.own(call)
         end = self.clock.mark(on)
-        if tape is not None:
-            tape.add(stream, tag, start, end, metadata)
-            if not self.on_gpu:
-                tape.gates.append(Gate(stream, start, end))
+        tape.add(stream, tag, start, end, metadata)
+        if not self.on_gpu:
+            tape.gates.append(Gate(stream, start, end))
         return end
 
     def aside(
@@ -105,9 +107,9 @@ class Collectives:
         tag: str,
         metadata: dict[str, Any],
         call: Callable[[], Any],
-    ) -> Mark:
+    ) -> Mark | None:
         """Call it on the stream of that name, after all that the current stream has queued. The caller's
-        stream does not wait: wait for the mark returned before the result is used.
+        stream does not wait: wait for the mark returned before the result is used. On the host: see `inline`.
         """
         if not self.on_gpu:
             return self.inline(stream, tag, metadata, call)
@@ -115,11 +117,12 @@ class Collectives:
 
     def joined(
         self, stream: str, tag: str, metadata: dict[str, Any], call: Callable[[], Any], gate: bool = False
-    ) -> Mark:
+    ) -> Mark | None:
         """`aside`, and the current stream waits for the result; with `gate` that is the stream of compute,
-        which stands still meanwhile.
+        which stands still meanwhile. With no tape and no priority of the user's it may as well run on the
+        current stream.
         """
-        if not self.on_gpu:
+        if not self.on_gpu or (self.tape() is None and self.streams.priority is None):
             return self.inline(stream, tag, metadata, call)
         current, ready, end = self._beside(stream, tag, metadata, call)
         current.wait_event(end)
@@ -166,139 +169,3 @@ def finished(work: Any) -> None:
     """Wait for a collective, where the backend has not made the current stream wait already."""
     if work is not None:
         work.wait()
-
-
-class AllReduce:
-    """What `dist.all_reduce` does to gradients, without its checks of every argument in every call.
-
-    NCCL averages on its way; gloo cannot, so there the tensors have to be divided before.
-
-    Args:
-        group: over which.
-        on_gpu: by NCCL.
-    """
-
-    def __init__(self, group: dist.ProcessGroup, on_gpu: bool) -> None:
-        self._group = group
-        self._options = blocking(dist.AllreduceOptions())
-        self._options.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG if on_gpu else dist.ReduceOp.SUM)
-
-    def __call__(self, tensor: torch.Tensor) -> None:
-        """Reduce `tensor` in place: in the current stream of a GPU, or blocking on the host."""
-        finished(self._group.allreduce([tensor], self._options))
-
-
-@dataclass(frozen=True, slots=True)
-class _Bucket:
-    """A bucket on its way: its averaged-to-be gradients and the future that DDP waits for."""
-
-    tensor: torch.Tensor
-    future: torch.futures.Future[torch.Tensor]
-
-
-class GradientExchange:
-    """Averages gradients over a process group, one all-reduce a bucket, each noted on the tape of the open
-    step.
-
-    DDP's reducer calls collectives from C++, where no patch of `torch.distributed` sees them; the hook is the
-    public way in.
-
-    Args:
-        collectives: runs and times them.
-        group: the process group; None is the default one.
-        overlap: start a bucket's all-reduce as soon as its gradients are ready. False holds all of them
-            until the last gradient of the backward pass is ready and then runs them one after another: the
-            serial baseline, in which nothing is hidden.
-    """
-
-    def __init__(
-        self, collectives: Collectives, group: dist.ProcessGroup | None = None, overlap: bool = True
-    ) -> None:
-        chosen = group if group is not None else dist.group.WORLD
-        assert chosen is not None
-        self._collectives = collectives
-        self._group = chosen
-        self._size = dist.get_world_size(chosen)
-        self._overlap = overlap
-        self._held: list[_Bucket] = []
-        self._side: torch.cuda.Stream | None = None
-        self._reduce = AllReduce(chosen, collectives.on_gpu)
-
-    def hook(
-        self,
-        state: object,
-        bucket: dist.GradBucket,  # type: ignore[name-defined]
-    ) -> torch.futures.Future[torch.Tensor]:
-        """The hook to register with `DistributedDataParallel.register_comm_hook(None, hook)`."""
-        del state
-        tensor = bucket.buffer()
-        if self._collectives.on_gpu:
-            return self._on_gpu(tensor, bucket.is_last())
-        tensor.div_(self._size)  # NCCL averages on its way, gloo cannot
-        tape, ready = self._collectives.tape(), self._collectives.clock.mark()
-        if tape is not None:
-            tape.gradients_ready = ready
-        if self._overlap:
-            return self._reduce_async(tensor, tape, ready)
-        item = _Bucket(tensor, torch.futures.Future())
-        self._held.append(item)
-        if bucket.is_last():
-            held, self._held = self._held, []
-            for one in held:
-                self._collectives.inline(
-                    "allreduce", "gradients", self._describe(one.tensor), partial(self._reduce, one.tensor)
-                )
-                one.future.set_result(one.tensor)
-        return item.future
-
-    def _on_gpu(self, tensor: torch.Tensor, last: bool) -> torch.futures.Future[torch.Tensor]:
-        """On the dedicated stream, after what the backward pass has queued. It runs once a bucket in every
-        backward pass of a program that may be bound by its host: nothing here that need not be.
-        """
-        shared = self._collectives
-        clock, tape = shared.clock, shared.tape()
-        current = current_stream(shared.device)
-        side = self._side if self._side is not None else shared.streams.of("allreduce")
-        self._side = side
-        ready = clock.mark(current)
-        assert not isinstance(ready, int)
-        if tape is not None:
-            tape.gradients_ready = ready
-        item = _Bucket(tensor, torch.futures.Future(devices=[shared.device]))
-        self._held.append(item)
-        if self._overlap or last:
-            side.wait_event(ready)
-            torch.cuda.set_stream(side)
-            try:
-                for one in self._held:
-                    self._reduce(one.tensor)
-                    end = clock.mark(side)
-                    if tape is not None:
-                        tape.add_queued("allreduce", "gradients", ready, end, self._describe(one.tensor))
-                    # The future remembers the current stream: whoever consumes the value waits for it.
-                    one.future.set_result(one.tensor)
-            finally:
-                torch.cuda.set_stream(current)
-            self._held = []
-        return item.future
-
-    def _describe(self, tensor: torch.Tensor) -> dict[str, Any]:
-        size = tensor.numel() * tensor.element_size()
-        return self._collectives.describe("all_reduce", self._group, size)
-
-    def _reduce_async(
-        self, tensor: torch.Tensor, tape: Tape | None, start: Mark
-    ) -> torch.futures.Future[torch.Tensor]:
-        """Host, overlapping: the reducer goes on; the end is taken where the future completes."""
-        metadata = self._describe(tensor)
-        work = self._collectives.own(lambda: dist.all_reduce(tensor, group=self._group, async_op=True))
-        assert work is not None
-
-        def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            reduced = future.value()[0]
-            if tape is not None:
-                tape.add("allreduce", "gradients", start, self._collectives.clock.mark(), metadata)
-            return reduced
-
-        chained: torch.futures.Future[torch.Tensor] = work.get_future().then(done)
-        return chained

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,8 @@ class Step:
     step: int
     global_step: int
     phase: Phase
+    detailed: bool = True
+    """Timed part by part."""
     samples: int | None = None
     lr: float | None = None
     scalars: Scalars | None = None
@@ -59,19 +61,31 @@ class Closed:
     kernels: Sequence[Kernel] | None
     """Of a sampled step."""
     rocm_smi_output: str | None
+    observed: bool
+    """Whether its communication was."""
 
-    def read(self, clock: Clock, observed: bool) -> Measured:
+    @property
+    def scalars(self) -> Scalars:
+        """Its loss and gradient norm."""
+        assert self.step.scalars is not None
+        return self.step.scalars
+
+    def marks(self) -> Iterator[Mark]:
+        """Those that are not needed any more once it was read."""
+        yield from self.tape.known.values()
+        yield self.end
+
+    def read(self, clock: Clock, scalars: Sequence[float | None]) -> Measured:
         """The step in numbers; its end must have passed. Once: its marks are used again afterwards.
 
         Args:
             clock: of its marks.
-            observed: whether its communication was.
+            scalars: its loss and gradient norm.
         """
         step, tape = self.step, self.tape
         assert step.samples is not None
         assert step.lr is not None
-        assert step.scalars is not None
-        loss, grad_norm = step.scalars.read()
+        loss, grad_norm = scalars
         read = tape.read(clock, self.end)
         return Measured(
             epoch=step.epoch,
@@ -90,7 +104,7 @@ class Closed:
             boot_start_ns=tape.boot_start_ns,
             pieces=read.pieces,
             waits=read.waits,
-            communication_observed=observed,
+            communication_observed=self.observed,
             copies_timed=tape.copies_timed,
             data_wait_ns=tape.data_wait_ns,
             memory=self.memory,
@@ -98,4 +112,5 @@ class Closed:
             if self.kernels is None
             else [(one.stream, one.launched, one.start, one.end) for one in self.kernels],
             rocm_smi_output=self.rocm_smi_output,
+            detailed=step.detailed,
         )

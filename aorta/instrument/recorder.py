@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -18,13 +17,15 @@ from aorta.config.load import load_config
 from aorta.config.schema import Capture
 from aorta.errors import RunError
 from aorta.instrument.allocator import AllocatorCounts
-from aorta.instrument.capture import ExternalCapture, phase_of
+from aorta.instrument.capture import ExternalCapture, detailed, phase_of
 from aorta.instrument.channel import RecordChannel
-from aorta.instrument.collectives import Collectives, GradientExchange, GradientHook
+from aorta.instrument.collectives import Collectives
+from aorta.instrument.gradients import GradientExchange, GradientHook, WatchedGroup
 from aorta.instrument.identity import Identity, device_uuid, run_directory
 from aorta.instrument.intercept import Interception
 from aorta.instrument.nvtx import ranges_for
 from aorta.instrument.opened import Closed, Step
+from aorta.instrument.pending import PendingSteps
 from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.sharding import ShardedExchange
 from aorta.instrument.steps import COMPUTE, COPY, DATA, HOST
@@ -33,8 +34,9 @@ from aorta.instrument.tape import Tape
 from aorta.instrument.wire import Constants, StepSummary
 from aorta.instrument.writer import set_aside
 
-MAX_PENDING = 64
-"""Steps whose events may be unread; beyond that the recorder waits for the oldest, so memory stays bounded.
+SMALL_BATCH = 1 << 20
+"""Bytes up to which a batch is copied on the stream of compute: another stream would cost the host more time
+than the copy takes.
 """
 
 
@@ -49,8 +51,7 @@ class StepRecorder:
     Usage, around any loop::
 
         with StepRecorder("artifacts", device) as recorder:
-            model = DistributedDataParallel(model)
-            model.register_comm_hook(None, recorder.ddp_hook())
+            model = DistributedDataParallel(model, process_group=recorder.ddp_group())
             for index in range(steps):
                 with recorder.step(epoch=0, step=index) as step:
                     with recorder.data():
@@ -71,7 +72,7 @@ class StepRecorder:
 
     FSDP2: `recorder.observe_fsdp(model)` after the last `fully_shard`. A program's own calls of
     `torch.distributed`: `with recorder.intercept():` around the steps. With more than one rank and none of
-    the three, communication is not observed: records then carry ranges but no breakdown and no overlap.
+    these, communication is not observed: records then carry ranges but no breakdown and no overlap.
 
     Args:
         output_dir: where records go outside a job.
@@ -105,14 +106,16 @@ class StepRecorder:
         self._listeners: list[Callable[[StepSummary], None]] = []
         self._observed = self.identity.world_size == 1
         self._tape: Tape | None = None
-        self._pending: deque[Closed] = deque()
+        self._parts: Tape | None = None
+        """The tape of a step that is timed part by part."""
         self._global_step = 0
         self._clock = clock_for(device)
         self._allocator = AllocatorCounts(device)
         self._make_room(fresh=job_dir is None)
         self._channel = RecordChannel(self.run.records(self.identity.rank), self._constants())
+        self._pending = PendingSteps(self._clock, self._channel, together=self._cuda)
         self._streams = Streams(device, stream_priority)
-        self._collectives = Collectives(self._clock, device, lambda: self._tape, self._streams)
+        self._collectives = Collectives(self._clock, device, lambda: self._parts, self._streams)
         self._compute_stream: torch.cuda.Stream | None = None
         self._intercepts: AbstractContextManager[None] = nullcontext()
         self._samples: Callable[[], str | None] = lambda: None
@@ -148,11 +151,25 @@ class StepRecorder:
 
     # --- the loop's side -----------------------------------------------------------------------------------
 
+    def ddp_group(self, group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
+        """The process group for `DistributedDataParallel(model, process_group=...)`: `group`, or the default
+        one, with its all-reduces timed. On a GPU and with a stream priority of -1 it is a new NCCL group,
+        whose streams have it: all ranks must call this then.
+        """
+        self._observed = True
+        chosen = group if group is not None else dist.group.WORLD
+        assert chosen is not None
+        if self._cuda and self._streams.priority == -1:
+            options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+            chosen = dist.new_group(dist.get_process_group_ranks(chosen), backend="nccl", pg_options=options)
+        return WatchedGroup(self._collectives, chosen)
+
     def ddp_hook(self, group: dist.ProcessGroup | None = None, overlap: bool = True) -> GradientHook:
         """The communication hook for `DistributedDataParallel.register_comm_hook(None, hook)`.
 
         It averages gradients like DDP itself and times each all-reduce. With `overlap=False` all of them
-        run after the last gradient, one after another.
+        run after the last gradient, one after another. A hook costs the host 0.1 ms a bucket, which
+        `ddp_group` does not.
         """
         self._observed = True
         return GradientExchange(self._collectives, group, overlap).hook
@@ -205,10 +222,14 @@ class StepRecorder:
         usual = phase_of(self._global_step, self._capture, self._external.active)
         if usual == "steady" and self._sampler.slows(self._global_step):
             usual = "profiler"
-        opened = Step(epoch, step, self._global_step, phase if phase and usual != "warmup" else usual)
+        parts = usual == "profiler" or detailed(self._global_step, self._capture, self._device)
+        opened = Step(epoch, step, self._global_step, phase if phase and usual != "warmup" else usual, parts)
         self._external.before_step(self._global_step)
         self._sampler.start()
-        self._allocator.start()
+        if parts:
+            self._allocator.start()
+        else:
+            self._allocator.skip()
         if self._nvtx_ranges is not None:
             self._nvtx_ranges.push("aorta.step")
         # The host's time first: a GPU passes the mark after it, never before.
@@ -216,13 +237,13 @@ class StepRecorder:
         if self._cuda:
             self._compute_stream = current_stream(self._device)
         tape = Tape(self._mark(), host_ns, wall_ns, boot_ns)
-        self._tape = tape
+        self._tape, self._parts = tape, tape if parts else None
         try:
-            with self._intercepts:
+            with self._intercepts if parts else nullcontext():
                 yield opened
             end, host_end = self._mark(), time.monotonic_ns()
         finally:
-            self._tape = None
+            self._tape = self._parts = None
             if self._nvtx_ranges is not None:
                 self._nvtx_ranges.pop()
         if opened.samples is None or opened.scalars is None:
@@ -230,12 +251,12 @@ class StepRecorder:
                 f"step {self._global_step} closed without a result", "call step.result(...) inside it"
             )
         kernels = self._sampler.after_step(tape.wall_start_ns)
-        self._pending.append(
-            Closed(opened, tape, end, host_end, self._allocator.read(), kernels, self._samples())
-        )
+        memory = self._allocator.read() if parts else None
+        closed = Closed(opened, tape, end, host_end, memory, kernels, self._samples(), self._observed)
         self._external.after_step(self._global_step)
         self._global_step += 1
-        self._write_passed()
+        if self._pending.add(closed):
+            self._tell()
 
     @contextmanager
     def data(self) -> Iterator[None]:
@@ -245,30 +266,36 @@ class StepRecorder:
             yield
         end = time.monotonic_ns()
         tape.data_wait_ns += end - start
-        tape.add(HOST, DATA, start, end)
+        if self._parts is not None:
+            self._parts.add(HOST, DATA, start, end)
 
     def to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The batch on the device of the model. On a GPU it is copied on the auxiliary stream, so that pinned
-        memory crosses while the step before still computes; on the host nothing is copied or noted.
+        memory crosses while the step before still computes, or on that of compute if it is small; on the
+        host nothing is copied or noted.
         """
-        tape = self._open_tape()
-        if self._compute_stream is None:
+        self._open_tape()
+        compute = self._compute_stream
+        if compute is None:
             return {name: value.to(self._device) for name, value in batch.items()}
-        tape.copies_timed = True
-        aux = self._streams.of(COPY)
+        small = sum(value.nbytes for value in batch.values()) <= SMALL_BATCH
+        stream = compute if small else self._streams.of(COPY)
         with self._nvtx("aorta.copy"):
-            torch.cuda.set_stream(aux)  # a fraction of what a context of it costs
+            start = self._clock.mark(stream) if self._parts is not None else None
+            torch.cuda.set_stream(stream)  # a fraction of what a context of it costs
             try:
-                start = self._clock.mark(aux)
                 moved = {name: value.to(self._device, non_blocking=True) for name, value in batch.items()}
-                end = self._clock.mark(aux)
             finally:
-                torch.cuda.set_stream(self._compute_stream)
-        tape.add(COPY, "h2d", start, end)
-        assert not isinstance(end, int)
-        self._compute_stream.wait_event(end)
-        for value in moved.values():
-            value.record_stream(self._compute_stream)  # its memory belongs to the auxiliary stream
+                torch.cuda.set_stream(compute)
+            end = self._clock.mark(stream) if start is not None or not small else None
+        if self._parts is not None and start is not None and end is not None:
+            self._parts.copies_timed = True
+            self._parts.add(COPY, "h2d", start, end)
+        if not small:
+            assert isinstance(end, torch.cuda.Event)
+            compute.wait_event(end)
+            for value in moved.values():
+                value.record_stream(compute)  # its memory belongs to the auxiliary stream
         return moved
 
     def forward(self) -> AbstractContextManager[None]:
@@ -287,9 +314,7 @@ class StepRecorder:
         """Write every closed step, waiting for the GPU where needed. For the end of an epoch, never inside
         a step.
         """
-        while self._pending:
-            self._clock.wait(self._pending[0].end)
-            self._write(self._pending.popleft())
+        self._pending.drain()
         self._channel.settle()
         self._tell()
 
@@ -313,8 +338,7 @@ class StepRecorder:
         if kind is None:
             self.close()
             return
-        # The GPU may wait for a rank that is gone: write what is known and go.
-        self._write_passed()
+        self._pending.last_words()
         self._channel.close()
 
     # --- inside --------------------------------------------------------------------------------------------
@@ -341,18 +365,6 @@ class StepRecorder:
         finally:
             self._nvtx_ranges.pop()
 
-    def _write_passed(self) -> None:
-        while self._pending and self._clock.passed(self._pending[0].end):
-            self._write(self._pending.popleft())
-        if len(self._pending) > MAX_PENDING:
-            self._clock.wait(self._pending[0].end)
-            self._write(self._pending.popleft())
-        self._tell()
-
-    def _write(self, pending: Closed) -> None:
-        self._channel.send(pending.read(self._clock, self._observed))
-        self._clock.release([*pending.tape.known.values(), pending.end])
-
     def _tell(self) -> None:
         for summary in self._channel.received():
             for listener in self._listeners:
@@ -369,15 +381,17 @@ class _Part:
         self._tag = tag
 
     def __enter__(self) -> None:
-        self._tape = self._recorder._open_tape()
-        self._start = self._recorder._mark()
+        self._recorder._open_tape()
+        self._tape = self._recorder._parts
+        if self._tape is not None:
+            self._start = self._recorder._mark()
         if self._recorder._nvtx_ranges is not None:
             self._recorder._nvtx_ranges.push(f"aorta.{self._tag}")
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if self._recorder._nvtx_ranges is not None:
             self._recorder._nvtx_ranges.pop()
-        if kind is not None:
+        if kind is not None or self._tape is None:
             return
         end = self._recorder._mark()
         if self._tag == "backward":

@@ -118,7 +118,7 @@ class ShardedExchange:
 
     def run(
         self, stream: str, op: str, group: dist.ProcessGroup, tensor: torch.Tensor, call: Callable[[], Any]
-    ) -> Mark:
+    ) -> Mark | None:
         """One collective, on FSDP2's own stream for it (it is current here) or, with a priority of the
         user's, on ours beside it. Returns the mark after it.
         """
@@ -195,6 +195,8 @@ class ShardedExchange:
         """The weights are here; and in the backward pass, where a gradient comes to `args`, the block has
         computed.
         """
+        if self._collectives.tape() is None:
+            return
         self._close(module, "forward")
         for value in _differentiable(args):
             value.register_hook(self._note_computed)
@@ -202,11 +204,15 @@ class ShardedExchange:
     def _first_on_gradient(self, module: nn.Module, args: Any, output: Any) -> None:
         """Between this and the next FSDP2 brings the weights back, as the gradient of the output arrives."""
         del args
+        if self._collectives.tape() is None:
+            return
         for value in _differentiable(output):
             value.register_hook(lambda gradient: self._open(module, "backward"))  # noqa: ARG005
 
     def _last_on_gradient(self, module: nn.Module, args: Any, output: Any) -> None:
         del args
+        if self._collectives.tape() is None:
+            return
         for value in _differentiable(output):
             value.register_hook(lambda gradient: self._close(module, "backward"))  # noqa: ARG005
 

@@ -68,10 +68,12 @@ class Measured(Struct, frozen=True, array_like=True):
     copies_timed: bool
     data_wait_ns: int
     memory: Memory | None
-    """None without a GPU."""
+    """None without a GPU, and of steps that are timed as a whole."""
     kernels: list[tuple[str, int, int, int]] | None
     """Of a sampled step: stream, launched, start, end; ns of the wall clock."""
     rocm_smi_output: str | None
+    detailed: bool
+    """Timed part by part; otherwise there are no pieces."""
 
 
 class StepSummary(Struct, frozen=True, array_like=True):
@@ -84,10 +86,13 @@ class StepSummary(Struct, frozen=True, array_like=True):
     loss: float | None
     mono_start_ns: int
     mono_end_ns: int
+    data_wait_ns: int
+    """The loader's blocking time."""
     compute_ns: int | None
-    """None, here and below: communication was not observed, so the step has no breakdown."""
+    """None, here and below: the step has no breakdown, because it was timed as a whole or its communication
+    was not observed.
+    """
     exposed_comm_ns: int | None
-    data_wait_ns: int | None
 
 
 def frame(content: bytes) -> bytes:

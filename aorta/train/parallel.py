@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -81,8 +82,8 @@ def parallelize(config: schema.Config, workload: Workload, world: World, recorde
 
 
 class Replicated:
-    """DDP: rank 0's weights are broadcast once, gradients are averaged through the recorder's hook. One rank
-    needs no wrapper and no exchange.
+    """DDP: rank 0's weights are broadcast once, gradients are averaged in the recorder's process group, or
+    without overlap by its hook. One rank needs no wrapper and no exchange.
     """
 
     def __init__(
@@ -101,8 +102,13 @@ class Replicated:
                 device_ids=[world.device.index] if world.device.type == "cuda" else None,
                 bucket_cap_mb=config.distributed.bucket_cap_mb,
                 gradient_as_bucket_view=True,
+                process_group=recorder.ddp_group() if config.distributed.enable_overlap else None,
             )
-            self._ddp.register_comm_hook(None, recorder.ddp_hook(overlap=config.distributed.enable_overlap))
+            if config.distributed.enable_overlap:
+                # One division a bucket; without a hook DDP launches one a parameter.
+                self._ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)  # type: ignore[attr-defined]
+            else:
+                self._ddp.register_comm_hook(None, recorder.ddp_hook(overlap=False))
         wrapped = self._ddp if self._ddp is not None else self.module
         self._call = Compiled(wrapped, config.compile) if config.compile.enabled else wrapped
 

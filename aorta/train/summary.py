@@ -35,20 +35,21 @@ class Totals:
     data_wait_ns: int = 0
     compute_ns: int = 0
     exposed_comm_ns: int = 0
+    broken_down: int = 0
+    """Steps of which the two above are."""
 
     def add(self, step: StepSummary) -> None:
         """Count a step. `wall_ns` runs from the first step's start to the last one's end."""
-        assert step.data_wait_ns is not None
-        assert step.compute_ns is not None
-        assert step.exposed_comm_ns is not None
         self.steps += 1
         self.samples += step.samples
         if step.loss is not None:
             self.losses += 1
             self.loss += step.loss
         self.data_wait_ns += step.data_wait_ns
-        self.compute_ns += step.compute_ns
-        self.exposed_comm_ns += step.exposed_comm_ns
+        if step.compute_ns is not None and step.exposed_comm_ns is not None:
+            self.broken_down += 1
+            self.compute_ns += step.compute_ns
+            self.exposed_comm_ns += step.exposed_comm_ns
 
     def over_ranks(self, world: World) -> Totals:
         """The sums over all ranks, by one reduction on the control group; every rank calls it."""
@@ -60,20 +61,27 @@ class Totals:
             self.data_wait_ns,
             self.compute_ns,
             self.exposed_comm_ns,
+            self.broken_down,
         ]
         counts = torch.tensor(integers, dtype=torch.int64)
         loss = torch.tensor([self.loss], dtype=torch.float64)
         if world.control is not None:
             dist.all_reduce(counts, group=world.control)
             dist.all_reduce(loss, group=world.control)
-        steps, samples, losses, wall, data, compute, exposed = (int(value) for value in counts.tolist())
-        return Totals(steps, samples, losses, float(loss.item()), wall, data, compute, exposed)
+        steps, samples, losses, *times = (int(value) for value in counts.tolist())
+        return Totals(steps, samples, losses, float(loss.item()), *times)
 
 
 def metrics_row(epoch: int, total: Totals, ranks: int) -> dict[str, object]:
     """A row of `metrics.csv` from the sums over `ranks` ranks: times are means over ranks, throughput is
-    global.
+    global. Compute and exposed communication are those of the steps that were timed part by part, times all
+    steps over those; None where there were none.
     """
+    every = total.steps / total.broken_down if total.broken_down else None
+
+    def of_all(ns: int) -> float | None:
+        return None if every is None else every * ns / ranks / NS_PER_S
+
     seconds = total.wall_ns / ranks / NS_PER_S
     return {
         "epoch": epoch,
@@ -81,8 +89,8 @@ def metrics_row(epoch: int, total: Totals, ranks: int) -> dict[str, object]:
         "epoch_time_sec": seconds,
         "throughput_samples_per_sec": total.samples / seconds if seconds else None,
         "data_load_time_sec": total.data_wait_ns / ranks / NS_PER_S,
-        "compute_time_sec": total.compute_ns / ranks / NS_PER_S,
-        "exposed_comm_time_sec": total.exposed_comm_ns / ranks / NS_PER_S,
+        "compute_time_sec": of_all(total.compute_ns),
+        "exposed_comm_time_sec": of_all(total.exposed_comm_ns),
         "steps": total.steps // ranks,
         "samples": total.samples,
     }

@@ -71,6 +71,19 @@ def test_what_happens_between_steps_belongs_to_the_next(fake: FakeAllocator) -> 
     assert (memory.peak_bytes, memory.retries) == (0, 3)
 
 
+def test_what_happens_in_a_step_that_is_not_counted_belongs_to_none(fake: FakeAllocator) -> None:
+    counts = AllocatorCounts(torch.device("cuda"))
+    counts.start()
+    counts.read()
+    counts.skip()
+    fake.work(9, 9, retries=3)
+    counts.start()
+    fake.work(5, 6, retries=1)
+    memory = counts.read()
+    assert memory is not None
+    assert (memory.peak_bytes, memory.retries) == (5, 1)
+
+
 def test_a_cpu_has_no_allocator_to_read(fake: FakeAllocator) -> None:
     counts = AllocatorCounts(torch.device("cpu"))
     counts.start()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aorta.config.schema import Capture
-from aorta.instrument.capture import ExternalCapture, phase_of
+from aorta.instrument.capture import DETAIL_STEPS, GPU_INTERVAL, ExternalCapture, detailed, phase_of
 from aorta.instrument.nvtx import ranges_for
 
 GPU = torch.device("cuda", 0)
@@ -27,6 +27,20 @@ def test_phases() -> None:
         "steady",
     ]
     assert phase_of(3, capture, external=False) == "steady"
+
+
+def test_blocks_that_are_timed_part_by_part() -> None:
+    capture = Capture(warmup_steps=3, detail_interval=2)
+    found = [step for step in range(90) if detailed(step, capture, GPU)]
+    # Warm-up and the first block; the third block begins after it and two of 20 steps.
+    assert found == [*range(3 + 20), *range(3 + 40, 3 + 60), *range(3 + 80, 90)]
+
+
+def test_on_a_cpu_every_step_and_on_a_gpu_one_block_of_many() -> None:
+    capture = Capture(warmup_steps=0)
+    steps = range(2 * GPU_INTERVAL * DETAIL_STEPS)
+    assert sum(detailed(step, capture, CPU) for step in steps) == len(steps)
+    assert sum(detailed(step, capture, GPU) for step in steps) == 2 * DETAIL_STEPS
 
 
 @pytest.fixture

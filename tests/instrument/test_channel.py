@@ -56,8 +56,10 @@ def test_compute_that_stood_still_is_cut() -> None:
 
 
 def test_a_summary_of_an_unobserved_step_has_no_parts() -> None:
-    blind = summary_of(record_of(CONSTANTS, measured(communication_observed=False)))
-    assert (blind.compute_ns, blind.exposed_comm_ns, blind.data_wait_ns) == (None, None, None)
+    for change in ({"communication_observed": False}, {"detailed": False, "pieces": [], "data_wait_ns": 7}):
+        blind = summary_of(record_of(CONSTANTS, measured(**change)))
+        assert (blind.compute_ns, blind.exposed_comm_ns) == (None, None)
+        assert blind.data_wait_ns == change.get("data_wait_ns", 0)  # the host's own time, in any case
     seen = summary_of(record_of(CONSTANTS, measured()))
     assert (seen.compute_ns, seen.exposed_comm_ns, seen.data_wait_ns) == (60, 30, 0)
 
@@ -78,11 +80,11 @@ def test_what_was_sent_is_in_the_file_when_settled(tmp_path: Path) -> None:
     path.write_text("old\n")
     channel = RecordChannel(path, CONSTANTS)
     for step in range(3):
-        channel.send(measured(step))
+        channel.send([measured(step)])
     channel.settle()
     assert steps_in(path) == [0, 1, 2]
     assert [summary.global_step for summary in channel.received()] == [0, 1, 2]
-    channel.send(measured(3))
+    channel.send([measured(3)])
     channel.close()
     assert steps_in(path) == [0, 1, 2, 3]
     assert channel._process.returncode == 0
@@ -93,13 +95,13 @@ def test_a_writer_that_was_killed_ends_the_recording_only(
 ) -> None:
     path = tmp_path / "records.jsonl"
     channel = RecordChannel(path, CONSTANTS)
-    channel.send(measured(0))
+    channel.send([measured(0)])
     channel.settle()
     channel._process.kill()
     channel._process.wait()
     with caplog.at_level(logging.ERROR):
         for step in (1, 2):
-            channel.send(measured(step))
+            channel.send([measured(step)])
         channel.close()
     assert [record.message for record in caplog.records] == [
         f"{path}: the process that writes it ended with exit code -9; no more step records from this rank"
@@ -114,7 +116,7 @@ def test_a_writer_that_stands_still_is_waited_for_and_then_given_up(
     channel = RecordChannel(tmp_path / "late.jsonl", CONSTANTS)
     channel._process.send_signal(signal.SIGSTOP)
     for step in range(100):
-        channel.send(measured(step))  # more than the pipe holds: nobody waits for it
+        channel.send([measured(step)])  # more than the pipe holds: nobody waits for it
     channel._process.send_signal(signal.SIGCONT)
     channel.close()
     assert steps_in(tmp_path / "late.jsonl") == list(range(100))
@@ -123,7 +125,7 @@ def test_a_writer_that_stands_still_is_waited_for_and_then_given_up(
     stopped = RecordChannel(tmp_path / "never.jsonl", CONSTANTS)
     stopped._process.send_signal(signal.SIGSTOP)
     with caplog.at_level(logging.ERROR):
-        stopped.send(measured())
+        stopped.send([measured()])
         stopped.close()
     assert "no more step records from this rank" in caplog.text
 
@@ -132,7 +134,7 @@ def test_signals_that_end_a_rank_do_not_end_its_writer(tmp_path: Path) -> None:
     channel = RecordChannel(tmp_path / "records.jsonl", CONSTANTS)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         channel._process.send_signal(number)
-    channel.send(measured())
+    channel.send([measured()])
     channel.close()
     assert steps_in(tmp_path / "records.jsonl") == [0]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) & module._BLOCKED == set()
@@ -147,7 +149,7 @@ channel = RecordChannel(Path(sys.argv[1]), CONSTANTS)
 if os.fork() == 0:
     time.sleep(60)  # like a loader process: it holds the pipe open
 for step in range(200):
-    channel.send(measured(step))
+    channel.send([measured(step)])
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -180,7 +182,7 @@ def test_the_writer_needs_neither_torch_nor_arrays() -> None:
 def test_a_full_disk_does_not_stop_the_training(capfd: pytest.CaptureFixture[str]) -> None:
     channel = RecordChannel(Path("/dev/full"), CONSTANTS)
     for step in range(3):
-        channel.send(measured(step))
+        channel.send([measured(step)])
     channel.settle()
     assert [summary.global_step for summary in channel.received()] == [0, 1, 2]
     channel.close()

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from aorta.instrument import sharding
-from aorta.instrument.collectives import Collectives, GradientExchange
+from aorta.instrument.collectives import Collectives
+from aorta.instrument.gradients import GradientExchange, WatchedGroup
 from aorta.instrument.sharding import ShardedExchange
 from aorta.instrument.streams import CudaClock
 from aorta.instrument.tape import Tape
-from tests.support.gpu import DEVICE, CountedGpu
+from tests.support.gpu import DEVICE, CountedGpu, Stream
 
 START = 1_000
 
@@ -41,6 +42,35 @@ class Group:
         self.gpu.current.work(20)
 
 
+class Nccl:
+    """A process group with a stream of its own: 20 ns each."""
+
+    group_name = "all"
+
+    def __init__(self, gpu: CountedGpu) -> None:
+        self.gpu, self.stream = gpu, Stream(gpu)
+
+    def rank(self) -> int:
+        return 0
+
+    def size(self) -> int:
+        return 2
+
+    def allreduce(self, tensors: list[torch.Tensor]) -> NcclWork:
+        del tensors
+        self.stream.ns = max(self.stream.ns, self.gpu.current.ns)
+        self.stream.work(20)
+        return NcclWork(self.gpu, self.stream.ns)
+
+
+class NcclWork:
+    def __init__(self, gpu: CountedGpu, ns: int) -> None:
+        self.gpu, self.ns = gpu, ns
+
+    def wait(self) -> None:
+        self.gpu.current.ns = max(self.gpu.current.ns, self.ns)
+
+
 class Bucket:
     def __init__(self, value: float, last: bool) -> None:
         self.tensor = torch.tensor([value])
@@ -59,12 +89,13 @@ class Bench:
     def __init__(self, gpu: CountedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gpu, self.group = gpu, Group(gpu)
         clock = CudaClock(DEVICE)
-        self.tape = Tape(clock.mark(), START, 0)
+        self.tape: Tape | None = Tape(clock.mark(), START, 0)
         self.collectives = Collectives(clock, DEVICE, lambda: self.tape)
         monkeypatch.setattr("torch.distributed.get_world_size", lambda group: group.size())
 
     def windows(self) -> list[tuple[str, int, int]]:
         """Of the pieces, ns since the step's start; in the order in which they were noted."""
+        assert self.tape is not None
         read = self.tape.read(self.collectives.clock, self.collectives.clock.mark())
         return [(piece[0], piece[2] - START, piece[3] - START) for piece in read.pieces]
 
@@ -91,6 +122,39 @@ def test_a_bucket_takes_two_events_and_one_wait(gpu: CountedGpu, bench: Bench) -
     assert gpu.since(before) == {"record": 1, "elapsed": 2 + 2, "current_stream": 1}
 
 
+def test_a_watched_group_marks_both_ends_and_nobody_waits(gpu: CountedGpu, bench: Bench) -> None:
+    group: Any = WatchedGroup(bench.collectives, Nccl(gpu))  # type: ignore[arg-type]
+    before, works = gpu.calls.copy(), []
+    for computed in (10, 5, 85):
+        gpu.compute.work(computed)
+        works.append(group.allreduce([torch.zeros(4)]))
+    assert gpu.since(before) == {"record": 6, "set_stream": 6, "current_stream": 3}
+    assert (gpu.current, gpu.compute.ns) == (gpu.compute, 10 + 5 + 85)
+    assert [work.ns for work in works] == [30, 50, 120]  # DDP has NCCL's own
+    assert bench.windows() == [("allreduce", 10, 30), ("allreduce", 30, 50), ("allreduce", 100, 120)]
+    assert bench.tape is not None
+    assert bench.tape.gradients_ready.ns == 100  # type: ignore[union-attr]
+    assert [entry.metadata and entry.metadata["bytes"] for entry in bench.tape.entries] == [16] * 3
+
+
+def test_in_a_step_that_is_timed_as_a_whole_no_collective_costs_an_event(
+    gpu: CountedGpu, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharding, "_all_gather", lambda group, *rest: group.run())
+    monkeypatch.setattr(sharding, "_reduce_scatter", lambda group, *rest: group.run())
+    watched: Any = WatchedGroup(bench.collectives, Nccl(gpu))  # type: ignore[arg-type]
+    exchange = ShardedExchange(bench.collectives, lambda: gpu.compute)  # type: ignore[arg-type,return-value]
+    fsdp: Any = bench.group
+    bench.tape = None
+    before = gpu.calls.copy()
+    watched.allreduce([torch.zeros(1)])
+    exchange.gather(torch.zeros(4), torch.zeros(2), fsdp)
+    exchange.scatter(torch.zeros(2), torch.zeros(4), fsdp, torch.distributed.ReduceOp.SUM)
+    bench.collectives.joined("allreduce", "norm", {}, fsdp.run, gate=True)
+    assert gpu.since(before) == {}
+    assert [stream for stream, _ in fsdp.ran] == [gpu.compute] * 3
+
+
 def test_buckets_run_when_they_are_ready_and_one_after_another(gpu: CountedGpu, bench: Bench) -> None:
     exchange: Any = GradientExchange(bench.collectives, bench.group, overlap=True)  # type: ignore[arg-type]
     futures = []
@@ -104,6 +168,7 @@ def test_buckets_run_when_they_are_ready_and_one_after_another(gpu: CountedGpu, 
     assert [future.ns for future in futures] == [30, 50, 120]
     assert [future.tensor.item() for future in futures] == [0, 1, 2]
     assert bench.windows() == [("allreduce", 10, 30), ("allreduce", 30, 50), ("allreduce", 100, 120)]
+    assert bench.tape is not None
     assert bench.tape.gradients_ready.ns == 100  # type: ignore[union-attr]
 
 
@@ -129,6 +194,7 @@ def test_a_collective_aside_waits_for_its_data_and_its_user_for_it(gpu: CountedG
     assert gpu.current is gpu.compute
     assert bench.group.ran == [(gpu.side["allgather"], 10), (gpu.side["allgather"], 30)]
     assert bench.windows() == [("allgather", 10, 30), ("allgather", 30, 50)]
+    assert bench.tape is not None
     [gate] = bench.tape.gates
     assert (gate.start.ns, gate.end.ns) == (10, 50)  # type: ignore[union-attr]
 
@@ -140,6 +206,7 @@ def test_a_collective_that_fails_leaves_the_stream_as_it_was(gpu: CountedGpu, be
     with pytest.raises(RuntimeError, match="no peer"):
         bench.collectives.joined("allreduce", "mine", {}, broken)
     assert gpu.current is gpu.compute
+    assert bench.tape is not None
     assert bench.tape.entries == []
 
 

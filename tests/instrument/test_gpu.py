@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import StepRecord
+from aorta.config.schema import Capture
 from aorta.instrument import StepRecorder
 
 pytestmark = [
@@ -67,14 +68,45 @@ def test_records_and_numerics(tmp_path: Path, device: torch.device, overlap: boo
         weights = train(model, recorder, device, 20)
     for got, wanted in zip(weights, expected, strict=True):
         torch.testing.assert_close(got, wanted)
-    lines = RunDir(tmp_path / "ddp").records(0).read_bytes().splitlines()
-    records = [msgspec.json.decode(line, type=StepRecord) for line in lines]
+    records = read(tmp_path / "ddp")
     assert [record.global_step for record in records] == list(range(20))
     for record in records:
         check(record, overlap)
     for before, after in pairwise(records):
         # One GPU clock: a step starts where the stream has done with the one before.
         assert after.mono_start_ns >= before.mono_end_ns - 100_000
+
+
+def test_a_group_exchanges_like_ddp_and_whole_steps_have_their_times_and_losses(
+    tmp_path: Path, device: torch.device
+) -> None:
+    capture = Capture(warmup_steps=0, detail_interval=2)
+    with StepRecorder(tmp_path / "plain", device) as recorder:
+        expected = train(build(device), recorder, device, 30)
+    with StepRecorder(tmp_path / "ddp", device, capture=capture) as recorder:
+        group = recorder.ddp_group()
+        model = DistributedDataParallel(build(device), device_ids=[0], bucket_cap_mb=4, process_group=group)
+        weights = train(model, recorder, device, 30)
+    for got, wanted in zip(weights, expected, strict=True):
+        torch.testing.assert_close(got, wanted)
+    plain, records = read(tmp_path / "plain"), read(tmp_path / "ddp")
+    assert [record.detailed for record in records] == [True] * 20 + [False] * 10
+    for record in records[:20]:
+        check(record, overlap=True)
+    for before, after in pairwise(records):
+        assert after.mono_start_ns >= before.mono_end_ns - 100_000
+    for one, other in zip(records, plain, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-5)
+    for record in records[20:]:
+        assert record.mono_end_ns > record.mono_start_ns
+        assert (record.breakdown, record.memory_peak_bytes, record.phase) == (None, None, "steady")
+        assert record.profile is not None
+        assert record.profile.ranges == []
+
+
+def read(folder: Path) -> list[StepRecord]:
+    lines = RunDir(folder).records(0).read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=StepRecord) for line in lines]
 
 
 def check(record: StepRecord, overlap: bool) -> None:

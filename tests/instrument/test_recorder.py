@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from aorta.config.schema import Capture
 from aorta.errors import RunError
 from aorta.instrument import StepRecorder
-from aorta.instrument.collectives import AllReduce
+from aorta.instrument.gradients import AllReduce
 from aorta.instrument.wire import StepSummary
 from tests.support.step_records import read_records
 
@@ -89,6 +89,28 @@ def test_the_parts_of_a_written_step_sum_to_it(tmp_path: Path) -> None:
     assert record.device_uuid is None
 
 
+def test_steps_timed_as_a_whole_have_all_but_their_parts(tmp_path: Path, group_of_one: None) -> None:
+    seen: list[StepSummary] = []
+    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0, detail_interval=2)) as recorder:
+        recorder.listen(seen.append)
+        model = DistributedDataParallel(nn.Linear(4, 1), process_group=recorder.ddp_group())
+        for index in range(42):
+            one_step(recorder, index, model)
+    records = read_records(tmp_path)
+    assert [record.detailed for record in records] == [True] * 20 + [False] * 20 + [True] * 2
+    whole, next_one = records[20], records[40]
+    assert (whole.breakdown, whole.phase, whole.samples, whole.grad_norm) == (None, "steady", 8, 2.0)
+    assert whole.loss is not None
+    assert whole.mono_end_ns - whole.mono_start_ns >= 1e6 * whole.data_wait_ms > 0
+    assert whole.profile is not None
+    assert (whole.profile.ranges, whole.profile.overlap.overlap_ratio) == ([], None)
+    assert next_one.breakdown is not None
+    assert next_one.profile is not None
+    # Collectives are counted where they are noted: 20 steps of one bucket before.
+    assert [item.metadata["seq"] for item in next_one.profile.ranges if item.metadata] == [21]
+    assert [summary.compute_ns is None for summary in seen] == [not record.detailed for record in records]
+
+
 def test_a_step_that_fails_is_not_recorded(tmp_path: Path) -> None:
     recorder = StepRecorder(tmp_path, CPU)
     with pytest.raises(ZeroDivisionError), recorder.step(epoch=0, step=0):
@@ -148,12 +170,14 @@ def test_several_ranks_need_a_process_group(tmp_path: Path, monkeypatch: pytest.
         StepRecorder(tmp_path, CPU)
 
 
-@pytest.mark.parametrize("overlap", [True, False])
-def test_every_bucket_is_a_range_with_its_identity(tmp_path: Path, group_of_one: None, overlap: bool) -> None:
+@pytest.mark.parametrize("way", ["group", "hook", "serial"])
+def test_every_bucket_is_a_range_with_its_identity(tmp_path: Path, group_of_one: None, way: str) -> None:
     with StepRecorder(tmp_path, CPU) as recorder:
         layers = nn.Sequential(*[nn.Linear(4, 4, bias=False) for _ in range(3)])
-        model = DistributedDataParallel(layers, bucket_cap_mb=1e-6)
-        model.register_comm_hook(None, recorder.ddp_hook(overlap=overlap))
+        group = recorder.ddp_group() if way == "group" else None
+        model = DistributedDataParallel(layers, bucket_cap_mb=1e-6, process_group=group)
+        if way != "group":
+            model.register_comm_hook(None, recorder.ddp_hook(overlap=way == "hook"))
         for index in range(2):
             one_step(recorder, index, model)
     # DDP exchanges everything in one bucket in the first step, where it learns the order of the gradients.
@@ -168,7 +192,7 @@ def test_every_bucket_is_a_range_with_its_identity(tmp_path: Path, group_of_one:
             ("all_reduce", dist.group.WORLD.group_name)
         }
         (wait,) = [item for item in record.profile.ranges if item.tag == "gradient_wait"]
-        if not overlap:
+        if way == "serial":
             assert record.profile.overlap.overlap_ratio == 0.0
             assert min(item.start_ms for item in found) >= wait.start_ms
 

@@ -48,5 +48,6 @@ def measured(step: int = 0, **changes: object) -> Measured:
         "memory": Memory(0, 4, 2, 1),
         "kernels": None,
         "rocm_smi_output": None,
+        "detailed": True,
     }
     return Measured(**{**fields, **changes})  # type: ignore[arg-type]

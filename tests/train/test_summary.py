@@ -5,6 +5,7 @@ import errno
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
@@ -49,6 +50,7 @@ def test_throughput_is_global_and_times_are_means_over_ranks() -> None:
         data_wait_ns=2 * NS_PER_S,
         compute_ns=4 * NS_PER_S,
         exposed_comm_ns=0,
+        broken_down=20,
     )
     row = metrics_row(3, total, ranks=2)
     assert row == {
@@ -63,6 +65,19 @@ def test_throughput_is_global_and_times_are_means_over_ranks() -> None:
         "samples": 160,
     }
     assert set(row) < set(METRICS_COLUMNS)
+
+
+def test_parts_of_some_steps_stand_for_all_and_of_none_for_none() -> None:
+    total = Totals()
+    total.add(record(0))
+    for step in (1, 2, 3):
+        total.add(msgspec.structs.replace(record(step), compute_ns=None, exposed_comm_ns=None))
+    row = metrics_row(0, total, ranks=1)
+    assert row["compute_time_sec"] == pytest.approx(4 * 0.060)
+    assert row["exposed_comm_time_sec"] == pytest.approx(4 * 0.010)
+    assert row["data_load_time_sec"] == pytest.approx(4 * 0.020)  # every step's own
+    row = metrics_row(0, Totals(steps=1, wall_ns=NS_PER_S), ranks=1)
+    assert (row["compute_time_sec"], row["exposed_comm_time_sec"]) == (None, None)
 
 
 def test_an_epoch_is_a_row_with_empty_cells_where_nothing_was_measured(tmp_path: Path) -> None:

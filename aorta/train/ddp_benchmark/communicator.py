@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from aorta.instrument.collectives import AllReduce
+from aorta.instrument.gradients import AllReduce
 from aorta.instrument.streams import Clock, Mark, Streams
 from aorta.instrument.tape import Tape
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from aorta.instrument.collectives import Collectives, GradientExchange
+from aorta.instrument.collectives import Collectives
+from aorta.instrument.gradients import WatchedGroup
 from aorta.train.ddp_benchmark.communicator import Communicator
 from aorta.train.ddp_benchmark.interface import Implementation
 
@@ -16,8 +18,8 @@ class TorchDdp(Implementation):
     Args:
         communicator: for its device, clock and tape.
         bucket_bytes: largest bucket.
-        observed: exchange through a communication hook that times each collective. Its reducer runs in C++
-            and shows nothing otherwise.
+        observed: exchange in a process group that times each collective. Its reducer runs in C++ and shows
+            nothing otherwise.
         find_unused: have it look for parameters without a gradient, each step.
     """
 
@@ -38,17 +40,18 @@ class TorchDdp(Implementation):
     def prepare(self, model: nn.Module) -> nn.Module:
         """See `Implementation`."""
         shared = self._communicator
-        ddp = DistributedDataParallel(
+        group: dist.ProcessGroup | None = None
+        if self._observed:
+            assert dist.group.WORLD is not None
+            group = WatchedGroup(Collectives(shared.clock, shared.device, shared.tape), dist.group.WORLD)
+        return DistributedDataParallel(
             model,
+            process_group=group,
             device_ids=[shared.device.index] if shared.device.type == "cuda" else None,
             bucket_cap_mb=self._bound / (1 << 20),
             gradient_as_bucket_view=True,
             find_unused_parameters=self._find_unused,
         )
-        if self._observed:
-            exchange = GradientExchange(Collectives(shared.clock, shared.device, shared.tape))
-            ddp.register_comm_hook(None, exchange.hook)
-        return ddp
 
     def after_backward(self) -> None:
         """Its reducer has done it."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch.profiler import record_function
 
-from aorta.instrument.scalars import Scalars
+from aorta.instrument.scalars import Landing, Scalars
 from aorta.instrument.steps import COMPUTE, HOST, StepTimes, describe
 from aorta.instrument.streams import Mark, clock_for
 from aorta.instrument.tape import Tape
@@ -48,7 +48,7 @@ class _Closed:
 
     step: int
     tape: Tape
-    loss: Scalars
+    loss: Landing
     end: Mark
 
 
@@ -79,7 +79,8 @@ class StepTimer:
         try:
             yield
             assert self._loss is not None
-            self._closed.append(_Closed(index, self.tape, Scalars(self._loss), self.clock.mark()))
+            loss = Landing([Scalars(self._loss)])
+            self._closed.append(_Closed(index, self.tape, loss, self.clock.mark()))
         finally:
             self.tape = None
 
@@ -111,7 +112,7 @@ class StepTimer:
     def loss_of(self, index: int) -> float | None:
         """The loss of step `index`, waiting for it if need be."""
         self.clock.wait(self._closed[index].end)
-        return self._closed[index].loss.read()[0]
+        return self._closed[index].loss.read()[0][0]
 
     def samples(self) -> list[StepSample]:
         """Every step, waiting for the device."""
@@ -121,7 +122,7 @@ class StepTimer:
             sample_of(
                 closed.step,
                 closed.tape.resolve(self.clock, closed.end, self._observed),
-                closed.loss.read()[0],
+                closed.loss.read()[0][0],
             )
             for closed in self._closed
         ]

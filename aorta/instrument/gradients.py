@@ -1,0 +1,241 @@
+"""DDP's gradient exchange, timed: as the process group that its reducer calls, or as a communication hook.
+
+DDP's reducer calls collectives from C++, where no patch of `torch.distributed` sees them. Its process group
+may be a Python object, though: `WatchedGroup` passes each all-reduce on and marks both ends, at the price of
+one call of Python a bucket. A communication hook in Python (`GradientExchange`) can hold buckets back, but
+its futures cost the host about 0.1 ms a bucket.
+
+No `from __future__ import annotations` here: DDP compares the hook's annotations with the real classes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from aorta.instrument.collectives import Collectives, blocking, finished
+from aorta.instrument.streams import Mark, current_stream
+from aorta.instrument.tape import Tape
+
+GradientHook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]  # type: ignore[name-defined]
+
+
+class WatchedGroup(dist.ProcessGroup):
+    """The process group of a `DistributedDataParallel`, whose all-reduces are noted on the tape of the open
+    step: from the moment their gradients are ready until their result is.
+
+    They run where `group` runs them: NCCL on its own stream. Nothing of DDP changes.
+
+    Args:
+        collectives: notes them.
+        group: does the work.
+    """
+
+    def __init__(self, collectives: Collectives, group: dist.ProcessGroup) -> None:
+        super().__init__(group.rank(), group.size())  # type: ignore[call-arg]
+        self._collectives = collectives
+        self._group = group
+        self._newest: _Timed | None = None
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        """No known one: DDP would look for that one's innards."""
+        return "aorta"
+
+    def allgather(self, outputs: Any, inputs: Any, options: Any = None) -> Any:
+        """Passed on: DDP compares the shapes of parameters when it is made."""
+        return self._group.allgather(outputs, inputs, *(() if options is None else (options,)))
+
+    def broadcast(self, tensors: Any, options: Any = None) -> Any:  # type: ignore[override]
+        """Passed on: DDP sends rank 0's weights when it is made."""
+        return self._group.broadcast(tensors, *(() if options is None else (options,)))
+
+    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Any:  # type: ignore[override]
+        """Passed on, and noted where a step is timed part by part."""
+        given = () if options is None else (options,)
+        shared = self._collectives
+        tape = shared.tape()
+        if tape is None:
+            return self._group.allreduce(tensors, *given)
+        metadata = _metadata(shared, self._group, tensors[0])
+        current = current_stream(shared.device) if shared.on_gpu else None
+        ready = shared.clock.mark(current)
+        tape.gradients_ready = ready
+        work = self._group.allreduce(tensors, *given)
+        if current is None:
+            return self._on_host(tape, ready, metadata, work)
+        torch.cuda.set_stream(shared.streams.of("allreduce"))
+        try:
+            work.wait()
+            end = shared.clock.mark(shared.streams.of("allreduce"))
+        finally:
+            torch.cuda.set_stream(current)
+        tape.add_queued("allreduce", "gradients", ready, end, metadata)
+        return work
+
+    def _on_host(self, tape: Tape, start: Mark, metadata: dict[str, Any], work: Any) -> Any:
+        """The reducer goes on meanwhile; the end is taken where the future completes."""
+
+        def done(future: torch.futures.Future[Any]) -> Any:
+            tape.add("allreduce", "gradients", start, self._collectives.clock.mark(), metadata)
+            return future.value()
+
+        # Before torch 2.8 nothing else keeps the object until its future was asked for.
+        self._newest = _Timed(work.get_future().then(done))
+        return self._newest
+
+
+class _Timed(dist.Work):
+    """A collective of the host, done when its end was noted: the reducer goes on after that."""
+
+    def __init__(self, future: torch.futures.Future[Any]) -> None:
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout: object = None) -> bool:
+        """Block until it is done."""
+        del timeout
+        self._future.wait()
+        return True
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Of its result."""
+        return self._future
+
+
+def _metadata(shared: Collectives, group: dist.ProcessGroup, tensor: torch.Tensor) -> dict[str, Any]:
+    return shared.describe("all_reduce", group, tensor.numel() * tensor.element_size())
+
+
+class AllReduce:
+    """What `dist.all_reduce` does to gradients, without its checks of every argument in every call.
+
+    NCCL averages on its way; gloo cannot, so there the tensors have to be divided before.
+
+    Args:
+        group: over which.
+        on_gpu: by NCCL.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, on_gpu: bool) -> None:
+        self._group = group
+        self._options = blocking(dist.AllreduceOptions())
+        self._options.reduceOp = dist.ReduceOp(dist.ReduceOp.AVG if on_gpu else dist.ReduceOp.SUM)
+
+    def __call__(self, tensor: torch.Tensor) -> None:
+        """Reduce `tensor` in place: in the current stream of a GPU, or blocking on the host."""
+        finished(self._group.allreduce([tensor], self._options))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """A bucket on its way: its averaged-to-be gradients and the future that DDP waits for."""
+
+    tensor: torch.Tensor
+    future: torch.futures.Future[torch.Tensor]
+
+
+class GradientExchange:
+    """Averages gradients over a process group, one all-reduce a bucket, each noted on the tape of the open
+    step.
+
+    For a `DistributedDataParallel` that has its process group already, and for the serial baseline.
+
+    Args:
+        collectives: runs and times them.
+        group: the process group; None is the default one.
+        overlap: start a bucket's all-reduce as soon as its gradients are ready. False holds all of them
+            until the last gradient of the backward pass is ready and then runs them one after another: the
+            serial baseline, in which nothing is hidden.
+    """
+
+    def __init__(
+        self, collectives: Collectives, group: dist.ProcessGroup | None = None, overlap: bool = True
+    ) -> None:
+        chosen = group if group is not None else dist.group.WORLD
+        assert chosen is not None
+        self._collectives = collectives
+        self._group = chosen
+        self._size = dist.get_world_size(chosen)
+        self._overlap = overlap
+        self._held: list[_Bucket] = []
+        self._side: torch.cuda.Stream | None = None
+        self._reduce = AllReduce(chosen, collectives.on_gpu)
+
+    def hook(
+        self,
+        state: object,
+        bucket: dist.GradBucket,  # type: ignore[name-defined]
+    ) -> torch.futures.Future[torch.Tensor]:
+        """The hook to register with `DistributedDataParallel.register_comm_hook(None, hook)`."""
+        del state
+        tensor = bucket.buffer()
+        if self._collectives.on_gpu:
+            return self._on_gpu(tensor, bucket.is_last())
+        tensor.div_(self._size)  # NCCL averages on its way, gloo cannot
+        tape, ready = self._collectives.tape(), self._collectives.clock.mark()
+        if tape is not None:
+            tape.gradients_ready = ready
+        if self._overlap:
+            return self._reduce_async(tensor, tape, ready)
+        item = _Bucket(tensor, torch.futures.Future())
+        self._held.append(item)
+        if bucket.is_last():
+            held, self._held = self._held, []
+            for one in held:
+                metadata = _metadata(self._collectives, self._group, one.tensor)
+                self._collectives.inline(
+                    "allreduce", "gradients", metadata, partial(self._reduce, one.tensor)
+                )
+                one.future.set_result(one.tensor)
+        return item.future
+
+    def _on_gpu(self, tensor: torch.Tensor, last: bool) -> torch.futures.Future[torch.Tensor]:
+        """On the dedicated stream, after what the backward pass has queued. It runs once a bucket in every
+        backward pass of a program that may be bound by its host: nothing here that need not be.
+        """
+        shared = self._collectives
+        clock, tape = shared.clock, shared.tape()
+        current = current_stream(shared.device)
+        side = self._side if self._side is not None else shared.streams.of("allreduce")
+        self._side = side
+        ready = clock.mark(current)  # the side stream waits for it, whether it is read or not
+        assert not isinstance(ready, int)
+        if tape is not None:
+            tape.gradients_ready = ready
+        item = _Bucket(tensor, torch.futures.Future(devices=[shared.device]))
+        self._held.append(item)
+        if self._overlap or last:
+            side.wait_event(ready)
+            torch.cuda.set_stream(side)
+            try:
+                for one in self._held:
+                    self._reduce(one.tensor)
+                    if tape is not None:
+                        metadata = _metadata(shared, self._group, one.tensor)
+                        tape.add_queued("allreduce", "gradients", ready, clock.mark(side), metadata)
+                    # The future remembers the current stream: whoever consumes the value waits for it.
+                    one.future.set_result(one.tensor)
+            finally:
+                torch.cuda.set_stream(current)
+            self._held = []
+        return item.future
+
+    def _reduce_async(
+        self, tensor: torch.Tensor, tape: Tape | None, start: Mark
+    ) -> torch.futures.Future[torch.Tensor]:
+        """Host, overlapping: the reducer goes on; the end is taken where the future completes."""
+        metadata = _metadata(self._collectives, self._group, tensor)
+        work = self._collectives.own(lambda: dist.all_reduce(tensor, group=self._group, async_op=True))
+        assert work is not None
+
+        def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+            reduced = future.value()[0]
+            if tape is not None:
+                tape.add("allreduce", "gradients", start, self._collectives.clock.mark(), metadata)
+            return reduced
+
+        chained: torch.futures.Future[torch.Tensor] = work.get_future().then(done)
+        return chained

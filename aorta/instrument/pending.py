@@ -1,0 +1,98 @@
+"""Closed steps until their numbers are known and handed over."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aorta.instrument.channel import RecordChannel
+from aorta.instrument.opened import Closed
+from aorta.instrument.scalars import Landing
+from aorta.instrument.streams import Clock, Mark
+from aorta.units import NS_PER_MS
+
+MAX_PENDING = 64
+"""Steps whose marks may be unread; beyond that the training waits for the oldest, so memory stays bounded."""
+BATCH_STEPS = 8
+BATCH_NS = 100 * NS_PER_MS
+"""So many steps, or so long, until steps on a GPU are read and handed over: each time costs the host some
+0.2 ms.
+"""
+LAST_WORDS_S = 1.0
+"""How long a run that failed waits for the GPU to pass what it has measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Steps whose losses are on their way, and the mark behind those."""
+
+    steps: Sequence[Closed]
+    landing: Landing
+    mark: Mark
+
+
+class PendingSteps:
+    """A queue of closed steps.
+
+    Args:
+        clock: of their marks.
+        channel: where they go.
+        together: several at a time; False hands each one over at once.
+    """
+
+    def __init__(self, clock: Clock, channel: RecordChannel, together: bool) -> None:
+        self._clock = clock
+        self._channel = channel
+        self._together = together
+        self._open: list[Closed] = []
+        self._since_ns = 0
+        self._batches: deque[_Batch] = deque()
+
+    def add(self, closed: Closed) -> bool:
+        """Take the next step. Returns whether it was time to hand over what is known."""
+        self._open.append(closed)
+        waited = closed.host_end_ns - self._since_ns
+        if self._together and len(self._open) < BATCH_STEPS and waited < BATCH_NS:
+            return False
+        self._since_ns = closed.host_end_ns
+        self._fetch()
+        self._hand_over()
+        if sum(len(batch.steps) for batch in self._batches) > MAX_PENDING:
+            self._clock.wait(self._batches[0].mark)
+            self._hand_over()
+        return True
+
+    def drain(self) -> None:
+        """Hand over all of them, waiting for the GPU where needed."""
+        self._fetch()
+        while self._batches:
+            self._clock.wait(self._batches[0].mark)
+            self._hand_over()
+
+    def last_words(self) -> None:
+        """Hand over what is known. The GPU may wait for a rank that is gone: not for long, then."""
+        self._fetch()
+        deadline = time.monotonic() + LAST_WORDS_S
+        self._hand_over()
+        while self._batches and time.monotonic() < deadline:
+            time.sleep(0.01)
+            self._hand_over()
+
+    def _fetch(self) -> None:
+        """Have the losses of the newest steps sent here, behind all that these have queued."""
+        if not self._open:
+            return
+        landing = Landing([closed.scalars for closed in self._open])
+        mark = self._clock.mark() if landing.queued else self._open[-1].end
+        self._batches.append(_Batch(self._open, landing, mark))
+        self._open = []
+
+    def _hand_over(self) -> None:
+        while self._batches and self._clock.passed(self._batches[0].mark):
+            batch = self._batches.popleft()
+            numbers = zip(batch.steps, batch.landing.read(), strict=True)
+            self._channel.send([closed.read(self._clock, scalars) for closed, scalars in numbers])
+            used = {id(mark): mark for closed in batch.steps for mark in closed.marks()}
+            self._clock.release([*used.values(), *([] if id(batch.mark) in used else [batch.mark])])
