@@ -76,6 +76,7 @@ _SECRET_OPTIONS = frozenset(
     }
 )
 MASK = "***"
+_SECRET_LENGTH = 8
 
 
 def without_secrets(command: Sequence[str]) -> list[str]:
@@ -100,6 +101,17 @@ def without_secrets(command: Sequence[str]) -> list[str]:
 
 def _safe(name: str, value: str) -> bool:
     return not looks_secret(name) and not looks_like_token(value)
+
+
+def secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that hold a secret, by their name or their form; not those too short to be told from
+    other text.
+    """
+    return {
+        name: value
+        for name, value in environ.items()
+        if len(value) >= _SECRET_LENGTH and not _safe(name, value)
+    }
 
 
 def recorded(environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ not do is a line that begins with `LOST`; everything else it prints is progress.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -24,7 +25,7 @@ from aorta.errors import ArtefactError
 from aorta.launch import nsys
 from aorta.runner import summary_stats
 from aorta.runner.captures import of_rank
-from aorta.runner.scrub import scrub
+from aorta.runner.scrub import scrub, still_in
 from aorta.units import BYTES_PER_MIB
 
 LOST = "lost: "
@@ -141,6 +142,10 @@ def _exported(report: Path, export: Path, program: str, keep: bool) -> bool:
             return False
         if not keep:
             scrub(part)
+            held = still_in(part, os.environ)
+            if held:
+                say(f"{LOST}export of {report.name}: it holds the value of {', '.join(held)}")
+                return False
         give_usual_permissions(part)
         part.replace(export)
     except (OSError, sqlite3.Error) as error:
@@ -168,11 +173,24 @@ def _call(argv: Sequence[str]) -> tuple[int, str]:
 # --- rocprofv3 ---------------------------------------------------------------------------------------------
 
 
+def _keep_private(path: Path) -> None:
+    """Scrub a file of rocprofv3; if something of the process is or may be left in it, only its owner may read
+    it.
+    """
+    known = scrub(path)
+    held = still_in(path, os.environ)
+    if known and not held:
+        return
+    path.chmod(0o600)
+    what = f"holds the value of {', '.join(held)}" if held else "may hold command lines"
+    say(f"{path.name}: for its owner alone, as it {what}")
+
+
 def _rocprof(folder: Path, rank: int, stats: summary_stats.Stats, keep: bool) -> None:
     for path in of_rank(folder, rank).complete:
         try:
             if not keep:
-                scrub(path)
+                _keep_private(path)
             kind = summary_stats.rocprof_kind(path)
             if kind is not None:
                 bad = summary_stats.add_rocprof_csv(path, kind, stats)

@@ -7,30 +7,58 @@ left on free pages.
 from __future__ import annotations
 
 import json
+import mmap
+import re
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-from aorta.runner.environment import shown
+from aorta.runner.environment import secrets, shown
 
 _NSYS_ENVIRONMENT = "DeviceEnvironment"
+_BETWEEN = re.compile("[;\0\n]")
+"""What nsys puts between variables (2023.4: a semicolon): a value with one in it is cut there."""
 _ROCPD_PROCESS = "rocpd_info_process"
 _JSON_ROOT = "rocprofiler-sdk-tool"
 _JSON_COMMAND = ("command", "command_line", "cmdline", "args", "environment", "env")
 
 
-def scrub(path: Path) -> None:
-    """Scrub an export of nsys or a database or JSON file of rocprofv3 in place; CSV files hold nothing.
+_PLAIN = (".csv", ".txt")
+"""What rocprofv3 writes into these holds nothing of the process."""
+
+
+def scrub(path: Path) -> bool:
+    """Scrub an export of nsys or a database or JSON file of rocprofv3 in place.
+
+    Returns:
+        Whether nothing of the process is left in the file; False: its format is not known here (`.pftrace`
+        and OTF2 hold command lines), or some other JSON.
 
     Raises:
         OSError, sqlite3.Error, msgspec.DecodeError: it cannot be read or written.
     """
     if path.suffix in (".sqlite", ".db"):
         scrub_database(path)
-    elif path.suffix == ".json":
-        scrub_json(path)
+        return True
+    if path.suffix == ".json":
+        return scrub_json(path)
+    return path.suffix in _PLAIN
+
+
+def still_in(path: Path, environ: Mapping[str, str]) -> list[str]:
+    """Names of the variables of `environ` that hold a secret which stands in a file, wherever a version of a
+    profiler has put it.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if path.stat().st_size == 0:
+        return []
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return [name for name, value in secrets(environ).items() if data.find(value.encode()) >= 0]
 
 
 def scrub_database(path: Path) -> None:
@@ -58,8 +86,8 @@ def _nsys_environment(database: sqlite3.Connection) -> None:
         "SELECT rowid, value FROM TARGET_INFO_SYSTEM_ENV WHERE name = ?", (_NSYS_ENVIRONMENT,)
     ).fetchall()
     for row, value in rows:
-        kept = shown(_variables(str(value or "").replace("\n", "\0").split("\0")))
-        text = "\0".join(f"{name}={value}" for name, value in kept.items())
+        kept = shown(_variables(_BETWEEN.split(str(value or ""))))
+        text = ";".join(f"{name}={value}" for name, value in kept.items())
         database.execute("UPDATE TARGET_INFO_SYSTEM_ENV SET value = ? WHERE rowid = ?", (text, row))
 
 
@@ -114,11 +142,13 @@ def _json_variables(value: object) -> dict[str, str]:
     return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
 
 
-def scrub_json(path: Path) -> None:
-    """The JSON output of rocprofv3: its metadata name the command and may hold the environment."""
+def scrub_json(path: Path) -> bool:
+    """The JSON output of rocprofv3: its metadata name the command and may hold the environment. False for
+    other JSON, which stays as it is.
+    """
     top = msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
     if _JSON_ROOT not in top:
-        return
+        return False
     tools = msgspec.json.decode(top[_JSON_ROOT], type=list[dict[str, msgspec.Raw]])
     for tool in tools:
         if "metadata" in tool:
@@ -127,6 +157,7 @@ def scrub_json(path: Path) -> None:
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(msgspec.json.encode({**top, _JSON_ROOT: tools}))
     part.replace(path)
+    return True
 
 
 def _without_commands(value: object) -> object:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from aorta.artefacts.io import write_json
+from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import ClockTriple, Manifest, NodeInfo, Plan, ProfilerChoice
 from aorta.config.load import load_config, save_config
@@ -80,6 +83,18 @@ def test_the_environment_is_kept_where_that_is_asked_for(tmp_path):
     assert SECRET in (run.nsys / "x_rank0_h_1.sqlite").read_bytes()
 
 
+def test_an_export_with_a_secret_where_no_version_had_one_is_kept_back(run, tmp_path, capsys, monkeypatch):
+    with sqlite3.connect(tmp_path / "made.sqlite") as db:
+        db.execute("CREATE TABLE NEW_TABLE (line TEXT)")
+        db.execute("INSERT INTO NEW_TABLE VALUES ('run with correct horse battery')")
+    (run.nsys_reports / "x_rank0_h_1.nsys-rep").write_text("report")
+    monkeypatch.setenv("MY_PASSWORD", "correct horse battery")
+    export_node(run, 0)
+    said = "lost: export of x_rank0_h_1.nsys-rep: it holds the value of MY_PASSWORD"
+    assert said in capsys.readouterr().out
+    assert list(run.root.rglob("*.sqlite")) == []
+
+
 def test_raw_data_is_converted_by_the_importer_beside_nsys(run, tmp_path, capsys):
     executable(tmp_path / "host/linux-desktop-x64/QdstrmImporter", 'cp "$2" "$4"')
     (run.nsys_reports / "x_rank0_h_1.qdstrm").write_text("raw")
@@ -146,3 +161,18 @@ def test_a_summary_whose_reports_are_gone_stays(run, capsys):
     export_node(run, 0)
     assert "lost: no report of this node is left" in capsys.readouterr().out
     assert run.summary_stats("nsys").read_text() == before
+
+
+def test_files_of_rocprofv3_that_cannot_be_scrubbed_are_for_their_owner(run, capsys):
+    manifest = read_json(run.manifest, Manifest)
+    choice = ProfilerChoice(requested="rocprofv3", resolved="rocprofv3", reason="", program="rocprofv3")
+    nodes = [msgspec.structs.replace(manifest.nodes[0], profiler=choice)]
+    write_json(run.manifest, msgspec.structs.replace(manifest, nodes=nodes))
+    run.rocprof.mkdir()
+    for name in ("x_rank0_h_1_results.pftrace", "x_rank0_h_1_kernel_trace.csv"):
+        (run.rocprof / name).write_text("text")
+        (run.rocprof / name).chmod(0o644)
+    export_node(run, 0)
+    assert "x_rank0_h_1_results.pftrace: for its owner alone" in capsys.readouterr().out
+    modes = {path.suffix: stat.S_IMODE(path.stat().st_mode) for path in run.rocprof.glob("x_*")}
+    assert modes == {".pftrace": 0o600, ".csv": 0o644}

@@ -92,7 +92,7 @@ def plant(path: Path) -> Path:
     block = f"RANK=3\0HF_TOKEN={text}\0SLURM_JOB_ID=7"
     db = sqlite3.connect(path)
     db.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
-    rows = [("DeviceEnvironment", block), ("Hostname", "n1")]
+    rows = [("DeviceEnvironment", block.replace("\0", ";")), ("Hostname", "n1")]
     db.executemany("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (?, ?)", rows)
     db.execute("CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)")
     rows = [("PROCESS_0:COMMAND", f"python --password {text}"), ("RATE_HZ", "0")]
