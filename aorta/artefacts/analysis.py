@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from aorta.artefacts.records import SCHEMA_VERSION, Record
-from aorta.artefacts.traced import DetailCost, ProfilerOverhead, TraceTable
+from aorta.artefacts.traced import ProfilerOverhead, TraceTable
 
 Kind = Literal[
     "gpu_underutilization",
@@ -85,9 +85,9 @@ class Lateness(Record, frozen=True, kw_only=True):
     5 % of the steps."""
     late_steps: int
     share_of_steps: float
-    """0 to 1, of the steady steps."""
+    """0 to 1, of the detailed steady steps."""
     since_step: int
-    """The first global step in which it was late."""
+    """The first global step in which it was late, of the detailed ones."""
     late_ms: float
     """Mean over its late steps: how much later it came than the median rank."""
 
@@ -239,7 +239,7 @@ class Verdict(Record, frozen=True, kw_only=True):
 
 
 class RankBreakdown(Record, frozen=True, kw_only=True):
-    """Means over the steady steps of one rank, in ms a step; the five parts sum to step_ms."""
+    """Means over the detailed steady steps of one rank, in ms a step; the five parts sum to step_ms."""
 
     rank: int
     host: str | None
@@ -309,6 +309,22 @@ class Utilization(Record, frozen=True, kw_only=True):
     samples: int
     job_memory_used_pct: float | None = None
     """Peak of the job's cgroup over its limit; None without a limit."""
+
+
+class DetailCost(Record, frozen=True, kw_only=True):
+    """What timing part by part costs: steady steps timed so against those timed as a whole beside them."""
+
+    ratio: float | None
+    """`detailed_ms` over `whole_ms`; None: `reason` says why."""
+    ratio_interval: Interval | None
+    """By resampling blocks of consecutive steps; None with fewer than 10 on either side."""
+    detailed_steps: int
+    whole_steps: int
+    """On either side of each block of detailed ones, as many as the block has, where there are as many."""
+    detailed_ms: float | None = None
+    """Median; each step by its slowest rank."""
+    whole_ms: float | None = None
+    reason: str | None = None
 
 
 class Analysis(Record, frozen=True, kw_only=True):

@@ -95,20 +95,6 @@ class TraceTable(Record, frozen=True, kw_only=True):
     """Read from the summaries that the nodes wrote in the job, not from the traces."""
 
 
-class DetailCost(Record, frozen=True, kw_only=True):
-    """What timing part by part costs: steady steps timed so against those timed as a whole beside them."""
-
-    ratio: float | None
-    """`detailed_ms` over `whole_ms`; None: `reason` says why."""
-    detailed_steps: int
-    whole_steps: int
-    """On either side of each block of detailed ones, as many as the block has, where there are as many."""
-    detailed_ms: float | None = None
-    """Median; each step by its slowest rank."""
-    whole_ms: float | None = None
-    reason: str | None = None
-
-
 class ProfilerOverhead(Record, frozen=True, kw_only=True):
     """Steps inside a profiler's capture against steps of the same run outside of it."""
 

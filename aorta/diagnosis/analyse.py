@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from aorta.artefacts.analysis import Analysis, DataQuality, RankBreakdown, Throughput, Utilization
+from aorta.artefacts.analysis import Analysis, DataQuality, DetailCost, RankBreakdown, Throughput, Utilization
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.traced import DetailCost
 from aorta.config.schema import Config
 from aorta.diagnosis.capture_window import detail_note, overhead_note, overhead_of
 from aorta.diagnosis.context import Context

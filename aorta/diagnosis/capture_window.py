@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aorta.artefacts.traced import DetailCost, ProfilerOverhead
+from aorta.artefacts.analysis import DetailCost
+from aorta.artefacts.traced import ProfilerOverhead
 from aorta.config.schema import Config, Profiling
 from aorta.metrics.profiler_overhead import profiler_overhead
 from aorta.readers.run import RunData
@@ -72,12 +73,13 @@ def overhead_note(found: ProfilerOverhead | None) -> list[str]:
 
 
 def detail_note(found: DetailCost | None) -> list[str]:
-    """A warning where timing the parts of a step changed it."""
+    """A warning where timing the parts of a step changed it by more than its noise."""
     if found is None:
         return []
     if found.ratio is None:
         return [f"what timing steps part by part costs is not measurable: {found.reason}"]
-    if found.ratio <= WARN_ABOVE:
+    noise = found.ratio_interval is not None and found.ratio_interval.low <= 1.0
+    if found.ratio <= WARN_ABOVE or noise:
         return []
     return [
         f"warning: a step takes {found.ratio:.2f} times as long where its parts are timed as where it is "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.traced import DetailCost
-from aorta.metrics.steady import Steady
+from aorta.artefacts.analysis import DetailCost, Interval
+from aorta.metrics.bootstrap import Floats, interval_of, resampled
+from aorta.metrics.steady import Steady, consecutive
 from aorta.units import NS_PER_MS, plural
 
 MIN_STEPS = 3
@@ -32,13 +33,16 @@ def detail_cost(steady: Steady) -> DetailCost | None:
         reason = (
             f"{plural(counts[1], 'steady step')} timed as a whole beside the others, {MIN_STEPS} are needed"
         )
-    medians = [float(np.median(slowest[kind])) if kind.any() else None for kind in (detailed, beside)]
+    of_detailed, of_whole = (
+        float(np.median(slowest[kind])) if kind.any() else None for kind in (detailed, beside)
+    )
     return DetailCost(
-        ratio=None if reason or not medians[0] or not medians[1] else medians[0] / medians[1],
+        ratio=None if reason or not of_detailed or not of_whole else of_detailed / of_whole,
+        ratio_interval=None if reason else _interval(slowest, detailed, beside),
         detailed_steps=counts[0],
         whole_steps=counts[1],
-        detailed_ms=medians[0],
-        whole_ms=medians[1],
+        detailed_ms=of_detailed,
+        whole_ms=of_whole,
         reason=reason,
     )
 
@@ -50,3 +54,15 @@ def _beside(detailed: NDArray[np.bool_]) -> NDArray[np.bool_]:
     for first, end in edges.reshape(-1, 2).tolist():
         found[max(2 * first - end, 0) : 2 * end - first] = True
     return found & ~detailed
+
+
+def _interval(slowest: Floats, detailed: NDArray[np.bool_], beside: NDArray[np.bool_]) -> Interval | None:
+    """Of the ratio of the medians of resampled steps of both kinds."""
+    medians = []
+    for kind in (detailed, beside):
+        places = np.flatnonzero(kind)
+        drawn = resampled(len(places), consecutive(places.tolist()))
+        if drawn is None:
+            return None
+        medians.append(np.median(slowest[places][drawn], axis=1))
+    return interval_of(medians[0] / medians[1])

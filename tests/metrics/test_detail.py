@@ -81,6 +81,21 @@ def test_a_machine_that_drifts_is_no_cost_of_detail() -> None:
     assert found.ratio == pytest.approx(1.0)
 
 
+def test_the_cost_of_detail_has_an_interval_of_ten_steps_or_more() -> None:
+    same = detail_cost(steady_steps({0: train([12] * 10 + [10] * 10, range(10))}))
+    assert same is not None
+    assert same.ratio_interval is not None
+    assert (same.ratio_interval.low, same.ratio_interval.high) == pytest.approx((1.2, 1.2))
+    # Half of the steps of either kind take three times as long as the other half.
+    noisy = detail_cost(steady_steps({0: train([10, 30, 30, 10] * 5, range(10))}))
+    assert noisy is not None
+    assert noisy.ratio_interval is not None
+    assert noisy.ratio_interval.low < 1.0 < noisy.ratio_interval.high
+    few = detail_cost(steady_steps({0: train([12] * 9 + [10] * 9, range(9))}))
+    assert few is not None
+    assert (few.ratio, few.ratio_interval) == (1.2, None)
+
+
 def test_without_steps_timed_as_a_whole_nothing_is_said_and_with_few_the_reason() -> None:
     assert detail_cost(steady_steps({0: train([10] * 6, range(6))})) is None
     assert detail_cost(steady_steps({})) is None

@@ -213,7 +213,7 @@ def test_a_mixed_run_says_what_its_parts_are_of(tmp_path: Path) -> None:
     words = run_text(found, page)
     assert "RANKS (20 detailed of 80 steady steps, % of the step's mean" in words
     assert "steady steps        80 (20 detailed)" in words
-    assert "cost of detail      1.04× (78.0 against 75.0 ms; 20 and 30 steps)" in words
+    assert "cost of detail      1.04× (1.04× to 1.04×; 78.0 against 75.0 ms in 20 and 30 steps)" in words
     texts = " ".join(drawn(found, page)[1])
     assert "mean of 20 detailed of 80 steady steps and 2 ranks" in texts
     assert "The longest step timed part by part, " in texts
