@@ -19,16 +19,18 @@ from pathlib import Path
 
 _SHIFTED = re.compile(r'("ts": |"correlation": |"External id": |"id": )(\d+(?:\.\d+)?)')
 _GAP_NS = 1_000_000
-_MARK = "@number@"
+_BETWEEN = re.compile(r'\s*\},\s*\{(?=\s*"(?:ph|name)": )')
+"""Where one event ends and the next begins."""
 
 
 class Base:
-    """The events of the base as text, cut at the numbers that a copy changes."""
+    """The events of the base in its own layout, cut at the numbers that a copy changes."""
 
     def __init__(self, path: Path) -> None:
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt") as stream:
-            trace = json.load(stream, parse_float=Decimal)
+            text = stream.read()
+        trace = json.loads(text, parse_float=Decimal)
         events = [
             e for e in trace.pop("traceEvents") if not str(e.get("name", "")).startswith("ProfilerStep#")
         ]
@@ -38,8 +40,14 @@ class Base:
         self.end = max(int((e["ts"] + e["dur"]) * 1000) for e in timed)
         calls = next(e for e in events if e.get("cat") == "user_annotation")
         self.lane = (calls["pid"], calls["tid"])
-        body = ",\n  ".join("{\n    " + json.dumps(e, default=_Text)[1:-1] + "\n  }" for e in events)
-        self.pieces = _SHIFTED.split(body.replace(f'"{_MARK}', "").replace(f'{_MARK}"', ""))
+        first = text.index("{", text.index('"traceEvents"'))
+        _, after = json.JSONDecoder().raw_decode(text, text.index("[", text.index('"traceEvents"')))
+        pieces = _BETWEEN.split(text[first + 1 : text.rindex("}", first, after)].rstrip())
+        kept = [piece for piece in pieces if '"name": "ProfilerStep#' not in piece]
+        assert len(kept) == len(events), "the base's events are not all laid out alike"
+        between = _BETWEEN.search(text, first)[0]
+        self.end_of_event = between[: between.index("}") + 1]
+        self.pieces = _SHIFTED.split(between.join(kept))
         self.ids = 1 + max(
             int(n) for label, n in zip(self.pieces[1::3], self.pieces[2::3], strict=True) if "ts" not in label
         )
@@ -55,10 +63,10 @@ class Base:
         pieces = list(self.pieces)
         for index in range(1, len(pieces), 3):
             if pieces[index] == '"ts": ':
-                pieces[index + 1] = _us(_ns(pieces[index + 1]) + shift)
+                pieces[index + 1] = _us(_ns(pieces[index + 1]) + shift, decimals="." in pieces[index + 1])
             elif pieces[index + 1] != "0":
                 pieces[index + 1] = str(int(pieces[index + 1]) + ids)
-        return "".join(pieces)
+        return "{" + "".join(pieces) + self.end_of_event
 
     def step(self, number: int, first: int, last: int) -> str:
         """A ProfilerStep from the start of copy `first` to the end of copy `last`."""
@@ -66,14 +74,8 @@ class Base:
         length = (last - first + 1) * self.period - _GAP_NS
         pid, tid = self.lane
         step = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": pid, "tid": tid}
-        return json.dumps(step)[:-1] + f', "ts": {_us(start)}, "dur": {_us(length)}, "args": {{}}}}'
-
-
-class _Text(float):
-    """Marks a decimal in the JSON text, so that it is written with its own digits."""
-
-    def __new__(cls, value: Decimal) -> str:  # type: ignore[misc]
-        return f"{_MARK}{value}{_MARK}"
+        times = f'"ts": {_us(start)}, "dur": {_us(length)}'
+        return "{\n    " + json.dumps(step)[1:-1] + f',\n    {times},\n    "args": {{}}{self.end_of_event}'
 
 
 def _ns(text: str) -> int:
@@ -81,8 +83,8 @@ def _ns(text: str) -> int:
     return int(whole) * 1000 + int((fraction + "000")[:3])
 
 
-def _us(ns: int) -> str:
-    return f"{ns // 1000}.{ns % 1000:03d}"
+def _us(ns: int, *, decimals: bool = True) -> str:
+    return f"{ns // 1000}.{ns % 1000:03d}" if decimals else str(ns // 1000)
 
 
 def chunks(base: Base, copies: int, steps: str) -> Iterator[str]:

@@ -83,13 +83,13 @@ import msgspec
 from pathlib import Path
 from aorta.metrics.trace_breakdown import break_down
 from aorta.readers import kineto
-from aorta.readers.kineto_decode import Event
-from aorta.readers.kineto_stream import EventText, open_array, plain_blocks
-from aorta.readers.kineto_thin import thinned
+from aorta.readers.kineto_columns import Columns
+from aorta.readers.kineto_events import EVENTS
+from aorta.readers.kineto_layout import find
+from aorta.readers.kineto_stream import AHEAD, EventText, PlainText, open_array
 path = Path(sys.argv[2])
-def text():
-    stream = path.open("rb")
-    source = plain_blocks(stream)
+def chunks():
+    source = PlainText(path.open("rb", buffering=0))
     return EventText(source, open_array(path, source)[1])
 def timed(run):
     # The least CPU time of several: stages are differences of passes, which other work distorts.
@@ -97,25 +97,27 @@ def timed(run):
     for _ in range(max(min(5, 500_000_000 // path.stat().st_size), 1)):
         at = time.process_time(); value = run(); spent.append(time.process_time() - at)
     return min(spent), value
-reading, _ = timed(lambda: [None for _ in plain_blocks(path.open("rb"))])
-cutting, _ = timed(lambda: [None for _ in text()])
-decoder = msgspec.json.Decoder(list[Event])
-def decode(kept):
-    for chunk in text():
-        decoder.decode(b"[" + kept(chunk) + b"]")
-thinning, _ = timed(lambda: [thinned(chunk) and None for chunk in text()])
-decoding, _ = timed(lambda: decode(lambda chunk: thinned(chunk)[0]))
-everything, _ = timed(lambda: decode(lambda chunk: chunk))
-whole, trace = timed(lambda: kineto.read_many([path], workers=1)[0])
+def look(decode):
+    learned = Columns().learned
+    for text, end in chunks():
+        found = find(text, end, learned)
+        decode(text[:end] if found is None else found.others()[0])
+def whole():
+    for text, end in chunks():
+        EVENTS.decode(b"[" + text[:end] + b"]")
+reading, _ = timed(lambda: [None for _ in chunks()])
+looking, _ = timed(lambda: look(len))
+decoding, _ = timed(lambda: look(lambda text: EVENTS.decode(b"[" + text + b"]")))
+everything, _ = timed(whole)
+total, trace = timed(lambda: kineto.read_many([path], workers=1)[0])
 parts, _ = timed(lambda: break_down(trace))
 print("RESULT" + json.dumps({
-    "reading_s": reading, "cutting_s": cutting - reading, "thinning_s": thinning - cutting,
-    "json_s": decoding - thinning, "columns_s": whole - decoding, "intervals_s": parts,
-    "whole_text_json_s": everything - cutting,
+    "reading_s": reading, "layout_s": looking - reading, "json_s": decoding - looking,
+    "columns_s": total - decoding, "intervals_s": parts, "whole_text_json_s": everything - reading,
 }))
 """
 
-STAGE_KEYS = ("reading_s", "cutting_s", "thinning_s", "json_s", "columns_s", "intervals_s")
+STAGE_KEYS = ("reading_s", "layout_s", "json_s", "columns_s", "intervals_s")
 
 
 def measure(python: str, program: str, files: Sequence[Path]) -> dict[str, Any]:

@@ -19,27 +19,32 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import (
     ABSENT,
     AnyTable,
     Collectives,
+    Column,
     GpuEvents,
     Ranges,
     Trace,
     concatenate,
     empty_trace,
+    take,
 )
 from aorta.errors import ArtefactError
 from aorta.readers.kernels import roles_of
-from aorta.readers.kineto_decode import Columns, add_chunk, flush
+from aorta.readers.kineto_columns import Columns, flush
+from aorta.readers.kineto_decode import add_chunk
+from aorta.readers.kineto_events import ANNOTATIONS, CALLS, GPU_ANNOTATIONS, ON_GPU
 from aorta.readers.kineto_stream import (
     EventText,
-    gzip_blocks,
+    GzipText,
+    PlainText,
     is_gzip,
     open_array,
-    plain_blocks,
     ranges,
 )
 from aorta.readers.trace_build import file_rank, finish
@@ -151,10 +156,10 @@ def _plan(path: Path, workers: int) -> list[Unit]:
 def read_unit(unit: Unit) -> Part | ArtefactError:
     """Decode one unit; errors are returned, so that one file does not stop the others."""
     try:
-        with unit.path.open("rb") as stream:
+        with unit.path.open("rb", buffering=0) as stream:
             compressed = is_gzip(unit.path)
             stream.seek(unit.start)
-            source = gzip_blocks(stream) if compressed else plain_blocks(stream, unit.length)
+            source = GzipText(stream) if compressed else PlainText(stream, unit.length)
             part = Part(Columns())
             buffer = b""
             if unit.start == 0:
@@ -162,7 +167,7 @@ def read_unit(unit: Unit) -> Part | ArtefactError:
                 part.header = _keys(head + b'"":0}')
             _decode(part, EventText(source, buffer), ends_here=unit.length is None)
             flush(part.columns)
-            _join(part.columns)
+            join(part.columns)
             return part
     except ArtefactError as error:
         return error
@@ -170,27 +175,47 @@ def read_unit(unit: Unit) -> Part | ArtefactError:
         return ArtefactError(f"{unit.path}: {error.strerror}")
 
 
-def _join(columns: Columns) -> None:
-    """Make one table of each kind of the many: what travels between processes is then large pieces."""
-    for ranges_of in (columns.host, columns.api, columns.gpu_ranges):
-        ranges_of[:] = [concatenate(Ranges, ranges_of)]
-    columns.gpu[:] = [concatenate(GpuEvents, columns.gpu)]
-    columns.collectives[:] = [concatenate(Collectives, columns.collectives)]
+def join(columns: Columns) -> None:
+    """Make one table of each kind of the many, in the order of the file."""
+    for group, ranges_of in (
+        (CALLS, columns.api),
+        (ANNOTATIONS, columns.host),
+        (GPU_ANNOTATIONS, columns.gpu_ranges),
+    ):
+        order = _order(columns.at[group])
+        table = concatenate(Ranges, ranges_of)
+        ranges_of[:] = [table if order is None else take(table, order)]
+    order = _order(columns.at[ON_GPU])
+    gpu, collectives = concatenate(GpuEvents, columns.gpu), concatenate(Collectives, columns.collectives)
+    if order is not None:
+        row = np.empty(len(order), dtype=np.int64)
+        row[order] = np.arange(len(order))
+        gpu = take(gpu, order)
+        collectives = replace(collectives, event=row[collectives.event])
+        collectives = take(collectives, np.argsort(collectives.event))
+    columns.gpu[:], columns.collectives[:] = [gpu], [collectives]
+
+
+def _order(at: list[Column]) -> NDArray[np.intp] | None:
+    """The order of the file; None where tables are in it."""
+    places = np.concatenate(at) if at else np.zeros(0, dtype=np.int64)
+    at.clear()
+    return None if (np.diff(places) >= 0).all() else np.argsort(places, kind="stable")
 
 
 def _decode(part: Part, text: EventText, *, ends_here: bool) -> None:
     """Decode the chunks of a unit, and the keys behind the array if the file ends in it."""
     tail: list[str] | None = None
-    for chunk in text:
+    for chunk, end in text:
         if tail is not None:
-            tail.append(chunk.decode("utf-8", errors="replace"))
+            tail.append(chunk[:end].decode("utf-8", errors="replace"))
             continue
-        behind = add_chunk(part.columns, chunk)
+        behind = add_chunk(part.columns, chunk, end)
         tail = None if behind is None else [behind]
     part.fault = text.fault
     if tail is None:
         rest = text.rest if ends_here else text.rest.rstrip().removesuffix(b",")
-        behind = add_chunk(part.columns, rest, last=ends_here)
+        behind = add_chunk(part.columns, rest, len(rest), last=ends_here)
         tail = None if behind is None else [behind]
     else:
         tail.append(text.rest.decode("utf-8", errors="replace"))
@@ -225,10 +250,10 @@ def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | Artefact
     parts.clear()
     good.clear()
     collectives = _collectives(merged)
-    gpu = _joined(GpuEvents, [columns.gpu for columns in merged])
-    host = _joined(Ranges, [columns.host for columns in merged])
-    api = _joined(Ranges, [columns.api for columns in merged])
-    projected = _joined(Ranges, [columns.gpu_ranges for columns in merged])
+    gpu = _whole_table(GpuEvents, [columns.gpu for columns in merged])
+    host = _whole_table(Ranges, [columns.host for columns in merged])
+    api = _whole_table(Ranges, [columns.api for columns in merged])
+    projected = _whole_table(Ranges, [columns.gpu_ranges for columns in merged])
     rank, basis, notes = _rank(path, header)
     return finish(
         replace(
@@ -254,7 +279,7 @@ def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | Artefact
     )
 
 
-def _joined(table: type[AnyTable], parts: list[list[AnyTable]]) -> AnyTable:
+def _whole_table(table: type[AnyTable], parts: list[list[AnyTable]]) -> AnyTable:
     """All tables of all parts as one; the parts are emptied."""
     whole = concatenate(table, [one for part in parts for one in part])
     for part in parts:

@@ -7,6 +7,7 @@ decodes an event: a cut is made where the text of one event ends and that of the
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -17,8 +18,12 @@ from typing import BinaryIO
 from aorta.errors import ArtefactError
 
 BLOCK = 256 << 10
-"""Bytes read at a time: few enough for the processor's cache, which makes decoding a third faster."""
+"""Bytes read or decoded at a time: few enough for the processor's cache, a third faster to decode."""
+CHUNK = 4 << 20
+"""Bytes whose events are looked at together: enough that this takes longer than to begin it."""
 
+AHEAD = 2048
+"""Bytes that follow each chunk, so that what looks at all events of it at once may look beyond it."""
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[|^\s*\[')
 _CUT = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
 _UNCUT_LIMIT = 8 << 20
@@ -74,57 +79,91 @@ def gzip_blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
     raise GzipDamageError("the gzip stream ends early")
 
 
+class PlainText:
+    """The next `length` bytes (None: all) of a stream, as `EventText` asks for them."""
+
+    def __init__(self, stream: BinaryIO, length: int | None = None) -> None:
+        self._stream = stream
+        self._left = length
+
+    def behind(self, kept: bytes) -> bytes:
+        """What was kept of the text that was read last, and what follows it; the same where nothing does."""
+        # To read a few bytes again is faster than to put two texts together.
+        again = len(kept) if len(kept) < CHUNK // 2 else 0
+        size = CHUNK if self._left is None else min(CHUNK, again + self._left)
+        self._stream.seek(-again, os.SEEK_CUR)
+        text = self._stream.read(size)
+        if self._left is not None:
+            self._left -= len(text) - again
+        return text if again == len(kept) else kept + text
+
+
+class GzipText:
+    """The text of a gzip stream, as `EventText` asks for it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._blocks = gzip_blocks(stream, CHUNK)
+
+    def behind(self, kept: bytes) -> bytes:
+        """What was kept of the text that was read last, and what follows it; the same where nothing does.
+
+        Raises:
+            GzipDamageError: after the last good text of a truncated or damaged stream.
+        """
+        return kept + next(self._blocks, b"")
+
+
 @dataclass(slots=True)
 class EventText:
-    """Iterates over the chunks of a file or of a byte range of it.
+    """Iterates over the chunks of a file or of a byte range of it: texts, and where their whole events end.
 
+    At least `AHEAD` bytes follow there.
     Afterwards `rest` holds what follows the last cut: the text of the last events and, at the end of a
     file, the end of the array and the keys behind it.
     """
 
-    source: Iterator[bytes]
+    source: PlainText | GzipText
     buffer: bytes = b""
     """Text of the array that was read before."""
     rest: bytes = b""
     fault: str | None = None
     """Why the source ended before its end."""
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[tuple[bytes, int]]:
         """The chunks in order."""
-        buffer = self.buffer
+        text = self.buffer
         searched = 0
         while True:
-            cut = last_cut(buffer, max(searched - _LONGEST_CUT, 0))
+            cut = last_cut(text, max(searched - _LONGEST_CUT, 0), len(text) - AHEAD)
             if cut is not None:
-                yield buffer[: cut.start() + 1]
-                buffer = buffer[cut.end() :]
-            elif len(buffer) > _UNCUT_LIMIT:
+                yield text, cut.start() + 1
+                text = text[cut.end() :]
+            elif len(text) > _UNCUT_LIMIT:
                 self.fault = f"no event begins within {_UNCUT_LIMIT >> 20} MiB of text"
                 return
-            try:
-                block = next(self.source, b"")
-            except GzipDamageError as damage:
-                self.fault, block = str(damage), b""
-            if not block:
-                self.rest = buffer
-                return
             # No cut is in what is left: to look there again for each block would take quadratic time.
-            searched = len(buffer)
-            buffer += block
+            before, searched = len(text), max(len(text) - AHEAD, 0)
+            try:
+                text = self.source.behind(text)
+            except GzipDamageError as damage:
+                self.fault = str(damage)
+            if len(text) <= before:
+                self.rest = text
+                return
 
 
-def last_cut(buffer: bytes, first: int = 0) -> re.Match[bytes] | None:
-    """The last place from `first` on where one event ends and another begins."""
+def last_cut(buffer: bytes, first: int, end: int) -> re.Match[bytes] | None:
+    """The last place from `first` on and before `end` where one event ends and another begins."""
     span = _NEAR_END
     while True:
-        start = max(len(buffer) - span, first)
-        found = list(_CUT.finditer(buffer, start))
+        start = max(end - span, first)
+        found = list(_CUT.finditer(buffer, start, max(end, start)))
         if found or start == first:
             return found[-1] if found else None
         span *= 16
 
 
-def open_array(path: Path, source: Iterator[bytes]) -> tuple[bytes, bytes]:
+def open_array(path: Path, source: PlainText | GzipText) -> tuple[bytes, bytes]:
     """The text before the array of events, and what has been read of the array.
 
     Raises:
@@ -133,8 +172,8 @@ def open_array(path: Path, source: Iterator[bytes]) -> tuple[bytes, bytes]:
     head = b""
     reason = "no traceEvents array"
     try:
-        for block in source:
-            head += block
+        while len(text := source.behind(head)) > len(head):
+            head = text
             match = _ARRAY.search(head)
             if match is not None:
                 return head[: match.start()], head[match.end() :]
@@ -158,7 +197,8 @@ def ranges(path: Path, parts: int) -> list[tuple[int, int | None]] | None:
     starts = [0]
     with path.open("rb") as stream:
         stream.seek(max(size - _SEARCH, 0))
-        if last_cut(stream.read()) is None:
+        end = stream.read()
+        if last_cut(end, 0, len(end)) is None:
             return None
         for part in range(1, parts):
             stream.seek(size * part // parts)
@@ -168,3 +208,12 @@ def ranges(path: Path, parts: int) -> list[tuple[int, int | None]] | None:
             starts.append(size * part // parts + cut.end())
     ends = itertools.pairwise(starts)
     return [*((start, end - start) for start, end in ends), (starts[-1], None)]
+
+
+def smaller(text: bytes) -> Iterator[tuple[bytes, bool]]:
+    """A chunk in chunks of about a block, and whether each is the last."""
+    start = 0
+    while (cut := _CUT.search(text, start + BLOCK)) is not None:
+        yield text[start : cut.start() + 1], False
+        start = cut.end()
+    yield text[start:], True

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from aorta.artefacts.events import ABSENT, Kind, Role, Trace
 from aorta.errors import ArtefactError
 from aorta.readers import kineto
-from aorta.readers.kineto_decode import Columns, add_chunk, flush
+from aorta.readers.kineto_columns import Columns, flush
+from aorta.readers.kineto_decode import add_chunk
 from tests.support.kineto import event, kernel, text, write
 
 BASE = 1711964646000000000
@@ -83,7 +84,7 @@ def test_every_nanosecond_is_kept(spans: list[tuple[int, int]], epoch: int) -> N
         for start, dur in spans
     )
     columns = Columns()
-    assert add_chunk(columns, chunk.encode()) is None
+    assert add_chunk(columns, chunk.encode(), len(chunk)) is None
     flush(columns)
     (gpu,) = columns.gpu
     assert gpu.start_ns.tolist() == [start + epoch for start, _ in spans]
@@ -197,7 +198,8 @@ def test_arguments_that_do_not_fit_cost_only_themselves() -> None:
     event = '{"ph":"X","cat":"kernel","name":"k","ts":1700000000000000.123,"dur":0.5,"tid":3,"args":%s}'
     columns = Columns()
     chunk = ",".join(event % arguments for arguments in ('{"grid":"none","stream":9}', '{"stream":9}', "7"))
-    add_chunk(columns, (chunk + ',{"ph":"X","cat":["kernel"],"ts":1,"dur":1}').encode())
+    chunk += ',{"ph":"X","cat":["kernel"],"ts":1,"dur":1}'
+    add_chunk(columns, chunk.encode(), len(chunk))
     flush(columns)
     (gpu,) = columns.gpu
     assert gpu.start_ns.tolist() == [1700000000000000123] * 3

@@ -1,0 +1,375 @@
+"""Makes columns of Kineto's events.
+
+Times are exact. `ts` and `dur` are µs with three decimals. As a double, a value below 2**43 µs is off by
+less than half a nanosecond, so rounding its fraction gives the nanosecond that was written; larger ones
+with a fraction are decoded again as decimals. (Kineto's own `baseTimeNanoseconds` keeps `ts` below 2**43.)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Generic, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.events import ABSENT, Collectives, Column, GpuEvents, Ranges, build
+from aorta.readers.kernels import operation
+from aorta.readers.kineto_events import (
+    ANNOTATIONS,
+    CALLS,
+    EXACT_EVENTS,
+    GPU_ANNOTATIONS,
+    GPU_KINDS,
+    GROUPS,
+    KEPT_OPERATORS,
+    ON_GPU,
+    OPERATORS,
+    POSSIBLE_US,
+    Arguments,
+    Event,
+    ExactEvent,
+    Number,
+    Numbering,
+)
+from aorta.readers.kineto_layout import Learned, Rows
+
+_EXACT_BELOW = float(1 << 43)
+_BATCH = 1 << 11
+"""Events that columns are made of at a time."""
+_POSITIVE = (1 << 63) - 1
+_ITEM_BYTES = {
+    "byte": 1, "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "half": 2, "bfloat16": 2,
+    "short": 2, "int": 4, "float": 4, "long": 8, "double": 8, "complexfloat": 8, "complexdouble": 16,
+}  # fmt: skip
+
+
+class _InexactError(Exception):
+    """A time does not fit a double to the nanosecond."""
+
+
+AnyEvent: TypeAlias = Event | ExactEvent
+AnyEventT = TypeVar("AnyEventT", Event, ExactEvent)
+
+
+@dataclass(slots=True)
+class Group(Generic[AnyEventT]):
+    """Events of one of the groups, and where they stand in the file."""
+
+    events: list[AnyEventT] = field(default_factory=list)
+    at: list[int] = field(default_factory=list)
+
+
+Groups: TypeAlias = tuple[Group[AnyEventT], Group[AnyEventT], Group[AnyEventT], Group[AnyEventT]]
+"""On the GPU, driver calls, annotations, annotations on the GPU."""
+
+
+def _no_events() -> Groups[AnyEventT]:
+    return Group(), Group(), Group(), Group()
+
+
+@dataclass(slots=True)
+class Columns:
+    """What has been decoded of a file or of a range of it.
+
+    Tables hold events as they were read; `at` says where they stand in the file.
+    """
+
+    names: Numbering = field(default_factory=Numbering)
+    learned: Learned = field(init=False)
+    gpu: list[GpuEvents] = field(default_factory=list)
+    collectives: list[Collectives] = field(default_factory=list)
+    host: list[Ranges] = field(default_factory=list)
+    """Annotations; their roles are not set."""
+    api: list[Ranges] = field(default_factory=list)
+    """Driver calls; their roles are not set."""
+    gpu_ranges: list[Ranges] = field(default_factory=list)
+    at: tuple[list[Column], ...] = field(default_factory=lambda: ([], [], [], []))
+    """For each group, a column for each table: greater for an event that comes later in the file."""
+    faults: Counter[str] = field(default_factory=Counter)
+    """Reason to number of events that could not be used as they are."""
+    events: int = 0
+    """Events of the file, used or not."""
+    length: int = 0
+    """Of the text so far."""
+    gpu_count: int = 0
+    pending: Groups[Event] = field(default_factory=lambda: (Group(), Group(), Group(), Group()))
+    """Events that are decoded and not yet in columns."""
+    texts: list[tuple[bytes, list[int]]] = field(default_factory=list)
+    """The texts that they came from, and where each event of a text stands."""
+
+    def __post_init__(self) -> None:
+        self.learned = Learned(self.names)
+
+
+def hold(columns: Columns, text: bytes, events: list[Event], at: list[int]) -> None:
+    """Keep events, the text of which is `text`, until there are enough of them to make columns."""
+    columns.texts.append((text, at))
+    for pending, found in zip(columns.pending, _in_groups(events, at), strict=True):
+        pending.events.extend(found.events)
+        pending.at.extend(found.at)
+    if sum(len(pending.events) for pending in columns.pending) >= _BATCH:
+        flush(columns)
+
+
+def _in_groups(events: Sequence[AnyEventT], at: Sequence[int]) -> Groups[AnyEventT]:
+    """The events that are used: on the GPU, driver calls, annotations, annotations on the GPU."""
+    found: Groups[AnyEventT] = _no_events()
+    for event, place in zip(events, at, strict=True):
+        group = GROUPS.get(event.cat)
+        if group is not None and (event.cat not in OPERATORS or event.name.startswith(KEPT_OPERATORS)):
+            found[group].events.append(event)
+            found[group].at.append(place)
+    return found
+
+
+def flush(columns: Columns) -> None:
+    """Make columns of the events that were decoded as JSON since the last time."""
+    faults: Counter[str] = Counter()
+    timed: list[_Timed]
+    try:
+        timed = [_timed(pending, faults) for pending in columns.pending]
+    except _InexactError:
+        faults.clear()
+        events = [e for text, _ in columns.texts for e in EXACT_EVENTS.decode(b"[" + text + b"]")]
+        groups = _in_groups(events, [place for _, at in columns.texts for place in at])
+        timed = [_timed(_possible(found, faults), faults) for found in groups]
+    columns.faults.update(faults)
+    columns.pending, columns.texts = _no_events(), []
+    if timed[ON_GPU].events:
+        _add_gpu(columns, timed[ON_GPU])
+    for group, into in (
+        (CALLS, columns.api),
+        (ANNOTATIONS, columns.host),
+        (GPU_ANNOTATIONS, columns.gpu_ranges),
+    ):
+        if timed[group].events:
+            _add_ranges(columns, group, into, timed[group])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Timed:
+    """Events that have times."""
+
+    events: Sequence[AnyEvent]
+    at: Column
+    start_ns: Column
+    end_ns: Column
+
+
+def _timed(group: Group[AnyEventT], faults: Counter[str]) -> _Timed:
+    """The events that have times, with start and end in ns; the others are counted.
+
+    Raises:
+        _InexactError: the events must be decoded again as `ExactEvent`.
+    """
+    events, at = group.events, np.array(group.at, dtype=np.int64)
+    try:
+        if {e.ph for e in events} - {"X"}:
+            raise TypeError
+        start, duration = _whole_ns([e.ts for e in events]), _whole_ns([e.dur for e in events])
+    except TypeError:  # times that are absent, exact or out of a double's reach
+        good = [e.ph == "X" and e.ts is not None and e.dur is not None for e in events]
+        if not all(good):
+            faults["without a start or a duration"] += good.count(False)
+            events, at = list(itertools.compress(events, good)), at[good]
+        start, duration = nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events])
+    negative = duration < 0
+    if negative.any():
+        faults["with a negative duration"] += int(negative.sum())
+        events = list(itertools.compress(events, ~negative))
+        at, start, duration = at[~negative], start[~negative], duration[~negative]
+    return _Timed(events, at, start, start + duration)
+
+
+def _possible(group: Group[ExactEvent], faults: Counter[str]) -> Group[ExactEvent]:
+    """The events whose times can be held in int64 ns, or that have none; the others are counted."""
+    good = [all(t is None or -POSSIBLE_US < t < POSSIBLE_US for t in (e.ts, e.dur)) for e in group.events]
+    if not all(good):
+        faults["with an impossible time"] += good.count(False)
+    return Group(list(itertools.compress(group.events, good)), list(itertools.compress(group.at, good)))
+
+
+def _whole_ns(us: Sequence[int | float | Decimal | None]) -> Column:
+    """`nanoseconds` of numbers that a double holds to the nanosecond, without looking at each one's type.
+
+    Raises:
+        TypeError: not all of them are such numbers.
+    """
+    array = np.fromiter(us, dtype=np.float64, count=len(us))
+    if len(array) and (isinstance(us[0], Decimal) or not np.abs(array).max() < _EXACT_BELOW):
+        raise TypeError
+    return _rounded(array)
+
+
+def nanoseconds(values: Sequence[int | float | Decimal | None]) -> Column:
+    """Integer ns of µs that are int, float or (all of them) Decimal.
+
+    Raises:
+        _InexactError: a float is too large to hold its nanosecond, or a number is impossible.
+    """
+    if values and isinstance(values[0], Decimal):
+        exact = [int((Decimal(value or 0) * 1000).to_integral_value()) for value in values]
+        return np.array(exact, dtype=np.int64)
+    array = np.array(values)
+    if not len(array):
+        return array.astype(np.int64)
+    whole_numbers = array.dtype.kind == "i"
+    if array.dtype.kind not in "if" or np.abs(array).max() >= (
+        POSSIBLE_US if whole_numbers else _EXACT_BELOW
+    ):
+        raise _InexactError
+    if whole_numbers:
+        return array * 1000
+    return _rounded(array)
+
+
+def _rounded(us: NDArray[np.float64]) -> Column:
+    whole = np.floor(us)
+    exact: Column = whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    return exact
+
+
+def _add_ranges(columns: Columns, group: int, into: list[Ranges], timed: _Timed) -> None:
+    events = timed.events
+    columns.at[group].append(timed.at)
+    into.append(
+        build(
+            Ranges,
+            len(events),
+            start_ns=timed.start_ns,
+            end_ns=timed.end_ns,
+            lane=integers([e.tid for e in events]),
+            name=_codes(columns, events),
+            correlation=integers([e.args.correlation for e in events]) if group == CALLS else ABSENT,
+        )
+    )
+
+
+def add_calls(columns: Columns, rows: Rows, base: int) -> None:
+    """Add driver calls; `base` is where the text's first event stands."""
+    if len(rows.event) == 0:
+        return
+    absent = np.full(len(rows.event), ABSENT)
+    columns.at[CALLS].append(rows.event + base)
+    columns.api.append(
+        Ranges(
+            start_ns=rows.start_ns,
+            end_ns=rows.end_ns,
+            role=absent,
+            lane=rows.lane,
+            name=rows.name,
+            correlation=rows.correlation,
+        )
+    )
+
+
+def _codes(columns: Columns, events: Sequence[AnyEvent]) -> Column:
+    names = columns.names
+    return np.fromiter([names[e.name] for e in events], dtype=np.int64, count=len(events))
+
+
+def _add_gpu(columns: Columns, timed: _Timed) -> None:
+    events = timed.events
+    arguments = [e.args for e in events]
+    stream = integers([a.stream for a in arguments])
+    columns.at[ON_GPU].append(timed.at)
+    columns.gpu.append(
+        build(
+            GpuEvents,
+            len(events),
+            start_ns=timed.start_ns,
+            end_ns=timed.end_ns,
+            kind=[GPU_KINDS[e.cat] for e in events],
+            device=integers([a.device for a in arguments]),
+            stream=np.where(stream == ABSENT, integers([e.tid for e in events]), stream),
+            name=_codes(columns, events),
+            correlation=integers([a.correlation for a in arguments]),
+            shape=_shapes(arguments),
+            bytes=integers([a.bytes for a in arguments]),
+        )
+    )
+    _add_collectives(columns, [(row, a) for row, a in enumerate(arguments) if a.collective is not None])
+    columns.gpu_count += len(events)
+
+
+def add_on_gpu(columns: Columns, rows: Rows, base: int) -> None:
+    """Add work on the GPU; `base` is where the text's first event stands."""
+    if len(rows.event) == 0:
+        return
+    used, kind = np.unique(rows.ending, return_inverse=True)
+    arguments = [rows.arguments[number] for number in used.tolist()]
+    columns.at[ON_GPU].append(rows.event + base)
+    columns.gpu.append(
+        GpuEvents(
+            start_ns=rows.start_ns,
+            end_ns=rows.end_ns,
+            kind=np.full(len(rows.event), int(GPU_KINDS[rows.category])),
+            device=rows.device,
+            stream=np.where(rows.stream == ABSENT, rows.lane, rows.stream),
+            name=rows.name,
+            correlation=rows.correlation,
+            shape=_shapes(arguments)[kind],
+            bytes=integers([a.bytes for a in arguments])[kind],
+        )
+    )
+    known = np.array([a.collective is not None for a in arguments], dtype=np.bool_)
+    _add_collectives(columns, [(row, arguments[kind[row]]) for row in np.flatnonzero(known[kind]).tolist()])
+    columns.gpu_count += len(rows.event)
+
+
+def _shapes(arguments: Sequence[Arguments]) -> Column:
+    """A number for each launch shape."""
+    shapes = [ABSENT if a.grid is None else hash((a.grid, a.block)) & _POSITIVE for a in arguments]
+    return np.array(shapes, dtype=np.int64)
+
+
+def _add_collectives(columns: Columns, known: Sequence[tuple[int, Arguments]]) -> None:
+    """Add what is known of the collectives in the next table of work on the GPU, by row."""
+    if not known:
+        return
+    code = columns.names.__getitem__
+    items = [_ITEM_BYTES.get((a.dtype or "").lower()) for _, a in known]
+    columns.collectives.append(
+        build(
+            Collectives,
+            len(known),
+            event=np.array([row for row, _ in known]) + columns.gpu_count,
+            op=[code(operation(a.collective or "") or a.collective or "") for _, a in known],
+            group=[ABSENT if a.group is None else code(str(a.group)) for _, a in known],
+            sequence=integers([a.sequence for _, a in known]),
+            bytes_in=_sizes([a.elements_in for _, a in known], items),
+            bytes_out=_sizes([a.elements_out for _, a in known], items),
+            group_size=integers([a.group_size for _, a in known]),
+        )
+    )
+
+
+def _sizes(elements: Sequence[Number], items: Sequence[int | None]) -> Column:
+    item = np.array([ABSENT if size is None else size for size in items], dtype=np.int64)
+    count = integers(elements)
+    size: Column = np.where((item == ABSENT) | (count == ABSENT), ABSENT, item * count)
+    return size
+
+
+def integers(values: Sequence[Number]) -> Column:
+    """Whole numbers as a column; ABSENT for none, negative or not a number; longer than int64 is cut."""
+    try:
+        array = np.array(values)
+        if array.dtype.kind == "i":
+            return np.maximum(array.astype(np.int64), ABSENT)
+    except (ValueError, OverflowError):
+        pass
+    return np.array([_integer(value) for value in values], dtype=np.int64)
+
+
+def _integer(value: Number) -> int:
+    try:
+        number = ABSENT if value is None else int(value)
+    except (ValueError, OverflowError):
+        return ABSENT
+    return number & _POSITIVE if number >= 0 else ABSENT
