@@ -112,6 +112,19 @@ class LatenessTable(Record, frozen=True, kw_only=True):
     """`not_determined`: late ranks, but one rank a node: a slow rank and a slow node look the same."""
 
 
+class ClockFit(Record, frozen=True, kw_only=True):
+    """How the clock of some ranks was put beside that of the lowest rank, by the ends of collectives."""
+
+    ranks: list[int]
+    """Those that read it."""
+    ahead_ms: float
+    """In the middle of the run."""
+    fast_ppm: float
+    """By how much it runs fast, in parts of a million; 0: no drift that shows above the scatter."""
+    uncertainty_ms: float
+    """After that, the median distance of the ends from each other."""
+
+
 class WhatIf(Record, frozen=True, kw_only=True):
     """The steps replayed without one cause."""
 
@@ -356,6 +369,8 @@ class Analysis(Record, frozen=True, kw_only=True):
     pop: Pop | None = None
     lateness: LatenessTable | None = None
     """None with a single rank, or where arrivals at collectives are not known."""
+    clocks: list[ClockFit] = field(default_factory=list)
+    """Of the clocks beside the lowest rank's own; empty: there are none, or nothing aligns them."""
     traces: TraceTable | None = None
     """None: there were no usable traces."""
     profiler_overhead: ProfilerOverhead | None = None

@@ -162,6 +162,7 @@ def _analysis(
         replay=model.record(found.predictions) if model else None,
         pop=model.pop(context.breakdown.per_rank, cuda=context.cuda) if model else None,
         lateness=model.lateness if model else None,
+        clocks=list(model.clocks) if model else [],
         profiler_overhead=overhead,
         detail_cost=measured.detail,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from aorta.artefacts.analysis import LatenessTable, Pop, RankBreakdown, Replay, WhatIf
+from aorta.artefacts.analysis import ClockFit, LatenessTable, Pop, RankBreakdown, Replay, WhatIf
 from aorta.metrics.collectives import Collectives
 from aorta.metrics.lateness import lateness
 from aorta.metrics.pop import run_pop
@@ -23,6 +23,8 @@ class Modelled:
     lateness: LatenessTable | None
     nodes: Mapping[int, str]
     """Each rank's node."""
+    clocks: Sequence[ClockFit] = ()
+    """Of the clocks beside the lowest rank's."""
 
     @property
     def usable(self) -> Replays | None:
@@ -72,5 +74,5 @@ def modelled(
     replays = Replays.of(collectives, steps)
     late = lateness(collectives, steps, median(step_ms), nodes) if step_ms else None
     if isinstance(replays, str):
-        return Modelled(None, replays, late, nodes)
-    return Modelled(replays, None, late, nodes)
+        return Modelled(None, replays, late, nodes, collectives.clocks())
+    return Modelled(replays, None, late, nodes, collectives.clocks())

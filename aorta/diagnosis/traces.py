@@ -161,6 +161,7 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
         replay=model.record(made.predictions),
         pop=model.pop(rows, cuda=True),
         lateness=model.lateness,
+        clocks=list(model.clocks),
     )
 
 

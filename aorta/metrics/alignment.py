@@ -27,7 +27,8 @@ class Alignment:
 def align(
     timelines: Mapping[int, Timeline], clocks: Mapping[int, str], wall_ns: Mapping[int, int]
 ) -> Alignment:
-    """The shifts that let collectives end at the same time on all ranks.
+    """The shifts that let collectives end at the same time on all ranks; of clocks that drift, in the
+    middle of the steps.
 
     Args:
         timelines: each rank's, on its own clock.
@@ -41,11 +42,19 @@ def align(
     if isinstance(matched, str):
         return Alignment(zero, f"wall clocks as they are: {matched}")
     reference = min(timelines)
-    shift = {}
+    shift, middle = {}, {}
     for rank, timeline in timelines.items():
-        step, start = next(iter(timeline.starts.items()))
-        moved = matched.timelines[rank].starts[step] - start
-        shift[rank] = moved + wall_ns[reference] - wall_ns[rank]
-    spread = [int(item.end.max() - item.end.min()) for item in matched.matched]
+        step = int(timeline.starts.numbers[len(timeline.starts) // 2])
+        middle[rank] = matched.timelines[rank].starts[step]
+        shift[rank] = middle[rank] - timeline.starts[step] + wall_ns[reference] - wall_ns[rank]
+    rates = {rank: line.rate for rank, line in matched.lines.items()}
+    spread = []
+    for item in matched.matched:
+        # One shift a rank leaves what its clock drifted since then.
+        ends = [
+            end - rates.get(rank, 0.0) * (end - middle[rank])
+            for rank, end in zip(item.ranks, item.end.tolist(), strict=True)
+        ]
+        spread.append(max(ends) - min(ends))
     basis = f"the ends of {plural(len(matched.matched), 'collective')}, on the wall clock of rank {reference}"
     return Alignment(shift, basis, int(np.median(spread)))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from aorta.metrics.clock_lines import ClockLine
+
 Ints = NDArray[np.int64]
 Key = tuple[int, str, int]
 """Global step, group, and sequence number (order within the step and group where records have none)."""
@@ -56,9 +58,9 @@ class StepTimes(Mapping[int, int]):
         """The times of steps that are there, (len(numbers),)."""
         return self.times[np.searchsorted(self.numbers, numbers)]
 
-    def shifted(self, offset: int) -> StepTimes:
-        """The same `offset` ns later."""
-        return StepTimes(self.numbers, self.times + offset)
+    def on(self, line: ClockLine) -> StepTimes:
+        """The same on another clock."""
+        return StepTimes(self.numbers, line.of(self.times))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

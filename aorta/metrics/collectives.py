@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aorta.artefacts.analysis import ClockFit
 from aorta.artefacts.step_columns import ABSENT, RangeKind, StepColumns
 from aorta.artefacts.steps import COMMUNICATION_STREAMS, Step
 from aorta.intervals import Intervals, subtract, union
 from aorta.metrics.calls import NO_CALLS, NOT_RECORDED, Call, Calls, Key, StepTimes
-from aorta.metrics.matching import Joined, clock_offsets, join
+from aorta.metrics.clock_lines import ClockLine, put
+from aorta.metrics.matching import Joined, clock_lines, join
 from aorta.metrics.rows import order_within
+from aorta.units import NS_PER_MS
 
 __all__ = ["Call", "Collectives", "Key", "Matched", "Timeline", "match_collectives", "match_timelines"]
 
@@ -40,17 +43,15 @@ class Timeline:
         known = [(int(begin.min()), int(end.max())) for begin, end in sides if len(begin)]
         return min((begin for begin, _ in known), default=0), max((end for _, end in known), default=0)
 
-    def placed(self, offset: int) -> Timeline:
-        """The same `offset` ns later, without its calls."""
-        if not offset:
-            return replace(self, calls=NO_CALLS)
+    def placed(self, line: ClockLine) -> Timeline:
+        """The same on another clock, without its calls."""
         return replace(
             self,
-            starts=self.starts.shifted(offset),
-            ends=self.ends.shifted(offset),
-            compute=self.compute + offset,
-            data=self.data + offset,
-            communication=self.communication + offset,
+            starts=self.starts.on(line),
+            ends=self.ends.on(line),
+            compute=line.of(self.compute),
+            data=line.of(self.data),
+            communication=line.of(self.communication),
             calls=NO_CALLS,
         )
 
@@ -78,6 +79,23 @@ class Collectives:
     matched: tuple[Matched, ...]
     unmatched: int
     """Calls without a partner on some member: counted, never blamed."""
+    lines: Mapping[int, ClockLine] = field(default_factory=dict)
+    """How each rank's times were put on the lowest rank's clock; none where there is only that."""
+
+    def clocks(self) -> list[ClockFit]:
+        """The same of each clock but the lowest rank's."""
+        ranks: dict[ClockLine, list[int]] = {}
+        for rank, line in self.lines.items():
+            ranks.setdefault(line, []).append(rank)
+        return [
+            ClockFit(
+                ranks=sorted(mine),
+                ahead_ms=-line.offset_ns / NS_PER_MS,
+                fast_ppm=-1e6 * line.rate,
+                uncertainty_ms=line.uncertainty_ns / NS_PER_MS,
+            )
+            for line, mine in ranks.items()
+        ]
 
     def stretches(self) -> dict[int, int]:
         """Step to the number of its unbroken stretch: between two stretches lie steps of which no rank tells
@@ -114,8 +132,9 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
     Returns:
         The collectives, none of a single rank, or in words why there are none.
 
-    Ranks of one clock keep their places. Another clock is shifted so that collectives end at the same time
-    on both: by the median over all collectives with members on it and on one that is placed already.
+    Ranks of one clock keep their places. Another clock is put so that collectives end at the same time on
+    both: by the line through all collectives with members on it and on one that is placed already, which
+    takes its offset and its drift.
     """
     if len(timelines) == 1:
         return Collectives(timelines=timelines, matched=(), unmatched=0)
@@ -124,19 +143,21 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
     joined = join({rank: timeline.calls for rank, timeline in timelines.items()})
     if not joined.whole.any():
         return "no collective could be matched across ranks"
-    offsets = clock_offsets(joined, [clocks[rank] for rank in timelines], clocks[min(timelines)])
-    lost = sorted({clocks[rank] for rank in timelines} - set(offsets))
+    own = clocks[min(timelines)]
+    lines = clock_lines(joined, [clocks[rank] for rank in timelines], own)
+    lost = sorted({clocks[rank] for rank in timelines} - set(lines))
     if lost:
         return f"no common collective puts the clock of {', '.join(lost)} beside the others'"
     # One by one, so that of thousands of ranks no two copies are in memory.
     placed = {rank: replace(timeline, calls=NO_CALLS) for rank, timeline in timelines.items()}
     del timelines
     for rank, timeline in placed.items():
-        placed[rank] = timeline.placed(offsets[clocks[rank]])
+        placed[rank] = timeline.placed(lines[clocks[rank]])
     return Collectives(
         timelines=placed,
-        matched=_matched(joined, list(placed), [offsets[clocks[rank]] for rank in placed]),
+        matched=_matched(joined, list(placed), [lines[clocks[rank]] for rank in placed]),
         unmatched=joined.unmatched,
+        lines={rank: lines[name] for rank, name in clocks.items() if name != own},
     )
 
 
@@ -192,10 +213,10 @@ def _calls(
     return Calls.of(tuple(names), (step, group, seq), op_of[kind], span, size_of[kind])
 
 
-def _matched(joined: Joined, ranks: Sequence[int], offsets: Sequence[int]) -> tuple[Matched, ...]:
+def _matched(joined: Joined, ranks: Sequence[int], lines: Sequence[ClockLine]) -> tuple[Matched, ...]:
     """The whole collectives, by when their last member came."""
-    calls, shift = joined.calls, np.array(offsets, dtype=np.int64)[joined.place]
-    entry, end = calls.entry + shift, calls.end + shift
+    calls = joined.calls
+    entry, end = (put(times, lines, joined.place) for times in (calls.entry, calls.end))
     starts = joined.first[:-1]
     latest, size = np.maximum.reduceat(entry, starts), np.maximum.reduceat(calls.bytes, starts)
     members: dict[bytes, tuple[tuple[int, ...], NDArray[np.intp]]] = {}

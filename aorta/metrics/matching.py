@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.metrics.calls import Calls
+from aorta.metrics.clock_lines import ClockLine, clock_line
 
 Ints = NDArray[np.int64]
 
@@ -91,8 +92,8 @@ def _members(group: Ints, place: Ints) -> Ints:
     return np.bincount(np.unique(group * ranks + place) // ranks)
 
 
-def clock_offsets(joined: Joined, clocks: list[str], reference: str) -> dict[str, int]:
-    """Each clock's shift to `reference`; absent where no chain of whole collectives joins them.
+def clock_lines(joined: Joined, clocks: list[str], reference: str) -> dict[str, ClockLine]:
+    """How each clock is put on `reference`; absent where no chain of whole collectives joins them.
 
     Args:
         joined: the calls.
@@ -102,20 +103,20 @@ def clock_offsets(joined: Joined, clocks: list[str], reference: str) -> dict[str
     codes = {name: code for code, name in enumerate(dict.fromkeys(clocks))}
     names = list(codes)
     if len(names) < 2:
-        return {reference: 0}
+        return {reference: ClockLine()}
     gaps = _gaps(joined, np.array([codes[name] for name in clocks], dtype=np.int64), len(names))
-    offsets = {codes[reference]: 0}
-    placed = list(offsets)
+    lines = {codes[reference]: ClockLine()}
+    placed = list(lines)
     for clock in placed:
-        for other, gap in gaps[clock].items():
-            if other not in offsets:
-                offsets[other] = offsets[clock] + gap
+        for other, line in gaps[clock].items():
+            if other not in lines:
+                lines[other] = line.then(lines[clock])
                 placed.append(other)
-    return {names[clock]: offset for clock, offset in offsets.items()}
+    return {names[clock]: line for clock, line in lines.items()}
 
 
-def _gaps(joined: Joined, clock_of: Ints, clocks: int) -> dict[int, dict[int, int]]:
-    """The median over collectives of how much later one clock shows their end than another one does.
+def _gaps(joined: Joined, clock_of: Ints, clocks: int) -> dict[int, dict[int, ClockLine]]:
+    """By how much later one clock shows the ends of collectives than another one does.
 
     Of each collective, the clock of its first member is compared with the others', both ways.
     """
@@ -138,16 +139,17 @@ def _gaps(joined: Joined, clock_of: Ints, clocks: int) -> dict[int, dict[int, in
     a = np.stack((hub[seen], clock[seen]), axis=1).reshape(-1)
     b = np.stack((clock[seen], hub[seen]), axis=1).reshape(-1)
     value = np.stack((gap[seen], -gap[seen]), axis=1).reshape(-1)
-    return _medians(a * clocks + b, value, clocks)
+    at = np.stack((end[seen], end[at_hub][seen]), axis=1).reshape(-1)
+    return _lines(a * clocks + b, at, value, clocks)
 
 
-def _medians(pair: Ints, value: Ints, clocks: int) -> dict[int, dict[int, int]]:
-    """Clock to other clocks, in order of appearance, to the median of the values."""
+def _lines(pair: Ints, at: Ints, value: Ints, clocks: int) -> dict[int, dict[int, ClockLine]]:
+    """Clock to other clocks, in order of appearance, to the line that puts the other one on it."""
     order = np.argsort(pair, kind="stable")
     edges = np.concatenate(([0], np.flatnonzero(np.diff(pair[order])) + 1, [len(order)]))
     parts = [order[a:b] for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
-    found: dict[int, dict[int, int]] = defaultdict(dict)
+    found: dict[int, dict[int, ClockLine]] = defaultdict(dict)
     for rows in sorted(parts, key=lambda rows: int(rows[0])):
         one, other = divmod(int(pair[rows[0]]), clocks)
-        found[one][other] = int(np.median(value[rows]))
+        found[one][other] = clock_line(at[rows], value[rows])
     return found

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from aorta.artefacts.analysis import Analysis, Interval, RankBreakdown
+from aorta.artefacts.analysis import Analysis, ClockFit, Interval, RankBreakdown, Replay
 from aorta.artefacts.page import Page, StepPart
 from aorta.artefacts.traced import RankTrace, TraceTable
 from aorta.report.parts import spread
@@ -105,10 +105,25 @@ def _between(interval: Interval | None, form: Callable[[float], str]) -> str:
 
 
 def replay_words(analysis: Analysis) -> str:
-    """Whether the model of the steps reproduces them, in a sentence; empty where nothing was replayed."""
+    """Whether the model of the steps reproduces them, and how sure the clocks are that it stands on, in a few
+    sentences; empty where nothing was replayed.
+    """
     replay = analysis.replay
     if replay is None:
         return ""
+    return " ".join(said for said in (_replayed(replay), _clocks(analysis.clocks)) if said)
+
+
+def _clocks(clocks: Sequence[ClockFit]) -> str:
+    if not clocks:
+        return ""
+    apart = number(max(item.uncertainty_ms for item in clocks))
+    drift = max(abs(item.fast_ppm) for item in clocks)
+    drifts = f", drift of up to {number(drift)} ppm taken out" if drift else ""
+    return f"Clocks are aligned by the ends of collectives{drifts}: they agree within {apart} ms (median)."
+
+
+def _replayed(replay: Replay) -> str:
     if replay.withheld:
         return f"Predictions are withheld: {plain(replay.withheld)}."
     measured = f"{plural(replay.steps, 'step')} of {number(replay.measured_step_ms)} ms were replayed"
