@@ -25,6 +25,8 @@ _PLACES = (
 _IMPORTER = "QdstrmImporter"
 _IMPORTERS = ("host-linux-*", "linux-desktop-*", "host/linux-desktop-*", "host/host-linux-*")
 _OS_CALL_NS = 10_000
+METRICS_OPTIONS = ("--gpu-metrics-devices", "--gpu-metrics-device")
+"""The option for GPU metrics, as of 2024.5 and before; a version refuses the other's."""
 
 
 def find(
@@ -107,13 +109,14 @@ def sees_nvtx(program: str | None, package: str | None) -> bool:
     return numbers < (0, 2, 12) or (version(program or "") or (0, 0)) > (2023, 4)
 
 
-def metrics_option(offered: str, gpus: int) -> tuple[str | None, str]:
+def metrics_option(option: str, offered: str, gpus: int) -> tuple[str | None, str]:
     """(option, reason) for GPU metrics: the option is None where they cannot be sampled.
 
     They are of whole GPUs, so one collector a node samples those of the job.
 
     Args:
-        offered: what `nsys profile --gpu-metrics-device=help` printed.
+        option: the one of `METRICS_OPTIONS` that this version knows.
+        offered: what `nsys profile OPTION=help` printed.
         gpus: of the job on this node.
     """
     complaint = re.search(r".*(?:[Ii]nsufficient privilege|ERR_NVGPUCTRPERM|permission).*", offered)
@@ -124,10 +127,10 @@ def metrics_option(offered: str, gpus: int) -> tuple[str | None, str]:
         lines = [line.strip() for line in offered.splitlines() if line.strip()]
         return None, f"nsys offers no GPU for them: {lines[0] if lines else 'no answer'}"
     if re.search(r"^\s*cuda-visible:", offered, re.MULTILINE):
-        return "--gpu-metrics-device=cuda-visible", "of the GPUs of the job, by local rank 0"
+        return f"{option}=cuda-visible", "of the GPUs of the job, by local rank 0"
     if len(able) != gpus:
         return None, f"the node has {len(able)} GPUs and the job {gpus}: others' would be sampled too"
-    return "--gpu-metrics-device=all", "of all GPUs of the node, by local rank 0"
+    return f"{option}=all", "of all GPUs of the node, by local rank 0"
 
 
 def prefix(program: str, output: Path, stem: str, *, gpu: bool, ranged: bool) -> list[str]:

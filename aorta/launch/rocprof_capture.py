@@ -33,6 +33,13 @@ _OUTDATED = {
 }
 """Options of older tools and guides, and what to do instead."""
 _OURS = ("-d", "--output-directory", "-o", "--output-file")
+_SUMMARIES = frozenset(("--stats", "--summary", "-S"))
+_OF_SUMMARIES = _SUMMARIES | {
+    "--summary-per-domain", "-D", "--summary-groups", "--summary-output-file", "--summary-units", "-u",
+    "--output-format", "-f", "--truncate-kernels", "-T",
+}  # fmt: skip
+"""Options that trace nothing; without one that does, rocprofv3 ends before the program starts."""
+_READ = frozenset(("csv", "json", "rocpd"))
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 
@@ -67,12 +74,25 @@ def rocprof_prefix(
         words = [word for word in _USUAL if not known or word in known]
         notes += [f"this rocprofv3 has no {word}: left out" for word in _USUAL if word not in words]
     named = any(word.partition("=")[0] in ("-f", "--output-format") for word in words)
+    if named and _READ.isdisjoint(re.findall(r"[a-z0-9]+", " ".join(words).lower())):
+        notes.append(f"of this format of rocprofv3 nothing is analysed: one of {', '.join(sorted(_READ))} is")
     name = f"{stem}_rank%env{{RANK}}%_%hostname%_%pid%"
     form = [] if named else ["--output-format", "csv"]
     return ["rocprofv3", *words, *form, "-d", str(output), "-o", name, "--"], notes
 
 
 def _check(words: Sequence[str], known: frozenset[str]) -> None:
+    options = {word.partition("=")[0] for word in words if word.startswith("-")}
+    if "--" in words:
+        raise ConfigError(
+            "ROCPROF_ARGS holds --, behind which rocprofv3 takes the program",
+            "leave it out: the rank's program follows by itself",
+        )
+    if options & _SUMMARIES and options <= _OF_SUMMARIES:
+        raise ConfigError(
+            f"ROCPROF_ARGS {' '.join(words)!r} sums up and traces nothing, which rocprofv3 refuses",
+            "add what to trace, such as --kernel-trace",
+        )
     for word in words:
         name = word.partition("=")[0]
         if name in _OURS:
@@ -80,7 +100,7 @@ def _check(words: Sequence[str], known: frozenset[str]) -> None:
                 f"ROCPROF_ARGS sets {name}: a rank's file needs a name of its own",
                 "leave it out; with scripts/rocprof_capture.sh choose the folder with ROCPROF_OUTPUT_DIR",
             )
-        if known and name.startswith("--") and name != "--" and name not in known:
+        if known and name.startswith("--") and name not in known:
             raise ConfigError(
                 f"ROCPROF_ARGS: this rocprofv3 has no option {name}",
                 _OUTDATED.get(name, "see rocprofv3 --help for what it has"),

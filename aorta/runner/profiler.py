@@ -103,7 +103,7 @@ def _nsys(
         )
     first = []
     if capture.gpu_metrics:
-        option, reason = nsys.metrics_option(_offered_metrics(program), len(gpus.visible))
+        option, reason = nsys.metrics_option(*_offered_metrics(program), len(gpus.visible))
         first = [option] if option else []
         notes.append(f"GPU metrics {'sampled' if option else 'left out'}: {reason}")
     return Wrapper(
@@ -121,14 +121,19 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _offered_metrics(program: str) -> str:
-    """What nsys says about GPU metrics; its complaint where it cannot be asked."""
-    try:
-        done = subprocess.run(
-            [program, "profile", "--gpu-metrics-device=help"],
-            capture_output=True, text=True, errors="replace", timeout=_PROBE_S, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return done.stdout + done.stderr
+def _offered_metrics(program: str) -> tuple[str, str]:
+    """The option for GPU metrics and what nsys says about it; its complaint where it cannot be asked."""
+    said = ""
+    for option in nsys.METRICS_OPTIONS:
+        try:
+            done = subprocess.run(
+                [program, "profile", f"{option}=help"],
+                capture_output=True, text=True, errors="replace", timeout=_PROBE_S, check=False,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return option, str(error)
+        said = done.stdout + done.stderr
+        if "unrecogni" not in said:
+            return option, said
+    return option, said

@@ -83,9 +83,9 @@ OFFER = "Possible --gpu-metrics-device values are:\n\t0: H100 PCI[0]\n\t1: H100 
 @pytest.mark.parametrize(
     ("offered", "gpus", "option", "words"),
     [
-        (OFFER, 2, "--gpu-metrics-device=all", "all GPUs"),
+        (OFFER, 2, "all", "all GPUs"),
         (OFFER, 1, None, "the node has 2 GPUs and the job 1"),
-        (OFFER + "\tcuda-visible: those\n", 1, "--gpu-metrics-device=cuda-visible", "of the job"),
+        (OFFER + "\tcuda-visible: those\n", 1, "cuda-visible", "of the job"),
         (
             "Insufficient privilege, see ERR_NVGPUCTRPERM",
             2,
@@ -97,9 +97,10 @@ OFFER = "Possible --gpu-metrics-device values are:\n\t0: H100 PCI[0]\n\t1: H100 
     ],
 )
 def test_gpu_metrics_only_where_they_can_be_sampled(offered, gpus, option, words):
-    found, reason = nsys.metrics_option(offered, gpus)
-    assert found == option
-    assert words in reason
+    for name in nsys.METRICS_OPTIONS:
+        found, reason = nsys.metrics_option(name, offered, gpus)
+        assert found == (option and f"{name}={option}")
+        assert words in reason
 
 
 def test_with_a_gpu_the_captured_range_is_cudas_and_the_trainer_survives_its_end():
