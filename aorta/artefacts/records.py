@@ -281,7 +281,7 @@ class StepProfile(Record, frozen=True, kw_only=True):
     overlap: Overlap
 
 
-class Breakdown(Record, frozen=True, kw_only=True):
+class Breakdown(Record, frozen=True, kw_only=True, gc=False):
     """The exclusive parts of one step; they sum to its duration exactly, in ns."""
 
     compute_ns: int

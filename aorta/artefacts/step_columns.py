@@ -7,9 +7,11 @@ they need.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, overload
+from operator import attrgetter
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,18 @@ ABSENT = -(2**31)
 _MOST = float(2**61)
 """ns from here on are no time; sums of two stay within 64 bits."""
 _BREAKDOWN = Breakdown.__struct_fields__
+_NO_PARTS = Breakdown(**dict.fromkeys(_BREAKDOWN, ABSENT))
+_NUMBERS = (
+    "global_step",
+    "wall_start_ns",
+    "wall_end_ns",
+    "mono_start_ns",
+    "mono_end_ns",
+    "samples",
+    "memory_peak_bytes",
+    "memory_reserved_bytes",
+    "alloc_retries",
+)
 _KINDS = tuple(
     (kind, int(np.iinfo(kind).min), int(np.iinfo(kind).max)) for kind in (np.int8, np.int16, np.int32)
 )
@@ -59,6 +73,9 @@ class RangeKind(NamedTuple):
     """The range has metadata."""
 
 
+_OF_LABEL, _OF_NUMBERS, _OF_BREAKDOWN = (
+    attrgetter(*names) for names in (Label._fields, _NUMBERS, _BREAKDOWN)
+)
 _KindKey = tuple[str, str, str | None, str | None, int | None, bool]
 
 
@@ -110,27 +127,14 @@ class StepColumns(Sequence[Step]):
         """
         if isinstance(steps, StepColumns):
             return steps
-        labels: dict[Label, int] = {}
-        label = [labels.setdefault(_label_of(step), len(labels)) for step in steps]
-        parts = [step.breakdown for step in steps]
-        numbers = {
-            "global_step": _narrow([step.global_step for step in steps]),
-            "wall_start_ns": _narrow([step.wall_start_ns for step in steps]),
-            "wall_end_ns": _narrow([step.wall_end_ns for step in steps]),
-            "mono_start_ns": _narrow([step.mono_start_ns for step in steps]),
-            "mono_end_ns": _narrow([step.mono_end_ns for step in steps]),
-            "samples": _narrow([step.samples for step in steps]),
-            "memory_peak_bytes": _narrow([_or_absent(step.memory_peak_bytes) for step in steps]),
-            "memory_reserved_bytes": _narrow([_or_absent(step.memory_reserved_bytes) for step in steps]),
-            "alloc_retries": _narrow([_or_absent(step.alloc_retries) for step in steps]),
-        }
-        for name in _BREAKDOWN:
-            numbers[name] = _narrow(
-                [ABSENT if part is None else _or_absent(getattr(part, name)) for part in parts]
-            )
+        labels: dict[tuple[Any, ...], int] = {}
+        label = [labels.setdefault(key, len(labels)) for key in map(_OF_LABEL, steps)]
+        numbers = _columns(_NUMBERS, map(_OF_NUMBERS, steps), len(steps))
+        parts = (_NO_PARTS if step.breakdown is None else step.breakdown for step in steps)
+        numbers |= _columns(_BREAKDOWN, map(_OF_BREAKDOWN, parts), len(steps))
         first, count, ranges = _ranges_of(steps)
         return cls(
-            _labels=tuple(labels),
+            _labels=tuple(Label(*key) for key in labels),
             _label=_narrow(label),
             _numbers=numbers,
             _first=first,
@@ -299,43 +303,48 @@ class StepColumns(Sequence[Step]):
         return StepRanges(ranges=found)
 
 
-def _label_of(step: Step) -> Label:
-    return Label(
-        step.host,
-        step.attempt,
-        step.rank,
-        step.world_size,
-        step.device,
-        step.phase,
-        step.timing,
-        step.epoch,
-        step.device_uuid,
-        step.memory_total_bytes,
-        step.detailed,
-    )
+def ranges_of(columns: Sequence[StepColumns]) -> Ranges:
+    """The ranges of the steps of all `columns`; rows are counted on from one to the next."""
+    kinds: dict[RangeKind, int] = {}
+    empty: Ints = np.empty(0, dtype=np.int64)
+    parts, before = [(empty, empty, empty, empty, empty)], 0
+    for steps in columns:
+        found = steps.ranges()
+        code = np.array([kinds.setdefault(kind, len(kinds)) for kind in found.kinds], dtype=np.int64)
+        parts.append((found.row + before, code[found.kind], found.start_ns, found.end_ns, found.seq))
+        before += len(steps)
+    row, kind, start, end, seq = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Ranges(row=row, kinds=tuple(kinds), kind=kind, start_ns=start, end_ns=end, seq=seq)
 
 
 def _executions(steps: Sequence[Step]) -> dict[tuple[int, int], StepExecution]:
+    if all(step.execution is None for step in steps):
+        return {}
     last = {(step.attempt, step.global_step): step.execution for step in steps}
     return {key: item for key, item in last.items() if item is not None}
-
-
-def _or_absent(value: int | None) -> int:
-    return ABSENT if value is None else value
 
 
 def _or_none(value: int) -> int | None:
     return None if value == ABSENT else value
 
 
+def _columns(names: Sequence[str], rows: Iterable[tuple[int | None, ...]], count: int) -> dict[str, _Stored]:
+    """Columns of `count` rows that have a number or None of each name."""
+    flat = [ABSENT if value is None else value for value in itertools.chain.from_iterable(rows)]
+    whole = np.fromiter(flat, dtype=np.int64, count=len(flat)).reshape(count, len(names)).T
+    low, high = whole.min(axis=1, initial=0).tolist(), whole.max(axis=1, initial=0).tolist()
+    return {name: whole[at].astype(_kind_for(low[at], high[at]), order="C") for at, name in enumerate(names)}
+
+
+def _kind_for(low: int, high: int) -> type[np.signedinteger]:
+    """That of the fewest bytes that holds both."""
+    return next((kind for kind, least, most in _KINDS if least <= low and high <= most), np.int64)
+
+
 def _narrow(values: Sequence[int] | Ints) -> _Stored:
     """The integers in the fewest bytes that hold them and ABSENT, if it is there."""
     whole = np.asarray(values, dtype=np.int64)
-    low, high = (int(whole.min()), int(whole.max())) if len(whole) else (0, 0)
-    for kind, least, most in _KINDS:
-        if least <= low and high <= most:
-            return whole.astype(kind)
-    return whole
+    return whole.astype(_kind_for(int(whole.min(initial=0)), int(whole.max(initial=0))), copy=False)
 
 
 def _ranges_of(steps: Sequence[Step]) -> tuple[_Stored, _Stored, _RangeStore]:
@@ -343,18 +352,22 @@ def _ranges_of(steps: Sequence[Step]) -> tuple[_Stored, _Stored, _RangeStore]:
     count = [0 if step.profile is None else len(step.profile.ranges) for step in steps]
     ends = np.cumsum(np.array(count, dtype=np.int64))
     first = np.where([step.profile is None for step in steps], ABSENT, ends - count)
-    items = [item for step in steps if step.profile is not None for item in step.profile.ranges]
+    profiles = [step.profile.ranges for step in steps if step.profile is not None]
+    items = list(itertools.chain.from_iterable(profiles))
     kinds: dict[_KindKey, int] = {}
-    kind, seq = [], []
-    for item in items:
-        key: _KindKey = (item.stream, item.tag, None, None, None, False)
-        meta = item.metadata
-        if meta is None:
-            seq.append(ABSENT)
-        else:
-            key = (item.stream, item.tag, meta.op, meta.group, meta.bytes, True)
-            seq.append(ABSENT if meta.seq is None else meta.seq)
-        kind.append(kinds.setdefault(key, len(kinds)))
+    kind = [
+        kinds.setdefault(
+            (item.stream, item.tag, None, None, None, False)
+            if (meta := item.metadata) is None
+            else (item.stream, item.tag, meta.op, meta.group, meta.bytes, True),
+            len(kinds),
+        )
+        for item in items
+    ]
+    seq = [
+        ABSENT if (meta := item.metadata) is None or (number := meta.seq) is None else number
+        for item in items
+    ]
     store = _RangeStore(
         kinds=tuple(RangeKind(*key) for key in kinds),
         kind=_narrow(kind),

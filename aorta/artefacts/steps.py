@@ -1,7 +1,7 @@
 """Step records as the analysis reads them: the fields that the arithmetic needs, and no others.
 
 A `rank_<rank>_metrics.jsonl` line is a `StepRecord`; these types decode the same line faster and smaller:
-what they do not name is skipped.
+what they do not name is skipped. None of them can be part of a cycle, so the collector need not look at them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class StepRange(Struct, frozen=True, kw_only=True, gc=False):
     metadata: CollectiveId | None = None
 
 
-class StepRanges(Struct, frozen=True, kw_only=True):
+class StepRanges(Struct, frozen=True, kw_only=True, gc=False):
     """`StepProfile`, its ranges alone."""
 
     ranges: list[StepRange]
 
 
-class StepExecution(Struct, frozen=True, kw_only=True):
+class StepExecution(Struct, frozen=True, kw_only=True, gc=False):
     """`Execution`, what tells how busy the GPU was."""
 
     per_stream_ms: dict[str, float]
@@ -44,7 +44,7 @@ class StepExecution(Struct, frozen=True, kw_only=True):
     hidden_comm_ms: float | None = None
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class Step(Struct, frozen=True, kw_only=True, gc=False):
     """`StepRecord` without what the analysis does not use."""
 
     host: str

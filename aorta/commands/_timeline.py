@@ -12,7 +12,7 @@ from aorta.diagnosis.run_traces import read_rank, read_run_traces, trace_files
 from aorta.diagnosis.traces import Capture, captures
 from aorta.errors import ArtefactError
 from aorta.metrics.alignment import Alignment, align
-from aorta.metrics.collectives import step_timeline
+from aorta.metrics.collectives import step_timelines
 from aorta.metrics.trace_summary import summarise
 from aorta.metrics.trace_work import timelines
 from aorta.readers.run import RunData, read_run
@@ -97,7 +97,7 @@ def _aligned(found: Capture | None, epochs: Mapping[int, int | None]) -> Alignme
 def _aligned_records(data: RunData) -> Alignment:
     """By the step records' collectives."""
     by_rank = {rank: steps for rank, steps in data.records.by_rank.items() if steps}
-    lines = {rank: step_timeline(steps) for rank, steps in by_rank.items()}
+    lines = step_timelines(by_rank)
     if not all(line.starts for line in lines.values()):
         return Alignment({}, "wall clocks as they are: the records hold no collectives")
     wall = {rank: steps[0].wall_start_ns - steps[0].mono_start_ns for rank, steps in by_rank.items()}

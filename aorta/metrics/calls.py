@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.metrics.clock_lines import ClockLine
+from aorta.metrics.rows import in_order
 
 Ints = NDArray[np.int64]
 Key = tuple[int, str, int]
@@ -35,6 +36,9 @@ class StepTimes(Mapping[int, int]):
 
     def __init__(self, numbers: Ints, times: Ints) -> None:
         """The times of the steps `numbers`, both (steps,); of a number that comes twice, the last counts."""
+        if (numbers[1:] > numbers[:-1]).all():
+            self.numbers, self.times = numbers, times
+            return
         self.numbers, last = np.unique(numbers[::-1], return_index=True)
         self.times = times[::-1][last]
 
@@ -91,18 +95,18 @@ class Calls(Mapping[Key, Call]):
             size: bytes, or `NOT_RECORDED`.
         """
         made = cls(tuple(names), *key, op, *span, size)
-        order = np.lexsort(key[::-1])
-        same = np.ones(max(len(order) - 1, 0), dtype=np.bool_)
+        order = in_order(*key)
+        same = np.ones(max(len(op) - 1, 0), dtype=np.bool_)
         for column in key:
             same &= column[order][1:] == column[order][:-1]
         if not same.any():
             return made
         # The sort is stable, so of each key the last row is the later one; it takes the first one's place.
         firsts = np.flatnonzero(np.concatenate(([True], ~same)))
-        lasts = np.append(firsts[1:], len(order)) - 1
+        lasts, order = np.append(firsts[1:], len(op)) - 1, np.arange(len(op))[order]
         return made.rows(order[lasts][np.argsort(order[firsts], kind="stable")])
 
-    def rows(self, rows: NDArray[np.intp]) -> Calls:
+    def rows(self, rows: NDArray[np.intp] | slice) -> Calls:
         """Some of the calls."""
         names = ("step", "group", "number", "op", "entry", "end", "bytes")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})

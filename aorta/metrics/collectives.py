@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import ClockFit
-from aorta.artefacts.step_columns import ABSENT, RangeKind, StepColumns
+from aorta.artefacts.step_columns import ABSENT, RangeKind, StepColumns, ranges_of
 from aorta.artefacts.steps import COMMUNICATION_STREAMS, Step
 from aorta.intervals import Intervals, subtract, union
 from aorta.metrics.calls import NO_CALLS, NOT_RECORDED, Call, Calls, Key, StepTimes
 from aorta.metrics.clock_lines import ClockLine, put
 from aorta.metrics.matching import Joined, clock_lines, join
-from aorta.metrics.rows import order_within
+from aorta.metrics.rows import in_order, order_within
+from aorta.metrics.stack import Stack, batches
 from aorta.units import NS_PER_MS
 
 __all__ = ["Call", "Collectives", "Key", "Matched", "Timeline", "match_collectives", "match_timelines"]
@@ -119,7 +120,7 @@ def match_collectives(by_rank: Mapping[int, Sequence[Step]], clocks: Mapping[int
     Returns:
         As `match_timelines`.
     """
-    return match_timelines({rank: step_timeline(steps) for rank, steps in by_rank.items()}, clocks)
+    return match_timelines(step_timelines(by_rank), clocks)
 
 
 def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]) -> Collectives | str:
@@ -161,30 +162,69 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
     )
 
 
-def step_timeline(steps: Sequence[Step]) -> Timeline:
-    """One rank's steps; ranges are cut at their step, as its breakdown is."""
-    columns = StepColumns.of(steps)
-    columns = columns.where(columns.profiled)
-    number, begin, stop = (columns.column(name) for name in ("global_step", "mono_start_ns", "mono_end_ns"))
-    found = columns.ranges()
-    order = np.lexsort((found.start_ns, found.row))
+def step_timelines(by_rank: Mapping[int, Sequence[Step]]) -> dict[int, Timeline]:
+    """Each rank's steps on its own clock; ranges are cut at their step, as its breakdown is."""
+    columns = [StepColumns.of(steps) for steps in by_rank.values()]
+    columns = [steps.where(steps.profiled) for steps in columns]
+    first, last = (
+        np.array([getattr(steps.column(name), side)() if len(steps) else 0 for steps in columns])
+        for name, side in (("mono_start_ns", "min"), ("mono_end_ns", "max"))
+    )
+    made = [
+        timeline
+        for part in batches(first, last)
+        for timeline in _timelines(columns[part], Stack.of(first[part], last[part]))
+    ]
+    return dict(zip(by_rank, made, strict=True))
+
+
+def _timelines(columns: Sequence[StepColumns], stack: Stack) -> Iterator[Timeline]:
+    """Of ranks that lie on one line."""
+    number, begin, stop = (
+        np.concatenate([steps.column(name) for steps in columns])
+        for name in ("global_step", "mono_start_ns", "mono_end_ns")
+    )
+    edges = np.cumsum([0, *(len(steps) for steps in columns)])
+    found = ranges_of(columns)
+    order = in_order(found.row, found.start_ns)
     row, kind, seq = found.row[order], found.kind[order], found.seq[order]
+    rank = np.repeat(np.arange(len(columns)), np.diff(edges))[row]
     origin, last = begin[row], stop[row]
     spans = np.stack(
-        [np.clip(origin + side[order], origin, last) for side in (found.start_ns, found.end_ns)], axis=1
+        [
+            stack.on(rank, np.clip(origin + side[order], origin, last))
+            for side in (found.start_ns, found.end_ns)
+        ],
+        axis=1,
     )
     busy = union(spans[_of(found.kinds, "compute")[kind]])
     called = np.array([item.stream in COMMUNICATION_STREAMS for item in found.kinds], dtype=np.bool_)[kind]
-    calls = _calls(found.kinds, number[row[called]], kind[called], seq[called], spans[called])
+    # Of each rank's steps a number of their own, in order.
+    numbers, code = np.unique(number, return_inverse=True)
+    code = rank * len(numbers) + code.reshape(-1)[row]
+    calls = _calls(found.kinds, code[called], kind[called], seq[called], spans[called])
     communication = union(np.stack((calls.entry, calls.end), axis=1))
     data = union(spans[_of(found.kinds, "host", "data")[kind]])
-    return Timeline(
-        starts=StepTimes(number, begin),
-        compute=busy,
-        data=subtract(subtract(data, busy), communication),
-        communication=communication,
-        calls=calls,
-        ends=StepTimes(number, stop),
+    data = subtract(subtract(data, busy), communication)
+    sets = zip(*(stack.apart(one) for one in (busy, data, communication)), strict=True)
+    rows = np.searchsorted(calls.step, np.arange(len(columns) + 1) * len(numbers))
+    for place, (compute, loading, talking) in enumerate(sets):
+        steps, own = slice(edges[place], edges[place + 1]), slice(rows[place], rows[place + 1])
+        yield Timeline(
+            starts=StepTimes(number[steps], begin[steps]),
+            compute=compute,
+            data=loading,
+            communication=talking,
+            calls=_own_calls(calls, own, numbers, int(stack.first[place] - stack.zero[place])),
+            ends=StepTimes(number[steps], stop[steps]),
+        )
+
+
+def _own_calls(calls: Calls, rows: slice, numbers: NDArray[np.int64], shift: int) -> Calls:
+    """One rank's of the line, with its steps and on its clock."""
+    mine = calls.rows(rows)
+    return replace(
+        mine, step=numbers[mine.step % len(numbers)], entry=mine.entry + shift, end=mine.end + shift
     )
 
 

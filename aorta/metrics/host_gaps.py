@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.step_columns import StepColumns, ranges_of
 from aorta.artefacts.steps import COMMUNICATION_STREAMS, Step
+from aorta.metrics.rows import in_order
+from aorta.metrics.stack import batches
 from aorta.units import NS_PER_MS
 
 Ints = NDArray[np.int64]
@@ -36,13 +38,13 @@ def host_gaps(by_rank: Mapping[int, Sequence[Step]]) -> list[HostGap]:
     The sum is the host's part of the breakdown. Steps without ranges are left out.
     """
     sums: dict[tuple[str, str], int] = defaultdict(int)
-    steps = 0
-    for records in by_rank.values():
-        columns = StepColumns.of(records)
-        columns = columns.where(columns.profiled)
-        steps += len(columns)
-        for names, total in _gaps(columns):
+    columns = [StepColumns.of(records) for records in by_rank.values()]
+    columns = [steps.where(steps.profiled) for steps in columns]
+    length = np.array([(steps.duration_ns + 1).sum() for steps in columns], dtype=np.int64)
+    for part in batches(np.zeros_like(length), length):
+        for names, total in _gaps(columns[part]):
             sums[names] += total
+    steps = sum(len(item) for item in columns)
     whole = sum(sums.values())
     if not whole:
         return []
@@ -52,29 +54,36 @@ def host_gaps(by_rank: Mapping[int, Sequence[Step]]) -> list[HostGap]:
     ]
 
 
-def _gaps(steps: StepColumns) -> list[tuple[tuple[str, str], int]]:
-    """The gaps of one rank's steps by their names, ns.
+def _gaps(columns: Sequence[StepColumns]) -> list[tuple[tuple[str, str], int]]:
+    """The gaps of some ranks' steps by their names, ns.
 
     Pieces are gone through in order of start, end and name. Time is covered up to the furthest end so far;
     what lies between that and a later start is a gap, after the last piece that reached as far.
     """
-    found, length = steps.ranges(), steps.duration_ns
+    found, length = ranges_of(columns), np.concatenate([steps.duration_ns for steps in columns])
     timed = [item.stream != "host" or item.tag == "data" for item in found.kinds]
     names = sorted({_name(item.stream, item.tag) for item in found.kinds} | {START, END})
     code = np.array([names.index(_name(item.stream, item.tag)) for item in found.kinds], dtype=np.int64)
     kept = np.flatnonzero(np.array(timed, dtype=np.bool_)[found.kind])
+    row, start, end = found.row[kept], found.start_ns[kept], found.end_ns[kept]
     name = code[found.kind[kept]]
-    order = kept[np.lexsort((name, found.end_ns[kept], found.start_ns[kept], found.row[kept]))]
-    row, name = found.row[order], code[found.kind[order]]
-    start, end = found.start_ns[order], found.end_ns[order]
+    order = in_order(row, start, end, name)
+    row, start, end, name = row[order], start[order], end[order], name[order]
     # A row for the start of each step goes before its pieces, and one for its end after them.
-    whole, steps_of = np.arange(len(steps)), len(steps)
-    at = np.argsort(np.concatenate((3 * whole, 3 * row + 1, 3 * whole + 2)), kind="stable")
-    zero = np.zeros(steps_of, dtype=np.int64)
-    step = np.concatenate((whole, row, whole))[at]
-    name = np.concatenate((zero + names.index(START), name, zero + names.index(END)))[at]
-    start = np.concatenate((zero, start, length))[at]
-    end = np.concatenate((zero, end, length))[at]
+    first, size = np.arange(len(length)), len(row) + 2 * len(length)
+    pieces = np.cumsum(np.bincount(row, minlength=len(length)))
+    places = np.append(0, pieces[:-1]) + 2 * first, np.arange(len(row)) + 2 * row + 1, pieces + 2 * first + 1
+    zero = np.zeros_like(length)
+
+    def placed(at_start: Ints, own: Ints, at_end: Ints) -> Ints:
+        column = np.empty(size, dtype=np.int64)
+        for place, part in zip(places, (at_start, own, at_end), strict=True):
+            column[place] = part
+        return column
+
+    step = placed(first, row, first)
+    name = placed(zero + names.index(START), name, zero + names.index(END))
+    start, end = placed(zero, start, length), placed(zero, end, length)
     pairs = _between(step, name, (np.minimum(start, length[step]), end), length)
     return [((names[after], names[before]), total) for (after, before), total in pairs.items()]
 
@@ -83,7 +92,7 @@ def _between(step: Ints, name: Ints, span: tuple[Ints, Ints], length: Ints) -> d
     """The sums of the gaps before each row, by the names of what reached furthest and of the row."""
     start, end = span
     # Each step on a stretch of its own, so that the furthest end never comes from another one.
-    base = step * (int(length.max(initial=0)) + 1)
+    base = (np.cumsum(length + 1) - length)[step]
     reach = np.maximum.accumulate(base + np.clip(end, 0, length[step]))
     before = np.concatenate(([0], reach[:-1]))
     furthest = np.maximum.accumulate(np.where(base + end >= before, np.arange(len(step)), 0))

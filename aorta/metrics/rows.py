@@ -13,6 +13,16 @@ def rows_of(place: NDArray[np.int64], ranks: int) -> list[NDArray[np.int64]]:
     return np.split(order, edges)
 
 
+def in_order(*keys: NDArray[np.int64]) -> NDArray[np.intp] | slice:
+    """The rows by the first key, then the second and so on, stable; what is in order already stays."""
+    wrong = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
+    equal = np.ones_like(wrong)
+    for key in keys:
+        wrong |= equal & (key[1:] < key[:-1])
+        equal &= key[1:] == key[:-1]
+    return np.lexsort(keys[::-1]) if wrong.any() else slice(None)
+
+
 def order_within(step: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many earlier rows have the same step and group."""
     order = np.lexsort((np.arange(len(step)), group, step))

@@ -49,6 +49,12 @@ class Stack:
         shift = np.repeat(self.zero - self.first, [len(intervals) for intervals in sets])
         return np.asarray(np.concatenate(sets) + shift[:, None], dtype=np.int64)
 
+    def apart(self, intervals: Intervals) -> list[Intervals]:
+        """What lies on the line, in order, to each of its ranks and their clocks."""
+        shift = (self.first - self.zero).tolist()
+        parts = np.split(intervals, np.searchsorted(intervals[:, 0], self.zero[1:]))
+        return [part + own for part, own in zip(parts, shift, strict=True)]
+
 
 def batches(first: Ints, last: Ints) -> Iterator[slice]:
     """Neighbouring ranks whose times fit one line, as slices of `first` and `last`."""
