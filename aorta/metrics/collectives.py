@@ -158,7 +158,7 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
         timelines=placed,
         matched=_matched(joined, list(placed), [lines[clocks[rank]] for rank in placed]),
         unmatched=joined.unmatched,
-        lines={rank: lines[name] for rank, name in clocks.items() if name != own},
+        lines={rank: lines[clocks[rank]] for rank in placed if clocks[rank] != own},
     )
 
 

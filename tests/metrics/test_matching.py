@@ -80,3 +80,10 @@ def test_a_chain_of_groups_joins_three_clocks() -> None:
         ("a", [10_000_000, 12_000_000]),
         ("b", [30_000_000, 33_000_000]),
     ]
+
+
+def test_clocks_of_ranks_that_are_not_looked_at_need_no_place() -> None:
+    ranks = {rank: [step(0, (0, 10), collectives=[(1 + rank, 9)])] for rank in (0, 1)}
+    found = match_collectives(ranks, {0: "a", 1: "b", 2: "c"})
+    assert not isinstance(found, str)
+    assert list(found.lines) == [1]
