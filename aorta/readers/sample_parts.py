@@ -152,7 +152,6 @@ def _parsed(body: bytes, columns: Sequence[str]) -> pd.DataFrame | None:
             keep_default_na=False,
             na_values={name: [""] for name in numbers},
             quoting=csv.QUOTE_NONE,
-            float_precision="high",
             low_memory=False,
         )
     except (ValueError, OverflowError):
