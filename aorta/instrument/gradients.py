@@ -201,19 +201,21 @@ class GradientExchange:
         current = current_stream(shared.device)
         side = self._side if self._side is not None else shared.streams.of("allreduce")
         self._side = side
-        ready = clock.mark(current)  # the side stream waits for it, whether it is read or not
-        assert not isinstance(ready, int)
+        ready = None if tape is None else clock.mark(current)
         if tape is not None:
             tape.gradients_ready = ready
         item = _Bucket(tensor, torch.futures.Future(devices=[shared.device]))
         self._held.append(item)
         if self._overlap or last:
-            side.wait_event(ready)
+            if ready is None or isinstance(ready, int):
+                side.wait_stream(current)
+            else:
+                side.wait_event(ready)
             torch.cuda.set_stream(side)
             try:
                 for one in self._held:
                     self._reduce(one.tensor)
-                    if tape is not None:
+                    if tape is not None and ready is not None:
                         metadata = _metadata(shared, self._group, one.tensor)
                         tape.add_queued("allreduce", "gradients", ready, clock.mark(side), metadata)
                     # The future remembers the current stream: whoever consumes the value waits for it.

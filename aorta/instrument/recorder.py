@@ -20,6 +20,7 @@ from aorta.instrument.allocator import AllocatorCounts
 from aorta.instrument.capture import ExternalCapture, detailed, phase_of
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import Collectives
+from aorta.instrument.copies import BatchCopies
 from aorta.instrument.gradients import GradientExchange, GradientHook, WatchedGroup
 from aorta.instrument.identity import Identity, device_uuid, run_directory
 from aorta.instrument.intercept import Interception
@@ -28,16 +29,11 @@ from aorta.instrument.opened import Closed, Step
 from aorta.instrument.pending import PendingSteps
 from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.sharding import ShardedExchange
-from aorta.instrument.steps import COMPUTE, COPY, DATA, HOST
+from aorta.instrument.steps import COMPUTE, DATA, HOST
 from aorta.instrument.streams import Mark, Streams, clock_for, current_stream
 from aorta.instrument.tape import Tape
 from aorta.instrument.wire import Constants, StepSummary
 from aorta.instrument.writer import set_aside
-
-SMALL_BATCH = 1 << 20
-"""Bytes up to which a batch is copied on the stream of compute: another stream would cost the host more time
-than the copy takes.
-"""
 
 
 def boottime_ns() -> int:
@@ -116,6 +112,7 @@ class StepRecorder:
         self._pending = PendingSteps(self._clock, self._channel, together=self._cuda)
         self._streams = Streams(device, stream_priority)
         self._collectives = Collectives(self._clock, device, lambda: self._parts, self._streams)
+        self._copies = BatchCopies(self._clock, device, lambda: self._parts, self._streams)
         self._compute_stream: torch.cuda.Stream | None = None
         self._intercepts: AbstractContextManager[None] = nullcontext()
         self._samples: Callable[[], str | None] = lambda: None
@@ -275,28 +272,8 @@ class StepRecorder:
         host nothing is copied or noted.
         """
         self._open_tape()
-        compute = self._compute_stream
-        if compute is None:
-            return {name: value.to(self._device) for name, value in batch.items()}
-        small = sum(value.nbytes for value in batch.values()) <= SMALL_BATCH
-        stream = compute if small else self._streams.of(COPY)
         with self._nvtx("aorta.copy"):
-            start = self._clock.mark(stream) if self._parts is not None else None
-            torch.cuda.set_stream(stream)  # a fraction of what a context of it costs
-            try:
-                moved = {name: value.to(self._device, non_blocking=True) for name, value in batch.items()}
-            finally:
-                torch.cuda.set_stream(compute)
-            end = self._clock.mark(stream) if start is not None or not small else None
-        if self._parts is not None and start is not None and end is not None:
-            self._parts.copies_timed = True
-            self._parts.add(COPY, "h2d", start, end)
-        if not small:
-            assert isinstance(end, torch.cuda.Event)
-            compute.wait_event(end)
-            for value in moved.values():
-                value.record_stream(compute)  # its memory belongs to the auxiliary stream
-        return moved
+            return self._copies.copied(batch, self._compute_stream)
 
     def forward(self) -> AbstractContextManager[None]:
         """The forward pass and the loss."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from aorta.instrument.steps import COMPUTE, HOST, StepTimes, step_times
+from aorta.instrument.steps import COMPUTE, COPY, HOST, StepTimes, step_times
 from aorta.instrument.streams import Clock, Mark
 from aorta.instrument.wire import Piece
 
@@ -69,6 +69,11 @@ class Tape:
     ) -> None:
         """Note a piece."""
         self.entries.append(Entry(stream, tag, start, end, metadata))
+
+    def add_copy(self, start: Mark, end: Mark) -> None:
+        """Note a batch's way to the GPU."""
+        self.copies_timed = True
+        self.add(COPY, "h2d", start, end)
 
     def add_queued(
         self, stream: str, tag: str, ready: Mark, end: Mark, metadata: dict[str, Any] | None = None
