@@ -337,6 +337,10 @@ class DetailCost(Record, frozen=True, kw_only=True):
     detailed_ms: float | None = None
     """Median; each step by its slowest rank."""
     whole_ms: float | None = None
+    detailed_mean_ms: float | None = None
+    whole_mean_ms: float | None = None
+    """Of all steps timed as a whole: above the other where what is slow happens in steps whose parts nobody
+    timed."""
     reason: str | None = None
 
 

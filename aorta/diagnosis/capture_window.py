@@ -78,11 +78,25 @@ def detail_note(found: DetailCost | None) -> list[str]:
         return []
     if found.ratio is None:
         return [f"what timing steps part by part costs is not measurable: {found.reason}"]
+    elsewhere = _slow_elsewhere(found)
     noise = found.ratio_interval is not None and found.ratio_interval.low <= 1.0
     if found.ratio <= WARN_ABOVE or noise:
-        return []
+        return elsewhere
     return [
+        *elsewhere,
         f"warning: a step takes {found.ratio:.2f} times as long where its parts are timed as where it is "
         f"timed as a whole ({found.detailed_ms:.1f} and {found.whole_ms:.1f} ms): parts, findings and "
-        "predictions are of the longer step, and what the timing adds is in the host's part"
+        "predictions are of the longer step, and what the timing adds is in the host's part",
+    ]
+
+
+def _slow_elsewhere(found: DetailCost) -> list[str]:
+    """A warning where the detailed steps are not like the others: blocks can miss what comes now and then."""
+    detailed, whole = found.detailed_mean_ms, found.whole_mean_ms
+    if not detailed or whole is None or whole <= WARN_ABOVE * detailed:
+        return []
+    return [
+        f"warning: steps timed as a whole take {whole / detailed:.2f} times as long on average as those "
+        f"whose parts are timed ({whole:.1f} and {detailed:.1f} ms): what is slow in them is in no finding; "
+        "a smaller capture.detail_interval catches more of it"
     ]

@@ -43,6 +43,8 @@ def detail_cost(steady: Steady) -> DetailCost | None:
         whole_steps=counts[1],
         detailed_ms=of_detailed,
         whole_ms=of_whole,
+        detailed_mean_ms=float(slowest[detailed].mean()) if detailed.any() else None,
+        whole_mean_ms=float(slowest[whole].mean()) if whole.any() else None,
         reason=reason,
     )
 

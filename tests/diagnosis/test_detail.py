@@ -38,6 +38,25 @@ def test_the_cost_of_detail_is_kept_and_said_where_it_changes_the_step(tmp_path:
     assert "(90.0 and 75.0 ms)" in note
 
 
+@pytest.mark.parametrize("slow", [range(60, 64), range(11, 15)])
+def test_what_is_slow_beside_the_detailed_steps_is_said(tmp_path: Path, slow: range) -> None:
+    # Of 75 ms, but for 4 steps: of the others (60 to 63) or of the 20 that are detailed (11 to 14).
+    run = write_run(tmp_path, RunSpec(steps=90, detail=(10, 40), ranks_per_node=1))
+    lines = [json.loads(line) for line in run.records(0).read_text().splitlines()]
+    for number in slow:
+        lines[number]["mono_end_ns"] += 300_000_000
+        if lines[number]["breakdown"] is not None:
+            lines[number]["breakdown"]["host_ns"] += 300_000_000
+    run.records(0).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = analysed(run)
+    told = [note for note in found.data_quality.notes if note.startswith("warning: steps timed as a whole")]
+    assert len(told) == (slow.start == 60)
+    assert found.detail_cost is not None
+    assert found.detail_cost.ratio == pytest.approx(1)
+    if told:
+        assert "take 1.29 times as long on average" in told[0]
+
+
 def test_where_every_step_is_detailed_nothing_is_said_of_it(tmp_path: Path) -> None:
     found = made(tmp_path, steps=90)
     assert (found.detail_cost, found.data_quality.detailed_steps) == (None, None)

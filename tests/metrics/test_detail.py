@@ -71,6 +71,7 @@ def test_the_cost_of_detail_is_a_ratio_of_medians_by_the_slowest_rank() -> None:
     assert found is not None
     assert (found.ratio, found.detailed_ms, found.whole_ms) == (12 / 10, 12, 10)
     assert (found.detailed_steps, found.whole_steps, found.reason) == (3, 3, None)
+    assert (found.detailed_mean_ms, found.whole_mean_ms) == (12, 10)
 
 
 def test_a_machine_that_drifts_is_no_cost_of_detail() -> None:
