@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from aorta.artefacts.analysis import Blame, LatenessTable, RankBreakdown
@@ -100,10 +101,12 @@ def slow_loaders(costs: list[RankCosts], share: float, threshold_pct: float) -> 
 def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None) -> list[int]:
     """The ranks whose compute or host work the others wait for, if they stand out; empty if by turns.
 
-    Those charged with `share` or more of what the costliest one is. They stand out where they are late at
-    least twice as often as any other rank, and either in most steps or with most of what is charged beyond
-    the part that as many ranks would have by chance. On a host that launches unevenly somebody is always the
-    last; that one or two were it a little more often names nobody.
+    Those charged with `share` or more of what the costliest one is; and, beside one that is late in most
+    steps for good, those that are so by `share` or more of its lateness. Of ranks that are slow together, such
+    as a node's, the last one alone is charged, and without it the next one is the last. They stand out where
+    they are late at least twice as often as any other rank that is late by as much, and either in most steps
+    or with most of what is charged beyond the part that as many ranks would have by chance. On a host that
+    launches unevenly somebody is always the last; that one or two were it a little more often names nobody.
     """
     lost: dict[int, float] = defaultdict(float)
     for item in costs:
@@ -111,19 +114,35 @@ def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None)
             if culprit != MANY_RANKS and cause in ("compute", "host"):
                 lost[culprit] += charged
     worst = max(lost.values(), default=0.0)
-    found = _named(sorted(rank for rank, ms in lost.items() if ms >= share * worst and ms > 0), costs)
+    costly = {rank for rank, ms in lost.items() if ms >= share * worst and ms > 0}
+    found = _named(sorted(costly | _as_late(costly, share, late)), costs)
     if not found:
         return []
     chance = len(found) / len(costs)
-    carried = sum(lost[rank] for rank in found) / sum(lost.values())
+    carried = sum(lost.get(rank, 0.0) for rank in found) / sum(lost.values())
     carry_most = carried - chance >= MOST_OF_CHARGE * (1.0 - chance)
     if late is None:
         return found if carry_most else []
-    shares = {row.rank: row.share_of_steps for row in late.ranks if row.pattern != "one_off"}
-    least = min(shares.get(rank, 0.0) for rank in found)
-    others = max((often for rank, often in shares.items() if rank not in found), default=0.0)
+    rows = {row.rank: row for row in late.ranks if row.pattern != "one_off"}
+    least = min(rows[rank].share_of_steps if rank in rows else 0.0 for rank in found)
+    longest = max((rows[rank].late_ms for rank in found if rank in rows), default=0.0)
+    others = max(
+        (
+            row.share_of_steps
+            for rank, row in rows.items()
+            if rank not in found and row.late_ms >= share * longest
+        ),
+        default=0.0,
+    )
     stand_out = least >= TIMES_AS_OFTEN * others and (least >= MOST_STEPS or carry_most)
     return found if stand_out else []
+
+
+def _as_late(costly: Set[int], share: float, late: LatenessTable | None) -> set[int]:
+    """The ranks that are late persistently by `share` or more of what such a one of `costly` is."""
+    rows = {row.rank: row.late_ms for row in late.ranks if row.pattern == "persistent"} if late else {}
+    longest = max((ms for rank, ms in rows.items() if rank in costly), default=math.inf)
+    return {rank for rank, ms in rows.items() if ms >= share * longest}
 
 
 def _named(ranks: list[int], costs: list[RankCosts]) -> list[int]:

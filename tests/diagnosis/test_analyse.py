@@ -62,6 +62,26 @@ def test_a_rank_that_computes_longer_is_a_straggler(tmp_path: Path) -> None:
     assert any("node3" in action for action in cause.actions)
 
 
+@pytest.mark.parametrize("jitter_ms", [0.0, 2.0])
+def test_a_node_all_of_whose_ranks_are_slow_is_the_straggler(tmp_path: Path, jitter_ms: float) -> None:
+    """In each step one of the eight is the last, and alone has the charge."""
+    slow = dict.fromkeys(range(8, 16), 60.0)
+    found = made(
+        tmp_path, nodes=2, ranks_per_node=8, steps=24, jitter_ms=jitter_ms, extra_compute_ms=slow,
+        monitor_interval_s=2.0,
+    )  # fmt: skip
+    assert (found.verdict.kind, found.verdict.ranks) == ("straggler", list(range(8, 16)))
+    assert found.findings[0].nodes == ["node2"]
+    assert found.findings[0].sub_cause == "slow_node"
+    assert found.lateness is not None
+    assert (found.lateness.scope, [node.host for node in found.lateness.nodes]) == ("node", ["node2"])
+    gain = found.findings[0].estimated_speedup
+    assert gain is not None
+    # All of it goes: with seven of the eight left, nothing would be gained. 60 of 135 ms are theirs.
+    assert gain.expected is not None
+    assert gain.expected > 1.5
+
+
 def test_exchange_that_nothing_hides_is_communication(tmp_path: Path) -> None:
     found = made(tmp_path, exposed_comm_ms=40.0)
     assert (found.verdict.kind, found.verdict.ranks) == ("communication", [])

@@ -17,8 +17,10 @@ def costs(lost: list[float]) -> list[RankCosts]:
     return [RankCosts(rank, 50.0, 40.0, 0.0, 0.0, 0.0, 10.0, charged.get(rank, {})) for rank in range(ranks)]
 
 
-def table(often: list[float], pattern: Pattern = "intermittent") -> LatenessTable:
-    """Rank r was late in `often[r]` of 100 steps."""
+def table(
+    often: list[float], pattern: Pattern = "intermittent", late_ms: list[float] | None = None
+) -> LatenessTable:
+    """Rank r was late in `often[r]` of 100 steps, by `late_ms[r]`."""
     rows = [
         Lateness(
             rank=rank,
@@ -27,7 +29,7 @@ def table(often: list[float], pattern: Pattern = "intermittent") -> LatenessTabl
             late_steps=int(100 * share),
             share_of_steps=share,
             since_step=0,
-            late_ms=9.0,
+            late_ms=late_ms[rank] if late_ms else 9.0,
         )
         for rank, share in enumerate(often)
         if share
@@ -66,3 +68,23 @@ def test_without_lateness_the_charge_decides() -> None:
     # One of four carries 25 % by chance; beyond that 75 % of the other 75 % is 81.25 % in all.
     assert waited_for(costs([0, 0, 82, 18]), 0.5, None) == [2]
     assert waited_for(costs([0, 0, 81, 19]), 0.5, None) == []
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "expected"),
+    [
+        ([90.0, 0.0, 80.0, 0.0], [0, 2]),  # slow together: the last one has all of the charge
+        ([90.0, 0.0, 40.0, 0.0], [0]),  # a much smaller lateness is another matter
+        ([90.0, 0.0, 0.0, 0.0], [0]),
+        ([90.0, 90.0, 90.0, 90.0], []),  # all are
+    ],
+)
+def test_ranks_that_are_late_together_are_named_together(late_ms: list[float], expected: list[int]) -> None:
+    often = [1.0 if ms else 0.0 for ms in late_ms]
+    late = table(often, "persistent", late_ms)
+    assert waited_for(costs([40, 0, 0, 0]), 0.5, late) == expected
+
+
+def test_lateness_now_and_then_joins_nobody() -> None:
+    late = table([1.0, 0.0, 0.3, 0.0], "intermittent")
+    assert waited_for(costs([40, 0, 0, 0]), 0.5, late) == [0]
