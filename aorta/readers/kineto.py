@@ -11,9 +11,7 @@ import itertools
 import os
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +109,10 @@ def _shared_out(units: Sequence[Unit], workers: int) -> list[Part | ArtefactErro
 
     It begins while the others start, and takes from the end what they have not come to.
     """
+    # They take longer to import than a small trace to read.
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     own: dict[int, Part | ArtefactError] = {}
     with ProcessPoolExecutor(workers - 1, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(read_unit, unit) for unit in units[:-1]]
@@ -176,31 +178,29 @@ def read_unit(unit: Unit) -> Part | ArtefactError:
 
 
 def join(columns: Columns) -> None:
-    """Make one table of each kind of the many, in the order of the file."""
+    """Make one table of each kind of the many, by start; what starts together stays in the file's order."""
     for group, ranges_of in (
         (CALLS, columns.api),
         (ANNOTATIONS, columns.host),
         (GPU_ANNOTATIONS, columns.gpu_ranges),
     ):
-        order = _order(columns.at[group])
         table = concatenate(Ranges, ranges_of)
-        ranges_of[:] = [table if order is None else take(table, order)]
-    order = _order(columns.at[ON_GPU])
+        ranges_of[:] = [take(table, _order(columns.at[group], table.start_ns))]
     gpu, collectives = concatenate(GpuEvents, columns.gpu), concatenate(Collectives, columns.collectives)
-    if order is not None:
-        row = np.empty(len(order), dtype=np.int64)
-        row[order] = np.arange(len(order))
-        gpu = take(gpu, order)
-        collectives = replace(collectives, event=row[collectives.event])
-        collectives = take(collectives, np.argsort(collectives.event))
-    columns.gpu[:], columns.collectives[:] = [gpu], [collectives]
+    order = _order(columns.at[ON_GPU], gpu.start_ns)
+    row = np.empty(len(order), dtype=np.int64)
+    row[order] = np.arange(len(order))
+    collectives = replace(collectives, event=row[collectives.event])
+    columns.gpu[:] = [take(gpu, order)]
+    columns.collectives[:] = [take(collectives, np.argsort(collectives.event))]
 
 
-def _order(at: list[Column]) -> NDArray[np.intp] | None:
-    """The order of the file; None where tables are in it."""
-    places = np.concatenate(at) if at else np.zeros(0, dtype=np.int64)
+def _order(at: list[Column], start_ns: Column) -> NDArray[np.intp]:
+    """The order by start and, for the same start, by place in the file, which `at` says; `at` is emptied."""
+    place = np.concatenate(at) if at else np.zeros(0, dtype=np.int64)
     at.clear()
-    return None if (np.diff(places) >= 0).all() else np.argsort(places, kind="stable")
+    order: NDArray[np.intp] = np.lexsort((place, start_ns))
+    return order
 
 
 def _decode(part: Part, text: EventText, *, ends_here: bool) -> None:

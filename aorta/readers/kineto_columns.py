@@ -36,7 +36,7 @@ from aorta.readers.kineto_events import (
     Number,
     Numbering,
 )
-from aorta.readers.kineto_layout import Learned, Rows
+from aorta.readers.kineto_spans import Learned, Rows
 
 _EXACT_BELOW = float(1 << 43)
 _BATCH = 1 << 11
@@ -250,10 +250,14 @@ def _add_ranges(columns: Columns, group: int, into: list[Ranges], timed: _Timed)
     )
 
 
-def add_calls(columns: Columns, rows: Rows, base: int) -> None:
-    """Add driver calls; `base` is where the text's first event stands."""
-    if len(rows.event) == 0:
-        return
+def add_rows(columns: Columns, rows: Rows, base: int) -> None:
+    """Add driver calls or work on the GPU; `base` is where the text's first event stands."""
+    if len(rows.event) > 0:
+        add = _add_call_rows if GROUPS[rows.category] == CALLS else _add_gpu_rows
+        add(columns, rows, base)
+
+
+def _add_call_rows(columns: Columns, rows: Rows, base: int) -> None:
     absent = np.full(len(rows.event), ABSENT)
     columns.at[CALLS].append(rows.event + base)
     columns.api.append(
@@ -297,10 +301,7 @@ def _add_gpu(columns: Columns, timed: _Timed) -> None:
     columns.gpu_count += len(events)
 
 
-def add_on_gpu(columns: Columns, rows: Rows, base: int) -> None:
-    """Add work on the GPU; `base` is where the text's first event stands."""
-    if len(rows.event) == 0:
-        return
+def _add_gpu_rows(columns: Columns, rows: Rows, base: int) -> None:
     used, kind = np.unique(rows.ending, return_inverse=True)
     arguments = [rows.arguments[number] for number in used.tolist()]
     columns.at[ON_GPU].append(rows.event + base)

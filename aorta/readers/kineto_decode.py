@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aorta.readers.kineto_columns import Columns, add_calls, add_on_gpu, hold
+from aorta.readers.kineto_columns import Columns, add_rows, hold
 from aorta.readers.kineto_events import BARE, EVENT, EVENTS, Event
 from aorta.readers.kineto_layout import find
 from aorta.readers.kineto_salvage import MALFORMED, salvage
@@ -31,10 +31,8 @@ def add_chunk(columns: Columns, text: bytes, end: int, *, last: bool = False) ->
         return _add_json(columns, found.used(), base, last=last)
     columns.events += len(found.unused)
     hold(columns, others, events, (which + base).tolist())
-    for rows in found.calls:
-        add_calls(columns, rows, base)
-    for rows in found.gpu:
-        add_on_gpu(columns, rows, base)
+    for rows in found.read:
+        add_rows(columns, rows, base)
     return None
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from aorta.artefacts.events import (
     ABSENT,
     Collectives,
+    Column,
     Kind,
     Ranges,
     Role,
@@ -53,11 +54,13 @@ def finish(trace: Trace) -> Trace:
                 *notes,
                 f"{int(inside.sum())} kernels are communication by the collective that launched them",
             )
-    order = np.argsort(gpu.start_ns, kind="stable")
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    known = replace(trace.collectives, event=position[trace.collectives.event])
-    gpu = take(replace(gpu, kind=kind), order)
+    gpu, known = replace(gpu, kind=kind), trace.collectives
+    if not _is_sorted(gpu.start_ns):
+        order = np.argsort(gpu.start_ns, kind="stable")
+        position = np.empty(len(order), dtype=np.int64)
+        position[order] = np.arange(len(order))
+        known = replace(known, event=position[known.event])
+        gpu = take(gpu, order)
     names, collectives = _complete(trace.names, known, gpu.kind, gpu.name)
     return replace(
         trace,
@@ -70,8 +73,12 @@ def finish(trace: Trace) -> Trace:
     )
 
 
+def _is_sorted(column: Column) -> bool:
+    return bool((column[1:] >= column[:-1]).all())
+
+
 def _sorted(ranges: Ranges) -> Ranges:
-    if (ranges.start_ns[1:] >= ranges.start_ns[:-1]).all():
+    if _is_sorted(ranges.start_ns):
         return ranges
     return take(ranges, np.argsort(ranges.start_ns, kind="stable"))
 

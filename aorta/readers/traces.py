@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +12,7 @@ from typing import TypeVar
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import Trace
 from aorta.errors import ArtefactError
-from aorta.readers import kineto, nsys, rocprof, rocprof_json, rocprof_rocpd
+from aorta.readers import kineto
 from aorta.readers.detect import Format, detect
 
 Source = TypeVar("Source", Path, tuple[Path, ...])
@@ -81,8 +81,16 @@ def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSe
 
 
 def _read_all(found: dict[Path, Format], workers: int | None) -> list[Trace | ArtefactError]:
+    own = [path for path, kind in found.items() if kind == "kineto"]
+    others = {path: kind for path, kind in found.items() if kind != "kineto"}
+    return [*kineto.read_many(own, workers=workers), *(_read_others(others) if others else ())]
+
+
+def _read_others(found: Mapping[Path, Format]) -> list[Trace | ArtefactError]:
+    # To import them takes a good part of the time that a small Kineto trace does.
+    from aorta.readers import nsys, rocprof, rocprof_json, rocprof_rocpd
+
     results: list[Trace | ArtefactError] = []
-    results += kineto.read_many([path for path, kind in found.items() if kind == "kineto"], workers=workers)
     groups: defaultdict[str, list[Path]] = defaultdict(list)
     for path, kind in found.items():
         if kind == "rocprof-csv":
@@ -94,12 +102,8 @@ def _read_all(found: dict[Path, Format], workers: int | None) -> list[Trace | Ar
         elif kind == "rocpd":
             results += _several(rocprof_rocpd.read, path)
     for group in groups.values():
-        results += _several(_read_group, tuple(group))
+        results += _several(lambda files: [rocprof.read_csv(files)], tuple(group))
     return results
-
-
-def _read_group(files: tuple[Path, ...]) -> list[Trace]:
-    return [rocprof.read_csv(files)]
 
 
 def _several(read: Callable[[Source], list[Trace]], path: Source) -> list[Trace] | list[ArtefactError]:

@@ -15,7 +15,8 @@ from aorta.readers import kineto_decode
 from aorta.readers.kineto import join
 from aorta.readers.kineto_columns import Columns, flush
 from aorta.readers.kineto_events import KEPT_OPERATORS
-from aorta.readers.kineto_layout import Learned, find
+from aorta.readers.kineto_layout import find
+from aorta.readers.kineto_spans import Learned
 from aorta.readers.kineto_stream import AHEAD
 
 BEHIND = b",\n  {" + b" " * AHEAD
@@ -68,7 +69,7 @@ def tables(text: bytes, *, as_json: bool) -> dict[str, Any]:
 def read_at_once(text: bytes) -> int:
     """How many events are read without the JSON decoder."""
     found = find(text + BEHIND, len(text), Learned(Columns().names))
-    return 0 if found is None else sum(len(rows.event) for rows in (*found.calls, *found.gpu))
+    return 0 if found is None else sum(len(rows.event) for rows in found.read)
 
 
 texts = st.sampled_from(
