@@ -102,11 +102,12 @@ def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None)
     """The ranks whose compute or host work the others wait for, if they stand out; empty if by turns.
 
     Those charged with `share` or more of what the costliest one is; and, beside one that is late in most
-    steps for good, those that are so by `share` or more of its lateness. Of ranks that are slow together, such
-    as a node's, the last one alone is charged, and without it the next one is the last. They stand out where
-    they are late at least twice as often as any other rank that is late by as much, and either in most steps
-    or with most of what is charged beyond the part that as many ranks would have by chance. On a host that
-    launches unevenly somebody is always the last; that one or two were it a little more often names nobody.
+    steps for good, those that are so by `share` or more of its lateness. Of ranks that are slow together,
+    as those of a node, the last one alone is charged, and without it the next one is the last. They stand
+    out where they are late at least twice as often as any other rank that is late by as much, and either
+    in most steps or with most of what is charged beyond the part that as many ranks would have by chance.
+    On a host that launches unevenly somebody is always the last; that one or two were it a little more
+    often names nobody.
     """
     lost: dict[int, float] = defaultdict(float)
     for item in costs:
