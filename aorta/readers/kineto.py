@@ -246,6 +246,7 @@ def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | Artefact
     names: dict[str, int] = {}
     merged = [_renumber(part.columns, names) for part in good]
     text = tuple(names)
+    sizes = {call: size for columns in merged for call, size in columns.sizes.items()}
     # Columns take turns in memory: what has been joined is let go before the next is.
     parts.clear()
     good.clear()
@@ -275,7 +276,8 @@ def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | Artefact
             names=text,
             problems=problems,
             notes=notes,
-        )
+        ),
+        sizes,
     )
 
 

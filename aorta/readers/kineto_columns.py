@@ -8,6 +8,7 @@ with a fraction are decoded again as decimals. (Kineto's own `baseTimeNanosecond
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from aorta.readers.kineto_events import (
     Numbering,
 )
 from aorta.readers.kineto_spans import Learned, Rows
+from aorta.readers.trace_build import Call
 
 _EXACT_BELOW = float(1 << 43)
 _BATCH = 1 << 11
@@ -46,6 +48,13 @@ _ITEM_BYTES = {
     "byte": 1, "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "half": 2, "bfloat16": 2,
     "short": 2, "int": 4, "float": 4, "long": 8, "double": 8, "complexfloat": 8, "complexdouble": 16,
 }  # fmt: skip
+
+
+_ITEM_BYTES |= {
+    "signed char": 1, "unsigned char": 1, "short int": 2, "long int": 8, "c10::half": 2, "c10::bfloat16": 2,
+    "c10::float8_e4m3fn": 1, "c10::float8_e5m2": 1, "c10::complex<float>": 8, "c10::complex<double>": 16,
+}  # fmt: skip
+"""Types by torch's names in the arguments of kernels, and by those of C++ in an annotation's."""
 
 
 class _InexactError(Exception):
@@ -90,6 +99,8 @@ class Columns:
     gpu_ranges: list[Ranges] = field(default_factory=list)
     at: tuple[list[Column], ...] = field(default_factory=lambda: ([], [], [], []))
     """For each group, a column for each table: greater for an event that comes later in the file."""
+    sizes: dict[Call, int] = field(default_factory=dict)
+    """Bytes of what collectives were given, where their annotations say so (torch 1.10 to 2.0)."""
     faults: Counter[str] = field(default_factory=Counter)
     """Reason to number of events that could not be used as they are."""
     events: int = 0
@@ -236,6 +247,12 @@ def _rounded(us: NDArray[np.float64]) -> Column:
 
 def _add_ranges(columns: Columns, group: int, into: list[Ranges], timed: _Timed) -> None:
     events = timed.events
+    lane = integers([e.tid for e in events])
+    for row, event in enumerate(events):
+        if event.args.dims and group == ANNOTATIONS:
+            size = _given(event.args.dims, event.args.types)
+            if size is not None:
+                columns.sizes[int(lane[row]), int(timed.start_ns[row])] = size
     columns.at[group].append(timed.at)
     into.append(
         build(
@@ -243,11 +260,25 @@ def _add_ranges(columns: Columns, group: int, into: list[Ranges], timed: _Timed)
             len(events),
             start_ns=timed.start_ns,
             end_ns=timed.end_ns,
-            lane=integers([e.tid for e in events]),
+            lane=lane,
             name=_codes(columns, events),
             correlation=integers([e.args.correlation for e in events]) if group == CALLS else ABSENT,
         )
     )
+
+
+def _given(dims: object, types: object) -> int | None:
+    """Bytes of tensors of these dimensions and types; None where one of them is no plain tensor."""
+    if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):
+        return None
+    total = 0
+    for shape, kind in zip(dims, types, strict=True):
+        item = _ITEM_BYTES.get(str(kind).lower())
+        plain = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+        if item is None or not plain:
+            return None
+        total += item * math.prod(shape)
+    return total if total < _POSITIVE else None
 
 
 def add_rows(columns: Columns, rows: Rows, base: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -43,6 +43,9 @@ class Arguments(Struct, gc=False, frozen=True):
     dtype: str | None = None
     group: Number = msgspec.field(name="Process Group Name", default=None)
     sequence: Number = msgspec.field(name="Seq", default=ABSENT)
+    dims: Any = msgspec.field(name="Input Dims", default=None)
+    """Of the tensors that an annotation was given, where shapes were recorded."""
+    types: Any = msgspec.field(name="Input type", default=None)
 
 
 _NO_ARGUMENTS = Arguments()

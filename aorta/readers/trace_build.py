@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from aorta.artefacts.events import (
     ABSENT,
     Collectives,
     Column,
+    GpuEvents,
     Kind,
     Ranges,
     Role,
@@ -23,6 +26,9 @@ from aorta.artefacts.events import (
 )
 from aorta.readers.kernels import kinds_of, operation
 
+Call: TypeAlias = tuple[int, int]
+"""A range on the host: its lane and start."""
+_NO_SIZES: Mapping[Call, int] = {}
 _FILE_RANK = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
 
 
@@ -35,11 +41,15 @@ def file_rank(path: Path) -> int | None:
     return numbers.pop() if len(numbers) == 1 else None
 
 
-def finish(trace: Trace) -> Trace:
+def finish(trace: Trace, sizes: Mapping[Call, int] = _NO_SIZES) -> Trace:
     """The trace with kinds by name, a row in `collectives` for each communication event, all sorted by start.
 
     Kernels must come in with kind COMPUTE. Where no kernel has a communication library's name, kernels that
     ran in or were launched from a collective's range (`nccl:all_reduce`) are communication.
+
+    Args:
+        trace: as read.
+        sizes: bytes of what collectives were given, where their ranges on the host say so.
     """
     gpu = trace.gpu
     named = kinds_of(trace.names, gpu.name)
@@ -61,7 +71,7 @@ def finish(trace: Trace) -> Trace:
         position[order] = np.arange(len(order))
         known = replace(known, event=position[known.event])
         gpu = take(gpu, order)
-    names, collectives = _complete(trace.names, known, gpu.kind, gpu.name)
+    names, collectives = _complete(trace, known, gpu, sizes)
     return replace(
         trace,
         gpu=gpu,
@@ -84,20 +94,64 @@ def _sorted(ranges: Ranges) -> Ranges:
 
 
 def _complete(
-    names: tuple[str, ...], known: Collectives, kind: NDArray[np.int64], name: NDArray[np.int64]
+    trace: Trace, known: Collectives, gpu: GpuEvents, sizes: Mapping[Call, int]
 ) -> tuple[tuple[str, ...], Collectives]:
-    """Adds the communication events that metadata says nothing about, with the operation in their name."""
-    known = take(known, kind[known.event] == Kind.COMMUNICATION)
-    missing = np.setdiff1d(np.flatnonzero(kind == Kind.COMMUNICATION), known.event)
-    codes = {text: code for code, text in enumerate(names)}
+    """Adds the communication events that metadata says nothing about.
+
+    The operation is that in the kernel's name or, if that tells nothing or only that ranks send to each
+    other, in the name of the range that launched it, which may know the size as well.
+    """
+    known = take(known, gpu.kind[known.event] == Kind.COMMUNICATION)
+    missing = np.setdiff1d(np.flatnonzero(gpu.kind == Kind.COMMUNICATION), known.event)
+    codes = {text: code for code, text in enumerate(trace.names)}
+    op = _operations(trace.names, codes, gpu.name[missing])
+    size: Column = np.full(len(missing), ABSENT, dtype=np.int64)
+    vague = (op == ABSENT) | (op == codes.get("send_recv"))
+    if vague.any() or (sizes and len(missing)):
+        calls = take(trace.host, trace.host.role == Role.COLLECTIVE)
+        call = _launching(trace.host, calls, gpu.correlation[missing])  # ABSENT takes what is appended
+        said = np.append(_operations(trace.names, codes, calls.name), ABSENT)[call]
+        op = np.where(vague & (said != ABSENT), said, op)
+        given = zip(calls.lane.tolist(), calls.start_ns.tolist(), strict=True)
+        size = np.array([*(sizes.get(pair, ABSENT) for pair in given), ABSENT], dtype=np.int64)[call]
+        # Of what is gathered, a rank gives only a part.
+        size[np.isin(op, [codes.get(gathering, ABSENT) for gathering in ("all_gather", "gather")])] = ABSENT
+    rest = build(Collectives, len(missing), event=missing, op=op, bytes_in=size)
+    both = concatenate(Collectives, [known, rest])
+    return tuple(codes), take(both, np.argsort(both.event, kind="stable"))
+
+
+def _operations(names: tuple[str, ...], codes: dict[str, int], name: Column) -> Column:
+    """The code of the operation in each name; `codes` grows."""
     by_name = np.full(len(names) + 1, ABSENT, dtype=np.int64)
-    for code in np.unique(name[missing]):
+    for code in np.unique(name).tolist():
         found = operation(names[code]) if code >= 0 else None
         if found is not None:
             by_name[code] = codes.setdefault(found, len(codes))
-    rest = build(Collectives, len(missing), event=missing, op=by_name[name[missing]])
-    both = concatenate(Collectives, [known, rest])
-    return tuple(codes), take(both, np.argsort(both.event, kind="stable"))
+    return by_name[name]
+
+
+def _launching(host: Ranges, calls: Ranges, correlation: Column) -> Column:
+    """For each correlation, which of `calls` the launch was made in; ABSENT for none."""
+    launches = take(host, (host.role == Role.LAUNCH) & np.isin(host.correlation, correlation))
+    launches = take(launches, np.argsort(launches.correlation, kind="stable"))
+    within = np.append(_enclosing(calls, launches.lane, launches.start_ns), ABSENT)
+    place = np.searchsorted(launches.correlation, correlation)
+    found = np.append(launches.correlation, ABSENT)[place] == correlation
+    return np.where(found & (correlation != ABSENT), within[place], ABSENT)
+
+
+def _enclosing(ranges: Ranges, lane: Column, time: Column) -> Column:
+    """For each (lane, time), the range of the lane that began last, if it has not ended; else ABSENT."""
+    row = np.full(len(time), ABSENT, dtype=np.int64)
+    for number in np.unique(ranges.lane):
+        own = np.flatnonzero(ranges.lane == number)
+        own = own[np.argsort(ranges.start_ns[own], kind="stable")]
+        mine = np.flatnonzero(lane == number)
+        index = np.searchsorted(ranges.start_ns[own], time[mine], side="right") - 1
+        last = own[np.maximum(index, 0)]
+        row[mine] = np.where((index >= 0) & (time[mine] < ranges.end_ns[last]), last, ABSENT)
+    return row
 
 
 def _in_collective_ranges(trace: Trace) -> NDArray[np.bool_]:
