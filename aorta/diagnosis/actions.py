@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aorta.config.schema import Config
 from aorta.diagnosis.context import Context
 
 
@@ -41,10 +42,7 @@ def communication(context: Context) -> list[str]:
             actions.append(
                 "distributed.enable_overlap is false: set it to true, so that backward hides the exchange"
             )
-        actions.append(
-            f"try other bucket sizes, distributed.bucket_cap_mb (now {config.distributed.bucket_cap_mb:g}): "
-            "smaller ones start earlier, larger ones carry more a call"
-        )
+        actions += _sharding(config) if config.distributed.strategy == "fsdp" else [_buckets(config)]
         actions.append(
             "exchange less often a sample: raise training.gradient_accumulation "
             f"(now {config.training.gradient_accumulation}) or training.batch_size "
@@ -61,6 +59,37 @@ def communication(context: Context) -> list[str]:
     return actions
 
 
+def _buckets(config: Config) -> str:
+    return (
+        f"try other bucket sizes, distributed.bucket_cap_mb (now {config.distributed.bucket_cap_mb:g}): "
+        "smaller ones start earlier, larger ones carry more a call"
+    )
+
+
+def _sharding(config: Config) -> list[str]:
+    """Knobs of sharded training that exchange less, or earlier."""
+    fsdp, actions = config.fsdp, []
+    if config.distributed.overlap_reduce_scatter is False:
+        actions.append(
+            "distributed.overlap_reduce_scatter is false: set it to true, so that backward hides gradients"
+        )
+    if fsdp.backward_prefetch != "BACKWARD_PRE" or not fsdp.forward_prefetch:
+        actions.append(
+            f"gather weights earlier: fsdp.backward_prefetch BACKWARD_PRE (now {fsdp.backward_prefetch}), "
+            f"fsdp.forward_prefetch true (now {str(fsdp.forward_prefetch).lower()})"
+        )
+    less = {
+        "full_shard": "shard_grad_op gathers the weights once a step, hybrid_shard within the nodes alone",
+        "hybrid_shard": "shard_grad_op gathers the weights once a step",
+        "shard_grad_op": "no_shard exchanges gradients alone",
+    }.get(fsdp.sharding_strategy)
+    if less is not None:
+        actions.append(
+            f"exchange less for more memory: fsdp.sharding_strategy is {fsdp.sharding_strategy}; {less}"
+        )
+    return actions
+
+
 def straggler(context: Context, ranks: list[int], compute_ms: float, host_ms: float) -> list[str]:
     """Remedies of ranks that the others wait for."""
     several = len(set(context.hosts.values())) > 1
@@ -71,7 +100,12 @@ def straggler(context: Context, ranks: list[int], compute_ms: float, host_ms: fl
     if compute_ms >= host_ms:
         actions.append("give every rank the same work a step: equal batches and sequence lengths")
     else:
-        actions.append("look at the host side of these ranks: CPU pinning, OMP_NUM_THREADS, other processes")
+        threads = (
+            f", training.cpu_threads (now {context.config.training.cpu_threads})" if context.config else ""
+        )
+        actions.append(
+            f"look at the host side of these ranks: CPU pinning, threads{threads}, other processes"
+        )
     if not ranks:
         actions.append(
             "the late rank changes from step to step: reduce what ranks share, such as CPUs of one machine"
@@ -93,20 +127,43 @@ def memory(context: Context, host: bool) -> list[str]:
     if config is None:
         return ["use a smaller batch with gradient accumulation, or shard the model's states over ranks"]
     batch, accumulation = config.training.batch_size, config.training.gradient_accumulation
-    return [
-        f"lower training.batch_size (now {batch}), raise training.gradient_accumulation (now {accumulation})",
-        "shard the model's states over ranks (FSDP), or recompute activations in backward",
+    actions = [
+        f"lower training.batch_size (now {batch}), raise training.gradient_accumulation (now {accumulation})"
     ]
+    if config.training.mixed_precision == "none":
+        actions.append("set training.mixed_precision to bf16 (now none): activations take half")
+    if config.distributed.strategy == "ddp":
+        actions.append("set distributed.strategy to fsdp (now ddp): ranks share the model's states")
+    elif config.fsdp.sharding_strategy != "full_shard":
+        now = config.fsdp.sharding_strategy
+        actions.append(f"set fsdp.sharding_strategy to full_shard (now {now}): ranks share all states")
+    return [*actions, "recompute activations in backward"]
 
 
-def host_bound(*, launch_bound: bool) -> list[str]:
+def host_bound(context: Context) -> list[str]:
     """Remedies of a GPU that waits for its host."""
-    if launch_bound:
-        return [
-            "launch fewer, larger kernels: larger batches, fused or foreach optimizers, torch.compile",
-            "replay the step as a CUDA graph (torch.compile mode reduce-overhead): one launch, many kernels",
-        ]
+    config, actions = context.config, []
+    if context.launch_bound:
+        if config is not None:
+            compiled = "reduce-overhead"
+            if not config.compile.enabled or config.compile.mode != compiled:
+                actions.append(
+                    f"set compile.enabled to true (now {str(config.compile.enabled).lower()}), compile.mode "
+                    f"to {compiled} (now {config.compile.mode}): CUDA graphs launch many kernels at once"
+                )
+            actions.append(
+                f"raise training.batch_size (now {config.training.batch_size}): more work a kernel launch"
+            )
+        return [*actions, "launch fewer, larger kernels: fused or foreach optimizers, fused operations"]
+    if config is not None:
+        actions.append(
+            f"look at the loss less often: training.log_interval (now {config.training.log_interval})"
+        )
+        actions.append(
+            f"match threads to the CPUs of a rank: training.cpu_threads (now {config.training.cpu_threads})"
+        )
     return [
+        *actions,
         "remove what makes the host wait for the GPU in the step: .item(), .cpu(), printing losses, "
         "synchronising timers",
         "move CPU work out of the step: preprocessing to loader workers, logging to every n-th step",

@@ -149,7 +149,11 @@ class Context:
 
     @property
     def launch_bound(self) -> bool:
-        """Whether most of the GPU's idle time lies in short gaps between kernels."""
+        """Whether the GPU idles for launches: most of its idle time in short gaps between kernels, or most of
+        the host's part inside of compute's windows.
+        """
+        if self.launches is not None:
+            return self.launches.idle_ms > MOST_OF_HOST * self.host_ms
         return self.idle is not None and self.idle.short_gaps_ms > self.idle.long_gaps_ms
 
     @property

@@ -217,7 +217,7 @@ def host_bound(context: Context) -> Answer:
         unit=STEP_SHARE,
         evidence={**evidence, "files": list(context.files)},
         estimated_speedup=gain(step, removal_to_threshold(step, host, threshold), host),
-        actions=actions.host_bound(launch_bound=context.launch_bound),
+        actions=actions.host_bound(context),
     )
     return measured, finding
 

@@ -283,7 +283,7 @@ def _slow_node(_: Finding, context: Context) -> SubCause | None:
 
 def _host(_: Finding, context: Context) -> SubCause:
     launches = context.launches
-    if launches is not None and launches.idle_ms > MOST * context.host_ms:
+    if launches is not None and context.launch_bound:
         each = 1000 * launches.kernels_ms / launches.kernels
         kernels = plural(round(launches.kernels), "kernel")
         text = f"{kernels} a step of {each:.0f} us each: the GPU waits for launches"

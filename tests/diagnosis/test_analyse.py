@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from aorta.config.schema import Capture, Config, Dataloader, Dataset, Thresholds, Training
+from aorta.config.schema import Capture, Config, Dataloader, Dataset, Distributed, Thresholds, Training
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.verdicts import analysed, change_json, change_records, finding, made, measured
 
@@ -89,7 +90,7 @@ def test_exchange_that_nothing_hides_is_communication(tmp_path: Path) -> None:
     assert cause is not None
     assert cause.value == pytest.approx(100 * 40 / (4 + 60 + 40 + 5))
     assert measured(found, "straggler").value == 0.0
-    assert any("distributed.bucket_cap_mb (now 25)" in action for action in cause.actions)
+    assert any("training.gradient_accumulation (now 1)" in action for action in cause.actions)
 
 
 def test_an_idle_gpu_under_a_cause_is_its_symptom_and_alone_is_the_verdict(tmp_path: Path) -> None:
@@ -224,3 +225,23 @@ def test_actions_name_the_knobs_as_they_are_set(tmp_path: Path) -> None:
     own = finding(analysed(run), "data_loading")
     assert own is not None
     assert not any("dataset.delay_ms" in action or "num_workers" in action for action in own.actions)
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
+def test_knobs_of_the_exchange_are_those_of_the_strategy(
+    tmp_path: Path, strategy: Literal["fsdp", "ddp"]
+) -> None:
+    """Buckets are DDP's alone; sharded training has none to size."""
+    config = Config(distributed=Distributed(strategy=strategy))
+    cause = finding(made(tmp_path, exposed_comm_ms=90.0, config=config), "communication")
+    assert cause is not None
+    said = " ".join(cause.actions)
+    assert ("distributed.bucket_cap_mb (now 25)" in said) is (strategy == "ddp")
+    assert ("fsdp.sharding_strategy is full_shard" in said) is (strategy == "fsdp")
+
+
+def test_a_slow_host_has_knobs_too(tmp_path: Path) -> None:
+    cause = finding(made(tmp_path, host_ms=90.0), "host_bound")
+    assert cause is not None
+    assert "training.log_interval (now 5)" in cause.actions[0]
+    assert "training.cpu_threads (now 0)" in cause.actions[1]
