@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -38,16 +39,14 @@ class Base:
         self.header = json.dumps(trace, default=float)[:-1]
         self.start = min(int(e["ts"] * 1000) for e in timed)
         self.end = max(int((e["ts"] + e["dur"]) * 1000) for e in timed)
-        calls = next(e for e in events if e.get("cat") == "user_annotation")
-        self.lane = (calls["pid"], calls["tid"])
         first = text.index("{", text.index('"traceEvents"'))
         _, after = json.JSONDecoder().raw_decode(text, text.index("[", text.index('"traceEvents"')))
         pieces = _BETWEEN.split(text[first + 1 : text.rindex("}", first, after)].rstrip())
         kept = [piece for piece in pieces if '"name": "ProfilerStep#' not in piece]
         assert len(kept) == len(events), "the base's events are not all laid out alike"
-        between = _BETWEEN.search(text, first)[0]
-        self.end_of_event = between[: between.index("}") + 1]
-        self.pieces = _SHIFTED.split(between.join(kept))
+        self.between = _BETWEEN.search(text, first)[0]
+        self.annotation = next(piece for piece in kept if '"cat": "user_annotation"' in piece)
+        self.pieces = _SHIFTED.split(self.between.join(kept))
         self.ids = 1 + max(
             int(n) for label, n in zip(self.pieces[1::3], self.pieces[2::3], strict=True) if "ts" not in label
         )
@@ -66,16 +65,17 @@ class Base:
                 pieces[index + 1] = _us(_ns(pieces[index + 1]) + shift, decimals="." in pieces[index + 1])
             elif pieces[index + 1] != "0":
                 pieces[index + 1] = str(int(pieces[index + 1]) + ids)
-        return "{" + "".join(pieces) + self.end_of_event
+        return "".join(pieces)
 
     def step(self, number: int, first: int, last: int) -> str:
         """A ProfilerStep from the start of copy `first` to the end of copy `last`."""
         start = self.start + first * self.period
         length = (last - first + 1) * self.period - _GAP_NS
-        pid, tid = self.lane
-        step = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": pid, "tid": tid}
-        times = f'"ts": {_us(start)}, "dur": {_us(length)}'
-        return "{\n    " + json.dumps(step)[1:-1] + f',\n    {times},\n    "args": {{}}{self.end_of_event}'
+        values = {"name": f'"ProfilerStep#{number}"', "ts": _us(start), "dur": _us(length)}
+        text = self.annotation
+        for key, value in values.items():
+            text = re.sub(rf'("{key}": )("[^"]*"|[\d.]+)', rf"\g<1>{value}", text, count=1)
+        return text
 
 
 def _ns(text: str) -> int:
@@ -89,12 +89,12 @@ def _us(ns: int, *, decimals: bool = True) -> str:
 
 def chunks(base: Base, copies: int, steps: str) -> Iterator[str]:
     """The file in pieces."""
-    yield base.header + ',\n  "traceEvents": [\n  '
+    yield base.header + ',\n  "traceEvents": [\n  {'
     borders = range(copies + 1) if steps == "many" else sorted({0, copies // 3, 2 * copies // 3, copies})
-    for number, (first, after) in enumerate(zip(borders, list(borders)[1:], strict=False)):
-        yield base.step(number, first, after - 1) + ",\n  "
+    for number, (first, after) in enumerate(itertools.pairwise(borders)):
+        yield base.step(number, first, after - 1) + base.between
     for number in range(copies):
-        yield base.copy(number) + ("" if number == copies - 1 else ",\n  ")
+        yield base.copy(number) + (base.between if number < copies - 1 else "\n  }")
     yield "\n  ]\n}\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
 from aorta.readers.kineto_columns import Columns, add_rows, hold
 from aorta.readers.kineto_events import BARE, EVENT, EVENTS, Event
@@ -22,14 +23,17 @@ def add_chunk(columns: Columns, text: bytes, end: int, *, last: bool = False) ->
     if found is None:
         return _add_json(columns, text[:end], base, last=last)
     others, which = found.others()
+    pieces = len(which)
     try:
         events = EVENTS.decode(b"[" + others + b"]")
+        if len(events) != pieces:
+            # What is not laid out as the rest may be taken for a part of the event before it.
+            counts = [len(EVENTS.decode(b"[" + found.event(number) + b"]")) for number in which.tolist()]
+            which = np.repeat(which, counts)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        events = []
-    if len(events) != len(which):
         columns.events += int(found.unused.sum())
         return _add_json(columns, found.used(), base, last=last)
-    columns.events += len(found.unused)
+    columns.events += len(found.unused) - pieces + len(events)
     hold(columns, others, events, (which + base).tolist())
     for rows in found.read:
         add_rows(columns, rows, base)

@@ -1,6 +1,7 @@
-"""Finds the events in a text of Kineto's own layout, and reads those of driver calls and the GPU all at once.
+"""Finds the events in a text of a known layout, and reads those of driver calls and the GPU all at once.
 
-Kineto writes the same text around its values, over several lines:
+Kineto writes the same text around its values, over several lines, and tools that write its traces again with
+Python's `json` do it on one:
 
       {
         "ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7,
@@ -26,15 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.readers.kineto_events import KEPT_OPERATORS
-from aorta.readers.kineto_spans import Learned, Rows, Spans
+from aorta.readers.kineto_spans import LAYOUTS, Layout, Learned, Rows, Spans
 from aorta.readers.kineto_words import Mask, Positions, Words, rows, word
 
-# Text between events cannot be in one: JSON strings hold no line ends.
-_BETWEEN = b"\n  },\n  {"
-_GAP = len(b",\n  ")
-"""Bytes between the end of an event and the brace of the next."""
-_SPAN = b'\n    "ph": "X", "cat": "'
-_ARROWS = (b'\n    "ph": "s"', b'\n    "ph": "f"')
 _NAME = b'", "name": "'
 _READ = ("cuda_runtime", "cuda_driver", "kernel", "gpu_memcpy", "gpu_memset")
 """Categories. With what follows they are not longer than three words."""
@@ -49,6 +44,7 @@ class Found:
     """The events of a text."""
 
     text: bytes
+    layout: Layout
     bounds: Positions
     """Where each begins, and where one behind the last would."""
     unused: Mask
@@ -61,6 +57,10 @@ class Found:
             chosen[found.event] = False
         return self._text_of(chosen), np.flatnonzero(chosen)
 
+    def event(self, number: int) -> bytes:
+        """The text of an event."""
+        return self.text[self.bounds[number] : self.bounds[number + 1] - self.layout.gap]
+
     def used(self) -> bytes:
         """The text of all events that are used."""
         return self._text_of(~self.unused)
@@ -69,45 +69,58 @@ class Found:
         # Neighbours are one piece.
         borders = self.bounds[np.flatnonzero(np.diff(chosen, prepend=False, append=False))].tolist()
         pieces = zip(borders[::2], borders[1::2], strict=True)
-        return b",".join([self.text[first : after - _GAP] for first, after in pieces])
+        return b",".join([self.text[first : after - self.layout.gap] for first, after in pieces])
 
 
 def find(text: bytes, end: int, learned: Learned) -> Found | None:
-    """The events in a text before `end`, where one ends; None if it is not in Kineto's layout.
+    """The events in a text before `end`, where one ends; None if it is in no known layout.
 
     At least `AHEAD` bytes must follow: comparisons may look so far behind it.
     """
+    braces = _places(np.frombuffer(text, dtype=np.uint8, count=end), ord("{"))
+    for layout in LAYOUTS:
+        found = _find_in(layout, text, braces, end, learned)
+        if found is not None:
+            return found
+    return None
+
+
+def _find_in(layout: Layout, text: bytes, braces: Positions, end: int, learned: Learned) -> Found | None:
+    """The events in a text of a layout; `braces` are all opening ones."""
     octets = np.frombuffer(text, dtype=np.uint8)
-    braces = _places(octets[:end], ord("{"))
-    before = len(_BETWEEN) - 1
-    after_brace = octets[braces - _BETWEEN[::-1].index(b"}")] == ord("}")
-    likely = np.flatnonzero(after_brace & (octets[braces - before] == _BETWEEN[0]) & (braces >= before))
-    head = rows(text, braces[likely] - (before - 1), 7)
-    begins = head[0] == word(_BETWEEN[1:])
+    between, span = layout.between, layout.indent + b'"ph": "X", "cat": "'
+    after_brace = octets[braces - between[::-1].index(b"}")] == ord("}")
+    before = len(between) - 1
+    likely = np.flatnonzero(after_brace & (octets[braces - before] == between[0]) & (braces >= 8 + before))
+    # Rows begin so that the category does at a word, and hold three more.
+    skipped = -(before + len(span)) % 8
+    count = (skipped + before + len(span)) // 8
+    head = rows(text, braces[likely] + 1 - before - skipped, count + 3)
+    begins = _is(head, between[1:] + layout.mark, skipped)
     if not begins.all():
         likely, head = likely[begins], head[:, begins]
     if len(likely) == 0:
         return None
-    bounds = np.concatenate(([0], braces[likely], [end + _GAP]))
+    bounds = np.concatenate(([0], braces[likely], [end + layout.gap]))
     unused = np.zeros(len(likely), dtype=np.bool_)
-    for arrow in _ARROWS:
-        unused |= _is(head[1:3], arrow)
+    for arrow in (b'"ph": "s"', b'"ph": "f"'):
+        unused |= _is(head, between[1:] + layout.indent + arrow, skipped)
     # The first event stands behind something else, and is left for the decoder.
-    spans = 1 + np.flatnonzero(_is(head[1:4], _SPAN))
-    opening = head[4:, spans - 1]
+    spans = 1 + np.flatnonzero(_is(head, between[1:] + span, skipped))
+    opening = head[count:, spans - 1]
 
     def of(category: str) -> tuple[Positions, Positions]:
         """The spans of a category, and where their names begin."""
         beginning = category.encode() + _NAME
         chosen = spans[_is(opening, beginning)]
-        return chosen, bounds[chosen] + (1 + len(_SPAN) + len(beginning))
+        return chosen, bounds[chosen] + (1 + len(span) + len(beginning))
 
     unused[_unused_operators(text, octets, *of("cpu_op")) - 1] = True
     # The last brace of an event is the one before the next event's.
     last_brace = np.append(braces[likely - 1], braces[-1])
-    reader = Spans(text, octets, bounds[1:] - _GAP, last_brace, learned)
+    reader = Spans(text, layout, bounds[1:] - layout.gap, last_brace, learned)
     read = reader.read({category: of(category) for category in _READ})
-    return Found(text, bounds, np.concatenate(([False], unused)), read)
+    return Found(text, layout, bounds, np.concatenate(([False], unused)), read)
 
 
 def _places(octets: NDArray[np.uint8], byte: int) -> Positions:
@@ -116,12 +129,15 @@ def _places(octets: NDArray[np.uint8], byte: int) -> Positions:
     return np.concatenate([np.flatnonzero(octets[start : start + _PART] == byte) + start for start in parts])
 
 
-def _is(found: Words, text: bytes) -> Mask:
-    """Which rows begin with a text of at most as many bytes as they have."""
-    same: Mask = found[0] == word(text[:8])
-    for column, start in zip(found[1:], range(8, len(text), 8), strict=False):
-        piece = text[start : start + 8]
-        same &= (column if len(piece) == 8 else column & ((1 << 8 * len(piece)) - 1)) == word(piece)
+def _is(found: Words, text: bytes, skipped: int = 0) -> Mask:
+    """Which rows begin with a text of at most as many bytes as they have, behind some that are skipped."""
+    same = np.ones(found.shape[1], dtype=np.bool_)
+    for column, start in zip(found, range(0, skipped + len(text), 8), strict=False):
+        first = max(skipped - start, 0)
+        piece = text[start + first - skipped : start + 8 - skipped]
+        known = ((1 << 8 * len(piece)) - 1) << 8 * first
+        value = column if known == (1 << 64) - 1 else column & known
+        same &= value == word(piece) << 8 * first
     return same
 
 

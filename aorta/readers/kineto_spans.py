@@ -13,28 +13,54 @@ from dataclasses import dataclass, fields, replace
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Column
 from aorta.readers.kineto_events import CALLS, GROUPS, POSSIBLE_US, Arguments, Numbering
 from aorta.readers.kineto_names import Endings, Names
 from aorta.readers.kineto_words import Mask, Positions, Slot, Template, Words, number_to, rows
 
-_FRONT = re.compile(
-    rb'", "pid": (?P<pid>\d+), "tid": (?P<lane>\d{1,16}),\n'
-    rb'    "ts": (?P<us>\d{1,16})(?:\.(?P<ns>\d{3}))?, "dur": \Z'
-)
-_ARGUMENTS = b',\n    "args": {'
 _ARGUMENT = re.compile(rb'(?:,?\s*"([^"\\\x00-\x1f\x80-\xff]+)":\s*)(\d{1,16})')
-_DECIMALS = Template(b".000" + _ARGUMENTS, [Slot(1, 3, whole=False)])
-_NO_DECIMALS = Template(_ARGUMENTS, [])
-_END = b"\n    }\n  }"
 _WANTED = ("device", "stream", "correlation")
 _NOT_BEFORE = frozenset(Arguments.__struct_encode_fields__) - {*_WANTED}
 _LONGEST_TEMPLATE = 1024
 _NEW_TEMPLATES = 8
 """How many are made at most of the spans of a category in a text."""
 _MOST_TEMPLATES = 16
+
+
+class Layout:
+    """The text around the values of events.
+
+    Args:
+        between: From the end of an event to the brace of the next.
+        mark: What follows the brace of an event: it tells it from text in a string.
+        indent: Before the first field.
+        line: Before the times and before the arguments.
+        close: From the last argument to the end of the event.
+    """
+
+    def __init__(self, between: bytes, mark: bytes, indent: bytes, line: bytes, close: bytes) -> None:
+        self.between, self.mark, self.indent, self.close = between, mark, indent, close
+        self.gap = between[::-1].index(b"}") - 1
+        """Bytes between the end of an event and the brace of the next."""
+        number = rb"\d{1,16}"
+        fraction = rb"(?:\.(?P<ns>\d{1,3}))?"
+        self.front = re.compile(
+            rb'", "pid": (?P<pid>%b), "tid": (?P<lane>%b)%b"ts": (?P<us>%b)%b, "dur": \Z'
+            % (number, number, re.escape(line), number, fraction)
+        )
+        """What stands between a name and the duration."""
+        self.arguments = line + b'"args": {'
+        self.behind = re.compile(fraction + re.escape(self.arguments) + rb"\Z")
+        """What stands between the whole µs of the duration and the arguments."""
+
+
+LAYOUTS = (
+    # Text between events cannot be in one: JSON strings hold no line ends, and no quotes.
+    Layout(b"\n  },\n  {", b"", b"\n    ", b",\n    ", b"\n    }\n  }"),
+    Layout(b"}, {", b'"ph": "', b"", b", ", b"}}"),
+)
+"""Kineto's own, and that of Python's `json`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +90,11 @@ class _Named:
     template: Template
     slots: dict[str, Slot]
 
+    def thousandths(self, found: Words) -> Words | int:
+        """The decimals in each row."""
+        slot = self.slots.get("ns")
+        return 0 if slot is None else self.template.number(found, slot) * 10 ** (3 - slot.width)
+
 
 class Learned:
     """What is known from the text before."""
@@ -79,7 +110,7 @@ class Spans:
     """Reads the spans among the events of a text, which are called by their number in it."""
 
     text: bytes
-    octets: NDArray[np.uint8]
+    layout: Layout
     ends: Positions
     """Where each event ends."""
     last_brace: Positions
@@ -108,35 +139,34 @@ class Spans:
 
     def _front(self, brace: Positions, name: Positions) -> tuple[Column, Column, Column, Positions]:
         """Start and end in ns, the thread, and where the name ends; the last is -1 for spans to be left."""
-        decimals = self.octets[brace[0] + 1 - _DECIMALS.length] == ord(".")
-        behind = _DECIMALS if decimals else _NO_DECIMALS
-        found = rows(self.text, brace + 1 - behind.length, behind.count)
-        duration, stop, good = number_to(self.text, brace + 1 - behind.length)
-        duration *= 1000
-        for slot in behind.slots:
-            duration += behind.number(found, slot)
-        start, lane, name_end = (np.full(len(brace), -1) for _ in range(3))
+        start, duration, lane, name_end, stop = (np.full(len(brace), -1) for _ in range(5))
 
-        def learn(event: int) -> _Named | None:
-            match = _FRONT.search(self.text, int(name[event]), int(stop[event]))
-            return None if match is None else _of_front(match)
+        def learn_behind(span: int) -> _Named | None:
+            after = int(brace[span]) + 1
+            return _named(self.layout.behind.search(self.text, after - len(self.layout.arguments) - 4, after))
 
-        left = np.flatnonzero(good & behind.matches(found))
-        for place, named, found in self._fitting("", left, stop, learn, backwards=True):
+        fitting = self._fitting("behind", np.arange(len(brace)), brace + 1, learn_behind, backwards=True)
+        for place, named, found in fitting:
+            whole, first, good = number_to(self.text, brace[place] + 1 - named.template.length)
+            duration[place] = whole * 1000 + named.thousandths(found)
+            stop[place] = np.where(good, first, -1)
+
+        def learn_front(span: int) -> _Named | None:
+            return _named(self.layout.front.search(self.text, int(name[span]), int(stop[span])))
+
+        fitting = self._fitting("front", np.flatnonzero(stop >= 0), stop, learn_front, backwards=True)
+        for place, named, found in fitting:
             us = named.template.number(found, named.slots["us"])
-            ns = us * 1000
-            if "ns" in named.slots:
-                ns += named.template.number(found, named.slots["ns"])
-            start[place] = ns
+            start[place] = us * 1000 + named.thousandths(found)
             lane[place] = named.template.number(found, named.slots["lane"])
             name_end[place] = np.where(us < POSSIBLE_US, stop[place] - named.template.length, -1)
-        return start, start + duration.astype(np.int64), lane, name_end
+        return start, start + duration, lane, name_end
 
     def _arguments(self, category: str, begin: Positions, columns: tuple[Column, ...]) -> Rows:
         """The spans of a category whose arguments, from `begin` on, can be read too."""
         is_call = GROUPS[category] == CALLS
         # Nothing stands behind the correlation of a driver call.
-        behind = _END if is_call else b""
+        behind = self.layout.close if is_call else b""
         values = {key: np.full(len(begin), ABSENT) for key in _WANTED}
         after = np.full(len(begin), -1)
 
@@ -202,8 +232,10 @@ class Spans:
         self.learned.templates[key] = [*useful, *known][:_MOST_TEMPLATES]
 
 
-def _of_front(match: re.Match[bytes]) -> _Named:
-    """The template of what is between a name and the duration."""
+def _named(match: re.Match[bytes] | None) -> _Named | None:
+    """The template of a match, the digits of which are its groups."""
+    if match is None:
+        return None
     slots = {
         key: Slot(match.start(key) - match.start(), len(digits), whole=key != "ns")
         for key, digits in match.groupdict().items()

@@ -1,7 +1,9 @@
-"""What is read of Kineto's own layout at once is what the JSON decoder reads of it, whatever stands in it."""
+"""What is read of a known layout at once is what the JSON decoder reads of it, whatever stands in it."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -43,6 +45,24 @@ def kernel(
 
 def joined(events: list[str]) -> bytes:
     return b"{" + "\n  },\n  {".join(events).encode("utf-8", "surrogatepass") + b"\n  }"
+
+
+def on_one_line(text: bytes) -> bytes:
+    """A text of Kineto's layout in that of Python's `json`."""
+    for kineto, python in (
+        (b"\n  },\n  {", b"}, {"),
+        (b",\n    ", b", "),
+        (b"{\n      ", b"{"),
+        (b"{\n    ", b"{"),
+        (b"\n    }", b"}"),
+        (b"\n  }", b"}"),
+    ):
+        text = text.replace(kineto, python)
+    return text
+
+
+layouts = pytest.mark.parametrize("laid_out", [bytes, on_one_line], ids=["kineto", "python"])
+Layout = Callable[[bytes], bytes]
 
 
 def tables(text: bytes, *, as_json: bool) -> dict[str, Any]:
@@ -127,17 +147,20 @@ others = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
-@given(st.lists(st.one_of(spans, others), max_size=12))
-def test_as_the_decoder_reads_it(events: list[str]) -> None:
-    text = joined([call(1), *events, kernel(2)])
+@layouts
+@settings(max_examples=200)
+@given(events=st.lists(st.one_of(spans, others), max_size=12))
+def test_as_the_decoder_reads_it(laid_out: Layout, events: list[str]) -> None:
+    text = laid_out(joined([call(1), *events, kernel(2)]))
     assert tables(text, as_json=False) == tables(text, as_json=True)
 
 
-@settings(max_examples=300)
-@given(st.data())
-def test_as_the_decoder_reads_it_with_any_byte_changed(data: st.DataObject) -> None:
-    text = bytearray(joined([call(1), call(22), kernel(22), kernel(3), call(22, dur="4.000"), kernel(4)]))
+@layouts
+@settings(max_examples=200)
+@given(data=st.data())
+def test_as_the_decoder_reads_it_with_any_byte_changed(laid_out: Layout, data: st.DataObject) -> None:
+    events = [call(1), call(22), kernel(22), kernel(3), call(22, dur="4.000"), kernel(4)]
+    text = bytearray(laid_out(joined(events)))
     for _ in range(data.draw(st.integers(1, 2))):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(
             st.sampled_from(b'0159.-,:"{}[]\\\n aeX\xc3')
@@ -145,10 +168,11 @@ def test_as_the_decoder_reads_it_with_any_byte_changed(data: st.DataObject) -> N
     assert tables(bytes(text), as_json=False) == tables(bytes(text), as_json=True)
 
 
-def test_events_are_read_at_once() -> None:
+@layouts
+def test_events_are_read_at_once(laid_out: Layout) -> None:
     """All but the first, which stands behind something else; the text needs no second template."""
     events = [call(1000 + n, ts=f"{n:03d}.125") for n in range(50)] + [kernel(1000 + n) for n in range(50)]
-    text = joined(events)
+    text = laid_out(joined(events))
     assert read_at_once(text) == 99
     result = tables(text, as_json=False)
     assert result["api.correlation"] == list(range(1000, 1050))
@@ -163,9 +187,10 @@ def test_other_widths_are_other_templates() -> None:
     assert tables(text, as_json=False)["api.correlation"] == [10, 10, 100, 1000, 10000]
 
 
-def test_what_is_left_keeps_its_place_among_what_is_read() -> None:
+@layouts
+def test_what_is_left_keeps_its_place_among_what_is_read(laid_out: Layout) -> None:
     """Events that start at the same time keep the order of the file."""
-    text = joined([kernel(1), kernel(2), kernel("3.0"), kernel(4), kernel("[]"), kernel(6)])
+    text = laid_out(joined([kernel(1), kernel(2), kernel("3.0"), kernel(4), kernel("[]"), kernel(6)]))
     assert read_at_once(text) == 3
     assert tables(text, as_json=False)["gpu.correlation"] == [1, 2, 3, 4, -1, 6]
 
@@ -175,6 +200,18 @@ def test_operators_and_arrows_are_not_decoded() -> None:
     kept = event("cpu_op", "ProfilerStep#7", "4458676983017.250", "3.001", '"External id": 1')
     result = tables(joined([call(1), broken, kept, broken]), as_json=False)
     assert (result["host.name"], result["events"], result["faults"]) == (["ProfilerStep#7"], 4, {})
+
+
+def test_events_that_are_laid_out_otherwise_stand_between_the_others() -> None:
+    """They look like a part of the event before them."""
+    odd = json.dumps({"ph": "X", "cat": "kernel", "name": "odd", "ts": 4458676983099.75, "dur": 1})
+    text = joined([kernel(1), kernel(2), kernel(3), kernel(4)])
+    second = text.index(b"\n  },\n  {", len(text) // 3) + len(b"\n  }")
+    text = text[:second] + f",{odd},\n{odd}".encode() + text[second:]
+    assert read_at_once(text) == 1
+    result = tables(text, as_json=False)
+    assert (result["gpu.correlation"], result["events"]) == ([1, 2, -1, -1, 3, 4], 6)
+    assert result == tables(text, as_json=True)
 
 
 def test_another_layout_is_left() -> None:
