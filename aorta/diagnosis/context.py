@@ -72,6 +72,10 @@ class Evidence:
     cores_shared: str | None = None
     """In words, where ranks want more CPUs than they have."""
     launches: Launches | None = None
+    driver_busy_pct: float | None = None
+    """Of the time in which any kernel ran, by the driver's counter: mean over the ranks' GPUs; None where one
+    of them has too few samples.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +135,38 @@ class Context:
 
     @property
     def idle_inside_ms(self) -> float:
-        """The GPU's idle time inside of compute's windows, by steps recorded kernel by kernel; else 0: traces
-        have it in the host's part already, and without either it is not known to be there.
+        """The GPU's idle time inside of compute's windows: by steps recorded kernel by kernel; else what is
+        left of the time in which no kernel ran at all, when all that lies outside of the windows is taken
+        from it; 0 where nothing tells, and by traces, which have it in the host's part.
         """
-        return self.launches.idle_ms if self.launches is not None else 0.0
+        if self.launches is not None:
+            return self.launches.idle_ms
+        busy = self.driver_busy_pct
+        if busy is None:
+            return 0.0
+        outside = fmean(
+            item.host_ms + item.data_wait_ms + item.exposed_comm_ms + item.copy_ms for item in self.costs
+        )
+        return max(self.step_ms * (1.0 - busy / 100.0) - outside, 0.0)
+
+    @property
+    def driver_busy_pct(self) -> float | None:
+        """The driver's counter, where windows on a GPU are all that is known of its work."""
+        if not self.cuda or self.idle is not None or self.launches is not None or not self.costs:
+            return None
+        return self.evidence.driver_busy_pct
+
+    @property
+    def windows_alone(self) -> bool:
+        """Whether a GPU's work is known by windows from event to event and by nothing else."""
+        return self.cuda and self.idle is None and self.launches is None and self.driver_busy_pct is None
 
     @property
     def idle_inside_share(self) -> float:
         """The same of compute's windows, 0 to 1."""
         launches = self.launches
-        return launches.idle_ms / launches.windows_ms if launches is not None and launches.windows_ms else 0.0
+        windows = launches.windows_ms if launches is not None else fmean(c.compute_ms for c in self.costs)
+        return min(self.idle_inside_ms / windows, 1.0) if windows else 0.0
 
     @property
     def host_ms(self) -> float:

@@ -11,7 +11,7 @@ from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.diagnosis.context import Evidence, Launches
 from aorta.diagnosis.quality import cores_shared
 from aorta.metrics.host_gaps import host_gaps
-from aorta.metrics.node_load import node_loads, throttling
+from aorta.metrics.node_load import driver_busy, node_loads, throttling
 from aorta.metrics.steady import Steady
 from aorta.metrics.utilization import Window
 from aorta.readers.run import RunData
@@ -39,6 +39,9 @@ def evidence_of(data: RunData, steady: Steady) -> Evidence:
     windows = steady_windows(steady)
     slowed = throttling(data.gpu, windows)
     uuids = {rank: steps[-1:].labels[0].device_uuid for rank, steps in steady.by_rank.items() if len(steps)}
+    busy = driver_busy(data.gpu, windows)
+    counters = [None if uuid is None else busy.get(uuid) for uuid in uuids.values()]
+    known = [pct for pct in counters if pct is not None]
     gaps = host_gaps(detailed.by_rank)
     shared = cores_shared(data)
     return Evidence(
@@ -52,6 +55,7 @@ def evidence_of(data: RunData, steady: Steady) -> Evidence:
         },
         cores_shared=shared[0] if shared else None,
         launches=_launches(data.records.by_rank, detailed),
+        driver_busy_pct=fmean(known) if known and len(known) == len(counters) else None,
     )
 
 

@@ -176,10 +176,11 @@ def host_bound(context: Context) -> Answer:
     """Share of the step in which the device idles for a host, neither loading nor exchanging data.
 
     By step records it is what lies outside of all that was timed, and the GPU's idle time inside of
-    compute's windows where steps were recorded kernel by kernel. By traces it takes in the waits for other
-    ranks' hosts where no rank stands out: hosts that are all slow make each other wait by turns, and the one
-    whose GPU idles longest in collectives is not the one whose host is at fault. Of the ranks' shares the
-    lower median: the host of a single slow rank makes it a straggler, not this.
+    compute's windows, where steps recorded kernel by kernel or the driver's counter show it. By traces it
+    takes in the waits for other ranks' hosts where no rank stands out: hosts that are all slow make each
+    other wait by turns, and the one whose GPU idles longest in collectives is not the one whose host is at
+    fault. Of the ranks' shares the lower median: the host of a single slow rank makes it a straggler, not
+    this.
     """
     threshold = context.policy.host_pct
     reason = context.too_little()
@@ -198,6 +199,11 @@ def host_bound(context: Context) -> Answer:
         evidence["waits_for_hosts_by_turns_ms"] = fmean(waits)
     if launches is not None:
         evidence |= {"kernels_per_step": launches.kernels, "idle_in_compute_windows_ms": inside}
+    elif inside:
+        evidence |= {
+            "driver_utilization_pct": context.driver_busy_pct,
+            "idle_in_compute_windows_ms": inside,
+        }
     if idle is not None:
         evidence |= {
             "idle_in_short_gaps_ms": idle.short_gaps_ms,
@@ -242,7 +248,9 @@ def _host_cause(context: Context) -> str:
 
 
 def gpu_underutilization(context: Context) -> Answer:
-    """Share of the step in which a compute kernel ran; else the driver's counter, which is never below it."""
+    """Share of the step in which a compute kernel ran. By records these are windows with gaps in them, so the
+    driver's counter counts where it says less: it is never below the true share.
+    """
     threshold, unit = context.policy.effective_gpu_utilization_pct, "% of time"
     use = context.utilization
     driver = use.gpu_util_pct if use else None
@@ -254,10 +262,17 @@ def gpu_underutilization(context: Context) -> Answer:
         reason = context.too_little()
     elif effective is None and driver is None:
         reason = f"not measurable: no breakdown in the {context.records}, and the driver gives no utilisation"
+    counter = context.driver_busy_pct
     value = effective if effective is not None else driver
+    if value is not None and counter is not None and counter < value:
+        value = counter
     if reason or value is None:
         return not_measured("gpu_underutilization", threshold, unit, reason or "not measurable"), None
-    bound = "an upper bound: the driver's counter" if effective is None else None
+    bound = None
+    if effective is None or value == counter:
+        bound = "an upper bound: the driver's counter"
+    elif counter is None and context.windows_alone:
+        bound = "an upper bound: the windows of compute hold the gaps between its kernels"
     measured = Measured(
         kind="gpu_underutilization",
         value=value,

@@ -292,6 +292,12 @@ def _host(_: Finding, context: Context) -> SubCause:
         )
     if context.idle is not None:
         return _traced_host(context)
+    if context.driver_busy_pct is not None and context.idle_inside_ms > MOST * context.host_ms:
+        busy = f"by the driver's counter kernels ran in {context.driver_busy_pct:.0f} % of the time"
+        return _unknown(
+            f"{busy}, and compute's windows are longer: launches come late. Whether kernels are too short, or"
+            " Python or synchronisation lies between them, a trace or capture.kernel_interval tells"
+        )
     gap = context.evidence.host_gap
     if gap is not None and gap.share >= MOST:
         share = f"{100 * gap.share:.0f} % of the host's part"

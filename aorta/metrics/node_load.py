@@ -17,6 +17,9 @@ THERMAL = 0x20 | 0x40
 POWER = 0x04 | 0x08 | 0x80
 """Software power cap, hardware slowdown, power brake."""
 
+MIN_BUSY_SAMPLES = 5
+"""One that looks back behind the window then moves the mean by a fifth at most, less than any threshold."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
@@ -72,6 +75,19 @@ def throttling(gpu: pd.DataFrame | None, windows: Mapping[str, Window]) -> dict[
                 power=float(((reasons & POWER) != 0).mean()),
                 samples=len(reasons),
             )
+    return found
+
+
+def driver_busy(gpu: pd.DataFrame | None, windows: Mapping[str, Window]) -> dict[str, float]:
+    """By UUID of the GPU: the driver's counter, % of its window in which any kernel ran; GPUs with fewer than
+    `MIN_BUSY_SAMPLES` samples are not in it.
+    """
+    found = {}
+    for item in in_windows(gpu, ["hostname", "node_index", "gpu_uuid", "gpu_id"], windows):
+        uuid, mean = item.first_text("gpu_uuid"), mean_of([item], "utilization_gpu")
+        samples = len(_known(item, "utilization_gpu"))
+        if isinstance(uuid, str) and uuid and mean is not None and samples >= MIN_BUSY_SAMPLES:
+            found[uuid] = mean
     return found
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import msgspec
 import pytest
 
-from aorta.artefacts.analysis import BreakdownTable, RankBreakdown
-from aorta.diagnosis.context import Context, HostIdle
+from aorta.artefacts.analysis import BreakdownTable, RankBreakdown, Utilization
+from aorta.diagnosis.context import Context, Evidence, HostIdle, Launches
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
-from aorta.diagnosis.rules import RULES, host_bound
+from aorta.diagnosis.rules import RULES, gpu_underutilization, host_bound
 from aorta.diagnosis.verdict import explain
 from aorta.metrics.blame import Charge
 
@@ -130,3 +132,50 @@ def test_the_cause_by_where_the_gpu_idles(idle: HostIdle | None, words: str) -> 
     _, finding = host_bound(context([40.0, 40.0], idle=idle))
     assert finding is not None
     assert words in finding.cause
+
+
+def counted(busy: float | None, hosts: Sequence[float] = (10.0, 10.0), **changes: object) -> Context:
+    """With the driver's counter, by records of 20 steps that satisfy the usual policy."""
+    made = context(hosts)
+    table = msgspec.structs.replace(made.breakdown, steps=20)
+    use = Utilization(
+        gpu_util_pct=busy,
+        effective_gpu_util_pct=90.0,
+        gpu_memory_used_pct=None,
+        gpu_power_w=None,
+        cpu_pct=None,
+        job_cpu_pct=None,
+        host_memory_used_pct=None,
+        samples=40,
+    )
+    evidence = Evidence(driver_busy_pct=busy)
+    return replace(made, breakdown=table, utilization=use, **{"evidence": evidence, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("busy", "value"), [(None, 10.0), (90.0, 10.0), (25.0, 75.0), (0.0, 100.0)])
+def test_time_without_any_kernel_beyond_what_lies_outside_of_windows_is_the_hosts(
+    busy: float | None, value: float
+) -> None:
+    # Of 100 ms, 10 are the host's outside of compute's windows: with 25 % busy, 75 - 10 lie inside of them.
+    measured, finding = host_bound(counted(busy))
+    assert measured.value == pytest.approx(value)
+    assert (finding is not None) == measured.fired == (value > 30)
+    if finding is not None:
+        assert finding.evidence["idle_in_compute_windows_ms"] == pytest.approx(value - 10)
+        assert finding.evidence["driver_utilization_pct"] == busy
+
+
+def test_kernels_that_were_recorded_tell_more_than_the_counter() -> None:
+    launches = Launches(kernels=100.0, kernels_ms=85.0, windows_ms=90.0)
+    made = counted(25.0, evidence=Evidence(launches=launches, driver_busy_pct=25.0))
+    assert host_bound(made)[0].value == pytest.approx(10 + 5)
+
+
+def test_of_two_upper_bounds_of_utilisation_the_lower_one_counts() -> None:
+    low, high, none = (gpu_underutilization(counted(busy))[0] for busy in (25.0, 99.0, None))
+    assert (low.value, low.fired, low.reason) == (25.0, True, "an upper bound: the driver's counter")
+    assert (high.value, high.fired, high.reason) == (90.0, False, None)
+    assert (none.value, none.fired) == (90.0, False)
+    assert none.reason == "an upper bound: the windows of compute hold the gaps between its kernels"
+    zero = gpu_underutilization(counted(0.0))[0]
+    assert (zero.value, zero.fired) == (0.0, True)

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from aorta.metrics.node_load import node_loads, throttling
+from aorta.metrics import node_load
+from aorta.metrics.node_load import driver_busy, node_loads, throttling
 from aorta.units import NS_PER_S
 
 WINDOW = {"node1": (10 * NS_PER_S, 20 * NS_PER_S)}
@@ -57,3 +58,13 @@ def test_a_gpu_without_reasons_is_not_said_to_run_free() -> None:
     assert free["GPU-1"].thermal == 0.0
     assert throttling(None, WINDOW) == {}
     assert node_loads(None, WINDOW) == {}
+
+
+@pytest.mark.parametrize("busy", [0.0, 40.0])
+def test_the_drivers_counter_needs_samples_enough(monkeypatch: pytest.MonkeyPatch, busy: float) -> None:
+    samples = table(gpu_uuid="GPU-1", gpu_id=0, utilization_gpu=[busy] * 6)  # four of them in the window
+    assert driver_busy(samples, WINDOW) == {}
+    monkeypatch.setattr(node_load, "MIN_BUSY_SAMPLES", 4)
+    assert driver_busy(samples, WINDOW) == {"GPU-1": busy}
+    assert driver_busy(table(gpu_uuid="GPU-1", gpu_id=0, utilization_gpu=[None] * 6), WINDOW) == {}
+    assert driver_busy(None, WINDOW) == {}
