@@ -1,12 +1,13 @@
 """Reads integer columns out of the pages of an SQLite file, thousands of rows at a time.
 
-SQLite hands out one value after the other, and exports hold millions. Where all rows of a table are numbers,
-each lies in one cell of a leaf page (https://www.sqlite.org/fileformat.html, 1.3, 1.6 and 2.1): the length of
-its payload and its row number as varints, the length of its header, a serial type for each column, then the
-values, big-endian, one behind the other. The serial types, a byte each, are taken eight at a time as the
-bytes of a 64-bit word; so are the sizes that they stand for, and the sums of these: where the values end.
+SQLite hands out one value after the other, and exports hold millions. Each row lies in a cell of a leaf page
+(https://www.sqlite.org/fileformat.html, 1.3, 1.6 and 2.1): the length of its payload and its row number as
+varints, the length of its header, a serial type for each column, then the values, big-endian, one behind the
+other. Those of numbers, a byte each, are taken eight at a time as the bytes of a 64-bit word; so are the
+sizes that they stand for, and the sums of these: where the values end. Columns behind the last wanted one may
+hold anything.
 
-What would show another layout or damage is checked, and then there is no result: SQLite has to say.
+What shows another layout or damage is looked for, and then there is no result: SQLite has to say.
 """
 
 from __future__ import annotations
@@ -30,23 +31,21 @@ _BLOCK_BYTES = 1 << 20
 _WORTH_THREADS, _MOST_THREADS = 8, 4
 """Blocks from which on threads help, and how many do before they wait for the interpreter."""
 _WIDEST = 126
-"""Columns of a header whose length is a varint of one byte."""
+"""Columns of a header whose length is a varint of one byte, if they are numbers."""
 _SLACK = 1200
-"""Bytes behind a block: no cell's varints, header and values reach farther."""
+"""Bytes behind a block: no cell's varints, header and numbers reach farther."""
 
 _ONES = np.uint64(0x0101010101010101)
 _FLOAT = 7
-_NONE = 2
-_CONSTANTS = np.full(16, _NONE, dtype=np.int64)
-"""The number that a serial type without bytes stands for; none for empty blobs and texts."""
-_CONSTANTS[[0, 8, 9]] = ABSENT, 0, 1
+_CONSTANTS = np.array([ABSENT, *[0] * 8, 1], dtype=np.int64)
+"""The number that a serial type without bytes stands for: NULL, 0 and 1."""
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
 
 class _OtherLayoutError(Exception):
-    """Not a table of small rows of numbers, or damaged."""
+    """Not all rows begin with numbers and lie within a page, or the file is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +72,14 @@ class _File:
         return block
 
 
-def integer_columns(path: Path, root: int, width: int, wanted: Sequence[int]) -> list[Column] | None:
-    """Columns of a table in row order; None if not all rows are numbers and NULL, each within a page.
+def integer_columns(path: Path, root: int, wanted: Sequence[int]) -> list[Column] | None:
+    """Columns of a table in row order; None if they and those before them are not numbers and NULL in all
+    rows, or a row is larger than a page.
 
     Args:
         path: an SQLite file that nobody writes to.
         root: the table's root page, counted from 1.
-        width: number of its columns.
-        wanted: which of them; an alias of the row number is no column here, it is stored as NULL.
+        wanted: numbers of columns, at least one; an alias of the row number is stored as NULL.
 
     Returns:
         The values of each wanted column; NULL is ABSENT.
@@ -94,10 +93,10 @@ def integer_columns(path: Path, root: int, width: int, wanted: Sequence[int]) ->
         header = stream.read(100)
         size = int.from_bytes(header[16:18], "big")
         size = 65536 if size == 1 else size
-        if not 0 < width <= _WIDEST or len(header) < 100 or size < 512:
+        if max(wanted) >= _WIDEST or len(header) < 100 or size < 512:
             return None
         file = _File(stream.fileno(), size, size - header[20], path.stat().st_size // size)
-        decode = functools.partial(_decode, file, width=width, wanted=wanted)
+        decode = functools.partial(_decode, file, wanted=wanted)
         step = max(1, _BLOCK_BYTES // size)
         try:
             leaves = _leaves(file, root)
@@ -148,21 +147,23 @@ def _children(page: Bytes) -> Column:
     return children.reshape(-1)
 
 
-def _decode(file: _File, leaves: Column, *, width: int, wanted: Sequence[int]) -> Column:
+def _decode(file: _File, leaves: Column, *, wanted: Sequence[int]) -> Column:
     """The wanted columns of the rows of some leaf pages, (columns, rows)."""
     block = file.read(leaves)
     cell, end_of_page = _cells(file, block)
     payload, cell = _length(block, cell)
     header = _behind_varint(block, cell)
-    _expect((block[header] == width + 1).all())
+    length = block[header]
+    columns = max(wanted) + 1
+    _expect((length > columns).all() and (length < 128).all())
     # An unaligned word at every byte. Of serial types, the first must be the lowest byte.
     words: Words = np.ndarray((len(block) - 7,), dtype="<u8", buffer=block.data, strides=(1,))
-    place = header + (width + 1)
+    place = header + length
     found = np.empty((len(wanted), len(cell)), dtype=np.int64)
-    for first in range(0, width, 8):
+    for first in range(0, columns, 8):
         types = words[header + (1 + first)]
-        if width - first < 8:
-            types &= np.uint64((1 << 8 * (width - first)) - 1)
+        if columns - first < 8:
+            types &= np.uint64((1 << 8 * (columns - first)) - 1)
         sizes = _sizes(types)
         sums = _bytes(sizes * _ONES)
         kinds, lengths = _bytes(types), _bytes(sizes)
@@ -171,7 +172,8 @@ def _decode(file: _File, leaves: Column, *, width: int, wanted: Sequence[int]) -
                 at = column - first
                 found[row] = _values(words, place + sums[:, at], kinds[:, at], lengths[:, at])
         place += sums[:, 7]
-    _expect((place - header == payload).all() and (place <= end_of_page).all())
+    end = header + payload
+    _expect((place <= end).all() and (end <= end_of_page).all())
     _expect((payload <= file.usable - 35).all())  # of a longer one, a part lies elsewhere
     return found
 
@@ -192,7 +194,7 @@ def _cells(file: _File, block: Bytes) -> tuple[Column, Column]:
 
 
 def _length(block: Bytes, at: Column) -> tuple[Column, Column]:
-    """A varint of one or two bytes (no row of numbers is longer), and the place behind it."""
+    """A varint of one or two bytes (rows of 16 kB and more are none of numbers), and the place behind it."""
     high = block[at].astype(np.int64)
     two = high >= 128
     if not two.any():
@@ -214,15 +216,13 @@ def _behind_varint(block: Bytes, at: Column) -> Column:
 
 
 def _sizes(types: Words) -> Words:
-    """The size of each serial type: 0 to 4 are their own, 5 is 6, 6 and 7 are 8, the others have no bytes.
-
-    Texts and blobs have bytes; they are left to show in the length of the payload, which then is another.
-    """
+    """The size of each serial type: 0 to 4 are their own, 5 is 6, 6 and 7 are 8, 8 and 9 have no bytes."""
     _expect(not (types & np.uint64(0xF0F0F0F0F0F0F0F0)).any())
 
     def at_least(number: int) -> Words:
         return (types + np.uint64(128 - number) * _ONES) >> np.uint64(7) & _ONES
 
+    _expect(not at_least(10).any())
     sizes = types + at_least(5)
     sizes += at_least(6)
     sizes -= at_least(7)
@@ -244,7 +244,5 @@ def _values(words: Words, end: Column, types: Bytes, sizes: Bytes) -> Column:
     numbers <<= spare
     numbers >>= spare
     if bare.any():
-        constant = types[bare]
-        _expect((_CONSTANTS[constant] != _NONE).all())
-        numbers[bare] = _CONSTANTS[constant]
+        numbers[bare] = _CONSTANTS[types[bare]]
     return numbers

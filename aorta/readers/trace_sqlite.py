@@ -54,9 +54,9 @@ class Database:
         ).fetchone()
         info = self.connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table,)).fetchall()
         position = {name: index for index, (name, key) in enumerate(info) if not key}
-        if root is None or not position.keys() >= set(names):
+        if root is None or not names or not position.keys() >= set(names):
             return None
-        return integer_columns(self.plain, root[0], len(info), [position[name] for name in names])
+        return integer_columns(self.plain, root[0], [position[name] for name in names])
 
     def _of_rows(self, table: str, names: list[str], where: str) -> list[Column]:
         # CAST, as a damaged page may hold values of any type. All names are constants of the readers.
