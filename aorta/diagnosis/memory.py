@@ -14,11 +14,9 @@ from aorta.diagnosis.context import Answer, Context, not_measured
 from aorta.units import BYTES_PER_GIB
 
 USED, RETRIES = "% of memory", "allocator retries a step"
-_GPU, _TENSORS, _HOST = (
-    "GPU memory, by the monitor",
-    "GPU memory, by the allocator",
-    "the job's memory limit on a host",
-)
+_GPU, _TENSORS = "GPU memory, by the monitor", "GPU memory, by the allocator"
+HOST, MACHINE = "the job's memory limit on a host", "a host's memory, by all of its programs"
+_OF_HOSTS = frozenset({HOST, MACHINE})
 _CRITICAL_PCT = 97.0
 
 
@@ -31,19 +29,20 @@ def is_retrying(context: Context) -> bool:
 
 def memory_pressure(context: Context) -> Answer:
     """Peak use of the GPUs' memory, or of the job's memory on the hosts, whichever is fuller; where that is
-    below its threshold and allocations fail all the same, how often they do.
+    below its threshold and allocations fail all the same, how often they do. The job's is of its limit; a job
+    without one has the machine's.
     """
     threshold, known = context.policy.memory_used_pct, _readings(context)
     if not known:
         without = "no GPU" if not context.cuda else "no reading of GPU memory"
-        reason = f"not measurable: {without}, and no memory limit of the job was sampled in the steady window"
+        reason = f"not measurable: {without}, and no memory of a host was sampled in the steady window"
         return not_measured("memory_pressure", threshold, USED, reason), None
     where = max(known, key=lambda name: known[name])
     value, unit = known[where], USED
     if value <= threshold and is_retrying(context):
         assert context.allocator is not None
         value, threshold, unit = _retries(context), context.policy.alloc_retries_per_step, RETRIES
-        where = max(known.keys() - {_HOST}, key=lambda name: known[name])
+        where = max(known.keys() - _OF_HOSTS, key=lambda name: known[name], default=where)
     measured = Measured(
         kind="memory_pressure", value=value, threshold=threshold, unit=unit, fired=value > threshold
     )
@@ -63,7 +62,7 @@ def memory_pressure(context: Context) -> Answer:
         unit=unit,
         evidence=evidence,
         estimated_speedup=None,
-        actions=actions.memory(context, host=where == _HOST),
+        actions=actions.memory(context, host=where in _OF_HOSTS),
     )
     return measured, finding
 
@@ -73,7 +72,8 @@ def _readings(context: Context) -> dict[str, float]:
     readings = {
         _GPU: use.gpu_memory_used_pct if use else None,
         _TENSORS: allocator.tensors_pct if allocator else None,
-        _HOST: use.job_memory_used_pct if use else None,
+        HOST: use.job_memory_used_pct if use else None,
+        MACHINE: use.host_memory_used_pct if use and use.job_memory_used_pct is None else None,
     }
     return {name: value for name, value in readings.items() if value is not None}
 
@@ -98,12 +98,12 @@ def _allocator(context: Context) -> dict[str, Any]:
 def _cause(context: Context, where: str, used_pct: float) -> str:
     use = context.allocator
     words = f"{where} is nearly full at its peak" if used_pct > context.policy.memory_used_pct else ""
-    total = use.total_bytes if use is not None and where != _HOST else None
+    total = use.total_bytes if use is not None and where not in _OF_HOSTS else None
     size = f"{used_pct / 100 * total / BYTES_PER_GIB:.1f} of {total / BYTES_PER_GIB:.1f} GiB" if total else ""
     said = [words or f"{where} peaks at {used_pct:.0f} %"]
     if size:
         said.append(size)
-    if use is not None and where != _HOST:
+    if use is not None and where not in _OF_HOSTS:
         if use.retries_per_step is not None:
             said.append(f"{use.retries_per_step:.1f} allocations a step failed and were repeated")
         if use.fragmentation is not None:

@@ -11,7 +11,7 @@ import msgspec
 
 from aorta.artefacts.analysis import Finding, Kind
 from aorta.diagnosis.context import Context
-from aorta.diagnosis.memory import is_retrying
+from aorta.diagnosis.memory import HOST, MACHINE, is_retrying
 from aorta.diagnosis.rank import rank_words
 from aorta.metrics.node_load import NodeLoad
 from aorta.metrics.whatif import Place
@@ -333,8 +333,13 @@ def _memory(finding: Finding, context: Context) -> SubCause:
         host, grown = max(swapped, key=lambda pair: pair[1])
         text = f"{grown / BYTES_PER_GIB:.1f} GiB were swapped out on {host} during the steps"
         return SubCause("swapping", text, {"swap_growth_bytes": grown})
-    if str(finding.evidence.get("of", "")).startswith("the job"):
-        return SubCause("host_limit", "the job's memory is near the limit of its cgroup")
+    limits = {
+        HOST: SubCause("host_limit", "the job's memory is near the limit of its cgroup"),
+        MACHINE: SubCause("host_memory", "the machine is nearly full, and the job has no limit of its own"),
+    }
+    of = finding.evidence.get("of")
+    if of in limits:
+        return limits[of]
     if is_retrying(context):
         text = (
             "allocations fail: the allocator gives its cache back, and the host waits until the GPU is done"

@@ -149,11 +149,26 @@ def test_host_memory_is_measured_against_the_jobs_limit(tmp_path: Path, used: in
     assert measured(found, "memory_pressure").value == pytest.approx(100 * used / (100 << 28))
 
 
+@pytest.mark.parametrize(("percent", "fired"), [("40.0", False), ("95.5", True)])
+def test_a_job_without_a_limit_has_the_machines_memory(tmp_path: Path, percent: str, fired: bool) -> None:
+    run = write_run(tmp_path, RunSpec(job_memory_limit_bytes=None))
+    samples = run.node(0).cpu_csv
+    samples.write_text(samples.read_text().replace(",40.0,", f",{percent},"))
+    found = analysed(run)
+    answer = measured(found, "memory_pressure")
+    assert (answer.value, answer.fired) == (float(percent), fired)
+    if fired:
+        assert found.findings[0].sub_cause == "host_memory"
+        assert "a host's memory, by all of its programs is 96 % full" in found.verdict.statement
+
+
 # --- not measurable, and measured zero ---------------------------------------------------------------------
 
 
-def test_without_a_gpu_its_rules_answer_not_measurable(tmp_path: Path) -> None:
-    found = made(tmp_path, job_memory_limit_bytes=None)
+def test_without_a_gpu_and_samples_its_rules_answer_not_measurable(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec())
+    run.node(0).cpu_csv.unlink()
+    found = analysed(run)
     for kind in ("gpu_underutilization", "memory_pressure"):
         answer = measured(found, kind)
         assert answer.value is None
