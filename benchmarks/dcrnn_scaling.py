@@ -64,7 +64,7 @@ def train(ranks: int, batch: int, settings: list[str], folder: Path) -> None:
 def measured(folder: Path) -> dict[str, Any]:
     """Rate, its interval, and the mean parts of a step over ranks, of one run."""
     steady = steady_steps(read_steps(RunDir(folder)).by_rank)
-    rate, table = throughput(steady), breakdown_table(steady)
+    rate, table = throughput(steady), breakdown_table(steady.detailed())
     if rate is None or not table.per_rank:
         sys.exit(f"{folder}: no steady step with a breakdown; give more --steps")
     parts = {}
