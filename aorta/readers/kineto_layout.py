@@ -102,6 +102,8 @@ def _find_in(layout: Layout, text: bytes, braces: Positions, end: int, learned: 
     if len(likely) == 0:
         return None
     bounds = np.concatenate(([0], braces[likely], [end + layout.gap]))
+    # With more braces than its own something else may stand behind an event.
+    inside = np.diff(likely, append=len(braces))
     unused = np.zeros(len(likely), dtype=np.bool_)
     for arrow in (b'"ph": "s"', b'"ph": "f"'):
         unused |= _is(head, between[1:] + layout.indent + arrow, skipped)
@@ -115,7 +117,9 @@ def _find_in(layout: Layout, text: bytes, braces: Positions, end: int, learned: 
         chosen = spans[_is(opening, beginning)]
         return chosen, bounds[chosen] + (1 + len(span) + len(beginning))
 
-    unused[_unused_operators(text, octets, *of("cpu_op")) - 1] = True
+    unused &= inside == 1
+    operators = _unused_operators(text, octets, *of("cpu_op")) - 1
+    unused[operators[inside[operators] == 2]] = True
     # The last brace of an event is the one before the next event's.
     last_brace = np.append(braces[likely - 1], braces[-1])
     reader = Spans(text, layout, bounds[1:] - layout.gap, last_brace, learned)

@@ -214,6 +214,19 @@ def test_events_that_are_laid_out_otherwise_stand_between_the_others() -> None:
     assert result == tables(text, as_json=True)
 
 
+@pytest.mark.parametrize("category", ["cpu_op", "ac2g"])
+def test_what_stands_behind_an_unused_event_is_not_lost_with_it(category: str) -> None:
+    arrow = '\n    "ph": "f", "id": 1, "pid": 0, "tid": 7, "ts": 1.000,\n    "cat": "ac2g", "name": "ac2g"'
+    unused = (
+        arrow if category == "ac2g" else event("cpu_op", "aten::add", "1.000", "1.000", '"External id": 1')
+    )
+    odd = '{"name": "odd", "ph": "X", "cat": "kernel", "ts": 4458676983099.75, "dur": 1}'
+    text = on_one_line(joined([call(1), unused, kernel(3)])).replace(b"}, {", b"}, %b, {" % odd.encode())
+    text = text.replace(b", " + odd.encode(), b"", 1)
+    assert b'"%b"' % category.encode() in text
+    assert tables(text, as_json=False)["gpu.name"] == ["odd", "gemm"]
+
+
 def test_another_layout_is_left() -> None:
     compact = b'{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1,"args":{"stream":1}}'
     assert find(compact + BEHIND, len(compact), Learned(Columns().names)) is None
