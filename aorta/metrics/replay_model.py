@@ -52,6 +52,10 @@ class Points:
     parts: Ints
     """Of the part of it that lies in its step: (rows, PARTS), ns."""
 
+    def put(self, rows: Ints, found: Points) -> None:
+        """Fill in `rows`, but for their ranks."""
+        self.step[rows], self.own[rows], self.parts[rows] = found.step, found.own, found.parts
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
@@ -192,18 +196,25 @@ class _Line:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
-    """What `Model` needs of some ranks; rows rank by rank."""
+class _Places:
+    """What `Model` has of each row and each step's bounds, filled in for some ranks after another."""
 
-    before: Ints
-    slot: Ints
-    """Among those of these ranks, or -1."""
-    slots: Ints
-    """How many of each rank."""
     post: Points
     wait: Points
-    bounds: tuple[Points, Points]
-    before_bounds: tuple[Ints, Ints]
+    before: Ints
+    slot: Ints
+    bounds: Points
+    before_bounds: Ints
+
+    @classmethod
+    def of(cls, rank: Ints, ranks: int, steps: int) -> _Places:
+        """For rows of these ranks, and so many steps of each of so many ranks."""
+        bounds = np.tile(np.repeat(np.arange(ranks), steps), 2)
+        post, wait, of_bounds = (
+            Points(one, np.empty_like(one), np.empty_like(one), np.empty((len(one), len(PARTS)), np.int64))
+            for one in (rank, rank, bounds)
+        )
+        return cls(post, wait, np.empty_like(rank), np.full_like(rank, -1), of_bounds, np.empty_like(bounds))
 
 
 class _Builder:
@@ -230,38 +241,37 @@ class _Builder:
         last = np.maximum.reduceat(begin, self._first[:-1]) if len(self._items) else begin
         starts, ends = self._bounds()
         by_rank = rows_of(self._rank, len(self._ranks))
-        limits = self._limits()
-        pieces = [
-            self._piece(part, np.concatenate(by_rank[part]), queued, (starts[part], ends[part]), limits)
-            for part in batches(*limits)
-        ]
-        slots = np.append(0, np.cumsum(np.concatenate([piece.slots for piece in pieces])))
-        base = np.append(0, np.cumsum([int(piece.slots.sum()) for piece in pieces]))[:-1].tolist()
-        slot = [
-            np.where(piece.slot >= 0, piece.slot + begun, -1)
-            for piece, begun in zip(pieces, base, strict=True)
-        ]
-        back = np.argsort(np.concatenate(by_rank), kind="stable")
+        made = _Places.of(self._rank, len(self._ranks), len(self._numbers))
+        limits, slots = self._limits(), [np.zeros(1, dtype=np.int64)]
+        for part in batches(*limits):
+            stack = Stack.of(limits[0][part], limits[1][part])
+            line = _Line(
+                [self._timelines[rank] for rank in self._ranks[part]], stack, starts[part], ends[part]
+            )
+            count = self._fill(
+                made, line, stack, (part, np.concatenate(by_rank[part]), queued), slots[-1][-1]
+            )
+            slots.append(slots[-1][-1] + np.cumsum(count))
         places, kinds = self._places()
         return Model(
             ranks=self._ranks,
             steps=self._numbers,
             measured=Replayed(starts.astype(np.float64), ends.astype(np.float64)),
-            totals=self._totals([piece.bounds[1] for piece in pieces]),
+            totals=made.bounds.parts[len(starts.reshape(-1)) :].T.reshape(len(PARTS), *starts.shape).copy(),
             first=self._first,
             group=group,
             place=places,
             places=kinds,
             bytes=self._bytes(places, len(kinds)),
-            post=_take(_concatenate([piece.post for piece in pieces]), back),
-            wait=_take(_concatenate([piece.wait for piece in pieces]), back),
-            bounds=_concatenate([piece.bounds[side] for side in (0, 1) for piece in pieces]),
+            post=made.post,
+            wait=made.wait,
+            bounds=made.bounds,
             transfer=self._end - np.repeat(last, np.diff(self._first)),
             alone=self._end - begin,
-            before=np.concatenate([piece.before for piece in pieces])[back],
-            slot=np.concatenate(slot)[back],
-            slots=slots,
-            before_bounds=np.concatenate([piece.before_bounds[side] for side in (0, 1) for piece in pieces]),
+            before=made.before,
+            slot=made.slot,
+            slots=np.concatenate(slots),
+            before_bounds=made.before_bounds,
         )
 
     def _limits(self) -> tuple[Ints, Ints]:
@@ -272,17 +282,24 @@ class _Builder:
         np.maximum.at(last, self._rank, self._end)
         return first, last
 
-    def _piece(
+    def _fill(
         self,
-        part: slice,
-        mine: Ints,
-        queued: NDArray[np.bool_],
-        bounds: tuple[Ints, Ints],
-        limits: tuple[Ints, Ints],
-    ) -> _Piece:
-        """Of neighbouring ranks, whose rows `mine` are."""
-        stack = Stack.of(limits[0][part], limits[1][part])
-        line = _Line([self._timelines[rank] for rank in self._ranks[part]], stack, *bounds)
+        made: _Places,
+        line: _Line,
+        stack: Stack,
+        rows: tuple[slice, Ints, NDArray[np.bool_]],
+        first_slot: int,
+    ) -> Ints:
+        """What some ranks have; how many slots each of them does.
+
+        Args:
+            made: to fill in.
+            line: of these ranks.
+            stack: their line.
+            rows: their places, their rows rank by rank, and of all rows whether they were queued.
+            first_slot: of the first of them.
+        """
+        part, mine, queued = rows
         rank = self._rank[mine] - part.start
         entry, end = stack.on(rank, self._entry[mine]), stack.on(rank, self._end[mine])
         waited = line.wait(rank, entry, end, queued[mine])
@@ -290,30 +307,21 @@ class _Builder:
         # In the order in which the lines need them: later ones wait at least as long.
         kept = np.flatnonzero(at >= 0)
         order = kept[np.lexsort((end[kept], at[kept]))]
-        slot = np.full(len(mine), -1, dtype=np.int64)
-        slot[order] = np.arange(len(order))
-        count, steps = len(bounds[0]), bounds[0].shape[1]
-        slots = np.bincount(rank[order], minlength=count)
+        made.slot[mine[order]] = first_slot + np.arange(len(order))
+        slots = np.bincount(rank[order], minlength=part.stop - part.start)
         # Slots of the ranks before do not count.
         others = np.cumsum(slots) - slots
         posted = self._posted(entry, queued[mine])
-        place, step = np.repeat(np.arange(count), steps), np.tile(np.arange(steps), count)
-        edges = line.starts, line.ends
-        return _Piece(
-            before=np.searchsorted(at[order], posted, side="right") - others[rank],
-            slot=slot,
-            slots=slots,
-            post=_moved(line.points(rank, posted), part.start),
-            wait=_moved(line.points(rank, np.where(at >= 0, at, end)), part.start),
-            bounds=(
-                _moved(line.in_steps(place, edges[0], step), part.start),
-                _moved(line.in_steps(place, edges[1], step), part.start),
-            ),
-            before_bounds=(
-                np.searchsorted(at[order], edges[0], side="right") - others[place],
-                np.searchsorted(at[order], edges[1], side="right") - others[place],
-            ),
-        )
+        made.before[mine] = np.searchsorted(at[order], posted, side="right") - others[rank]
+        made.post.put(mine, line.points(rank, posted))
+        made.wait.put(mine, line.points(rank, np.where(at >= 0, at, end)))
+        steps, ranks = len(self._numbers), len(self._ranks)
+        place, step = np.divmod(np.arange(len(slots) * steps), steps)
+        for side, edges in enumerate((line.starts, line.ends)):
+            there = np.arange(len(edges)) + (side * ranks + part.start) * steps
+            made.bounds.put(there, line.in_steps(place, edges, step))
+            made.before_bounds[there] = np.searchsorted(at[order], edges, side="right") - others[place]
+        return slots
 
     def _begins(self, group: Ints) -> tuple[Ints, NDArray[np.bool_]]:
         """When each member started its part, and whether it was queued behind the group's previous call."""
@@ -343,10 +351,6 @@ class _Builder:
         ends = np.array([self._timelines[rank].ends.at(numbers) for rank in self._ranks])
         return starts, ends
 
-    def _totals(self, ends: Sequence[Points]) -> Ints:
-        parts = np.concatenate([points.parts for points in ends])
-        return parts.T.reshape(len(PARTS), len(self._ranks), len(self._numbers))
-
     def _places(self) -> tuple[Ints, tuple[tuple[str, int, str], ...]]:
         """Each collective's place: the n-th of its group in its step."""
         count: dict[tuple[int, str], int] = {}
@@ -368,21 +372,3 @@ class _Builder:
 
 def _joined(parts: Sequence[NDArray[np.int64]]) -> Ints:
     return np.concatenate([np.empty(0, dtype=np.int64), *parts]).astype(np.int64)
-
-
-def _concatenate(parts: Sequence[Points]) -> Points:
-    return Points(
-        rank=np.concatenate([part.rank for part in parts]),
-        step=np.concatenate([part.step for part in parts]),
-        own=np.concatenate([part.own for part in parts]),
-        parts=np.concatenate([part.parts for part in parts]),
-    )
-
-
-def _moved(points: Points, places: int) -> Points:
-    """Of ranks so many places on."""
-    return Points(points.rank + places, points.step, points.own, points.parts)
-
-
-def _take(points: Points, order: Ints) -> Points:
-    return Points(points.rank[order], points.step[order], points.own[order], points.parts[order])
