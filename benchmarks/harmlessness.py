@@ -1,6 +1,6 @@
 """Does instrumentation change the training? Loss curves and weights, with and without it.
 
-    torchrun --nproc_per_node 2 benchmarks/harmlessness.py [--steps 30] [--json FILE]
+    torchrun --nproc_per_node 2 benchmarks/harmlessness.py [--steps 40] [--json FILE]
 
 For FSDP2 and DDP, with and without gradient accumulation, in fp32: with deterministic algorithms the losses
 and the weights have to be equal bit by bit; without, the losses within 1e-6 of each other. On a CPU: --small.
@@ -21,7 +21,7 @@ from aorta.train.world import World, join
 
 TOLERANCE = 1e-6
 BOTH_KINDS = ["capture.warmup_steps=0", "capture.detail_interval=2"]
-"""20 steps are timed part by part, the others as a whole."""
+"""30 steps are timed part by part, the others as a whole."""
 
 
 def train(overrides: list[str], world: World, folder: Path | None, given: argparse.Namespace) -> Any:
@@ -53,7 +53,7 @@ def compare(overrides: list[str], world: World, folder: Path, given: argparse.Na
 
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    flags.add_argument("--steps", type=int, default=30)
+    flags.add_argument("--steps", type=int, default=40)
     flags.add_argument("--small", action="store_true")
     flags.add_argument("--json", type=Path)
     given = flags.parse_args()

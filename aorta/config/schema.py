@@ -209,7 +209,7 @@ class Capture(Block, frozen=True, kw_only=True):
     kernel_interval: Count = 0
     """Each so many steps, one is recorded kernel by kernel inside the training process; 0: none is."""
     detail_interval: Positive | None = None
-    """Of each so many blocks of 20 steps, one is timed part by part, the others from end to end. None: 1 on a
+    """Of each so many blocks of 30 steps, one is timed part by part, the others from end to end. None: 1 on a
     CPU, where that costs nothing; 20 on a GPU.
     """
     keep_environment: bool = False

@@ -26,7 +26,7 @@ def phase_of(global_step: int, capture: Capture, external: bool) -> Phase:
     return "steady"
 
 
-DETAIL_STEPS = 20
+DETAIL_STEPS = 30
 """Steps in a row that are timed part by part: what ranks did since they were last together needs neighbours.
 """
 GPU_INTERVAL = 20

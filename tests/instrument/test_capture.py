@@ -31,9 +31,9 @@ def test_phases() -> None:
 
 def test_blocks_that_are_timed_part_by_part() -> None:
     capture = Capture(warmup_steps=3, detail_interval=2)
-    found = [step for step in range(90) if detailed(step, capture, GPU)]
-    # Warm-up and the first block; the third block begins after it and two of 20 steps.
-    assert found == [*range(3 + 20), *range(3 + 40, 3 + 60), *range(3 + 80, 90)]
+    found = [step for step in range(130) if detailed(step, capture, GPU)]
+    # Warm-up and the first block; the third block begins after it and two of 30 steps.
+    assert found == [*range(3 + 30), *range(3 + 60, 3 + 90), *range(3 + 120, 130)]
 
 
 def test_on_a_cpu_every_step_and_on_a_gpu_one_block_of_many() -> None:

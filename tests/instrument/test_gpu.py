@@ -82,22 +82,22 @@ def test_a_group_exchanges_like_ddp_and_whole_steps_have_their_times_and_losses(
 ) -> None:
     capture = Capture(warmup_steps=0, detail_interval=2)
     with StepRecorder(tmp_path / "plain", device) as recorder:
-        expected = train(build(device), recorder, device, 30)
+        expected = train(build(device), recorder, device, 40)
     with StepRecorder(tmp_path / "ddp", device, capture=capture) as recorder:
         group = recorder.ddp_group()
         model = DistributedDataParallel(build(device), device_ids=[0], bucket_cap_mb=4, process_group=group)
-        weights = train(model, recorder, device, 30)
+        weights = train(model, recorder, device, 40)
     for got, wanted in zip(weights, expected, strict=True):
         torch.testing.assert_close(got, wanted)
     plain, records = read(tmp_path / "plain"), read(tmp_path / "ddp")
-    assert [record.detailed for record in records] == [True] * 20 + [False] * 10
-    for record in records[:20]:
+    assert [record.detailed for record in records] == [True] * 30 + [False] * 10
+    for record in records[:30]:
         check(record, overlap=True)
     for before, after in pairwise(records):
         assert after.mono_start_ns >= before.mono_end_ns - 100_000
     for one, other in zip(records, plain, strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
-    for record in records[20:]:
+    for record in records[30:]:
         assert record.mono_end_ns > record.mono_start_ns
         assert (record.breakdown, record.memory_peak_bytes, record.phase) == (None, None, "steady")
         assert record.profile is not None

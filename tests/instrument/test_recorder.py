@@ -94,11 +94,11 @@ def test_steps_timed_as_a_whole_have_all_but_their_parts(tmp_path: Path, group_o
     with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0, detail_interval=2)) as recorder:
         recorder.listen(seen.append)
         model = DistributedDataParallel(nn.Linear(4, 1), process_group=recorder.ddp_group())
-        for index in range(42):
+        for index in range(62):
             one_step(recorder, index, model)
     records = read_records(tmp_path)
-    assert [record.detailed for record in records] == [True] * 20 + [False] * 20 + [True] * 2
-    whole, next_one = records[20], records[40]
+    assert [record.detailed for record in records] == [True] * 30 + [False] * 30 + [True] * 2
+    whole, next_one = records[30], records[60]
     assert (whole.breakdown, whole.phase, whole.samples, whole.grad_norm) == (None, "steady", 8, 2.0)
     assert whole.loss is not None
     assert whole.mono_end_ns - whole.mono_start_ns >= 1e6 * whole.data_wait_ms > 0
@@ -106,8 +106,8 @@ def test_steps_timed_as_a_whole_have_all_but_their_parts(tmp_path: Path, group_o
     assert (whole.profile.ranges, whole.profile.overlap.overlap_ratio) == ([], None)
     assert next_one.breakdown is not None
     assert next_one.profile is not None
-    # Collectives are counted where they are noted: 20 steps of one bucket before.
-    assert [item.metadata["seq"] for item in next_one.profile.ranges if item.metadata] == [21]
+    # Collectives are counted where they are noted: 30 steps of one bucket before.
+    assert [item.metadata["seq"] for item in next_one.profile.ranges if item.metadata] == [31]
     assert [summary.compute_ns is None for summary in seen] == [not record.detailed for record in records]
 
 
