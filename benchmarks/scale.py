@@ -73,6 +73,7 @@ def measure(ranks: int, steps: int, folder: Path) -> dict[str, Any]:
     results, docs = folder / f"results_{ranks}", folder / f"docs_{ranks}"
     if not results.exists():
         write(results, ranks // per_node, per_node, steps)
+        os.sync()  # what it still has to write is not the aggregation's
     run = next(results.glob("*/run_*"))
     inputs = sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
     seconds, peak = aggregate(results, docs)
