@@ -1,13 +1,13 @@
 """Seconds and peak memory from a Kineto file to its breakdown, beside HolisticTraceAnalysis.
 
-    python benchmarks/trace_speed.py BASE [--mb 10 100 1000] [--steps many few] [--hta PYTHON] [--ranks 4]
+    python benchmarks/trace_speed.py BASE... [--mb 10 100 1000] [--steps many few] [--hta PYTHON] [--ranks 4]
 
 Each measurement is a fresh process, imports and worker processes included. Memory is the peak of the
 sum over its processes, looked at fifty times a second; CPU seconds are those of all its processes (on a
-busy machine they say more than the wall clock). BASE is the trace that is repeated
-(hta/nccl_data.json.gz); PYTHON an interpreter that has HolisticTraceAnalysis, which computes its
-breakdown and overlap of the same file. `--ranks N` adds N compressed copies of BASE as N ranks. The
-overlap of every result must be the base's.
+busy machine they say more than the wall clock). BASE is a trace that is repeated (a smaller one gives more
+copies, and so more steps with `--steps many`); PYTHON an interpreter that has HolisticTraceAnalysis, which
+computes its breakdown and overlap of the same file. `--ranks N` adds N compressed copies of the first BASE
+as N ranks. The overlap of every result must be the base's.
 
 The last line of a measurement divides the CPU time of one process among the stages of reading, and says
 what the JSON parser takes for the same text if nothing is left out before.
@@ -185,7 +185,7 @@ def compare(
         assert row["hidden_ns"] == copies * base["hidden_ns"], (name, row)
         assert overlap(row) == overlap(base)
     line = {"name": name, "mb": round(sum(path.stat().st_size for path in files) / 1e6, 1), "ours": ours}
-    print(f"{name:16} {line['mb']:7.1f} MB   ours {shown(ours)}", end="", flush=True)
+    print(f"{name:32} {line['mb']:7.1f} MB   ours {shown(ours)}", end="", flush=True)
     if hta:
         line["hta"] = theirs = measure(hta, HTA, files)
         times = {key: theirs[key] / ours[key] for key in ("seconds", "cpu_s", "peak_mb")}
@@ -200,7 +200,7 @@ def compare(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("base", type=Path)
+    parser.add_argument("bases", type=Path, nargs="+", metavar="BASE")
     parser.add_argument("--mb", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--steps", nargs="+", choices=("many", "few"), default=["many", "few"])
     parser.add_argument("--hta", metavar="PYTHON", help="an interpreter that has HolisticTraceAnalysis")
@@ -209,32 +209,37 @@ def main() -> None:
     arguments = parser.parse_args()
     lines = []
     machine, before = processor(), os.getloadavg()[0]
-    base = measure(sys.executable, OURS, [arguments.base])["ranks"][0]
     with tempfile.TemporaryDirectory(prefix="aorta-speed-") as folder:
-        if arguments.ranks:
-            files = [Path(folder) / f"rank{rank}.json.gz" for rank in range(arguments.ranks)]
-            for rank, path in enumerate(files):
-                write_rank(arguments.base, path, rank)
-            lines.append(compare(f"{arguments.ranks} ranks", files, 1, base, arguments.hta))
-        for megabytes in arguments.mb:
-            for steps in arguments.steps:
-                path = Path(folder) / "rank0.json"
-                copies = generate(arguments.base, path, megabytes, steps)
-                line = compare(f"{megabytes} MB, {steps}", [path], copies, base, arguments.hta)
-                line["stages"] = stages = measure(sys.executable, STAGES, [path])
-                parts = {key[:-2]: stages[key] for key in STAGE_KEYS}
-                total = sum(parts.values())
-                shares = ", ".join(f"{key} {value / total:.0%}" for key, value in parts.items())
-                print(
-                    f"{'':16} one process {total:.2f} CPU s: {shares}; "
-                    f"the JSON parser on the whole text {stages['whole_text_json_s']:.2f} CPU s",
-                    flush=True,
-                )
-                lines.append(line)
+        for number, base in enumerate(arguments.bases):
+            expected = measure(sys.executable, OURS, [base])["ranks"][0]
+            if arguments.ranks and number == 0:
+                files = [Path(folder) / f"rank{rank}.json.gz" for rank in range(arguments.ranks)]
+                for rank, path in enumerate(files):
+                    write_rank(base, path, rank)
+                lines.append(compare(f"{arguments.ranks} ranks", files, 1, expected, arguments.hta))
+            for megabytes in arguments.mb:
+                for steps in arguments.steps:
+                    path = Path(folder) / "rank0.json"
+                    copies = generate(base, path, megabytes, steps)
+                    name = f"{base.name.split('.')[0]}, {copies if steps == 'many' else 3} steps"
+                    line = compare(name, [path], copies, expected, arguments.hta)
+                    line["stages"] = measure(sys.executable, STAGES, [path])
+                    print(f"{'':16} {stages_text(line['stages'])}", flush=True)
+                    lines.append(line)
     machine = f"{machine}, load {before:.1f} before and {os.getloadavg()[0]:.1f} after"
     print("\n" + "\n".join(table(machine, lines)))
     if arguments.json:
         arguments.json.write_text(json.dumps({"machine": machine, "lines": lines}, indent=2) + "\n")
+
+
+def stages_text(stages: dict[str, Any]) -> str:
+    """Where the CPU time of one process went."""
+    total = sum(stages[key] for key in STAGE_KEYS)
+    shares = ", ".join(f"{key[:-2]} {stages[key] / total:.0%}" for key in STAGE_KEYS)
+    return (
+        f"one process {total:.2f} CPU s: {shares}; "
+        f"the JSON parser on the whole text {stages['whole_text_json_s']:.2f} CPU s"
+    )
 
 
 def processor() -> str:
@@ -260,10 +265,8 @@ def table(machine: str, lines: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"| {line['name']}, {line['mb']:,.0f} MB | {shown(ours)} | {' | '.join(ratios)} |"
     for line in lines:
         if "stages" in line:
-            total = sum(line["stages"][key] for key in STAGE_KEYS)
-            shares = ", ".join(f"{key[:-2]} {line['stages'][key] / total:.0%}" for key in STAGE_KEYS)
             yield ""
-            yield f"{line['name']}, one process, {total:.2f} CPU s: {shares}."
+            yield f"{line['name']}, {line['mb']:,.0f} MB: {stages_text(line['stages'])}."
 
 
 def write_rank(base: Path, path: Path, rank: int) -> None:
