@@ -206,8 +206,7 @@ class StepColumns(Sequence[Step]):
     @property
     def labels(self) -> list[Label]:
         """What the steps have in common, each once, in order of first appearance."""
-        codes, first = np.unique(self._label, return_index=True)
-        return [self._labels[code] for code in codes[np.argsort(first)].tolist()]
+        return [self._labels[code] for code in dict.fromkeys(self._label.tolist())]
 
     def labelled(self, label: Label) -> NDArray[np.bool_]:
         """Which steps have this label, (steps,)."""

@@ -56,7 +56,10 @@ class StepTimes(Mapping[int, int]):
 
     def has(self, numbers: Ints) -> bool:
         """Whether all of `numbers` are among the steps."""
-        return bool(np.isin(numbers, self.numbers).all())
+        place = np.searchsorted(self.numbers, numbers)
+        if not len(numbers) or place.max() >= len(self.numbers):
+            return not len(numbers)
+        return bool((self.numbers[place] == numbers).all())
 
     def at(self, numbers: Ints) -> Ints:
         """The times of steps that are there, (len(numbers),)."""

@@ -97,9 +97,9 @@ def in_windows(table: pd.DataFrame | None, keys: list[str], windows: Mapping[str
     if table is None or not len(table):
         return []
     wall, numbers = table["wall_ns"].to_numpy(dtype=np.int64), Numbers(table)
-    groups = table.groupby(keys, sort=True, dropna=False, observed=True).ngroup().to_numpy()
+    groups = _groups(table, keys)
     found = []
-    for rows in rows_of(groups.astype(np.int64), int(groups.max()) + 1):
+    for rows in rows_of(groups, int(groups.max()) + 1):
         host = str(table["hostname"].iloc[rows[0]])
         window = windows.get(host)
         if window is None:
@@ -109,6 +109,23 @@ def in_windows(table: pd.DataFrame | None, keys: list[str], windows: Mapping[str
         if inside.any():
             found.append(Series(host, mine[inside], window, rows[inside], table, numbers))
     return found
+
+
+def _groups(table: pd.DataFrame, keys: list[str]) -> NDArray[np.int64]:
+    """The number of each row's group among those of equal keys in their order, (rows,).
+
+    Rows of a group mostly follow one another, so that only the first one of each run is looked up.
+    """
+    new = np.ones(len(table), dtype=np.bool_)
+    new[1:] = False
+    for key in keys:
+        column = table[key]
+        values = column.cat.codes if isinstance(column.dtype, pd.CategoricalDtype) else column
+        own = values.to_numpy()
+        new[1:] |= own[1:] != own[:-1]
+    first = np.flatnonzero(new)
+    runs = table.iloc[first].groupby(keys, sort=True, dropna=False, observed=True).ngroup()
+    return np.repeat(runs.to_numpy(dtype=np.int64), np.diff(np.append(first, len(table))))
 
 
 def mean_of(series: list[Series], column: str) -> float | None:

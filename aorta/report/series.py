@@ -27,25 +27,23 @@ _ORDER: tuple[What, ...] = ("gpu", "job_cpu", "cpu")
 
 def step_times(by_rank: Mapping[int, StepColumns]) -> StepTimes | None:
     """Each step by its slowest rank, steady where it is on every rank; None without records."""
-    slowest: dict[int, int] = {}
-    unsteady: set[int] = set()
-    whole: set[int] = set()
-    for steps in by_rank.values():
-        numbers = steps.column("global_step")
-        for number, duration in zip(numbers.tolist(), steps.duration_ns.tolist(), strict=True):
-            if duration > slowest.get(number, 0):
-                slowest[number] = duration
-        unsteady.update(numbers[~steps.phase_is("steady")].tolist())
-        whole.update(numbers[~steps.detailed].tolist())
-    if not slowest:
+    each = [steps for steps in by_rank.values() if len(steps)]
+    if not each:
         return None
-    ordered = sorted(slowest)
+    number = np.concatenate([steps.column("global_step") for steps in each])
+    numbers, place = np.unique(number, return_inverse=True)
+    place = place.reshape(-1)
+    slowest = np.zeros(len(numbers), dtype=np.int64)
+    np.maximum.at(slowest, place, np.concatenate([steps.duration_ns for steps in each]))
+    steady, detailed = (np.ones(len(numbers), dtype=np.bool_) for _ in range(2))
+    steady[place[~np.concatenate([steps.phase_is("steady") for steps in each])]] = False
+    detailed[place[~np.concatenate([steps.detailed for steps in each])]] = False
     return StepTimes(
-        global_step=ordered,
-        ms=[slowest[number] / NS_PER_MS for number in ordered],
-        steady=[number not in unsteady for number in ordered],
+        global_step=numbers.tolist(),
+        ms=[duration / NS_PER_MS for duration in slowest.tolist()],
+        steady=steady.tolist(),
         steps_a_point=1,
-        whole=[number in whole for number in ordered] if whole else [],
+        whole=[] if detailed.all() else (~detailed).tolist(),
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from aorta.metrics.utilization import utilization
+from aorta.metrics.utilization import in_windows, utilization
 from aorta.units import NS_PER_S
 
 
@@ -97,3 +98,20 @@ def test_memory_is_the_peak_share_of_any_gpu() -> None:
 def test_memory_without_a_limit_has_no_share(limit: float | None, share: float | None) -> None:
     hosts = table([2.0, 1.0], "job_memory_used_bytes", job_memory_limit_bytes=limit)
     assert utilization(window(0, 2), None, hosts, None).job_memory_used_pct == share
+
+
+def test_groups_are_of_equal_keys_wherever_their_rows_lie() -> None:
+    samples = pd.DataFrame(
+        {
+            "hostname": pd.Categorical(["b", "b", "a", "b", "a", "a"]),
+            "gpu_id": [0.0, math.nan, 1.0, 0.0, math.nan, 1.0],
+            "wall_ns": [1, 2, 3, 4, 5, 6],
+        }
+    )
+    found = in_windows(samples, ["hostname", "gpu_id"], {"a": (0, 10), "b": (0, 10)})
+    assert [(item.host, item.wall_ns.tolist()) for item in found] == [
+        ("a", [3, 6]),
+        ("a", [5]),
+        ("b", [1, 4]),
+        ("b", [2]),
+    ]
