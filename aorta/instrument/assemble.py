@@ -76,6 +76,7 @@ def summary_of(record: StepRecord) -> StepSummary:
         data_wait_ns=round(record.data_wait_ms * NS_PER_MS),
         compute_ns=parts.compute_ns if parts else None,
         exposed_comm_ns=parts.exposed_comm_ns if parts else None,
+        steady=record.phase == "steady",
     )
 
 

@@ -32,32 +32,37 @@ class WatchedGroup(dist.ProcessGroup):
     Args:
         collectives: notes them.
         group: does the work.
+        used: called with each all-reduce.
     """
 
-    def __init__(self, collectives: Collectives, group: dist.ProcessGroup) -> None:
+    def __init__(
+        self, collectives: Collectives, group: dist.ProcessGroup, used: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(group.rank(), group.size())  # type: ignore[call-arg]
         self._collectives = collectives
         self._group = group
+        self._used = used
         self._newest: _Timed | None = None
+        # A compiled forward pass sends buffers; left alone, the compiler would go into these two calls.
+        self.allgather = torch.compiler.disable(partial(_passed_on, group.allgather))  # type: ignore[method-assign]
+        self.broadcast = torch.compiler.disable(partial(_passed_on, group.broadcast))  # type: ignore[method-assign]
+
+    @property
+    def group_name(self) -> Any:
+        """That of the group that does the work."""
+        return self._group.group_name
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         """No known one: DDP would look for that one's innards."""
         return "aorta"
-
-    def allgather(self, outputs: Any, inputs: Any, options: Any = None) -> Any:
-        """Passed on: DDP compares the shapes of parameters when it is made."""
-        return self._group.allgather(outputs, inputs, *(() if options is None else (options,)))
-
-    def broadcast(self, tensors: Any, options: Any = None) -> Any:  # type: ignore[override]
-        """Passed on: DDP sends rank 0's weights when it is made."""
-        return self._group.broadcast(tensors, *(() if options is None else (options,)))
 
     def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Any:  # type: ignore[override]
         """Passed on, and noted where a step is timed part by part."""
         given = () if options is None else (options,)
         shared = self._collectives
         tape = shared.tape()
-        if tape is None:
+        self._used()
+        if tape is None or shared.inside:
             return self._group.allreduce(tensors, *given)
         metadata = _metadata(shared, self._group, tensors[0])
         current = current_stream(shared.device) if shared.on_gpu else None
@@ -85,6 +90,12 @@ class WatchedGroup(dist.ProcessGroup):
         # Before torch 2.8 nothing else keeps the object until its future was asked for.
         self._newest = _Timed(work.get_future().then(done))
         return self._newest
+
+
+def _passed_on(call: Callable[..., Any], *args: Any) -> Any:
+    """DDP compares shapes and sends weights when it is made, and buffers before a forward pass."""
+    options = args[-1:] if args[-1] is not None else ()
+    return call(*args[:-1], *options)
 
 
 class _Timed(dist.Work):

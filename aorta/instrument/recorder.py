@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -34,6 +35,8 @@ from aorta.instrument.streams import Mark, Streams, clock_for, current_stream
 from aorta.instrument.tape import Tape
 from aorta.instrument.wire import Constants, StepSummary
 from aorta.instrument.writer import set_aside
+
+log = logging.getLogger(__name__)
 
 
 def boottime_ns() -> int:
@@ -152,14 +155,21 @@ class StepRecorder:
         """The process group for `DistributedDataParallel(model, process_group=...)`: `group`, or the default
         one, with its all-reduces timed. On a GPU and with a stream priority of -1 it is a new NCCL group,
         whose streams have it: all ranks must call this then.
+
+        It is none of `torch.distributed`'s own groups: `DistributedDataParallel.join` needs `ddp_hook`
+        instead. A communication hook of the program's own is timed if this group is its state.
         """
-        self._observed = True
         chosen = group if group is not None else dist.group.WORLD
-        assert chosen is not None
+        if chosen is None:
+            raise RunError("no process group to time", "call torch.distributed.init_process_group first")
         if self._cuda and self._streams.priority == -1:
             options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
             chosen = dist.new_group(dist.get_process_group_ranks(chosen), backend="nccl", pg_options=options)
-        return WatchedGroup(self._collectives, chosen)
+        return WatchedGroup(self._collectives, chosen, self._watched)
+
+    def _watched(self) -> None:
+        """A program's own hook may exchange gradients elsewhere: a group that is not called saw nothing."""
+        self._observed = True
 
     def ddp_hook(self, group: dist.ProcessGroup | None = None, overlap: bool = True) -> GradientHook:
         """The communication hook for `DistributedDataParallel.register_comm_hook(None, hook)`.
@@ -315,8 +325,13 @@ class StepRecorder:
         if kind is None:
             self.close()
             return
-        self._pending.last_words()
-        self._channel.close()
+        try:
+            self._pending.last_words()
+        except RuntimeError as error:
+            # A GPU that failed answers nothing any more. What the program raised says why, not this.
+            log.warning("the last steps could not be read: %s", str(error).partition("\n")[0])
+        finally:
+            self._channel.close()
 
     # --- inside --------------------------------------------------------------------------------------------
 

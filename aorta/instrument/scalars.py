@@ -15,37 +15,58 @@ _LARGEST = 4096
 """Bytes of a storage that may be kept for its one number."""
 
 
+_REWRITTEN: set[int] = set()
+"""Addresses that programs write their number to again and again: a buffer, or what a CUDA graph replays into.
+"""
+
+
 class Scalars:
     """Numbers of one step that may still be on their way.
 
-    CUDA tensors are kept as they are until `land` copies those of several steps into pinned memory at once:
-    a copy for each costs the host as much as a kernel. One that the program changes in place before is
-    lost, and None. So is a NaN or an infinity: JSON has neither.
+    CUDA tensors are kept as they are until a `Landing` copies those of several steps into pinned memory at
+    once: a copy for each costs the host as much as a kernel. One that the program overwrites before is
+    lost, and None; what it writes to the same place in later steps is copied at once. A NaN or an infinity
+    is None, too: JSON has neither.
 
     Args:
         values: each a one-element tensor, a number, or None where it does not exist.
     """
 
     def __init__(self, *values: torch.Tensor | float | None) -> None:
-        self._values = [_kept(value) for value in values]
-        self._versions = [
-            value._version if isinstance(value, torch.Tensor) else None for value in self._values
-        ]
+        self._values: list[torch.Tensor | float | None] = []
+        self._places: list[tuple[int, int] | None] = []
+        """Address and version of those that are tensors."""
+        for value in values:
+            kept, place = _kept(value), None
+            if isinstance(kept, torch.Tensor):
+                if kept.data_ptr() in _REWRITTEN:
+                    kept = _copy(kept)
+                place = kept.data_ptr(), kept._version
+            self._values.append(kept)
+            self._places.append(place)
 
-    @property
-    def on_device(self) -> list[torch.Tensor]:
-        """Those that `land` has to copy."""
-        self._values = [
-            None if isinstance(value, torch.Tensor) and value._version != version else value
-            for value, version in zip(self._values, self._versions, strict=True)
-        ]
-        return [value for value in self._values if isinstance(value, torch.Tensor)]
+    def settle(self, taken: set[int]) -> list[torch.Tensor]:
+        """Those that `Landing` has to copy; overwritten ones are given up.
+
+        Args:
+            taken: addresses that later steps have written to, to which these are added.
+        """
+        for at, (value, place) in enumerate(zip(self._values, self._places, strict=True)):
+            if not isinstance(value, torch.Tensor) or place is None:
+                continue
+            # Replays of a graph count no version. Memory of a kept tensor is given to no other, though.
+            if place[0] in taken or _moved_on(value, place):
+                _REWRITTEN.add(place[0])
+                self._values[at] = None
+        found = [value for value in self._values if isinstance(value, torch.Tensor)]
+        taken.update(value.data_ptr() for value in found)
+        return found
 
     def read(self, landed: Sequence[float]) -> list[float | None]:
         """The numbers.
 
         Args:
-            landed: what became of `on_device`, in that order.
+            landed: what became of those that `settle` gave, in that order.
         """
         came = iter(landed)
         found = [next(came) if isinstance(value, torch.Tensor) else value for value in self._values]
@@ -61,19 +82,20 @@ class Landing:
 
     def __init__(self, steps: Sequence[Scalars]) -> None:
         self._steps = steps
-        self._counts = [0] * len(steps)
         self._pinned: torch.Tensor | None = None
         self._found: list[list[float | None]] | None = None
-        values: list[torch.Tensor] = []
-        for place, step in enumerate(steps):
-            found = step.on_device
-            self._counts[place] = len(found)
-            values += found
+        newest_first: list[list[torch.Tensor]] = []
+        taken: set[int] = set()
+        for step in reversed(steps):
+            newest_first.append(step.settle(taken))
+        self._counts = [len(found) for found in reversed(newest_first)]
+        values = [value for found in reversed(newest_first) for value in found]
         if values:
-            self._pinned = _FREE.pop() if _FREE else torch.empty(_PINNED, pin_memory=True)
             device = values[0].device
-            together = [value.to(device, torch.float32, non_blocking=True) for value in values]
-            self._pinned[: len(values)].copy_(torch.stack(together), non_blocking=True)
+            with torch.inference_mode(False):  # what is made in that mode cannot be written to outside of it
+                self._pinned = _FREE.pop() if _FREE else torch.empty(_PINNED, pin_memory=True)
+                together = [value.to(device, torch.float32, non_blocking=True) for value in values]
+                self._pinned[: len(values)].copy_(torch.stack(together), non_blocking=True)
 
     @property
     def queued(self) -> bool:
@@ -97,10 +119,24 @@ class Landing:
 def _kept(value: torch.Tensor | float | None) -> torch.Tensor | float | None:
     if not isinstance(value, torch.Tensor):
         return value
-    value = value.detach()
-    if value.device.type != "cuda":
-        return float(value)
-    if value.dim():
-        value = value.reshape(())
+    one: torch.Tensor = value.detach()
+    if hasattr(one, "full_tensor"):
+        one = one.full_tensor()  # FSDP2's norm: each rank has a part of it
+    if one.device.type != "cuda":
+        return float(one)
+    if one.dim():
+        one = one.reshape(())
     # Neither a large storage for one number, nor a tensor whose changes nobody counts.
-    return value.clone() if value.is_inference() or value.untyped_storage().nbytes() > _LARGEST else value
+    return _copy(one) if one.is_inference() or one.untyped_storage().nbytes() > _LARGEST else one
+
+
+def _copy(value: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode(False):
+        return value.clone()
+
+
+def _moved_on(value: torch.Tensor, place: tuple[int, int]) -> bool:
+    try:
+        return (value.data_ptr(), value._version) != place
+    except RuntimeError:  # torch refuses access to what a compiled graph's next run has overwritten
+        return True

@@ -93,6 +93,8 @@ class StepSummary(Struct, frozen=True, array_like=True):
     was not observed.
     """
     exposed_comm_ns: int | None
+    steady: bool = True
+    """Neither warm-up nor slowed by a profiler."""
 
 
 def frame(content: bytes) -> bytes:

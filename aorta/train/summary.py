@@ -37,6 +37,10 @@ class Totals:
     exposed_comm_ns: int = 0
     broken_down: int = 0
     """Steps of which the two above are."""
+    steady_compute_ns: int = 0
+    steady_exposed_ns: int = 0
+    steady: int = 0
+    """Those of them that stand for others: neither warm-up nor slowed by a profiler."""
 
     def add(self, step: StepSummary) -> None:
         """Count a step. `wall_ns` runs from the first step's start to the last one's end."""
@@ -50,6 +54,10 @@ class Totals:
             self.broken_down += 1
             self.compute_ns += step.compute_ns
             self.exposed_comm_ns += step.exposed_comm_ns
+            if step.steady:
+                self.steady += 1
+                self.steady_compute_ns += step.compute_ns
+                self.steady_exposed_ns += step.exposed_comm_ns
 
     def over_ranks(self, world: World) -> Totals:
         """The sums over all ranks, by one reduction on the control group; every rank calls it."""
@@ -62,6 +70,9 @@ class Totals:
             self.compute_ns,
             self.exposed_comm_ns,
             self.broken_down,
+            self.steady_compute_ns,
+            self.steady_exposed_ns,
+            self.steady,
         ]
         counts = torch.tensor(integers, dtype=torch.int64)
         loss = torch.tensor([self.loss], dtype=torch.float64)
@@ -74,13 +85,16 @@ class Totals:
 
 def metrics_row(epoch: int, total: Totals, ranks: int) -> dict[str, object]:
     """A row of `metrics.csv` from the sums over `ranks` ranks: times are means over ranks, throughput is
-    global. Compute and exposed communication are those of the steps that were timed part by part, times all
-    steps over those; None where there were none.
+    global. Compute and exposed communication are those of the steps that were timed part by part; each
+    other step counts as the mean of the steady ones among these. None where there were none.
     """
-    every = total.steps / total.broken_down if total.broken_down else None
+    others = total.steps - total.broken_down
 
-    def of_all(ns: int) -> float | None:
-        return None if every is None else every * ns / ranks / NS_PER_S
+    def of_all(known_ns: int, steady_ns: int) -> float | None:
+        if not total.broken_down or (others and not total.steady):
+            return None
+        rest_ns = others * steady_ns / total.steady if others else 0
+        return (known_ns + rest_ns) / ranks / NS_PER_S
 
     seconds = total.wall_ns / ranks / NS_PER_S
     return {
@@ -89,8 +103,8 @@ def metrics_row(epoch: int, total: Totals, ranks: int) -> dict[str, object]:
         "epoch_time_sec": seconds,
         "throughput_samples_per_sec": total.samples / seconds if seconds else None,
         "data_load_time_sec": total.data_wait_ns / ranks / NS_PER_S,
-        "compute_time_sec": of_all(total.compute_ns),
-        "exposed_comm_time_sec": of_all(total.exposed_comm_ns),
+        "compute_time_sec": of_all(total.compute_ns, total.steady_compute_ns),
+        "exposed_comm_time_sec": of_all(total.exposed_comm_ns, total.steady_exposed_ns),
         "steps": total.steps // ranks,
         "samples": total.samples,
     }

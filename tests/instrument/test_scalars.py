@@ -16,6 +16,7 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors are kept until they land; pinned memory needs a GPU, so there is some already."""
     monkeypatch.setattr(scalars, "_kept", lambda value: value)
     monkeypatch.setattr(scalars, "_FREE", [torch.zeros(16)])
+    monkeypatch.setattr(scalars, "_REWRITTEN", set())
 
 
 def test_numbers_of_several_steps_come_back_to_their_steps() -> None:
@@ -49,3 +50,47 @@ def test_numbers_of_the_host_need_no_copy() -> None:
     landing = Landing([Scalars(1.0, None)])
     assert not landing.queued
     assert landing.read() == [[1.0, None]]
+
+
+def test_a_place_that_graphs_replay_into_costs_one_loss_and_then_none() -> None:
+    replayed, kept = torch.tensor(0.0), []
+    for step in range(6):
+        replayed.data.fill_(step)  # as a replay does, this counts no version
+        kept.append(Scalars(replayed))
+    # Only the newest is still what it was when it was given; of all others that is known.
+    assert Landing(kept).read() == [[None]] * 5 + [[5.0]]
+    kept = []
+    for step in range(3):
+        replayed.data.fill_(step)
+        kept.append(Scalars(replayed))
+    assert Landing(kept).read() == [[0.0], [1.0], [2.0]]
+
+
+def test_a_buffer_that_is_written_to_in_place_is_copied_from_then_on() -> None:
+    buffer = torch.tensor(1.0)
+    first = Scalars(buffer)
+    buffer.copy_(torch.tensor(2.0))
+    assert Landing([first]).read() == [[None]]
+    second = Scalars(buffer)
+    buffer.copy_(torch.tensor(3.0))
+    assert Landing([second]).read() == [[2.0]]
+
+
+def test_what_torch_gives_no_access_to_any_more_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, there = torch.tensor(1.0), torch.tensor(0.0)
+    steps = [Scalars(gone), Scalars(there)]
+    monkeypatch.setattr(scalars, "_moved_on", lambda value, place: value is gone)
+    assert Landing(steps).read() == [[None], [0.0]]
+
+
+def test_steps_in_inference_mode_leave_nothing_that_training_cannot_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scalars, "_FREE", [])
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda size, pin_memory: empty(size))
+    with torch.inference_mode():
+        value = scalars._copy(torch.tensor(2.0))
+        assert Landing([Scalars(value)]).read() == [[2.0]]
+    assert Landing([Scalars(torch.tensor(3.0))]).read() == [[3.0]]
+    assert len(scalars._FREE) == 1

@@ -80,6 +80,21 @@ def test_parts_of_some_steps_stand_for_all_and_of_none_for_none() -> None:
     assert (row["compute_time_sec"], row["exposed_comm_time_sec"]) == (None, None)
 
 
+def test_slow_first_steps_stand_for_themselves_only() -> None:
+    total, whole = Totals(), {"compute_ns": None, "exposed_comm_ns": None}
+    slow = {"compute_ns": 3 * NS_PER_S, "exposed_comm_ns": 0, "steady": False}
+    total.add(msgspec.structs.replace(record(0), **slow))
+    unknown = metrics_row(0, Totals(steps=2, broken_down=1, compute_ns=3 * NS_PER_S), ranks=1)
+    assert unknown["compute_time_sec"] is None  # nothing tells what the other took
+    assert metrics_row(0, total, ranks=1)["compute_time_sec"] == 3.0
+    total.add(record(1))
+    for step in range(2, 10):
+        total.add(msgspec.structs.replace(record(step), **whole))
+    row = metrics_row(0, total, ranks=1)
+    assert row["compute_time_sec"] == pytest.approx(3 + 9 * 0.060)
+    assert row["exposed_comm_time_sec"] == pytest.approx(9 * 0.010)
+
+
 def test_an_epoch_is_a_row_with_empty_cells_where_nothing_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     observer = Observer(ALONE, 100, path)

@@ -1,0 +1,101 @@
+"""The process group that DDP gets, on one rank of gloo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import HashStore
+from torch.nn.parallel import DistributedDataParallel
+
+from aorta.config.schema import Capture
+from aorta.instrument import StepRecorder
+from tests.support.step_records import read_records
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def recorder_of_two(folder: Path) -> StepRecorder:
+    """As on one of two ranks: communication is not known to be none."""
+    made = StepRecorder(folder, CPU, capture=Capture(warmup_steps=0))
+    made._observed = False
+    return made
+
+
+def one_step(recorder: StepRecorder, call: Callable[..., Any], step: int = 0) -> None:
+    with recorder.step(epoch=0, step=step) as opened:
+        with recorder.forward():
+            loss = call(torch.ones(4, 3)).sum()
+        with recorder.backward():
+            loss.backward()
+        opened.result(samples=4, lr=0.1, loss=loss)
+
+
+def test_a_compiled_model_with_buffers_sends_them_by_the_group(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    with recorder_of_two(tmp_path) as recorder:
+        model = DistributedDataParallel(module, process_group=recorder.ddp_group())
+        compiled = torch.compile(model, backend="eager")
+        for step in range(2):
+            one_step(recorder, compiled, step)
+    ranges = [record.profile.ranges for record in read_records(tmp_path, 0) if record.profile]
+    assert [sum(one.stream == "allreduce" for one in found) for found in ranges] == [1, 1]
+
+
+def test_gradients_that_went_elsewhere_were_not_observed(tmp_path: Path) -> None:
+    """A program's own hook: on the default group nobody sees it, on this group it is timed."""
+
+    def reduced(group: Any, bucket: Any) -> Any:
+        work = dist.all_reduce(bucket.buffer(), group=group or dist.group.WORLD, async_op=True)
+        assert work is not None
+        return work.get_future().then(lambda future: future.value()[0])
+
+    for seen in (False, True):
+        folder = tmp_path / str(seen)
+        with recorder_of_two(folder) as recorder:
+            group = recorder.ddp_group()
+            model = DistributedDataParallel(nn.Linear(3, 2), process_group=group)
+            model.register_comm_hook(group if seen else None, lambda state, bucket: reduced(state, bucket))  # noqa: PLW0108
+            one_step(recorder, model)
+        (record,) = read_records(folder, 0)
+        assert (record.breakdown is not None) == seen
+
+
+def test_calls_of_the_program_on_this_group_are_counted_once(tmp_path: Path) -> None:
+    with recorder_of_two(tmp_path) as recorder:
+        group = recorder.ddp_group()
+        assert dist.group.WORLD is not None
+        assert group.group_name == dist.group.WORLD.group_name
+        with recorder.intercept(), recorder.step(epoch=0, step=0) as opened:
+            dist.all_reduce(torch.ones(1), group=group)
+            opened.result(samples=1, lr=0.1)
+    (record,) = read_records(tmp_path, 0)
+    assert record.profile is not None
+    assert [one.stream for one in record.profile.ranges] == ["allreduce"]
+
+
+def test_a_failure_of_the_gpu_does_not_hide_the_programs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = recorder_of_two(tmp_path)
+
+    def fail() -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered\nmore")
+
+    monkeypatch.setattr(recorder._pending, "last_words", fail)
+    with pytest.raises(ValueError, match="the cause"), recorder:
+        raise ValueError("the cause")
+    assert caplog.messages == ["the last steps could not be read: CUDA error: device-side assert triggered"]
