@@ -1,5 +1,5 @@
-"""NVTX ranges around the parts of a step: torch's own on a GPU; without one, those of the Python package
-`nvtx`, where it is installed and this process runs under nsys.
+"""NVTX ranges around the parts of a step, where a profiler listens: torch's own on a GPU; without one, those
+of the Python package `nvtx`, where it is installed and this process runs under nsys.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ class Ranges:
 def ranges_for(device: torch.device, environment: Mapping[str, str] | None = None) -> Ranges | None:
     """The ranges of a step on `device`; None where nobody would see them."""
     if device.type == "cuda":
+        env = os.environ if environment is None else environment
+        # NVTX finds whoever listens by this variable, and by nothing else; roctx has none.
+        if torch.version.hip is None and "NVTX_INJECTION64_PATH" not in env:
+            return None
         return Ranges(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
     if not host_ranges_seen(environment):
         return None

@@ -233,10 +233,7 @@ class StepRecorder:
         opened = Step(epoch, step, self._global_step, phase if phase and usual != "warmup" else usual, parts)
         self._external.before_step(self._global_step)
         self._sampler.start()
-        if parts:
-            self._allocator.start()
-        else:
-            self._allocator.skip()
+        (self._allocator.start if parts else self._allocator.skip)()
         if self._nvtx_ranges is not None:
             self._nvtx_ranges.push("aorta.step")
         # The host's time first: a GPU passes the mark after it, never before.
@@ -246,7 +243,10 @@ class StepRecorder:
         tape = Tape(self._mark(), host_ns, wall_ns, boot_ns)
         self._tape, self._parts = tape, tape if parts else None
         try:
-            with self._intercepts if parts else nullcontext():
+            if parts:
+                with self._intercepts:
+                    yield opened
+            else:
                 yield opened
             end, host_end = self._mark(), time.monotonic_ns()
         finally:
@@ -268,9 +268,14 @@ class StepRecorder:
     @contextmanager
     def data(self) -> Iterator[None]:
         """Waiting for the loader: host time, whatever the device does meanwhile."""
-        tape, start = self._open_tape(), time.monotonic_ns()
-        with self._nvtx("aorta.data"):
+        tape, ranges, start = self._open_tape(), self._nvtx_ranges, time.monotonic_ns()
+        if ranges is not None:
+            ranges.push("aorta.data")
+        try:
             yield
+        finally:
+            if ranges is not None:
+                ranges.pop()
         end = time.monotonic_ns()
         tape.data_wait_ns += end - start
         if self._parts is not None:
@@ -282,8 +287,14 @@ class StepRecorder:
         host nothing is copied or noted.
         """
         self._open_tape()
-        with self._nvtx("aorta.copy"):
+        ranges = self._nvtx_ranges
+        if ranges is None:
             return self._copies.copied(batch, self._compute_stream)
+        ranges.push("aorta.copy")
+        try:
+            return self._copies.copied(batch, self._compute_stream)
+        finally:
+            ranges.pop()
 
     def forward(self) -> AbstractContextManager[None]:
         """The forward pass and the loss."""
@@ -345,17 +356,6 @@ class StepRecorder:
     def _mark(self) -> Mark:
         """This moment on the stream of the model's compute."""
         return self._clock.mark(self._compute_stream)
-
-    @contextmanager
-    def _nvtx(self, name: str) -> Iterator[None]:
-        if self._nvtx_ranges is None:
-            yield
-            return
-        self._nvtx_ranges.push(name)
-        try:
-            yield
-        finally:
-            self._nvtx_ranges.pop()
 
     def _tell(self) -> None:
         for summary in self._channel.received():

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import msgspec
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -104,10 +103,7 @@ class Replicated:
                 gradient_as_bucket_view=True,
                 process_group=recorder.ddp_group() if config.distributed.enable_overlap else None,
             )
-            if config.distributed.enable_overlap:
-                # One division a bucket; without a hook DDP launches one a parameter.
-                self._ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)  # type: ignore[attr-defined]
-            else:
+            if not config.distributed.enable_overlap:
                 self._ddp.register_comm_hook(None, recorder.ddp_hook(overlap=False))
         wrapped = self._ddp if self._ddp is not None else self.module
         self._call = Compiled(wrapped, config.compile) if config.compile.enabled else wrapped

@@ -103,6 +103,13 @@ def test_without_a_gpu_an_nvtx_range_is_the_capture(
     assert ranges_for(CPU, {}) is None
 
 
+def test_ranges_of_a_gpu_are_made_where_somebody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ranges_for(GPU, {}) is None
+    assert ranges_for(GPU, {"NVTX_INJECTION64_PATH": "/opt/libToolsInjection64.so"}) is not None
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    assert ranges_for(GPU, {}) is not None  # roctx says nothing of its listeners
+
+
 def test_without_the_package_nothing_is_captured(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nvtx", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
