@@ -42,7 +42,7 @@ class WatchedGroup(dist.ProcessGroup):
         self._collectives = collectives
         self._group = group
         self._used = used
-        self._newest: _Timed | None = None
+        self._waited_for: set[_Timed] = set()
         # A compiled forward pass sends buffers; left alone, the compiler would go into these two calls.
         self.allgather = torch.compiler.disable(partial(_passed_on, group.allgather))  # type: ignore[method-assign]
         self.broadcast = torch.compiler.disable(partial(_passed_on, group.broadcast))  # type: ignore[method-assign]
@@ -87,9 +87,10 @@ class WatchedGroup(dist.ProcessGroup):
             tape.add("allreduce", "gradients", start, self._collectives.clock.mark(), metadata)
             return future.value()
 
-        # Before torch 2.8 nothing else keeps the object until its future was asked for.
-        self._newest = _Timed(work.get_future().then(done))
-        return self._newest
+        # Before torch 2.8 nothing else keeps the object until it was waited for or asked for its future.
+        timed = _Timed(work.get_future().then(done), self._waited_for)
+        self._waited_for.add(timed)
+        return timed
 
 
 def _passed_on(call: Callable[..., Any], *args: Any) -> Any:
@@ -101,18 +102,21 @@ def _passed_on(call: Callable[..., Any], *args: Any) -> Any:
 class _Timed(dist.Work):
     """A collective of the host, done when its end was noted: the reducer goes on after that."""
 
-    def __init__(self, future: torch.futures.Future[Any]) -> None:
+    def __init__(self, future: torch.futures.Future[Any], waited_for: set["_Timed"]) -> None:
         super().__init__()
         self._future = future
+        self._waited_for = waited_for
 
     def wait(self, timeout: object = None) -> bool:
         """Block until it is done."""
         del timeout
         self._future.wait()
+        self._waited_for.discard(self)
         return True
 
     def get_future(self) -> torch.futures.Future[Any]:
         """Of its result."""
+        self._waited_for.discard(self)
         return self._future
 
 

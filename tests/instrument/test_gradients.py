@@ -87,6 +87,19 @@ def test_calls_of_the_program_on_this_group_are_counted_once(tmp_path: Path) -> 
     assert [one.stream for one in record.profile.ranges] == ["allreduce"]
 
 
+def test_work_is_kept_until_it_was_waited_for(tmp_path: Path) -> None:
+    """Two models on one group: the reducer of the first waits when the second has begun others."""
+    with recorder_of_two(tmp_path) as recorder:
+        group: Any = recorder.ddp_group()
+        with recorder.step(epoch=0, step=0) as opened:
+            works = [group.allreduce([torch.ones(1)]) for _ in range(3)]
+            assert group._waited_for == set(works)
+            works[0].wait()
+            works[2].get_future().wait()
+            assert group._waited_for == {works[1]}
+            opened.result(samples=1, lr=0.1)
+
+
 def test_a_failure_of_the_gpu_does_not_hide_the_programs_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
