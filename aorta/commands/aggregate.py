@@ -12,7 +12,6 @@ from aorta.artefacts.analysis import Analysis, Problem
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RESULTS, SubmissionDir
 from aorta.commands._choice import Choice, Chosen, choose, repeats
-from aorta.commands._memory import large_arrays_go_back
 from aorta.errors import ArtefactError
 from aorta.launch.submission import newest_submission
 from aorta.readers.run import RunData
@@ -44,7 +43,6 @@ def command(results: Path, docs: Path, submission: Path | None) -> None:
     missing or broken is named in the document and costs nothing else. BASE_RESULTS_DIR is results/profiling
     unless given. A sweep that was submitted last, or is named, gives docs/SWEEP_ANALYSIS.md.
     """
-    large_arrays_go_back()
     sweep, others = _what(results, SubmissionDir(submission) if submission is not None else None)
     if sweep is not None:
         from aorta.commands._sweeps import aggregate_sweep, echo_sweep

@@ -8,7 +8,6 @@ import click
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
-from aorta.commands._memory import large_arrays_go_back
 from aorta.errors import AortaError, ArtefactError
 
 
@@ -30,7 +29,6 @@ def command(paths: tuple[Path, ...], json_path: str | None, no_accounting: bool)
     """
     from aorta.readers.directory import find_run
 
-    large_arrays_go_back()
     if len(paths) == 1 and find_run(paths[0]) is not None:
         _analyze_run(paths[0], json_path, query_accounting=not no_accounting)
     else:
