@@ -43,7 +43,9 @@ class Step:
             samples: samples that this rank consumed.
             lr: learning rate of the update.
             loss: loss of this rank; a tensor on a GPU is read later, without a synchronisation.
-            grad_norm: total gradient norm before clipping, of all ranks; None where it was not computed.
+            grad_norm: total gradient norm before clipping, of all ranks; None where it was not computed. Of a
+                sharded one (DTensor, as FSDP2's) give the `full_tensor()`: that takes a collective, which is
+                never made here.
         """
         self.samples, self.lr = samples, lr
         self.scalars = Scalars(loss, grad_norm)

@@ -26,7 +26,7 @@ class Scalars:
     CUDA tensors are kept as they are until a `Landing` copies those of several steps into pinned memory at
     once: a copy for each costs the host as much as a kernel. One that the program overwrites before is
     lost, and None; what it writes to the same place in later steps is copied at once. A NaN or an infinity
-    is None, too: JSON has neither.
+    is None, too: JSON has neither; and so is a sharded tensor.
 
     Args:
         values: each a one-element tensor, a number, or None where it does not exist.
@@ -121,7 +121,7 @@ def _kept(value: torch.Tensor | float | None) -> torch.Tensor | float | None:
         return value
     one: torch.Tensor = value.detach()
     if hasattr(one, "full_tensor"):
-        one = one.full_tensor()  # FSDP2's norm: each rank has a part of it
+        return None  # each rank has a part of it, and to put them together would be a collective of ours
     if one.device.type != "cuda":
         return float(one)
     if one.dim():

@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from aorta.config.schema import Capture
@@ -134,6 +136,16 @@ def test_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
             with recorder.step(epoch=0, step=index) as step:
                 step.result(samples=1, lr=0.0, loss=torch.tensor(value))
     assert [record.loss for record in read_records(tmp_path)] == [None, None, 0.0]
+
+
+def test_a_sharded_norm_is_absent_and_a_whole_one_is_not(tmp_path: Path, group_of_one: None) -> None:
+    mesh = init_device_mesh("cpu", (1,))
+    norm = distribute_tensor(torch.tensor(0.0), mesh, [Replicate()])
+    with StepRecorder(tmp_path, CPU) as recorder:
+        for index, given in enumerate((norm, norm.full_tensor())):
+            with recorder.step(epoch=0, step=index) as step:
+                step.result(samples=1, lr=0.0, grad_norm=given)
+    assert [record.grad_norm for record in read_records(tmp_path)] == [None, 0.0]
 
 
 def test_runs_outside_a_job_never_mix(tmp_path: Path) -> None:
