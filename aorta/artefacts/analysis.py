@@ -45,6 +45,8 @@ class DataQuality(Record, frozen=True, kw_only=True):
     """What a reader must know before reading on, such as nodes that share one machine."""
     detailed_steps: int | None = None
     """Of the steady steps, those that every rank timed part by part; None: all of them."""
+    failure: str | None = None
+    """How the first rank failed, in its node's words; None where none did or nobody saw it."""
 
 
 class Interval(Record, frozen=True, kw_only=True):

@@ -181,6 +181,10 @@ class MonitorStatus(Record, frozen=True, kw_only=True):
 State = Literal["running", "completed", "failed", "cancelled", "timeout"]
 
 
+FIRST_FAILURE = "first failure on this node: "
+"""Begins the words in `NodeStatus.lost` on the rank that failed before the others of its node."""
+
+
 class NodeStatus(Record, frozen=True, kw_only=True):
     """Terminal marker of a node."""
 

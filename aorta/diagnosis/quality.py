@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.artefacts.analysis import DataQuality, Problem, Throughput
-from aorta.artefacts.records import Manifest, NodeInfo
+from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_words
 from aorta.metrics.steady import Steady
@@ -53,7 +53,20 @@ def data_quality(
         detailed_steps=detailed if (detailed := len(steady.detailed())) < len(steady) else None,
         state=state,
         notes=said,
+        failure=_failure(data),
     )
+
+
+def _failure(data: RunData) -> str | None:
+    """What the agent of the node that ended first says of its first rank that failed."""
+    nodes = data.account.status.nodes if data.account.status else []
+    told = [
+        (node.ended_wall_ns or 0, text.removeprefix(FIRST_FAILURE))
+        for node in nodes
+        for text in node.lost
+        if text.startswith(FIRST_FAILURE)
+    ]
+    return min(told)[1] if told else None
 
 
 def _profilers(data: RunData) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -29,6 +30,8 @@ _NAMES: dict[Kind, str] = {
 }
 _TAKING_TIME = ("data_loading", "straggler", "communication", "host_bound")
 _OF_FULL_MEMORY: tuple[Kind, ...] = ("host_bound", "straggler")
+_MOST_OF_A_REASON = 200
+"""Characters."""
 _ENDED_BADLY = {"failed": "job_failed", "running": "job_not_ended"}
 
 
@@ -145,9 +148,16 @@ def insufficient(context: Context, quality: DataQuality) -> list[tuple[str, str]
         reasons.append(("no_job_record", "no manifest, marker or accounting says what the job was"))
     code = _ENDED_BADLY.get(quality.state or "")
     if code:
-        words = "the job failed" if code == "job_failed" else "the job has no end yet, by its own markers"
+        words = _failed(quality) if code == "job_failed" else "the job has no end yet, by its own markers"
         reasons.append((code, words))
     return reasons
+
+
+def _failed(quality: DataQuality) -> str:
+    """With the first line of why, as far as it says something in a sentence."""
+    if quality.failure is None:
+        return "the job failed"
+    return f"the job failed: {textwrap.shorten(quality.failure.splitlines()[0], _MOST_OF_A_REASON)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import msgspec
 
 from aorta.artefacts.io import absent, write_json, write_text
 from aorta.artefacts.layout import NodeDir
-from aorta.artefacts.records import Manifest, NodeInfo, Plan, RankExit, Session, State
+from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo, Plan, RankExit, Session, State
 from aorta.config.load import load_config, save_config
 from aorta.config.schema import Config
 from aorta.errors import AortaError, RunError
@@ -370,7 +370,7 @@ class Node:
             state = told
         elif not outcome.good:
             failures = [item for item in ranks if item.rank == root]
-            lost += [f"first failure on this node: {describe_exit(item)}" for item in failures]
+            lost += [f"{FIRST_FAILURE}{describe_exit(item)}" for item in failures]
             if outcome.peer is not None:
                 # Ranks fail here because a node was told to end there: that is no failure of this one.
                 state = outcome.peer.state

@@ -11,7 +11,8 @@ import pytest
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import ProfilerChoice
+from aorta.artefacts.records import FIRST_FAILURE, ProfilerChoice
+from aorta.units import NS_PER_S
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.verdicts import analysed, change_json, change_records, finding, made, measured, reasons
 
@@ -106,6 +107,20 @@ def test_a_job_that_failed_or_never_ended_is_not_healthy(tmp_path: Path, state: 
     found = made(tmp_path, state=state)
     assert reasons(found) == [code]
     assert found.data_quality.state == state
+
+
+def test_the_first_failure_is_in_the_verdict(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, state="failed"))
+    assert analysed(run).data_quality.failure is None
+    for index, (seconds, words) in enumerate(
+        ((9, "rank 0 was killed by SIGTERM"), (8, "rank 3 exited with 1: no memory"))
+    ):
+        lost = [f"{FIRST_FAILURE}{words}"]
+        change_json(run.node(index).status, ended_wall_ns=seconds * NS_PER_S, lost=lost)
+    found = analysed(run)
+    assert found.data_quality.failure == "rank 3 exited with 1: no memory"  # it ended first
+    (said,) = [item for item in found.findings if item.kind == "insufficient_data"]
+    assert "the job failed: rank 3 exited with 1: no memory" in said.cause
 
 
 def test_nothing_at_all_is_an_answer(tmp_path: Path) -> None:
