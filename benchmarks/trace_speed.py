@@ -233,9 +233,14 @@ def main() -> None:
 
 
 def stages_text(stages: dict[str, Any]) -> str:
-    """Where the CPU time of one process went."""
-    total = sum(stages[key] for key in STAGE_KEYS)
-    shares = ", ".join(f"{key[:-2]} {stages[key] / total:.0%}" for key in STAGE_KEYS)
+    """Where the CPU time of one process went. A stage is the difference of two passes: where that is negative,
+    it took less than the passes differ by chance.
+    """
+    total = sum(max(stages[key], 0.0) for key in STAGE_KEYS)
+    shares = ", ".join(
+        f"{key[:-2]} {stages[key] / total:.0%}" if stages[key] >= 0 else f"{key[:-2]} within noise"
+        for key in STAGE_KEYS
+    )
     return (
         f"one process {total:.2f} CPU s: {shares}; "
         f"the JSON parser on the whole text {stages['whole_text_json_s']:.2f} CPU s"
