@@ -233,8 +233,8 @@ def main() -> None:
 
 
 def stages_text(stages: dict[str, Any]) -> str:
-    """Where the CPU time of one process went. A stage is the difference of two passes: where that is negative,
-    it took less than the passes differ by chance.
+    """Where the CPU time of one process went. A stage is the difference of two passes: where that is
+    negative, it took less than the passes differ by chance.
     """
     total = sum(max(stages[key], 0.0) for key in STAGE_KEYS)
     shares = ", ".join(
