@@ -135,7 +135,7 @@ def _dataset(folder: Path) -> tuple[Dataset, dict[str, Values], list[int]]:
         path=str(folder),
         ranks=sorted(records.by_rank),
         steps=len(steady),
-        detailed_steps=detailed if (detailed := len(steady.detailed())) < len(steady) else None,
+        detailed_steps=steady.detailed_steps,
         timing=sorted({label.timing for steps in steady.by_rank.values() for label in steps.labels}),
         metrics={name: spread(column) for name, column in values.items()},
         overlap_ratio=overlap(values),

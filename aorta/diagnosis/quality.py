@@ -50,7 +50,7 @@ def data_quality(
         nodes_expected=account.nodes_expected,
         nodes_seen=len({node.node_index for node in account.status.nodes}) if account.status else 0,
         steady_steps=len(steady),
-        detailed_steps=detailed if (detailed := len(steady.detailed())) < len(steady) else None,
+        detailed_steps=steady.detailed_steps,
         state=state,
         notes=said,
         failure=_failure(data),

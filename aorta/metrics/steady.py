@@ -32,7 +32,16 @@ class Steady:
 
     def detailed(self) -> Steady:
         """Those of the steps that every rank timed part by part; itself where that is all of them."""
-        return self._of(np.all([steps.detailed for steps in self.by_rank.values()], axis=0))
+        return self._of(self._detailed())
+
+    @property
+    def detailed_steps(self) -> int | None:
+        """How many those are; None: all of the steps."""
+        count = int(self._detailed().sum()) if self.by_rank else 0
+        return count if count < len(self) else None
+
+    def _detailed(self) -> NDArray[np.bool_]:
+        return np.asarray(np.all([steps.detailed for steps in self.by_rank.values()], axis=0))
 
     def whole(self) -> Steady:
         """Those of the steps that every rank timed as a whole."""
