@@ -34,7 +34,7 @@ def overhead_of(data: RunData) -> ProfilerOverhead | None:
     elif "rocprofv3" in tools:
         captured = _everything
     elif config.profiling.enabled and manifest.plan.workload is not None:
-        captured = _by_torch(config.profiling)
+        captured = _by_torch(config.profiling, config.capture.warmup_steps)
     return None if captured is None else profiler_overhead(data.records.by_rank, captured)
 
 
@@ -43,13 +43,14 @@ def _by_nsys(config: Config) -> Callable[[int], bool]:
     return lambda step: first <= step < first + count
 
 
-def _by_torch(config: Profiling) -> Callable[[int], bool]:
-    """By the schedule of torch.profiler: wait, warm up, record, again and again."""
+def _by_torch(config: Profiling, skipped: int) -> Callable[[int], bool]:
+    """By the schedule of torch.profiler behind the run's warm-up: wait, warm up, record, again and again."""
     cycle = config.wait + config.warmup + config.active
 
     def captured(step: int) -> bool:
-        number, place = divmod(step, cycle)
-        return (config.repeat == 0 or number < config.repeat) and place >= config.wait + config.warmup
+        number, place = divmod(step - skipped, cycle)
+        within = number >= 0 and (config.repeat == 0 or number < config.repeat)
+        return within and place >= config.wait + config.warmup
 
     return captured
 

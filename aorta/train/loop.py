@@ -52,7 +52,7 @@ class Loop:
         self._world = world
         self._recorder = recorder
         self._observer = observer
-        self._profiler = LoopProfiler(config.profiling, recorder.run.torch_profiler / f"rank{world.rank}")
+        self._profiler = LoopProfiler(config, recorder.run.torch_profiler / f"rank{world.rank}")
         self._batches = Batches(workload.dataset(), config, world)
         # The same seed builds the same weights everywhere; after that each rank drops out its own units.
         torch.manual_seed(config.training.seed)

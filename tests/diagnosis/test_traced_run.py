@@ -122,7 +122,7 @@ def with_profiled(run: RunDir, factor: float, first: int, last: int) -> None:
 
 
 PROFILED = Config(
-    capture=Capture(warmup_steps=10), profiling=Profiling(enabled=True, wait=20, warmup=1, active=5, repeat=1)
+    capture=Capture(warmup_steps=10), profiling=Profiling(enabled=True, wait=10, warmup=1, active=5, repeat=1)
 )
 
 
