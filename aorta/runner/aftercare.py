@@ -104,7 +104,7 @@ class Aftercare:
         argv = [sys.executable, "-m", "aorta", name, str(run.root.resolve()), "--node", str(index)]
         self._say(f"{name}: traces of this node, for at most {left_s:.0f} s")
         start = next_tick = time.monotonic()
-        child = Child(argv, env=environ, log=log)
+        child = Child(argv, env=environ, log=log, keep=True)
         ended = ""
         while (code := child.poll()) is None and not ended:
             now = time.monotonic()
@@ -118,12 +118,14 @@ class Aftercare:
             time.sleep(_PAUSE_S)
         if ended:
             child.stop(_GRACE_S)
-        lines = tail(log)
+        child.drain()
+        lines = list(child.lines)
         lost = [line.removeprefix(LOST) for line in lines if line.startswith(LOST)]
         if ended:
             return [*lost, f"aorta {name} {ended}; {again}"]
         if code != 0:
-            words = "; ".join(line for line in lines[-_LINES_KEPT:] if line.strip())
+            others = [line.strip() for line in lines if line.strip() and not line.startswith(LOST)]
+            words = "; ".join(others[-_LINES_KEPT:]) or "it said nothing"
             return [*lost, f"aorta {name} failed with {code}: {words}"]
         self._say(f"{name}: done in {time.monotonic() - start:.1f} s")
         return lost

@@ -44,21 +44,30 @@ class Child:
         env: its whole environment.
         log: file that gets its output.
         echo: stream that gets the output as well, line by line; None for the file alone.
+        keep: keep its recent output in `lines`, also without `echo`: the file may be on a full disk.
     """
 
     def __init__(
-        self, argv: Sequence[str], *, env: Mapping[str, str], log: Path, echo: BinaryIO | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        log: Path,
+        echo: BinaryIO | None = None,
+        keep: bool = False,
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self.lines: deque[str] = deque(maxlen=_TAIL_LINES)
+        """The last of its output, where that is echoed or kept."""
         self._echo = echo
+        copied = keep or echo is not None
         self._log = log.open("ab")
         try:
             self.process = subprocess.Popen(
                 list(argv),
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if echo is not None else self._log,
+                stdout=subprocess.PIPE if copied else self._log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 # SIGTERM, not SIGKILL: torchrun still ends its ranks, a monitor still writes its status.
@@ -69,7 +78,7 @@ class Child:
             self._log.close()
             raise
         self._reader: threading.Thread | None = None
-        if echo is None:
+        if not copied:
             self._log.close()
         else:
             self._reader = threading.Thread(target=self._copy, name=f"output of {argv[0]}", daemon=True)
@@ -108,7 +117,7 @@ class Child:
             os.killpg(self.pid, signum)
 
     def said(self, words: str) -> bool:
-        """Whether its recent output, where it is copied, holds `words`."""
+        """Whether its recent output, where that is echoed or kept, holds `words`."""
         return any(words in line for line in list(self.lines))
 
     def stop(self, grace_s: float) -> int:

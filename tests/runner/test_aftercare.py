@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -15,6 +18,7 @@ from aorta.runner.captures import TempSpace
 from aorta.runner.first_rank import command
 from aorta.runner.options import Limits, NodeOptions
 from aorta.units import NS_PER_S
+from tests.runner.test_export import make
 from tests.runner.test_processes import gone, until
 
 
@@ -54,6 +58,60 @@ def test_without_a_profiler_only_the_traces_of_torch_are_reduced(tmp_path, monke
 def test_a_failure_is_told_with_its_last_words(tmp_path, monkeypatch):
     node = Node(tmp_path, monkeypatch, '[ "$3" = reduce ] || { echo "aorta: no space"; exit 4; }')
     assert node.reduce() == ["aorta export-traces failed with 4: aorta: no space"]
+
+
+def test_the_reason_is_told_where_the_log_holds_nothing(tmp_path, monkeypatch):
+    script = 'echo "lost: half of $3"; [ "$3" = reduce ] || { echo "aorta: no space" >&2; exit 5; }'
+    node = Node(tmp_path, monkeypatch, script)
+    logs = node.run / "nodes/node0/logs"
+    logs.mkdir(parents=True)
+    for name in ("export-traces", "reduce"):
+        (logs / f"{name}.log").symlink_to("/dev/null")
+    assert node.reduce() == [
+        "half of export-traces",
+        "aorta export-traces failed with 5: aorta: no space",
+        "half of reduce",
+    ]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 512 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)], check=False)
+    if mounted.returncode:
+        pytest.skip("no permission to mount a file system")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("exported", [True, False])
+def test_a_full_disk_is_named_as_the_reason(small_disk, tmp_path, exported):
+    made = f'while [ "$1" != --output ]; do shift; done; cat {tmp_path}/disk/made.sqlite > "$2"'
+    run = make(small_disk, made)
+    options = NodeOptions(
+        scenario=Scenario("1node"), results=small_disk, config=None, executor="local", job_id="j",
+        node_index=0, nodes=1,
+    )  # fmt: skip
+    options.run_dir.root.parent.mkdir(parents=True)
+    run.root.rename(options.run_dir.root)
+    logs = options.run_dir.node(0).logs
+    logs.mkdir(parents=True)
+    if exported:
+        (options.run_dir.nsys_reports / "x_rank0_h_1.nsys-rep").write_text("report")
+    with (small_disk / "filler").open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while True:
+            stream.write(bytes(4096))
+    care = Aftercare(options, Limits(), SimpleNamespace(received=None), lambda: None, lambda line: None)
+    lost = care.reduce("nsys", dict(os.environ), None)
+    assert any(
+        line.startswith("aorta export-traces failed with 5: ") and "No space left on device" in line
+        for line in lost
+    ), lost
+    of_report = [line for line in lost if line.startswith("export of x_rank0_h_1.nsys-rep: ")]
+    assert len(of_report) == exported
+    assert all("No space left on device" in line for line in of_report)
 
 
 def test_what_takes_too_long_is_ended_with_what_it_started(tmp_path, monkeypatch):
