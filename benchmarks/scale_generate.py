@@ -175,7 +175,7 @@ def write_samples(run: RunDir, node: int, spec: RunSpec, last_ns: int, ahead_ns:
         hosts.append(
             f"{stamp},{31.5 if busy else 4.2},12.5,256.1234,2048.0,{name},{node},{wall},{mono},"
             f"{812.3 if busy else 55.1},68719476736,,128,{10_000_000 + 4096 * second},"
-            f"{5_000_000 + 512 * second},{900_000 + 70_000 * second},{900_000 + 71_000 * second},0"
+            f"{5_000_000 + 512 * second},{900_000 + 70_000 * second},{900_000 + 71_000 * second},0,0,0,0,0,0"
         )
         for gpu in range(spec.ranks_per_node):
             gpus.append(

@@ -381,8 +381,10 @@ CPU_COLUMNS = tuple(
     (
         "timestamp,cpu_percent,memory_percent,memory_used_gb,memory_total_gb,hostname,node_index,wall_ns,mono_ns,"
         "job_cpu_percent,job_memory_used_bytes,job_memory_limit_bytes,cpus_usable,disk_read_bytes,disk_write_bytes,"
-        "net_sent_bytes,net_recv_bytes,swap_used_bytes"
+        "net_sent_bytes,net_recv_bytes,swap_used_bytes,swap_in_bytes,swap_out_bytes,job_swap_used_bytes,"
+        "job_memory_limit_hits,memory_stall_ms"
     ).split(",")
 )
-"""`cpu_monitor.csv`: cpu_percent of the host's CPUs (0 to 100), job_* of the job's cgroup; IO counters are
-totals since boot; memory_*_gb in GiB."""
+"""`cpu_monitor.csv`: cpu_percent of the host's CPUs (0 to 100), job_* of the job's cgroup; IO and swap
+counters are totals since boot; memory_*_gb in GiB. `memory_stall_ms`: total time in which a process waited
+for memory, of the job where its cgroup tells, else of the machine."""

@@ -266,6 +266,10 @@ class Thresholds(Block, frozen=True, kw_only=True):
     """Share of the step in which data is exchanged and nothing is computed, waits for late ranks aside; null:
     as `exposed_comm_pct`.
     """
+    swap_mb_per_s: Duration = 4.0
+    """What a node moves between memory and swap; 4 MB/s are 1,000 pages, at 0.1 ms each a tenth of the time
+    of a process.
+    """
     alloc_retries_per_step: Duration = 0.1
     """Allocations on a GPU that fail and are repeated."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aorta.config.schema import Config
 from aorta.diagnosis.context import Context
 
@@ -115,12 +117,15 @@ def straggler(context: Context, ranks: list[int], compute_ms: float, host_ms: fl
     return actions
 
 
-def memory(context: Context, host: bool) -> list[str]:
-    """Remedies of memory that is nearly full."""
+def memory(context: Context, *, host: bool, swapping: Sequence[str]) -> list[str]:
+    """Remedies of memory that is nearly full, or of nodes that are `swapping`."""
     config = context.config
     if host:
         workers = f", now {config.dataloader.num_workers}" if config is not None else ""
+        nodes = ", ".join(swapping)
+        look = [f"see on {nodes} whose memory it is (smem, or ps by VmSwap), and keep others off"]
         return [
+            *(look if swapping else []),
             "ask for more memory (sbatch --mem): beyond the limit the kernel kills processes of the job",
             f"use fewer loader workers (dataloader.num_workers{workers}): each has its own copies",
         ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from aorta.artefacts.analysis import Analysis, DataQuality, DetailCost, RankBreakdown, Throughput, Utilization
+from aorta.artefacts.analysis import Analysis, DataQuality, DetailCost, Throughput
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.step_columns import StepColumns
 from aorta.config.schema import Config
@@ -32,7 +32,7 @@ from aorta.metrics.detail_cost import detail_cost
 from aorta.metrics.repeats import Ran, batches, repeats_of, undisturbed_step_ms
 from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
-from aorta.metrics.utilization import effective_gpu_utilization, utilization
+from aorta.metrics.utilization import effective_gpu_utilization, sampled, utilization
 from aorta.readers.run import RunData
 from aorta.units import plural
 
@@ -63,7 +63,8 @@ def analyse(data: RunData, traces: RunTraces | None = None, others: Sequence[Ana
     # A rate without some ranks would be too low by an unknown share.
     complete = bool(by_rank) and len(by_rank) == expected
     rate = throughput(steady) if complete else None
-    usage = _utilization(data, steady, breakdown.per_rank if cuda else [])
+    seen = sampled(steady_windows(steady), data.gpu, data.cpu)
+    effective = effective_gpu_utilization(breakdown.per_rank if cuda else [])
     context = Context(
         policy=policy,
         config=_knobs(data),
@@ -73,14 +74,14 @@ def analyse(data: RunData, traces: RunTraces | None = None, others: Sequence[Ana
         steady_steps=len(steady),
         costs=rank_costs(breakdown.per_rank, waits),
         blame_absent=charged if isinstance(charged, str) else None,
-        utilization=usage,
+        utilization=utilization(seen, effective) if len(steady) else None,
         allocator=allocator_use(detailed),
         memory_estimate=data.accounting.memory,
         hosts={rank: steps[-1:].labels[0].host for rank, steps in by_rank.items()},
         cpus_usable=min((info.cpus_usable for info in data.account.infos.values()), default=None),
         ranks_missing=missing,
         between_steps=between_steps_share(steady),
-        evidence=evidence_of(data, steady),
+        evidence=evidence_of(data, steady, seen),
         model=modelled(
             collectives, detailed.numbers, [row.step_ms for row in breakdown.per_rank], nodes_of(data)
         ),
@@ -232,13 +233,6 @@ def _notes(charged: BlameTable | str, expected: int | None) -> list[str]:
     elif expected != 1:
         notes.append(f"waits are not charged to ranks: {charged}")
     return notes
-
-
-def _utilization(data: RunData, steady: Steady, gpu_rows: list[RankBreakdown]) -> Utilization | None:
-    if not len(steady):
-        return None
-    windows = steady_windows(steady)
-    return utilization(windows, data.gpu, data.cpu, effective_gpu_utilization(gpu_rows))
 
 
 def _knobs(data: RunData) -> Config | None:

@@ -13,7 +13,7 @@ from aorta.diagnosis.quality import cores_shared
 from aorta.metrics.host_gaps import host_gaps
 from aorta.metrics.node_load import driver_busy, node_loads, throttling
 from aorta.metrics.steady import Steady
-from aorta.metrics.utilization import Window
+from aorta.metrics.utilization import Sampled, Window
 from aorta.readers.run import RunData
 from aorta.units import NS_PER_MS
 
@@ -30,23 +30,22 @@ def steady_windows(steady: Steady) -> dict[str, Window]:
     return windows
 
 
-def evidence_of(data: RunData, steady: Steady) -> Evidence:
-    """What the monitors, the records and the agents left; nothing is guessed where they left nothing.
+def evidence_of(data: RunData, steady: Steady, seen: Sampled) -> Evidence:
+    """What the monitors (`seen`), the records and the agents left; what they did not is not guessed.
 
     Windows are those of all steady steps, parts of the step those of the steps timed part by part.
     """
     detailed = steady.detailed()
-    windows = steady_windows(steady)
-    slowed = throttling(data.gpu, windows)
+    slowed = throttling(seen.gpus)
     uuids = {rank: steps[-1:].labels[0].device_uuid for rank, steps in steady.by_rank.items() if len(steps)}
-    busy = driver_busy(data.gpu, windows)
+    busy = driver_busy(seen.gpus)
     counters = [None if uuid is None else busy.get(uuid) for uuid in uuids.values()]
     known = [pct for pct in counters if pct is not None]
     gaps = host_gaps(detailed.by_rank)
     shared = cores_shared(data)
     return Evidence(
         host_gap=gaps[0] if gaps else None,
-        loads=node_loads(data.cpu, windows),
+        loads=node_loads(seen.hosts),
         throttling={
             rank: slowed[uuid] for rank, uuid in uuids.items() if uuid is not None and uuid in slowed
         },

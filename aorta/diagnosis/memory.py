@@ -1,23 +1,30 @@
-"""Memory pressure: how full memory is, and how often the GPU's allocator had to make room.
+"""Memory pressure: how full memory is, how often the GPU's allocator had to make room, and what nodes swap.
 
 A call of cudaMalloc that fails makes the allocator give its whole cache back and wait for the GPU, in the
-middle of the step: host time and late ranks are then symptoms of full memory (`is_retrying`).
+middle of the step: host time and late ranks are then symptoms of full memory (`is_retrying`). So are the
+loaders, late ranks and host time of nodes that read pages back from swap (`waiting_for_swap`): each such page
+is one that a process needed and had to wait for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from aorta.artefacts.analysis import Finding, Measured
 from aorta.diagnosis import actions
 from aorta.diagnosis.context import Answer, Context, not_measured
-from aorta.units import BYTES_PER_GIB
+from aorta.units import BYTES_PER_GIB, plural
 
-USED, RETRIES = "% of memory", "allocator retries a step"
+USED, RETRIES, SWAPPED = "% of memory", "allocator retries a step", "MB/s of swap"
 _GPU, _TENSORS = "GPU memory, by the monitor", "GPU memory, by the allocator"
 HOST, MACHINE = "the job's memory limit on a host", "a host's memory, by all of its programs"
 _OF_HOSTS = frozenset({HOST, MACHINE})
 _CRITICAL_PCT = 97.0
+_NAMED = 3
+"""Nodes that are named."""
+_WAITED_SHARE = 0.02
+"""Of the time: where the kernel saw processes wait for memory less than this, swapping costs nothing."""
 
 
 def is_retrying(context: Context) -> bool:
@@ -27,10 +34,46 @@ def is_retrying(context: Context) -> bool:
     return retries is not None and retries > context.policy.alloc_retries_per_step
 
 
+def swapping(context: Context) -> dict[str, float]:
+    """Hosts that move more between memory and swap than the threshold, in MB/s, in and out together.
+
+    A host on which the job's own cgroup has nothing in swap is none: what moves there is not the job's.
+    """
+    found = {}
+    for host, load in context.evidence.loads.items():
+        rates = [rate for rate in (load.swap_in_mb_per_s, load.swap_out_mb_per_s) if rate is not None]
+        if sum(rates) > context.policy.swap_mb_per_s and load.job_swap_bytes != 0:
+            found[host] = sum(rates)
+    return found
+
+
+def waiting_for_swap(context: Context) -> frozenset[str]:
+    """Those of `swapping` on which processes wait: what they read back alone passes the threshold, and the
+    kernel, where it counts that, saw somebody wait.
+    """
+    found = set()
+    for host in swapping(context):
+        load = context.evidence.loads[host]
+        waited = load.stall_share is None or load.stall_share >= _WAITED_SHARE
+        if waited and (load.swap_in_mb_per_s or 0.0) > context.policy.swap_mb_per_s:
+            found.add(host)
+    return frozenset(found)
+
+
+def is_symptom(finding: Finding, context: Context) -> bool:
+    """Whether what a finding costs is lost to memory: allocations fail, or all of its nodes wait for swap."""
+    if finding.kind in ("host_bound", "straggler") and is_retrying(context):
+        return True
+    nodes = finding.nodes or set(context.hosts.values())
+    return finding.kind in ("host_bound", "straggler", "data_loading") and waiting_for_swap(
+        context
+    ).issuperset(nodes)
+
+
 def memory_pressure(context: Context) -> Answer:
     """Peak use of the GPUs' memory, or of the job's memory on the hosts, whichever is fuller; where that is
-    below its threshold and allocations fail all the same, how often they do. The job's is of its limit; a job
-    without one has the machine's.
+    below its threshold and allocations fail all the same, how often they do; else what a host swaps, where it
+    is not a host's memory that is full. The job's is of its limit; a job without one has the machine's.
     """
     threshold, known = context.policy.memory_used_pct, _readings(context)
     if not known:
@@ -43,6 +86,10 @@ def memory_pressure(context: Context) -> Answer:
         assert context.allocator is not None
         value, threshold, unit = _retries(context), context.policy.alloc_retries_per_step, RETRIES
         where = max(known.keys() - _OF_HOSTS, key=lambda name: known[name], default=where)
+    hosts = swapping(context) if not is_retrying(context) else {}
+    if hosts and (value <= threshold or where not in _OF_HOSTS):
+        value, threshold, unit = max(hosts.values()), context.policy.swap_mb_per_s, SWAPPED
+        where = max(known.keys() & _OF_HOSTS, key=lambda name: known[name], default=where)
     measured = Measured(
         kind="memory_pressure", value=value, threshold=threshold, unit=unit, fired=value > threshold
     )
@@ -54,17 +101,31 @@ def memory_pressure(context: Context) -> Answer:
     finding = Finding(
         kind="memory_pressure",
         severity="critical" if known[where] >= _CRITICAL_PCT or is_retrying(context) else "warning",
-        cause=_cause(context, where, known[where]),
-        ranks=[],
-        nodes=[],
+        cause=_swap_cause(hosts) if unit == SWAPPED else _cause(context, where, known[where]),
+        ranks=_ranks(context, hosts),
+        nodes=sorted(hosts),
         value=value,
         threshold=threshold,
         unit=unit,
         evidence=evidence,
         estimated_speedup=None,
-        actions=actions.memory(context, host=where in _OF_HOSTS),
+        actions=actions.memory(context, host=where in _OF_HOSTS, swapping=sorted(hosts)),
     )
     return measured, finding
+
+
+def _ranks(context: Context, hosts: Collection[str]) -> list[int]:
+    """Those of hosts that swap; none named where all do."""
+    found = sorted(rank for rank, host in context.hosts.items() if host in hosts)
+    return found if len(found) < len(context.hosts) else []
+
+
+def _swap_cause(hosts: Mapping[str, float]) -> str:
+    named = sorted(hosts)[:_NAMED]
+    if len(hosts) > len(named):
+        named.append(plural(len(hosts) - len(named), "other node"))
+    moves = "moves" if len(hosts) == 1 else "move"
+    return f"{' and '.join(named)} {moves} pages between memory and swap during the steps"
 
 
 def _readings(context: Context) -> dict[str, float]:

@@ -32,6 +32,8 @@ class Policy:
     """Share of the step in exchange alone, waits aside, at or below which communication is no cause."""
     alloc_retries_per_step: float
     """Failed allocations a step above which full memory is the cause of what the host loses."""
+    swap_mb_per_s: float
+    """What a node moves between memory and swap above which that is memory pressure."""
     min_steady_steps: int = MIN_STEADY_STEPS
     """Fewer say nothing."""
     culprit_share: float = 0.5
@@ -52,6 +54,7 @@ class Policy:
             host_pct=chosen.host_pct,
             exchange_pct=chosen.exposed_comm_pct if chosen.exchange_pct is None else chosen.exchange_pct,
             alloc_retries_per_step=chosen.alloc_retries_per_step,
+            swap_mb_per_s=chosen.swap_mb_per_s,
         )
 
     @classmethod
@@ -70,5 +73,6 @@ class Policy:
             "host_pct": self.host_pct,
             "exchange_pct": self.exchange_pct,
             "alloc_retries_per_step": self.alloc_retries_per_step,
+            "swap_mb_per_s": self.swap_mb_per_s,
             "min_steady_steps": float(self.min_steady_steps),
         }

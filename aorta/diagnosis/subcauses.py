@@ -11,7 +11,7 @@ import msgspec
 
 from aorta.artefacts.analysis import Finding, Kind
 from aorta.diagnosis.context import Context
-from aorta.diagnosis.memory import HOST, MACHINE, is_retrying
+from aorta.diagnosis.memory import HOST, MACHINE, is_retrying, swapping
 from aorta.diagnosis.rank import rank_words
 from aorta.metrics.node_load import NodeLoad
 from aorta.metrics.whatif import Place
@@ -34,7 +34,6 @@ POOR_OVERLAP = 0.2
 THROTTLED = 0.5
 """Share of samples."""
 MOST = 0.5
-SWAPPING_BYTES = 64 << 20
 OUTSIDE_PCT = 20.0
 """Points of a GPU's memory that are in use and in no tensor, from which on they are the cause."""
 
@@ -323,18 +322,42 @@ def _traced_host(context: Context) -> SubCause:
     )
 
 
+def _swapping(nodes: list[str], context: Context) -> SubCause:
+    rates = swapping(context)
+    host = max(nodes, key=lambda name: rates[name])
+    load = context.evidence.loads[host]
+    measured = {
+        "swap_in_mb_per_s": load.swap_in_mb_per_s,
+        "swap_out_mb_per_s": load.swap_out_mb_per_s,
+        "swap_used_bytes": load.swap_used_bytes,
+        "job_swap_bytes": load.job_swap_bytes,
+        "memory_stall_share": load.stall_share,
+    }
+    ways = (("read back", load.swap_in_mb_per_s), ("written out", load.swap_out_mb_per_s))
+    moved = " and ".join(f"{rate:.1f} MB/s are {way}" for way, rate in ways if rate is not None)
+    text = f"on {host} {moved}"
+    if load.job_swap_bytes is None:
+        text += "; whether the job's own pages are among them was not measured"
+    else:
+        text += f"; up to {load.job_swap_bytes / BYTES_PER_GIB:.2f} GiB of the job are in swap"
+    if load.stall_share is not None:
+        text += f"; some process waited for memory in {100 * load.stall_share:.0f} % of the time"
+    return SubCause("swapping", text, {name: value for name, value in measured.items() if value is not None})
+
+
+def _host_limit(context: Context) -> SubCause:
+    hits = [item.limit_hits for item in context.evidence.loads.values() if item.limit_hits is not None]
+    text = "the job's memory is near the limit of its cgroup"
+    if not hits:
+        return SubCause("host_limit", text)
+    return SubCause("host_limit", f"{text}, and hit it {max(hits):.0f} times", {"limit_hits": max(hits)})
+
+
 def _memory(finding: Finding, context: Context) -> SubCause:
-    swapped = [
-        (host, item.swap_growth_bytes)
-        for host, item in sorted(context.evidence.loads.items())
-        if item.swap_growth_bytes is not None and item.swap_growth_bytes >= SWAPPING_BYTES
-    ]
-    if swapped:
-        host, grown = max(swapped, key=lambda pair: pair[1])
-        text = f"{grown / BYTES_PER_GIB:.1f} GiB were swapped out on {host} during the steps"
-        return SubCause("swapping", text, {"swap_growth_bytes": grown})
+    if finding.nodes:
+        return _swapping(finding.nodes, context)
     limits = {
-        HOST: SubCause("host_limit", "the job's memory is near the limit of its cgroup"),
+        HOST: _host_limit(context),
         MACHINE: SubCause("host_memory", "the machine is nearly full, and the job has no limit of its own"),
     }
     of = finding.evidence.get("of")

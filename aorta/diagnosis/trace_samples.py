@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from aorta.artefacts.analysis import Utilization
-from aorta.metrics.utilization import Window, utilization
+from aorta.metrics.utilization import Window, sampled, utilization
 from aorta.metrics.zones import zone_offset
 from aorta.readers.sample_files import SampleFile
 from aorta.units import plural
@@ -46,7 +46,7 @@ def capture_utilization(
         return None, notes
     windows = dict.fromkeys(hosts, window) if window is not None else {}
     known = {host: span for host, span in windows.items() if span is not None}
-    return utilization(known, gpu, cpu, effective_pct), notes
+    return utilization(sampled(known, gpu, cpu), effective_pct), notes
 
 
 def _on_wall_clock(item: SampleFile, window: Window | None) -> pd.DataFrame | str:

@@ -11,7 +11,7 @@ import msgspec
 
 from aorta.artefacts.analysis import DataQuality, Finding, Kind, Measured, Verdict, WhatIf
 from aorta.diagnosis.context import Answer, Context
-from aorta.diagnosis.memory import RETRIES, is_retrying
+from aorta.diagnosis.memory import RETRIES, SWAPPED, is_symptom
 from aorta.diagnosis.prediction import predicted, within_noise
 from aorta.diagnosis.rank import rank_words
 from aorta.diagnosis.subcauses import with_sub_cause
@@ -29,7 +29,6 @@ _NAMES: dict[Kind, str] = {
     "memory_pressure": "Memory pressure",
 }
 _TAKING_TIME = ("data_loading", "straggler", "communication", "host_bound")
-_OF_FULL_MEMORY: tuple[Kind, ...] = ("host_bound", "straggler")
 _MOST_OF_A_REASON = 200
 """Characters."""
 _ENDED_BADLY = {"failed": "job_failed", "running": "job_not_ended"}
@@ -54,8 +53,8 @@ def cost_ms(finding: Finding, context: Context) -> float:
 def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
     """Mark symptoms: communication that is mostly waits for a cause found, and an idle GPU under any cause.
 
-    Where allocations on the GPUs fail again and again, the host's time and late ranks are symptoms of full
-    memory, which then comes where they would.
+    Where allocations on the GPUs fail again and again, or a cause's nodes wait for swap, it is a symptom of
+    full memory, which then comes where it would.
 
     A symptom has no speed-up of its own: it goes with its cause. Nor has communication where ranks are
     missing: an unknown part of it is waiting for them. Causes come first, the costliest first.
@@ -79,11 +78,10 @@ def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
         symptoms["straggler"] = "host_bound"
         if symptoms.get("communication") == "straggler":
             symptoms["communication"] = "host_bound"
-    if "memory_pressure" in by_kind and is_retrying(context):
-        for kind in _OF_FULL_MEMORY:
-            if kind in by_kind:
-                symptoms[kind] = "memory_pressure"
-        if symptoms.get("communication") in _OF_FULL_MEMORY:
+    if "memory_pressure" in by_kind:
+        lost = {kind for kind, finding in by_kind.items() if is_symptom(finding, context)}
+        symptoms |= dict.fromkeys(lost, "memory_pressure")
+        if symptoms.get("communication") in lost:
             symptoms["communication"] = "memory_pressure"
     taking_time = [
         finding for finding in findings if finding.kind in _TAKING_TIME and finding.kind not in symptoms
@@ -297,12 +295,7 @@ def _statement(finding: Finding, context: Context) -> str:
     value = f"{finding.value:.0f}" if finding.value is not None else "?"
     limit = f"threshold {finding.threshold:g}" if finding.threshold is not None else ""
     if finding.kind == "memory_pressure":
-        of, used = finding.evidence["of"], finding.evidence["used_pct"]
-        if finding.unit == RETRIES:
-            return (
-                f"{name}: {finding.value:.1f} allocations a step fail ({limit}), {of} is {used:.0f} % full."
-            )
-        return f"{name}: {of} is {value} % full at its peak ({limit})."
+        return f"{name}: {_memory_words(finding, limit)}."
     if finding.kind == "gpu_underutilization":
         return f"{name}: compute kernels run for {value} % of the time ({limit}): {finding.cause}."
     step = context.step_ms
@@ -319,6 +312,15 @@ def _statement(finding: Finding, context: Context) -> str:
         who = f" ({rank_words(finding.ranks)})" if finding.ranks else " (a different one from step to step)"
     mean = f"{cost_ms(finding, context):.1f} of {step:.1f} ms on average"
     return f"{name}{who} takes {value} % of the worst rank's step ({limit}), {mean}."
+
+
+def _memory_words(finding: Finding, limit: str) -> str:
+    of, used = finding.evidence["of"], finding.evidence["used_pct"]
+    if finding.unit == SWAPPED:
+        return f"{finding.cause}, {finding.value:.1f} MB/s ({limit})"
+    if finding.unit == RETRIES:
+        return f"{finding.value:.1f} allocations a step fail ({limit}), {of} is {used:.0f} % full"
+    return f"{of} is {finding.value:.0f} % full at its peak ({limit})"
 
 
 def _ending(quality: DataQuality) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from aorta.metrics.utilization import Series, Window, in_windows, mean_of
-from aorta.units import NS_PER_S
+from aorta.metrics.utilization import Series, mean_of
+from aorta.units import NS_PER_MS, NS_PER_S
 
 THERMAL = 0x20 | 0x40
 """Bits of NVML's clock event reasons: slowed down by software or hardware for heat."""
@@ -32,10 +31,17 @@ class NodeLoad:
     cpus_usable: float | None
     read_mb_per_s: float | None
     """From the machine's disks."""
-    swap_growth_bytes: float | None
-    """From the first sample to the last."""
-    swap_used_bytes: float | None
-    """At the most."""
+    swap_in_mb_per_s: float | None = None
+    """Pages of any program that came back from swap: somebody waited for each."""
+    swap_out_mb_per_s: float | None = None
+    swap_used_bytes: float | None = None
+    """Of the machine, at the most."""
+    job_swap_bytes: float | None = None
+    """Of the job's cgroup, at the most."""
+    limit_hits: float | None = None
+    """How often the job's own limit made the kernel take pages back."""
+    stall_share: float | None = None
+    """Of the time, 0 to 1, in which some process waited for memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +53,30 @@ class Throttling:
     samples: int
 
 
-def node_loads(cpu: pd.DataFrame | None, windows: Mapping[str, Window]) -> dict[str, NodeLoad]:
-    """By host: samples of CPU_COLUMNS inside each host's window."""
+def node_loads(hosts: Sequence[Series]) -> dict[str, NodeLoad]:
+    """By host: its samples inside its window."""
     found = {}
-    for item in in_windows(cpu, ["hostname", "node_index"], windows):
-        swap = _known(item, "swap_used_bytes")
+    for item in hosts:
+        stalled = _rate(item, "memory_stall_ms")
         found[item.host] = NodeLoad(
             cpu_pct=mean_of([item], "cpu_percent"),
             job_cpu_pct=mean_of([item], "job_cpu_percent"),
             cpus_usable=mean_of([item], "cpus_usable"),
-            read_mb_per_s=_rate(item, "disk_read_bytes"),
-            swap_growth_bytes=float(swap[-1] - swap[0]) if len(swap) > 1 else None,
-            swap_used_bytes=float(swap.max()) if len(swap) else None,
+            read_mb_per_s=_mb(_rate(item, "disk_read_bytes")),
+            swap_in_mb_per_s=_mb(_rate(item, "swap_in_bytes")),
+            swap_out_mb_per_s=_mb(_rate(item, "swap_out_bytes")),
+            swap_used_bytes=_most(item, "swap_used_bytes"),
+            job_swap_bytes=_most(item, "job_swap_used_bytes"),
+            limit_hits=_growth(item, "job_memory_limit_hits"),
+            stall_share=min(stalled * NS_PER_MS / NS_PER_S, 1.0) if stalled is not None else None,
         )
     return found
 
 
-def throttling(gpu: pd.DataFrame | None, windows: Mapping[str, Window]) -> dict[str, Throttling]:
+def throttling(gpus: Sequence[Series]) -> dict[str, Throttling]:
     """By UUID of the GPU; without a UUID or reasons a GPU is not in it."""
     found = {}
-    for item in in_windows(gpu, ["hostname", "node_index", "gpu_uuid", "gpu_id"], windows):
+    for item in gpus:
         uuid = item.first_text("gpu_uuid")
         reasons = _known(item, "clock_event_reasons").astype(np.int64)
         if isinstance(uuid, str) and uuid and len(reasons):
@@ -78,12 +88,12 @@ def throttling(gpu: pd.DataFrame | None, windows: Mapping[str, Window]) -> dict[
     return found
 
 
-def driver_busy(gpu: pd.DataFrame | None, windows: Mapping[str, Window]) -> dict[str, float]:
+def driver_busy(gpus: Sequence[Series]) -> dict[str, float]:
     """By UUID of the GPU: the driver's counter, % of its window in which any kernel ran; GPUs with fewer than
     `MIN_BUSY_SAMPLES` samples are not in it.
     """
     found = {}
-    for item in in_windows(gpu, ["hostname", "node_index", "gpu_uuid", "gpu_id"], windows):
+    for item in gpus:
         uuid, mean = item.first_text("gpu_uuid"), mean_of([item], "utilization_gpu")
         samples = len(_known(item, "utilization_gpu"))
         if isinstance(uuid, str) and uuid and mean is not None and samples >= MIN_BUSY_SAMPLES:
@@ -96,11 +106,25 @@ def _known(item: Series, column: str) -> NDArray[np.float64]:
     return np.asarray(values[~np.isnan(values)], dtype=np.float64)
 
 
+def _most(item: Series, column: str) -> float | None:
+    values = _known(item, column)
+    return float(values.max()) if len(values) else None
+
+
+def _growth(item: Series, column: str) -> float | None:
+    """Of a counter, from the first sample to the last."""
+    values = _known(item, column)
+    return float(values[-1] - values[0]) if len(values) > 1 else None
+
+
 def _rate(item: Series, column: str) -> float | None:
-    """MB a second of a counter since boot."""
-    values = item.numbers(column)
-    known = ~np.isnan(values)
-    if known.sum() < 2:
+    """Growth of a counter a second."""
+    grown = _growth(item, column)
+    if grown is None:
         return None
-    values, times = values[known], item.wall_ns[known]
-    return float((values[-1] - values[0]) / 1e6 / ((times[-1] - times[0]) / NS_PER_S))
+    times = item.wall_ns[~np.isnan(item.numbers(column))]
+    return grown / (float(times[-1] - times[0]) / NS_PER_S)
+
+
+def _mb(rate: float | None) -> float | None:
+    return rate / 1e6 if rate is not None else None

@@ -54,25 +54,41 @@ class Series:
         return self.table[column].iloc[self.rows[0]]
 
 
-def utilization(
-    windows: Mapping[str, Window],
-    gpu: pd.DataFrame | None,
-    cpu: pd.DataFrame | None,
-    effective_pct: float | None,
-) -> Utilization:
-    """Means (memory: peaks) over the samples of each host's steady window.
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampled:
+    """The samples inside the windows of their hosts."""
+
+    gpus: list[Series]
+    """Of each GPU."""
+    hosts: list[Series]
+    """Of each node."""
+
+
+def sampled(windows: Mapping[str, Window], gpu: pd.DataFrame | None, cpu: pd.DataFrame | None) -> Sampled:
+    """Monitor files taken apart once for all that is made of them.
 
     Args:
         windows: the steady window of each host, on that host's wall clock.
         gpu: GPU_COLUMNS, NaN where not measured; None without a GPU file.
         cpu: CPU_COLUMNS, likewise.
+    """
+    return Sampled(
+        gpus=in_windows(gpu, ["hostname", "node_index", "gpu_uuid", "gpu_id"], windows),
+        hosts=in_windows(cpu, ["hostname", "node_index"], windows),
+    )
+
+
+def utilization(seen: Sampled, effective_pct: float | None) -> Utilization:
+    """Means (memory: peaks) over the samples of each host's steady window.
+
+    Args:
+        seen: the samples inside the windows.
         effective_pct: effective GPU utilisation by the step records; None where there is no GPU.
 
     A mean is taken per GPU (per node for the CPU) and then over them, each sample weighing the time to its
     neighbours. A column without any number in the window is None, never 0.
     """
-    gpus = in_windows(gpu, ["hostname", "node_index", "gpu_uuid", "gpu_id"], windows)
-    hosts = in_windows(cpu, ["hostname", "node_index"], windows)
+    gpus, hosts = seen.gpus, seen.hosts
     return Utilization(
         gpu_util_pct=mean_of(gpus, "utilization_gpu"),
         effective_gpu_util_pct=effective_pct,
@@ -94,7 +110,7 @@ def effective_gpu_utilization(rows: list[RankBreakdown]) -> float | None:
 
 def in_windows(table: pd.DataFrame | None, keys: list[str], windows: Mapping[str, Window]) -> list[Series]:
     """The samples of each thing that `keys` name, in its host's window; things without any are left out."""
-    if table is None or not len(table):
+    if table is None or not len(table) or not windows:
         return []
     wall, numbers = table["wall_ns"].to_numpy(dtype=np.int64), Numbers(table)
     groups = _groups(table, keys)

@@ -168,6 +168,21 @@ def _entry(text: str | None, key: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def _now(file: OpenFile | None) -> str | None:
+    return file.read() if file is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class JobMemory:
+    """One reading of the job's cgroup; None where it does not tell."""
+
+    used_bytes: int | None = None
+    """Without file pages that the kernel can drop: current - inactive_file."""
+    swap_bytes: int | None = None
+    limit_hits: int | None = None
+    """How often the group's own limit made the kernel take pages back, so far."""
+
+
 class JobUsage:
     """CPU time and memory of the job's cgroups, read again and again."""
 
@@ -177,19 +192,33 @@ class JobUsage:
 
         self._current = opened(memory, "memory.usage_in_bytes", "memory.current")
         self._stat = opened(memory, "memory.stat", "memory.stat")
-        self._inactive = (
-            "total_inactive_file" if memory is not None and memory.version == 1 else "inactive_file"
+        self._hits = opened(memory, "memory.failcnt", "memory.events")
+        # Version 1 has the swap in memory.stat, and no pressure of a group.
+        second = memory if memory is not None and memory.version == 2 else None
+        self._swap, self._pressure = (
+            opened(second, "", f"memory.{of}") for of in ("swap.current", "pressure")
         )
+        self._memory_version = memory.version if memory is not None else None
         self._cpu = opened(cpuacct, "cpuacct.usage", "cpu.stat")
         self._cpu_version = cpuacct.version if cpuacct is not None else None
 
-    def memory_used_bytes(self) -> int | None:
-        """Memory in use without file pages that the kernel can drop: current - inactive_file."""
-        if self._current is None or self._stat is None:
-            return None
-        current = _integer(self._current.read())
-        inactive = _entry(self._stat.read(), self._inactive)
-        return max(current - inactive, 0) if current is not None and inactive is not None else None
+    def memory(self) -> JobMemory:
+        """What the job's memory is now."""
+        if self._current is None or self._stat is None or self._hits is None:
+            return JobMemory()
+        current, stat, hits = _integer(self._current.read()), self._stat.read(), self._hits.read()
+        first = self._memory_version == 1
+        inactive = _entry(stat, "total_inactive_file" if first else "inactive_file")
+        used = max(current - inactive, 0) if current is not None and inactive is not None else None
+        return JobMemory(
+            used_bytes=used,
+            swap_bytes=_entry(stat, "total_swap") if first else _integer(_now(self._swap)),
+            limit_hits=_integer(hits) if first else _entry(hits, "max"),
+        )
+
+    def pressure(self) -> str | None:
+        """The group's memory.pressure."""
+        return _now(self._pressure)
 
     def cpu_ns(self) -> int | None:
         """CPU time of all the job's processes so far."""
@@ -203,6 +232,6 @@ class JobUsage:
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self._current, self._stat, self._cpu):
+        for file in (self._current, self._stat, self._hits, self._swap, self._pressure, self._cpu):
             if file is not None:
                 file.close()

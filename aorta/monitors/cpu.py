@@ -34,15 +34,16 @@ class CpuSampler:
         self._disks = frozenset(path.parent.name for path in sysfs.glob("block/*/device"))
         doubles = [path for kind in ("bridge", "bonding") for path in sysfs.glob(f"class/net/*/{kind}")]
         self._links_left_out = frozenset({"lo"} | {path.parent.name for path in doubles})
-        names = ("stat", "meminfo", "diskstats", "self/net/dev")
-        self._stat, self._meminfo, self._diskstats, self._net = (OpenFile(proc / name) for name in names)
+        names = ("stat", "meminfo", "diskstats", "self/net/dev", "vmstat", "pressure/memory")
+        self._files = tuple(OpenFile(proc / name) for name in names)
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._last_ticks: procfs.CpuTicks | None = None
         self._last_cpu: tuple[int, int] | None = None
 
     def sample(self, mono_ns: int) -> tuple[list[Cell], list[Cell]]:
         """The cells of `CPU_COLUMNS` before `hostname`, and those after `mono_ns`, measured now."""
-        ticks = procfs.cpu_ticks(self._stat.read())
-        memory = procfs.memory(self._meminfo.read())
+        stat, meminfo, diskstats, net, vmstat, pressure = (file.read() for file in self._files)
+        ticks, memory, job = procfs.cpu_ticks(stat), procfs.memory(meminfo), self._job.memory()
         percent = procfs.busy_percent(self._last_ticks, ticks)
         # Two samples within one clock tick: the next percentage covers both.
         self._last_ticks = ticks if percent is not None or self._last_ticks is None else self._last_ticks
@@ -54,19 +55,23 @@ class CpuSampler:
         ]
         after: list[Cell] = [
             self._job_cpu_percent(mono_ns),
-            self._job.memory_used_bytes(),
+            job.used_bytes,
             self._memory_limit,
             self._cpus_usable,
-            *procfs.disk_bytes(self._diskstats.read(), self._disks),
-            *procfs.network_bytes(self._net.read(), self._links_left_out),
+            *procfs.disk_bytes(diskstats, self._disks),
+            *procfs.network_bytes(net, self._links_left_out),
             memory.swap_used,
+            *procfs.swap_bytes(vmstat, self._page_bytes),
+            job.swap_bytes,
+            job.limit_hits,
+            procfs.stall_ms(self._job.pressure() or pressure),
         ]
         return before, after
 
     def close(self) -> None:
         """Close what is kept open."""
         self._job.close()
-        for file in (self._stat, self._meminfo, self._diskstats, self._net):
+        for file in self._files:
             file.close()
 
     def _job_cpu_percent(self, mono_ns: int) -> float | None:

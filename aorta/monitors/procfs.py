@@ -11,6 +11,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from aorta.units import NS_PER_MS, NS_PER_US
+
 SECTOR_BYTES = 512  # the unit of diskstats, whatever the disk's own sectors are
 
 
@@ -60,6 +62,19 @@ def memory(meminfo: str | None) -> Memory:
 
     total = 1024 * kib["MemTotal"] if "MemTotal" in kib else None
     return Memory(used("MemTotal", "MemAvailable"), total, used("SwapTotal", "SwapFree"))
+
+
+def swap_bytes(vmstat: str | None, page_bytes: int) -> tuple[int | None, int | None]:
+    """Bytes read from and written to swap since boot, by /proc/vmstat."""
+    pages = dict(re.findall(r"^pswp(in|out) (\d+)$", vmstat or "", re.MULTILINE))
+    came, went = (int(pages[way]) * page_bytes if way in pages else None for way in ("in", "out"))
+    return came, went
+
+
+def stall_ms(pressure: str | None) -> float | None:
+    """Total time in which some process waited, by a pressure file (`Documentation/accounting/psi.rst`)."""
+    match = re.search(r"^some .*total=(\d+)$", pressure or "", re.MULTILINE)
+    return int(match[1]) * NS_PER_US / NS_PER_MS if match else None
 
 
 def disk_bytes(diskstats: str | None, disks: Collection[str]) -> tuple[int | None, int | None]:

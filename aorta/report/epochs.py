@@ -12,7 +12,7 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import write_text
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.step_columns import StepColumns
-from aorta.metrics.utilization import Window, utilization
+from aorta.metrics.utilization import Window, sampled, utilization
 from aorta.readers.run import RunData
 
 _COLUMNS = {"gpu_util_avg": "gpu_util_pct", "cpu_util_avg": "cpu_pct"}
@@ -66,5 +66,5 @@ def _utilization(
 ) -> dict[str, float | None]:
     if not windows:
         return dict.fromkeys(_COLUMNS)
-    found = utilization(windows, gpu, cpu, None)
+    found = utilization(sampled(windows, gpu, cpu), None)
     return {column: getattr(found, field) for column, field in _COLUMNS.items()}

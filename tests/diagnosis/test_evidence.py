@@ -14,6 +14,7 @@ from aorta.artefacts.steps import Step, StepExecution
 from aorta.diagnosis.context import Launches
 from aorta.diagnosis.evidence import evidence_of
 from aorta.metrics.steady import steady_steps
+from aorta.metrics.utilization import Sampled
 from aorta.readers.run import RunData, read_run
 from tests.support.steps import step
 from tests.support.synthetic import RunSpec, write_run
@@ -33,7 +34,7 @@ def ran(number: int, phase: Phase, execution: StepExecution | None = None) -> St
 
 def launches(data: RunData, steps: list[Step]) -> Launches | None:
     records = replace_records(data, StepColumns.of(steps))
-    return evidence_of(records, steady_steps(records.records.by_rank)).launches
+    return evidence_of(records, steady_steps(records.records.by_rank), Sampled([], [])).launches
 
 
 def replace_records(data: RunData, steps: StepColumns) -> RunData:

@@ -33,7 +33,7 @@ from aorta.metrics.node_load import NodeLoad, Throttling
 from aorta.metrics.whatif import Replays
 from tests.support.steps import step
 
-IDLE = NodeLoad(50.0, 50.0, 2.0, 0.0, 0.0, 0.0)
+IDLE = NodeLoad(50.0, 50.0, 2.0, 0.0)
 """Half of the machine's CPU time, and one of the job's four half CPUs."""
 
 
@@ -318,11 +318,18 @@ def holding(tensors: float, reserved: float | None = None, retries: float | None
 # --- memory ------------------------------------------------------------------------------------------------
 
 
-def test_memory_that_swaps_that_tensors_hold_and_that_they_do_not() -> None:
-    swapping = context(loads(swap_growth_bytes=float(64 << 20)))
-    assert code(finding("memory_pressure"), swapping) == "swapping"
+@pytest.mark.parametrize(
+    ("hits", "said"), [(None, "cgroup"), (0.0, "hit it 0 times"), (3.0, "hit it 3 times")]
+)
+def test_memory_near_the_jobs_limit(hits: float | None, said: str) -> None:
     limit = finding("memory_pressure", of="the job's memory limit on a host")
-    assert code(limit, context(loads(swap_growth_bytes=float(1 << 20)))) == "host_limit"
+    found = with_sub_cause(limit, context(loads(limit_hits=hits)))
+    assert found.sub_cause == "host_limit"
+    assert found.sub_cause_text is not None
+    assert found.sub_cause_text.endswith(said)
+
+
+def test_memory_that_tensors_hold_and_that_they_do_not() -> None:
     use = Utilization(
         gpu_util_pct=None,
         effective_gpu_util_pct=None,

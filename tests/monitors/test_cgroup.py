@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aorta.monitors.cgroup import JobUsage, OpenFile, cpu_limit, find_group, memory_limit_bytes
+from aorta.monitors.cgroup import JobMemory, JobUsage, OpenFile, cpu_limit, find_group, memory_limit_bytes
 
 
 class Machine:
@@ -62,12 +62,16 @@ def test_v2_below_slurm_is_the_level_of_the_job(machine):
     assert group is not None
     assert group.folder == job
     usage = JobUsage(group, find_group("cpuacct", machine.proc))
-    assert usage.memory_used_bytes() == 5000 - 1500
+    assert usage.memory() == JobMemory(used_bytes=5000 - 1500, swap_bytes=None, limit_hits=None)
     assert usage.cpu_ns() == 77_000
     assert memory_limit_bytes(group) == 9000
     assert cpu_limit(find_group("cpu", machine.proc)) == 1.5
     write(job, memory__current=6000)
-    assert usage.memory_used_bytes() == 6000 - 1500  # the open file is read again
+    assert usage.memory().used_bytes == 6000 - 1500  # the open file is read again
+    write(job, memory__swap__current=0, memory__events="low 1\nmax 0", memory__pressure="some total=5")
+    usage = JobUsage(group, None)
+    assert usage.memory() == JobMemory(used_bytes=6000 - 1500, swap_bytes=0, limit_hits=0)
+    assert usage.pressure() == "some total=5\n"
     usage.close()
 
 
@@ -80,10 +84,13 @@ def test_v1_below_slurm(machine):
     write(cpu / "slurm/uid_0/job_7/step_0/task_0")
     job = "slurm/uid_0/job_7"
     write(memory / job, memory__usage_in_bytes=100, memory__limit_in_bytes=400)
-    write(memory / job, memory__stat="inactive_file 1\ntotal_inactive_file 30")
+    write(
+        memory / job, memory__stat="inactive_file 1\ntotal_inactive_file 30\ntotal_swap 7", memory__failcnt=2
+    )
     write(cpu / job, cpuacct__usage=123456, cpu__cfs_quota_us=-1, cpu__cfs_period_us=100000)
     usage = JobUsage(find_group("memory", machine.proc), find_group("cpuacct", machine.proc))
-    assert usage.memory_used_bytes() == 100 - 30
+    assert usage.memory() == JobMemory(used_bytes=100 - 30, swap_bytes=7, limit_hits=2)
+    assert usage.pressure() is None
     assert usage.cpu_ns() == 123456
     assert memory_limit_bytes(find_group("memory", machine.proc)) == 400
     assert cpu_limit(find_group("cpu", machine.proc)) is None  # -1: no quota
@@ -119,7 +126,7 @@ def test_at_the_root_there_is_nothing_of_the_job_alone(machine):
     assert find_group("memory", machine.proc) is None
     assert find_group("cpuacct", machine.proc) is None
     usage = JobUsage(None, None)
-    assert (usage.memory_used_bytes(), usage.cpu_ns()) == (None, None)
+    assert (usage.memory(), usage.pressure(), usage.cpu_ns()) == (JobMemory(), None, None)
 
 
 def test_a_container_whose_group_is_the_mount_point(machine):
@@ -128,14 +135,14 @@ def test_a_container_whose_group_is_the_mount_point(machine):
     machine.own("0::/\n")
     group = find_group("memory", machine.proc)
     assert group is not None
-    assert JobUsage(group, None).memory_used_bytes() == 50
+    assert JobUsage(group, None).memory().used_bytes == 50
 
 
 def test_a_container_with_a_v1_mount_of_its_own_part(machine):
     v1 = machine.v1("memory", root="/docker/abc")
     write(v1, memory__usage_in_bytes=60, memory__stat="total_inactive_file 10")
     machine.own("4:memory:/docker/abc\n")
-    assert JobUsage(find_group("memory", machine.proc), None).memory_used_bytes() == 60 - 10
+    assert JobUsage(find_group("memory", machine.proc), None).memory().used_bytes == 60 - 10
 
 
 @pytest.mark.parametrize("own", ["", "0::/../other\n", "0::/gone\n"])
@@ -153,9 +160,9 @@ def test_memory_of_zero_is_measured_and_a_missing_file_is_not(machine):
     mount = machine.v2()
     machine.own("0::/a\n")
     write(mount / "a", memory__current=10, memory__stat="inactive_file 10")
-    assert JobUsage(find_group("memory", machine.proc), None).memory_used_bytes() == 0
+    assert JobUsage(find_group("memory", machine.proc), None).memory().used_bytes == 0
     (mount / "a/memory.stat").unlink()
-    assert JobUsage(find_group("memory", machine.proc), None).memory_used_bytes() is None
+    assert JobUsage(find_group("memory", machine.proc), None).memory().used_bytes is None
 
 
 def test_a_table_longer_than_a_page_is_read_whole():

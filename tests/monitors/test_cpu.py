@@ -37,6 +37,12 @@ def machine(root: Path) -> tuple[Path, Path, Path]:
     (group / "memory.current").write_text("700\n")
     (group / "memory.stat").write_text("inactive_file 200\n")
     (group / "memory.max").write_text("1000\n")
+    (proc / "vmstat").write_text("pswpin 3\npswpout 0\n")
+    (proc / "pressure").mkdir()
+    (proc / "pressure/memory").write_text("some avg10=0.00 total=9000\n")
+    (group / "memory.swap.current").write_text("0\n")
+    (group / "memory.events").write_text("low 0\nhigh 0\nmax 4\noom 0\noom_kill 0\n")
+    (group / "memory.pressure").write_text("some avg10=0.00 total=1500\n")
     (group / "cpu.stat").write_text("usage_usec 1000000\n")
     (group / "cpu.max").write_text("50000 100000\n")
     return proc, sysfs, group
@@ -71,6 +77,11 @@ def test_the_cells_of_two_samples(tmp_path):
         "net_sent_bytes": 20,
         "net_recv_bytes": 30,
         "swap_used_bytes": 0,
+        "swap_in_bytes": 3 * os.sysconf("SC_PAGE_SIZE"),
+        "swap_out_bytes": 0,
+        "job_swap_used_bytes": 0,
+        "job_memory_limit_hits": 4,
+        "memory_stall_ms": 1.5,
     }
     ticks(proc, busy=130, idle=970)
     (group / "cpu.stat").write_text("usage_usec 1500000\n")
@@ -89,8 +100,9 @@ def test_an_idle_job_is_zero_and_a_job_without_a_cgroup_is_absent(tmp_path):
     sampler = CpuSampler(proc, sysfs)
     row(sampler, 10**9)
     found = row(sampler, 2 * 10**9)
-    job = ("job_cpu_percent", "job_memory_used_bytes", "job_memory_limit_bytes")
-    assert [found[key] for key in job] == [None] * 3
+    job = [key for key in CPU_COLUMNS if key.startswith("job_")]
+    assert [found[key] for key in job] == [None] * 5
+    assert found["memory_stall_ms"] == 9  # the machine's
     assert found["cpus_usable"] == len(os.sched_getaffinity(0))
 
 

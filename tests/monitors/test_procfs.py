@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from aorta.monitors.procfs import CpuTicks, Memory, busy_percent, cpu_ticks, disk_bytes, memory, network_bytes
+from aorta.monitors.procfs import (
+    CpuTicks,
+    Memory,
+    busy_percent,
+    cpu_ticks,
+    disk_bytes,
+    memory,
+    network_bytes,
+    stall_ms,
+    swap_bytes,
+)
 
 
 def test_cpu_ticks_count_neither_idle_nor_iowait_as_busy():
@@ -51,6 +61,21 @@ def test_memory_that_is_not_told_is_absent_and_no_swap_in_use_is_zero():
     assert memory(None) == Memory(None, None, None)
     found = memory("MemTotal: 8 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n")
     assert found == Memory(used=None, total=8 * 1024, swap_used=0)
+
+
+def test_pages_to_and_from_swap_are_counted_in_bytes():
+    vmstat = "nr_free_pages 5\npswpin 3\npswpout 2\npswpin_other 9\n"
+    assert swap_bytes(vmstat, 4096) == (3 * 4096, 2 * 4096)
+    assert swap_bytes("pswpin 0\npswpout 0\n", 4096) == (0, 0)
+    assert swap_bytes("pgpgin 7\n", 4096) == swap_bytes(None, 4096) == (None, None)
+
+
+def test_the_time_in_which_processes_waited():
+    pressure = "some avg10=1.00 avg60=0.00 avg300=0.00 total=2500\nfull avg10=0.00 total=9\n"
+    assert stall_ms(pressure) == 2.5
+    assert stall_ms("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n") == 0.0
+    assert stall_ms("full avg10=0.00 total=9\n") is None
+    assert stall_ms(None) is None
 
 
 DISKS = """\

@@ -60,6 +60,11 @@ class RunSpec:
     """Before, during and after the steps."""
     job_memory_used_bytes: int | None = 6 << 30
     job_memory_limit_bytes: int | None = 24 << 30
+    swap_mb_per_s: dict[int, tuple[float, float]] | None = None
+    """Node to what it reads from swap and writes to it, all others nothing; None: not sampled."""
+    job_swap_used_bytes: int | None = None
+    memory_stall_share: dict[int, float] | None = None
+    """Node to the share of time in which a process waits for memory, likewise."""
     state: str = "completed"
     config: Config | None = None
 

@@ -18,7 +18,7 @@ from aorta.artefacts.records import (
     METRICS_COLUMNS,
     MonitorStatus,
 )
-from aorta.units import NS_PER_S
+from aorta.units import NS_PER_MS, NS_PER_S
 from tests.support.run_spec import START_MONO_NS, START_WALL_NS, RunSpec
 
 
@@ -77,7 +77,18 @@ def _cpu_row(spec: RunSpec, era: int, common: dict[str, Any]) -> dict[str, Any]:
         "job_memory_limit_bytes": spec.job_memory_limit_bytes,
         "cpus_usable": 2,
         "swap_used_bytes": 0,
+        **_swap_cells(spec, common["node_index"], common["mono_ns"] - START_MONO_NS),
     }
+
+
+def _swap_cells(spec: RunSpec, node: int, since: int) -> dict[str, Any]:
+    cells: dict[str, Any] = {"job_swap_used_bytes": spec.job_swap_used_bytes}
+    if spec.swap_mb_per_s is not None:
+        rates = spec.swap_mb_per_s.get(node, (0.0, 0.0))
+        cells["swap_in_bytes"], cells["swap_out_bytes"] = (round(rate * since / 1000) for rate in rates)
+    if spec.memory_stall_share is not None:
+        cells["memory_stall_ms"] = spec.memory_stall_share.get(node, 0.0) * since / NS_PER_MS
+    return cells
 
 
 def _gpu_row(spec: RunSpec, node: int, gpu: int, era: int, common: dict[str, Any]) -> dict[str, Any]:
