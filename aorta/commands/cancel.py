@@ -22,7 +22,7 @@ from aorta.commands._options import results_option
 def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) -> None:
     """Cancel the jobs of a submission (the newest one) that have not ended."""
     from aorta.commands._jobs import select_jobs
-    from aorta.errors import PlanError
+    from aorta.errors import PlanError, SchedulerError
     from aorta.launch import slurm
     from aorta.launch.follow import Follower
     from aorta.launch.tools import call
@@ -38,4 +38,12 @@ def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) ->
         click.echo("nothing to cancel: every job has ended")
         return
     slurm.cancel([job.job_id for job in going], call)
-    click.echo(f"cancelled: {', '.join(job.job_id for job in going)}; what they wrote stays: make aggregate")
+    # Of an id that it does not know, scancel may say nothing.
+    unknown = {job.job_id for job, view in follower.rows() if view.state.phase == "unknown"}
+    if known := ", ".join(job.job_id for job in going if job.job_id not in unknown):
+        click.echo(f"cancelled: {known}; what they wrote stays: make aggregate")
+    if unknown:
+        raise SchedulerError(
+            f"Slurm does not know {', '.join(sorted(unknown))}",
+            "a job that ended long ago, or another id: squeue -u $USER lists yours",
+        )

@@ -61,8 +61,8 @@ def _show(found: Examination) -> None:
         for ability in found.abilities:
             reasons = f": {'; '.join(ability.reasons)}" if ability.reasons else ""
             click.echo(f"{ability.works:8} {ability.name} ({ability.command}){plain(reasons)}")
-    needed = ", ".join(group.replace("|", " or ") for group in found.needed)
-    click.echo(f"{'works' if found.ok else 'does not work'} on {found.host}: {needed}")
+    named = ", ".join(group.replace("|", " or ") for group in found.lacking or found.needed)
+    click.echo(f"{'works' if found.ok else 'does not work'} on {found.host}: {named}")
 
 
 def _tables(console: object, found: Examination) -> None:

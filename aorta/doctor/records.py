@@ -48,7 +48,12 @@ class Examination:
     """Names of the abilities that decide about `ok`; of a group `a|b` one is enough."""
 
     @property
+    def lacking(self) -> tuple[str, ...]:
+        """What of `needed` does not work, not even in part."""
+        working = {ability.name for ability in self.abilities if ability.works != "no"}
+        return tuple(group for group in self.needed if not working.intersection(group.split("|")))
+
+    @property
     def ok(self) -> bool:
         """All that is needed works, at least in part."""
-        working = {ability.name for ability in self.abilities if ability.works != "no"}
-        return all(working.intersection(group.split("|")) for group in self.needed)
+        return not self.lacking

@@ -258,6 +258,12 @@ def test_cancelling_leaves_out_what_has_ended(slurm: FakeSlurm) -> None:
     assert slurm.programs().count("scancel") == 1
 
 
+def test_an_id_that_slurm_does_not_know_is_not_called_cancelled(slurm: FakeSlurm) -> None:
+    slurm.replies["squeue"] = Answer(0, "8|RUNNING|0:02|1|n|None\n")
+    assert "Slurm does not know 999" in str(refused("cancel", "--job", "999", "--job", "8"))
+    assert slurm.asked[-1] == ["scancel", "999", "8"]
+
+
 def test_settings_from_flags(slurm: FakeSlurm, project: Path) -> None:
     result = run("configure", "--account", "lab", "--partition", "gpu")
     assert "4 GPUs a node" in result.output

@@ -59,6 +59,12 @@ def test_exit_code_is_that_of_what_is_needed() -> None:
 
 
 @pytest.mark.usefixtures("small")
+def test_the_last_line_names_only_what_does_not_work() -> None:
+    output = CliRunner().invoke(command, ["--need", "analyze", "--need", "submit"]).output
+    assert output.rstrip().endswith(": submit")
+
+
+@pytest.mark.usefixtures("small")
 def test_json_has_everything() -> None:
     done = CliRunner().invoke(command, ["--json", "--need", "analyze"], standalone_mode=False)
     found = json.loads(done.output)
