@@ -70,11 +70,13 @@ def _statuses(run: RunDir) -> list[NodeStatus]:
 
 
 def _reason(statuses: list[NodeStatus]) -> str:
-    for status in statuses:
-        if status.state in ("failed", "timeout", "cancelled"):
-            why = status.lost[0] if status.lost else f"{status.state}, exit code {status.exit_code}"
-            return f"node{status.node_index}: {why}"
-    return ""
+    """What the node says that ended badly first: ranks elsewhere then fail because its ranks are gone."""
+    badly = [status for status in statuses if status.state in ("failed", "timeout", "cancelled")]
+    if not badly:
+        return ""
+    first = min(badly, key=lambda status: (status.ended_wall_ns is None, status.ended_wall_ns or 0))
+    why = first.lost[0] if first.lost else f"{first.state}, exit code {first.exit_code}"
+    return f"node{first.node_index}: {why}"
 
 
 def _heartbeat(run: RunDir) -> int:

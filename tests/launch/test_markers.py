@@ -58,6 +58,13 @@ def test_the_reason_is_what_was_lost(run: RunDir) -> None:
     assert read_markers(run, "5", 2).reason == "node1: failed, exit code 7"
 
 
+def test_the_reason_is_that_of_the_node_that_ended_first(run: RunDir) -> None:
+    write_marker(run, 0, "failed", lost=("connection closed by peer",), ended=9)
+    write_marker(run, 1, "failed", lost=("rank 1 was killed by SIGKILL",), ended=5)
+    write_marker(run, 2, "failed", lost=("never said when",))
+    assert read_markers(run, "5", 3).reason == "node1: rank 1 was killed by SIGKILL"
+
+
 def test_a_broken_marker_is_none(run: RunDir) -> None:
     write_marker(run, 0, "completed")
     run.node(1).root.mkdir(parents=True)

@@ -8,7 +8,13 @@ from aorta.artefacts.records import NodeStatus, State
 
 
 def write_marker(
-    run: RunDir, index: int, state: State, *, attempt: int = 0, lost: tuple[str, ...] = ()
+    run: RunDir,
+    index: int,
+    state: State,
+    *,
+    attempt: int = 0,
+    lost: tuple[str, ...] = (),
+    ended: int | None = None,
 ) -> None:
     """The marker of one node."""
     node = run.node(index)
@@ -19,6 +25,7 @@ def write_marker(
         attempt=attempt,
         state=state,
         started_wall_ns=1,
+        ended_wall_ns=ended,
         exit_code=0 if state == "completed" else 7,
         lost=list(lost),
     )
