@@ -50,11 +50,12 @@ class DataQuality(Record, frozen=True, kw_only=True):
 
 
 class Interval(Record, frozen=True, kw_only=True):
-    """Where a quantity lies with the given confidence, by resampling."""
+    """Where a quantity lies."""
 
     low: float
     high: float
-    confidence: float = 0.95
+    confidence: float | None = 0.95
+    """With which it lies there; None: these are the least and the most that two runs gave."""
 
 
 class Speedup(Record, frozen=True, kw_only=True):

@@ -1,4 +1,8 @@
-"""Throughput of the runs of one scenario together, with what varies within and between them."""
+"""Throughput of the runs of one scenario together, with what varies within and between them.
+
+Two runs give their range: with t(1) = 12.7 Student's interval of two that differ by a fifth reaches from a
+third to three times their mean, which says nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +14,40 @@ from statistics import fmean, stdev
 from aorta.artefacts.analysis import Interval, Throughput
 from aorta.metrics.student import CONFIDENCE, t_quantile
 
+_RANGED = 2
+"""As many runs have a range and no interval."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
     """Runs of one scenario."""
 
-    mean: float
-    """Samples per second."""
-    runs: int
+    rates: tuple[float, ...]
+    """Samples per second of each."""
     spread: float | None
-    """Half width of the interval of log(mean); None where nothing tells."""
+    """Half width of the interval of log(mean); None where nothing tells, and of two runs."""
+
+    @property
+    def mean(self) -> float:
+        """Samples per second."""
+        return fmean(self.rates)
 
     def interval(self) -> Interval | None:
-        """Around the mean."""
-        if self.spread is None:
-            return None
-        low, high = (self.mean * math.exp(sign * self.spread) for sign in (-1, 1))
-        return Interval(low=low, high=high, confidence=CONFIDENCE)
+        """Around the mean; of two runs their range."""
+        if len(self.rates) == _RANGED:
+            return _range(min(self.rates), max(self.rates))
+        return _around(self.mean, self.spread)
 
 
 def pooled_rate(runs: Sequence[Throughput]) -> Pooled:
     """The mean rate of `runs`, one at least.
 
-    Of one run the spread is that of its steps. Of several it is Student's t of the runs' logarithms, but no
-    less than what the steps of a run alone would give the mean: a few runs may agree by chance.
+    Of one run the spread is that of its steps. Of three or more it is Student's t of the runs' logarithms,
+    but no less than what the steps of a run alone would give the mean: a few runs may agree by chance.
     """
-    mean = fmean(run.samples_per_s for run in runs)
+    rates = tuple(run.samples_per_s for run in runs)
+    if len(runs) == _RANGED:
+        return Pooled(rates, None)
     widths = [
         math.log(run.samples_per_s_interval.high / run.samples_per_s_interval.low) / 2
         for run in runs
@@ -43,14 +55,30 @@ def pooled_rate(runs: Sequence[Throughput]) -> Pooled:
     ]
     within = fmean(widths) / math.sqrt(len(runs)) if widths else None
     if len(runs) == 1:
-        return Pooled(mean, 1, within)
-    logs = [math.log(run.samples_per_s) for run in runs]
-    between = t_quantile(len(runs) - 1) * stdev(logs) / math.sqrt(len(runs))
-    return Pooled(mean, len(runs), max(between, within or 0.0))
+        return Pooled(rates, within)
+    between = t_quantile(len(runs) - 1) * stdev(map(math.log, rates)) / math.sqrt(len(runs))
+    return Pooled(rates, max(between, within or 0.0))
 
 
-def ratio_spread(above: Pooled, below: Pooled) -> float | None:
-    """Half width of the interval of log(above / below), which vary apart; None where either is not known."""
+def ratio_interval(above: Pooled, below: Pooled, factor: float) -> Interval | None:
+    """Of `factor` times above over below, which vary apart; None where either's spread is not known.
+
+    Where either has two runs, it is the range of every run above over every run below.
+    """
+    if _RANGED in (len(above.rates), len(below.rates)):
+        low, high = min(above.rates) / max(below.rates), max(above.rates) / min(below.rates)
+        return _range(factor * low, factor * high)
     if above.spread is None or below.spread is None:
         return None
-    return math.hypot(above.spread, below.spread)
+    return _around(factor * above.mean / below.mean, math.hypot(above.spread, below.spread))
+
+
+def _range(low: float, high: float) -> Interval:
+    return Interval(low=low, high=high, confidence=None)
+
+
+def _around(value: float, spread: float | None) -> Interval | None:
+    """`value` between its share and its multiple by e to the `spread`."""
+    if spread is None:
+        return None
+    return Interval(low=value * math.exp(-spread), high=value * math.exp(spread), confidence=CONFIDENCE)

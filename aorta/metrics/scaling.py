@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from textwrap import shorten
 from typing import Literal
 
 from aorta.artefacts.aggregate import Scaling, ScalingPoint
-from aorta.artefacts.analysis import Analysis, Interval, Problem, Throughput
+from aorta.artefacts.analysis import Analysis, Problem, Throughput
 from aorta.artefacts.layout import Scenario
-from aorta.metrics.pooled import pooled_rate, ratio_spread
+from aorta.metrics.pooled import pooled_rate, ratio_interval
 from aorta.metrics.repeats import Ran, is_valid, repeats_of
 from aorta.metrics.scaling_loss import computation_scalability, losses, self_check
-from aorta.metrics.student import CONFIDENCE
 
 SUPERLINEAR = 1.05
 _NAMED = 3
@@ -147,9 +145,9 @@ def _point(analysis: Analysis, reference: Analysis, repeats: Sequence[Analysis])
     assert analysis.scenario is not None
     ranks, reference_ranks = analysis.world_size or 0, reference.world_size or 0
     mine, its = (pooled_rate(_rates(item, repeats)) for item in (analysis, reference))
-    speedup = mine.mean / its.mean
-    efficiency = speedup * reference_ranks / ranks
-    spread = None if analysis is reference else ratio_spread(mine, its)
+    speedup, per_rank = mine.mean / its.mean, reference_ranks / ranks
+    efficiency = speedup * per_rank
+    apart = analysis is not reference
     scalability = _scalability(analysis, reference)
     product = scalability * analysis.pop.parallel if scalability is not None and analysis.pop else None
     # Over the runs whose factors these are, not over the means of repeats.
@@ -164,10 +162,10 @@ def _point(analysis: Analysis, reference: Analysis, repeats: Sequence[Analysis])
         efficiency=efficiency,
         global_batch=analysis.throughput.global_batch,
         flag="superlinear" if efficiency > SUPERLINEAR else None,
-        runs=mine.runs,
+        runs=len(mine.rates),
         samples_per_s_interval=mine.interval(),
-        speedup_interval=_around(speedup, spread),
-        efficiency_interval=_around(efficiency, spread),
+        speedup_interval=ratio_interval(mine, its, 1.0) if apart else None,
+        efficiency_interval=ratio_interval(mine, its, per_rank) if apart else None,
         pop=analysis.pop,
         computation_scalability=scalability,
         global_efficiency=product,
@@ -187,13 +185,6 @@ def _rates(analysis: Analysis, repeats: Sequence[Analysis]) -> list[Throughput]:
     """Of the run and its valid repeats."""
     same = repeats_of(Ran.of(analysis), analysis.job_id, repeats)
     return [item.throughput for item in (analysis, *same) if item.throughput is not None]
-
-
-def _around(value: float, spread: float | None) -> Interval | None:
-    """`value` between its share and its multiple by e to the `spread`."""
-    if spread is None:
-        return None
-    return Interval(low=value * math.exp(-spread), high=value * math.exp(spread), confidence=CONFIDENCE)
 
 
 def _sizes(analysis: Analysis) -> tuple[int | None, int | None, int | None]:

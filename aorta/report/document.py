@@ -229,16 +229,22 @@ def _curve(scaling: Scaling, members: Sequence[ScenarioReport], plot: str | None
         "plot": plot,
         "tree": tree_table(scaling.points),
         "reasons": reasons(scaling.points),
-        "intervals": any(point.efficiency_interval for point in scaling.points),
+        "banded": any(item.confidence is not None for item in _intervals(scaling)),
+        "ranged": any(item.confidence is None for item in _intervals(scaling)),
         "shared": any(content.spreads_one_machine(report.analysis) for report in members),
     }
 
 
+def _intervals(scaling: Scaling) -> list[Interval]:
+    return [item for point in scaling.points if (item := point.efficiency_interval) is not None]
+
+
 def _range(found: Interval | None, factor: float, digits: int) -> str:
-    """` (0.85 to 0.91)` of an interval times `factor`; empty for None."""
+    """` (0.85 to 0.91)` of an interval times `factor`, ` (seen ...)` of two runs; empty for None."""
     if found is None:
         return ""
-    return f" ({factor * found.low:.{digits}f} to {factor * found.high:.{digits}f})"
+    seen = "seen " if found.confidence is None else ""
+    return f" ({seen}{factor * found.low:.{digits}f} to {factor * found.high:.{digits}f})"
 
 
 def _section(docs: Path, report: ScenarioReport) -> dict[str, Any]:

@@ -54,8 +54,12 @@ def _bars(
 
 
 def _interval_note(found: Sequence[Interval | None]) -> str:
-    known = [item for item in found if item is not None]
-    return f"bars: {100 * known[0].confidence:.0f} % intervals" if known else ""
+    known = [item.confidence for item in found if item is not None]
+    surest = [confidence for confidence in known if confidence is not None]
+    words = [f"{100 * surest[0]:.0f} % intervals"] if surest else []
+    if len(surest) < len(known):
+        words.append("the range of two runs")
+    return f"bars: {' or '.join(words)}" if words else ""
 
 
 def _speed(axes: Axes, scaling: Scaling) -> None:

@@ -180,6 +180,31 @@ def test_a_few_repeats_that_agree_are_no_surer_than_their_steps() -> None:
     found = pooled_rate(same)
     assert found.interval() is not None
     assert found.spread == pytest.approx(0.5 * 0.182321556 * 1.0, rel=1e-3)
-    apart = pooled_rate([rate(10.0, 16, width=1.01), rate(20.0, 16, width=1.01)])
-    # log 1600 and log 800: standard deviation log 2 / sqrt 2.
-    assert apart.spread == pytest.approx(t_quantile(1) * 0.693147 / 2, rel=1e-4)
+    apart = pooled_rate([rate(each, 16, width=1.01) for each in (10.0, 20.0, 40.0)])
+    # log 1600, log 800 and log 400: standard deviation log 2.
+    assert apart.spread == pytest.approx(t_quantile(2) * 0.693147 / 3**0.5, rel=1e-4)
+
+
+def test_two_runs_have_their_range_and_no_interval() -> None:
+    """1600 and 1280 samples/s on two ranks, 800 on one: Student's interval would reach from 349 to 5944."""
+    two, again = run(2, [8.0, 8.0], 10.0, width=1.1), run(2, [8.0, 8.0], 12.5, job_id="again", width=1.1)
+    reference, point = curve(run(1, [8.0], 10.0, width=1.1), two, repeats=(again,)).points
+    assert point.samples_per_s_interval == Interval(low=1280.0, high=1600.0, confidence=None)
+    assert point.speedup_interval == Interval(low=1.6, high=2.0, confidence=None)
+    assert point.efficiency_interval == Interval(low=0.8, high=1.0, confidence=None)
+    assert reference.samples_per_s_interval is not None
+    assert reference.samples_per_s_interval.confidence == 0.95
+
+
+def test_two_runs_of_the_reference_make_its_ratios_a_range_too() -> None:
+    """Of one run of 1600 over 800 and 640."""
+    again = run(1, [8.0], 12.5, job_id="again", width=1.1)
+    found = curve(run(1, [8.0], 10.0, width=1.1), run(2, [8.0, 8.0], 10.0, width=1.1), repeats=(again,))
+    assert found.points[1].speedup_interval == Interval(low=2.0, high=2.5, confidence=None)
+
+
+def test_three_runs_have_an_interval_again() -> None:
+    more = [run(2, [8.0, 8.0], 10.0 + each, job_id=f"more{each}", width=1.1) for each in (1, 2)]
+    found = curve(run(1, [8.0], 10.0, width=1.1), run(2, [8.0, 8.0], 10.0, width=1.1), repeats=more)
+    assert found.points[1].efficiency_interval is not None
+    assert found.points[1].efficiency_interval.confidence == 0.95

@@ -12,6 +12,7 @@ from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import (
     Analysis,
     BreakdownTable,
+    Interval,
     Lateness,
     LatenessTable,
     LateNode,
@@ -82,6 +83,20 @@ def test_document(tmp_path: Path) -> None:
         Problem(file="results/profiling/run_7/4node.yaml", reason="4node: has no job; it was not accepted")
     ]
     assert_golden(GOLDEN / "BOTTLENECK_ANALYSIS.md", document(tmp_path, reports, missing))
+
+
+@pytest.mark.parametrize("confidence", [None, 0.95], ids=["two runs", "more"])
+def test_the_range_of_two_runs_is_not_called_an_interval(tmp_path: Path, confidence: float | None) -> None:
+    reports = [reported(tmp_path, healthy("1node", 1)), reported(tmp_path, healthy("2node", 2))]
+    (curve,) = scaling_curves([report.analysis for report in reports])
+    known = Interval(low=0.8, high=1.0, confidence=confidence)
+    point = msgspec.structs.replace(curve.points[1], runs=2, efficiency_interval=known)
+    curve = msgspec.structs.replace(curve, points=[curve.points[0], point])
+    path = write_documents(tmp_path / "docs", build(reports, [curve], [], 0), reports)
+    text = path.read_text(encoding="utf-8")
+    ranged = confidence is None
+    assert ("(seen 80.0 to 100.0)" in text, "(80.0 to 100.0)" in text) == (ranged, not ranged)
+    assert ("*Seen* is the least" in text, "are 95 % intervals" in text) == (ranged, not ranged)
 
 
 def test_document_without_any_scenario(tmp_path: Path) -> None:
