@@ -226,7 +226,10 @@ class Range(Record, frozen=True, kw_only=True):
     end_ms: float
     duration_ms: float
     metadata: dict[str, Any] | None = None
-    """Of a collective: op, group, seq, bytes."""
+    """Of a collective: op, group, seq, bytes. `seq` is the order of the group's collectives within a step.
+    From step to step it goes on counting, but of the steps that are timed as a whole only some collectives:
+    gaps say nothing, and ranks that timed different steps part by part are shifted against each other.
+    """
 
 
 class Overlap(Record, frozen=True, kw_only=True):

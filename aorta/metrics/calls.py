@@ -13,7 +13,8 @@ from aorta.metrics.rows import in_order
 
 Ints = NDArray[np.int64]
 Key = tuple[int, str, int]
-"""Global step, group, and sequence number (order within the step and group where records have none)."""
+"""Global step, group, and number: of records, which one of the step's and group's it is by their sequence
+numbers (0: the first; by order where they have none); of traces, see `trace_work`."""
 
 NOT_RECORDED = -1
 """In `Calls.bytes`."""

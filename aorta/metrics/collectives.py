@@ -1,4 +1,4 @@
-"""The ranks on one clock, and their collectives matched by (step, group, sequence)."""
+"""The ranks on one clock, and their collectives matched by step, group and number within them."""
 
 from __future__ import annotations
 
@@ -239,7 +239,12 @@ def _calls(
     seq: NDArray[np.int64],
     spans: Intervals,
 ) -> Calls:
-    """The collectives among the ranges, which come in order of their starts."""
+    """The collectives among the ranges, which come in order of their starts.
+
+    Sequence numbers count what was timed: ranks that did not time the same steps part by part, as where one
+    of them alone runs under a profiler, are shifted against each other from then on. So the numbers here
+    begin with each step and group: which collective it is of those in the step, the ranks do agree on.
+    """
     names: dict[str, int] = {}
     group_of, op_of = (
         np.array([names.setdefault(name, len(names)) for name in found], dtype=np.int64)
@@ -249,6 +254,10 @@ def _calls(
     group = group_of[kind]
     if (seq == ABSENT).any():
         seq = np.where(seq == ABSENT, order_within(step, group), seq)
+    place = step * max(len(names), 1) + group
+    lowest = np.full(int(place.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(lowest, place, seq)
+    seq = seq - lowest[place]
     span = spans[:, 0], spans[:, 1]
     return Calls.of(tuple(names), (step, group, seq), op_of[kind], span, size_of[kind])
 
