@@ -26,16 +26,16 @@ $(VENV)/.ready: pyproject.toml constraints.txt scripts/setup.sh
 	PYTHON=$(PYTHON) scripts/setup.sh $(VENV)
 
 profile: setup ## run 1, 2 and 4 nodes on this machine, wait, and write docs/BOTTLENECK_ANALYSIS.md
-	$(AORTA) profile --results $(RESULTS) $(config_flag) $(ARGS)
+	$(AORTA) profile --results '$(RESULTS)' $(config_flag) $(ARGS)
 
 submit-profiling: setup ## submit the 1-, 2- and 4-node jobs to Slurm
-	$(site); $(AORTA) submit --results $(RESULTS) $(config_flag) $(ARGS)
+	$(site); $(AORTA) submit --results '$(RESULTS)' $(config_flag) $(ARGS)
 
 wait: setup ## wait until every job of the newest submission has ended
-	$(AORTA) wait --results $(RESULTS)
+	$(AORTA) wait --results '$(RESULTS)'
 
 aggregate: setup ## analyse every scenario and write docs/BOTTLENECK_ANALYSIS.md
-	$(AORTA) aggregate $(RESULTS)
+	$(AORTA) aggregate '$(RESULTS)'
 
 validate: setup ## put known faults into real runs and write docs/validation.md; exit status 0: every target is met
 	$(AORTA) validate $(ARGS)

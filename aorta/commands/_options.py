@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -55,6 +56,20 @@ def results_option(function: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="Where runs go, or are.",
     )(function)
+
+
+def how_to(name: Literal["wait", "aggregate"], results: Path) -> str:
+    """What to type to wait for, or aggregate, the runs below `results`: make knows the usual place alone."""
+    if results == RESULTS:
+        return f"make {name}"
+    where = shlex.quote(str(results))
+    return f"aorta wait --results {where}" if name == "wait" else f"aorta aggregate {where}"
+
+
+def what_next(results: Path, *, aggregated: bool) -> str:
+    """What follows a submission, of which a job of its own writes the report if it is `aggregated`."""
+    steps = how_to("wait", results), how_to("aggregate", results)
+    return f"next: {steps[0] if aggregated else ' && '.join(steps)}"
 
 
 def docs_option(function: Callable[..., Any]) -> Callable[..., Any]:

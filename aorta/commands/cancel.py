@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from aorta.commands._options import results_option
+from aorta.commands._options import how_to, results_option
 
 
 @click.command("cancel")
@@ -41,7 +41,7 @@ def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) ->
     # Of an id that it does not know, scancel may say nothing.
     unknown = {job.job_id for job, view in follower.rows() if view.state.phase == "unknown"}
     if known := ", ".join(job.job_id for job in going if job.job_id not in unknown):
-        click.echo(f"cancelled: {known}; what they wrote stays: make aggregate")
+        click.echo(f"cancelled: {known}; what they wrote stays: {how_to('aggregate', results)}")
     if unknown:
         raise SchedulerError(
             f"Slurm does not know {', '.join(sorted(unknown))}",

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aorta.artefacts.records import SubmittedJob
-from aorta.commands._options import OverrideCommand, docs_option, launch_options, slurm_options, slurm_request
+from aorta.commands._options import (
+    OverrideCommand,
+    docs_option,
+    launch_options,
+    slurm_options,
+    slurm_request,
+    what_next,
+)
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans
 from aorta.launch.profilers import refuse_named_tracer
 
@@ -67,7 +74,7 @@ def command(**options: Any) -> None:
     if docs is not None:
         chained = submit_aggregate(plans, jobs, request.submission, docs.absolute(), call)
         click.echo(f"submitted aggregate: job {chained}, when the others have ended")
-    click.echo("next: make wait" if docs is not None else "next: make wait && make aggregate")
+    click.echo(what_next(options["results"], aggregated=docs is not None))
 
 
 def checked_plans(request: LaunchRequest) -> tuple[list[LaunchPlan], bool]:

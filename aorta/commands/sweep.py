@@ -19,6 +19,7 @@ from aorta.commands._options import (
     launch_options,
     slurm_options,
     slurm_request,
+    what_next,
 )
 from aorta.config.schema import Config
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scenarios
@@ -122,7 +123,7 @@ def _on_slurm(options: dict[str, Any]) -> int:
         whole = [msgspec.structs.replace(tasks[0], job_id=array) for array in arrays]
         chained = submit_aggregate(plans, whole, submission, docs.absolute(), call)
         click.echo(f"submitted aggregate: job {chained}, when the others have ended")
-    click.echo("next: make wait" if docs is not None else "next: make wait && make aggregate")
+    click.echo(what_next(options["results"], aggregated=docs is not None))
     return 0
 
 

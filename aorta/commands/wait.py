@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aorta.commands._options import results_option
+from aorta.commands._options import how_to, results_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,12 +49,14 @@ def command(submission: Path | None, job_ids: tuple[str, ...], interval: float |
     try:
         watch(follower, console, pauses(interval))
     except KeyboardInterrupt:
-        named = [str(submission)] if submission else []
-        again = ["aorta wait", *named, *(f"--job {job_id}" for job_id in job_ids)]
-        click.echo(f"the jobs go on; to wait for them again: {' '.join(again)}", err=True)
+        named = [shlex.quote(str(submission))] if submission else []
+        named += [f"--job {job_id}" for job_id in job_ids]
+        again = " ".join(["aorta wait", *named]) if named else how_to("wait", results)
+        click.echo(f"the jobs go on; to wait for them again: {again}", err=True)
         return 130
     wrong = [view.job_id for _, view in follower.rows() if not view.state.ok]
-    click.echo(f"not completed: {', '.join(wrong)}" if wrong else "all completed; next: make aggregate")
+    told = f"not completed: {', '.join(wrong)}" if wrong else "all completed"
+    click.echo(f"{told}; next: {how_to('aggregate', results)}")
     return 1 if wrong else 0
 
 

@@ -45,6 +45,16 @@ def test_submission_prints_ids_and_what_comes_next(slurm: FakeSlurm, project: Pa
     assert "max_steps: 3" in snapshot
 
 
+def test_what_comes_next_is_said_for_the_folder_of_the_results(slurm: FakeSlurm) -> None:
+    """Typed as it is printed; blanks in the path stay in it."""
+    submitted = run("submit", "--nodes", "1", "--results", "my runs").output
+    assert "next: aorta wait --results 'my runs' && aorta aggregate 'my runs'\n" in submitted
+    slurm.replies["squeue"] = Answer(0, "101|RUNNING|0:02|1|n|None\n")
+    assert "stays: aorta aggregate 'my runs'\n" in run("cancel", "--results", "my runs").output
+    slurm.replies["squeue"] = Answer(0, "101|COMPLETED|0:02|1|n|None\n")
+    assert "next: aorta aggregate 'my runs'\n" in run("wait", "--results", "my runs").output
+
+
 def test_on_one_machine_jobs_follow_each_other_unless_asked_otherwise(slurm: FakeSlurm) -> None:
     assert "one before has ended" in run("submit", "--nodes", "1,2").output
     assert "--dependency=afterany:101" in slurm.asked[-1]
@@ -210,7 +220,7 @@ def test_a_wait_says_what_did_not_complete(slurm: FakeSlurm) -> None:
     slurm.replies["squeue"] = Answer(0, "7|COMPLETED|0:02|1|n|None\n8|TIMEOUT|0:02|1|n|TimeLimit\n")
     result = run("wait", "--job", "7", "--job", "8")
     assert result.return_value == 1
-    assert result.output.splitlines()[-1] == "not completed: 8"
+    assert result.output.splitlines()[-1] == "not completed: 8; next: make aggregate"
 
 
 def test_nothing_to_wait_for(slurm: FakeSlurm) -> None:
