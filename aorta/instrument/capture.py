@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -15,17 +15,6 @@ RANGE = "aorta.capture"
 """The name that the node agent gives nsys to wait for."""
 
 
-def phase_of(global_step: int, capture: Capture, external: bool) -> Phase:
-    """`warmup` for the first `capture.warmup_steps`, `profiler` where an external capture starts and in the
-    step after it, while nsys makes its report, else `steady`.
-    """
-    if global_step < capture.warmup_steps:
-        return "warmup"
-    if external and global_step in (capture.start_step, capture.start_step + capture.steps):
-        return "profiler"
-    return "steady"
-
-
 DETAIL_STEPS = 30
 """Steps in a row that are timed part by part: what ranks did since they were last together needs neighbours.
 """
@@ -35,15 +24,39 @@ that is bound by its host 5 to 15 % longer, and all steps together may become 1 
 """
 
 
-def detailed(global_step: int, capture: Capture, device: torch.device) -> bool:
-    """Whether a step is timed part by part. Warm-up is: what a first mark needs is made there. After it, the
-    first of each `capture.detail_interval` blocks of `DETAIL_STEPS` steps.
+class Plan:
+    """What kind each step is.
+
+    Args:
+        capture: as configured.
+        device: where the model is.
+        external: whether a profiler outside of the process records the configured steps.
+        sampled: whether a step is recorded kernel by kernel, or starts such a recording.
     """
-    interval = capture.detail_interval
-    if interval is None:
-        interval = GPU_INTERVAL if device.type == "cuda" else 1
-    counted = global_step - capture.warmup_steps
-    return counted < 0 or counted // DETAIL_STEPS % interval == 0
+
+    def __init__(
+        self, capture: Capture, device: torch.device, external: bool, sampled: Callable[[int], bool] | None
+    ) -> None:
+        usual = GPU_INTERVAL if device.type == "cuda" else 1
+        self._warmup = capture.warmup_steps
+        self._interval = capture.detail_interval if capture.detail_interval is not None else usual
+        self._slow = (capture.start_step, capture.start_step + capture.steps) if external else ()
+        self._sampled = sampled
+
+    def of(self, global_step: int) -> tuple[Phase, bool]:
+        """The phase: `warmup` for the first steps; `profiler` where an external capture starts and in the
+        step after it, while nsys makes its report, and where kernels are sampled; else `steady`.
+
+        And whether the step is timed part by part. So are warm-up, in which what a first mark needs is made,
+        and steps of the profiler; after it the first of each `capture.detail_interval` blocks of
+        `DETAIL_STEPS`.
+        """
+        counted = global_step - self._warmup
+        if counted < 0:
+            return "warmup", True
+        if global_step in self._slow or (self._sampled is not None and self._sampled(global_step)):
+            return "profiler", True
+        return "steady", counted // DETAIL_STEPS % self._interval == 0
 
 
 class ExternalCapture:

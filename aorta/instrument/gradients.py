@@ -2,8 +2,8 @@
 
 DDP's reducer calls collectives from C++, where no patch of `torch.distributed` sees them. Its process group
 may be a Python object, though: `WatchedGroup` passes each all-reduce on and marks both ends, at the price of
-one call of Python a bucket. A communication hook in Python (`GradientExchange`) can hold buckets back, but
-its futures cost the host about 0.1 ms a bucket.
+one call of Python a bucket, and of none while nobody watches. A communication hook in Python
+(`GradientExchange`) can hold buckets back, but its futures cost the host about 0.1 ms a bucket.
 
 No `from __future__ import annotations` here: DDP compares the hook's annotations with the real classes.
 """
@@ -23,29 +23,15 @@ from aorta.instrument.tape import Tape
 GradientHook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]  # type: ignore[name-defined]
 
 
-class WatchedGroup(dist.ProcessGroup):
-    """The process group of a `DistributedDataParallel`, whose all-reduces are noted on the tape of the open
-    step: from the moment their gradients are ready until their result is.
+class _Group(dist.ProcessGroup):
+    """A process group of its own that does what `group` does, on that one's backends."""
 
-    They run where `group` runs them: NCCL on its own stream. Nothing of DDP changes.
-
-    Args:
-        collectives: notes them.
-        group: does the work.
-        used: called with each all-reduce.
-    """
-
-    def __init__(
-        self, collectives: Collectives, group: dist.ProcessGroup, used: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, group: dist.ProcessGroup) -> None:
         super().__init__(group.rank(), group.size())  # type: ignore[call-arg]
-        self._collectives = collectives
         self._group = group
-        self._used = used
-        self._waited_for: set[_Timed] = set()
-        # A compiled forward pass sends buffers; left alone, the compiler would go into these two calls.
-        self.allgather = torch.compiler.disable(partial(_passed_on, group.allgather))  # type: ignore[method-assign]
-        self.broadcast = torch.compiler.disable(partial(_passed_on, group.broadcast))  # type: ignore[method-assign]
+        for device in group._device_types:
+            backend: Any = group._get_backend(device)
+            self._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, backend)
 
     @property
     def group_name(self) -> Any:
@@ -55,6 +41,37 @@ class WatchedGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         """No known one: DDP would look for that one's innards."""
         return "aorta"
+
+
+class _Unwatched(_Group):
+    """A `WatchedGroup` meanwhile: calls from C++ stay there."""
+
+
+class WatchedGroup(_Group):
+    """The process group of a `DistributedDataParallel`, whose all-reduces are noted on the tape of the open
+    step: from the moment their gradients are ready until their result is.
+
+    They run where `group` runs them: NCCL on its own stream. Nothing of DDP changes.
+
+    Args:
+        collectives: notes them.
+        group: does the work.
+        used: called with each all-reduce that is watched.
+    """
+
+    def __init__(
+        self, collectives: Collectives, group: dist.ProcessGroup, used: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(group)
+        self._collectives = collectives
+        self._used = used
+        self._waited_for: set[_Timed] = set()
+
+    def watch(self, on: bool) -> None:
+        """Without it, a collective costs what it costs on `group`. The reducer holds this object for good and
+        asks its class for a method in Python before each call: one that has none is the only way past.
+        """
+        self.__class__ = WatchedGroup if on else _Unwatched  # type: ignore[assignment]
 
     def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Any:  # type: ignore[override]
         """Passed on, and noted where a step is timed part by part."""
@@ -91,12 +108,6 @@ class WatchedGroup(dist.ProcessGroup):
         timed = _Timed(work.get_future().then(done), self._waited_for)
         self._waited_for.add(timed)
         return timed
-
-
-def _passed_on(call: Callable[..., Any], *args: Any) -> Any:
-    """DDP compares shapes and sends weights when it is made, and buffers before a forward pass."""
-    options = args[-1:] if args[-1] is not None else ()
-    return call(*args[:-1], *options)
 
 
 class _Timed(dist.Work):

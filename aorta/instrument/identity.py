@@ -7,11 +7,13 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.distributed as dist
 
 from aorta.errors import RunError
+from aorta.instrument.wire import Constants
 
 OUTSIDE = "local"
 """Run and job id of a run outside a job."""
@@ -66,6 +68,26 @@ def device_uuid(device: torch.device) -> str | None:
         return None
     uuid = str(torch.cuda.get_device_properties(device).uuid)
     return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+
+def constants(
+    identity: Identity, device: torch.device, timing: Literal["host", "event_window", "kernel"]
+) -> Constants:
+    """The fields that stay the same during a run, of a rank on `device`."""
+    total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+    return Constants(
+        run_id=identity.run_id,
+        job_id=identity.job_id,
+        host=identity.host,
+        attempt=identity.attempt,
+        rank=identity.rank,
+        local_rank=identity.local_rank,
+        world_size=identity.world_size,
+        device=str(device),
+        device_uuid=device_uuid(device),
+        memory_total_bytes=total,
+        timing=timing,
+    )
 
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
+from msgspec import Struct
 
 from aorta.artefacts.records import Phase
 from aorta.instrument.activity import Kernel
@@ -15,8 +15,7 @@ from aorta.instrument.tape import Tape
 from aorta.instrument.wire import Measured, Memory
 
 
-@dataclass(slots=True)
-class Step:
+class Step(Struct, eq=False):
     """The open step; `result` says what came out of it."""
 
     epoch: int
@@ -51,8 +50,7 @@ class Step:
         self.scalars = Scalars(loss, grad_norm)
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Struct, frozen=True, eq=False):
     """A closed step whose times may not be known yet."""
 
     step: Step

@@ -15,7 +15,7 @@ from aorta.units import NS_PER_MS
 
 MAX_PENDING = 64
 """Steps whose marks may be unread; beyond that the training waits for the oldest, so memory stays bounded."""
-BATCH_STEPS = 16
+BATCH_STEPS = 32
 BATCH_NS = 250 * NS_PER_MS
 """So many steps, or so long, until steps on a GPU are read and handed over: each time costs the host some
 0.2 ms.

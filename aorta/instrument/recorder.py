@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,30 +19,25 @@ from aorta.config.load import load_config
 from aorta.config.schema import Capture
 from aorta.errors import RunError
 from aorta.instrument.allocator import AllocatorCounts
-from aorta.instrument.capture import ExternalCapture, detailed, phase_of
+from aorta.instrument.capture import ExternalCapture, Plan
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import Collectives
+from aorta.instrument.contexts import OpenStep, Part, Wait
 from aorta.instrument.copies import BatchCopies
 from aorta.instrument.gradients import GradientExchange, GradientHook, WatchedGroup
-from aorta.instrument.identity import Identity, device_uuid, run_directory
+from aorta.instrument.identity import Identity, constants, run_directory
 from aorta.instrument.intercept import Interception
 from aorta.instrument.nvtx import ranges_for
 from aorta.instrument.opened import Closed, Step
 from aorta.instrument.pending import PendingSteps
 from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.sharding import ShardedExchange
-from aorta.instrument.steps import COMPUTE, DATA, HOST
-from aorta.instrument.streams import Mark, Streams, clock_for, current_stream
+from aorta.instrument.streams import Mark, Streams, clock_for
 from aorta.instrument.tape import Tape
-from aorta.instrument.wire import Constants, StepSummary
+from aorta.instrument.wire import StepSummary
 from aorta.instrument.writer import set_aside
 
 log = logging.getLogger(__name__)
-
-
-def boottime_ns() -> int:
-    """CLOCK_BOOTTIME: monotonic, and counting while the machine is suspended."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class StepRecorder:
@@ -96,27 +92,32 @@ class StepRecorder:
             capture = (
                 load_config(self.run.config).capture if job_dir and self.run.config.is_file() else Capture()
             )
-        self._capture = capture
         self._device = device
         self._cuda = device.type == "cuda"
-        self._nvtx_ranges = ranges_for(device)
         self._external = ExternalCapture(capture, device)
         self._sampler = KernelSampler(capture.kernel_interval, device)
+        self._recorded = self._external.active or self._sampler.active
+        """By a profiler, in some of the steps."""
+        self._plan = Plan(
+            capture, device, self._external.active, self._sampler.slows if self._sampler.active else None
+        )
+        self._watchers: list[Callable[[bool], None]] = []
+        self._watching: bool | None = None
+        """Whether the watchers are told to watch; None: not all of them were told."""
         self._listeners: list[Callable[[StepSummary], None]] = []
         self._observed = self.identity.world_size == 1
-        self._tape: Tape | None = None
-        self._parts: Tape | None = None
-        """The tape of a step that is timed part by part."""
         self._global_step = 0
         self._clock = clock_for(device)
+        self._now = now = OpenStep(self._clock, device, ranges_for(device))
         self._allocator = AllocatorCounts(device)
         self._make_room(fresh=job_dir is None)
-        self._channel = RecordChannel(self.run.records(self.identity.rank), self._constants())
+        self._channel = RecordChannel(
+            self.run.records(self.identity.rank), constants(self.identity, device, self._clock.timing)
+        )
         self._pending = PendingSteps(self._clock, self._channel, together=self._cuda)
         self._streams = Streams(device, stream_priority)
-        self._collectives = Collectives(self._clock, device, lambda: self._parts, self._streams)
-        self._copies = BatchCopies(self._clock, device, lambda: self._parts, self._streams)
-        self._compute_stream: torch.cuda.Stream | None = None
+        self._collectives = Collectives(self._clock, device, lambda: now.parts, self._streams)
+        self._copies = BatchCopies(self._clock, device, lambda: now.parts, self._streams)
         self._intercepts: AbstractContextManager[None] = nullcontext()
         self._samples: Callable[[], str | None] = lambda: None
 
@@ -131,23 +132,6 @@ class StepRecorder:
         if self.identity.world_size > 1:
             # No rank may open its file before rank 0 has moved the old ones.
             dist.barrier(device_ids=[self._device.index] if dist.get_backend() == "nccl" else None)
-
-    def _constants(self) -> Constants:
-        who = self.identity
-        properties = torch.cuda.get_device_properties(self._device) if self._cuda else None
-        return Constants(
-            run_id=who.run_id,
-            job_id=who.job_id,
-            host=who.host,
-            attempt=who.attempt,
-            rank=who.rank,
-            local_rank=who.local_rank,
-            world_size=who.world_size,
-            device=str(self._device),
-            device_uuid=device_uuid(self._device),
-            memory_total_bytes=properties.total_memory if properties is not None else None,
-            timing=self._clock.timing,
-        )
 
     # --- the loop's side -----------------------------------------------------------------------------------
 
@@ -165,9 +149,11 @@ class StepRecorder:
         if self._cuda and self._streams.priority == -1:
             options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
             chosen = dist.new_group(dist.get_process_group_ranks(chosen), backend="nccl", pg_options=options)
-        return WatchedGroup(self._collectives, chosen, self._watched)
+        watched = WatchedGroup(self._collectives, chosen, self._seen)
+        self._have_watched(watched.watch)
+        return watched
 
-    def _watched(self) -> None:
+    def _seen(self) -> None:
         """A program's own hook may exchange gradients elsewhere: a group that is not called saw nothing."""
         self._observed = True
 
@@ -192,12 +178,13 @@ class StepRecorder:
         """Time the collectives of a model that `fully_shard` was applied to; see `ShardedExchange`."""
         exchange = ShardedExchange(
             self._collectives,
-            lambda: self._compute_stream,
+            lambda: self._now.stream,
             overlap_gather=overlap_gather,
             overlap_scatter=overlap_scatter,
             compiled=compiled,
         )
         self._intercepts = Interception(self._collectives, exchange.install(model), exchange.before)
+        self._have_watched(exchange.watch)
         self._observed = True
 
     @contextmanager
@@ -217,8 +204,7 @@ class StepRecorder:
         """Put what `source` returns when a step closes into its record, as `rocm_smi_output`."""
         self._samples = source
 
-    @contextmanager
-    def step(self, *, epoch: int, step: int, phase: Phase | None = None) -> Iterator[Step]:
+    def step(self, *, epoch: int, step: int, phase: Phase | None = None) -> AbstractContextManager[Step]:
         """One optimizer step, from before its batch is fetched until after the update.
 
         Args:
@@ -226,87 +212,38 @@ class StepRecorder:
             step: 0-based within the epoch.
             phase: what kind of step it is, where the caller knows better than `capture`. Warm-up always wins.
         """
-        usual = phase_of(self._global_step, self._capture, self._external.active)
-        if usual == "steady" and self._sampler.slows(self._global_step):
-            usual = "profiler"
-        parts = usual == "profiler" or detailed(self._global_step, self._capture, self._device)
-        opened = Step(epoch, step, self._global_step, phase if phase and usual != "warmup" else usual, parts)
-        self._external.before_step(self._global_step)
-        self._sampler.start()
-        (self._allocator.start if parts else self._allocator.skip)()
-        if self._nvtx_ranges is not None:
-            self._nvtx_ranges.push("aorta.step")
-        # The host's time first: a GPU passes the mark after it, never before.
-        host_ns, wall_ns, boot_ns = time.monotonic_ns(), time.time_ns(), boottime_ns()
-        if self._cuda:
-            self._compute_stream = current_stream(self._device)
-        tape = Tape(self._mark(), host_ns, wall_ns, boot_ns)
-        self._tape, self._parts = tape, tape if parts else None
-        try:
-            if parts:
-                with self._intercepts:
-                    yield opened
-            else:
-                yield opened
-            end, host_end = self._mark(), time.monotonic_ns()
-        finally:
-            self._tape = self._parts = None
-            if self._nvtx_ranges is not None:
-                self._nvtx_ranges.pop()
-        if opened.samples is None or opened.scalars is None:
-            raise RunError(
-                f"step {self._global_step} closed without a result", "call step.result(...) inside it"
-            )
-        kernels = self._sampler.after_step(tape.wall_start_ns)
-        memory = self._allocator.read() if parts else None
-        closed = Closed(opened, tape, end, host_end, memory, kernels, self._samples(), self._observed)
-        self._external.after_step(self._global_step)
-        self._global_step += 1
-        if self._pending.add(closed):
-            self._tell()
+        return _Opening(self, epoch, step, phase)
 
-    @contextmanager
-    def data(self) -> Iterator[None]:
+    def data(self) -> AbstractContextManager[None]:
         """Waiting for the loader: host time, whatever the device does meanwhile."""
-        tape, ranges, start = self._open_tape(), self._nvtx_ranges, time.monotonic_ns()
-        if ranges is not None:
-            ranges.push("aorta.data")
-        try:
-            yield
-        finally:
-            if ranges is not None:
-                ranges.pop()
-        end = time.monotonic_ns()
-        tape.data_wait_ns += end - start
-        if self._parts is not None:
-            self._parts.add(HOST, DATA, start, end)
+        return Wait(self._now)
 
     def to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The batch on the device of the model. On a GPU it is copied on the auxiliary stream, so that pinned
         memory crosses while the step before still computes, or on that of compute if it is small; on the
         host nothing is copied or noted.
         """
-        self._open_tape()
-        ranges = self._nvtx_ranges
-        if ranges is None:
-            return self._copies.copied(batch, self._compute_stream)
-        ranges.push("aorta.copy")
+        now = self._now
+        now.opened()
+        if now.ranges is None:
+            return self._copies.copied(batch, now.stream)
+        now.ranges.push("aorta.copy")
         try:
-            return self._copies.copied(batch, self._compute_stream)
+            return self._copies.copied(batch, now.stream)
         finally:
-            ranges.pop()
+            now.ranges.pop()
 
     def forward(self) -> AbstractContextManager[None]:
         """The forward pass and the loss."""
-        return _Part(self, "forward")
+        return Part(self._now, "forward")
 
     def backward(self) -> AbstractContextManager[None]:
         """The backward pass; with `ddp_hook`, compute ends where the last bucket's gradients are ready."""
-        return _Part(self, "backward")
+        return Part(self._now, "backward")
 
     def optimizer(self) -> AbstractContextManager[None]:
         """Clipping, the update, and clearing the gradients."""
-        return _Part(self, "optimizer")
+        return Part(self._now, "optimizer")
 
     def drain(self) -> None:
         """Write every closed step, waiting for the GPU where needed. For the end of an epoch, never inside
@@ -346,16 +283,32 @@ class StepRecorder:
 
     # --- inside --------------------------------------------------------------------------------------------
 
-    def _open_tape(self) -> Tape:
-        if self._tape is None:
-            raise RunError(
-                "a part of a step was timed outside of a step", "open it with `with recorder.step(...)`"
-            )
-        return self._tape
+    def _have_watched(self, watcher: Callable[[bool], None]) -> None:
+        self._watchers.append(watcher)
+        self._watching = None
 
-    def _mark(self) -> Mark:
-        """This moment on the stream of the model's compute."""
-        return self._clock.mark(self._compute_stream)
+    def _watch(self, on: bool) -> None:
+        """From a step on: what is timed as a whole need not be watched, and costs what it costs without us.
+        What the allocator counts in such steps belongs to no step.
+        """
+        for watcher in self._watchers:
+            watcher(on)
+        if not on:
+            self._allocator.skip()
+        self._watching = on
+
+    def _closed(self, opened: Step, tape: Tape, end: Mark, host_end_ns: int) -> None:
+        index = opened.global_step
+        if opened.samples is None or opened.scalars is None:
+            raise RunError(f"step {index} closed without a result", "call step.result(...) inside it")
+        kernels = self._sampler.after_step(tape.wall_start_ns) if self._recorded else None
+        memory = self._allocator.read() if opened.detailed else None
+        closed = Closed(opened, tape, end, host_end_ns, memory, kernels, self._samples(), self._observed)
+        if self._recorded:
+            self._external.after_step(index)
+        self._global_step = index + 1
+        if self._pending.add(closed):
+            self._tell()
 
     def _tell(self) -> None:
         for summary in self._channel.received():
@@ -363,30 +316,42 @@ class StepRecorder:
                 listener(summary)
 
 
-class _Part:
-    """A part of a step that is compute, from mark to mark. Entered once a step and more: no generator."""
+class _Opening:
+    """The context of a step."""
 
-    __slots__ = ("_recorder", "_start", "_tag", "_tape")
+    __slots__ = ("_epoch", "_opened", "_phase", "_recorder", "_step", "_tape")
 
-    def __init__(self, recorder: StepRecorder, tag: str) -> None:
+    def __init__(self, recorder: StepRecorder, epoch: int, step: int, phase: Phase | None) -> None:
         self._recorder = recorder
-        self._tag = tag
+        self._epoch, self._step, self._phase = epoch, step, phase
 
-    def __enter__(self) -> None:
-        self._recorder._open_tape()
-        self._tape = self._recorder._parts
-        if self._tape is not None:
-            self._start = self._recorder._mark()
-        if self._recorder._nvtx_ranges is not None:
-            self._recorder._nvtx_ranges.push(f"aorta.{self._tag}")
+    def __enter__(self) -> Step:
+        recorder = self._recorder
+        index = recorder._global_step
+        phase, parts = recorder._plan.of(index)
+        if self._phase and phase != "warmup":
+            phase = self._phase
+        if parts is not recorder._watching:
+            recorder._watch(parts)
+        if recorder._recorded:
+            recorder._external.before_step(index)
+            recorder._sampler.start()
+        if parts:
+            recorder._allocator.start()
+        self._opened = Step(self._epoch, self._step, index, phase, parts)
+        self._tape = recorder._now.begin(parts)
+        if parts:
+            recorder._intercepts.__enter__()
+        return self._opened
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if self._recorder._nvtx_ranges is not None:
-            self._recorder._nvtx_ranges.pop()
-        if kind is not None or self._tape is None:
-            return
-        end = self._recorder._mark()
-        if self._tag == "backward":
-            self._tape.add_backward(self._start, end)
-        else:
-            self._tape.add(COMPUTE, self._tag, self._start, end)
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        recorder, opened = self._recorder, self._opened
+        if opened.detailed:
+            recorder._intercepts.__exit__(kind, *rest)
+        try:
+            if kind is None:
+                end, host_end = recorder._now.mark(), time.monotonic_ns()
+        finally:
+            recorder._now.end()
+        if kind is None:
+            recorder._closed(opened, self._tape, end, host_end)

@@ -51,9 +51,14 @@ class KernelSampler:
         self._since_ns = 0
         self._taken: list[Kernel] | None = None
 
+    @property
+    def active(self) -> bool:
+        """Whether any step is recorded."""
+        return self._interval > 0
+
     def slows(self, global_step: int) -> bool:
         """Whether a step is recorded, or starts a recording."""
-        return self._interval > 0 and global_step % self._interval >= self._interval - 2
+        return self.active and global_step % self._interval >= self._interval - 2
 
     def start(self) -> None:
         """Before the first step."""

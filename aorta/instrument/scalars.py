@@ -119,10 +119,10 @@ class Landing:
 def _kept(value: torch.Tensor | float | None) -> torch.Tensor | float | None:
     if not isinstance(value, torch.Tensor):
         return value
-    one: torch.Tensor = value.detach()
-    if hasattr(one, "full_tensor"):
+    if type(value) is not torch.Tensor and hasattr(value, "full_tensor"):
         return None  # each rank has a part of it, and to put them together would be a collective of ours
-    if one.device.type != "cuda":
+    one: torch.Tensor = value.detach()
+    if not one.is_cuda:
         return float(one)
     if one.dim():
         one = one.reshape(())

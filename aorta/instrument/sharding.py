@@ -11,7 +11,7 @@ stream before and after, so that a forward pass that stands still for its weight
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch import nn
 from torch._C._distributed_c10d import AllgatherOptions, ReduceScatterOptions
 from torch.distributed.fsdp import FSDPModule
 from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
 from aorta.instrument.collectives import Collectives, blocking, finished
 from aorta.instrument.streams import Mark, current_stream
@@ -82,6 +83,11 @@ class ShardedExchange:
         self._compute = compute
         self._overlap_gather = overlap_gather
         self._overlap_scatter = overlap_scatter
+        self._straight = overlap_gather and overlap_scatter and collectives.streams.priority is None
+        """With nobody watching, collectives run as FSDP2 would run them."""
+        self._parts: list[tuple[nn.Module, bool]] = []
+        """What is watched, and whether it is the root."""
+        self._hooks: list[RemovableHandle] = []
         self._before: dict[tuple[int, str], Mark] = {}
         self._gathers: dict[int, _Gather] = {}
         self._computed: Mark | None = None
@@ -106,9 +112,20 @@ class ShardedExchange:
             if not (self._overlap_gather and self._overlap_scatter):
                 log.warning("without set_custom_all_gather, overlap cannot be switched off")
         if self._collectives.on_gpu:
-            for part in parts:
-                self._watch(part, root=part is model)
+            self._parts = [(part, part is model) for part in parts]
+            self.watch(True)
         return names
+
+    def watch(self, on: bool) -> None:
+        """Hooks at the places where compute waits, for as long as somebody wants to know. Those of a model
+        that may be compiled stay: it would be compiled again.
+        """
+        if on and not self._hooks:
+            self._hooks = [hook for part, root in self._parts for hook in self._watch(part, root)]
+        elif not on and not self._compiled:
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks = []
 
     def open_tape(self) -> Tape | None:
         """Of the open step."""
@@ -131,6 +148,9 @@ class ShardedExchange:
         """All ranks' shards into `output`. `shard` is this rank's part of it. Returns the mark after it."""
         if group.size() == 1:
             return None
+        if self._straight and self._collectives.tape() is None:
+            _gather_into(output, shard, group)
+            return None
         compute = self._compute()
         if compute is not None and not self._overlap_gather:
             current_stream(self._collectives.device).wait_stream(compute)
@@ -147,6 +167,9 @@ class ShardedExchange:
         self.before("reducescatter")
         if group.size() == 1:
             output.copy_(whole)
+            return
+        if self._straight and self._collectives.tape() is None:
+            _scatter_into(output, whole, group, op)
             return
         self.run(
             "reducescatter",
@@ -175,17 +198,17 @@ class ShardedExchange:
 
     # --- where compute waits -------------------------------------------------------------------------------
 
-    def _watch(self, part: nn.Module, root: bool) -> None:
+    def _watch(self, part: nn.Module, root: bool) -> Iterator[RemovableHandle]:
         """Hooks around FSDP2's: those that were prepended run before its own, the others after.
 
         The root's weights stay until the backward pass has begun: there is no wait to see.
         """
         outside = torch.compiler.disable if self._compiled else _as_it_is
-        part.register_forward_pre_hook(outside(self._before_weights), prepend=True)
-        part.register_forward_pre_hook(outside(self._after_weights))
+        yield part.register_forward_pre_hook(outside(self._before_weights), prepend=True)
+        yield part.register_forward_pre_hook(outside(self._after_weights))
         if not root:
-            part.register_forward_hook(outside(self._first_on_gradient), prepend=True)
-            part.register_forward_hook(outside(self._last_on_gradient))
+            yield part.register_forward_hook(outside(self._first_on_gradient), prepend=True)
+            yield part.register_forward_hook(outside(self._last_on_gradient))
 
     def _before_weights(self, module: nn.Module, args: Any) -> None:
         del args

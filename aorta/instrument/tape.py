@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
@@ -43,8 +43,7 @@ class Read:
     waits: list[tuple[str, int, int]]
 
 
-@dataclass(slots=True)
-class Tape:
+class Tape(Struct, eq=False):
     """What happened in one step. Appended to by the training thread, autograd's threads and completion
     callbacks.
     """
@@ -53,15 +52,15 @@ class Tape:
     host_start_ns: int
     wall_start_ns: int
     boot_start_ns: int = 0
-    entries: list[Entry] = field(default_factory=list)
-    gates: list[Gate] = field(default_factory=list)
+    entries: list[Entry] = []
+    gates: list[Gate] = []
     gradients_ready: Mark | None = None
     """When the last bucket of the running backward pass had its gradients; None before the first."""
     copies_timed: bool = False
     data_wait_ns: int = 0
-    queues: dict[str, Mark] = field(default_factory=dict)
+    queues: dict[str, Mark] = {}
     """The end of the newest piece of each queue."""
-    known: dict[int, Mark] = field(default_factory=dict)
+    known: dict[int, Mark] = {}
     """After `read`: all marks but the step's own, by identity."""
 
     def add(

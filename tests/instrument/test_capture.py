@@ -8,16 +8,25 @@ import pytest
 import torch
 
 from aorta.config.schema import Capture
-from aorta.instrument.capture import DETAIL_STEPS, GPU_INTERVAL, ExternalCapture, detailed, phase_of
+from aorta.instrument.capture import DETAIL_STEPS, GPU_INTERVAL, ExternalCapture, Plan
 from aorta.instrument.nvtx import ranges_for
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 
 
+def phases(plan: Plan, steps: int) -> list[str]:
+    return [plan.of(step)[0] for step in range(steps)]
+
+
+def detailed(plan: Plan, steps: int) -> list[int]:
+    return [step for step in range(steps) if plan.of(step)[1]]
+
+
 def test_phases() -> None:
-    capture = Capture(warmup_steps=2, start_step=3, steps=2)
-    assert [phase_of(step, capture, external=True) for step in range(7)] == [
+    capture = Capture(warmup_steps=2, start_step=3, steps=2, detail_interval=1000)
+    plan = Plan(capture, GPU, external=True, sampled=None)
+    assert phases(plan, 7) == [
         "warmup",
         "warmup",
         "steady",
@@ -26,21 +35,29 @@ def test_phases() -> None:
         "profiler",  # nsys makes its report beside it
         "steady",
     ]
-    assert phase_of(3, capture, external=False) == "steady"
+    assert phases(Plan(capture, GPU, external=False, sampled=None), 7) == ["warmup"] * 2 + ["steady"] * 5
+
+
+def test_steps_whose_kernels_are_sampled_are_the_profilers_and_timed_part_by_part() -> None:
+    capture = Capture(warmup_steps=2, detail_interval=1000)
+    plan = Plan(capture, GPU, external=False, sampled=lambda step: step in (1, 40))
+    assert phases(plan, 41) == ["warmup"] * 2 + ["steady"] * 38 + ["profiler"]
+    assert detailed(plan, 42) == [*range(2 + DETAIL_STEPS), 40]
 
 
 def test_blocks_that_are_timed_part_by_part() -> None:
-    capture = Capture(warmup_steps=3, detail_interval=2)
-    found = [step for step in range(130) if detailed(step, capture, GPU)]
+    plan = Plan(Capture(warmup_steps=3, detail_interval=2), GPU, external=False, sampled=None)
     # Warm-up and the first block; the third block begins after it and two of 30 steps.
-    assert found == [*range(3 + 30), *range(3 + 60, 3 + 90), *range(3 + 120, 130)]
+    assert detailed(plan, 130) == [*range(3 + 30), *range(3 + 60, 3 + 90), *range(3 + 120, 130)]
 
 
 def test_on_a_cpu_every_step_and_on_a_gpu_one_block_of_many() -> None:
-    capture = Capture(warmup_steps=0)
-    steps = range(2 * GPU_INTERVAL * DETAIL_STEPS)
-    assert sum(detailed(step, capture, CPU) for step in steps) == len(steps)
-    assert sum(detailed(step, capture, GPU) for step in steps) == 2 * DETAIL_STEPS
+    steps = 2 * GPU_INTERVAL * DETAIL_STEPS
+    plans = {
+        device: Plan(Capture(warmup_steps=0), device, external=False, sampled=None) for device in (CPU, GPU)
+    }
+    assert len(detailed(plans[CPU], steps)) == steps
+    assert len(detailed(plans[GPU], steps)) == 2 * DETAIL_STEPS
 
 
 @pytest.fixture

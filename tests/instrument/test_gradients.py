@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aorta.config.schema import Capture
 from aorta.instrument import StepRecorder
+from aorta.instrument.gradients import WatchedGroup
 from tests.support.step_records import read_records
 
 CPU = torch.device("cpu")
@@ -72,6 +73,32 @@ def test_gradients_that_went_elsewhere_were_not_observed(tmp_path: Path) -> None
             one_step(recorder, model)
         (record,) = read_records(folder, 0)
         assert (record.breakdown is not None) == seen
+
+
+def test_steps_timed_as_a_whole_exchange_gradients_without_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aorta.instrument.capture.DETAIL_STEPS", 2)
+    asked: list[int] = []
+    watched = WatchedGroup.allreduce
+
+    def noted(self: WatchedGroup, *args: Any) -> Any:
+        asked.append(step)
+        return watched(self, *args)
+
+    monkeypatch.setattr(WatchedGroup, "allreduce", noted)
+    module, alone = nn.Linear(3, 2), nn.Linear(3, 2)
+    alone.load_state_dict(module.state_dict())
+    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=1, detail_interval=2)) as recorder:
+        recorder._observed = False
+        model = DistributedDataParallel(module, process_group=recorder.ddp_group())
+        for step in range(7):
+            one_step(recorder, model, step)
+            alone(torch.ones(4, 3)).sum().backward()
+            assert torch.equal(module.weight.grad, alone.weight.grad)
+    assert asked == [0, 1, 2, 5, 6]  # steps 3 and 4 are a block that is timed as a whole
+    records = read_records(tmp_path, 0)
+    assert [record.detailed for record in records] == [step in asked for step in range(7)]
 
 
 def test_calls_of_the_program_on_this_group_are_counted_once(tmp_path: Path) -> None:

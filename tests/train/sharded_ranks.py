@@ -78,8 +78,9 @@ def watched() -> Iterator[list[tuple[str, str, str]]]:
 
     def install_all(self: ShardedExchange, model: torch.nn.Module) -> tuple[str, ...]:
         names = install(self, model)
-        for part in [model, *model.encoder.layers]:  # type: ignore[union-attr]
-            self._watch(part, root=part is model)
+        parts = [model, *model.encoder.layers]  # type: ignore[union-attr]
+        self._parts = [(part, part is model) for part in parts]
+        self.watch(True)
         return names
 
     def name(module: torch.nn.Module) -> str:
