@@ -7,6 +7,13 @@ cd "$(dirname "$0")/.."
 venv=${1:-.venv}
 python=${PYTHON:-python3}
 
+# pip names the interpreter between double quotes in every command that it writes: a shell reads these.
+case $PWD in
+    *[\"\$\`\\]* | *$'\n'*)
+        echo "setup: the folder $PWD has a quotation mark, dollar sign, backquote, backslash or line break in its name; move the checkout" >&2
+        exit 2
+        ;;
+esac
 if ! command -v "$python" >/dev/null; then
     echo "setup: $python is not installed; install Python 3.10 to 3.13 or set PYTHON" >&2
     exit 2
@@ -35,5 +42,6 @@ fi
 rm -f "$venv/.ready"
 [ -x "$venv/bin/python" ] || "$python" -m venv "${flags[@]}" "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"
+version=$("$venv/bin/aorta" --version)
 touch "$venv/.ready"
-echo "setup: $("$venv/bin/aorta" --version) in $venv"
+echo "setup: $version in $venv"
