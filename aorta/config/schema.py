@@ -157,7 +157,7 @@ class Distributed(Block, frozen=True, kw_only=True):
     """With `ddp`: gradients of about this size share an all-reduce."""
     stream_priority: Annotated[int, Meta(ge=-5, le=0)] | None = None
     """CUDA priority of the streams of communication: 0 as compute, -1 before it; null: the strategy's own."""
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str | int] = field(default_factory=dict)
     """Variables of the communication library (`NCCL_*`, `RCCL_*`, ...), set before it starts."""
 
 

@@ -76,13 +76,14 @@ def choose_backend(wanted: str, device: torch.device) -> str:
     return wanted
 
 
-def set_environment(variables: Mapping[str, str]) -> None:
+def set_environment(variables: Mapping[str, str | int]) -> None:
     """Set variables of the communication library before it reads them, and say so.
 
     Raises:
         ConfigError: a name does not belong to such a library.
     """
-    for name, value in variables.items():
+    for name, number_or_text in variables.items():
+        value = str(number_or_text)
         if not name.startswith(LIBRARY_PREFIXES):
             raise ConfigError(
                 f"distributed.env.{name}: not a variable of a communication library",
