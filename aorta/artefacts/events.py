@@ -149,16 +149,18 @@ def take(table: AnyTable, rows: NDArray[np.bool_] | NDArray[np.intp]) -> AnyTabl
     return type(table)(**{field.name: getattr(table, field.name)[rows] for field in fields(table)})
 
 
-def concatenate(table: type[AnyTable], parts: list[AnyTable]) -> AnyTable:
-    """Parts one after the other; an empty table for none."""
+def concatenate(
+    table: type[AnyTable], parts: list[AnyTable], order: NDArray[np.intp] | None = None
+) -> AnyTable:
+    """Parts one after the other, or their rows in an order; an empty table for none."""
     if not parts:
         return build(table, 0)
-    return table(
-        **{
-            field.name: np.concatenate([getattr(part, field.name) for part in parts])
-            for field in fields(table)
-        }
-    )
+    columns = {}
+    buffer = None if order is None else np.empty(len(order), dtype=np.int64)
+    for field in fields(table):
+        column = np.concatenate([getattr(part, field.name) for part in parts], out=buffer)
+        columns[field.name] = column if order is None else column[order]
+    return table(**columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

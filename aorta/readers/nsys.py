@@ -7,13 +7,16 @@ rows, and newer versions add columns; what is missing stays absent.
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -32,8 +35,8 @@ from aorta.artefacts.events import (
     take,
 )
 from aorta.errors import ArtefactError
-from aorta.readers.kernels import roles_of
-from aorta.readers.trace_build import file_rank, finish
+from aorta.readers.kernels import api_role, roles_of
+from aorta.readers.trace_build import file_rank, finish, is_sorted
 from aorta.readers.trace_sqlite import Database, open_database
 
 FORMAT = "nsys"
@@ -43,7 +46,16 @@ _COPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 _SET = "CUPTI_ACTIVITY_KIND_MEMSET"
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _TABLES = (_KERNEL, _COPY, _SET, _RUNTIME, "NVTX_EVENTS")
-_RANGE_EVENTS = "eventType IN (59, 60)"  # push/pop and start/end ranges
+_SHARED = ("globalPid", "start", "end", "deviceId", "streamId", "correlationId")
+_SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+_ON_GPU = {
+    _KERNEL: (*_SHARED, "demangledName", "shortName", *_SIZES),
+    _COPY: (*_SHARED, "bytes", "copyKind"),
+    _SET: (*_SHARED, "bytes"),
+}
+_CALL = ("globalTid", "start", "end", "nameId", "correlationId")
+_NVTX = ("eventType", "start", "end", "globalTid", "textId")
+_RANGE_TYPES = (59, 60)  # push/pop and start/end ranges
 _COPY_NAMES = {1: "Memcpy HtoD", 2: "Memcpy DtoH", 8: "Memcpy DtoD", 10: "Memcpy PtoP"}
 _RANK_MARK = re.compile(r"(?:aorta\.)?rank[ =:#_]*(\d+)", re.IGNORECASE)
 _EXPORT_S = 1800
@@ -53,6 +65,10 @@ _THREAD_BITS = 24
 """A globalTid is its globalPid with the thread in the low 24 bits."""
 _PID_MASK = 0xFFFFFF
 """Of what is above these bits, the process number; the rest is the machine."""
+
+
+AnyEvents = TypeVar("AnyEvents", GpuEvents, Ranges)
+_role = functools.cache(api_role)
 
 
 class _Names:
@@ -70,11 +86,14 @@ class _Names:
 
     def of_ids(self, ids: Column) -> Column:
         """Codes of string ids; an id without a string is ABSENT."""
+        texts, inverse = self.texts(ids)
+        codes = [ABSENT if text is None else self.code(text) for text in texts]
+        return np.array(codes, dtype=np.int64)[inverse]
+
+    def texts(self, ids: Column) -> tuple[list[str | None], Column]:
+        """The texts of string ids, each id's once, and which of them each row has."""
         values, inverse = _distinct(ids)
-        texts = [self._by_id.get(value) for value in values.tolist()]
-        return np.array([ABSENT if text is None else self.code(text) for text in texts], dtype=np.int64)[
-            inverse
-        ]
+        return [self._by_id.get(value) for value in values.tolist()], inverse
 
 
 def _distinct(column: Column) -> tuple[Column, Column]:
@@ -139,71 +158,95 @@ def _renamed(trace: Trace, path: Path) -> Trace:
 def _ranks(database: Database) -> list[Trace]:
     """The traces of the processes that used a GPU or, without any, of those with NVTX ranges."""
     names = _Names(database)
-    gpu, gpu_process = _gpu_events(database, names)
-    host, host_process, unended = _host_ranges(database, names)
-    processes = _distinct(gpu_process if len(gpu) else host_process)[0].tolist()
-    parts = {process: take(gpu, np.flatnonzero(gpu_process == process)) for process in processes}
+    activity = [_by_process(database, table, wanted) for table, wanted in _ON_GPU.items()]
+    marks = _marks(database, names)
+    calls = _by_process(database, _RUNTIME, _CALL)
+    # Pieces take turns in memory: those of a process are let go when its table is made.
+    gpu = {
+        process: _by_start(GpuEvents, _gpu_events([of.pop(process, []) for of in activity], names))
+        for process in sorted(set().union(*activity))
+    }
     problems: tuple[Problem, ...] = ()
-    if unended:
-        problems = (Problem(file=str(database.path), reason=f"{unended} NVTX ranges have no end"),)
+    if marks.unended:
+        problems = (Problem(file=str(database.path), reason=f"{marks.unended} NVTX ranges have no end"),)
     common = replace(
         empty_trace(str(database.path), FORMAT),
-        names=tuple(names.codes),
         epoch_ns=_epoch(database),
         host_name=_host(database),
         problems=problems,
     )
+    gpu = gpu or dict.fromkeys(sorted({*marks.ranges, *calls}), common.gpu)
     traces = []
-    for process, (rank, basis) in zip(processes, _rank_numbers(database, parts), strict=True):
-        rows = np.flatnonzero(host_process == process)
-        rows = rows[np.argsort(host.start_ns[rows], kind="stable")]
+    for process, (rank, basis) in zip(gpu, _rank_numbers(database, gpu, marks.ranks), strict=True):
+        host = [*marks.ranges.pop(process, []), *_calls(calls.pop(process, []), names)]
+        if not len(gpu[process]) and not any(map(len, host)):
+            continue
         notes = (f"rank {rank} by {basis}",) if basis == "the order of devices" else ()
-        own = replace(common, rank=rank, rank_basis=basis, notes=notes, gpu=parts[process])
-        traces.append(finish(replace(own, host=take(host, rows))))
+        own = replace(common, rank=rank, rank_basis=basis, notes=notes, names=tuple(names.codes))
+        traces.append(finish(replace(own, gpu=gpu[process], host=_by_start(Ranges, host))))
     return traces
 
 
-def _gpu_events(database: Database, names: _Names) -> tuple[GpuEvents, Column]:
-    """All GPU activity, and the process of each event."""
-    tables: list[GpuEvents] = []
-    processes: list[Column] = []
-    shared = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
-    if database.has(_KERNEL, "start", "end"):
-        *core, demangled, short, gx, gy, gz, bx, by, bz = database.columns(
-            _KERNEL,
-            *shared,
-            "demangledName",
-            "shortName",
-            "gridX",
-            "gridY",
-            "gridZ",
-            "blockX",
-            "blockY",
-            "blockZ",
-        )
-        shape: Column = gx.copy()
-        for size in (gy, gz, bx, by, bz):
-            shape[:] = shape * 1_000_003 + size
-        name = names.of_ids(np.where(demangled == ABSENT, short, demangled))
-        tables.append(_table(core, kind=Kind.COMPUTE, name=name, shape=shape & ((1 << 63) - 1)))
-        processes.append(core[-1])
-    if database.has(_COPY, "start", "end"):
-        *core, size, copy = database.columns(_COPY, *shared, "bytes", "copyKind")
+def _by_process(database: Database, table: str, wanted: Sequence[str]) -> dict[int, list[Column]]:
+    """Columns of a table, (columns, rows), in pieces for each process, in row order; none without the table.
+
+    The first of the columns holds a globalPid or globalTid.
+    """
+
+    def divided(block: Column) -> list[tuple[int, Column]]:
+        found: list[tuple[int, Column]] = []
+        block = _named_and_shaped(block) if table == _KERNEL else block
+        process = left = block[0] >> _THREAD_BITS
+        while left.size:
+            number = int(left[0])
+            left = left[left != number]
+            whole = not (found or left.size)
+            found.append((number, block if whole else block[:, process == number]))
+        return found
+
+    pieces: defaultdict[int, list[Column]] = defaultdict(list)
+    if database.has(table, "start", "end"):
+        for block in database.blocks(table, *wanted, each=divided):
+            for process, piece in block:
+                pieces[process].append(piece)
+    return pieces
+
+
+def _named_and_shaped(block: Column) -> Column:
+    """Of kernels' two names and six sizes one each; the block is overwritten."""
+    *_, demangled, short, shape, gy, gz, bx, by, bz = block
+    for size in (gy, gz, bx, by, bz):
+        shape *= 1_000_003
+        shape += size
+    np.copyto(demangled, short, where=demangled == ABSENT)
+    np.bitwise_and(shape, (1 << 63) - 1, out=short)
+    return block[: -len(_SIZES)]
+
+
+def _gpu_events(activity: Sequence[list[Column]], names: _Names) -> list[GpuEvents]:
+    """The GPU activity of a process, of the pieces of its kernels, copies and memsets."""
+    kernels, copies, sets = activity
+    tables = []
+    for *core, name, shape in kernels:
+        tables.append(_table(core, kind=Kind.COMPUTE, name=names.of_ids(name), shape=shape))
+    for *core, size, copy in copies:
         kinds, inverse = _distinct(copy)
         texts = [_COPY_NAMES.get(kind, "Memcpy") for kind in kinds.tolist()]
         codes = np.array([names.code(text) for text in texts], dtype=np.int64)
         tables.append(_table(core, kind=Kind.COPY, name=codes[inverse], bytes=size))
-        processes.append(core[-1])
-    if database.has(_SET, "start", "end"):
-        *core, size = database.columns(_SET, *shared, "bytes")
+    for *core, size in sets:
         tables.append(_table(core, kind=Kind.MEMSET, name=names.code("Memset"), bytes=size))
-        processes.append(core[-1])
-    process = np.concatenate([np.empty(0, dtype=np.int64), *processes])
-    return concatenate(GpuEvents, tables), process >> _THREAD_BITS
+    return tables
+
+
+def _by_start(table: type[AnyEvents], parts: list[AnyEvents]) -> AnyEvents:
+    """The parts as one table, sorted by start; what starts together stays in the order of the parts."""
+    start = np.concatenate([np.empty(0, dtype=np.int64), *(part.start_ns for part in parts)])
+    return concatenate(table, parts, None if is_sorted(start) else np.argsort(start, kind="stable"))
 
 
 def _table(core: list[Column], **columns: object) -> GpuEvents:
-    start, end, device, stream, correlation, _ = core
+    _, start, end, device, stream, correlation = core
     return build(
         GpuEvents,
         len(start),
@@ -216,59 +259,68 @@ def _table(core: list[Column], **columns: object) -> GpuEvents:
     )
 
 
-def _host_ranges(database: Database, names: _Names) -> tuple[Ranges, Column, int]:
-    """NVTX ranges and driver calls, the process of each, and the number of ranges without an end."""
-    parts: list[Ranges] = []
-    unended = 0
-    if database.has("NVTX_EVENTS", "start", "end", "eventType", "globalTid"):
-        start, end, thread, text_id = database.columns(
-            "NVTX_EVENTS", "start", "end", "globalTid", "textId", where=_RANGE_EVENTS
-        )
-        name = np.where(text_id == ABSENT, _texts(database, names), names.of_ids(text_id))
-        ended = end >= start
-        unended = int((~ended).sum())
-        parts.append(_ranges(start[ended], end[ended], thread[ended], name[ended], names, api=False))
-    if database.has(_RUNTIME, "start", "end", "globalTid", "nameId"):
-        start, end, thread, name_id, correlation = database.columns(
-            _RUNTIME, "start", "end", "globalTid", "nameId", "correlationId"
-        )
-        calls = _ranges(start, end, thread, names.of_ids(name_id), names, api=True)
-        calls = replace(calls, correlation=correlation)
-        ended = end >= start
-        parts.append(calls if ended.all() else take(calls, ended))
-    both = concatenate(Ranges, parts)
-    return both, both.lane >> _THREAD_BITS, unended
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """What NVTX says of each process."""
+
+    ranges: dict[int, list[Ranges]]
+    unended: int
+    """Ranges without an end, of all processes."""
+    ranks: dict[int, int]
+    """The rank that a process called itself."""
 
 
-def _texts(database: Database, names: _Names) -> Column:
-    """The codes of the texts of NVTX ranges that are stored beside them."""
-    # A blob of each row's, as many rows have the same: each text is decoded once.
-    term = "CAST(text AS BLOB)" if database.has("NVTX_EVENTS", "text") else "NULL"
-    query = f"SELECT {term} FROM NVTX_EVENTS WHERE {_RANGE_EVENTS} ORDER BY rowid"  # noqa: S608 (constants only)
-    texts = [text for (text,) in database.connection.execute(query)]
-    codes = {
-        text: ABSENT if text is None else names.code(text.decode("utf-8", errors="replace"))
-        for text in dict.fromkeys(texts)
+def _marks(database: Database, names: _Names) -> _Marks:
+    if not database.has("NVTX_EVENTS", *_NVTX[:-1]):
+        return _Marks({}, 0, {})
+    (kind, *columns), which, texts = database.with_text("NVTX_EVENTS", *_NVTX, text="text")
+    process = columns[2] >> _THREAD_BITS
+    ranks: dict[int, int] = {}
+    said = {
+        number: int(found[1]) for number, text in enumerate(texts) if (found := _RANK_MARK.fullmatch(text))
     }
-    return np.fromiter(map(codes.__getitem__, texts), dtype=np.int64, count=len(texts))
+    for row in np.flatnonzero(np.isin(which, list(said)) & (columns[2] != ABSENT)).tolist():
+        ranks[int(process[row])] = said[int(which[row])]
+    chosen = np.isin(kind, _RANGE_TYPES)
+    start, end, thread, text_id, which = (column[chosen] for column in (*columns, which))
+    used, inverse = _distinct(which)
+    codes = [ABSENT if number == ABSENT else names.code(texts[number]) for number in used.tolist()]
+    beside = np.array(codes, dtype=np.int64)[inverse]
+    name = np.where(text_id == ABSENT, beside, names.of_ids(text_id))
+    ended = end >= start
+    role = np.maximum(roles_of(tuple(names.codes), name, api=False), Role.OTHER)
+    both = build(Ranges, len(start), start_ns=start, end_ns=end, lane=thread, name=name, role=role)
+    both = both if ended.all() else take(both, ended)
+    process = both.lane >> _THREAD_BITS
+    numbers = _distinct(process)[0].tolist()
+    ranges = {number: [take(both, process == number)] for number in numbers}
+    return _Marks(ranges, int((~ended).sum()), ranks)
 
 
-def _ranges(start: Column, end: Column, lane: Column, name: Column, names: _Names, *, api: bool) -> Ranges:
-    role = roles_of(tuple(names.codes), name, api=api)
-    return build(
-        Ranges,
-        len(start),
-        start_ns=start,
-        end_ns=end,
-        lane=lane,
-        name=name,
-        role=np.maximum(role, Role.OTHER),
-    )
+def _calls(pieces: Sequence[Column], names: _Names) -> Iterator[Ranges]:
+    """The driver calls of a process, of their pieces; those without an end are left out."""
+    for thread, start, end, name_id, correlation in pieces:
+        texts, inverse = names.texts(name_id)
+        codes = [ABSENT if text is None else names.code(text) for text in texts]
+        roles = [Role.OTHER if text is None else _role(text) for text in texts]
+        calls = build(
+            Ranges,
+            len(start),
+            start_ns=start,
+            end_ns=end,
+            lane=thread,
+            name=np.array(codes, dtype=np.int64)[inverse],
+            role=np.array(roles, dtype=np.int64)[inverse],
+            correlation=correlation,
+        )
+        ended = end >= start
+        yield calls if ended.all() else take(calls, ended)
 
 
-def _rank_numbers(database: Database, gpu: Mapping[int, GpuEvents]) -> list[tuple[int | None, str | None]]:
+def _rank_numbers(
+    database: Database, gpu: Mapping[int, GpuEvents], marked: Mapping[int, int]
+) -> list[tuple[int | None, str | None]]:
     """The rank of each process and its basis: an NVTX mark, the file's name, or the order of devices."""
-    marked = _marks(database)
     if gpu and all(process in marked for process in gpu):
         return [(marked[process], "an NVTX mark") for process in gpu]
     if len(gpu) == 1:
@@ -281,18 +333,6 @@ def _rank_numbers(database: Database, gpu: Mapping[int, GpuEvents]) -> list[tupl
         order = sorted(own)
         return [(order.index(device), "the order of devices") for device in own]
     return [(None, None)] * len(gpu)
-
-
-def _marks(database: Database) -> dict[int, int]:
-    if not database.has("NVTX_EVENTS", "text", "globalTid"):
-        return {}
-    found = {}
-    query = "SELECT text, CAST(globalTid AS INTEGER) FROM NVTX_EVENTS WHERE text LIKE '%rank%'"
-    for text, thread in database.connection.execute(query):
-        match = _RANK_MARK.fullmatch(str(text))
-        if match and thread is not None:
-            found[thread >> _THREAD_BITS] = int(match[1])
-    return found
 
 
 def _devices(database: Database, process: int, gpu: GpuEvents) -> set[int]:

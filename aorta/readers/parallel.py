@@ -6,12 +6,13 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -35,6 +36,10 @@ class Pool:
     def processes(self) -> ProcessPoolExecutor:
         """One for each core that this process may use."""
         if self._made is None:
+            # They take longer to import than few small files to read.
+            from concurrent.futures import ProcessPoolExecutor
+            from multiprocessing import get_context
+
             self._made = ProcessPoolExecutor(usable_cores(), mp_context=get_context("spawn"))
         return self._made
 

@@ -65,7 +65,7 @@ def finish(trace: Trace, sizes: Mapping[Call, int] = _NO_SIZES) -> Trace:
                 f"{int(inside.sum())} kernels are communication by the collective that launched them",
             )
     gpu, known = replace(gpu, kind=kind), trace.collectives
-    if not _is_sorted(gpu.start_ns):
+    if not is_sorted(gpu.start_ns):
         order = np.argsort(gpu.start_ns, kind="stable")
         position = np.empty(len(order), dtype=np.int64)
         position[order] = np.arange(len(order))
@@ -83,12 +83,13 @@ def finish(trace: Trace, sizes: Mapping[Call, int] = _NO_SIZES) -> Trace:
     )
 
 
-def _is_sorted(column: Column) -> bool:
+def is_sorted(column: Column) -> bool:
+    """Whether no value is below the one before it."""
     return bool((column[1:] >= column[:-1]).all())
 
 
 def _sorted(ranges: Ranges) -> Ranges:
-    if _is_sorted(ranges.start_ns):
+    if is_sorted(ranges.start_ns):
         return ranges
     return take(ranges, np.argsort(ranges.start_ns, kind="stable"))
 
@@ -133,7 +134,8 @@ def _operations(names: tuple[str, ...], codes: dict[str, int], name: Column) -> 
 
 def _launching(host: Ranges, calls: Ranges, correlation: Column) -> Column:
     """For each correlation, which of `calls` the launch was made in; ABSENT for none."""
-    launches = take(host, (host.role == Role.LAUNCH) & np.isin(host.correlation, correlation))
+    launches = take(host, host.role == Role.LAUNCH)
+    launches = take(launches, np.isin(launches.correlation, correlation))
     launches = take(launches, np.argsort(launches.correlation, kind="stable"))
     within = np.append(_enclosing(calls, launches.lane, launches.start_ns), ABSENT)
     place = np.searchsorted(launches.correlation, correlation)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column
 from aorta.errors import ArtefactError
 from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip
-from aorta.readers.sqlite_pages import integer_columns
+from aorta.readers.sqlite_pages import integer_blocks, rows_with_text
+
+T = TypeVar("T")
 
 _CHUNK_ROWS = 100_000
 _FIRST_ROW = -(1 << 63)
@@ -34,37 +37,93 @@ class Database:
         """Whether the table exists with these columns: exporters leave out empty tables, versions differ."""
         return table in self.tables and self.tables[table].issuperset(columns)
 
-    def columns(self, table: str, *wanted: str, where: str | None = None) -> list[Column]:
+    def columns(self, table: str, *wanted: str) -> list[Column]:
         """Integer columns of a table in row order; NULL, or a column that the table lacks, is ABSENT.
 
         Raises:
             ArtefactError: the file is damaged.
         """
-        present = [name for name in wanted if name in self.tables[table]]
-        read = self._of_pages(table, present) if where is None else None
-        found = iter(self._of_rows(table, present, where or "1") if read is None else read)
-        columns = {name: next(found) for name in present}
-        rows = len(next(iter(columns.values()), ()))
-        return [columns.get(name, np.full(rows, ABSENT, dtype=np.int64)) for name in wanted]
+        return _joined(len(wanted), self.blocks(table, *wanted, each=_as_it_is))
 
-    def _of_pages(self, table: str, names: list[str]) -> list[Column] | None:
-        """The columns as they lie in the file; None if they must be asked for row by row."""
+    def blocks(self, table: str, *wanted: str, each: Callable[[Column], T]) -> list[T]:
+        """What `each` makes of these columns of a table, some thousand rows at a time, in row order.
+
+        Args:
+            table: a table or view.
+            wanted: columns of integers; NULL, or one that the table lacks, is ABSENT.
+            each: called with (columns, rows); several threads may call it, and again with the same rows.
+
+        Raises:
+            ArtefactError: the file is damaged.
+        """
+        present = [name for name in wanted if name in self.tables[table]]
+        if not present:
+            return []
+        position = self._positions(table, present)
+        if position is not None:
+            lacking = np.array([name not in present for name in wanted])
+            place = np.maximum(np.cumsum(~lacking) - 1, 0)
+
+            def complete(block: Column) -> T:
+                return each(np.where(lacking[:, None], ABSENT, block[place]) if lacking.any() else block)
+
+            found = integer_blocks(self.plain, *position, complete)
+            if found is not None:
+                return found
+        return [each(block) for block in self._chunks(table, self._terms(table, wanted))]
+
+    def with_text(self, table: str, *wanted: str, text: str) -> tuple[list[Column], Column, list[str]]:
+        """Columns of integers and one of texts.
+
+        Args:
+            table: a table or view.
+            wanted: columns of integers; NULL, or one that the table lacks, is ABSENT.
+            text: the column of texts; it may be lacking, too.
+
+        Returns:
+            The columns in row order; which text each row has, none is ABSENT; the texts, each once.
+
+        Raises:
+            ArtefactError: the file is damaged.
+        """
+        position = self._positions(table, [*wanted, text])
+        if position is not None:
+            root, (*numbers, last) = position
+            found = rows_with_text(self.plain, root, numbers, last)
+            if found is not None:
+                columns, which, texts = found
+                return columns, which, [_decoded(content) for content in texts]
+        columns = _joined(len(wanted), self._chunks(table, self._terms(table, wanted)))
+        # A blob of each row's, as many rows have the same: each text is decoded once.
+        term = f'CAST("{text}" AS BLOB)' if text in self.tables[table] else "NULL"
+        query = f'SELECT {term} FROM "{table}" ORDER BY rowid'  # noqa: S608 (constants only)
+        each = [content for (content,) in self.connection.execute(query)]
+        once = [content for content in dict.fromkeys(each) if content is not None]
+        number = {None: ABSENT, **{content: place for place, content in enumerate(once)}}
+        which = np.fromiter(map(number.__getitem__, each), dtype=np.int64, count=len(each))
+        return columns, which, [_decoded(content) for content in once]
+
+    def _terms(self, table: str, names: Sequence[str]) -> list[str]:
+        # CAST, as a damaged page may hold values of any type. All names are constants of the readers.
+        return [
+            f'CAST(COALESCE("{name}", {ABSENT}) AS INTEGER)' if name in self.tables[table] else str(ABSENT)
+            for name in names
+        ]
+
+    def _positions(self, table: str, names: Sequence[str]) -> tuple[int, list[int]] | None:
+        """The root page of a table and the place of each column in its rows; None for a view, or where a
+        column is an alias of the row number.
+        """
         root = self.connection.execute(
             "SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)
         ).fetchone()
         info = self.connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table,)).fetchall()
         position = {name: index for index, (name, key) in enumerate(info) if not key}
-        if root is None or not names or not position.keys() >= set(names):
+        if root is None or not position.keys() >= set(names):
             return None
-        return integer_columns(self.plain, root[0], [position[name] for name in names])
+        return root[0], [position[name] for name in names]
 
-    def _of_rows(self, table: str, names: list[str], where: str) -> list[Column]:
-        # CAST, as a damaged page may hold values of any type. All names are constants of the readers.
-        terms = [f'CAST(COALESCE("{name}", {ABSENT}) AS INTEGER)' for name in names]
-        parts = list(self._chunks(table, terms, where)) if terms else []
-        return list(np.concatenate([np.empty((len(terms), 0), dtype=np.int64), *parts], axis=1))
-
-    def _chunks(self, table: str, terms: list[str], where: str) -> Iterator[Column]:
+    def _chunks(self, table: str, terms: list[str]) -> Iterator[Column]:
         """The terms of successive rows, (terms, rows) each.
 
         SQLite joins a chunk's values to one text for each term, which numpy parses: as exact as an object
@@ -74,7 +133,7 @@ class Database:
         joined = ", ".join(f"group_concat(c{index})" for index in range(len(terms)))
         query = (
             f"SELECT COUNT(*), MAX(r), {joined} FROM (SELECT rowid AS r, {named} "  # noqa: S608
-            f'FROM "{table}" WHERE rowid > ? AND {where} ORDER BY rowid LIMIT {_CHUNK_ROWS})'
+            f'FROM "{table}" WHERE rowid > ? ORDER BY rowid LIMIT {_CHUNK_ROWS})'
         )
         last = _FIRST_ROW
         while True:
@@ -90,6 +149,18 @@ class Database:
             yield np.stack(columns)
 
 
+def _as_it_is(block: Column) -> Column:
+    return block
+
+
+def _joined(columns: int, blocks: Iterable[Column]) -> list[Column]:
+    return list(np.concatenate([np.empty((columns, 0), dtype=np.int64), *blocks], axis=1))
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", errors="replace")
+
+
 @contextlib.contextmanager
 def open_database(path: Path) -> Iterator[Database]:
     """The database in `path`; a compressed one is unpacked beside other temporary files while it is open.
@@ -103,7 +174,7 @@ def open_database(path: Path) -> Iterator[Database]:
             _check_size(path, plain)
             connection = sqlite3.connect(f"{plain.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
             stack.callback(connection.close)
-            connection.text_factory = lambda data: data.decode("utf-8", errors="replace")
+            connection.text_factory = _decoded
             query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
             names = connection.execute(query).fetchall()
             tables = {name: _columns(connection, name) for (name,) in names}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from aorta.artefacts.events import ABSENT
 from aorta.readers import trace_sqlite
-from aorta.readers.sqlite_pages import integer_columns
+from aorta.readers.sqlite_pages import integer_blocks, rows_with_text
 
 EDGES = [
     sign * (1 << bits) + off for bits in (0, 7, 15, 23, 31, 47, 62) for sign in (1, -1) for off in (-1, 0)
@@ -50,8 +50,10 @@ def execute(path: Path, *statements: str) -> Path:
 def from_pages(path: Path, wanted: Sequence[int]) -> list[list[int]] | None:
     with contextlib.closing(sqlite3.connect(path)) as database:
         (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 't'").fetchone()
-    columns = integer_columns(path, root, wanted)
-    return None if columns is None else [column.tolist() for column in columns]
+    blocks = integer_blocks(path, root, wanted, lambda block: block.tolist())
+    return (
+        None if blocks is None else [list(itertools.chain(*column)) for column in zip(*blocks, strict=True)]
+    )
 
 
 def from_sqlite(path: Path, wanted: Sequence[int]) -> list[list[int]]:
@@ -79,6 +81,90 @@ def test_columns_are_those_of_sqlite(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = stored(Path(folder) / "a.sqlite", width, rows, page=page)
         assert from_pages(path, wanted) == from_sqlite(path, wanted)
+
+
+TEXTS = [None, "", "a", "step 20", "é" * 28, "x" * 57, "x" * 58, "y" * 57, "z" * 300]
+
+
+def texts_from_pages(path: Path, wanted: Sequence[int], text: int) -> list[tuple[Any, ...]] | None:
+    """Rows of numbers and a text."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 't'").fetchone()
+    found = rows_with_text(path, root, wanted, text)
+    if found is None:
+        return None
+    numbers, which, texts = found
+    assert len(set(texts)) == len(texts)
+    said = [None if code == ABSENT else texts[code].decode() for code in which.tolist()]
+    return list(zip(*(column.tolist() for column in numbers), said, strict=True))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_texts_between_numbers_are_those_of_sqlite(data: st.DataObject) -> None:
+    before, behind = data.draw(st.sampled_from([0, 1, 6, 8, 9])), data.draw(st.sampled_from([0, 1, 3, 8, 17]))
+    values = [VALUES] * before, st.sampled_from(TEXTS), [VALUES] * behind
+    some = data.draw(st.lists(st.tuples(*values[0], values[1], *values[2]), min_size=1, max_size=9))
+    rows = list(itertools.islice(itertools.cycle(some), data.draw(st.sampled_from([1, 40, 500]))))
+    width = before + 1 + behind
+    others = [index for index in range(width) if index != before]
+    wanted = data.draw(st.lists(st.sampled_from(others), min_size=1, max_size=4)) if others else []
+    with tempfile.TemporaryDirectory() as folder:
+        path = stored(Path(folder) / "a.sqlite", width, rows, kind="")
+        expected = [
+            (*(ABSENT if row[index] is None else row[index] for index in wanted), row[before]) for row in rows
+        ]
+        assert texts_from_pages(path, wanted, before) == expected
+
+
+def test_other_texts_are_left_to_sqlite(tmp_path: Path) -> None:
+    rows = [(n, f"text {n % 3}", n << 20) for n in range(400)]
+    path = stored(tmp_path / "a.sqlite", 3, rows, page=65536, kind="")
+    assert texts_from_pages(path, [0, 2], 1) == [(n, m, text) for n, text, m in rows]
+    for text in ("7", "2.5", f"'{'x' * 9000}'"):
+        execute(path, f"UPDATE t SET c1 = {text} WHERE c0 = 300")
+        assert texts_from_pages(path, [0, 2], 1) is None
+        with trace_sqlite.open_database(path) as opened:
+            (last, first), which, texts = opened.with_text("t", "c2", "c0", text="c1")
+        assert (last.tolist(), first.tolist()) == ([row[2] for row in rows], list(range(400)))
+        assert texts == ["text 0", "text 1", "text 2", text.strip("'")]
+        assert which.tolist() == [3 if n == 300 else n % 3 for n in range(400)]
+    with contextlib.closing(sqlite3.connect(tmp_path / "wide.sqlite")) as database:
+        database.execute("PRAGMA encoding = 'UTF-16le'")
+        database.execute("CREATE TABLE t (c0, c1)")
+        database.execute("INSERT INTO t VALUES (1, 'wide')")
+        database.commit()
+    assert texts_from_pages(tmp_path / "wide.sqlite", [0], 1) is None
+
+
+def test_damaged_texts_give_what_sqlite_gives_or_nothing(tmp_path: Path) -> None:
+    rows = [(n << (n % 40), TEXTS[n % 5], n) for n in range(1500)]
+    whole = stored(tmp_path / "whole.sqlite", 3, rows, page=1024, kind="").read_bytes()
+    pick = random.Random(7)
+    path = tmp_path / "flipped.sqlite"
+    agreed = refused = 0
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(pick.choice([1, 1, 20])):
+            data[pick.randrange(2048, len(data))] = pick.choice([0, 255, pick.randrange(256)])
+        path.write_bytes(data)
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            query = f"SELECT COALESCE(c0, {ABSENT}), COALESCE(c2, {ABSENT}), CAST(c1 AS BLOB) FROM t"
+            try:
+                expected = database.execute(query).fetchall()
+            except sqlite3.Error:
+                continue
+            (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 't'").fetchone()
+        found = rows_with_text(path, root, [0, 2], 1)
+        if found is None:
+            refused += 1
+            continue
+        (first, last), which, texts = found
+        said = [None if code == ABSENT else texts[code] for code in which.tolist()]
+        assert list(zip(first.tolist(), last.tolist(), said, strict=True)) == expected
+        agreed += 1
+    assert agreed > 20
+    assert refused > 5
 
 
 def test_rows_come_in_order_from_all_levels_of_a_tree(tmp_path: Path) -> None:
@@ -190,4 +276,4 @@ def test_a_file_that_ends_early_gives_nothing(tmp_path: Path) -> None:
     for size in (40, 100, 600, 2048, len(whole) - 512):
         cut = tmp_path / "cut.sqlite"
         cut.write_bytes(whole[:size])
-        assert integer_columns(cut, 3, [0]) is None
+        assert integer_blocks(cut, 3, [0], len) is None
