@@ -44,8 +44,10 @@ class BatchCopies:
             batch: on the host.
             compute: the current stream; None without a GPU, where nothing is copied or noted.
         """
-        tape = self._tape()
-        if compute is not None and sum(value.nbytes for value in batch.values()) > SMALL_BATCH:
+        tape, size = self._tape(), 0
+        for value in batch.values():
+            size += value.nbytes
+        if compute is not None and size > SMALL_BATCH:
             return self._aside(batch, compute, tape)
         if compute is None or tape is None:
             return self._moved(batch)

@@ -22,7 +22,7 @@ from aorta.instrument.allocator import AllocatorCounts
 from aorta.instrument.capture import ExternalCapture, Plan
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import Collectives
-from aorta.instrument.contexts import OpenStep, Part, Wait
+from aorta.instrument.contexts import OpenStep, Part, Wait, outside
 from aorta.instrument.copies import BatchCopies
 from aorta.instrument.gradients import GradientExchange, GradientHook, WatchedGroup
 from aorta.instrument.identity import Identity, constants, run_directory
@@ -109,6 +109,10 @@ class StepRecorder:
         self._global_step = 0
         self._clock = clock_for(device)
         self._now = now = OpenStep(self._clock, device, ranges_for(device))
+        self._wait = Wait(now)
+        self._forward, self._backward, self._optimizer = (
+            Part(now, tag) for tag in ("forward", "backward", "optimizer")
+        )
         self._allocator = AllocatorCounts(device)
         self._make_room(fresh=job_dir is None)
         self._channel = RecordChannel(
@@ -119,7 +123,7 @@ class StepRecorder:
         self._collectives = Collectives(self._clock, device, lambda: now.parts, self._streams)
         self._copies = BatchCopies(self._clock, device, lambda: now.parts, self._streams)
         self._intercepts: AbstractContextManager[None] = nullcontext()
-        self._samples: Callable[[], str | None] = lambda: None
+        self._samples: Callable[[], str | None] | None = None
 
     def _make_room(self, fresh: bool) -> None:
         if self.identity.world_size > 1 and not dist.is_initialized():
@@ -216,7 +220,7 @@ class StepRecorder:
 
     def data(self) -> AbstractContextManager[None]:
         """Waiting for the loader: host time, whatever the device does meanwhile."""
-        return Wait(self._now)
+        return self._wait
 
     def to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The batch on the device of the model. On a GPU it is copied on the auxiliary stream, so that pinned
@@ -224,7 +228,8 @@ class StepRecorder:
         host nothing is copied or noted.
         """
         now = self._now
-        now.opened()
+        if now.tape is None:
+            raise outside()
         if now.ranges is None:
             return self._copies.copied(batch, now.stream)
         now.ranges.push("aorta.copy")
@@ -235,15 +240,15 @@ class StepRecorder:
 
     def forward(self) -> AbstractContextManager[None]:
         """The forward pass and the loss."""
-        return Part(self._now, "forward")
+        return self._forward
 
     def backward(self) -> AbstractContextManager[None]:
         """The backward pass; with `ddp_hook`, compute ends where the last bucket's gradients are ready."""
-        return Part(self._now, "backward")
+        return self._backward
 
     def optimizer(self) -> AbstractContextManager[None]:
         """Clipping, the update, and clearing the gradients."""
-        return Part(self._now, "optimizer")
+        return self._optimizer
 
     def drain(self) -> None:
         """Write every closed step, waiting for the GPU where needed. For the end of an epoch, never inside
@@ -303,7 +308,8 @@ class StepRecorder:
             raise RunError(f"step {index} closed without a result", "call step.result(...) inside it")
         kernels = self._sampler.after_step(tape.wall_start_ns) if self._recorded else None
         memory = self._allocator.read() if opened.detailed else None
-        closed = Closed(opened, tape, end, host_end_ns, memory, kernels, self._samples(), self._observed)
+        said = self._samples() if self._samples is not None else None
+        closed = Closed(opened, tape, end, host_end_ns, memory, kernels, said, self._observed)
         if self._recorded:
             self._external.after_step(index)
         self._global_step = index + 1
