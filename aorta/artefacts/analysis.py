@@ -47,6 +47,8 @@ class DataQuality(Record, frozen=True, kw_only=True):
     """Of the steady steps, those that every rank timed part by part; None: all of them."""
     failure: str | None = None
     """How the first rank failed, in its node's words; None where none did or nobody saw it."""
+    ranks_assumed: bool = False
+    """Nothing records how many ranks there are: those seen, from 0 on without a gap, count as all."""
 
 
 class Interval(Record, frozen=True, kw_only=True):

@@ -92,16 +92,16 @@ def _sharding(config: Config) -> list[str]:
     return actions
 
 
-def straggler(context: Context, ranks: list[int], compute_ms: float, host_ms: float) -> list[str]:
-    """Remedies of ranks that the others wait for."""
+def straggler(context: Context, ranks: list[int], *, compute: bool, host: bool) -> list[str]:
+    """Remedies of ranks that the others wait for, because of compute, host work or both."""
     several = len(set(context.hosts.values())) > 1
     where = ", ".join(context.nodes(ranks)) if several else ""
     actions = []
     if ranks and where:
         actions.append(f"compare {where} with the other nodes: clocks, temperature, other processes")
-    if compute_ms >= host_ms:
+    if compute:
         actions.append("give every rank the same work a step: equal batches and sequence lengths")
-    else:
+    if host:
         threads = (
             f", training.cpu_threads (now {context.config.training.cpu_threads})" if context.config else ""
         )

@@ -7,11 +7,22 @@ from dataclasses import dataclass
 
 import msgspec
 
-from aorta.artefacts.analysis import Finding, Interval, Speedup, WhatIf
+from aorta.artefacts.analysis import Finding, Interval, Kind, Speedup, WhatIf
 from aorta.diagnosis.context import MOST_OF_HOST, Context
 from aorta.diagnosis.rank import rank_words
 from aorta.metrics import another_run
+from aorta.metrics.replay_model import Part
 from aorta.metrics.whatif import Prediction, Replays
+
+HIDDEN = 0.1
+"""A cause that gains by itself less than this share of what it gains with others is hidden by them."""
+MORE_AGAIN = 1.5
+"""A next cause that gains this many times as much, together with the first one, is worth saying."""
+_OF_RANKS: dict[Kind, tuple[Part, ...]] = {
+    "data_loading": ("data_loading",),
+    "straggler": ("compute", "host"),
+}
+"""What a finding's ranks take longer for than others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,7 @@ def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | Non
     removed = _removed(finding, context, replays)
     if removed is None:
         return finding, None
+    removed, finding = _with_hiding(removed, finding, context, replays)
     found, apart = removed.found, another_run.apart(context.repeats_ms)
     what = WhatIf(
         kind=finding.kind,
@@ -74,15 +86,18 @@ def within_noise(what: WhatIf, context: Context) -> str | None:
     while. Where the same thing ran four times or more before, the gain must also be more than such runs
     differ by without the causes that were found in them: less is seen again with nothing changed.
     """
-    interval = what.effect_interval
-    least = context.policy.straggler_pct / 2 if what.kind == "straggler" else 0.0
+    return _noise(what.kind, what.speedup, what.effect_interval, context)
+
+
+def _noise(kind: Kind, speedup: float, interval: Interval | None, context: Context) -> str | None:
+    least = context.policy.straggler_pct / 2 if kind == "straggler" else 0.0
     if interval is not None and _share(interval.low) <= least:
         gained = f"replayed without it, {_percent(interval)} of the step would be gained"
         return f"within noise: {gained}" + (f", and {least:g} % at least would have to be" if least else "")
     spread = another_run.by_chance(context.repeats_ms)
-    if spread is None or math.log(what.speedup) > spread:
+    if spread is None or math.log(speedup) > spread:
         return None
-    gained = f"replayed without it, {_share(what.speedup):.0f} % of the step would be gained"
+    gained = f"replayed without it, {_share(speedup):.0f} % of the step would be gained"
     runs = f"{len(context.repeats_ms)} other runs of the same thing"
     return f"within noise: {gained}, and by {runs} {_share(math.exp(spread)):.0f} % vary by chance"
 
@@ -108,15 +123,46 @@ def _removed(finding: Finding, context: Context, replays: Replays) -> _Removed |
     return None
 
 
+def _with_hiding(
+    removed: _Removed, finding: Finding, context: Context, replays: Replays
+) -> tuple[_Removed, Finding]:
+    """What goes where other ranks are as slow by something else, which hides what the finding's own gain.
+
+    Where it gains next to nothing by itself and more together with those, both go. Where it gains by itself,
+    an action says what holds the step up next, if that is worth half as much again.
+    """
+    parts = _OF_RANKS.get(finding.kind)
+    hiding = replays.hidden_by(parts, finding.ranks) if parts and finding.ranks else []
+    if parts is None or not hiding:
+        return removed, finding
+    both, alone = replays.together(parts, finding.ranks, hiding), removed.found
+    rest = "compute and host work" if finding.kind == "data_loading" else "loader waits"
+    if _noise(finding.kind, both.speedup, both.effect_interval, context) is not None:
+        return removed, finding
+    more = f"{rest} of {rank_words(hiding)}"
+    noise = _noise(finding.kind, alone.speedup, alone.effect_interval, context)
+    if noise is not None or _share(alone.speedup) < HIDDEN * _share(both.speedup):
+        said = f"take both away: by itself it gains next to nothing, because of the longer {more}"
+        actions = [said, *finding.actions]
+        return (
+            _Removed(f"{removed.words} and the longer {more}", both),
+            msgspec.structs.replace(finding, actions=actions),
+        )
+    if _share(both.speedup) < MORE_AGAIN * _share(alone.speedup):
+        return removed, finding
+    said = f"then look at the longer {more}, next in line: {both.speedup:.2f}× without both"
+    return removed, msgspec.structs.replace(finding, actions=[*finding.actions, said])
+
+
 def _loading(ranks: list[int], replays: Replays) -> _Removed:
     if not ranks:
         return _Removed("every wait for a loader", replays.without({"data_loading": 1.0}))
-    found = replays.as_the_others(("data_loading",), ranks)
+    found = replays.as_the_others(_OF_RANKS["data_loading"], ranks)
     return _Removed(f"the longer waits of {rank_words(ranks)} for the loader", found)
 
 
 def _lateness(ranks: list[int], replays: Replays) -> _Removed:
-    found = replays.as_the_others(("compute", "host"), ranks)
+    found = replays.as_the_others(_OF_RANKS["straggler"], ranks)
     if not ranks:
         return _Removed("the differences between ranks in each step's compute and host work", found)
     return _Removed(f"the longer compute and host work of {rank_words(ranks)}", found)

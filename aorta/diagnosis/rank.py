@@ -139,6 +139,15 @@ def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None)
     return found if stand_out else []
 
 
+def late_by_host(costs: Iterable[RankCosts], ranks: Iterable[int]) -> list[int]:
+    """Those of `ranks` that the others wait for more because of their host than of their compute."""
+    lost: dict[tuple[int, str], float] = defaultdict(float)
+    for item in costs:
+        for charge, charged in item.charged_ms.items():
+            lost[charge] += charged
+    return [rank for rank in ranks if lost[rank, "host"] > lost[rank, "compute"]]
+
+
 def _as_late(costly: Set[int], share: float, late: LatenessTable | None) -> set[int]:
     """The ranks that are late persistently by `share` or more of what such a one of `costly` is."""
     rows = {row.rank: row.late_ms for row in late.ranks if row.pattern == "persistent"} if late else {}

@@ -14,7 +14,7 @@ from aorta.artefacts.analysis import Finding, Kind, Measured, Severity
 from aorta.diagnosis import actions
 from aorta.diagnosis.context import Answer, Context, gain, not_measured, removal_to_threshold
 from aorta.diagnosis.memory import memory_pressure
-from aorta.diagnosis.rank import rank_words, slow_loaders, waited_for
+from aorta.diagnosis.rank import late_by_host, rank_words, slow_loaders, waited_for
 
 STEP_SHARE = "% of step"
 
@@ -145,16 +145,17 @@ def straggler(context: Context) -> Answer:
     lost = [item.charged("compute", "host") for item in waiting]
     compute = fmean(item.charged("compute") for item in waiting)
     host = fmean(item.charged("host") for item in waiting)
-    several = len(ranks) > 1
-    if compute >= host:
-        what = "which compute" if several else "which computes"
+    hosts = late_by_host(context.costs, ranks)
+    others = [rank for rank in ranks if rank not in hosts]
+    compute_late, host_late = (bool(others), bool(hosts)) if ranks else (compute >= host, host > compute)
+    if compute_late != host_late:
+        who = _who_is_late(ranks, host=host_late)
     else:
-        what = "which spend time on the host" if several else "which spends time on the host"
-    who = rank_words(ranks) if ranks else "whichever rank is last"
+        who = f"{_who_is_late(others, host=False)}, and for {_who_is_late(hosts, host=True)}"
     finding = Finding(
         kind="straggler",
         severity=_severity(value / 100.0),
-        cause=f"the other ranks wait for {who}, {what} longer",
+        cause=f"the other ranks wait for {who}",
         ranks=ranks,
         nodes=context.nodes(ranks),
         value=value,
@@ -163,13 +164,21 @@ def straggler(context: Context) -> Answer:
         evidence={
             "waits_for_compute_ms": compute,
             "waits_for_host_ms": host,
+            "ranks_late_by_host": hosts,
             "step_ms": context.step_ms,
             "files": list(context.files),
         },
         estimated_speedup=gain(context.step_ms, min(lost), fmean(lost)),
-        actions=actions.straggler(context, ranks, compute, host),
+        actions=actions.straggler(context, ranks, compute=compute_late, host=host_late),
     )
     return measured, finding
+
+
+def _who_is_late(ranks: list[int], *, host: bool) -> str:
+    who, several = rank_words(ranks) if ranks else "whichever rank is last", len(ranks) > 1
+    if host:
+        return f"{who}, which {'spend' if several else 'spends'} more time on the host"
+    return f"{who}, which {'compute' if several else 'computes'} longer"
 
 
 def host_bound(context: Context) -> Answer:

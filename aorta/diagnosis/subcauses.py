@@ -218,7 +218,9 @@ def _straggler(finding: Finding, context: Context) -> SubCause:
         if found is not None:
             return found
     compute, host = finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"]
-    who = rank_words(finding.ranks)
+    hosts = finding.evidence.get("ranks_late_by_host", [])
+    late = [rank for rank in finding.ranks if (rank in hosts) == (host > compute)] or finding.ranks
+    who = rank_words(late)
     if compute >= host:
         how = (
             "compute takes longer; neither throttling nor other load was seen"
@@ -226,7 +228,7 @@ def _straggler(finding: Finding, context: Context) -> SubCause:
             else "compute takes longer"
         )
         return SubCause("compute", f"on {who} {how}")
-    spends = "spends" if len(finding.ranks) == 1 else "spend"
+    spends = "spends" if len(late) == 1 else "spend"
     return SubCause("host_work", f"{who} {spends} more time on the host, outside of compute and loader")
 
 

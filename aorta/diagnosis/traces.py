@@ -115,7 +115,7 @@ def _beside(used: Capture, other: Capture, chosen: Analysis, analysed: Analysis)
 
 def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[Problem]) -> Analysis:
     seen = sorted(found.work)
-    expected, basis = _expected(found)
+    expected, assumed = _expected(found)
     rows, unusable = breakdown_rows(found)
     collectives = collectives_of(found, expected)
     charged = charges(collectives, found)
@@ -139,7 +139,8 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
         nodes_expected=None,
         nodes_seen=len(set(hosts.values())),
         steady_steps=len(found.steps),
-        notes=[*basis, *notes_of(found, charged, expected), *said],
+        notes=[*_size_note(found, expected, assumed=assumed), *notes_of(found, charged, expected), *said],
+        ranks_assumed=assumed,
     )
     made = conclude(RULES, context, quality)
     return Analysis(
@@ -202,20 +203,27 @@ def table(found: Capture) -> TraceTable:
     return TraceTable(format=found.format, per_rank=rows)
 
 
-def _expected(found: Capture) -> tuple[int | None, list[str]]:
-    """How many ranks there are, and what a reader must know about that number."""
+def _expected(found: Capture) -> tuple[int | None, bool]:
+    """How many ranks there are, and whether that is only assumed."""
     ranks = [item.rank for item in found.ranks]
     if not ranks:
-        return None, []
+        return None, False
     size = max((item.world_size for item in found.ranks if item.world_size), default=0)
     if size:
-        return max(size, ranks[-1] + 1), []
+        return max(size, ranks[-1] + 1), False
     alone = not any(item.communication_events for item in found.ranks)
     if alone and ranks == [0]:
-        return 1, []
+        return 1, False
     if len(ranks) > 1 and ranks == list(range(len(ranks))):
-        return len(ranks), [f"the traces do not say how many ranks there are: 0 to {ranks[-1]} count as all"]
-    return None, ["the traces do not say how many ranks there are"]
+        return len(ranks), True
+    return None, False
+
+
+def _size_note(found: Capture, expected: int | None, *, assumed: bool) -> list[str]:
+    if assumed:
+        last = found.ranks[-1].rank
+        return [f"the traces do not say how many ranks there are: 0 to {last} count as all"]
+    return ["the traces do not say how many ranks there are"] if found.ranks and expected is None else []
 
 
 def breakdown_rows(found: Capture) -> tuple[list[RankBreakdown], list[Problem]]:

@@ -119,6 +119,40 @@ class Replays:
 
         return self._predict(removal)
 
+    def hidden_by(self, parts: Sequence[Part], ranks: Sequence[int]) -> list[int]:
+        """Other ranks that would hold the step up by something else, were `ranks` not slow in `parts`.
+
+        Those whose other parts take longer than the typical rank's by half of what `ranks` take longer
+        for `parts`, or more.
+        """
+        every = np.array(self.ranks)
+        rest = [part for part in PARTS if part not in parts]
+        slow, other = self._mean(parts), self._mean(rest)
+        chosen = np.isin(every, list(ranks))
+        if chosen.all() or not chosen.any():
+            return []
+        excess = float(slow[chosen].mean() - slow[~chosen].mean())
+        late = other - np.percentile(other, 50, method="lower") >= max(excess, 1.0) / 2
+        return [int(rank) for rank in every[late & ~chosen]]
+
+    def together(self, parts: Sequence[Part], ranks: Sequence[int], hiding: Sequence[int]) -> Prediction:
+        """Without what `ranks` take longer for `parts`, and what `hiding` take longer for the other parts."""
+
+        def removal(model: Model) -> Removal:
+            shares = {}
+            for part in PARTS:
+                chosen = np.isin(model.ranks, list(ranks if part in parts else hiding))
+                shares[part] = _shares(model.totals[PARTS.index(part)], chosen)
+            return Removal(shares)
+
+        return self._predict(removal)
+
+    def _mean(self, parts: Sequence[Part]) -> Floats:
+        """Of each rank, ns a step in `parts`."""
+        steps = sum(len(model.steps) for model in self._models)
+        totals = [model.totals[PARTS.index(part)].sum(axis=1) for model in self._models for part in parts]
+        return np.asarray(np.sum(totals, axis=0) / steps, dtype=np.float64)
+
     def without(self, shares: Mapping[Part, float]) -> Prediction:
         """Without these shares of every rank's parts."""
         return self._predict(lambda _: Removal({part: np.array([[share]]) for part, share in shares.items()}))

@@ -21,7 +21,8 @@ def confidence(analysis: Analysis, main: Finding | None, *, shared: bool) -> Con
         shared: whether the run's nodes were one machine.
     """
     quality = analysis.data_quality
-    expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
+    known = quality.ranks_expected is not None and not quality.ranks_assumed
+    expected = f"{quality.ranks_expected}" if known else "an unknown number of"
     steps = plural(quality.steady_steps, "steady step")
     if quality.detailed_steps is not None:
         steps += f", {quality.detailed_steps:,} of them detailed"
@@ -51,6 +52,8 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
     doubts = []
     if quality.problems:
         doubts.append(f"{plural(len(quality.problems), 'problem')} with its data")
+    if quality.ranks_assumed:
+        doubts.append("how many ranks there are is not recorded: another one may be the last")
     if 0 < quality.steady_steps < _STEPS:
         doubts.append(f"fewer than {_STEPS} steady steps")
     elif quality.detailed_steps is not None and quality.detailed_steps == analysis.breakdown.steps < _STEPS:

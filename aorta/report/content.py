@@ -178,7 +178,10 @@ def quality_table(analysis: Analysis) -> Table:
     quality, cost_of = analysis.data_quality, analysis.detail_cost
     rows = (
         ("job ended as", plain(quality.state or f"{ABSENT} (no marker says)")),
-        ("ranks with records", _of(quality.ranks_seen, quality.ranks_expected)),
+        (
+            "ranks with records",
+            _of(quality.ranks_seen, None if quality.ranks_assumed else quality.ranks_expected),
+        ),
         ("nodes with data", _of(quality.nodes_seen, quality.nodes_expected)),
         ("steady steps", steady_words(quality)),
         *((("cost of detail", _cost_of_detail(cost_of)),) if cost_of is not None else ()),
