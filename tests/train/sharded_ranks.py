@@ -123,6 +123,20 @@ def order(config: Config, world: World) -> list[str]:
     return seen
 
 
+def places(config: Config, world: World) -> list[str]:
+    """The devices on which this rank makes weights, one after another."""
+    made: list[str] = []
+
+    class Noted(Ranking):
+        def model(self) -> torch.nn.Module:
+            made.append(torch.empty(0).device.type)
+            return super().model()
+
+    with StepRecorder(config.training.output_dir, world.device) as recorder:
+        Sharded(Noted(config), config, world, recorder)
+    return made
+
+
 def start(config: Config, world: World) -> str:
     """The weights that a model starts with, when every rank makes its own."""
     torch.manual_seed(world.rank)
@@ -171,6 +185,15 @@ def main(folder: Path, names: list[str]) -> None:
         if not names:
             found["order"] = order(tiny(folder / "order", *FSDP), world)
             found["order_late"] = order(tiny(folder / "order_late", *RUNS["late"]), world)
+            for name, key in (
+                ("forward", "fsdp.forward_prefetch=false"),
+                ("backward", "fsdp.backward_prefetch=NONE"),
+                ("serial", "distributed.enable_overlap=false"),
+            ):
+                found[f"order_{name}"] = order(tiny(folder / f"order_{name}", *FSDP, key), world)
+            for place in ("cpu", "meta"):
+                settings = tiny(folder / f"made_{place}", *FSDP, f"fsdp.param_init_device={place}")
+                found[f"made_{place}"] = places(settings, world)
             found["start"] = start(tiny(folder / "start", *FSDP), world)
             torch.manual_seed(0)
             found["rank0"] = digest(Ranking(tiny(folder, *FSDP)).model())

@@ -18,7 +18,7 @@ from torch import nn
 from aorta.config.load import load_config
 from aorta.errors import ConfigError
 from aorta.instrument import StepRecorder
-from aorta.train import data
+from aorta.train import data, fsdp
 from aorta.train import main as command
 from aorta.train.compiled import Compiled
 from aorta.train.data import Batches, RankingSamples
@@ -36,11 +36,14 @@ ALONE = World(0, 0, 1, 0, CPU, None)
 
 
 @pytest.fixture(autouse=True)
-def _this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a run does to its process as a whole is not done to this one."""
+def _this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a run does to its process as a whole is not done to this one, or taken back."""
     monkeypatch.setattr(command.StopSignal, "install", lambda self: None)
     for name in ("AORTA_RUN_DIR", "AORTA_PROFILER", "RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
+    yield
+    if dist.is_initialized():  # a run that failed leaves this to the end of its process
+        dist.destroy_process_group()
 
 
 def run(folder: Path, *overrides: str, flags: tuple[str, ...] = ()) -> int:
@@ -288,6 +291,46 @@ def test_the_recorder_gets_the_priority_of_its_streams(
     monkeypatch.setattr(command, "StepRecorder", Noted)
     run(tmp_path, f"distributed.stream_priority={override}", "training.max_steps=1")
     assert given == [priority]
+
+
+@pytest.mark.parametrize(
+    ("settings", "gather", "scatter"),
+    [
+        ([], True, True),
+        (["enable_overlap=false"], False, False),
+        (["overlap_reduce_scatter=false"], True, False),
+        (["overlap_reduce_scatter=true"], True, True),
+    ],
+)
+def test_which_collectives_of_sharding_may_overlap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: list[str], gather: bool, scatter: bool
+) -> None:
+    given: dict[str, bool] = {}
+    monkeypatch.setattr(StepRecorder, "observe_fsdp", lambda self, model, **how: given.update(how))
+    keys = ["distributed.strategy=fsdp", *(f"distributed.{item}" for item in settings)]
+    with join(tiny(tmp_path, *keys)), loop(tmp_path, *keys):
+        pass
+    assert (given["overlap_gather"], given["overlap_scatter"]) == (gather, scatter)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_gradients_on_their_way_have_a_second_buffer_where_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(
+        fsdp.FSDPModule, fsdp.TWO_BUFFERS, lambda self, count: given.append(count), raising=False
+    )
+    keys = ["distributed.strategy=fsdp", f"distributed.overlap_clone_for_reduce_scatter={wanted}"]
+    with join(tiny(tmp_path, *keys)), loop(tmp_path, *keys):
+        pass
+    assert given == [2] * wanted
+
+
+def test_weights_are_not_made_on_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    keys = ["distributed.strategy=fsdp", "fsdp.param_init_device=cuda", "training.device=cpu"]
+    with pytest.raises(ConfigError, match=r"fsdp\.param_init_device is 'cuda', but training is on the CPU"):
+        run(tmp_path, *keys)
 
 
 # --- compile -----------------------------------------------------------------------------------------------

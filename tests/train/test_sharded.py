@@ -90,15 +90,29 @@ def test_half_precision_halves_the_gathered_bytes_and_trains(found: Found) -> No
     assert found[0]["ddp_bf16"]["loss"] == pytest.approx(found[0]["bf16"]["loss"], rel=0.02)
 
 
-def test_weights_are_asked_for_ahead_or_not(found: Found) -> None:
-    def kinds(name: str) -> list[str]:
-        return ["gather" if item.startswith("gather") else item for item in found[0][name]]
+AHEAD_FORWARD = [*["gather"] * 3, "forward 0", "forward 1"]
+LATE_FORWARD = ["gather", "gather", "forward 0", "gather", "forward 1"]
+AHEAD_BACKWARD = ["gather", "gather", "backward 1", "backward 0"]
+LATE_BACKWARD = ["gather", "backward 1", "gather", "backward 0"]
 
-    computed = ["forward 0", "forward 1"], ["backward 1", "backward 0"]
-    assert kinds("order") == [*["gather"] * 3, *computed[0], "gather", "gather", *computed[1]]
-    assert kinds("order_late") == (
-        "gather,gather,forward 0,gather,forward 1,gather,backward 1,gather,backward 0".split(",")
-    )
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("order", AHEAD_FORWARD + AHEAD_BACKWARD),
+        ("order_forward", LATE_FORWARD + AHEAD_BACKWARD),
+        ("order_backward", AHEAD_FORWARD + LATE_BACKWARD),
+        ("order_late", LATE_FORWARD + LATE_BACKWARD),
+        ("order_serial", LATE_FORWARD + LATE_BACKWARD),
+    ],
+)
+def test_weights_are_asked_for_ahead_or_not(found: Found, name: str, expected: list[str]) -> None:
+    assert ["gather" if item.startswith("gather") else item for item in found[0][name]] == expected
+
+
+def test_with_meta_only_rank_0_makes_weights(found: Found) -> None:
+    assert [rank["made_cpu"] for rank in found] == [["cpu"], ["cpu"]]
+    assert [rank["made_meta"] for rank in found] == [["cpu", "meta"], ["meta"]]
 
 
 def test_all_ranks_start_with_the_weights_of_rank_0(found: Found) -> None:
