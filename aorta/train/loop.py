@@ -63,7 +63,8 @@ class Loop:
         self._validator = Validator(validation, config, world) if validation is not None else None
         self._faults = Faults(config.faults, world, recorder)
         self._done = 0
-        self._after: Phase | None = None
+        # The first step compiles, also where a run has no warm-up.
+        self._after: Phase | None = "warmup" if config.compile.enabled else None
         """What the next step comes after: other than an epoch's rest, it is not a steady one."""
 
     def run(self, stop: StopSignal) -> Outcome:

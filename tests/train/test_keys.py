@@ -366,6 +366,13 @@ def test_what_the_compiler_is_told(
     assert {key: given[key] for key in expected} == expected
 
 
+@pytest.mark.parametrize(("enabled", "first"), [(True, "warmup"), (False, "steady")])
+def test_the_step_that_compiles_is_no_steady_one(tmp_path: Path, enabled: bool, first: str) -> None:
+    settings = ["capture.warmup_steps=0", f"compile.enabled={enabled}", "compile.backend=eager"]
+    run(tmp_path, *settings, "training.max_steps=3")
+    assert [record.phase for record in read_records(tmp_path)] == [first, "steady", "steady"]
+
+
 # --- ROCm --------------------------------------------------------------------------------------------------
 
 
