@@ -73,13 +73,15 @@ def torchrun_argv(
         logs: folder that gets each rank's output, which is shown too.
         timeout_s: how long torchrun waits for the other nodes'.
     """
+    # Without the two dashes torchrun would look at the program's options too, and refuse one that begins
+    # several of its own, such as --log or --n.
     return [
         *(sys.executable, "-m", "torch.distributed.run"),
         *("--nnodes", str(nodes), "--nproc-per-node", str(own.processes), "--node-rank", str(own.node_index)),
         *("--master-addr", str(session.master_address), "--master-port", str(session.master_port)),
         *("--rdzv-id", session.token, "--rdzv-conf", f"timeout={math.ceil(timeout_s)}"),
         *("--max-restarts", "0", "--log-dir", str(logs), "--tee", "3"),
-        *("--no-python", *command),
+        *("--no-python", "--", *command),
     ]
 
 

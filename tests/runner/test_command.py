@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch.distributed.run import parse_args
 
 from aorta.artefacts.layout import Scenario
 from aorta.artefacts.records import Manifest, Plan, Session
@@ -104,8 +105,20 @@ def test_torchrun_with_static_ranks():
     assert " ".join(argv[1:]) == (
         "-m torch.distributed.run --nnodes 2 --nproc-per-node 4 --node-rank 1 --master-addr 10.0.0.1 "
         "--master-port 29 --rdzv-id tok --rdzv-conf timeout=61 --max-restarts 0 --log-dir /l --tee 3 "
-        "--no-python nsys profile python"
+        "--no-python -- nsys profile python"
     )
+
+
+def test_torchrun_leaves_the_options_of_the_program_alone():
+    """Each of these would be ambiguous or taken among torchrun's own."""
+    program = ["python", "train.py", "--log", "5", "--n", "$(x)", "-t", "1", "--", "--nnodes", "9"]
+    session = Session(attempt=0, token="tok", stage="start", master_address="10.0.0.1", master_port=29)
+    argv = command.torchrun_argv(
+        program, session, node(0, processes=1), nodes=2, logs=Path("/l"), timeout_s=60
+    )
+    read = parse_args(argv[3:])
+    assert [read.training_script, *read.training_script_args] == program
+    assert (read.nnodes, read.tee) == ("2", "3")
 
 
 def test_the_documented_variables(tmp_path):
