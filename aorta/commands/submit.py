@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,5 +141,6 @@ def _submit(
     jobs = submit_all(plans, submission, call, accepted, one_after_another=one_after_another)
     ids = [job.job_id for job in jobs]
     click.echo(f"ids: {submission.job_ids}")
-    click.echo(f"watch: squeue -j {','.join(ids)}, tail -f {request.results}/profile_*_{ids[0]}.out")
+    results = shlex.quote(str(request.results))
+    click.echo(f"watch: squeue -j {','.join(ids)}, tail -f {results}/profile_*_{ids[0]}.out")
     return jobs
