@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from aorta.config.schema import Config
 from aorta.diagnosis.context import Context
+from aorta.diagnosis.rank import rank_words
 
 
 def data_loading(context: Context, ranks: list[int]) -> list[str]:
@@ -27,8 +28,16 @@ def data_loading(context: Context, ranks: list[int]) -> list[str]:
         if context.cuda and not config.dataloader.pin_memory:
             actions.append("set dataloader.pin_memory to true, so that copies to the GPU overlap")
     if ranks:
-        where = ", ".join(context.nodes(ranks)) or "their node"
-        actions.append(f"look at the storage and the CPUs of {where}: the other ranks' loaders keep up")
+        nodes = context.nodes(ranks)
+        shared = set(nodes) & {host for rank, host in context.hosts.items() if rank not in ranks}
+        if nodes and not shared:
+            where = ", ".join(nodes)
+            actions.append(f"look at the storage and the CPUs of {where}: the other nodes' loaders keep up")
+        else:
+            who = rank_words(ranks)
+            actions.append(
+                f"see what loaders of {who} read that those beside them do not: files, shards, cores"
+            )
     actions.append(
         "move preprocessing out of the loop: prepare samples once, in few large files on fast storage"
     )

@@ -164,7 +164,7 @@ def straggler(context: Context) -> Answer:
         evidence={
             "waits_for_compute_ms": compute,
             "waits_for_host_ms": host,
-            "ranks_late_by_host": hosts,
+            **({"ranks_late_by_host": hosts} if compute_late and host_late else {}),
             "step_ms": context.step_ms,
             "files": list(context.files),
         },

@@ -7,7 +7,7 @@ from aorta.artefacts.page import Confidence
 from aorta.report.parts import mean_parts
 from aorta.report.selection import shown_ranks
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, KIND_NAMES, host, listing, number, plain, quantity, share
+from aorta.report.text import ABSENT, KIND_NAMES, host, listing, number, plain, quantity, ranks, share
 from aorta.units import plural
 
 FIRES_BELOW = frozenset({"gpu_underutilization"})
@@ -205,7 +205,7 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
             ("slowest rank, median", quantity(run.slowest_rank_ms_median, "ms")),
             ("slowest rank, p95", quantity(run.slowest_rank_ms_p95, "ms")),
             ("batch, a rank / all ranks", f"{run.per_rank_batch} / {run.global_batch}"),
-            ("samples/s × step time / batch", number(run.cross_check_ratio)),
+            ("samples/s × median step / batch", f"{number(run.cross_check_ratio)} (1 where both agree)"),
         ]
     if (use := analysis.utilization) is not None:
         gpu = "no GPU in the job" if analysis.device == "cpu" else "not sampled"
@@ -235,12 +235,7 @@ def _or(value: float | None, unit: str, reason: str) -> str:
 
 def scope(finding: Finding) -> str:
     """The ranks and nodes that a finding is about."""
-    ranks = (
-        f"rank{'s' if len(finding.ranks) != 1 else ''} {listing(finding.ranks)}"
-        if finding.ranks
-        else "all ranks"
-    )
-    return ranks + (f" on {listing(finding.nodes)}" if finding.nodes else "")
+    return ranks(finding.ranks) + (f" on {listing(finding.nodes)}" if finding.nodes else "")
 
 
 def sub_cause_name(finding: Finding) -> str:
@@ -276,7 +271,9 @@ def cost(analysis: Analysis, finding: Finding) -> tuple[float, float] | None:
 
 
 def cost_words(analysis: Analysis, finding: Finding | None) -> str:
-    """`30.0 of 90.0 ms a step (33.3 %)`, `at most` before it where only bounds are known; else why not."""
+    """`without it a step of 90.0 ms is 30.0 ms shorter (33.3 %)`, `at most` where only bounds are known; else
+    why not.
+    """
     if finding is None:
         return ""
     price, whole = cost(analysis, finding), step_ms(analysis)
@@ -284,7 +281,8 @@ def cost_words(analysis: Analysis, finding: Finding | None) -> str:
         return f"{ABSENT} (not predicted: the measurements give no bound)"
     gained = finding.estimated_speedup
     most = "at most " if gained is not None and gained.expected is None else ""
-    return f"{most}{number(price[0])} of {quantity(whole, 'ms')} a step ({quantity(price[1], '%')})"
+    shorter = f"{most}{quantity(price[0], 'ms')} shorter ({quantity(price[1], '%')})"
+    return f"without it a step of {quantity(whole, 'ms')} is {shorter}"
 
 
 def confidence_words(found: Confidence) -> str:

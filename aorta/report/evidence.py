@@ -9,7 +9,7 @@ from aorta.artefacts.page import Page, StepPart
 from aorta.artefacts.traced import RankTrace, TraceTable
 from aorta.report.parts import spread
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, host, listing, number, plain, share, short
+from aorta.report.text import ABSENT, host, listing, number, plain, ranks, share, short
 from aorta.units import NS_PER_MS, plural
 
 
@@ -90,7 +90,7 @@ def what_if_table(analysis: Analysis) -> Table | None:
     rows = tuple(
         (
             plain(item.removed),
-            f"ranks {listing(item.ranks)}" if item.ranks else "all ranks",
+            ranks(item.ranks),
             number(item.step_ms) + _between(item.step_ms_interval, number),
             f"{item.speedup:.2f}×" + _between(item.speedup_interval, "{:.2f}×".format),
         )
@@ -126,7 +126,8 @@ def _clocks(clocks: Sequence[ClockFit]) -> str:
 def _replayed(replay: Replay) -> str:
     if replay.withheld:
         return f"Predictions are withheld: {plain(replay.withheld)}."
-    measured = f"{plural(replay.steps, 'step')} of {number(replay.measured_step_ms)} ms were replayed"
+    length = f"{number(replay.measured_step_ms)} ms, from start to start"
+    measured = f"{plural(replay.steps, 'step')} of {length}, were replayed"
     if replay.error_pct is None:
         return f"{measured}; there is no collective on which the replay could be checked."
     return (

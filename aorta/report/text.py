@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import Counter
+from pathlib import PurePath
 from typing import Any
 
 from markupsafe import Markup
@@ -30,6 +32,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 _MARKDOWN = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=[A-Za-z]):(?=//)")
 _LINE_START = re.compile(r"^(?:\d+(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[+-](?:\s|$)|[=-]+$))")
 _CODE = re.compile(r"[\w./=+:@,%~ -]+", re.ASCII)
+_FILES = 2
+"""Of one folder, that are named each."""
 WIDTH = 100
 """Columns of a text report."""
 
@@ -129,9 +133,25 @@ def listing(items: list[int] | list[str], limit: int = 8) -> str:
     return ", ".join(pieces[:limit]) + (f", and {hidden} more" if hidden > 0 else "")
 
 
+def ranks(named: list[int]) -> str:
+    """`rank 1`, `ranks 0-3`; all where none is named."""
+    return f"rank{'s' if len(named) != 1 else ''} {listing(named)}" if named else "all ranks"
+
+
 def evidence(facts: dict[str, Any]) -> list[str]:
     """One `name: value` a fact, names in words, long lists cut with their length."""
-    return [f"{_words(name)}: {_fact(value)}" for name, value in facts.items()]
+    return [
+        f"{_words(name)}: {_fact(_by_folder(value) if name == 'files' else value)}"
+        for name, value in facts.items()
+    ]
+
+
+def _by_folder(files: list[str]) -> list[str]:
+    """Three files or more of one folder are its name and their number: those of all ranks are told by it."""
+    folders = Counter(str(PurePath(file).parent) for file in files)
+    many = {folder for folder, count in folders.items() if count > _FILES}
+    named = [file for file in files if str(PurePath(file).parent) not in many]
+    return [*(f"{folder}/ ({folders[folder]} files)" for folder in folders if folder in many), *named]
 
 
 def _fact(value: Any) -> str:

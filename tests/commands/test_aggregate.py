@@ -223,14 +223,18 @@ def test_whatever_goes_wrong_costs_one_scenario(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.usefixtures("no_charts")
 def test_earlier_runs_of_the_same_code_widen_the_interval_of_the_scaling(tmp_path: Path) -> None:
     results, docs = tmp_path / "results", tmp_path / "docs"
-    for job, compute in (("1", 60.0), ("2", 90.0)):
+    for job, compute in (("1", 60.0), ("2", 90.0), ("3", 75.0)):
         write_run(results, spec(1, job, compute_ms=compute))
         first = run_aggregate(results, docs).scaling[0].points[0]
         assert first.runs == int(job)
-    # Steps of 75 and of 105 ms: nothing varies within a run, and much between the two.
-    interval = first.samples_per_s_interval
-    assert interval is not None
-    assert interval.high > 2 * first.samples_per_s > 2 * interval.low
+        interval = first.samples_per_s_interval
+        assert interval is not None
+        if job == "2":  # 8 samples in steps of 69 and of 99 ms
+            assert (interval.low, interval.high) == pytest.approx((8000 / 99, 8000 / 69))
+            assert interval.confidence is None
+    # Nothing varies within a run, and much between them.
+    assert interval.confidence is not None
+    assert interval.high / interval.low > 2
     manifest = RunDir(results / "1node" / "run_1").manifest
     write_json(manifest, msgspec.structs.replace(read_json(manifest, Manifest), code_version="0.0.1"))
-    assert run_aggregate(results, docs).scaling[0].points[0].runs == 1
+    assert run_aggregate(results, docs).scaling[0].points[0].runs == 2

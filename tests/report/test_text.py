@@ -144,6 +144,21 @@ def test_evidence_names_each_fact_and_keeps_absent_apart_from_zero() -> None:
     ]
 
 
+def test_files_of_all_ranks_are_told_by_their_folder_and_few_ones_by_name() -> None:
+    ranks = [f"results/nsys/rank{rank}.sqlite" for rank in range(4)]
+    assert text.evidence({"files": [*ranks, "gpu_monitor.csv"]}) == [
+        "files: results/nsys/ (4 files), gpu_monitor.csv"
+    ]
+    assert text.evidence({"files": ranks[:2]}) == [f"files: {', '.join(ranks[:2])}"]
+
+
+@pytest.mark.parametrize(
+    ("named", "said"), [([], "all ranks"), ([1], "rank 1"), ([0, 1, 2, 5], "ranks 0-2, 5")]
+)
+def test_ranks_in_words(named: list[int], said: str) -> None:
+    assert text.ranks(named) == said
+
+
 def test_wrapped_lines_stay_within_100_columns_and_hang_under_their_first_word() -> None:
     lines = text.wrap("word " * 60, 2, "- ").splitlines()
     assert max(map(len, lines)) <= 100
