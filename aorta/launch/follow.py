@@ -150,5 +150,8 @@ def _explained(job: Job, view: JobView) -> JobView:
     """The view of a job that ended badly, with what its agents say about it where Slurm only gives a code."""
     if view.state.phase != "ended" or view.state.ok or job.run is None or view.source == "markers":
         return view
-    said = read_markers(job.run, job.job_id, job.nodes).reason
-    return replace(view, reason="; ".join(part for part in (view.reason, said) if part))
+    markers = read_markers(job.run, job.job_id, job.nodes)
+    # First, since what the others say may follow from it: they lost a peer.
+    silent = ", ".join(f"node{index}" for index in markers.running)
+    told = (view.reason, f"{silent} has not said how it ended" if silent else "", markers.reason)
+    return replace(view, reason="; ".join(part for part in told if part))

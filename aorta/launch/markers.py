@@ -29,6 +29,8 @@ class Markers:
     worst: JobState
     """The merged state: that of the node that fared worst, also while others have not ended."""
     reason: str
+    running: tuple[int, ...]
+    """The nodes whose marker says that they run; of a job that has ended, they were given no time to say how."""
     nodes: int | None
     """How many nodes the running job has, by its manifest."""
     hosts: tuple[str, ...]
@@ -52,11 +54,11 @@ def read_markers(run: RunDir, job_id: str, nodes: int | None) -> Markers:
     merged = merge_status(job_id, attempt, statuses, range(nodes or len(statuses)))
     hosts = tuple(status.host for status in merged.nodes)
     if not merged.nodes:
-        return Markers(UNKNOWN, UNKNOWN, "", nodes, hosts, _heartbeat(run))
+        return Markers(UNKNOWN, UNKNOWN, "", (), nodes, hosts, _heartbeat(run))
     worst = STATES[_WORDS[merged.state]]
-    going = any(status.state == "running" for status in merged.nodes)
-    state = STATES["RUNNING"] if going else worst
-    return Markers(state, worst, _reason(merged.nodes), nodes, hosts, _heartbeat(run))
+    running = tuple(status.node_index for status in merged.nodes if status.state == "running")
+    state = STATES["RUNNING"] if running else worst
+    return Markers(state, worst, _reason(merged.nodes), running, nodes, hosts, _heartbeat(run))
 
 
 def _statuses(run: RunDir) -> list[NodeStatus]:

@@ -147,3 +147,14 @@ def test_a_bad_end_is_explained_by_the_agents(tmp_path: Path) -> None:
     # A job that completed for Slurm needs no explanation.
     good = Answer(0, "5|COMPLETED|0:01|1|n1|None\n")
     assert follow(cluster(squeue=good), watched).rows()[0][1].reason == ""
+
+
+def test_a_bad_end_that_a_node_had_no_time_to_say_is_told_first(tmp_path: Path) -> None:
+    watched = job(tmp_path, nodes=2)
+    assert watched.run is not None
+    write_marker(watched.run, 0, "failed", lost=("rank 0 lost its peer",))
+    write_marker(watched.run, 1, "running")
+    failed = Answer(0, "5|FAILED|0:01|2|n[1-2]|NonZeroExitCode\n")
+    assert follow(cluster(squeue=failed), watched).rows()[0][1].reason == (
+        "NonZeroExitCode; node1 has not said how it ended; node0: rank 0 lost its peer"
+    )
