@@ -30,7 +30,7 @@ class Markers:
     """The merged state: that of the node that fared worst, also while others have not ended."""
     reason: str
     running: tuple[int, ...]
-    """The nodes whose marker says that they run; of a job that has ended, they were given no time to say how."""
+    """The nodes whose marker says that they run; of a job that has ended, they had no time to say how."""
     nodes: int | None
     """How many nodes the running job has, by its manifest."""
     hosts: tuple[str, ...]
