@@ -130,13 +130,15 @@ def memory(context: Context, *, host: bool, swapping: Sequence[str]) -> list[str
     """Remedies of memory that is nearly full, or of nodes that are `swapping`."""
     config = context.config
     if host:
-        workers = f", now {config.dataloader.num_workers}" if config is not None else ""
+        count = config.dataloader.num_workers if config is not None else None
+        workers = f"dataloader.num_workers, now {count}" if count is not None else "dataloader.num_workers"
+        fewer = f"use fewer loader workers ({workers}): each has its own copies"
         nodes = ", ".join(swapping)
         look = [f"see on {nodes} whose memory it is (smem, or ps by VmSwap), and keep others off"]
         return [
             *(look if swapping else []),
             "ask for more memory (sbatch --mem): beyond the limit the kernel kills processes of the job",
-            f"use fewer loader workers (dataloader.num_workers{workers}): each has its own copies",
+            *([fewer] if count != 0 else []),
         ]
     if config is None:
         return ["use a smaller batch with gradient accumulation, or shard the model's states over ranks"]

@@ -352,7 +352,9 @@ def _host_limit(context: Context) -> SubCause:
     text = "the job's memory is near the limit of its cgroup"
     if not hits:
         return SubCause("host_limit", text)
-    return SubCause("host_limit", f"{text}, and hit it {max(hits):.0f} times", {"limit_hits": max(hits)})
+    return SubCause(
+        "host_limit", f"{text}, and hit it {max(hits):.0f} times during the steps", {"limit_hits": max(hits)}
+    )
 
 
 def _memory(finding: Finding, context: Context) -> SubCause:

@@ -319,7 +319,8 @@ def holding(tensors: float, reserved: float | None = None, retries: float | None
 
 
 @pytest.mark.parametrize(
-    ("hits", "said"), [(None, "cgroup"), (0.0, "hit it 0 times"), (3.0, "hit it 3 times")]
+    ("hits", "said"),
+    [(None, "cgroup"), (0.0, "hit it 0 times during the steps"), (3.0, "hit it 3 times during the steps")],
 )
 def test_memory_near_the_jobs_limit(hits: float | None, said: str) -> None:
     limit = finding("memory_pressure", of="the job's memory limit on a host")
