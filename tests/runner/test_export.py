@@ -112,6 +112,7 @@ def test_raw_data_is_converted_by_the_importer_beside_nsys(run, tmp_path, capsys
             "echo 'libdw.so.1: cannot open shared object file'; exit 127",
             "it needs the libraries libdw1 and libelf1",
         ),
+        ("echo done", "x_rank0_h_1.qdstrm could not be made a report: done"),  # returns 0, makes nothing
     ],
 )
 def test_raw_data_that_cannot_be_converted_stays(run, tmp_path, capsys, monkeypatch, importer, words):
@@ -133,6 +134,17 @@ def test_a_report_that_nsys_refuses_leaves_no_export(tmp_path, capsys):
     assert sorted(path.name for path in run.nsys.iterdir()) == [
         "private", "summary_stats.csv", "x_rank0_h_1.nsys-rep",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "script", ["echo done", 'while [ "$1" != --output ]; do shift; done; : > "$2"; echo done']
+)
+def test_an_export_that_was_not_made_is_told_though_nsys_returned_0(tmp_path, capsys, script):
+    run = make(tmp_path, script)
+    (run.nsys_reports / "x_rank0_h_1.nsys-rep").write_text("report")
+    export_node(run, 0)
+    assert "lost: export of x_rank0_h_1.nsys-rep: done" in capsys.readouterr().out
+    assert list(run.root.rglob("*.sqlite")) == []
 
 
 def test_an_export_that_is_no_database_is_never_shown(tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import subprocess
 
 import pytest
 
@@ -67,6 +68,32 @@ def test_each_rank_runs_inside_the_profiler_and_what_is_missing_is_said(job, out
     ]
     holding = [path for path in job.run.root.rglob("*") if path.is_file() and SECRET in path.read_bytes()]
     assert holding == []
+
+
+@pytest.fixture
+def temporary_folder(tmp_path):
+    """A disk of 96 MiB."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(folder)], check=False)
+    if mounted.returncode:
+        pytest.skip("no permission to mount a file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_temporary_folder_that_was_full_for_a_while_is_told(job, temporary_folder):
+    bin_folder = fake_nsys(job.folder / "bin", "failed")
+    program = job.folder / "bin" / "nsys"
+    filled = 'head -c 60M /dev/zero > "$TMPDIR/data"; sleep 2.5; rm "$TMPDIR/data"; '
+    program.write_text(program.read_text().replace('"$@"; code=$?', filled + '"$@"; code=$?'))
+    job.environ |= {"PATH": f"{bin_folder}:{job.environ['PATH']}", "TMPDIR": str(temporary_folder)}
+    job.start(0, 1, behaviour="alone", options=["--profiler", "nsys", "--procs-per-node", "1"])
+    assert job.wait() == [0], job.output(0)
+    assert f"only 0.09 GiB free in {temporary_folder}: set TMPDIR elsewhere" in job.output(0)
+    (node,) = job.status.nodes
+    (full,) = [words for words in node.lost if words.startswith(f"{temporary_folder} was full (")]
+    assert full.endswith("Set TMPDIR to a larger folder")
 
 
 def fake_rocprofv3(folder):
