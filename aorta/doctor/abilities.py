@@ -27,7 +27,7 @@ _NEEDS = (
         "submit",
         "make submit-profiling, make wait",
         (*_TRAINING, "slurm programs", "slurm controller", "partitions", "results on the nodes"),
-        ("accounting",),
+        ("accounting", "partitions"),
     ),
     _Need("gpu training", "make profile on GPUs", ("torch", "gpus", "torch devices"), ("collectives",)),
     _Need("gpu sampling", "gpu_monitor.csv", ("gpus", "gpu sampling"), ("gpu sampling",)),

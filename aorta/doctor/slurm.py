@@ -22,6 +22,9 @@ CLIENTS = ("sbatch", "squeue", "sinfo", "scontrol", "scancel")
 
 NAMES = ("slurm programs", "slurm controller", "partitions", "accounting", "results on the nodes")
 
+_AWAY = ("down", "drain", "fail", "maint", "unknown", "power")
+"""How the states of nodes begin that start no job."""
+
 bounded: Caller = partial(call, timeout_s=CALL_S)
 
 
@@ -62,6 +65,9 @@ def _partitions(known: Site, run: Caller) -> Check:
     text = "; ".join(map(_partition, up)) + (f". Nodes: {states}" if states else "")
     if known.default_partition is None:
         return Check(NAMES[2], "note", text, "there is no default: give --partition", value)
+    if counts and all(state.startswith(_AWAY) for state in counts):
+        hint = "no node takes jobs now, so they would wait: `sinfo -R` says why"
+        return Check(NAMES[2], "note", text, hint, value)
     return Check(NAMES[2], "ok", text, value=value)
 
 

@@ -234,6 +234,17 @@ def test_cluster_with_gpus_and_accounting(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("clients")
+@pytest.mark.parametrize(
+    ("second", "state"), [("drained", "note"), ("down*", "note"), ("planned", "ok"), ("allocated", "ok")]
+)
+def test_cluster_of_which_no_node_starts_jobs(tmp_path: Path, second: str, state: str) -> None:
+    answers = ANSWERS | {"sinfo -h -N": Answer(0, f"node1 draining\nnode2 {second}\n")}
+    check = slurm.slurm(tmp_path, site(answers))[2]
+    assert check.state == state
+    assert ("sinfo -R" in check.hint) is (state == "note")
+
+
+@pytest.mark.usefixtures("clients")
 def test_cluster_whose_nodes_cannot_see_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "probe_storage", lambda path: Storage(path, True, "ext4", "/"))
     check = slurm.slurm(tmp_path, site(ANSWERS))[4]
