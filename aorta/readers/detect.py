@@ -9,8 +9,6 @@ from typing import Literal, TypeAlias
 from aorta.artefacts.lines import cells_of
 from aorta.errors import ArtefactError
 from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip, plain_blocks
-from aorta.readers.rocprof import is_trace_header
-from aorta.readers.trace_sqlite import open_database
 
 Format: TypeAlias = Literal["kineto", "nsys", "nsys-report", "rocprof-csv", "rocprof-json", "rocpd"]
 
@@ -54,6 +52,9 @@ def _head(path: Path) -> bytes:
 
 
 def _database(path: Path) -> Format | None:
+    # To import this, and what a CSV needs, takes a good part of the time that a small Kineto trace does.
+    from aorta.readers.trace_sqlite import open_database
+
     try:
         with open_database(path) as database:
             if any(name == "kernels" or name.startswith("rocpd_") for name in database.tables):
@@ -64,5 +65,7 @@ def _database(path: Path) -> Format | None:
 
 
 def _is_csv(head: bytes) -> bool:
+    from aorta.readers.rocprof import is_trace_header
+
     line = head.split(b"\n", 1)[0].decode("utf-8", errors="replace").strip()
     return is_trace_header(cells_of(line) or [])

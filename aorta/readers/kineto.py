@@ -7,8 +7,8 @@ file's name, else it is None.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import os
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +45,8 @@ from aorta.readers.kineto_stream import (
     open_array,
     ranges,
 )
+from aorta.readers.memory import keep_what_is_freed
+from aorta.readers.parallel import usable_cores
 from aorta.readers.trace_build import file_rank, finish
 
 FORMAT = "kineto"
@@ -91,10 +93,10 @@ def read(path: Path) -> Trace:
 
 def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trace | ArtefactError]:
     """The trace in each file or why there is none, by at most `workers` processes (default: usable cores)."""
-    workers = workers or _usable_cores()
+    workers = workers or usable_cores()
     plans = [_plan(path, workers) for path in paths]
     units = [unit for plan in plans for unit in plan]
-    parts: Iterator[Part | ArtefactError] = map(read_unit, units)
+    parts = _in_turn(units)
     if workers > 1 and len(units) > 1 and sum(_text_bytes(path) for path in paths) > _POOL_BYTES:
         # Parts are let go as they are joined: memory is shared in time.
         parts = _consumed(deque(_shared_out(units, min(workers, len(units)))))
@@ -121,12 +123,6 @@ def _shared_out(units: Sequence[Unit], workers: int) -> list[Part | ArtefactErro
             if futures[place].cancel():
                 own[place] = read_unit(units[place])
         return [own[place] if place in own else futures[place].result() for place in range(len(units))]
-
-
-def _usable_cores() -> int:
-    """The cores that this process may run on, where the system tells; else those that there are."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _consumed(parts: deque[Part | ArtefactError]) -> Iterator[Part | ArtefactError]:
@@ -157,20 +153,47 @@ def _plan(path: Path, workers: int) -> list[Unit]:
 
 def read_unit(unit: Unit) -> Part | ArtefactError:
     """Decode one unit; errors are returned, so that one file does not stop the others."""
+    (part,) = _in_turn([unit])
+    return part
+
+
+def _in_turn(units: Sequence[Unit]) -> Iterator[Part | ArtefactError]:
+    """What each unit holds. While one is decoded the next one is open, and its text is unpacked."""
+    keep_what_is_freed()
+    with contextlib.ExitStack() as ahead:
+        sources = deque(_source(unit, ahead) for unit in units[:1])
+        for unit, following in itertools.zip_longest(units, units[1:]):
+            with ahead.pop_all():
+                if following is not None:
+                    sources.append(_source(following, ahead))
+                source = sources.popleft()
+                yield source if isinstance(source, ArtefactError) else _read(unit, source)
+
+
+def _source(unit: Unit, stack: contextlib.ExitStack) -> PlainText | GzipText | ArtefactError:
+    """The text of a unit until the stack is closed, or why there is none."""
     try:
-        with unit.path.open("rb", buffering=0) as stream:
-            compressed = is_gzip(unit.path)
-            stream.seek(unit.start)
-            source = GzipText(stream) if compressed else PlainText(stream, unit.length)
-            part = Part(Columns())
-            buffer = b""
-            if unit.start == 0:
-                head, buffer = open_array(unit.path, source)
-                part.header = _keys(head + b'"":0}')
-            _decode(part, EventText(source, buffer), ends_here=unit.length is None)
-            flush(part.columns)
-            join(part.columns)
-            return part
+        compressed = is_gzip(unit.path)
+        stream = stack.enter_context(unit.path.open("rb", buffering=0))
+        if compressed:
+            return stack.enter_context(contextlib.closing(GzipText(stream)))
+        stream.seek(unit.start)
+        return PlainText(stream, unit.length)
+    except OSError as error:
+        return ArtefactError(f"{unit.path}: {error.strerror}")
+
+
+def _read(unit: Unit, source: PlainText | GzipText) -> Part | ArtefactError:
+    try:
+        part = Part(Columns())
+        buffer = b""
+        if unit.start == 0:
+            head, buffer = open_array(unit.path, source)
+            part.header = _keys(head + b'"":0}')
+        _decode(part, EventText(source, buffer), ends_here=unit.length is None)
+        flush(part.columns)
+        join(part.columns)
+        return part
     except ArtefactError as error:
         return error
     except OSError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -99,18 +100,41 @@ class PlainText:
 
 
 class GzipText:
-    """The text of a gzip stream, as `EventText` asks for it."""
+    """The text of a gzip stream, as `EventText` asks for it; a thread unpacks the next of it meanwhile."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._blocks = gzip_blocks(stream, CHUNK)
+        self._unpacked: bytes | Exception = b""
+        self._begin()
 
     def behind(self, kept: bytes) -> bytes:
         """What was kept of the text that was read last, and what follows it; the same where nothing does.
 
         Raises:
             GzipDamageError: after the last good text of a truncated or damaged stream.
+            OSError: it cannot be read.
         """
-        return kept + next(self._blocks, b"")
+        self.close()
+        block, self._unpacked = self._unpacked, b""
+        if isinstance(block, Exception):
+            raise block
+        if block:
+            self._begin()
+        return kept + block
+
+    def close(self) -> None:
+        """Wait for the thread: the stream may be closed then."""
+        self._thread.join()
+
+    def _begin(self) -> None:
+        self._thread = threading.Thread(target=self._unpack, daemon=True)
+        self._thread.start()
+
+    def _unpack(self) -> None:
+        try:
+            self._unpacked = next(self._blocks, b"")
+        except Exception as error:  # raised where the text is asked for
+            self._unpacked = error
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Column
+from aorta.readers.memory import keep_what_is_freed
 from aorta.readers.parallel import usable_cores
 
 T = TypeVar("T")
@@ -33,9 +34,6 @@ _BLOCK_BYTES = 1 << 20
 """Of leaf pages decoded at a time: their columns stay in a core's cache."""
 _WORTH_THREADS, _MOST_THREADS = 8, 4
 """Blocks from which on threads help, and how many do before they wait for the interpreter."""
-_KEPT = 31 << 20
-"""Bytes, never touched. Once so many were freed together, glibc keeps twice as many of those freed later for
-the next block, instead of giving them back to the system and having them cleared again."""
 _WIDEST = 126
 """Columns of a header whose length is a varint of one byte, if they are numbers."""
 _SLACK = 1200
@@ -176,7 +174,7 @@ def _opened(stream: BinaryIO, wanted: Sequence[int]) -> _File | None:
 
 def _blocks(file: _File, root: int) -> list[Column]:
     """The leaf pages of a table, as many at a time as are decoded at once."""
-    np.empty(_KEPT, dtype=np.uint8)  # freed at once
+    keep_what_is_freed()
     leaves = _leaves(file, root)
     step = max(1, _BLOCK_BYTES // file.size)
     return [leaves[first : first + step] for first in range(0, len(leaves), step)]
