@@ -13,6 +13,7 @@ runs. Exit status 1 if a sum differs.
 from __future__ import annotations
 
 import argparse
+import compileall
 import csv
 import gzip
 import resource
@@ -148,6 +149,8 @@ def main() -> None:
     parser.add_argument("--copies", type=int, nargs="+", default=[1, 20])
     parser.add_argument("--repeats", type=int, default=3, metavar="N")
     arguments = parser.parse_args()
+    # As an installation does: PYTHONDONTWRITEBYTECODE would have every process compile what it imports.
+    compileall.compile_dir(ROOT / "aorta", quiet=1)
     with tempfile.TemporaryDirectory(prefix="aorta-nsys-") as folder:
         cases = [(export, copies) for export in arguments.export for copies in arguments.copies]
         equal = [

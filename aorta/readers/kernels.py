@@ -38,38 +38,22 @@ _OPERATIONS = (
     ("scatter", re.compile(r"scatter", re.IGNORECASE)),
 )
 
-_ROLES = (
-    (
-        Role.STEP,
-        re.compile(
-            r"ProfilerStep[#*]?\s*\d*|aorta\.step\b.*"
-            r"|(?:train(?:ing)?[ _])?(?:step|iteration|iter)[ _#:=]*\d+"
-        ),
+_RANGES = {
+    Role.STEP: (
+        r"ProfilerStep[#*]?\s*\d*|aorta\.step\b.*"
+        r"|(?:train(?:ing)?[ _])?(?:step|iteration|iter)[ _#:=]*\d+"
     ),
-    (
-        Role.LOADER,
-        re.compile(r"enumerate\(DataLoader\)#.*|aorta\.loader\b.*|.*DataLoader(?:Iter)?\.__next__.*"),
+    Role.LOADER: r"enumerate\(DataLoader\)#.*|aorta\.loader\b.*|.*DataLoader(?:Iter)?\.__next__.*",
+    Role.DATA: (
+        r"aorta\.data\b.*|(?:## )?(?:get[ _]batch|load[ _]batch|data(?:[ _]?load(?:ing|er)?)?)(?: ##)?"
     ),
-    (
-        Role.DATA,
-        re.compile(
-            r"aorta\.data\b.*|(?:## )?(?:get[ _]batch|load[ _]batch|data(?:[ _]?load(?:ing|er)?)?)(?: ##)?"
-        ),
-    ),
-    (
-        Role.FORWARD,
-        re.compile(r"aorta\.forward\b.*|(?:## )?forward(?:_pass)?(?: ##)?|DistributedDataParallel\.forward"),
-    ),
-    (Role.BACKWARD, re.compile(r"aorta\.backward\b.*|(?:## )?backward(?:_pass)?(?: ##)?")),
-    (
-        Role.OPTIMIZER,
-        re.compile(r"aorta\.optimizer\b.*|Optimizer\.step#.*|(?:## )?optimizer(?:[_.]step)?(?: ##)?"),
-    ),
-    (
-        Role.COLLECTIVE,
-        re.compile(r"(?:nccl|rccl|gloo|mpi|ucc|xccl):.*|(?:nccl|rccl)(?:All|Reduce|Broad|Send|Recv)\w*"),
-    ),
-)
+    Role.FORWARD: (r"aorta\.forward\b.*|(?:## )?forward(?:_pass)?(?: ##)?|DistributedDataParallel\.forward"),
+    Role.BACKWARD: r"aorta\.backward\b.*|(?:## )?backward(?:_pass)?(?: ##)?",
+    Role.OPTIMIZER: r"aorta\.optimizer\b.*|Optimizer\.step#.*|(?:## )?optimizer(?:[_.]step)?(?: ##)?",
+    Role.COLLECTIVE: (r"(?:nccl|rccl|gloo|mpi|ucc|xccl):.*|(?:nccl|rccl)(?:All|Reduce|Broad|Send|Recv)\w*"),
+}
+# One for all: a capture may have a name of its own for every range.
+_ROLES = re.compile("|".join(f"(?P<{role.name}>{pattern})" for role, pattern in _RANGES.items()))
 
 _SYNC = re.compile(
     r"(?:cuda|cu|hip)(?:Device|Stream|Event|Ctx)Synchronize"
@@ -105,10 +89,8 @@ def operation(name: str) -> str | None:
 
 def range_role(name: str) -> Role:
     """The role of an annotation or NVTX range by its name."""
-    for role, pattern in _ROLES:
-        if pattern.fullmatch(name):
-            return role
-    return Role.OTHER
+    found = _ROLES.fullmatch(name)
+    return Role[found.lastgroup] if found and found.lastgroup else Role.OTHER
 
 
 def api_role(name: str) -> Role:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from decimal import Decimal
 from pathlib import Path
 
@@ -238,6 +239,25 @@ def test_truncated_files_give_what_they_hold(tmp_path: Path) -> None:
         assert len(trace.gpu) == whole[:cut].count(b"\n  }")
         assert trace.rank == 1
         assert "ends inside traceEvents" in reasons(trace)
+
+
+def test_files_that_cannot_be_read_do_not_hold_up_the_next_ones(tmp_path: Path) -> None:
+    paths = [tmp_path / f"rank{rank}.json.gz" for rank in range(6)]
+    for rank in (0, 4):
+        write(paths[rank], [kernel(f"gemm{rank}", float(n), 0.5) for n in range(500)])
+    # None of the others is read to its end: no array of events in more text than is looked at, no gzip data
+    # behind the first bytes, no file, a folder.
+    paths[1].write_bytes(gzip.compress(b" " * 12_000_000))
+    paths[2].write_bytes(gzip.compress(b"x")[:10] + bytes(20_000))
+    paths[5].mkdir()
+    found = kineto.read_many(paths, workers=1)
+    assert [len(trace.gpu) if isinstance(trace, Trace) else 0 for trace in found] == [500, 0, 0, 0, 500, 0]
+    said = [error.message for error in found if isinstance(error, ArtefactError)]
+    assert [message.split(": ")[0] for message in said] == [str(paths[place]) for place in (1, 2, 3, 5)]
+    assert "no traceEvents array" in said[0]
+    assert "gzip" in said[1]
+    assert said[2:] == [f"{paths[3]}: No such file or directory", f"{paths[5]}: Is a directory"]
+    assert not [thread for thread in threading.enumerate() if "_unpack" in thread.name]
 
 
 def test_truncated_gzip(tmp_path: Path) -> None:
