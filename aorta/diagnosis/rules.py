@@ -10,6 +10,8 @@ from __future__ import annotations
 from statistics import fmean, median, median_low
 from typing import Any
 
+import msgspec
+
 from aorta.artefacts.analysis import Finding, Kind, Measured, Severity
 from aorta.diagnosis import actions
 from aorta.diagnosis.context import Answer, Context, gain, not_measured, removal_to_threshold
@@ -189,7 +191,7 @@ def host_bound(context: Context) -> Answer:
     takes in the waits for other ranks' hosts where no rank stands out: hosts that are all slow make each
     other wait by turns, and the one whose GPU idles longest in collectives is not the one whose host is at
     fault. Of the ranks' shares the lower median: the host of a single slow rank makes it a straggler, not
-    this.
+    this. Ranks that left nothing might all be fast: it has to hold with them, too.
     """
     threshold = context.policy.host_pct
     reason = context.too_little()
@@ -198,7 +200,15 @@ def host_bound(context: Context) -> Answer:
     launches = context.launches
     inside, waits = context.idle_inside_ms, _waits_by_turns(context)
     parts = [item.host_ms + inside + waited for item, waited in zip(context.costs, waits, strict=True)]
-    value = median_low(100.0 * ms / item.step_ms for item, ms in zip(context.costs, parts, strict=True))
+    shares = [100.0 * ms / item.step_ms for item, ms in zip(context.costs, parts, strict=True)]
+    value = median_low(shares)
+    unseen = max(context.world_size - len(shares), 1) if context.ranks_missing else 0
+    if value > threshold >= median_low([*shares, *[0.0] * unseen]):
+        reason = (
+            f"of ranks that left {context.records}; too many others are not known for this to be all hosts"
+        )
+        answer = _measured("host_bound", value, threshold, STEP_SHARE, fired=False)
+        return msgspec.structs.replace(answer, reason=reason), None
     measured = _measured("host_bound", value, threshold, STEP_SHARE, fired=value > threshold)
     if not measured.fired:
         return measured, None

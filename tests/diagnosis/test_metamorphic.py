@@ -18,7 +18,7 @@ from aorta.commands._traces import analyze_traces
 from aorta.report.confidence import confidence
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.traced import Job, Rank, write_job
-from tests.support.verdicts import analysed, finding, made
+from tests.support.verdicts import analysed, finding, made, measured
 
 FAULTS: dict[str, tuple[str, str]] = {
     "loader": ("extra_data_ms", "data_loading"),
@@ -87,6 +87,21 @@ def test_without_the_records_of_a_rank_no_other_cause_is_named(tmp_path: Path, f
     assert said(found) in [(FAULTS[fault][1], [1]), ("insufficient_data", [])]
     if found.verdict.kind != "insufficient_data":
         assert confidence(found, found.findings[0], shared=False).level == "low"
+
+
+@pytest.mark.parametrize(("missing", "kind"), [([3], "host_bound"), ([2, 3], "insufficient_data")])
+def test_hosts_are_all_slow_only_where_ranks_that_left_nothing_cannot_say_otherwise(
+    tmp_path: Path, missing: list[int], kind: str
+) -> None:
+    """Of four ranks two might be fast, of which one would be the lower median."""
+    run = write_run(tmp_path, RunSpec(nodes=2, host_ms=80.0))
+    for rank in missing:
+        run.records(rank).unlink()
+    found = analysed(run)
+    assert found.verdict.kind == kind
+    answer = measured(found, "host_bound")
+    assert answer.value == pytest.approx(100 * 80 / 150)
+    assert (answer.reason is None) is (kind == "host_bound")
 
 
 @pytest.mark.parametrize(("kept", "enough"), [(25, True), (18, False)])
