@@ -29,9 +29,10 @@ def open_run(path: Path) -> RunDir:
     if run is not None:
         return run
     what = "does not exist" if not path.exists() else "is not a run directory"
-    inside = sorted(child for child in path.glob("run_*") if find_run(child)) if path.is_dir() else []
+    found = (child for level in ("run_*", "*/run_*") for child in path.glob(level))
+    inside = sorted(filter(find_run, found)) if path.is_dir() else []
     hint = (
-        f"it holds runs; name one, such as {inside[-1]}"
+        f"it holds runs; name one, such as {inside[-1]}, or take all with `aorta aggregate`"
         if inside
         else "expected results/profiling/<scenario>/run_<JOB_ID>, which holds manifest.json or step records"
     )
