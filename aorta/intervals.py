@@ -29,14 +29,18 @@ def union(intervals: Intervals) -> Intervals:
     apart = intervals.reshape(-1)
     if bool((apart[1:] > apart[:-1]).all()):
         return intervals
-    kept = intervals[intervals[:, 1] > intervals[:, 0]]
+    there = intervals[:, 1] > intervals[:, 0]
+    kept = intervals if there.all() else intervals[there]
     if len(kept) == 0:
         return EMPTY
-    kept = kept[np.argsort(kept[:, 0], kind="stable")]
-    reach = np.maximum.accumulate(kept[:, 1])
-    first = np.concatenate(([True], kept[1:, 0] > reach[:-1]))
+    start, end = np.ascontiguousarray(kept.T)
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    first = np.concatenate(([True], start[1:] > reach[:-1]))
     last = np.concatenate((first[1:], [True]))
-    return np.stack((kept[first, 0], reach[last]), axis=1)
+    return np.stack((start[first], reach[last]), axis=1)
 
 
 def length(intervals: Intervals) -> int:
