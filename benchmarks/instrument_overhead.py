@@ -7,9 +7,9 @@ layers whose batch is grown until a plain step takes 5 ms, so that the GPU is th
 fast enough. `queued ms` is when the host had queued a plain step: where it equals the step, the host is the
 bottleneck, and whatever the recorder does is added to the step. Steps timed part by part (`parts`)
 and as a whole (`whole`) are measured apart; `all` is what a long run pays, of whose blocks each 20th is of
-the first kind (`capture.detail_interval`). A turn runs a block of steps of each; a block's time is the
-slowest rank's. A ratio is the median over turns with its 95% interval. Target of `all`: at most 1.01. On a
-CPU: --small.
+the first kind (`capture.detail_interval`). A turn runs a block of steps of each, of so many that the recorder
+hands over what it has once a block, as in a run without turns; a block's time is the slowest rank's. A ratio
+is the median over turns with its 95% interval. Target of `all`: at most 1.01. On a CPU: --small.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from loops import (
     Training,
     Wide,
     block_ms,
+    block_of,
     block_times,
     ratio,
     say,
@@ -87,10 +88,11 @@ def compare(case: Case, world: World, folder: Path, given: argparse.Namespace) -
         Training(recording(case.config, interval), world, folder / str(interval), case.workload)
         for interval in (LONG, 1)
     )
+    steps = block_of(plain, given.steps)
     times = take_turns(
-        [whole, plain, parts], given.alternations, given.steps, warmup=DETAIL_STEPS, limit_s=given.seconds
+        [whole, plain, parts], given.alternations, steps, warmup=DETAIL_STEPS, limit_s=given.seconds
     )
-    queued = statistics.median(block_times(plain, given.steps)[1] for _ in range(5))
+    queued = statistics.median(block_times(plain, steps)[1] for _ in range(3))
     whole.close()
     parts.close()
     both = [
@@ -109,6 +111,7 @@ def compare(case: Case, world: World, folder: Path, given: argparse.Namespace) -
         "plain_spread_ms": [min(times[1]), max(times[1])],
         "plain_queued_ms": queued,
         "turns": len(times[0]),
+        "steps_of_a_block": steps,
         **{name: [item.median, item.low, item.high] for name, item in found.items()},
         "text": "  ".join(f"{item!s:<25}" for item in found.values()),
         "met": found["all"].median <= TARGET,
@@ -124,7 +127,7 @@ def recording(config: schema.Config, interval: int) -> schema.Config:
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     flags.add_argument("--alternations", type=int, default=40)
-    flags.add_argument("--steps", type=int, default=10, help="of a block")
+    flags.add_argument("--steps", type=int, default=5, help="of a block, at least")
     flags.add_argument("--seconds", type=float, default=12.0, help="of measured time a row, at most")
     flags.add_argument("--small", action="store_true")
     flags.add_argument("--json", type=Path)

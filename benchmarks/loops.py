@@ -26,12 +26,14 @@ from aorta.artefacts.records import StepRecord
 from aorta.config import schema
 from aorta.config.load import load_config
 from aorta.instrument import StepRecorder
+from aorta.instrument.pending import BATCH_NS, BATCH_STEPS
 from aorta.train import fsdp
 from aorta.train.optim import Updater
 from aorta.train.parallel import parallelize
 from aorta.train.ranking import Ranking
 from aorta.train.weights import Shares, Weights, Whole
 from aorta.train.world import World
+from aorta.units import NS_PER_MS
 
 BATCHES = 4
 SMALL = (
@@ -44,6 +46,7 @@ SMALL = (
 WIDE = "model.model_dim=2048 model.num_heads=16 model.mlp_hidden_dim=8192".split()
 """Enough work a kernel, with enough samples, for the GPU to be the bottleneck."""
 MIN_TURNS = 3
+WARMUP = 10
 FEATURES = 16
 
 
@@ -297,6 +300,14 @@ def block_times(training: Training, steps: int) -> tuple[float, float]:
     taken = torch.tensor([time.monotonic_ns() - start, queued - start]) / steps / 1e6
     dist.all_reduce(taken, op=dist.ReduceOp.MAX, group=world.control)
     return float(taken[0]), float(taken[1])
+
+
+def block_of(training: Training, least: int) -> int:
+    """Steps of a block in which a recorder hands over what it has once, as it does in a run without turns; at
+    least so many.
+    """
+    block_ms(training, WARMUP)
+    return min(max(least, math.ceil(BATCH_NS / NS_PER_MS / block_ms(training, WARMUP))), BATCH_STEPS)
 
 
 def take_turns(

@@ -17,7 +17,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from loops import WIDE, Training, ratio, say, settings, shared_folder, take_turns, write
+from loops import WIDE, Training, block_of, ratio, say, settings, shared_folder, take_turns, write
 from torch.distributed.fsdp import FSDPModule
 
 from aorta.instrument.capture import DETAIL_STEPS
@@ -50,7 +50,8 @@ def measure(
         Training(settings(given.small, *base, *more), world, folder / f"{size}_{strategy}_{name}")
         for name, more in variants.items()
     ]
-    times = take_turns(runs, given.alternations, given.steps, warmup=DETAIL_STEPS, limit_s=given.seconds)
+    steps = block_of(runs[0], given.steps)
+    times = take_turns(runs, given.alternations, steps, warmup=DETAIL_STEPS, limit_s=given.seconds)
     for run in runs:
         run.close()
     rows = []
@@ -64,6 +65,8 @@ def measure(
                 "stock_ms": statistics.median(times[0]),
                 "stock_spread_ms": [min(times[0]), max(times[0])],
                 "variant_ms": statistics.median(taken),
+                "turns": len(taken),
+                "steps_of_a_block": steps,
                 "ratio": found.median,
                 "ratio_interval": [found.low, found.high],
             }
@@ -79,7 +82,7 @@ def measure(
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     flags.add_argument("--alternations", type=int, default=12)
-    flags.add_argument("--steps", type=int, default=5, help="of a block")
+    flags.add_argument("--steps", type=int, default=5, help="of a block, at least")
     flags.add_argument("--seconds", type=float, default=9.0, help="of measured time a size and strategy")
     flags.add_argument("--small", action="store_true")
     flags.add_argument("--json", type=Path)

@@ -154,6 +154,9 @@ class Collectives:
 
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, tag: str) -> None:
         """Sum `tensor` over `group` in place; the current stream waits for it."""
+        if self.tape() is None and self.streams.priority is None:
+            dist.all_reduce(tensor, group=group)
+            return
         metadata = self.describe("all_reduce", group, tensor.numel() * tensor.element_size())
         self.joined("allreduce", tag, metadata, lambda: dist.all_reduce(tensor, group=group), gate=True)
 

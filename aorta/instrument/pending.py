@@ -13,12 +13,16 @@ from aorta.instrument.scalars import Landing
 from aorta.instrument.streams import Clock, Mark
 from aorta.units import NS_PER_MS
 
-MAX_PENDING = 64
+MAX_PENDING = 128
 """Steps whose marks may be unread; beyond that the training waits for the oldest, so memory stays bounded."""
-BATCH_STEPS = 32
-BATCH_NS = 250 * NS_PER_MS
-"""So many steps, or so long, until steps on a GPU are read and handed over: each time costs the host some
-0.2 ms.
+BATCH_STEPS = 64
+BATCH_NS = 500 * NS_PER_MS
+"""So many steps that are timed as a whole, or so long, until steps on a GPU are read and handed over: each
+time costs a host that does other things in between about 1 ms.
+"""
+BATCH_DETAILED = 16
+"""Steps that are timed part by part have a hundred marks each: a few at a time, so that no step becomes much
+longer than its neighbours.
 """
 LAST_WORDS_S = 1.0
 """How long a run that failed waits for the GPU to pass what it has measured."""
@@ -54,7 +58,8 @@ class PendingSteps:
         """Take the next step. Returns whether it was time to hand over what is known."""
         self._open.append(closed)
         waited = closed.host_end_ns - self._since_ns
-        if self._together and len(self._open) < BATCH_STEPS and waited < BATCH_NS:
+        most = BATCH_DETAILED if closed.step.detailed else BATCH_STEPS
+        if self._together and len(self._open) < most and waited < BATCH_NS:
             return False
         self._since_ns = closed.host_end_ns
         self._fetch()

@@ -10,7 +10,7 @@ import torch
 
 _FREE: list[torch.Tensor] = []
 """Pinned memory that was read: allocating some costs more than the copy into it."""
-_PINNED = 64
+_PINNED = 128
 _LARGEST = 4096
 """Bytes of a storage that may be kept for its one number."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from aorta.instrument import pending
 from aorta.instrument.opened import Closed, Step
-from aorta.instrument.pending import BATCH_NS, BATCH_STEPS, MAX_PENDING, PendingSteps
+from aorta.instrument.pending import BATCH_DETAILED, BATCH_NS, BATCH_STEPS, MAX_PENDING, PendingSteps
 from aorta.instrument.streams import HostClock, Mark
 from aorta.instrument.tape import Tape
 from aorta.instrument.wire import Measured
@@ -43,9 +43,9 @@ class Channel:
         self.calls.append([step.global_step for step in steps])
 
 
-def closed(number: int, host_end_ns: int = BATCH_NS) -> Closed:
+def closed(number: int, host_end_ns: int = BATCH_NS, detailed: bool = False) -> Closed:
     """A step that ends at its number; the first one is due at once, as nothing was handed over before."""
-    step = Step(0, number, number, "steady", detailed=False)
+    step = Step(0, number, number, "steady", detailed)
     step.result(samples=1, lr=0.0, loss=float(number))
     tape = Tape(number, number, 0)
     return Closed(step, tape, number, host_end_ns, None, None, None, True)
@@ -69,6 +69,14 @@ def test_steps_of_a_gpu_go_together(clock: Clock) -> None:
     due = [steps.add(closed(number)) for number in range(1, BATCH_STEPS + 1)]
     assert due == [False] * (BATCH_STEPS - 1) + [True]
     assert channel.calls == [[0], list(range(1, BATCH_STEPS + 1))]
+
+
+def test_steps_with_many_marks_go_a_few_at_a_time(clock: Clock) -> None:
+    steps, channel = queue(clock)
+    clock.now = 10**9
+    due = [steps.add(closed(number, detailed=True)) for number in range(1, BATCH_DETAILED + 1)]
+    assert due == [False] * (BATCH_DETAILED - 1) + [True]
+    assert channel.calls == [[0], list(range(1, BATCH_DETAILED + 1))]
 
 
 def test_long_steps_do_not_wait_for_others(clock: Clock) -> None:
