@@ -133,15 +133,19 @@ AnyTable = TypeVar("AnyTable", bound=Table)
 
 def build(table: type[AnyTable], size: int, **columns: object) -> AnyTable:
     """A table of `size` rows: a scalar fills its column, a column that is not given is ABSENT."""
-    made = {
-        field.name: np.ascontiguousarray(
-            np.broadcast_to(np.asarray(columns.pop(field.name, ABSENT), dtype=np.int64), (size,))
-        )
-        for field in fields(table)
-    }
+    made = {field.name: _column(columns.pop(field.name, ABSENT), size) for field in fields(table)}
     if columns:
         raise ValueError(f"{table.__name__} has no columns {sorted(columns)}")
     return table(**made)
+
+
+def _column(value: object, size: int) -> Column:
+    column = np.asarray(value, dtype=np.int64)
+    if column.ndim == 0:
+        return np.full(size, column)
+    if column.shape != (size,):
+        raise ValueError(f"a column of shape {column.shape} for {size} rows")
+    return np.ascontiguousarray(column)
 
 
 def take(table: AnyTable, rows: NDArray[np.bool_] | NDArray[np.intp]) -> AnyTable:
