@@ -129,6 +129,9 @@ def _steady(found: Capture, recorded: Recorded) -> tuple[Capture, Numbered]:
 def _unfit(found: Capture, rows: Sequence[RankBreakdown], expected: int | None) -> str | None:
     """Why the traces cannot stand for the run; None if they can."""
     lost = sorted(set(range(expected or 0)) - set(found.work))
+    blind = {item.rank for item in found.ranks if not item.gpu_events}
+    if lost and blind.issuperset(lost):
+        return f"the traces of {rank_words(lost)} hold nothing that ran on a GPU"
     if expected is None or lost:
         return f"{rank_words(lost)} left no trace with whole steps" if lost else "ranks are missing"
     if len(rows) < len(found.ranks):

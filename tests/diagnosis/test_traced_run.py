@@ -91,6 +91,16 @@ def test_traces_that_do_not_cover_the_run_leave_it_to_the_records(
     assert note in found.data_quality.notes
 
 
+def test_traces_of_the_host_alone_say_so(tmp_path: Path) -> None:
+    run = traced(tmp_path, Job(BALANCED))
+    for path in run.torch_profiler.rglob("*.json"):
+        trace = msgspec.json.decode(path.read_bytes())
+        trace["traceEvents"] = [item for item in trace["traceEvents"] if item.get("cat") != "kernel"]
+        path.write_bytes(msgspec.json.encode(trace))
+    notes = analysed(run).data_quality.notes
+    assert any("the traces of ranks 0, 1 hold nothing that ran on a GPU" in note for note in notes), notes
+
+
 def test_a_run_without_traces_is_as_before(tmp_path: Path) -> None:
     run = write_run(tmp_path, SPEC)
     assert analysed(run) == analyse(read_run(run, query_accounting=False))
