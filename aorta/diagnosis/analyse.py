@@ -34,10 +34,13 @@ from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
 from aorta.metrics.utilization import effective_gpu_utilization, sampled, utilization
 from aorta.readers.run import RunData
-from aorta.units import plural
+from aorta.units import NS_PER_S, plural
 
 # Who of the others was last says nothing: a rank without records may have been later.
 _MISSING = "records of ranks are missing, and waiting for those cannot be told from transfer"
+
+
+_MINUTE_NS = 60 * NS_PER_S
 
 
 def analyse(data: RunData, traces: RunTraces | None = None, others: Sequence[Analysis] = ()) -> Analysis:
@@ -218,10 +221,21 @@ def boot_epochs(data: RunData) -> dict[int, int]:
 
 
 def clocks(data: RunData, by_rank: Mapping[int, StepColumns]) -> dict[int, str]:
-    """Each rank's machine: by the boot id that its node reported, otherwise by host name."""
+    """Each rank's clock, by its machine: the boot id that its node reported, otherwise its host name.
+
+    Ranks make their steps together. Those of one machine that begin minutes apart by their own clocks are in
+    time namespaces (time_namespaces(7)), which show one boot id and each another time.
+    """
     machines = {info.host: info.machine or info.host for info in data.account.infos.values()}
     hosts = {rank: steps.labels[0].host for rank, steps in by_rank.items() if len(steps)}
-    return {rank: machines.get(host, host) for rank, host in hosts.items()}
+    starts = {rank: int(by_rank[rank].column("mono_start_ns")[0]) for rank in hosts}
+    first: dict[str, int] = {}
+    found = {}
+    for rank, host in hosts.items():
+        machine = machines.get(host, host)
+        minutes = round((starts[rank] - first.setdefault(machine, starts[rank])) / _MINUTE_NS)
+        found[rank] = f"{machine} {minutes:+} min" if minutes else machine
+    return found
 
 
 def _notes(charged: BlameTable | str, expected: int | None) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
 from aorta.report.evidence import replay_words
+from aorta.units import NS_PER_S
 from tests.support.synthetic import START_MONO_NS, RunSpec, write_run
 from tests.support.verdicts import analysed
 
@@ -62,3 +63,16 @@ def test_one_clock_has_no_fit(tmp_path: Path) -> None:
     assert found.clocks == []
     assert "Clocks" not in replay_words(found)
     assert msgspec.json.decode(msgspec.json.encode(found), type=Analysis) == found
+
+
+@pytest.mark.parametrize("ahead_s", [0, -600, 86_400])
+def test_ranks_of_one_machine_in_time_namespaces_of_their_own_are_aligned(
+    tmp_path: Path, ahead_s: int
+) -> None:
+    spec = RunSpec(
+        nodes=2, ranks_per_node=1, separate_hosts=False, executor="local", extra_compute_ms={1: 60.0},
+        clock_offset_ns={1: ahead_s * NS_PER_S},
+    )  # fmt: skip
+    found = analysed(write_run(tmp_path, spec))
+    assert (found.verdict.kind, found.verdict.ranks) == ("straggler", [1])
+    assert [round(clock.ahead_ms) for clock in found.clocks] == ([1000 * ahead_s] if ahead_s else [])
