@@ -33,6 +33,7 @@ from tests.train.tiny import OVERRIDES, tiny
 
 CPU = torch.device("cpu")
 ALONE = World(0, 0, 1, 0, CPU, None)
+shards = pytest.mark.skipif(not fsdp.ON_CPU, reason=f"torch {torch.__version__} shards on GPUs only")
 
 
 @pytest.fixture(autouse=True)
@@ -293,6 +294,7 @@ def test_the_recorder_gets_the_priority_of_its_streams(
     assert given == [priority]
 
 
+@shards
 @pytest.mark.parametrize(
     ("settings", "gather", "scatter"),
     [
@@ -313,6 +315,7 @@ def test_which_collectives_of_sharding_may_overlap(
     assert (given["overlap_gather"], given["overlap_scatter"]) == (gather, scatter)
 
 
+@shards
 @pytest.mark.parametrize("wanted", [True, False])
 def test_gradients_on_their_way_have_a_second_buffer_where_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
@@ -327,6 +330,7 @@ def test_gradients_on_their_way_have_a_second_buffer_where_asked_for(
     assert given == [2] * wanted
 
 
+@shards
 def test_weights_are_not_made_on_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     keys = ["distributed.strategy=fsdp", "fsdp.param_init_device=cuda", "training.device=cpu"]
     with pytest.raises(ConfigError, match=r"fsdp\.param_init_device is 'cuda', but training is on the CPU"):
@@ -337,7 +341,7 @@ def test_weights_are_not_made_on_a_gpu_that_is_not_there(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=shards)])
 def test_a_model_is_compiled_where_that_is_switched_on(tmp_path: Path, enabled: bool, strategy: str) -> None:
     settings = [f"compile.enabled={enabled}", "compile.backend=eager", f"distributed.strategy={strategy}"]
     with join(tiny(tmp_path / "x", *settings)), loop(tmp_path, *settings) as made:
