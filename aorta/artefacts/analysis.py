@@ -233,7 +233,8 @@ class Finding(Record, frozen=True, kw_only=True):
     sub_cause_text: str | None = None
     """The same in words, with the numbers."""
     lost_ms_per_step: float | None = None
-    """Mean over ranks of the time that the cause takes from a step; None: it takes none of its own."""
+    """Mean over ranks of the time that the cause takes from a step, of memory what its costliest symptom takes;
+    None: it takes none."""
 
 
 class Measured(Record, frozen=True, kw_only=True):

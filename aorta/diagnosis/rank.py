@@ -16,6 +16,8 @@ MOST_OF_CHARGE = 0.75
 MOST_STEPS = 0.5
 """A rank that is late in this share of the steps is late by itself, whatever the others cost."""
 TIMES_AS_OFTEN = 2
+HARDLY = 0.1
+"""Of what the costliest rank is charged with: less says nothing of why a rank is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +142,19 @@ def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None)
 
 
 def late_by_host(costs: Iterable[RankCosts], ranks: Iterable[int]) -> list[int]:
-    """Those of `ranks` that the others wait for more because of their host than of their compute."""
+    """Those of `ranks` that the others wait for more because of their host than of their compute.
+
+    One that is hardly charged, because another one is as late, is taken to be late as most of them are.
+    """
     lost: dict[tuple[int, str], float] = defaultdict(float)
     for item in costs:
         for charge, charged in item.charged_ms.items():
             lost[charge] += charged
-    return [rank for rank in ranks if lost[rank, "host"] > lost[rank, "compute"]]
+    pairs = {rank: (lost[rank, "host"], lost[rank, "compute"]) for rank in ranks}
+    host, compute = (sum(pair[place] for pair in pairs.values()) for place in (0, 1))
+    least = HARDLY * max((sum(pair) for pair in pairs.values()), default=0.0)
+    known = {rank: pair if sum(pair) > least else (host, compute) for rank, pair in pairs.items()}
+    return [rank for rank, pair in known.items() if pair[0] > pair[1]]
 
 
 def _as_late(costly: Set[int], share: float, late: LatenessTable | None) -> set[int]:

@@ -194,7 +194,7 @@ def conclude(rules: Sequence[Rule], context: Context, quality: DataQuality) -> C
             else answer
             for answer in measured
         ]
-    findings = [with_sub_cause(_with_cost(finding, context), context) for finding, _ in pairs]
+    findings = [with_sub_cause(item, context) for item in _with_costs([made for made, _ in pairs], context)]
     verdict, findings = judge(findings, context, quality, dropped)
     return Conclusion(verdict, findings, measured, [what for _, what in pairs if what is not None])
 
@@ -223,9 +223,12 @@ def no_cause(findings: Sequence[Finding], context: Context) -> dict[Kind, str]:
     return found
 
 
-def _with_cost(finding: Finding, context: Context) -> Finding:
-    cost = cost_ms(finding, context)
-    return msgspec.structs.replace(finding, lost_ms_per_step=cost if cost > 0 else None)
+def _with_costs(findings: Sequence[Finding], context: Context) -> list[Finding]:
+    costs = [_weight(finding, findings, context) for finding in findings]
+    return [
+        msgspec.structs.replace(finding, lost_ms_per_step=cost if cost > 0 else None)
+        for finding, cost in zip(findings, costs, strict=True)
+    ]
 
 
 def judge(

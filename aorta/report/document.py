@@ -269,7 +269,7 @@ def _section(docs: Path, report: ScenarioReport) -> dict[str, Any]:
         "spread": evidence.spread_table(report.analysis.breakdown.per_rank)
         if content.is_cut(report.analysis)
         else None,
-        "worst": evidence.worst_table(report.page),
+        "worst": evidence.worst_table(report.page, report.analysis),
         "lateness": evidence.lateness_table(report.analysis),
         "what_if": evidence.what_if_table(report.analysis),
         "replay": evidence.replay_words(report.analysis),

@@ -22,8 +22,8 @@ def parts_table(parts: list[StepPart]) -> Table | None:
     return Table(("part", ">ms", ">of the step"), (*rows, ("step", number(whole), share(whole, whole))))
 
 
-def worst_table(page: Page) -> tuple[Table | None, str]:
-    """The ranks that cost time, worst first, and how many are not in it."""
+def worst_table(page: Page, analysis: Analysis) -> tuple[Table | None, str]:
+    """The ranks that cost time, worst first, how many are not in it, and whether one of them is a cause."""
     worst = page.worst_ranks
     if not worst:
         return None, ""
@@ -43,6 +43,8 @@ def worst_table(page: Page) -> tuple[Table | None, str]:
     note = f"{len(worst):,} of {page.ranks:,} ranks shown, worst first"
     if page.costly_ranks == len(worst) and others:
         note += "; the other one costs nothing" if others == 1 else f"; the other {others:,} cost nothing"
+    if any(item.kind == "straggler" and not item.ranks for item in analysis.findings):
+        note += "; they are last by turns and by little, so that none of them is the cause by itself"
     return Table(header, rows), note
 
 

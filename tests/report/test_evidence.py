@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from aorta.artefacts.analysis import Interval, Replay, WhatIf
-from aorta.report.evidence import replay_words, what_if_table
-from tests.support.analyses import analysis
+from aorta.report.evidence import replay_words, what_if_table, worst_table
+from aorta.report.page import bare_page
+from tests.support.analyses import analysis, data_loading_finding
 
 WHAT = WhatIf(
     kind="communication",
@@ -48,3 +50,12 @@ def test_the_check_is_said_with_its_error_and_what_it_was_made_on() -> None:
     withheld = msgspec.structs.replace(REPLAY, withheld="it misses by 9 %", predictions=[])
     assert replay_words(analysis(replay=withheld)) == "Predictions are withheld: it misses by 9 %."
     assert replay_words(analysis(replay=None)) == ""
+
+
+@pytest.mark.parametrize("named", [[], [1]], ids=["by turns", "one rank"])
+def test_ranks_that_are_late_by_turns_are_said_to_be_no_cause(named: list[int]) -> None:
+    late = msgspec.structs.replace(data_loading_finding(), kind="straggler", ranks=named)
+    found = analysis(findings=[late])
+    table, note = worst_table(bare_page(found), found)
+    assert table is not None
+    assert ("by turns" in note) is (not named)
