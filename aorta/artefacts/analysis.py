@@ -233,7 +233,7 @@ class Finding(Record, frozen=True, kw_only=True):
     sub_cause_text: str | None = None
     """The same in words, with the numbers."""
     lost_ms_per_step: float | None = None
-    """Mean over ranks of the time that the cause takes from a step, of memory what its costliest symptom takes;
+    """Mean over ranks of the time that the cause takes of a step, of memory what its costliest symptom does;
     None: it takes none."""
 
 
