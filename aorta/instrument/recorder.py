@@ -141,8 +141,8 @@ class StepRecorder:
 
     def ddp_group(self, group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
         """The process group for `DistributedDataParallel(model, process_group=...)`: `group`, or the default
-        one, with its all-reduces timed. On a GPU and with a stream priority of -1 it is a new NCCL group,
-        whose streams have it: all ranks must call this then.
+        one, with its all-reduces timed. On a GPU and with a stream priority of -1 it is a new NCCL group with
+        that priority, for the default group: all ranks must call this then. A smaller group keeps its own.
 
         It is none of `torch.distributed`'s own groups: `DistributedDataParallel.join` needs `ddp_hook`
         instead. A communication hook of the program's own is timed if this group is its state.
@@ -151,8 +151,7 @@ class StepRecorder:
         if chosen is None:
             raise RunError("no process group to time", "call torch.distributed.init_process_group first")
         if self._cuda and self._streams.priority == -1:
-            options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
-            chosen = dist.new_group(dist.get_process_group_ranks(chosen), backend="nccl", pg_options=options)
+            chosen = high_priority(chosen)
         watched = WatchedGroup(self._collectives, chosen, self._seen)
         self._have_watched(watched.watch)
         return watched
@@ -361,3 +360,21 @@ class _Opening:
             recorder._now.end()
         if kind is None:
             recorder._closed(opened, self._tape, end, host_end)
+
+
+def high_priority(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """A new NCCL group of the ranks of `group`, all of the job, whose streams have CUDA's priority of -1.
+
+    Of a smaller group it is `group` itself, with a warning: torch makes a group with all ranks of the job
+    (NCCL splits their communicator), and those outside of this one do not come here.
+    """
+    ranks = dist.get_process_group_ranks(group)
+    if len(ranks) < dist.get_world_size():
+        log.warning(
+            "stream_priority is -1, but ranks %s are not all of the job: their group keeps its own streams;"
+            " make it with pg_options=ProcessGroupNCCL.Options(is_high_priority_stream=True)",
+            ranks,
+        )
+        return group
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    return dist.new_group(ranks, backend="nccl", pg_options=options)

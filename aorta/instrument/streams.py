@@ -181,7 +181,7 @@ class CudaClock:
         if isinstance(mark, int):
             return mark
         assert self._origin is not None
-        return self._origin_ns + self._elapsed_ns(self._origin, mark)
+        return self._origin_ns + (self._elapsed_ns(self._origin, mark) if mark is not self._origin else 0)
 
     def _elapsed_ns(self, start: torch.cuda.Event, end: torch.cuda.Event) -> int:
         ms = self._runtime(start, end) if self._here and self._runtime is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from aorta.config.schema import Capture
 from aorta.errors import RunError
 from aorta.instrument import StepRecorder
+from aorta.instrument import recorder as recorder_module
 from aorta.instrument.gradients import AllReduce
 from aorta.instrument.wire import StepSummary
 from tests.support.step_records import read_records
@@ -242,3 +244,24 @@ def test_a_listener_hears_of_every_record_in_order(tmp_path: Path) -> None:
         assert summary.compute_ns == record.breakdown.compute_ns
         assert summary.data_wait_ns == record.breakdown.data_wait_ns
         assert (summary.mono_start_ns, summary.loss) == (record.mono_start_ns, record.loss)
+
+
+@pytest.mark.parametrize(("ranks", "made"), [([0, 1, 2, 3], True), ([0, 2], False)])
+def test_a_priority_makes_no_group_that_ranks_outside_of_it_would_have_to_join(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ranks: list[int], made: bool
+) -> None:
+    class Nccl:
+        Options = dict
+
+    given: list[Any] = []
+    monkeypatch.setattr(dist, "ProcessGroupNCCL", Nccl, raising=False)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 4)
+    monkeypatch.setattr(dist, "get_process_group_ranks", lambda group: ranks)
+    monkeypatch.setattr(dist, "new_group", lambda *args, **named: given.append((args, named)) or "new")
+    group: Any = object()
+    found: Any = recorder_module.high_priority(group)
+    assert (found is group) is not made
+    assert (found == "new") is made
+    options = {"backend": "nccl", "pg_options": {"is_high_priority_stream": True}}
+    assert given == ([((ranks,), options)] if made else [])
+    assert ("their group keeps its own streams" in caplog.text) is not made
