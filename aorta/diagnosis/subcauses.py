@@ -221,18 +221,34 @@ def _straggler(finding: Finding, context: Context) -> SubCause:
     hosts = finding.evidence.get("ranks_late_by_host", [])
     late = [rank for rank in finding.ranks if (rank in hosts) == (host > compute)] or finding.ranks
     who = rank_words(late)
-    if compute >= host:
-        how = (
-            "compute takes longer; neither throttling nor other load was seen"
-            if context.evidence.loads
-            else "compute takes longer"
-        )
-        return SubCause("compute", f"on {who} {how}")
-    spends = "spends" if len(late) == 1 else "spend"
-    return SubCause("host_work", f"{who} {spends} more time on the host, outside of compute and loader")
+    if compute < host:
+        spends = "spends" if len(late) == 1 else "spend"
+        return SubCause("host_work", f"{who} {spends} more time on the host, outside of compute and loader")
+    loss = _clock_loss(finding, context)
+    text = f"on {who} compute takes longer"
+    if loss is not None:
+        text += f", at {100 * (1 - loss):.0f} % of the others' clock"
+    elif context.evidence.loads:
+        text += "; neither throttling nor other load was seen"
+    return SubCause("compute", text, {} if loss is None else {"clock_loss": loss})
+
+
+def _clock_loss(finding: Finding, context: Context) -> float | None:
+    """By how much the late GPUs' clock is below the others', 0 to 1; None where it was not sampled."""
+    clocks = {rank: item.clock_mhz for rank, item in context.evidence.throttling.items() if item.clock_mhz}
+    own = [clock for rank, clock in clocks.items() if rank in finding.ranks]
+    others = [clock for rank, clock in clocks.items() if rank not in finding.ranks]
+    return max(1 - min(own) / max(others), 0.0) if own and others else None
 
 
 def _throttled(finding: Finding, context: Context) -> SubCause | None:
+    """A GPU that alone is slowed down, by as much as its rank is late for: at full load many report the limit
+    of their power all the time, and lose a hundredth of their clock to it.
+    """
+    compute, host = finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"]
+    loss = _clock_loss(finding, context)
+    if host > compute or (loss is not None and loss * finding.evidence["step_ms"] < MOST * compute):
+        return None
     own = [context.evidence.throttling[rank] for rank in finding.ranks if rank in context.evidence.throttling]
     others = [item for rank, item in context.evidence.throttling.items() if rank not in finding.ranks]
     for name, code, word in (
@@ -246,7 +262,10 @@ def _throttled(finding: Finding, context: Context) -> SubCause | None:
                 f"its GPU was slowed down for {word} in {100 * mine:.0f} % of the samples, the others in "
                 f"{100 * its:.0f} %"
             )
-            return SubCause(code, text, {f"{name}_share": mine, f"{name}_share_others": its})
+            if loss is not None:
+                text += f"; its clock is {100 * loss:.0f} % lower"
+            evidence = {f"{name}_share": mine, f"{name}_share_others": its}
+            return SubCause(code, text, evidence | ({} if loss is None else {"clock_loss": loss}))
     return None
 
 

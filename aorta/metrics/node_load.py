@@ -51,6 +51,8 @@ class Throttling:
     thermal: float
     power: float
     samples: int
+    clock_mhz: float | None = None
+    """Of its multiprocessors, mean; None where not sampled."""
 
 
 def node_loads(hosts: Sequence[Series]) -> dict[str, NodeLoad]:
@@ -84,6 +86,7 @@ def throttling(gpus: Sequence[Series]) -> dict[str, Throttling]:
                 thermal=float(((reasons & THERMAL) != 0).mean()),
                 power=float(((reasons & POWER) != 0).mean()),
                 samples=len(reasons),
+                clock_mhz=mean_of([item], "sm_clock_mhz"),
             )
     return found
 

@@ -193,10 +193,10 @@ def gpu_matrix(gpus: int) -> Matrix:
         products.cell(size, 30, middle),
         HOST.cell(size, 60.0, middle),
         tiny.cell(size, 12000, None),
-        full.cell(size, 0.87, None),
+        full.cell(size, 0.85, None),
         LOADER.cell(size, 60.0, middle),
         products.cell(size, 10, middle),
-        EXCHANGE.cell(size, 4096, None),
+        EXCHANGE.cell(size, 8192, None),
         _off_nvlink(size),
     ]
     return Matrix(

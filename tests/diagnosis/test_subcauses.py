@@ -221,7 +221,7 @@ def test_unknown_sizes_leave_it_undetermined() -> None:
 
 # --- stragglers --------------------------------------------------------------------------------------------
 
-WAITS: dict[str, Any] = {"waits_for_compute_ms": 20.0, "waits_for_host_ms": 5.0}
+WAITS: dict[str, Any] = {"waits_for_compute_ms": 20.0, "waits_for_host_ms": 5.0, "step_ms": 100.0}
 
 
 @pytest.mark.parametrize(
@@ -238,6 +238,30 @@ def test_a_gpu_that_alone_is_slowed_down_is_throttled(
 ) -> None:
     seen = context(Evidence(throttling={0: others, 1: mine}))
     assert code(finding("straggler", [1], **WAITS), seen) == expected
+
+
+@pytest.mark.parametrize(
+    ("clock", "expected", "words"),
+    [
+        # 11 % of 100 ms explain more than half of the 20 ms that others wait, 9 % less; and 0 nothing.
+        (1780.0, "power_throttling", "its clock is 11 % lower"),
+        (1820.0, "compute", "at 91 % of the others' clock"),
+        (2000.0, "compute", "at 100 % of the others' clock"),
+    ],
+)
+def test_throttling_is_the_cause_if_the_clock_explains_the_lateness(
+    clock: float, expected: str, words: str
+) -> None:
+    seen = Evidence(throttling={0: Throttling(0, 0.0, 10, 2000.0), 1: Throttling(0, 0.9, 10, clock)})
+    found = with_sub_cause(finding("straggler", [1], **WAITS), context(seen))
+    assert found.sub_cause == expected
+    assert words in (found.sub_cause_text or "")
+
+
+def test_a_host_that_is_late_is_not_late_by_its_gpus_clock() -> None:
+    seen = Evidence(throttling={0: Throttling(0, 0.0, 10, 2000.0), 1: Throttling(0, 0.9, 10, 500.0)})
+    waits = {**WAITS, "waits_for_host_ms": 21.0}
+    assert code(finding("straggler", [1], **waits), context(seen)) == "host_work"
 
 
 def test_load_of_others_on_the_late_node_alone_is_a_noisy_neighbour() -> None:
@@ -265,7 +289,7 @@ def test_a_slow_node_host_work_and_turns() -> None:
     )
     node = context(model=Modelled(None, "none", table, {}))
     assert code(finding("straggler", [2, 3], **WAITS), node) == "slow_node"
-    host = finding("straggler", [1], waits_for_compute_ms=1.0, waits_for_host_ms=5.0)
+    host = finding("straggler", [1], waits_for_compute_ms=1.0, waits_for_host_ms=5.0, step_ms=100.0)
     assert code(host, context()) == "host_work"
     assert code(finding("straggler", **WAITS), context()) == NOT_DETERMINED
     shared = context(Evidence(cores_shared="4 ranks share 2 CPUs"))

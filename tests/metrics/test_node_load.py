@@ -77,6 +77,13 @@ def test_throttling_counts_the_bits_of_each_gpu() -> None:
     reasons = [0x20, 0x20, 0x40, 0x1, 0x4, 0x20]
     found = throttling(gpus(clock_event_reasons=reasons))
     assert (found["GPU-1"].thermal, found["GPU-1"].power, found["GPU-1"].samples) == (0.5, 0.25, 4)
+    assert found["GPU-1"].clock_mhz is None  # its clock was not sampled
+
+
+@pytest.mark.parametrize("clock", [0.0, 1980.0])
+def test_the_clock_is_the_mean_of_the_window(clock: float) -> None:
+    found = throttling(gpus(clock_event_reasons=[0] * 6, sm_clock_mhz=[345, *[clock] * 4, 345]))
+    assert found["GPU-1"].clock_mhz == clock
 
 
 def test_a_gpu_without_reasons_is_not_said_to_run_free() -> None:
