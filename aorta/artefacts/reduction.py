@@ -53,6 +53,8 @@ class TraceStep(Record, frozen=True, kw_only=True):
     """Idle outside of the loader, in gaps no longer than launching a few kernels takes."""
     long_gaps_ns: int
     launches: int
+    host_work_ns: int | None = None
+    """In which the host waited neither for its GPU nor for the loader; None: the trace holds no launches."""
 
 
 class TracedCalls(Record, frozen=True, kw_only=True):

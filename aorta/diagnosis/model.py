@@ -59,7 +59,11 @@ class Modelled:
 
 
 def modelled(
-    collectives: Collectives | str, steps: Sequence[int], step_ms: Sequence[float], nodes: Mapping[int, str]
+    collectives: Collectives | str,
+    steps: Sequence[int],
+    step_ms: Sequence[float],
+    nodes: Mapping[int, str],
+    host_ns: Mapping[int, float] | None = None,
 ) -> Modelled:
     """The replay of the steps `steps`, and who is late in them.
 
@@ -68,10 +72,11 @@ def modelled(
         steps: the steps that count.
         step_ms: of each rank, the mean step.
         nodes: each rank's node.
+        host_ns: what each rank's host works in a step, where traces tell.
     """
     if isinstance(collectives, str):
         return Modelled(None, collectives, None, nodes)
-    replays = Replays.of(collectives, steps)
+    replays = Replays.of(collectives, steps, host_ns)
     late = lateness(collectives, steps, median(step_ms), nodes) if step_ms else None
     if isinstance(replays, str):
         return Modelled(None, replays, late, nodes, collectives.clocks())

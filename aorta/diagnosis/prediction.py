@@ -49,9 +49,10 @@ def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | Non
         return finding, None
     removed, finding = _with_hiding(removed, finding, context, replays)
     found, apart = removed.found, another_run.apart(context.repeats_ms)
+    limit = f"; the next limit are hosts that need {found.hosts_ms:.1f} ms a step" if found.hosts_ms else ""
     what = WhatIf(
         kind=finding.kind,
-        removed=removed.words,
+        removed=removed.words + limit,
         ranks=finding.ranks,
         step_ms=found.step_ms,
         step_ms_interval=another_run.at_least(found.step_ms_interval, found.step_ms, apart),

@@ -113,7 +113,8 @@ def traced_run(traces: RunTraces, context: Context, recorded: Recorded) -> Trace
         row if row.host else msgspec.structs.replace(row, host=context.hosts.get(row.rank))
         for row in with_waits(rows, waits)
     ]
-    model = modelled(collectives, found.steps, [row.step_ms for row in rows], recorded.nodes)
+    step_ms = [row.step_ms for row in rows]
+    model = modelled(collectives, found.steps, step_ms, recorded.nodes, found.host_ns())
     notes = [*said, *notes_of(found, charged, expected), *_differences(context.breakdown, rows)]
     stands = Stands(replace(_context(context, found, rows, charged), model=model), waits)
     return TracedRun(shown, stands, problems, tuple(notes), source)

@@ -58,6 +58,18 @@ class Capture:
         ranks, steps = plural(len(self.ranks), "rank"), plural(len(self.steps), "whole step")
         return f"{self.format} ({ranks}, {steps})"
 
+    def host_ns(self) -> dict[int, float]:
+        """What each rank's host works in a step, the mean over the common steps; ranks whose trace does not
+        tell are not in it.
+        """
+        found = {}
+        for summary in self.ranks:
+            own = [step.host_work_ns for step in summary.steps if step.number in self.steps]
+            known = [ns for ns in own if ns is not None]
+            if known and len(known) == len(own):
+                found[summary.rank] = fmean(known)
+        return found
+
 
 def analyse_traces(
     summaries: Sequence[TraceSummary],
@@ -123,7 +135,7 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
     rows = with_waits(rows, waits)
     hosts = {item.rank: item.host for item in found.ranks if item.host and item.rank in found.work}
     usage, said = _utilization(found, samples, rows)
-    model = modelled(collectives, found.steps, [row.step_ms for row in rows], hosts)
+    model = modelled(collectives, found.steps, [row.step_ms for row in rows], hosts, found.host_ns())
     context = replace(
         traced_context(found, rows, charged, expected),
         utilization=usage,

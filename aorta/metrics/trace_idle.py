@@ -14,6 +14,10 @@ from aorta.metrics.trace_steps import Steps, steps_of
 
 SHORT_GAP_NS = 200_000
 """A launch takes 5 to 50 µs of the host with what Python does around it."""
+_BLOCKED = 3.0
+"""A driver call that takes so many times what the quickest tenth of the launches take waits for the GPU: for
+room in its queue.
+"""
 _MIN_ALONE = 3
 """Undisturbed runs of a kernel that make its usual time known."""
 _BESIDE = 0.5
@@ -52,6 +56,24 @@ def idle_causes(trace: Trace, steps: Steps | None = None) -> IdleCauses | None:
     elsewhere = lengths_in(left, windows)
     assert (loader + sync + launch + elsewhere == idle).all()
     return IdleCauses(loader, sync, launch, elsewhere, idle)
+
+
+def host_work(trace: Trace, steps: Steps) -> Column | None:
+    """Time of each step in which the host waited neither for its GPU nor for the loader; None where the trace
+    holds no launches.
+
+    A step takes at least that, whatever the GPU waits for: behind a wait for another rank it does not show.
+    """
+    host = trace.host
+    launches = host.role == Role.LAUNCH
+    if not launches.any() or len(steps) == 0:
+        return None
+    usual = int(_BLOCKED * np.percentile((host.end_ns - host.start_ns)[launches], 10))
+    calls = host.intervals(Role.LAUNCH, Role.API)
+    blocked = calls[calls[:, 1] - calls[:, 0] > usual] + np.array([usual, 0])
+    waiting = np.concatenate((blocked, host.intervals(Role.SYNC, Role.LOADER, Role.DATA)))
+    windows = steps.windows
+    return np.asarray(windows[:, 1] - windows[:, 0] - lengths_in(waiting, windows), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,7 +25,14 @@ from aorta.errors import ArtefactError
 from aorta.intervals import Intervals, clip
 from aorta.metrics.trace_breakdown import break_down, unknown_communication
 from aorta.metrics.trace_checks import MOST, contradiction
-from aorta.metrics.trace_idle import contention, idle_causes, idle_gaps, launches_in, queue_depth
+from aorta.metrics.trace_idle import (
+    contention,
+    host_work,
+    idle_causes,
+    idle_gaps,
+    launches_in,
+    queue_depth,
+)
 from aorta.metrics.trace_steps import Steps, steps_of
 from aorta.metrics.trace_tops import top_collectives, top_kernels
 from aorta.metrics.trace_work import CallTable, GpuWork, gpu_work
@@ -95,6 +102,9 @@ def _steps(trace: Trace, steps: Steps) -> list[TraceStep]:
         "long_gaps_ns": gaps.long_ns,
         "launches": launches_in(trace, steps),
     }
+    work = host_work(trace, steps)
+    if work is not None:
+        columns["host_work_ns"] = work
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [TraceStep(**dict(zip(columns, row, strict=True))) for row in rows]
 

@@ -35,6 +35,8 @@ class Prediction:
     """Of the mean step now over another run's."""
     effect_interval: Interval | None
     """Of the speed-up of these very steps, resampled: whether what is gained is more than their own noise."""
+    hosts_ms: float | None = None
+    """What the hosts need for a step, where that is the next limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,9 @@ class Place:
 class Replays:
     """The models of a run, and what they make of it unchanged."""
 
-    def __init__(self, models: Sequence[Model]) -> None:
+    def __init__(self, models: Sequence[Model], host_ns: Mapping[int, float] | None = None) -> None:
         self._models = tuple(models)
+        self._host_ns = host_ns or {}
         self.measured_ns = np.concatenate([model.measured.step_ns() for model in models])
         self.modelled_ns = self._steps(lambda _: Removal())
         edges = np.cumsum([0, *(len(model.steps) for model in models)]).tolist()
@@ -66,8 +69,17 @@ class Replays:
         """How far the model misses steps that its transfers are not of; None: no call can be checked."""
 
     @classmethod
-    def of(cls, collectives: Collectives, steady: Sequence[int]) -> Replays | str:
-        """The models of the steps `steady`, or in words why there are none."""
+    def of(
+        cls, collectives: Collectives, steady: Sequence[int], host_ns: Mapping[int, float] | None = None
+    ) -> Replays | str:
+        """The models of the steps `steady`, or in words why there are none.
+
+        Args:
+            collectives: of all ranks.
+            steady: the steps.
+            host_ns: what each rank's host works in a step, where that is known. Of a GPU that waits for
+                another rank it shows nowhere else, and becomes the next limit.
+        """
         wanted = np.asarray(steady, dtype=np.int64)
         lacking = [
             rank
@@ -78,7 +90,7 @@ class Replays:
             return f"{plural(len(lacking), 'rank')} did not record what they did in every step"
         if not len(steady):
             return "there are no steady steps"
-        return cls(build(collectives, steady))
+        return cls(build(collectives, steady), host_ns)
 
     @property
     def doubt(self) -> str | None:
@@ -117,7 +129,8 @@ class Replays:
             chosen = np.isin(model.ranks, list(ranks))
             return Removal({part: _shares(model.totals[PARTS.index(part)], chosen) for part in parts})
 
-        return self._predict(removal)
+        faster = ranks if "host" in parts else ()
+        return self._predict(removal, self._hosts(faster, every="host" in parts and not len(ranks)))
 
     def hidden_by(self, parts: Sequence[Part], ranks: Sequence[int]) -> list[int]:
         """Other ranks that would hold the step up by something else, were `ranks` not slow in `parts`.
@@ -145,7 +158,16 @@ class Replays:
                 shares[part] = _shares(model.totals[PARTS.index(part)], chosen)
             return Removal(shares)
 
-        return self._predict(removal)
+        return self._predict(removal, self._hosts([*ranks, *hiding]))
+
+    def _hosts(self, without: Sequence[int] = (), *, every: bool = False) -> float:
+        """What the hosts work in a step, ns: the longest of the ranks that are not to become faster, or the
+        mean of `every` one; 0 where it is not known.
+        """
+        known = [ns for rank, ns in self._host_ns.items() if rank not in without]
+        if not known:
+            return 0.0
+        return float(np.mean(known)) if every else max(known)
 
     def _mean(self, parts: Sequence[Part]) -> Floats:
         """Of each rank, ns a step in `parts`."""
@@ -154,12 +176,15 @@ class Replays:
         return np.asarray(np.sum(totals, axis=0) / steps, dtype=np.float64)
 
     def without(self, shares: Mapping[Part, float]) -> Prediction:
-        """Without these shares of every rank's parts."""
-        return self._predict(lambda _: Removal({part: np.array([[share]]) for part, share in shares.items()}))
+        """Without these shares of every rank's parts. Hosts that work less than they do bound no step."""
+        least = self._hosts() if set(shares) == {"data_loading"} else 0.0
+        return self._predict(
+            lambda _: Removal({part: np.array([[share]]) for part, share in shares.items()}), least
+        )
 
     def without_transfer(self) -> Prediction:
         """With every transfer taking no time: the ideal network. Waits for late ranks stay."""
-        return self._predict(lambda _: Removal(transfer=0.0))
+        return self._predict(lambda _: Removal(transfer=0.0), self._hosts())
 
     def ideal_ratio(self) -> float:
         """The step with an ideal network over the step as modelled."""
@@ -171,7 +196,10 @@ class Replays:
         tried = sorted(places, key=lambda name: -places[name].transfer_ms)[:_TRIED_PLACES]
         best: tuple[Place, Prediction] | None = None
         for name in tried:
-            found = self._predict(lambda model, name=name: Removal(transfer=_except(model, name)))  # type: ignore[misc]
+            found = self._predict(
+                lambda model, name=name: Removal(transfer=_except(model, name)),  # type: ignore[misc]
+                self._hosts(),
+            )
             if best is None or found.step_ms < best[1].step_ms:
                 best = places[name], found
         return best
@@ -212,9 +240,12 @@ class Replays:
     def _steps(self, removal: Callable[[Model], Removal]) -> Floats:
         return np.concatenate([replay(model, removal(model)).step_ns() for model in self._models])
 
-    def _predict(self, removal: Callable[[Model], Removal]) -> Prediction:
-        left = np.maximum(self._steps(removal), 1.0)
+    def _predict(self, removal: Callable[[Model], Removal], least_ns: float) -> Prediction:
         now = self.modelled_ns
+        gpus = self._steps(removal)
+        # No step becomes longer by what it loses, nor shorter than its hosts need for it.
+        left = np.maximum(gpus, max(min(least_ns, float(now.mean())), 1.0))
+        bound = float(left.sum()) > (1.0 + TOLERANCE_PCT / 100.0) * float(np.maximum(gpus, 1.0).sum())
         speedup, step = float(now.sum() / left.sum()), float(left.mean()) / _NS_PER_MS
         spread = another_run.spread(left, (self.error_pct or 0.0) / 100.0)
         return Prediction(
@@ -223,6 +254,7 @@ class Replays:
             speedup=speedup,
             speedup_interval=another_run.around(speedup, spread),
             effect_interval=ratio_interval(now, left, self.runs),
+            hosts_ms=least_ns / _NS_PER_MS if bound else None,
         )
 
 

@@ -46,6 +46,50 @@ def test_without_the_late_loader_the_step_is_compute_transfer_and_host() -> None
     assert found.speedup == pytest.approx(65 / 35)
 
 
+@pytest.mark.parametrize(
+    ("hosts_ms", "expected"),
+    [
+        ({}, 35),
+        ({0: 0, 1: 0}, 35),
+        ({0: 50, 1: 60}, 60),  # rank 1 loads faster, and its host works as before
+        ({0: 90, 1: 90}, 65),  # by what is measured otherwise: no step becomes longer
+    ],
+)
+def test_a_step_takes_what_its_hosts_need_for_it(hosts_ms: dict[int, float], expected: float) -> None:
+    host_ns = {rank: ms * NS_PER_MS for rank, ms in hosts_ms.items()}
+    found = Replays.of(matched(TWO), [item.global_step for item in TWO[0]], host_ns)
+    assert isinstance(found, Replays)
+    assert found.as_the_others(("data_loading",), [1]).step_ms == pytest.approx(expected)
+    assert found.without({"data_loading": 1.0}).step_ms == pytest.approx(expected)
+    assert found.modelled_ms == 65.0
+
+
+def test_of_a_late_host_the_others_hosts_are_the_next_limit() -> None:
+    """Rank 1 comes to the exchange at 60 and rank 0 at 10, behind whose GPU's wait its host works for 40."""
+    records = {
+        rank: [
+            step(
+                n,
+                (75 * n, 75 * n + 75),
+                rank=rank,
+                compute=[(75 * n, 75 * n + 10)],
+                collectives=[(75 * n + (60 if rank else 10), 75 * n + 75)],
+            )
+            for n in range(4)
+        ]
+        for rank in range(2)
+    }
+    left = {}
+    for own in (0.0, 40.0):
+        found = Replays.of(matched(records), range(4), {0: own * NS_PER_MS, 1: 60.0 * NS_PER_MS})
+        assert isinstance(found, Replays)
+        without = found.as_the_others(("compute", "host"), [1])
+        left[own] = without.step_ms
+        assert without.hosts_ms == (own or None)
+        assert found.without_transfer().step_ms == pytest.approx(60)
+    assert left == {0.0: pytest.approx(10 + 15), 40.0: pytest.approx(40)}
+
+
 def test_an_ideal_network_leaves_the_wait_for_the_late_rank() -> None:
     assert replays(TWO).without_transfer().step_ms == pytest.approx(50 + 5)
     assert replays(TWO).ideal_ratio() == pytest.approx(55 / 65)

@@ -11,6 +11,7 @@ from aorta.artefacts.events import ABSENT, Kind, Ranges, Role, build, concatenat
 from aorta.metrics.trace_idle import (
     SHORT_GAP_NS,
     contention,
+    host_work,
     idle_causes,
     idle_gaps,
     launches_in,
@@ -41,6 +42,22 @@ def test_idle_time_by_what_the_host_did() -> None:
     assert causes.launch_ns.tolist() == [(70 - 50) + (80 - 75)]
     assert causes.elsewhere_ns.tolist() == [(75 - 70) + (100 - 80)]
     assert idle_causes(trace([])) is None
+
+
+def test_the_host_works_where_it_waits_for_nothing() -> None:
+    """Launches of 10, of which the quickest tenth takes 10; the one of 100 waits from its 30th on."""
+    calls = [(at, at + 10, Role.LAUNCH) for at in range(0, 200, 20)]
+    waits = [(500, 600, Role.LAUNCH), (700, 750, Role.SYNC), (740, 760, Role.LOADER), (800, 850, Role.DATA)]
+    made = trace([(0, 10, Kind.COMPUTE)], [*calls, *waits], steps=[(0, 1000, "step 1")])
+    found = host_work(made, steps_of(made))
+    assert found is not None
+    assert found.tolist() == [1000 - 70 - 60 - 50]
+    busy = trace([(0, 10, Kind.COMPUTE)], calls, steps=[(0, 1000, "step 1")])
+    found = host_work(busy, steps_of(busy))
+    assert found is not None
+    assert found.tolist() == [1000]  # it waits for nothing: all of it is work
+    silent = trace([(0, 10, Kind.COMPUTE)], waits[1:], steps=[(0, 1000, "step 1")])
+    assert host_work(silent, steps_of(silent)) is None
 
 
 def launches(starts: list[int], correlations: list[int]) -> Ranges:
