@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
@@ -224,7 +224,7 @@ def _straggler(finding: Finding, context: Context) -> SubCause:
     if compute < host:
         spends = "spends" if len(late) == 1 else "spend"
         return SubCause("host_work", f"{who} {spends} more time on the host, outside of compute and loader")
-    loss = _clock_loss(finding, context)
+    loss = _clock_loss(late, finding, context)
     text = f"on {who} compute takes longer"
     if loss is not None:
         text += f", at {100 * (1 - loss):.0f} % of the others' clock"
@@ -233,10 +233,12 @@ def _straggler(finding: Finding, context: Context) -> SubCause:
     return SubCause("compute", text, {} if loss is None else {"clock_loss": loss})
 
 
-def _clock_loss(finding: Finding, context: Context) -> float | None:
-    """By how much the late GPUs' clock is below the others', 0 to 1; None where it was not sampled."""
+def _clock_loss(late: Sequence[int], finding: Finding, context: Context) -> float | None:
+    """By how much the clock of the GPUs of `late` is below that of those that are not late, 0 to 1; None
+    where it was not sampled.
+    """
     clocks = {rank: item.clock_mhz for rank, item in context.evidence.throttling.items() if item.clock_mhz}
-    own = [clock for rank, clock in clocks.items() if rank in finding.ranks]
+    own = [clock for rank, clock in clocks.items() if rank in late]
     others = [clock for rank, clock in clocks.items() if rank not in finding.ranks]
     return max(1 - min(own) / max(others), 0.0) if own and others else None
 
@@ -246,10 +248,11 @@ def _throttled(finding: Finding, context: Context) -> SubCause | None:
     of their power all the time, and lose a hundredth of their clock to it.
     """
     compute, host = finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"]
-    loss = _clock_loss(finding, context)
+    late = [rank for rank in finding.ranks if rank not in finding.evidence.get("ranks_late_by_host", [])]
+    loss = _clock_loss(late, finding, context)
     if host > compute or (loss is not None and loss * finding.evidence["step_ms"] < MOST * compute):
         return None
-    own = [context.evidence.throttling[rank] for rank in finding.ranks if rank in context.evidence.throttling]
+    own = [context.evidence.throttling[rank] for rank in late if rank in context.evidence.throttling]
     others = [item for rank, item in context.evidence.throttling.items() if rank not in finding.ranks]
     for name, code, word in (
         ("thermal", "thermal_throttling", "heat"),

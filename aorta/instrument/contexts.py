@@ -67,18 +67,23 @@ def outside() -> RunError:
 
 
 class Part:
-    """A part of a step that is compute, from mark to mark. Entered again and again, never inside itself."""
+    """A part of a step that is compute, from mark to mark. Entered again and again, but not inside itself."""
 
-    __slots__ = ("_now", "_start", "_tag", "_tape")
+    __slots__ = ("_now", "_start", "_tag", "_tape", "inside")
 
     def __init__(self, now: OpenStep, tag: str) -> None:
         self._now, self._tag = now, tag
+        self.inside = False
+
+    def free(self) -> Part:
+        """This one, or one like it where it is entered already."""
+        return Part(self._now, self._tag) if self.inside else self
 
     def __enter__(self) -> None:
         now = self._now
         if now.tape is None:
             raise outside()
-        self._tape = now.parts
+        self._tape, self.inside = now.parts, True
         if self._tape is not None:
             self._start = now.mark()
         if now.ranges is not None:
@@ -86,6 +91,7 @@ class Part:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         now, tape = self._now, self._tape
+        self.inside = False
         if now.ranges is not None:
             now.ranges.pop()
         if kind is not None or tape is None:
@@ -98,23 +104,29 @@ class Part:
 
 
 class Wait:
-    """Waiting for a batch: time of the host. Entered again and again, never inside itself."""
+    """Waiting for a batch: time of the host. Entered again and again, but not inside itself."""
 
-    __slots__ = ("_now", "_start", "_tape")
+    __slots__ = ("_now", "_start", "_tape", "inside")
 
     def __init__(self, now: OpenStep) -> None:
         self._now = now
+        self.inside = False
+
+    def free(self) -> Wait:
+        """This one, or one like it where it is entered already."""
+        return Wait(self._now) if self.inside else self
 
     def __enter__(self) -> None:
         now = self._now
         if now.tape is None:
             raise outside()
-        self._tape, self._start = now.tape, time.monotonic_ns()
+        self._tape, self._start, self.inside = now.tape, time.monotonic_ns(), True
         if now.ranges is not None:
             now.ranges.push("aorta.data")
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         now, tape = self._now, self._tape
+        self.inside = False
         if now.ranges is not None:
             now.ranges.pop()
         if kind is not None:

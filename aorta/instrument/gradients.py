@@ -29,9 +29,12 @@ class _Group(dist.ProcessGroup):
     def __init__(self, group: dist.ProcessGroup) -> None:
         super().__init__(group.rank(), group.size())  # type: ignore[call-arg]
         self._group = group
+        # A backend is told the device of the group that it joins, and one of a type that is there already is
+        # taken for that one.
+        self.bound_device_id = group.bound_device_id
         for device in group._device_types:
             backend: Any = group._get_backend(device)
-            self._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, backend)
+            self._register_backend(device, _type_of(backend), backend)
 
     @property
     def group_name(self) -> Any:
@@ -41,6 +44,15 @@ class _Group(dist.ProcessGroup):
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         """No known one: DDP would look for that one's innards."""
         return "aorta"
+
+
+def _type_of(backend: Any) -> Any:
+    """CUSTOM for one that torch does not know, or that does not say its name."""
+    types = dist.ProcessGroup.BackendType
+    try:
+        return getattr(types, backend.name().upper(), types.CUSTOM)
+    except RuntimeError:
+        return types.CUSTOM
 
 
 class _Unwatched(_Group):

@@ -84,6 +84,11 @@ class PendingSteps:
         while self._batches and time.monotonic() < deadline:
             time.sleep(0.01)
             self._hand_over()
+        # Where the GPU hangs, so do the losses of steps that it had passed before.
+        for closed in (closed for batch in self._batches for closed in batch.steps):
+            if not self._clock.passed(closed.end):
+                break
+            self._channel.send([closed.read(self._clock, (None, None))])
 
     def _fetch(self) -> None:
         """Have the losses of the newest steps sent here, behind all that these have queued."""

@@ -219,7 +219,7 @@ class StepRecorder:
 
     def data(self) -> AbstractContextManager[None]:
         """Waiting for the loader: host time, whatever the device does meanwhile."""
-        return self._wait
+        return self._wait.free()
 
     def to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The batch on the device of the model. On a GPU it is copied on the auxiliary stream, so that pinned
@@ -239,15 +239,15 @@ class StepRecorder:
 
     def forward(self) -> AbstractContextManager[None]:
         """The forward pass and the loss."""
-        return self._forward
+        return self._forward.free()
 
     def backward(self) -> AbstractContextManager[None]:
         """The backward pass; with `ddp_hook`, compute ends where the last bucket's gradients are ready."""
-        return self._backward
+        return self._backward.free()
 
     def optimizer(self) -> AbstractContextManager[None]:
         """Clipping, the update, and clearing the gradients."""
-        return self._optimizer
+        return self._optimizer.free()
 
     def drain(self) -> None:
         """Write every closed step, waiting for the GPU where needed. For the end of an epoch, never inside
@@ -267,6 +267,7 @@ class StepRecorder:
         """Write what is left; the file is complete then."""
         self._external.close()
         self._sampler.close()
+        self._let_go()
         self.drain()
         self._channel.close()
 
@@ -277,6 +278,7 @@ class StepRecorder:
         if kind is None:
             self.close()
             return
+        self._let_go()
         try:
             self._pending.last_words()
         except RuntimeError as error:
@@ -300,6 +302,11 @@ class StepRecorder:
         if not on:
             self._allocator.skip()
         self._watching = on
+
+    def _let_go(self) -> None:
+        """Of what was watched: the program may go on with it, without this recorder."""
+        self._watch(False)
+        self._watchers.clear()
 
     def _closed(self, opened: Step, tape: Tape, end: Mark, host_end_ns: int) -> None:
         index = opened.global_step

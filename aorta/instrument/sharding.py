@@ -88,7 +88,7 @@ class ShardedExchange:
         self._parts: list[tuple[nn.Module, bool]] = []
         """What is watched, and whether it is the root."""
         self._hooks: list[RemovableHandle] = []
-        self._before: dict[tuple[int, str], Mark] = {}
+        self._before: dict[tuple[int, str], tuple[Tape, Mark]] = {}
         self._gathers: dict[int, _Gather] = {}
         self._computed: Mark | None = None
         """When the block whose gradients are reduced next had computed them."""
@@ -120,6 +120,8 @@ class ShardedExchange:
         """Hooks at the places where compute waits, for as long as somebody wants to know. Those of a model
         that may be compiled stay: it would be compiled again.
         """
+        self._before.clear()
+        self._computed = None
         if on and not self._hooks:
             self._hooks = [hook for part, root in self._parts for hook in self._watch(part, root)]
         elif not on and not self._compiled:
@@ -240,16 +242,19 @@ class ShardedExchange:
             value.register_hook(lambda gradient: self._close(module, "backward"))  # noqa: ARG005
 
     def _open(self, module: nn.Module, way: str) -> None:
-        if self._collectives.tape() is not None:
-            self._before[id(module), way] = self._collectives.clock.mark(self._compute())
+        tape = self._collectives.tape()
+        if tape is not None:
+            self._before[id(module), way] = tape, self._collectives.clock.mark(self._compute())
 
     def _close(self, module: nn.Module, way: str) -> None:
         """Compute stood still until this block's own weights were there; weights that were kept from an
         earlier step made nobody wait.
         """
-        before, tape = self._before.pop((id(module), way), None), self._collectives.tape()
-        if before is None or tape is None:
+        opened, tape = self._before.pop((id(module), way), None), self._collectives.tape()
+        # One of an earlier step is left where a hook of the program's own lies between ours.
+        if opened is None or tape is None or opened[0] is not tape:
             return
+        before = opened[1]
         gather = self._gathers.get(id(module))
         if gather is None:
             tape.gates.append(Gate("allgather", before, self._collectives.clock.mark(self._compute())))

@@ -126,7 +126,8 @@ def _rate(item: Series, column: str) -> float | None:
     if grown is None:
         return None
     times = item.wall_ns[~np.isnan(item.numbers(column))]
-    return grown / (float(times[-1] - times[0]) / NS_PER_S)
+    took_ns = int(times[-1] - times[0])
+    return grown / (took_ns / NS_PER_S) if took_ns > 0 else None
 
 
 def _mb(rate: float | None) -> float | None:

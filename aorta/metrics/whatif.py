@@ -158,7 +158,7 @@ class Replays:
                 shares[part] = _shares(model.totals[PARTS.index(part)], chosen)
             return Removal(shares)
 
-        return self._predict(removal, self._hosts([*ranks, *hiding]))
+        return self._predict(removal, self._hosts(ranks if "host" in parts else hiding))
 
     def _hosts(self, without: Sequence[int] = (), *, every: bool = False) -> float:
         """What the hosts work in a step, ns: the longest of the ranks that are not to become faster, or the
@@ -244,7 +244,7 @@ class Replays:
         now = self.modelled_ns
         gpus = self._steps(removal)
         # No step becomes longer by what it loses, nor shorter than its hosts need for it.
-        left = np.maximum(gpus, max(min(least_ns, float(now.mean())), 1.0))
+        left = np.maximum(gpus, np.maximum(np.minimum(least_ns, now), 1.0))
         bound = float(left.sum()) > (1.0 + TOLERANCE_PCT / 100.0) * float(np.maximum(gpus, 1.0).sum())
         speedup, step = float(now.sum() / left.sum()), float(left.mean()) / _NS_PER_MS
         spread = another_run.spread(left, (self.error_pct or 0.0) / 100.0)

@@ -258,6 +258,18 @@ def test_throttling_is_the_cause_if_the_clock_explains_the_lateness(
     assert words in (found.sub_cause_text or "")
 
 
+def test_the_clock_of_a_rank_that_its_host_makes_late_says_nothing_of_the_others() -> None:
+    throttled = {
+        0: Throttling(0, 0.0, 10, 2000.0),
+        1: Throttling(0, 0.9, 10, 1960.0),
+        2: Throttling(0, 0.0, 10, 500.0),  # idle, for its host
+    }
+    waits = {**WAITS, "ranks_late_by_host": [2]}
+    found = with_sub_cause(finding("straggler", [1, 2], **waits), context(Evidence(throttling=throttled)))
+    assert found.sub_cause == "compute"
+    assert "on rank 1 compute takes longer, at 98 % of the others' clock" in (found.sub_cause_text or "")
+
+
 def test_a_host_that_is_late_is_not_late_by_its_gpus_clock() -> None:
     seen = Evidence(throttling={0: Throttling(0, 0.0, 10, 2000.0), 1: Throttling(0, 0.9, 10, 500.0)})
     waits = {**WAITS, "waits_for_host_ms": 21.0}

@@ -47,6 +47,7 @@ class Nccl:
 
     group_name = "all"
     _device_types: tuple[torch.device, ...] = ()
+    bound_device_id: torch.device | None = None
 
     def __init__(self, gpu: CountedGpu) -> None:
         self.gpu, self.stream = gpu, Stream(gpu)

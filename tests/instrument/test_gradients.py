@@ -56,6 +56,26 @@ def test_a_compiled_model_with_buffers_sends_them_by_the_group(tmp_path: Path) -
     assert [sum(one.stream == "allreduce" for one in found) for found in ranges] == [1, 1]
 
 
+def test_each_backend_of_a_group_stays_what_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    world: Any = dist.new_group([0], backend="cpu:gloo,cuda:fake")
+    with recorder_of_two(tmp_path) as recorder:
+        group: Any = recorder.ddp_group(world)
+        assert set(group._device_types) == set(world._device_types)
+        assert group.bound_device_id == world.bound_device_id
+        for device in world._device_types:
+            assert group._get_backend(device) is world._get_backend(device)
+
+
+def test_a_closed_recorder_lets_go_of_the_group(tmp_path: Path) -> None:
+    with recorder_of_two(tmp_path) as recorder:
+        group: Any = recorder.ddp_group()
+        assert "allreduce" in vars(type(group))
+    assert "allreduce" not in vars(type(group))
+    model = DistributedDataParallel(nn.Linear(3, 2), process_group=group)
+    model(torch.ones(4, 3)).sum().backward()
+
+
 def test_gradients_that_went_elsewhere_were_not_observed(tmp_path: Path) -> None:
     """A program's own hook: on the default group nobody sees it, on this group it is timed."""
 

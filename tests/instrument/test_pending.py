@@ -112,6 +112,16 @@ def test_draining_waits_for_all_and_gives_every_mark_back(clock: Clock) -> None:
     assert clock.released == [0, 1]
 
 
+def test_of_a_gpu_that_hangs_the_steps_before_are_kept(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending, "LAST_WORDS_S", 0.02)
+    steps, channel = queue(clock)
+    for number in range(1, 6):
+        steps.add(closed(number))
+    clock.now = 3
+    steps.last_words()
+    assert [number for call in channel.calls for number in call] == [0, 1, 2, 3]
+
+
 def test_a_run_that_fails_hands_over_what_has_passed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending, "LAST_WORDS_S", 0.02)
     steps, channel = queue(clock)

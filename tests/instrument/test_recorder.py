@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,23 @@ def test_steps_are_in_the_file_when_drained_and_when_closed(tmp_path: Path) -> N
     assert (first.rank, first.world_size, first.job_id, first.device) == (0, 1, "local", "cpu")
     assert (first.samples, first.lr, first.grad_norm) == (8, 0.5, 2.0)
     assert first.mono_end_ns <= second.mono_start_ns
+
+
+def test_a_part_inside_itself_is_of_the_outer_one(tmp_path: Path) -> None:
+    recorder = StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0))
+    with recorder, recorder.step(epoch=0, step=0) as step:
+        with recorder.data():
+            time.sleep(0.02)
+            with recorder.data():
+                pass
+        with recorder.forward():
+            time.sleep(0.02)
+            with recorder.forward():
+                pass
+        step.result(samples=1, lr=0.1)
+    (record,) = read_records(tmp_path)
+    assert record.breakdown is not None
+    assert min(record.breakdown.compute_ns, record.breakdown.data_wait_ns or 0) >= 20_000_000
 
 
 def test_the_parts_of_a_written_step_sum_to_it(tmp_path: Path) -> None:

@@ -40,6 +40,19 @@ def test_counters_become_rates_inside_the_window() -> None:
     assert found["node1"].job_cpu_pct is None
 
 
+def test_samples_of_one_moment_give_no_rate() -> None:
+    frame = pd.DataFrame(
+        {
+            "hostname": "node1",
+            "node_index": 0,
+            "wall_ns": [12 * NS_PER_S] * 2,
+            "disk_read_bytes": [0.0, 1e6],
+            **dict.fromkeys(("cpu_percent", "job_cpu_percent", "cpus_usable"), [1.0] * 2),
+        }
+    )
+    assert node_loads(sampled(WINDOW, None, frame).hosts)["node1"].read_mb_per_s is None
+
+
 def test_what_a_node_swaps_and_how_long_processes_wait_for_it() -> None:
     """12 MB in and 6 MB out in the 6 s from 11 to 17 s; processes wait for 3 of them."""
     found = node_loads(

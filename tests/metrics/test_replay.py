@@ -90,6 +90,35 @@ def test_of_a_late_host_the_others_hosts_are_the_next_limit() -> None:
     assert left == {0.0: pytest.approx(10 + 15), 40.0: pytest.approx(40)}
 
 
+def test_hosts_bound_no_step_beyond_what_it_took() -> None:
+    """Steps of 20 and of 200 by turns: what hosts need on average, 108, is not what the short ones took."""
+    ends = [20, 220, 240, 440]
+    records = {
+        rank: [
+            step(
+                n,
+                (end - (200 if n % 2 else 20), end),
+                rank=rank,
+                compute=[(end - (200 if n % 2 else 20), end - 5)],
+                collectives=[(end - 5, end)],
+            )
+            for n, end in enumerate(ends)
+        ]
+        for rank in range(2)
+    }
+    found = Replays.of(matched(records), range(4), dict.fromkeys(range(2), 108.0 * NS_PER_MS))
+    assert isinstance(found, Replays)
+    assert found.without_transfer().step_ms == pytest.approx((20 + 195) / 2)
+
+
+def test_taken_away_together_hosts_that_only_load_faster_work_as_before() -> None:
+    host_ns = {0: 0.0, 1: 60.0 * NS_PER_MS}
+    found = Replays.of(matched(TWO), [item.global_step for item in TWO[0]], host_ns)
+    assert isinstance(found, Replays)
+    assert found.together(("data_loading",), [1], [0]).step_ms == pytest.approx(60)
+    assert found.together(("compute", "host"), [0], [1]).step_ms == pytest.approx(60)
+
+
 def test_an_ideal_network_leaves_the_wait_for_the_late_rank() -> None:
     assert replays(TWO).without_transfer().step_ms == pytest.approx(50 + 5)
     assert replays(TWO).ideal_ratio() == pytest.approx(55 / 65)
