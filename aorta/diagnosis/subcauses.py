@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from statistics import fmean, median
-from typing import Any
 
 import msgspec
 
 from aorta.artefacts.analysis import Finding, Kind
 from aorta.diagnosis.context import Context
+from aorta.diagnosis.late_ranks import straggler
 from aorta.diagnosis.memory import HOST, MACHINE, is_retrying, swapping
-from aorta.diagnosis.rank import rank_words
+from aorta.diagnosis.sub_cause import MOST, NOT_DETERMINED, SubCause, unknown
 from aorta.metrics.node_load import NodeLoad
 from aorta.metrics.whatif import Place
 from aorta.units import BYTES_PER_GIB, plural
 
-NOT_DETERMINED = "not_determined"
 CPU_FULL = 0.9
 """Of the CPUs that the job may use: above it they are the limit."""
-OTHERS_CPU_PCT = 50.0
-"""Of one CPU, used by others than the job: above it they are a noisy neighbour."""
 READING_MB_PER_S = 20.0
 """Below it no disk is the limit."""
 SMALL_BYTES = 256 * 1024
@@ -31,20 +27,8 @@ SLOW_GROUP = 2.0
 STEADY_LINK = 1.5
 """Mean over fastest transfer: below it the calls run at the rate that the link gives at its best."""
 POOR_OVERLAP = 0.2
-THROTTLED = 0.5
-"""Share of samples."""
-MOST = 0.5
 OUTSIDE_PCT = 20.0
 """Points of a GPU's memory that are in use and in no tensor, from which on they are the cause."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubCause:
-    """A code, the same in words, and what was measured."""
-
-    code: str
-    text: str
-    evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
 def with_sub_cause(finding: Finding, context: Context) -> Finding:
@@ -75,10 +59,10 @@ def _loading(finding: Finding, context: Context) -> SubCause:
         text = f"disks read {reading:.0f} MB/s while the job uses {100 * busy:.0f} % of its CPUs: storage"
         return SubCause("storage", text, {"disk_read_mb_per_s": reading, "cpu_busy_share": busy})
     if config is None:
-        return _unknown("how many workers load is not known")
+        return unknown("how many workers load is not known")
     workers = config.dataloader.num_workers
     if busy is None:
-        return _unknown(f"{_workers(workers)} not keep up; whether CPUs limit them was not sampled")
+        return unknown(f"{_workers(workers)} not keep up; whether CPUs limit them was not sampled")
     text = f"{_workers(workers)} not keep up, and {100 * (1 - busy):.0f} % of the job's CPUs are free"
     return SubCause("workers_saturated", text, {"workers": workers, "cpu_busy_share": busy})
 
@@ -123,7 +107,7 @@ def _communication(_: Finding, context: Context) -> SubCause:
     total = sum(place.transfer_ms for place in places)
     sized = [place for place in places if place.bytes]
     if not total or sum(place.transfer_ms for place in sized) < MOST * total:
-        return _overlap(context) or _unknown("the sizes of the collectives are not recorded")
+        return _overlap(context) or unknown("the sizes of the collectives are not recorded")
     for rule in (_small, _slow_group):
         found = rule(sized, total)
         if found is not None:
@@ -207,103 +191,6 @@ def _bandwidth(places: list[Place]) -> SubCause:
     )
 
 
-def _straggler(finding: Finding, context: Context) -> SubCause:
-    if not finding.ranks:
-        shared = context.evidence.cores_shared
-        return (
-            SubCause("shared_cpus", shared) if shared else _unknown("the late rank changes from step to step")
-        )
-    for rule in (_throttled, _neighbour, _slow_node):
-        found = rule(finding, context)
-        if found is not None:
-            return found
-    compute, host = finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"]
-    hosts = finding.evidence.get("ranks_late_by_host", [])
-    late = [rank for rank in finding.ranks if (rank in hosts) == (host > compute)] or finding.ranks
-    who = rank_words(late)
-    if compute < host:
-        spends = "spends" if len(late) == 1 else "spend"
-        return SubCause("host_work", f"{who} {spends} more time on the host, outside of compute and loader")
-    loss = _clock_loss(late, finding, context)
-    text = f"on {who} compute takes longer"
-    if loss is not None:
-        text += f", at {100 * (1 - loss):.0f} % of the others' clock"
-    elif context.evidence.loads:
-        text += "; neither throttling nor other load was seen"
-    return SubCause("compute", text, {} if loss is None else {"clock_loss": loss})
-
-
-def _clock_loss(late: Sequence[int], finding: Finding, context: Context) -> float | None:
-    """By how much the clock of the GPUs of `late` is below that of those that are not late, 0 to 1; None
-    where it was not sampled.
-    """
-    clocks = {rank: item.clock_mhz for rank, item in context.evidence.throttling.items() if item.clock_mhz}
-    own = [clock for rank, clock in clocks.items() if rank in late]
-    others = [clock for rank, clock in clocks.items() if rank not in finding.ranks]
-    return max(1 - min(own) / max(others), 0.0) if own and others else None
-
-
-def _throttled(finding: Finding, context: Context) -> SubCause | None:
-    """A GPU that alone is slowed down, by as much as its rank is late for: at full load many report the limit
-    of their power all the time, and lose a hundredth of their clock to it.
-    """
-    compute, host = finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"]
-    late = [rank for rank in finding.ranks if rank not in finding.evidence.get("ranks_late_by_host", [])]
-    loss = _clock_loss(late, finding, context)
-    if host > compute or (loss is not None and loss * finding.evidence["step_ms"] < MOST * compute):
-        return None
-    own = [context.evidence.throttling[rank] for rank in late if rank in context.evidence.throttling]
-    others = [item for rank, item in context.evidence.throttling.items() if rank not in finding.ranks]
-    for name, code, word in (
-        ("thermal", "thermal_throttling", "heat"),
-        ("power", "power_throttling", "power"),
-    ):
-        mine = max((getattr(item, name) for item in own), default=0.0)
-        its = max((getattr(item, name) for item in others), default=0.0)
-        if mine >= THROTTLED and its < mine / 2:
-            text = (
-                f"its GPU was slowed down for {word} in {100 * mine:.0f} % of the samples, the others in "
-                f"{100 * its:.0f} %"
-            )
-            if loss is not None:
-                text += f"; its clock is {100 * loss:.0f} % lower"
-            evidence = {f"{name}_share": mine, f"{name}_share_others": its}
-            return SubCause(code, text, evidence | ({} if loss is None else {"clock_loss": loss}))
-    return None
-
-
-def _neighbour(finding: Finding, context: Context) -> SubCause | None:
-    loads = {
-        host: load
-        for host, item in context.evidence.loads.items()
-        if (load := _foreign(context, host, item)) is not None
-    }
-    own = [loads[host] for host in finding.nodes if host in loads]
-    others = [load for host, load in loads.items() if host not in finding.nodes]
-    most = max(own, default=0.0)
-    if most < OTHERS_CPU_PCT or (others and max(others) >= most / 2):
-        return None
-    text = f"other programs use {most:.0f} % of a CPU on {', '.join(finding.nodes)}: a noisy neighbour"
-    return SubCause("noisy_neighbour", text, {"foreign_cpu_pct": most})
-
-
-def _foreign(context: Context, host: str, item: NodeLoad) -> float | None:
-    """CPU that others use there, 100 a CPU."""
-    cpus = context.evidence.cpus_machine.get(host)
-    if item.cpu_pct is None or item.job_cpu_pct is None or not cpus:
-        return None
-    return max(item.cpu_pct * cpus - item.job_cpu_pct, 0.0)
-
-
-def _slow_node(_: Finding, context: Context) -> SubCause | None:
-    late = context.model.lateness if context.model else None
-    if late is None or late.scope != "node":
-        return None
-    hosts = [item.host for item in late.nodes]
-    text = f"all ranks of {', '.join(hosts)} are late together, and no other rank is: the node, not a rank"
-    return SubCause("slow_node", text, {"late_nodes": hosts})
-
-
 def _host(_: Finding, context: Context) -> SubCause:
     launches = context.launches
     if launches is not None and context.launch_bound:
@@ -317,7 +204,7 @@ def _host(_: Finding, context: Context) -> SubCause:
         return _traced_host(context)
     if context.driver_busy_pct is not None and context.idle_inside_ms > MOST * context.host_ms:
         busy = f"by the driver's counter kernels ran in {context.driver_busy_pct:.0f} % of the time"
-        return _unknown(
+        return unknown(
             f"{busy}, and compute's windows are longer: launches come late. Whether kernels are too short, or"
             " Python or synchronisation lies between them, a trace or capture.kernel_interval tells"
         )
@@ -326,7 +213,7 @@ def _host(_: Finding, context: Context) -> SubCause:
         share = f"{100 * gap.share:.0f} % of the host's part"
         text = f"{gap.ms:.1f} ms a step lie between {gap.after} and {gap.before}: {share}"
         return SubCause("host_work", text, {"largest_gap_ms": gap.ms, "largest_gap_share": gap.share})
-    return _unknown("the host's part lies in many places between what was timed")
+    return unknown("the host's part lies in many places between what was timed")
 
 
 def _traced_host(context: Context) -> SubCause:
@@ -397,7 +284,7 @@ def _memory(finding: Finding, context: Context) -> SubCause:
     use, allocator = context.utilization, context.allocator
     full, held = use.gpu_memory_used_pct if use else None, allocator.tensors_pct if allocator else None
     if full is None or held is None:
-        return _unknown("only one of the driver's and the allocator's readings is there")
+        return unknown("only one of the driver's and the allocator's readings is there")
     evidence = {"driver_pct": full, "allocator_peak_pct": held}
     if full - held >= OUTSIDE_PCT:
         reserved = allocator.reserved_pct if allocator else None
@@ -410,14 +297,10 @@ def _memory(finding: Finding, context: Context) -> SubCause:
     return SubCause("tensors", f"the program's own tensors hold {held:.0f} % at their peak", evidence)
 
 
-def _unknown(text: str) -> SubCause:
-    return SubCause(NOT_DETERMINED, text)
-
-
 _RULES: dict[Kind, Callable[[Finding, Context], SubCause]] = {
     "data_loading": _loading,
     "communication": _communication,
-    "straggler": _straggler,
+    "straggler": straggler,
     "host_bound": _host,
     "memory_pressure": _memory,
 }

@@ -24,7 +24,8 @@ from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
 from aorta.diagnosis.rules import host_bound
-from aorta.diagnosis.subcauses import NOT_DETERMINED, with_sub_cause
+from aorta.diagnosis.sub_cause import NOT_DETERMINED
+from aorta.diagnosis.subcauses import with_sub_cause
 from aorta.diagnosis.verdict import no_cause
 from aorta.metrics.allocator import AllocatorUse
 from aorta.metrics.collectives import match_collectives
