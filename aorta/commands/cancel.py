@@ -42,8 +42,13 @@ def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) ->
     unknown = {job.job_id for job, view in follower.rows() if view.state.phase == "unknown"}
     if known := ", ".join(job.job_id for job in going if job.job_id not in unknown):
         click.echo(f"cancelled: {known}; what they wrote stays: {how_to('aggregate', results)}")
-    if unknown:
-        raise SchedulerError(
-            f"Slurm does not know {', '.join(sorted(unknown))}",
-            "a job that ended long ago, or another id: squeue -u $USER lists yours",
-        )
+    if not unknown:
+        return
+    names = ", ".join(sorted(unknown))
+    if not job_ids:  # a task that was cancelled before it started leaves its array without a trace
+        click.echo(f"Slurm does not know {names} any more")
+        return
+    raise SchedulerError(
+        f"Slurm does not know {names}",
+        "a job that ended long ago, or another id: squeue -u $USER lists yours",
+    )

@@ -274,6 +274,14 @@ def test_an_id_that_slurm_does_not_know_is_not_called_cancelled(slurm: FakeSlurm
     assert slurm.asked[-1] == ["scancel", "999", "8"]
 
 
+def test_jobs_of_a_submission_that_slurm_has_forgotten_are_named_and_no_error(slurm: FakeSlurm) -> None:
+    run("submit", "--nodes", "1,2")
+    slurm.replies["squeue"] = Answer(0, "101|RUNNING|0:01|1|node1|None\n")
+    output = run("cancel").output
+    assert "cancelled: 101;" in output
+    assert "Slurm does not know 102 any more" in output
+
+
 def test_settings_from_flags(slurm: FakeSlurm, project: Path) -> None:
     result = run("configure", "--account", "lab", "--partition", "gpu")
     assert "4 GPUs a node" in result.output
