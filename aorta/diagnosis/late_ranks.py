@@ -23,24 +23,28 @@ def straggler(finding: Finding, context: Context) -> SubCause:
         return (
             SubCause("shared_cpus", shared) if shared else unknown("the late rank changes from step to step")
         )
-    for rule in (_throttled, _neighbour, _slow_node):
-        found = rule(finding, context)
-        if found is not None:
-            return found
     compute, host = finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"]
     hosts = finding.evidence.get("ranks_late_by_host", [])
     late = [rank for rank in finding.ranks if (rank in hosts) == (host > compute)] or finding.ranks
+    loss = _clock_loss(late, finding, context) if compute >= host else None
+    found = _throttled(late, loss, finding, context) if compute >= host else None
+    found = found or _neighbour(finding, context) or _slow_node(context)
+    if found is not None:
+        return found
     who = rank_words(late)
     if compute < host:
         spends = "spends" if len(late) == 1 else "spend"
         return SubCause("host_work", f"{who} {spends} more time on the host, outside of compute and loader")
-    loss = _clock_loss(late, finding, context)
     text = f"on {who} compute takes longer"
     if loss is not None:
         text += f", at {100 * (1 - loss):.0f} % of the others' clock"
     elif context.evidence.loads:
         text += "; neither throttling nor other load was seen"
-    return SubCause("compute", text, {} if loss is None else {"clock_loss": loss})
+    return SubCause("compute", text, _measured(loss))
+
+
+def _measured(loss: float | None) -> dict[str, float]:
+    return {} if loss is None else {"clock_loss": loss}
 
 
 def _clock_loss(late: Sequence[int], finding: Finding, context: Context) -> float | None:
@@ -53,14 +57,14 @@ def _clock_loss(late: Sequence[int], finding: Finding, context: Context) -> floa
     return max(1 - min(own) / max(others), 0.0) if own and others else None
 
 
-def _throttled(finding: Finding, context: Context) -> SubCause | None:
+def _throttled(
+    late: Sequence[int], loss: float | None, finding: Finding, context: Context
+) -> SubCause | None:
     """A GPU that alone is slowed down, by as much as its rank is late for: at full load many report the limit
     of their power all the time, and lose a hundredth of their clock to it.
     """
-    compute, host = finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"]
-    late = [rank for rank in finding.ranks if rank not in finding.evidence.get("ranks_late_by_host", [])]
-    loss = _clock_loss(late, finding, context)
-    if host > compute or (loss is not None and loss * finding.evidence["step_ms"] < MOST * compute):
+    waits = finding.evidence["waits_for_compute_ms"]
+    if loss is not None and loss * finding.evidence["step_ms"] < MOST * waits:
         return None
     own = [context.evidence.throttling[rank] for rank in late if rank in context.evidence.throttling]
     others = [item for rank, item in context.evidence.throttling.items() if rank not in finding.ranks]
@@ -78,7 +82,7 @@ def _throttled(finding: Finding, context: Context) -> SubCause | None:
             if loss is not None:
                 text += f"; its clock is {100 * loss:.0f} % lower"
             evidence = {f"{name}_share": mine, f"{name}_share_others": its}
-            return SubCause(code, text, evidence | ({} if loss is None else {"clock_loss": loss}))
+            return SubCause(code, text, evidence | _measured(loss))
     return None
 
 
@@ -105,7 +109,7 @@ def _foreign(context: Context, host: str, item: NodeLoad) -> float | None:
     return max(item.cpu_pct * cpus - item.job_cpu_pct, 0.0)
 
 
-def _slow_node(_: Finding, context: Context) -> SubCause | None:
+def _slow_node(context: Context) -> SubCause | None:
     late = context.model.lateness if context.model else None
     if late is None or late.scope != "node":
         return None

@@ -11,9 +11,6 @@ import pytest
 from aorta.artefacts.analysis import (
     BreakdownTable,
     Finding,
-    Kind,
-    LatenessTable,
-    LateNode,
     RankBreakdown,
     Utilization,
 )
@@ -21,7 +18,6 @@ from aorta.artefacts.steps import CollectiveId, Step, StepRange, StepRanges
 from aorta.config.schema import Config, Dataloader
 from aorta.diagnosis.context import Context, Evidence, HostIdle, Launches
 from aorta.diagnosis.model import Modelled
-from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
 from aorta.diagnosis.rules import host_bound
 from aorta.diagnosis.sub_cause import NOT_DETERMINED
@@ -30,69 +26,9 @@ from aorta.diagnosis.verdict import no_cause
 from aorta.metrics.allocator import AllocatorUse
 from aorta.metrics.collectives import match_collectives
 from aorta.metrics.host_gaps import HostGap
-from aorta.metrics.node_load import NodeLoad, Throttling
 from aorta.metrics.whatif import Replays
+from tests.support.findings import IDLE, code, context, finding
 from tests.support.steps import step
-
-IDLE = NodeLoad(50.0, 50.0, 2.0, 0.0)
-"""Half of the machine's CPU time, and one of the job's four half CPUs."""
-
-
-def context(evidence: Evidence | None = None, **changes: Any) -> Context:
-    """Two ranks of 100 ms a step: 60 compute, 30 exposed communication, 10 host; 10 ms more are hidden."""
-    rows = [
-        RankBreakdown(
-            rank=rank,
-            host=f"node{rank}",
-            steps=20,
-            step_ms=100.0,
-            compute_ms=60.0,
-            exposed_comm_ms=30.0,
-            exposed_copy_ms=0.0,
-            data_wait_ms=0.0,
-            host_ms=10.0,
-            comm_ms=40.0,
-            overlap_ratio=0.25,
-        )
-        for rank in range(2)
-    ]
-    made = Context(
-        policy=Policy.of(None),
-        config=Config(dataloader=Dataloader(num_workers=3)),
-        cuda=True,
-        world_size=2,
-        breakdown=BreakdownTable(steps=20, per_rank=rows),
-        costs=[RankCosts(rank, 100.0, 60.0, 0.0, 10.0, 0.0, 30.0, {}) for rank in range(2)],
-        blame_absent=None,
-        utilization=None,
-        allocator=None,
-        memory_estimate=None,
-        hosts={0: "node0", 1: "node1"},
-        cpus_usable=2,
-        evidence=evidence or Evidence(),
-    )
-    return changed(made, **changes)
-
-
-def finding(kind: Kind, ranks: Sequence[int] = (), **evidence: Any) -> Finding:
-    return Finding(
-        kind=kind,
-        severity="warning",
-        cause="",
-        ranks=list(ranks),
-        nodes=[f"node{rank}" for rank in ranks],
-        value=50.0,
-        threshold=20.0,
-        unit="%",
-        evidence=evidence,
-        estimated_speedup=None,
-        actions=[],
-    )
-
-
-def code(found: Finding, seen: Context) -> str | None:
-    return with_sub_cause(found, seen).sub_cause
-
 
 # --- data loading ------------------------------------------------------------------------------------------
 
@@ -220,95 +156,6 @@ def test_unknown_sizes_leave_it_undetermined() -> None:
     assert code(finding("communication"), context()) == NOT_DETERMINED
 
 
-# --- stragglers --------------------------------------------------------------------------------------------
-
-WAITS: dict[str, Any] = {"waits_for_compute_ms": 20.0, "waits_for_host_ms": 5.0, "step_ms": 100.0}
-
-
-@pytest.mark.parametrize(
-    ("mine", "others", "expected"),
-    [
-        (Throttling(0.6, 0.0, 10), Throttling(0.0, 0.0, 10), "thermal_throttling"),
-        (Throttling(0.0, 0.6, 10), Throttling(0.0, 0.0, 10), "power_throttling"),
-        (Throttling(0.4, 0.4, 10), Throttling(0.0, 0.0, 10), "compute"),
-        (Throttling(0.0, 0.9, 10), Throttling(0.0, 0.9, 10), "compute"),
-    ],
-)
-def test_a_gpu_that_alone_is_slowed_down_is_throttled(
-    mine: Throttling, others: Throttling, expected: str
-) -> None:
-    seen = context(Evidence(throttling={0: others, 1: mine}))
-    assert code(finding("straggler", [1], **WAITS), seen) == expected
-
-
-@pytest.mark.parametrize(
-    ("clock", "expected", "words"),
-    [
-        # 11 % of 100 ms explain more than half of the 20 ms that others wait, 9 % less; and 0 nothing.
-        (1780.0, "power_throttling", "its clock is 11 % lower"),
-        (1820.0, "compute", "at 91 % of the others' clock"),
-        (2000.0, "compute", "at 100 % of the others' clock"),
-    ],
-)
-def test_throttling_is_the_cause_if_the_clock_explains_the_lateness(
-    clock: float, expected: str, words: str
-) -> None:
-    seen = Evidence(throttling={0: Throttling(0, 0.0, 10, 2000.0), 1: Throttling(0, 0.9, 10, clock)})
-    found = with_sub_cause(finding("straggler", [1], **WAITS), context(seen))
-    assert found.sub_cause == expected
-    assert words in (found.sub_cause_text or "")
-
-
-def test_the_clock_of_a_rank_that_its_host_makes_late_says_nothing_of_the_others() -> None:
-    throttled = {
-        0: Throttling(0, 0.0, 10, 2000.0),
-        1: Throttling(0, 0.9, 10, 1960.0),
-        2: Throttling(0, 0.0, 10, 500.0),  # idle, for its host
-    }
-    waits = {**WAITS, "ranks_late_by_host": [2]}
-    found = with_sub_cause(finding("straggler", [1, 2], **waits), context(Evidence(throttling=throttled)))
-    assert found.sub_cause == "compute"
-    assert "on rank 1 compute takes longer, at 98 % of the others' clock" in (found.sub_cause_text or "")
-
-
-def test_a_host_that_is_late_is_not_late_by_its_gpus_clock() -> None:
-    seen = Evidence(throttling={0: Throttling(0, 0.0, 10, 2000.0), 1: Throttling(0, 0.9, 10, 500.0)})
-    waits = {**WAITS, "waits_for_host_ms": 21.0}
-    assert code(finding("straggler", [1], **waits), context(seen)) == "host_work"
-
-
-def test_load_of_others_on_the_late_node_alone_is_a_noisy_neighbour() -> None:
-    # 4 CPUs half busy are 200, of which the job has 50.
-    noisy = Evidence(
-        loads={"node0": IDLE, "node1": changed(IDLE, cpu_pct=50.0)},
-        cpus_machine={"node0": 1, "node1": 4},
-    )
-    found = with_sub_cause(finding("straggler", [1], **WAITS), context(noisy))
-    assert found.sub_cause == "noisy_neighbour"
-    assert found.evidence["foreign_cpu_pct"] == pytest.approx(150)
-    both = changed(noisy, cpus_machine={"node0": 4, "node1": 4})
-    assert code(finding("straggler", [1], **WAITS), context(both)) == "compute"
-    unknown = changed(noisy, cpus_machine={})
-    assert code(finding("straggler", [1], **WAITS), context(unknown)) == "compute"
-
-
-def test_a_slow_node_host_work_and_turns() -> None:
-    table = LatenessTable(
-        steps=20,
-        threshold_ms=10.0,
-        ranks=[],
-        nodes=[LateNode(host="node1", ranks=[2, 3], late_ms=20.0)],
-        scope="node",
-    )
-    node = context(model=Modelled(None, "none", table, {}))
-    assert code(finding("straggler", [2, 3], **WAITS), node) == "slow_node"
-    host = finding("straggler", [1], waits_for_compute_ms=1.0, waits_for_host_ms=5.0, step_ms=100.0)
-    assert code(host, context()) == "host_work"
-    assert code(finding("straggler", **WAITS), context()) == NOT_DETERMINED
-    shared = context(Evidence(cores_shared="4 ranks share 2 CPUs"))
-    assert code(finding("straggler", **WAITS), shared) == "shared_cpus"
-
-
 # --- the host ----------------------------------------------------------------------------------------------
 
 
@@ -414,13 +261,6 @@ def test_lateness_by_turns_is_no_cause_on_shared_cpus_or_not() -> None:
 
 
 # --- one and several ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("ranks", "said"), [([1], "rank 1 spends"), ([1, 2], "ranks 1, 2 spend")])
-def test_what_ranks_do_agrees_with_their_number(ranks: list[int], said: str) -> None:
-    late = finding("straggler", ranks, waits_for_compute_ms=1.0, waits_for_host_ms=9.0)
-    text = with_sub_cause(late, context()).sub_cause_text
-    assert text == f"{said} more time on the host, outside of compute and loader"
 
 
 @pytest.mark.parametrize(
