@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from aorta.runner.options import Limits, NodeOptions
 from aorta.units import NS_PER_S
 from tests.runner.test_export import make
 from tests.runner.test_processes import gone, until
+from tests.support import disk
 
 
 class Node:
@@ -77,13 +77,8 @@ def test_the_reason_is_told_where_the_log_holds_nothing(tmp_path, monkeypatch):
 @pytest.fixture
 def small_disk(tmp_path):
     """A disk of 512 KiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)], check=False)
-    if mounted.returncode:
-        pytest.skip("no permission to mount a file system")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    with disk.small_disk(tmp_path / "disk", "512k") as folder:
+        yield folder
 
 
 @pytest.mark.parametrize("exported", [True, False])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import stat
-import subprocess
 
 import pytest
 
 from aorta.artefacts.io import read_json
 from aorta.artefacts.records import Manifest, NodeInfo
+from tests.support import disk
 from tests.support.nsys import SECRET, Export, plant
 
 pytest.importorskip("torch", reason="the agent starts torchrun")
@@ -73,13 +73,8 @@ def test_each_rank_runs_inside_the_profiler_and_what_is_missing_is_said(job, out
 @pytest.fixture
 def temporary_folder(tmp_path):
     """A disk of 96 MiB."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(folder)], check=False)
-    if mounted.returncode:
-        pytest.skip("no permission to mount a file system")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with disk.small_disk(tmp_path / "temporary", "96m") as folder:
+        yield folder
 
 
 def test_a_temporary_folder_that_was_full_for_a_while_is_told(job, temporary_folder):
