@@ -1,6 +1,6 @@
 """Instrumented over plain step time: all in one process group, taking turns.
 
-    torchrun --nproc_per_node 2 benchmarks/instrument_overhead.py [--alternations 40] [--json FILE]
+    torchrun --nproc_per_node 2 benchmarks/instrument_overhead.py [--rows wide/fsdp ...] [--json FILE]
 
 For FSDP2 and DDP, at three sizes: `default`; `short`, the ranking model with one layer; and `wide`, two wide
 layers whose batch is grown until a plain step takes 5 ms, so that the GPU is the bottleneck where the host is
@@ -8,15 +8,18 @@ fast enough. `queued ms` is when the host had queued a plain step: where it equa
 bottleneck, and whatever the recorder does is added to the step. Steps timed part by part (`parts`)
 and as a whole (`whole`) are measured apart; `all` is what a long run pays, of whose blocks each 20th is of
 the first kind (`capture.detail_interval`). A turn runs a block of steps of each, of so many that the recorder
-hands over what it has once a block, as in a run without turns; a block's time is the slowest rank's. A ratio
-is the median over turns with its 95% interval. Target of `all`: at most 1.01. On a CPU: --small.
+hands over what it has once a block, as in a run without turns; a block's time is the slowest rank's. Two
+plain runs take part: ratios are over the mean of both, and `control` is one over the other, which shows what
+the machine and the method can tell apart. A ratio is the median over turns with its 95% interval. `+cpu` is
+the CPU time of the host that a step timed as a whole takes beyond a plain one. Target of `all`: at most 1.01.
+On a CPU: --small.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +28,8 @@ import msgspec
 from loops import (
     Training,
     Wide,
-    block_ms,
     block_of,
-    block_times,
+    measured,
     ratio,
     say,
     settings,
@@ -46,6 +48,7 @@ TARGET = 1.01
 LONG = 1_000_000
 SHORT_MS = 5.0
 LARGEST_BATCH = 1 << 16
+SIZES = ("default", "short", "wide")
 SHORT = ["model.num_layers=1"]
 WIDE = ["model.model_dim=4096", "model.num_heads=16"]
 
@@ -67,50 +70,61 @@ def wide(small: bool, chosen: list[str], world: World) -> schema.Config:
         size = [] if small else WIDE
         config = settings(small, *size, *chosen, f"training.batch_size={batch}")
         trial = Training(config, world, None, Wide)
-        block_ms(trial, 5)
-        if small or batch >= LARGEST_BATCH or block_ms(trial, 10) >= SHORT_MS:
+        measured(trial, 5)
+        if small or batch >= LARGEST_BATCH or measured(trial, 10).ms >= SHORT_MS:
             return config
         batch = batch * 5 // 4
 
 
-def cases(small: bool, world: World) -> Iterator[Case]:
-    """All of them, each made when it is asked for."""
+def cases(small: bool, world: World, rows: Collection[str]) -> Iterator[Case]:
+    """Those of `rows` (`size/strategy`), each made when it is asked for; without any, all of them."""
     for strategy, chosen in strategies(world).items():
-        yield Case("default", strategy, settings(small, *chosen))
-        yield Case("short", strategy, settings(small, *chosen, *SHORT))
-        yield Case("wide", strategy, wide(small, chosen, world), Wide)
+        for size in SIZES:
+            if rows and f"{size}/{strategy}" not in rows:
+                continue
+            if size == "wide":
+                yield Case(size, strategy, wide(small, chosen, world), Wide)
+            else:
+                more = SHORT if size == "short" else []
+                yield Case(size, strategy, settings(small, *chosen, *more))
 
 
 def compare(case: Case, world: World, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Three ways to train that configuration."""
-    plain = Training(case.config, world, None, case.workload)
+    """Ways to train that configuration: plain twice, timed as a whole, and timed part by part."""
+    plain, again = (Training(case.config, world, None, case.workload) for _ in range(2))
     whole, parts = (
         Training(recording(case.config, interval), world, folder / str(interval), case.workload)
         for interval in (LONG, 1)
     )
     steps = block_of(plain, given.steps)
-    times = take_turns(
-        [whole, plain, parts], given.alternations, steps, warmup=DETAIL_STEPS, limit_s=given.seconds
+    blocks = take_turns(
+        [plain, again, whole, parts], given.alternations, steps, warmup=DETAIL_STEPS, limit_s=given.seconds
     )
-    queued = statistics.median(block_times(plain, steps)[1] for _ in range(3))
     whole.close()
     parts.close()
-    both = [
-        (light * (GPU_INTERVAL - 1) + detail) / GPU_INTERVAL
-        for light, detail in zip(times[0], times[2], strict=True)
-    ]
+    first, second, light, detail = ([block.ms for block in taken] for taken in blocks)
+    both = [(one + other) / 2 for one, other in zip(first, second, strict=True)]
+    usual = GPU_INTERVAL - 1
+    mixed = [(usual * one + other) / GPU_INTERVAL for one, other in zip(light, detail, strict=True)]
     found = {
-        name: ratio(ours, times[1])
-        for name, ours in (("parts", times[2]), ("whole", times[0]), ("all", both))
+        "control": ratio(second, first),
+        "parts": ratio(detail, both),
+        "whole": ratio(light, both),
+        "all": ratio(mixed, both),
     }
+    added = [
+        ours.cpu_ms - (one.cpu_ms + other.cpu_ms) / 2 for one, other, ours, _ in zip(*blocks, strict=True)
+    ]
     return {
         "size": case.size,
         "strategy": case.strategy,
         "batch_size": case.config.training.batch_size,
-        "plain_ms": statistics.median(times[1]),
-        "plain_spread_ms": [min(times[1]), max(times[1])],
-        "plain_queued_ms": queued,
-        "turns": len(times[0]),
+        "plain_ms": statistics.median(both),
+        "plain_spread_ms": [min(both), max(both)],
+        "plain_queued_ms": statistics.median(block.queued_ms for block in blocks[0]),
+        "plain_cpu_ms": statistics.median(block.cpu_ms for block in blocks[0]),
+        "added_cpu_ms": statistics.median(added),
+        "turns": len(both),
         "steps_of_a_block": steps,
         **{name: [item.median, item.low, item.high] for name, item in found.items()},
         "text": "  ".join(f"{item!s:<25}" for item in found.values()),
@@ -126,9 +140,10 @@ def recording(config: schema.Config, interval: int) -> schema.Config:
 
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    flags.add_argument("--alternations", type=int, default=40)
+    flags.add_argument("--rows", nargs="+", default=(), metavar="SIZE/STRATEGY", help="all, if not given")
+    flags.add_argument("--alternations", type=int, default=1000)
     flags.add_argument("--steps", type=int, default=5, help="of a block, at least")
-    flags.add_argument("--seconds", type=float, default=12.0, help="of measured time a row, at most")
+    flags.add_argument("--seconds", type=float, default=60.0, help="of measured time a row, at most")
     flags.add_argument("--small", action="store_true")
     flags.add_argument("--json", type=Path)
     given = flags.parse_args()
@@ -137,17 +152,17 @@ def main() -> None:
         folder = shared_folder(world)
         say(
             world,
-            f"{'size':<8}{'strategy':<10}{'plain ms':>10}{'queued ms':>11}  {'parts [95%]':<27}"
-            f"{'whole':<27}all, of {GPU_INTERVAL} blocks",
+            f"{'size':<8}{'strategy':<10}{'plain ms':>10}{'queued ms':>11}{'turns':>7}{'+cpu ms':>9}"
+            f"  {'control [95%]':<27}{'parts':<27}{'whole':<27}all, of {GPU_INTERVAL} blocks",
         )
-        for case in cases(given.small, world):
+        for case in cases(given.small, world, given.rows):
             row = compare(case, world, folder / f"{case.size}_{case.strategy}", given)
             rows.append(row)
             say(
                 world,
                 f"{case.size:<8}{case.strategy:<10}{row['plain_ms']:>10.2f}{row['plain_queued_ms']:>11.2f}"
-                f"  {row['text']}"
-                f"{'' if row['met'] else '  over ' + str(TARGET)}",
+                f"{row['turns']:>7}{row['added_cpu_ms']:>9.3f}"
+                f"  {row['text']}{'' if row['met'] else '  over ' + str(TARGET)}",
             )
         write(given.json, world, {"target": TARGET, "rows": rows})
 

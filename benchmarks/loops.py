@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import statistics
 import tempfile
 import time
@@ -277,56 +278,66 @@ def shared_folder(world: World) -> Path:
     return Path(name[0])
 
 
-def block_ms(training: Training, steps: int) -> float:
-    """Milliseconds of a step in a block of steps, on the slowest rank."""
-    return block_times(training, steps)[0]
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Milliseconds a step of some steps, each on the rank that has most of it."""
 
-
-def block_times(training: Training, steps: int) -> tuple[float, float]:
-    """Milliseconds of a step in a block of steps, and until the host had queued it, on the slowest rank. The
-    two are equal where the host is the bottleneck.
+    ms: float
+    queued_ms: float
+    """Until the host had queued it: as long as the step where the host is the bottleneck."""
+    cpu_ms: float
+    """What its threads computed until then, the loader's and the backward pass's included: noise of the
+    machine is in it to a smaller part than in the others.
     """
+
+
+def measured(training: Training, steps: int) -> Block:
+    """Train so many steps."""
     world = training.world
     cuda = world.device.type == "cuda"
     if cuda:
         torch.cuda.synchronize(world.device)
     dist.barrier(group=world.control)
-    start = time.monotonic_ns()
+    start, used = time.monotonic_ns(), time.process_time_ns()
     for _ in range(steps):
         training.step()
-    queued = time.monotonic_ns()
+    queued, used = time.monotonic_ns() - start, time.process_time_ns() - used
     if cuda:
         torch.cuda.synchronize(world.device)
-    taken = torch.tensor([time.monotonic_ns() - start, queued - start]) / steps / 1e6
+    taken = torch.tensor([time.monotonic_ns() - start, queued, used]) / steps / 1e6
     dist.all_reduce(taken, op=dist.ReduceOp.MAX, group=world.control)
-    return float(taken[0]), float(taken[1])
+    return Block(*taken.tolist())
 
 
 def block_of(training: Training, least: int) -> int:
     """Steps of a block in which a recorder hands over what it has once, as it does in a run without turns; at
     least so many.
     """
-    block_ms(training, WARMUP)
-    return min(max(least, math.ceil(BATCH_NS / NS_PER_MS / block_ms(training, WARMUP))), BATCH_STEPS)
+    measured(training, WARMUP)
+    return min(max(least, math.ceil(BATCH_NS / NS_PER_MS / measured(training, WARMUP).ms)), BATCH_STEPS)
 
 
 def take_turns(
     runs: Sequence[Training], alternations: int, steps: int, warmup: int, limit_s: float = math.inf
-) -> list[list[float]]:
-    """Step times of each run in each turn. A turn runs them all; which one begins changes.
+) -> list[list[Block]]:
+    """Blocks of each run, one in each turn. A turn runs them all, in an order of its own: what a run leaves
+    in the caches and queues is found by each of the others as often.
 
     No turn begins after `limit_s` of measured time, three turns excepted. All ranks count the same time.
     """
     for run in runs:
-        block_ms(run, warmup)
-    times: list[list[float]] = [[] for _ in runs]
+        measured(run, warmup)
+    order, shuffle = list(range(len(runs))), random.Random(0)
+    blocks: list[list[Block]] = [[] for _ in runs]
+    spent_ms = 0.0
     for turn in range(alternations):
-        if turn >= MIN_TURNS and sum(map(sum, times)) * steps / 1000 > limit_s:
+        if turn >= MIN_TURNS and spent_ms / 1000 > limit_s:
             break
-        for offset in range(len(runs)):
-            index = (turn + offset) % len(runs)
-            times[index].append(block_ms(runs[index], steps))
-    return times
+        shuffle.shuffle(order)
+        for index in order:
+            blocks[index].append(measured(runs[index], steps))
+            spent_ms += blocks[index][-1].ms * steps
+    return blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ def measure(
         for name, more in variants.items()
     ]
     steps = block_of(runs[0], given.steps)
-    times = take_turns(runs, given.alternations, steps, warmup=DETAIL_STEPS, limit_s=given.seconds)
+    blocks = take_turns(runs, given.alternations, steps, warmup=DETAIL_STEPS, limit_s=given.seconds)
+    times = [[block.ms for block in taken] for taken in blocks]
     for run in runs:
         run.close()
     rows = []
