@@ -2,7 +2,7 @@
 
 DDP's reducer calls collectives from C++, where no patch of `torch.distributed` sees them. Its process group
 may be a Python object, though: `WatchedGroup` passes each all-reduce on and marks both ends, at the price of
-one call of Python a bucket, and of none while nobody watches. A communication hook in Python
+one call of Python a bucket, and of a call into C while nobody watches. A communication hook in Python
 (`GradientExchange`) can hold buckets back, but its futures cost the host about 0.1 ms a bucket.
 
 No `from __future__ import annotations` here: DDP compares the hook's annotations with the real classes.
@@ -23,47 +23,31 @@ from aorta.instrument.tape import Tape
 GradientHook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]  # type: ignore[name-defined]
 
 
-class _Group(dist.ProcessGroup):
-    """A process group of its own that does what `group` does, on that one's backends."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        super().__init__(group.rank(), group.size())  # type: ignore[call-arg]
-        self._group = group
-        # A backend is told the device of the group that it joins, and one of a type that is there already is
-        # taken for that one.
-        self.bound_device_id = group.bound_device_id
-        for device in group._device_types:
-            backend: Any = group._get_backend(device)
-            self._register_backend(device, _type_of(backend), backend)
-
-    @property
-    def group_name(self) -> Any:
-        """That of the group that does the work."""
-        return self._group.group_name
-
-    def getBackendName(self) -> str:  # noqa: N802 - torch's name
-        """No known one: DDP would look for that one's innards."""
-        return "aorta"
+_PASSED_ON = (
+    "allgather",
+    "allgather_into_tensor_coalesced",
+    "allreduce_coalesced",
+    "alltoall_base",
+    "barrier",
+    "broadcast",
+    "recv",
+    "reduce_scatter",
+    "reduce_scatter_tensor_coalesced",
+    "send",
+)
+"""What C++ asks a process group in Python for, all-reduce excepted, by the names that every torch knows."""
 
 
-def _type_of(backend: Any) -> Any:
-    """CUSTOM for one that torch does not know, or that does not say its name."""
-    types = dist.ProcessGroup.BackendType
-    try:
-        return getattr(types, backend.name().upper(), types.CUSTOM)
-    except RuntimeError:
-        return types.CUSTOM
-
-
-class _Unwatched(_Group):
-    """A `WatchedGroup` meanwhile: calls from C++ stay there."""
-
-
-class WatchedGroup(_Group):
+class WatchedGroup(dist.ProcessGroup):
     """The process group of a `DistributedDataParallel`, whose all-reduces are noted on the tape of the open
     step: from the moment their gradients are ready until their result is.
 
     They run where `group` runs them: NCCL on its own stream. Nothing of DDP changes.
+
+    C++ asks an object of such a class for each method, and calls its own where there is none, which keeps the
+    interpreter locked meanwhile (torch 2.8 and later). A thread of the backend that holds a lock of that call
+    and has a Python object to free would never come on: torch's own ways into a collective unlock the
+    interpreter first, and so does what stands in for every method here, a call of Python's or of C's.
 
     Args:
         collectives: notes them.
@@ -74,16 +58,39 @@ class WatchedGroup(_Group):
     def __init__(
         self, collectives: Collectives, group: dist.ProcessGroup, used: Callable[[], None] = lambda: None
     ) -> None:
-        super().__init__(group)
+        super().__init__(group.rank(), group.size())  # type: ignore[call-arg]
+        self._group = group
         self._collectives = collectives
         self._used = used
         self._waited_for: set[_Timed] = set()
+        # A backend is told the device of the group that it joins, and one of a type that is there already is
+        # taken for that one.
+        self.bound_device_id = group.bound_device_id
+        for device in group._device_types:
+            backend: Any = group._get_backend(device)
+            self._register_backend(device, _type_of(backend), backend)
+        for name in _PASSED_ON:
+            if hasattr(group, name):
+                setattr(self, name, partial(getattr(group, name)))
+
+    @property
+    def group_name(self) -> Any:
+        """That of the group that does the work."""
+        return self._group.group_name
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        """No known one: DDP would look for that one's innards."""
+        return "aorta"
 
     def watch(self, on: bool) -> None:
-        """Without it, a collective costs what it costs on `group`. The reducer holds this object for good and
-        asks its class for a method in Python before each call: one that has none is the only way past.
+        """Without it, all-reduces are passed on, too. The reducer holds this object for good and asks it anew
+        each time.
         """
-        self.__class__ = WatchedGroup if on else _Unwatched  # type: ignore[assignment]
+        if on:
+            vars(self).pop("allreduce", None)
+        else:
+            # A method of C++ as it is would be taken for the class's own.
+            self.allreduce = partial(self._group.allreduce)  # type: ignore[method-assign]
 
     def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Any:  # type: ignore[override]
         """Passed on, and noted where a step is timed part by part."""
@@ -120,6 +127,15 @@ class WatchedGroup(_Group):
         timed = _Timed(work.get_future().then(done), self._waited_for)
         self._waited_for.add(timed)
         return timed
+
+
+def _type_of(backend: Any) -> Any:
+    """CUSTOM for one that torch does not know, or that does not say its name."""
+    types = dist.ProcessGroup.BackendType
+    try:
+        return getattr(types, backend.name().upper(), types.CUSTOM)
+    except RuntimeError:
+        return types.CUSTOM
 
 
 class _Timed(dist.Work):

@@ -117,6 +117,14 @@ def test_the_parts_of_every_step_sum_to_it(found: list[dict[str, Any]]) -> None:
     assert [rank[run]["exact"] for rank in found for run in ("once", "serial", "parts")] == [True] * 6
 
 
+def test_steps_timed_as_a_whole_exchange_gradients_likewise(found: list[dict[str, Any]]) -> None:
+    for rank in found:
+        assert rank["seldom"]["loss"][:4] == rank["once"]["loss"]
+        assert rank["seldom"]["detailed"] == [index < 31 for index in range(300)]
+        first, second = rank["seldom"]["weights"]
+        assert first == second
+
+
 def test_all_ranks_stop_after_the_same_step(found: list[dict[str, Any]]) -> None:
     # Seen by one rank before the second exchange; every rank knows one step later.
     assert [rank["stopped"] for rank in found] == [[0, 0, int(signal.SIGTERM)]] * 2
