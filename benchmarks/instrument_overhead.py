@@ -24,13 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from loops import (
+    LONG,
     Training,
     Wide,
     block_of,
     measured,
     ratio,
+    recording,
     say,
     settings,
     shared_folder,
@@ -45,7 +46,6 @@ from aorta.train.ranking import Ranking
 from aorta.train.world import World, join
 
 TARGET = 1.01
-LONG = 1_000_000
 SHORT_MS = 5.0
 LARGEST_BATCH = 1 << 16
 SIZES = ("default", "short", "wide")
@@ -130,12 +130,6 @@ def compare(case: Case, world: World, folder: Path, given: argparse.Namespace) -
         "text": "  ".join(f"{item!s:<25}" for item in found.values()),
         "met": found["all"].median <= TARGET,
     }
-
-
-def recording(config: schema.Config, interval: int) -> schema.Config:
-    """With one of so many blocks timed part by part, the first of them from the first step on."""
-    capture = msgspec.structs.replace(config.capture, warmup_steps=0, detail_interval=interval)
-    return msgspec.structs.replace(config, capture=capture)
 
 
 def main() -> None:

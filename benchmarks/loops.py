@@ -49,6 +49,8 @@ WIDE = "model.model_dim=2048 model.num_heads=16 model.mlp_hidden_dim=8192".split
 MIN_TURNS = 3
 WARMUP = 10
 FEATURES = 16
+LONG = 1_000_000
+"""Blocks from one that is timed part by part to the next: after the first, none."""
 
 
 class Wide:
@@ -268,6 +270,12 @@ def strategies(world: World) -> dict[str, list[str]]:
 def settings(small: bool, *overrides: str) -> schema.Config:
     """The default configuration with overrides; of a model for a CPU where `small`."""
     return load_config(None, [*(SMALL if small else ()), *overrides])
+
+
+def recording(config: schema.Config, interval: int) -> schema.Config:
+    """With one of so many blocks timed part by part, the first of them from the first step on."""
+    capture = msgspec.structs.replace(config.capture, warmup_steps=0, detail_interval=interval)
+    return msgspec.structs.replace(config, capture=capture)
 
 
 def shared_folder(world: World) -> Path:

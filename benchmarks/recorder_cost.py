@@ -1,12 +1,13 @@
 """What the recorder does on the training's threads, by part: µs and calls a step.
 
-    torchrun --nproc_per_node 2 benchmarks/recorder_cost.py [--steps 40] [--json FILE]
+    torchrun --nproc_per_node 2 benchmarks/recorder_cost.py [--whole] [--steps 128] [--json FILE]
 
-For FSDP2 and DDP at the default configuration. Each part is timed by the host's clock around its calls; what
-it calls of another part counts there. Timing a call costs about 0.2 µs itself, and a part that runs on
-autograd's thread counts as well. `copy` replaces a copy that the loop makes without the recorder too, and
-`exchange` the strategy's own way to call the collectives, so neither is all overhead;
-`instrument_overhead.py` says what is. On a CPU: --small.
+For FSDP2 and DDP at the default configuration and with two wide layers, in steps that are timed part by part,
+or as a whole. Each part is timed by the host's clock around its calls; what it calls of another part counts
+there. Timing a call costs about 0.2 µs itself, and a part that runs on autograd's thread counts as well.
+`copy` replaces a copy that the loop makes without the recorder too, and `exchange` the strategy's own way to
+call the collectives, which for FSDP2 is the row of the plain run; so neither is all overhead. What calls do
+to the caches is in no row: `instrument_overhead.py` says what overhead is. On a CPU: --small.
 """
 
 from __future__ import annotations
@@ -15,22 +16,38 @@ import argparse
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from loops import Training, say, settings, shared_folder, write
+import torch.distributed.fsdp._fully_shard._fsdp_collectives as defaults
+from loops import LONG, Training, Wide, recording, say, settings, shared_folder, write
 
-from aorta.instrument import allocator, channel, collectives, gradients, opened, recorder, scalars, sharding
+from aorta.config import schema
+from aorta.instrument import (
+    allocator,
+    channel,
+    collectives,
+    contexts,
+    gradients,
+    opened,
+    pending,
+    recorder,
+    scalars,
+    sharding,
+)
 from aorta.instrument.streams import CudaClock, HostClock
-from aorta.train.world import join
+from aorta.train.ranking import Ranking
+from aorta.train.world import World, join
 
 PARTS: dict[str, list[tuple[Any, str]]] = {
     "marks": [(CudaClock, "mark"), (HostClock, "mark")],
     "exchange": [
+        (defaults.DefaultAllGather, "__call__"),
+        (defaults.DefaultReduceScatter, "__call__"),
         (gradients.WatchedGroup, "allreduce"),
-        (sharding.ShardedExchange, "gather"),
-        (sharding.ShardedExchange, "scatter"),
+        (sharding._Gather, "__call__"),
+        (sharding._Scatter, "__call__"),
         (collectives.Collectives, "all_reduce"),
     ],
     "collective": [(collectives.Collectives, "own")],
@@ -48,12 +65,26 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     ],
     "copy": [(recorder.StepRecorder, "to_device")],
     "memory": [(allocator.AllocatorCounts, "start"), (allocator.AllocatorCounts, "read")],
+    "contexts": [
+        (contexts.Part, "__enter__"),
+        (contexts.Part, "__exit__"),
+        (contexts.Wait, "__enter__"),
+        (contexts.Wait, "__exit__"),
+        (recorder._Opening, "__enter__"),
+        (recorder._Opening, "__exit__"),
+    ],
     "result": [(opened.Step, "result"), (scalars.Landing, "__init__")],
+    "queue": [(pending.PendingSteps, "add")],
     "read": [(opened.Closed, "read")],
     "hand over": [(channel.RecordChannel, "send")],
     "hear": [(recorder.StepRecorder, "_tell")],
 }
 """`collective` is the call of torch's collective itself, with or without a recorder."""
+WIDTH = ["model.model_dim=4096", "model.num_heads=16", "training.batch_size=1024"]
+SIZES: dict[str, tuple[list[str], Callable[[schema.Config], Any]]] = {
+    "default": ([], Ranking),
+    "wide": (WIDTH, Wide),
+}
 
 
 class Costs:
@@ -87,9 +118,31 @@ class Costs:
         self.calls.clear()
 
 
+def measure(run: Training, costs: Costs, steps: int) -> dict[str, tuple[float, float]]:
+    """Calls and µs a step of each part, after as many steps in which everything is made that is kept."""
+    for counting in (False, True):
+        for _ in range(steps):
+            run.step()
+        if not counting:
+            costs.clear()
+    return {part: (costs.calls[part] / steps, costs.ns[part] / steps / 1000) for part in costs.calls}
+
+
+def trainings(size: str, world: World, folder: Path, given: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """By name, each made when it is asked for."""
+    chosen, workload = SIZES[size]
+    for strategy in ("fsdp", "ddp"):
+        config = settings(given.small, *(() if given.small else chosen), f"distributed.strategy={strategy}")
+        interval = LONG if given.whole else 1
+        yield strategy, Training(recording(config, interval), world, folder / size / strategy, workload)
+        if strategy == "fsdp":
+            yield f"{strategy}, plain", Training(config, world, None, workload)
+
+
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    flags.add_argument("--steps", type=int, default=40)
+    flags.add_argument("--steps", type=int, default=128, help="that are timed, after as many others")
+    flags.add_argument("--whole", action="store_true", help="steps that are timed as a whole")
     flags.add_argument("--small", action="store_true")
     flags.add_argument("--json", type=Path)
     given = flags.parse_args()
@@ -99,23 +152,16 @@ def main() -> None:
             setattr(owner, name, costs.timed(part, getattr(owner, name)))
     with join(settings(given.small)) as world:
         folder = shared_folder(world)
-        say(world, f"{'strategy':<10}{'part':<12}{'calls':>8}{'µs a step':>12}{'µs a call':>12}")
-        for strategy in ("fsdp", "ddp"):
-            run = Training(
-                settings(given.small, f"distributed.strategy={strategy}"), world, folder / strategy
-            )
-            for _ in range(10):
-                run.step()
-            costs.clear()
-            for _ in range(given.steps):
-                run.step()
-            for part in PARTS:
-                calls, us = costs.calls[part] / given.steps, costs.ns[part] / given.steps / 1000
-                if not calls:
-                    continue
-                rows.append({"strategy": strategy, "part": part, "calls": calls, "us": us})
-                say(world, f"{strategy:<10}{part:<12}{calls:>8.1f}{us:>12.1f}{us / calls:>12.2f}")
-            run.close()
+        say(world, f"{'size':<9}{'strategy':<13}{'part':<12}{'calls':>8}{'µs a step':>12}{'µs a call':>12}")
+        for size in SIZES:
+            for strategy, run in trainings(size, world, folder, given):
+                for part, (calls, us) in measure(run, costs, given.steps).items():
+                    rows.append({"size": size, "strategy": strategy, "part": part, "calls": calls, "us": us})
+                    say(
+                        world,
+                        f"{size:<9}{strategy:<13}{part:<12}{calls:>8.2f}{us:>12.1f}{us / calls:>12.2f}",
+                    )
+                run.close()
         write(given.json, world, {"rows": rows})
 
 
