@@ -26,15 +26,14 @@ from torch.utils.data import default_collate
 from aorta.artefacts.records import StepRecord
 from aorta.config import schema
 from aorta.config.load import load_config
-from aorta.instrument import StepRecorder
-from aorta.instrument.pending import BATCH_NS, BATCH_STEPS
+from aorta.instrument import StepRecorder, pending
+from aorta.instrument.pending import BATCH_NS
 from aorta.train import fsdp
 from aorta.train.optim import Updater
 from aorta.train.parallel import parallelize
 from aorta.train.ranking import Ranking
 from aorta.train.weights import Shares, Weights, Whole
 from aorta.train.world import World
-from aorta.units import NS_PER_MS
 
 BATCHES = 4
 SMALL = (
@@ -47,7 +46,7 @@ SMALL = (
 WIDE = "model.model_dim=2048 model.num_heads=16 model.mlp_hidden_dim=8192".split()
 """Enough work a kernel, with enough samples, for the GPU to be the bottleneck."""
 MIN_TURNS = 3
-WARMUP = 10
+DRAWS = 400
 FEATURES = 16
 LONG = 1_000_000
 """Blocks from one that is timed part by part to the next: after the first, none."""
@@ -241,6 +240,11 @@ class Training:
         return total
 
     @property
+    def waiting(self) -> int:
+        """Steps that the recorder has not handed over yet."""
+        return len(self.recorder._pending._open) if self.recorder is not None else 0
+
+    @property
     def records(self) -> list[StepRecord]:
         """Those that are in the file: all of them after `close`."""
         assert self.recorder is not None
@@ -288,15 +292,13 @@ def shared_folder(world: World) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Milliseconds a step of some steps, each on the rank that has most of it."""
+    """Some steps: milliseconds a step, each on the rank that has most of it."""
 
     ms: float
     queued_ms: float
     """Until the host had queued it: as long as the step where the host is the bottleneck."""
-    cpu_ms: float
-    """What its threads computed until then, the loader's and the backward pass's included: noise of the
-    machine is in it to a smaller part than in the others.
-    """
+    handed: bool = False
+    """Whether the recorder handed over what it had meanwhile."""
 
 
 def measured(training: Training, steps: int) -> Block:
@@ -306,33 +308,29 @@ def measured(training: Training, steps: int) -> Block:
     if cuda:
         torch.cuda.synchronize(world.device)
     dist.barrier(group=world.control)
-    start, used = time.monotonic_ns(), time.process_time_ns()
+    waiting = training.waiting
+    start = time.monotonic_ns()
     for _ in range(steps):
         training.step()
-    queued, used = time.monotonic_ns() - start, time.process_time_ns() - used
+    queued = time.monotonic_ns() - start
     if cuda:
         torch.cuda.synchronize(world.device)
-    taken = torch.tensor([time.monotonic_ns() - start, queued, used]) / steps / 1e6
+    handed = training.waiting != waiting + steps if training.recorder is not None else False
+    taken = torch.tensor([(time.monotonic_ns() - start) / steps / 1e6, queued / steps / 1e6, float(handed)])
     dist.all_reduce(taken, op=dist.ReduceOp.MAX, group=world.control)
-    return Block(*taken.tolist())
-
-
-def block_of(training: Training, least: int) -> int:
-    """Steps of a block in which a recorder hands over what it has once, as it does in a run without turns; at
-    least so many.
-    """
-    measured(training, WARMUP)
-    return min(max(least, math.ceil(BATCH_NS / NS_PER_MS / measured(training, WARMUP).ms)), BATCH_STEPS)
+    return Block(float(taken[0]), float(taken[1]), bool(taken[2]))
 
 
 def take_turns(
     runs: Sequence[Training], alternations: int, steps: int, warmup: int, limit_s: float = math.inf
 ) -> list[list[Block]]:
     """Blocks of each run, one in each turn. A turn runs them all, in an order of its own: what a run leaves
-    in the caches and queues is found by each of the others as often.
+    in the caches and queues is found by each of the others as often. Each recorder hands over what it has as
+    often as in a run without turns.
 
     No turn begins after `limit_s` of measured time, three turns excepted. All ranks count the same time.
     """
+    pending.BATCH_NS = len(runs) * BATCH_NS  # counted by the clock, which goes on in the turns of others
     for run in runs:
         measured(run, warmup)
     order, shuffle = list(range(len(runs))), random.Random(0)
@@ -350,22 +348,44 @@ def take_turns(
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A median with the interval that holds the true one in at least 95 of 100 cases."""
+    """A typical quotient, and what it is in turns that were drawn from these again and again (bootstrap)."""
 
-    median: float
-    low: float
-    high: float
+    value: float
+    drawn: tuple[float, ...]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """That of 95 in 100 draws."""
+        ordered, beyond = sorted(self.drawn), round(len(self.drawn) * 0.025)
+        return ordered[beyond], ordered[-1 - beyond]
 
     def __str__(self) -> str:
-        return f"{self.median:.4f} [{self.low:.4f}, {self.high:.4f}]"
+        return "{:.4f} [{:.4f}, {:.4f}]".format(self.value, *self.interval)
 
 
-def ratio(over: Sequence[float], under: Sequence[float]) -> Ratio:
-    """Of the quotients of each turn; the interval is between order statistics of the binomial sign test."""
-    values = sorted(a / b for a, b in zip(over, under, strict=True))
-    count = len(values)
-    reach = max(math.floor((count - 1.96 * math.sqrt(count)) / 2), 0)
-    return Ratio(statistics.median(values), values[reach], values[count - 1 - reach])
+def ratio(over: Sequence[Block], under: Sequence[Block]) -> Ratio:
+    """Of two runs in the same turns."""
+    turns = [(a.ms / b.ms, a.handed or b.handed) for a, b in zip(over, under, strict=True)]
+    draw = random.Random(0)
+    drawn = tuple(_typical(draw.choices(turns, k=len(turns))) for _ in range(DRAWS))
+    return Ratio(_typical(turns), drawn)
+
+
+def _typical(turns: Sequence[tuple[float, bool]]) -> float:
+    """The median of those turns in which a recorder handed over, and that of the others, weighed by how many
+    there are: of all together it would be that of turns without the work that comes once in a while.
+    """
+    kinds = [[value for value, handed in turns if handed is kind] for kind in (False, True)]
+    return sum(len(values) * statistics.median(values) for values in kinds if values) / len(turns)
+
+
+def mixed(usual: Ratio, seldom: Ratio, every: int) -> Ratio:
+    """Of a run in which one of so many blocks is of the second kind."""
+
+    def mean(one: float, other: float) -> float:
+        return ((every - 1) * one + other) / every
+
+    return Ratio(mean(usual.value, seldom.value), tuple(map(mean, usual.drawn, seldom.drawn)))
 
 
 def hardware(world: World) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Throughput of the explicit streams over stock DDP and FSDP2: in one process group, taking turns.
 
-    torchrun --nproc_per_node 2 benchmarks/overlap_manager.py [--alternations 12] [--seconds 9] [--json FILE]
+    torchrun --nproc_per_node 2 benchmarks/overlap_manager.py [--seconds 60] [--json FILE]
 
 Sizes: `default`, and `communication` (few samples on wide layers). Per strategy: `explicit` is what the
 trainer does; `priority` puts the streams of communication before compute; `serial` switches overlap off;
@@ -17,7 +17,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from loops import WIDE, Training, block_of, ratio, say, settings, shared_folder, take_turns, write
+from loops import WIDE, Training, ratio, say, settings, shared_folder, take_turns, write
 from torch.distributed.fsdp import FSDPModule
 
 from aorta.instrument.capture import DETAIL_STEPS
@@ -50,26 +50,25 @@ def measure(
         Training(settings(given.small, *base, *more), world, folder / f"{size}_{strategy}_{name}")
         for name, more in variants.items()
     ]
-    steps = block_of(runs[0], given.steps)
-    blocks = take_turns(runs, given.alternations, steps, warmup=DETAIL_STEPS, limit_s=given.seconds)
-    times = [[block.ms for block in taken] for taken in blocks]
+    blocks = take_turns(runs, given.alternations, given.steps, warmup=DETAIL_STEPS, limit_s=given.seconds)
     for run in runs:
         run.close()
     rows = []
-    for name, taken in zip(variants, times[1:], strict=True):
-        found = ratio(times[0], taken)
+    stock = [block.ms for block in blocks[0]]
+    for name, taken in zip(variants, blocks[1:], strict=True):
+        found = ratio(blocks[0], taken)
         rows.append(
             {
                 "size": size,
                 "strategy": strategy,
                 "variant": name,
-                "stock_ms": statistics.median(times[0]),
-                "stock_spread_ms": [min(times[0]), max(times[0])],
-                "variant_ms": statistics.median(taken),
+                "stock_ms": statistics.median(stock),
+                "stock_spread_ms": [min(stock), max(stock)],
+                "variant_ms": statistics.median(block.ms for block in taken),
                 "turns": len(taken),
-                "steps_of_a_block": steps,
-                "ratio": found.median,
-                "ratio_interval": [found.low, found.high],
+                "steps_of_a_block": given.steps,
+                "ratio": found.value,
+                "ratio_interval": list(found.interval),
             }
         )
         say(
@@ -82,9 +81,9 @@ def measure(
 
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    flags.add_argument("--alternations", type=int, default=12)
-    flags.add_argument("--steps", type=int, default=5, help="of a block, at least")
-    flags.add_argument("--seconds", type=float, default=9.0, help="of measured time a size and strategy")
+    flags.add_argument("--alternations", type=int, default=10_000)
+    flags.add_argument("--steps", type=int, default=5, help="of a block")
+    flags.add_argument("--seconds", type=float, default=60.0, help="of measured time a size and strategy")
     flags.add_argument("--small", action="store_true")
     flags.add_argument("--json", type=Path)
     given = flags.parse_args()

@@ -7,6 +7,7 @@ and nothing of ours: each function that is called costs some µs there, and so d
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -26,7 +27,7 @@ class OpenStep:
         ranges: NVTX's, where somebody listens.
     """
 
-    __slots__ = ("_cuda", "clock", "device", "parts", "ranges", "stream", "tape")
+    __slots__ = ("_cuda", "clock", "device", "parts", "quiet", "ranges", "stream", "tape")
 
     def __init__(self, clock: Clock, device: torch.device, ranges: Ranges | None) -> None:
         self.clock, self.device, self.ranges = clock, device, ranges
@@ -36,6 +37,8 @@ class OpenStep:
         self.tape: Tape | None = None
         self.parts: Tape | None = None
         """The tape of a step that is timed part by part."""
+        self.quiet = False
+        """A step is open, and nobody wants to know of its parts."""
 
     def begin(self, parts: bool) -> Tape:
         """A new tape."""
@@ -48,11 +51,13 @@ class OpenStep:
             self.stream = current_stream(self.device)
         tape = Tape(self.clock.mark(self.stream), host_ns, wall_ns, boot_ns)
         self.tape, self.parts = tape, tape if parts else None
+        self.quiet = not parts and self.ranges is None
         return tape
 
     def end(self) -> None:
         """No step is open any more."""
         self.tape = self.parts = None
+        self.quiet = False
         if self.ranges is not None:
             self.ranges.pop()
 
@@ -66,6 +71,9 @@ def outside() -> RunError:
     return RunError("a part of a step was timed outside of a step", "open it with `with recorder.step(...)`")
 
 
+_NOTHING = nullcontext()
+
+
 class Part:
     """A part of a step that is compute, from mark to mark. Entered again and again, but not inside itself."""
 
@@ -75,8 +83,10 @@ class Part:
         self._now, self._tag = now, tag
         self.inside = False
 
-    def free(self) -> Part:
-        """This one, or one like it where it is entered already."""
+    def free(self) -> AbstractContextManager[None]:
+        """This one, or one like it where it is entered already; one that does nothing in a quiet step."""
+        if self._now.quiet:
+            return _NOTHING
         return Part(self._now, self._tag) if self.inside else self
 
     def __enter__(self) -> None:

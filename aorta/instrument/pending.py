@@ -104,5 +104,6 @@ class PendingSteps:
             batch = self._batches.popleft()
             numbers = zip(batch.steps, batch.landing.read(), strict=True)
             self._channel.send([closed.read(self._clock, scalars) for closed, scalars in numbers])
-            used = {id(mark): mark for closed in batch.steps for mark in closed.marks()}
-            self._clock.release([*used.values(), *([] if id(batch.mark) in used else [batch.mark])])
+            used = [mark for closed in batch.steps for mark in closed.marks()]
+            used.append(batch.mark)
+            self._clock.release(used)

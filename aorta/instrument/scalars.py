@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
+from msgspec import Struct
 
 _FREE: list[torch.Tensor] = []
 """Pinned memory that was read: allocating some costs more than the copy into it."""
@@ -32,18 +33,10 @@ class Scalars:
         values: each a one-element tensor, a number, or None where it does not exist.
     """
 
+    __slots__ = ("_kept",)
+
     def __init__(self, *values: torch.Tensor | float | None) -> None:
-        self._values: list[torch.Tensor | float | None] = []
-        self._places: list[tuple[int, int] | None] = []
-        """Address and version of those that are tensors."""
-        for value in values:
-            kept, place = _kept(value), None
-            if isinstance(kept, torch.Tensor):
-                if kept.data_ptr() in _REWRITTEN:
-                    kept = _copy(kept)
-                place = kept.data_ptr(), kept._version
-            self._values.append(kept)
-            self._places.append(place)
+        self._kept = [_kept(value) for value in values]
 
     def settle(self, taken: set[int]) -> list[torch.Tensor]:
         """Those that `Landing` has to copy; overwritten ones are given up.
@@ -51,16 +44,18 @@ class Scalars:
         Args:
             taken: addresses that later steps have written to, to which these are added.
         """
-        for at, (value, place) in enumerate(zip(self._values, self._places, strict=True)):
-            if not isinstance(value, torch.Tensor) or place is None:
+        found = []
+        for at, kept in enumerate(self._kept):
+            if not isinstance(kept, _Kept):
                 continue
             # Replays of a graph count no version. Memory of a kept tensor is given to no other, though.
-            if place[0] in taken or _moved_on(value, place):
-                _REWRITTEN.add(place[0])
-                self._values[at] = None
-        found = [value for value in self._values if isinstance(value, torch.Tensor)]
-        taken.update(value.data_ptr() for value in found)
-        return found
+            if kept.address in taken or kept.moved_on():
+                _REWRITTEN.add(kept.address)
+                self._kept[at] = None
+            else:
+                found.append(kept)
+        taken.update(kept.address for kept in found)
+        return [kept.value for kept in found]
 
     def read(self, landed: Sequence[float]) -> list[float | None]:
         """The numbers.
@@ -69,7 +64,7 @@ class Scalars:
             landed: what became of those that `settle` gave, in that order.
         """
         came = iter(landed)
-        found = [next(came) if isinstance(value, torch.Tensor) else value for value in self._values]
+        found = [next(came) if isinstance(kept, _Kept) else kept for kept in self._kept]
         return [None if value is None or not math.isfinite(value) else value for value in found]
 
 
@@ -94,7 +89,10 @@ class Landing:
             device = values[0].device
             with torch.inference_mode(False):  # what is made in that mode cannot be written to outside of it
                 self._pinned = _FREE.pop() if _FREE else torch.empty(_PINNED, pin_memory=True)
-                together = [value.to(device, torch.float32, non_blocking=True) for value in values]
+                together = [
+                    (value.reshape(()) if value.dim() else value).to(device, torch.float32, non_blocking=True)
+                    for value in values
+                ]
                 self._pinned[: len(values)].copy_(torch.stack(together), non_blocking=True)
 
     @property
@@ -116,27 +114,43 @@ class Landing:
         return self._found
 
 
-def _kept(value: torch.Tensor | float | None) -> torch.Tensor | float | None:
+def _kept(value: torch.Tensor | float | None) -> _Kept | float | None:
+    """What is kept of `value`: in every step, of a program whose host may have no time for it. Each question to
+    a tensor takes a µs or two there.
+    """
     if not isinstance(value, torch.Tensor):
         return value
     if type(value) is not torch.Tensor and hasattr(value, "full_tensor"):
         return None  # each rank has a part of it, and to put them together would be a collective of ours
-    one: torch.Tensor = value.detach()
-    if not one.is_cuda:
-        return float(one)
-    if one.dim():
-        one = one.reshape(())
-    # Neither a large storage for one number, nor a tensor whose changes nobody counts.
-    return _copy(one) if one.is_inference() or one.untyped_storage().nbytes() > _LARGEST else one
+    if value.requires_grad:
+        value = value.detach()
+    return _guarded(value) if value.is_cuda else float(value)
 
 
-def _copy(value: torch.Tensor) -> torch.Tensor:
-    with torch.inference_mode(False):
-        return value.clone()
-
-
-def _moved_on(value: torch.Tensor, place: tuple[int, int]) -> bool:
+def _guarded(value: torch.Tensor) -> _Kept:
+    address = value.data_ptr()
     try:
-        return (value.data_ptr(), value._version) != place
-    except RuntimeError:  # torch refuses access to what a compiled graph's next run has overwritten
-        return True
+        version = value._version
+    except RuntimeError:  # of a tensor of the inference mode, whose changes nobody counts
+        version = None
+    # Nor is a large storage kept for one number.
+    if version is None or address in _REWRITTEN or value.untyped_storage().nbytes() > _LARGEST:
+        with torch.inference_mode(False):
+            value = value.clone()
+        address, version = value.data_ptr(), value._version
+    return _Kept(value, address, version)
+
+
+class _Kept(Struct, frozen=True, eq=False):
+    """A tensor on a GPU, and how to see whether the program has written to it since."""
+
+    value: torch.Tensor
+    address: int
+    version: int
+
+    def moved_on(self) -> bool:
+        """Whether it has."""
+        try:
+            return (self.value.data_ptr(), self.value._version) != (self.address, self.version)
+        except RuntimeError:  # torch refuses access to what a compiled graph's next run has overwritten
+            return True

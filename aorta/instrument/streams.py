@@ -48,7 +48,9 @@ class Clock(Protocol):
         """This moment, on `stream`; None is the current one."""
 
     def passed(self, mark: Mark) -> bool:
-        """Whether the moment is over, so that `nanoseconds` answers at once."""
+        """Whether the moment is over, so that `nanoseconds` answers at once. To be asked before some marks are
+        read.
+        """
 
     def wait(self, mark: Mark) -> None:
         """Block until `passed`."""
@@ -60,7 +62,7 @@ class Clock(Protocol):
         """The host clock's ns at which `mark` was passed."""
 
     def release(self, marks: Iterable[Mark]) -> None:
-        """These marks were read and are not needed any more."""
+        """These marks were read and are not needed any more. One may be named twice."""
 
 
 class HostClock:
@@ -157,7 +159,12 @@ class CudaClock:
 
     def passed(self, mark: Mark) -> bool:
         """Whether the stream has passed the event; does not wait."""
-        return isinstance(mark, int) or bool(mark.query())
+        if isinstance(mark, int):
+            return True
+        if self._runtime is not None:
+            # Unlike torch, the runtime asks the current device, which is the program's to choose.
+            self._here = self._device.index in (None, torch.cuda.current_device())
+        return bool(mark.query())
 
     def wait(self, mark: Mark) -> None:
         """Wait for the event."""
@@ -167,13 +174,11 @@ class CudaClock:
     def anchor(self, mark: Mark, host_ns: int) -> None:
         """Make `mark`, an event recorded at `host_ns`, the origin of `nanoseconds`."""
         assert not isinstance(mark, int)
-        if self._runtime is not None:
-            # Unlike torch, the runtime asks the current device, which is the program's to choose.
-            self._here = self._device.index in (None, torch.cuda.current_device())
         if self._origin is None:
             self._origin_ns = host_ns
         else:
             self._origin_ns = max(host_ns, self._origin_ns + self._elapsed_ns(self._origin, mark))
+            self._free.append(self._origin)
         self._origin = mark
 
     def nanoseconds(self, mark: Mark) -> int:

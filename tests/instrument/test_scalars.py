@@ -14,7 +14,9 @@ from aorta.instrument.scalars import Landing, Scalars
 @pytest.fixture(autouse=True)
 def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors are kept until they land; pinned memory needs a GPU, so there is some already."""
-    monkeypatch.setattr(scalars, "_kept", lambda value: value)
+    monkeypatch.setattr(
+        scalars, "_kept", lambda value: scalars._guarded(value) if isinstance(value, torch.Tensor) else value
+    )
     monkeypatch.setattr(scalars, "_FREE", [torch.zeros(16)])
     monkeypatch.setattr(scalars, "_REWRITTEN", set())
 
@@ -44,6 +46,14 @@ def test_a_tensor_changed_before_it_was_fetched_is_lost_and_no_other() -> None:
     landing = Landing(steps)
     second.add_(5)  # too late to matter
     assert landing.read() == [[None], [2.0]]
+
+
+def test_one_number_of_a_large_storage_does_not_keep_it_and_its_shape_does_not_matter() -> None:
+    large, small = torch.full((2000,), 3.0), torch.tensor([4.0])
+    kept = Scalars(large[7:8], small)
+    landing = Landing([kept])
+    assert landing.read() == [[3.0, 4.0]]
+    assert [one.value.untyped_storage().nbytes() for one in kept._kept] == [4, 4]  # type: ignore[union-attr]
 
 
 def test_numbers_of_the_host_need_no_copy() -> None:
@@ -79,7 +89,7 @@ def test_a_buffer_that_is_written_to_in_place_is_copied_from_then_on() -> None:
 def test_what_torch_gives_no_access_to_any_more_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     gone, there = torch.tensor(1.0), torch.tensor(0.0)
     steps = [Scalars(gone), Scalars(there)]
-    monkeypatch.setattr(scalars, "_moved_on", lambda value, place: value is gone)
+    monkeypatch.setattr(scalars._Kept, "moved_on", lambda kept: kept.value is gone)
     assert Landing(steps).read() == [[None], [0.0]]
 
 
@@ -90,7 +100,6 @@ def test_steps_in_inference_mode_leave_nothing_that_training_cannot_use(
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda size, pin_memory: empty(size))
     with torch.inference_mode():
-        value = scalars._copy(torch.tensor(2.0))
-        assert Landing([Scalars(value)]).read() == [[2.0]]
+        assert Landing([Scalars(torch.tensor(2.0))]).read() == [[2.0]]
     assert Landing([Scalars(torch.tensor(3.0))]).read() == [[3.0]]
     assert len(scalars._FREE) == 1

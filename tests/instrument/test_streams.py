@@ -34,6 +34,9 @@ class Event:
     def elapsed_time(self, other: Event) -> float:
         return (other.gpu_ns - self.gpu_ns) / 1e6
 
+    def query(self) -> bool:
+        return True
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -81,6 +84,9 @@ def test_events_that_were_read_are_used_again(clock: Any, monkeypatch: pytest.Mo
     assert clock.mark() is end
     assert clock.mark() is made[2]
     assert len(made) == 3
+    clock.anchor(made[2], 2_000)  # the origin from now on
+    assert clock.mark() is start
+    assert len(made) == 3
 
 
 class Handle:
@@ -125,8 +131,10 @@ def test_the_runtime_is_asked_for_events_of_the_current_device_only(
     monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
     monkeypatch.setattr(streams, "runtime_elapsed", lambda: lambda start, end: answer)
     clock: Any = CudaClock(torch.device("cuda", 0))
+    end = Event(9_000)
+    assert clock.passed(end)
     clock.anchor(Event(0), 1_000)
-    assert clock.nanoseconds(Event(9_000)) == 1_000 + ns
+    assert clock.nanoseconds(end) == 1_000 + ns
 
 
 def test_one_object_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
