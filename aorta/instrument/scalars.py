@@ -115,8 +115,8 @@ class Landing:
 
 
 def _kept(value: torch.Tensor | float | None) -> _Kept | float | None:
-    """What is kept of `value`: in every step, of a program whose host may have no time for it. Each question to
-    a tensor takes a µs or two there.
+    """What is kept of `value`: in every step, of a program whose host may have no time for it. There, each
+    question to a tensor takes a µs or two.
     """
     if not isinstance(value, torch.Tensor):
         return value

@@ -48,9 +48,7 @@ class Clock(Protocol):
         """This moment, on `stream`; None is the current one."""
 
     def passed(self, mark: Mark) -> bool:
-        """Whether the moment is over, so that `nanoseconds` answers at once. To be asked before some marks are
-        read.
-        """
+        """Whether the moment is over, so that `nanoseconds` answers at once. To be asked before marks are read."""
 
     def wait(self, mark: Mark) -> None:
         """Block until `passed`."""
