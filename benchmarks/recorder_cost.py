@@ -75,7 +75,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     ],
     "result": [(opened.Step, "result"), (scalars.Landing, "__init__")],
     "queue": [(pending.PendingSteps, "add")],
-    "read": [(opened.Closed, "read")],
+    "read": [(opened.Step, "read")],
     "hand over": [(channel.RecordChannel, "send")],
     "hear": [(recorder.StepRecorder, "_tell")],
 }

@@ -18,9 +18,10 @@ RANGE = "aorta.capture"
 DETAIL_STEPS = 30
 """Steps in a row that are timed part by part: what ranks did since they were last together needs neighbours.
 """
-GPU_INTERVAL = 20
+GPU_INTERVAL = 40
 """Blocks from one that is timed part by part to the next, on a GPU: recording a hundred events makes a step
-that is bound by its host 5 to 15 % longer, and all steps together may become 1 % longer at most.
+that is bound by its host 5 to 15 % longer, and all steps together may become 1 % longer at most, whole ones
+included.
 """
 
 
@@ -43,20 +44,24 @@ class Plan:
         self._slow = (capture.start_step, capture.start_step + capture.steps) if external else ()
         self._sampled = sampled
 
-    def of(self, global_step: int) -> tuple[Phase, bool]:
+    def of(self, global_step: int) -> tuple[Phase, bool, int]:
         """The phase: `warmup` for the first steps; `profiler` where an external capture starts and in the
         step after it, while nsys makes its report, and where kernels are sampled; else `steady`.
 
-        And whether the step is timed part by part. So are warm-up, in which what a first mark needs is made,
-        and steps of the profiler; after it the first of each `capture.detail_interval` blocks of
-        `DETAIL_STEPS`.
+        Whether the step is timed part by part. So are warm-up, in which what a first mark needs is made, and
+        steps of the profiler; after it the first of each `capture.detail_interval` blocks of `DETAIL_STEPS`.
+
+        And the next step for which this has to be asked: all before are of the same kind.
         """
         counted = global_step - self._warmup
         if counted < 0:
-            return "warmup", True
+            return "warmup", True, self._warmup
+        profiled = bool(self._slow) or self._sampled is not None
         if global_step in self._slow or (self._sampled is not None and self._sampled(global_step)):
-            return "profiler", True
-        return "steady", counted // DETAIL_STEPS % self._interval == 0
+            return "profiler", True, global_step + 1
+        block = counted // DETAIL_STEPS
+        end = global_step + 1 if profiled else self._warmup + (block + 1) * DETAIL_STEPS
+        return "steady", block % self._interval == 0, end
 
 
 class ExternalCapture:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 
@@ -22,20 +22,16 @@ class BatchCopies:
     Args:
         clock: where marks come from.
         device: where the model is.
-        tape: gives the tape of a step that is timed part by part, or None.
         streams: the streams of this GPU.
     """
 
-    def __init__(
-        self, clock: Clock, device: torch.device, tape: Callable[[], Tape | None], streams: Streams
-    ) -> None:
+    def __init__(self, clock: Clock, device: torch.device, streams: Streams) -> None:
         self._clock = clock
         self._device = device
-        self._tape = tape
         self._streams = streams
 
     def copied(
-        self, batch: Mapping[str, torch.Tensor], compute: torch.cuda.Stream | None
+        self, batch: Mapping[str, torch.Tensor], compute: torch.cuda.Stream | None, tape: Tape | None
     ) -> dict[str, torch.Tensor]:
         """The batch on the device: a large one by way of the auxiliary stream, so that pinned memory crosses
         while the step before still computes.
@@ -43,8 +39,9 @@ class BatchCopies:
         Args:
             batch: on the host.
             compute: the current stream; None without a GPU, where nothing is copied or noted.
+            tape: of a step that is timed part by part, or None.
         """
-        tape, size = self._tape(), 0
+        size = 0
         for value in batch.values():
             size += value.nbytes
         if compute is not None and size > SMALL_BATCH:

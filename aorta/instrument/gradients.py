@@ -8,6 +8,7 @@ one call of Python a bucket, and of a call into C while nobody watches. A commun
 No `from __future__ import annotations` here: DDP compares the hook's annotations with the real classes.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,8 @@ import torch.distributed as dist
 from aorta.instrument.collectives import Collectives, blocking, finished
 from aorta.instrument.streams import Mark, current_stream
 from aorta.instrument.tape import Tape
+
+log = logging.getLogger(__name__)
 
 GradientHook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]  # type: ignore[name-defined]
 
@@ -161,6 +164,24 @@ class _Timed(dist.Work):
 
 def _metadata(shared: Collectives, group: dist.ProcessGroup, tensor: torch.Tensor) -> dict[str, Any]:
     return shared.describe("all_reduce", group, tensor.numel() * tensor.element_size())
+
+
+def high_priority(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """A new NCCL group of the ranks of `group`, all of the job, whose streams have CUDA's priority of -1.
+
+    Of a smaller group it is `group` itself, with a warning: torch makes a group with all ranks of the job
+    (NCCL splits their communicator), and those outside of this one do not come here.
+    """
+    ranks = dist.get_process_group_ranks(group)
+    if len(ranks) < dist.get_world_size():
+        log.warning(
+            "stream_priority is -1, but ranks %s are not all of the job: their group keeps its own streams;"
+            " make it with pg_options=ProcessGroupNCCL.Options(is_high_priority_stream=True)",
+            ranks,
+        )
+        return group
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    return dist.new_group(ranks, backend="nccl", pg_options=options)
 
 
 class AllReduce:

@@ -1,4 +1,4 @@
-"""An open step, and a closed one whose times may not be known yet."""
+"""A step: open, and then closed while its times may not be known yet."""
 
 from __future__ import annotations
 
@@ -8,25 +8,37 @@ import torch
 from msgspec import Struct
 
 from aorta.artefacts.records import Phase
+from aorta.errors import RunError
 from aorta.instrument.activity import Kernel
 from aorta.instrument.scalars import Scalars
-from aorta.instrument.streams import Clock, Mark
-from aorta.instrument.tape import Tape
+from aorta.instrument.streams import Clock, HostClocks, Mark
+from aorta.instrument.tape import Read, Tape
 from aorta.instrument.wire import Measured, Memory
 
 
 class Step(Struct, eq=False):
-    """The open step; `result` says what came out of it."""
+    """The open step; `result` says what came out of it. One object a step: each costs a busy host some µs."""
 
     epoch: int
     step: int
     global_step: int
     phase: Phase
-    detailed: bool = True
-    """Timed part by part."""
+    tape: Tape | None = None
+    """Of its parts, where it is timed part by part."""
+    start: Mark = 0
+    host_start_ns: int = 0
+    data_wait_ns: int = 0
     samples: int | None = None
     lr: float | None = None
     scalars: Scalars | None = None
+    """Its loss and gradient norm."""
+    end: Mark = 0
+    host_end_ns: int = 0
+    memory: Memory | None = None
+    kernels: Sequence[Kernel] | None = None
+    """Of a sampled step."""
+    rocm_smi_output: str | None = None
+    communication_observed: bool = False
 
     def result(
         self,
@@ -49,68 +61,65 @@ class Step(Struct, eq=False):
         self.samples, self.lr = samples, lr
         self.scalars = Scalars(loss, grad_norm)
 
+    def results(self) -> Scalars:
+        """Its loss and gradient norm.
 
-class Closed(Struct, frozen=True, eq=False):
-    """A closed step whose times may not be known yet."""
-
-    step: Step
-    tape: Tape
-    end: Mark
-    host_end_ns: int
-    memory: Memory | None
-    kernels: Sequence[Kernel] | None
-    """Of a sampled step."""
-    rocm_smi_output: str | None
-    observed: bool
-    """Whether its communication was."""
-
-    @property
-    def scalars(self) -> Scalars:
-        """Its loss and gradient norm."""
-        assert self.step.scalars is not None
-        return self.step.scalars
+        Raises:
+            RunError: nobody said what came out of it.
+        """
+        if self.scalars is None:
+            raise RunError(
+                f"step {self.global_step} closed without a result", "call step.result(...) inside it"
+            )
+        return self.scalars
 
     def marks(self) -> Iterator[Mark]:
-        """Those that are not needed any more once it was read."""
-        yield from self.tape.known.values()
+        """Those that are not needed any more once it was read; of its start, the clock goes on."""
+        if self.tape is not None:
+            yield from self.tape.known.values()
         yield self.end
 
-    def read(self, clock: Clock, scalars: Sequence[float | None]) -> Measured:
+    def read(self, clock: Clock, host: HostClocks, scalars: Sequence[float | None]) -> Measured:
         """The step in numbers; its end must have passed. Once: its marks are used again afterwards.
 
         Args:
             clock: of its marks.
+            host: the host's clocks, read at about that time.
             scalars: its loss and gradient norm.
         """
-        step, tape = self.step, self.tape
-        assert step.samples is not None
-        assert step.lr is not None
+        assert self.samples is not None
+        assert self.lr is not None
         loss, grad_norm = scalars
-        read = tape.read(clock, self.end)
+        tape = self.tape
+        if tape is None:
+            clock.anchor(self.start, self.host_start_ns)
+            read = Read(clock.nanoseconds(self.start), clock.nanoseconds(self.end), [], [])
+        else:
+            read = tape.read(clock, self.end)
         return Measured(
-            epoch=step.epoch,
-            step=step.step,
-            global_step=step.global_step,
-            phase=step.phase,
-            samples=step.samples,
-            lr=step.lr,
+            epoch=self.epoch,
+            step=self.step,
+            global_step=self.global_step,
+            phase=self.phase,
+            samples=self.samples,
+            lr=self.lr,
             loss=loss,
             grad_norm=grad_norm,
             start=read.start,
             end=read.end,
-            host_start_ns=tape.host_start_ns,
+            host_start_ns=self.host_start_ns,
             host_end_ns=self.host_end_ns,
-            wall_start_ns=tape.wall_start_ns,
-            boot_start_ns=tape.boot_start_ns,
+            wall_start_ns=self.host_start_ns + host.wall_ahead_ns,
+            boot_start_ns=self.host_start_ns + host.boot_ahead_ns,
             pieces=read.pieces,
             waits=read.waits,
-            communication_observed=self.observed,
-            copies_timed=tape.copies_timed,
-            data_wait_ns=tape.data_wait_ns,
+            communication_observed=self.communication_observed,
+            copies_timed=tape is not None and tape.copies_timed,
+            data_wait_ns=self.data_wait_ns,
             memory=self.memory,
             kernels=None
             if self.kernels is None
             else [(one.stream, one.launched, one.start, one.end) for one in self.kernels],
             rocm_smi_output=self.rocm_smi_output,
-            detailed=step.detailed,
+            detailed=tape is not None,
         )

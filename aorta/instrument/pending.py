@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aorta.instrument.channel import RecordChannel
-from aorta.instrument.opened import Closed
+from aorta.instrument.opened import Step
 from aorta.instrument.scalars import Landing
-from aorta.instrument.streams import Clock, Mark
+from aorta.instrument.streams import Clock, HostClocks, Mark
 from aorta.units import NS_PER_MS
 
 MAX_PENDING = 128
@@ -32,9 +32,10 @@ LAST_WORDS_S = 1.0
 class _Batch:
     """Steps whose losses are on their way, and the mark behind those."""
 
-    steps: Sequence[Closed]
+    steps: Sequence[Step]
     landing: Landing
     mark: Mark
+    host: HostClocks
 
 
 class PendingSteps:
@@ -50,15 +51,15 @@ class PendingSteps:
         self._clock = clock
         self._channel = channel
         self._together = together
-        self._open: list[Closed] = []
+        self._open: list[Step] = []
         self._since_ns = 0
         self._batches: deque[_Batch] = deque()
 
-    def add(self, closed: Closed) -> bool:
+    def add(self, closed: Step) -> bool:
         """Take the next step. Returns whether it was time to hand over what is known."""
         self._open.append(closed)
         waited = closed.host_end_ns - self._since_ns
-        most = BATCH_DETAILED if closed.step.detailed else BATCH_STEPS
+        most = BATCH_STEPS if closed.tape is None else BATCH_DETAILED
         if self._together and len(self._open) < most and waited < BATCH_NS:
             return False
         self._since_ns = closed.host_end_ns
@@ -88,22 +89,22 @@ class PendingSteps:
         for closed in (closed for batch in self._batches for closed in batch.steps):
             if not self._clock.passed(closed.end):
                 break
-            self._channel.send([closed.read(self._clock, (None, None))])
+            self._channel.send([closed.read(self._clock, HostClocks.now(), (None, None))])
 
     def _fetch(self) -> None:
         """Have the losses of the newest steps sent here, behind all that these have queued."""
         if not self._open:
             return
-        landing = Landing([closed.scalars for closed in self._open])
+        landing = Landing([closed.results() for closed in self._open])
         mark = self._clock.mark() if landing.queued else self._open[-1].end
-        self._batches.append(_Batch(self._open, landing, mark))
+        self._batches.append(_Batch(self._open, landing, mark, HostClocks.now()))
         self._open = []
 
     def _hand_over(self) -> None:
         while self._batches and self._clock.passed(self._batches[0].mark):
             batch = self._batches.popleft()
             numbers = zip(batch.steps, batch.landing.read(), strict=True)
-            self._channel.send([closed.read(self._clock, scalars) for closed, scalars in numbers])
+            self._channel.send([closed.read(self._clock, batch.host, scalars) for closed, scalars in numbers])
             used = [mark for closed in batch.steps for mark in closed.marks()]
             used.append(batch.mark)
             self._clock.release(used)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from msgspec import Struct
 from torch import nn
 
 from aorta.artefacts.layout import RunDir
@@ -22,18 +23,17 @@ from aorta.instrument.allocator import AllocatorCounts
 from aorta.instrument.capture import ExternalCapture, Plan
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import Collectives
-from aorta.instrument.contexts import OpenStep, Part, Wait, outside
+from aorta.instrument.contexts import NOTHING, OpenStep, Part, Wait, outside
 from aorta.instrument.copies import BatchCopies
-from aorta.instrument.gradients import GradientExchange, GradientHook, WatchedGroup
+from aorta.instrument.gradients import GradientExchange, GradientHook, WatchedGroup, high_priority
 from aorta.instrument.identity import Identity, constants, run_directory
 from aorta.instrument.intercept import Interception
 from aorta.instrument.nvtx import ranges_for
-from aorta.instrument.opened import Closed, Step
+from aorta.instrument.opened import Step
 from aorta.instrument.pending import PendingSteps
 from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.sharding import ShardedExchange
-from aorta.instrument.streams import Mark, Streams, clock_for
-from aorta.instrument.tape import Tape
+from aorta.instrument.streams import HostClocks, Streams, clock_for
 from aorta.instrument.wire import StepSummary
 from aorta.instrument.writer import set_aside
 
@@ -104,6 +104,9 @@ class StepRecorder:
         self._watchers: list[Callable[[bool], None]] = []
         self._watching: bool | None = None
         """Whether the watchers are told to watch; None: not all of them were told."""
+        self._kind: tuple[Phase, bool] = "warmup", True
+        """Of the steps before `_asked_until`: phase, and whether they are timed part by part."""
+        self._asked_until = 0
         self._listeners: list[Callable[[StepSummary], None]] = []
         self._observed = self.identity.world_size == 1
         self._global_step = 0
@@ -121,7 +124,7 @@ class StepRecorder:
         self._pending = PendingSteps(self._clock, self._channel, together=self._cuda)
         self._streams = Streams(device, stream_priority)
         self._collectives = Collectives(self._clock, device, lambda: now.parts, self._streams)
-        self._copies = BatchCopies(self._clock, device, lambda: now.parts, self._streams)
+        self._copies = BatchCopies(self._clock, device, self._streams)
         self._intercepts: AbstractContextManager[None] = nullcontext()
         self._samples: Callable[[], str | None] | None = None
 
@@ -219,7 +222,8 @@ class StepRecorder:
 
     def data(self) -> AbstractContextManager[None]:
         """Waiting for the loader: host time, whatever the device does meanwhile."""
-        return self._wait.free()
+        wait = self._wait
+        return Wait(self._now) if wait.inside else wait
 
     def to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The batch on the device of the model. On a GPU it is copied on the auxiliary stream, so that pinned
@@ -227,27 +231,27 @@ class StepRecorder:
         host nothing is copied or noted.
         """
         now = self._now
-        if now.tape is None:
+        if now.step is None:
             raise outside()
         if now.ranges is None:
-            return self._copies.copied(batch, now.stream)
+            return self._copies.copied(batch, now.stream, now.parts)
         now.ranges.push("aorta.copy")
         try:
-            return self._copies.copied(batch, now.stream)
+            return self._copies.copied(batch, now.stream, now.parts)
         finally:
             now.ranges.pop()
 
     def forward(self) -> AbstractContextManager[None]:
         """The forward pass and the loss."""
-        return self._forward.free()
+        return NOTHING if self._now.quiet else self._part(self._forward)
 
     def backward(self) -> AbstractContextManager[None]:
         """The backward pass; with `ddp_hook`, compute ends where the last bucket's gradients are ready."""
-        return self._backward.free()
+        return NOTHING if self._now.quiet else self._part(self._backward)
 
     def optimizer(self) -> AbstractContextManager[None]:
         """Clipping, the update, and clearing the gradients."""
-        return self._optimizer.free()
+        return NOTHING if self._now.quiet else self._part(self._optimizer)
 
     def drain(self) -> None:
         """Write every closed step, waiting for the GPU where needed. For the end of an epoch, never inside
@@ -289,9 +293,13 @@ class StepRecorder:
 
     # --- inside --------------------------------------------------------------------------------------------
 
+    def _part(self, usual: Part) -> Part:
+        return Part(self._now, usual.tag) if usual.inside else usual
+
     def _have_watched(self, watcher: Callable[[bool], None]) -> None:
         self._watchers.append(watcher)
         self._watching = None
+        self._asked_until = 0
 
     def _watch(self, on: bool) -> None:
         """From a step on: what is timed as a whole need not be watched, and costs what it costs without us.
@@ -308,19 +316,23 @@ class StepRecorder:
         self._watch(False)
         self._watchers.clear()
 
-    def _closed(self, opened: Step, tape: Tape, end: Mark, host_end_ns: int) -> None:
-        index = opened.global_step
-        if opened.samples is None or opened.scalars is None:
-            raise RunError(f"step {index} closed without a result", "call step.result(...) inside it")
-        kernels = self._sampler.after_step(tape.wall_start_ns) if self._recorded else None
-        memory = self._allocator.read() if opened.detailed else None
-        said = self._samples() if self._samples is not None else None
-        closed = Closed(opened, tape, end, host_end_ns, memory, kernels, said, self._observed)
+    def _ask(self, index: int) -> None:
+        """Of what kind the steps from this one on are."""
+        phase, parts, self._asked_until = self._plan.of(index)
+        self._kind = phase, parts
+        if parts is not self._watching:
+            self._watch(parts)
+
+    def _note(self, step: Step) -> None:
+        """What else there is to say of a step that has closed."""
         if self._recorded:
-            self._external.after_step(index)
-        self._global_step = index + 1
-        if self._pending.add(closed):
-            self._tell()
+            wall_start_ns = step.host_start_ns + HostClocks.now().wall_ahead_ns
+            step.kernels = self._sampler.after_step(wall_start_ns)
+            self._external.after_step(step.global_step)
+        if step.tape is not None:
+            step.memory = self._allocator.read()
+        if self._samples is not None:
+            step.rocm_smi_output = self._samples()
 
     def _tell(self) -> None:
         for summary in self._channel.received():
@@ -328,60 +340,51 @@ class StepRecorder:
                 listener(summary)
 
 
-class _Opening:
-    """The context of a step."""
+class _Opening(Struct, eq=False):
+    """The context of a step. A step that is timed as a whole passes here and in `pending` alone."""
 
-    __slots__ = ("_epoch", "_opened", "_phase", "_recorder", "_step", "_tape")
-
-    def __init__(self, recorder: StepRecorder, epoch: int, step: int, phase: Phase | None) -> None:
-        self._recorder = recorder
-        self._epoch, self._step, self._phase = epoch, step, phase
+    recorder: StepRecorder
+    epoch: int
+    step: int
+    phase: Phase | None
+    opened: Step | None = None
 
     def __enter__(self) -> Step:
-        recorder = self._recorder
+        recorder = self.recorder
         index = recorder._global_step
-        phase, parts = recorder._plan.of(index)
-        if self._phase and phase != "warmup":
-            phase = self._phase
-        if parts is not recorder._watching:
-            recorder._watch(parts)
+        if index >= recorder._asked_until:
+            recorder._ask(index)
+        phase, parts = recorder._kind
+        if self.phase and phase != "warmup":
+            phase = self.phase
         if recorder._recorded:
             recorder._external.before_step(index)
             recorder._sampler.start()
         if parts:
             recorder._allocator.start()
-        self._opened = Step(self._epoch, self._step, index, phase, parts)
-        self._tape = recorder._now.begin(parts)
+        self.opened = opened = Step(self.epoch, self.step, index, phase)
+        recorder._now.begin(opened, parts)
         if parts:
             recorder._intercepts.__enter__()
-        return self._opened
+        return opened
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        recorder, opened = self._recorder, self._opened
-        if opened.detailed:
+        recorder, opened, now = self.recorder, self.opened, self.recorder._now
+        assert opened is not None
+        if opened.tape is not None:
             recorder._intercepts.__exit__(kind, *rest)
         try:
             if kind is None:
-                end, host_end = recorder._now.mark(), time.monotonic_ns()
+                opened.end = now.clock.mark(now.stream)
+                opened.host_end_ns = time.monotonic_ns()
         finally:
-            recorder._now.end()
-        if kind is None:
-            recorder._closed(opened, self._tape, end, host_end)
-
-
-def high_priority(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """A new NCCL group of the ranks of `group`, all of the job, whose streams have CUDA's priority of -1.
-
-    Of a smaller group it is `group` itself, with a warning: torch makes a group with all ranks of the job
-    (NCCL splits their communicator), and those outside of this one do not come here.
-    """
-    ranks = dist.get_process_group_ranks(group)
-    if len(ranks) < dist.get_world_size():
-        log.warning(
-            "stream_priority is -1, but ranks %s are not all of the job: their group keeps its own streams;"
-            " make it with pg_options=ProcessGroupNCCL.Options(is_high_priority_stream=True)",
-            ranks,
-        )
-        return group
-    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
-    return dist.new_group(ranks, backend="nccl", pg_options=options)
+            now.end()
+        if kind is not None:
+            return
+        opened.results()
+        opened.communication_observed = recorder._observed
+        if recorder._recorded or opened.tape is not None or recorder._samples is not None:
+            recorder._note(opened)
+        recorder._global_step = opened.global_step + 1
+        if recorder._pending.add(opened):
+            recorder._tell()

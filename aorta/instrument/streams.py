@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
+from msgspec import Struct
 
 from aorta.units import NS_PER_MS
 
@@ -39,6 +40,20 @@ def current_stream(device: torch.device) -> torch.cuda.Stream:
     return found
 
 
+class HostClocks(Struct, frozen=True):
+    """How far the host's other clocks are ahead of the monotonic one, ns."""
+
+    wall_ahead_ns: int
+    boot_ahead_ns: int
+    """CLOCK_BOOTTIME, which goes on counting while the machine is suspended."""
+
+    @classmethod
+    def now(cls) -> HostClocks:
+        """Read one after another; a µs lies between them."""
+        host_ns = time.monotonic_ns()
+        return cls(time.time_ns() - host_ns, time.clock_gettime_ns(time.CLOCK_BOOTTIME) - host_ns)
+
+
 class Clock(Protocol):
     """What the recorder needs to know about time."""
 
@@ -48,7 +63,7 @@ class Clock(Protocol):
         """This moment, on `stream`; None is the current one."""
 
     def passed(self, mark: Mark) -> bool:
-        """Whether the moment is over, so that `nanoseconds` answers at once. To be asked before marks are read."""
+        """Whether the moment is over, so that `nanoseconds` answers at once. Asked before marks are read."""
 
     def wait(self, mark: Mark) -> None:
         """Block until `passed`."""

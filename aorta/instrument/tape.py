@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
@@ -33,9 +32,8 @@ class Gate(Struct, frozen=True):
     end: Mark
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A tape in ns: the step, its pieces, and the stretches of compute that may have stood still."""
+class Read(Struct, frozen=True):
+    """A step in ns: its pieces, and the stretches of compute that may have stood still."""
 
     start: int
     end: int
@@ -50,14 +48,11 @@ class Tape(Struct, eq=False):
 
     start: Mark
     host_start_ns: int
-    wall_start_ns: int
-    boot_start_ns: int = 0
     entries: list[Entry] = []
     gates: list[Gate] = []
     gradients_ready: Mark | None = None
     """When the last bucket of the running backward pass had its gradients; None before the first."""
     copies_timed: bool = False
-    data_wait_ns: int = 0
     queues: dict[str, Mark] = {}
     """The end of the newest piece of each queue."""
     known: dict[int, Mark] = {}
@@ -105,8 +100,6 @@ class Tape(Struct, eq=False):
     def read(self, clock: Clock, end: Mark) -> Read:
         """Marks to ns; every mark must have been passed."""
         clock.anchor(self.start, self.host_start_ns)
-        if not self.entries and not self.gates:  # as of a step that is timed as a whole
-            return Read(clock.nanoseconds(self.start), clock.nanoseconds(end), [], [])
         # A mark may end one piece and begin another, and reading one costs more than remembering it.
         self.known = {id(mark): mark for mark in self.marks()}
         at = {key: clock.nanoseconds(mark) for key, mark in self.known.items()}

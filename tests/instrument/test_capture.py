@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -49,6 +50,22 @@ def test_blocks_that_are_timed_part_by_part() -> None:
     plan = Plan(Capture(warmup_steps=3, detail_interval=2), GPU, external=False, sampled=None)
     # Warm-up and the first block; the third block begins after it and two of 30 steps.
     assert detailed(plan, 130) == [*range(3 + 30), *range(3 + 60, 3 + 90), *range(3 + 120, 130)]
+
+
+@pytest.mark.parametrize("external", [False, True])
+@pytest.mark.parametrize("sampled", [None, lambda step: step % 50 >= 48])
+@pytest.mark.parametrize("warmup", [0, 7])
+def test_until_the_step_that_is_named_all_are_of_the_same_kind(
+    external: bool, sampled: Callable[[int], bool] | None, warmup: int
+) -> None:
+    capture = Capture(warmup_steps=warmup, start_step=40, steps=10, detail_interval=3)
+    plan = Plan(capture, GPU, external=external, sampled=sampled)
+    for step in range(300):
+        phase, parts, until = plan.of(step)
+        assert until > step
+        assert {plan.of(later)[:2] for later in range(step, until)} == {(phase, parts)}
+    if not external and sampled is None:
+        assert plan.of(warmup)[2] == warmup + DETAIL_STEPS  # and is not asked in every step
 
 
 def test_on_a_cpu_every_step_and_on_a_gpu_one_block_of_many() -> None:

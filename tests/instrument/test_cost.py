@@ -91,7 +91,7 @@ class Bench:
     def __init__(self, gpu: CountedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gpu, self.group = gpu, Group(gpu)
         clock = CudaClock(DEVICE)
-        self.tape: Tape | None = Tape(clock.mark(), START, 0)
+        self.tape: Tape | None = Tape(clock.mark(), START)
         self.collectives = Collectives(clock, DEVICE, lambda: self.tape)
         monkeypatch.setattr("torch.distributed.get_world_size", lambda group: group.size())
 

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aorta.config.schema import Capture
 from aorta.instrument import StepRecorder
-from aorta.instrument.gradients import WatchedGroup
+from aorta.instrument.gradients import WatchedGroup, high_priority
 from tests.support.step_records import read_records
 
 CPU = torch.device("cpu")
@@ -160,3 +160,24 @@ def test_a_failure_of_the_gpu_does_not_hide_the_programs_own(
     with pytest.raises(ValueError, match="the cause"), recorder:
         raise ValueError("the cause")
     assert caplog.messages == ["the last steps could not be read: CUDA error: device-side assert triggered"]
+
+
+@pytest.mark.parametrize(("ranks", "made"), [([0, 1, 2, 3], True), ([0, 2], False)])
+def test_a_priority_makes_no_group_that_ranks_outside_of_it_would_have_to_join(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ranks: list[int], made: bool
+) -> None:
+    class Nccl:
+        Options = dict
+
+    given: list[Any] = []
+    monkeypatch.setattr(dist, "ProcessGroupNCCL", Nccl, raising=False)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 4)
+    monkeypatch.setattr(dist, "get_process_group_ranks", lambda group: ranks)
+    monkeypatch.setattr(dist, "new_group", lambda *args, **named: given.append((args, named)) or "new")
+    group: Any = object()
+    found: Any = high_priority(group)
+    assert (found is group) is not made
+    assert (found == "new") is made
+    options = {"backend": "nccl", "pg_options": {"is_high_priority_stream": True}}
+    assert given == ([((ranks,), options)] if made else [])
+    assert ("their group keeps its own streams" in caplog.text) is not made

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from aorta.instrument import pending
-from aorta.instrument.opened import Closed, Step
+from aorta.instrument.opened import Step
 from aorta.instrument.pending import BATCH_DETAILED, BATCH_NS, BATCH_STEPS, MAX_PENDING, PendingSteps
 from aorta.instrument.streams import HostClock, Mark
 from aorta.instrument.tape import Tape
@@ -43,12 +43,12 @@ class Channel:
         self.calls.append([step.global_step for step in steps])
 
 
-def closed(number: int, host_end_ns: int = BATCH_NS, detailed: bool = False) -> Closed:
+def closed(number: int, host_end_ns: int = BATCH_NS, detailed: bool = False) -> Step:
     """A step that ends at its number; the first one is due at once, as nothing was handed over before."""
-    step = Step(0, number, number, "steady", detailed)
+    step = Step(0, number, number, "steady", Tape(number, number) if detailed else None, number, number)
     step.result(samples=1, lr=0.0, loss=float(number))
-    tape = Tape(number, number, 0)
-    return Closed(step, tape, number, host_end_ns, None, None, None, True)
+    step.end, step.host_end_ns = number, host_end_ns
+    return step
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 from aorta.config.schema import Capture
 from aorta.errors import RunError
 from aorta.instrument import StepRecorder
-from aorta.instrument import recorder as recorder_module
 from aorta.instrument.gradients import AllReduce
 from aorta.instrument.wire import StepSummary
 from tests.support.step_records import read_records
@@ -109,6 +107,28 @@ def test_the_parts_of_a_written_step_sum_to_it(tmp_path: Path) -> None:
     assert record.profile.overlap.overlap_ratio is None  # one rank: no communication
     assert record.memory_peak_bytes is None
     assert record.device_uuid is None
+
+
+def test_parts_of_a_step_that_is_timed_as_a_whole_may_be_inside_themselves_but_not_outside_of_it(
+    tmp_path: Path,
+) -> None:
+    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0, detail_interval=2)) as recorder:
+        for index in range(30):
+            one_step(recorder, index)
+        with recorder.step(epoch=0, step=30) as step:
+            for part in (recorder.data, recorder.forward, recorder.backward, recorder.optimizer):
+                with part(), part():
+                    pass
+            with recorder.data():
+                time.sleep(0.02)
+            step.result(samples=1, lr=0.1)
+        for part in (recorder.data, recorder.forward, recorder.backward, recorder.optimizer):
+            with pytest.raises(RunError, match="outside of a step"), part():
+                pass
+    last = read_records(tmp_path)[30]
+    assert (last.detailed, last.data_wait_ms >= 20) == (False, True)
+    clocks = last.wall_start_ns - last.mono_start_ns, time.time_ns() - time.monotonic_ns()
+    assert clocks[0] == pytest.approx(clocks[1], abs=1e9)
 
 
 def test_steps_timed_as_a_whole_have_all_but_their_parts(tmp_path: Path, group_of_one: None) -> None:
@@ -262,24 +282,3 @@ def test_a_listener_hears_of_every_record_in_order(tmp_path: Path) -> None:
         assert summary.compute_ns == record.breakdown.compute_ns
         assert summary.data_wait_ns == record.breakdown.data_wait_ns
         assert (summary.mono_start_ns, summary.loss) == (record.mono_start_ns, record.loss)
-
-
-@pytest.mark.parametrize(("ranks", "made"), [([0, 1, 2, 3], True), ([0, 2], False)])
-def test_a_priority_makes_no_group_that_ranks_outside_of_it_would_have_to_join(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ranks: list[int], made: bool
-) -> None:
-    class Nccl:
-        Options = dict
-
-    given: list[Any] = []
-    monkeypatch.setattr(dist, "ProcessGroupNCCL", Nccl, raising=False)
-    monkeypatch.setattr(dist, "get_world_size", lambda: 4)
-    monkeypatch.setattr(dist, "get_process_group_ranks", lambda group: ranks)
-    monkeypatch.setattr(dist, "new_group", lambda *args, **named: given.append((args, named)) or "new")
-    group: Any = object()
-    found: Any = recorder_module.high_priority(group)
-    assert (found is group) is not made
-    assert (found == "new") is made
-    options = {"backend": "nccl", "pg_options": {"is_high_priority_stream": True}}
-    assert given == ([((ranks,), options)] if made else [])
-    assert ("their group keeps its own streams" in caplog.text) is not made

@@ -8,7 +8,7 @@ from aorta.instrument.tape import Tape
 
 
 def test_backward_is_compute_until_the_last_bucket_is_ready() -> None:
-    tape = Tape(start=100, host_start_ns=100, wall_start_ns=5)
+    tape = Tape(start=100, host_start_ns=100)
     tape.gradients_ready = 160
     tape.gradients_ready = 180
     tape.add_backward(150, 200)
@@ -18,7 +18,7 @@ def test_backward_is_compute_until_the_last_bucket_is_ready() -> None:
 
 
 def test_a_backward_without_exchange_is_compute_to_its_end() -> None:
-    tape = Tape(start=0, host_start_ns=0, wall_start_ns=0)
+    tape = Tape(start=0, host_start_ns=0)
     tape.gradients_ready = 30
     tape.add_backward(10, 40)
     tape.add_backward(50, 70)  # the bucket of the pass before says nothing about this one
@@ -28,7 +28,7 @@ def test_a_backward_without_exchange_is_compute_to_its_end() -> None:
 
 
 def test_a_queued_piece_begins_when_it_is_ready_and_the_one_before_is_done() -> None:
-    tape = Tape(start=0, host_start_ns=0, wall_start_ns=0)
+    tape = Tape(start=0, host_start_ns=0)
     tape.add_queued("allreduce", "gradients", 10, 30)
     tape.add_queued("allgather", "fsdp", 12, 20)  # another queue
     tape.add_queued("allreduce", "gradients", 15, 40)
