@@ -10,7 +10,7 @@ from msgspec import Struct
 from aorta.artefacts.records import Phase
 from aorta.errors import RunError
 from aorta.instrument.activity import Kernel
-from aorta.instrument.scalars import Scalars
+from aorta.instrument.scalars import Scalars, kept
 from aorta.instrument.streams import Clock, HostClocks, Mark
 from aorta.instrument.tape import Read, Tape
 from aorta.instrument.wire import Measured, Memory
@@ -59,7 +59,7 @@ class Step(Struct, eq=False):
                 never made here.
         """
         self.samples, self.lr = samples, lr
-        self.scalars = Scalars(loss, grad_norm)
+        self.scalars = Scalars([kept(loss), kept(grad_norm)])
 
     def results(self) -> Scalars:
         """Its loss and gradient norm.

@@ -381,7 +381,8 @@ class _Opening(Struct, eq=False):
             now.end()
         if kind is not None:
             return
-        opened.results()
+        if opened.scalars is None:
+            opened.results()
         opened.communication_observed = recorder._observed
         if recorder._recorded or opened.tape is not None or recorder._samples is not None:
             recorder._note(opened)

@@ -21,22 +21,57 @@ _REWRITTEN: set[int] = set()
 """
 
 
-class Scalars:
+class Kept(Struct, frozen=True, eq=False):
+    """A tensor on a GPU, and how to see whether the program has written to it since."""
+
+    value: torch.Tensor
+    address: int
+    version: int
+
+    def moved_on(self) -> bool:
+        """Whether it has."""
+        try:
+            return (self.value.data_ptr(), self.value._version) != (self.address, self.version)
+        except RuntimeError:  # torch refuses access to what a compiled graph's next run has overwritten
+            return True
+
+
+def kept(value: torch.Tensor | float | None) -> Kept | float | None:
+    """What is kept of a one-element tensor, a number, or None where it does not exist. That is done in every
+    step, of a program whose host may have no time for it: there, each question to a tensor takes a µs or two.
+    """
+    if not isinstance(value, torch.Tensor):
+        return value
+    if type(value) is not torch.Tensor and hasattr(value, "full_tensor"):
+        return None  # each rank has a part of it, and to put them together would be a collective of ours
+    if value.requires_grad:
+        value = value.detach()
+    if not value.is_cuda:
+        return float(value)
+    address = value.data_ptr()
+    try:
+        version = value._version
+    except RuntimeError:  # of a tensor of the inference mode, whose changes nobody counts
+        version = None
+    # Nor is a large storage kept for one number.
+    if version is None or address in _REWRITTEN or value.untyped_storage().nbytes() > _LARGEST:
+        with torch.inference_mode(False):
+            value = value.clone()
+        address, version = value.data_ptr(), value._version
+    return Kept(value, address, version)
+
+
+class Scalars(Struct, eq=False):
     """Numbers of one step that may still be on their way.
 
     CUDA tensors are kept as they are until a `Landing` copies those of several steps into pinned memory at
     once: a copy for each costs the host as much as a kernel. One that the program overwrites before is
     lost, and None; what it writes to the same place in later steps is copied at once. A NaN or an infinity
     is None, too: JSON has neither; and so is a sharded tensor.
-
-    Args:
-        values: each a one-element tensor, a number, or None where it does not exist.
     """
 
-    __slots__ = ("_kept",)
-
-    def __init__(self, *values: torch.Tensor | float | None) -> None:
-        self._kept = [_kept(value) for value in values]
+    values: list[Kept | float | None]
+    """Each from `kept`."""
 
     def settle(self, taken: set[int]) -> list[torch.Tensor]:
         """Those that `Landing` has to copy; overwritten ones are given up.
@@ -45,17 +80,17 @@ class Scalars:
             taken: addresses that later steps have written to, to which these are added.
         """
         found = []
-        for at, kept in enumerate(self._kept):
-            if not isinstance(kept, _Kept):
+        for at, one in enumerate(self.values):
+            if not isinstance(one, Kept):
                 continue
             # Replays of a graph count no version. Memory of a kept tensor is given to no other, though.
-            if kept.address in taken or kept.moved_on():
-                _REWRITTEN.add(kept.address)
-                self._kept[at] = None
+            if one.address in taken or one.moved_on():
+                _REWRITTEN.add(one.address)
+                self.values[at] = None
             else:
-                found.append(kept)
-        taken.update(kept.address for kept in found)
-        return [kept.value for kept in found]
+                found.append(one)
+        taken.update(one.address for one in found)
+        return [one.value for one in found]
 
     def read(self, landed: Sequence[float]) -> list[float | None]:
         """The numbers.
@@ -64,7 +99,7 @@ class Scalars:
             landed: what became of those that `settle` gave, in that order.
         """
         came = iter(landed)
-        found = [next(came) if isinstance(kept, _Kept) else kept for kept in self._kept]
+        found = [next(came) if isinstance(one, Kept) else one for one in self.values]
         return [None if value is None or not math.isfinite(value) else value for value in found]
 
 
@@ -112,45 +147,3 @@ class Landing:
             if self._pinned is not None:
                 _FREE.append(self._pinned)
         return self._found
-
-
-def _kept(value: torch.Tensor | float | None) -> _Kept | float | None:
-    """What is kept of `value`: in every step, of a program whose host may have no time for it. There, each
-    question to a tensor takes a µs or two.
-    """
-    if not isinstance(value, torch.Tensor):
-        return value
-    if type(value) is not torch.Tensor and hasattr(value, "full_tensor"):
-        return None  # each rank has a part of it, and to put them together would be a collective of ours
-    if value.requires_grad:
-        value = value.detach()
-    return _guarded(value) if value.is_cuda else float(value)
-
-
-def _guarded(value: torch.Tensor) -> _Kept:
-    address = value.data_ptr()
-    try:
-        version = value._version
-    except RuntimeError:  # of a tensor of the inference mode, whose changes nobody counts
-        version = None
-    # Nor is a large storage kept for one number.
-    if version is None or address in _REWRITTEN or value.untyped_storage().nbytes() > _LARGEST:
-        with torch.inference_mode(False):
-            value = value.clone()
-        address, version = value.data_ptr(), value._version
-    return _Kept(value, address, version)
-
-
-class _Kept(Struct, frozen=True, eq=False):
-    """A tensor on a GPU, and how to see whether the program has written to it since."""
-
-    value: torch.Tensor
-    address: int
-    version: int
-
-    def moved_on(self) -> bool:
-        """Whether it has."""
-        try:
-            return (self.value.data_ptr(), self.value._version) != (self.address, self.version)
-        except RuntimeError:  # torch refuses access to what a compiled graph's next run has overwritten
-            return True

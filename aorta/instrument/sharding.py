@@ -22,7 +22,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from aorta.instrument.collectives import Collectives, blocking, finished
+from aorta.instrument.collectives import Collectives, blocking
 from aorta.instrument.streams import Mark, current_stream
 from aorta.instrument.tape import Gate, Tape
 
@@ -39,16 +39,29 @@ _reduce_scatter: Any = (
 )
 
 
+_GATHERING = blocking(AllgatherOptions())
+_SCATTERING: dict[Any, Any] = {}
+"""Options by operation, made once: nobody writes to them."""
+
+
 def _gather_into(output: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> None:
     """What the function of `torch.distributed` does to plain tensors, without its checks in every call."""
-    finished(_all_gather(group, output, shard, blocking(AllgatherOptions())))
+    work = _all_gather(group, output, shard, _GATHERING)
+    if work is not None:
+        work.wait()
 
 
 def _scatter_into(output: torch.Tensor, whole: torch.Tensor, group: dist.ProcessGroup, op: Any) -> None:
     """Likewise."""
-    options = blocking(ReduceScatterOptions())
-    options.reduceOp = op
-    finished(_reduce_scatter(group, output, whole, options))
+    options = _SCATTERING.get(op) if isinstance(op, dist.ReduceOp.RedOpType) else None
+    if options is None:
+        options = blocking(ReduceScatterOptions())
+        options.reduceOp = op
+        if isinstance(op, dist.ReduceOp.RedOpType):  # others have a factor of their own
+            _SCATTERING[op] = options
+    work = _reduce_scatter(group, output, whole, options)
+    if work is not None:
+        work.wait()
 
 
 def _allocate(size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -85,6 +98,8 @@ class ShardedExchange:
         self._overlap_scatter = overlap_scatter
         self._straight = overlap_gather and overlap_scatter and collectives.streams.priority is None
         """With nobody watching, collectives run as FSDP2 would run them."""
+        self.quiet = False
+        """Nobody is watching, and they do."""
         self._parts: list[tuple[nn.Module, bool]] = []
         """What is watched, and whether it is the root."""
         self._hooks: list[RemovableHandle] = []
@@ -122,6 +137,7 @@ class ShardedExchange:
         """
         self._before.clear()
         self._computed = None
+        self.quiet = not on and self._straight
         if on and not self._hooks:
             self._hooks = [hook for part, root in self._parts for hook in self._watch(part, root)]
         elif not on and not self._compiled:
@@ -150,9 +166,6 @@ class ShardedExchange:
         """All ranks' shards into `output`. `shard` is this rank's part of it. Returns the mark after it."""
         if group.size() == 1:
             return None
-        if self._straight and self._collectives.tape() is None:
-            _gather_into(output, shard, group)
-            return None
         compute = self._compute()
         if compute is not None and not self._overlap_gather:
             current_stream(self._collectives.device).wait_stream(compute)
@@ -169,9 +182,6 @@ class ShardedExchange:
         self.before("reducescatter")
         if group.size() == 1:
             output.copy_(whole)
-            return
-        if self._straight and self._collectives.tape() is None:
-            _scatter_into(output, whole, group, op)
             return
         self.run(
             "reducescatter",
@@ -299,6 +309,9 @@ class _Gather:
         async_op: bool = False,
     ) -> None:
         del async_op  # ordered by streams either way
+        if self._exchange.quiet and group.size() > 1:
+            _gather_into(output_tensor, input_tensor, group)
+            return
         self.tape = self._exchange.open_tape()
         self.done = self._exchange.gather(output_tensor, input_tensor, group)
 
@@ -319,4 +332,7 @@ class _Scatter:
         async_op: bool = False,
     ) -> None:
         del async_op
+        if self._exchange.quiet and group.size() > 1:
+            _scatter_into(output_tensor, input_tensor, group, op)
+            return
         self._exchange.scatter(output_tensor, input_tensor, group, op)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch.profiler import record_function
 
-from aorta.instrument.scalars import Landing, Scalars
+from aorta.instrument.scalars import Landing, Scalars, kept
 from aorta.instrument.steps import COMPUTE, HOST, StepTimes, describe
 from aorta.instrument.streams import Mark, clock_for
 from aorta.instrument.tape import Tape
@@ -79,7 +79,7 @@ class StepTimer:
         try:
             yield
             assert self._loss is not None
-            loss = Landing([Scalars(self._loss)])
+            loss = Landing([Scalars([kept(self._loss)])])
             self._closed.append(_Closed(index, self.tape, loss, self.clock.mark()))
         finally:
             self.tape = None
