@@ -30,7 +30,7 @@ class OpenStep:
         ranges: NVTX's, where somebody listens.
     """
 
-    __slots__ = ("_cuda", "clock", "device", "parts", "quiet", "ranges", "step", "stream")
+    __slots__ = ("_cuda", "clock", "device", "nothing", "parts", "quiet", "ranges", "step", "stream")
 
     def __init__(self, clock: Clock, device: torch.device, ranges: Ranges | None) -> None:
         self.clock, self.device, self.ranges = clock, device, ranges
@@ -42,6 +42,10 @@ class OpenStep:
         """The tape of a step that is timed part by part."""
         self.quiet = False
         """A step is open, and nobody wants to know of its parts."""
+        self.nothing: AbstractContextManager[Any] = threading.RLock()
+        """A context that does nothing, since no other thread takes this lock: entered and left in C, as few of
+        those that Python has.
+        """
 
     def begin(self, step: Step, parts: bool) -> None:
         """`step` is the open one from here on."""
@@ -73,12 +77,6 @@ class OpenStep:
 def outside() -> RunError:
     """What to raise where no step is open."""
     return RunError("a part of a step was timed outside of a step", "open it with `with recorder.step(...)`")
-
-
-NOTHING: AbstractContextManager[Any] = threading.RLock()
-"""A context that does nothing, since nobody else takes this lock: entered and left in C, as few of those that
-Python has.
-"""
 
 
 class Part:

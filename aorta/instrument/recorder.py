@@ -23,7 +23,7 @@ from aorta.instrument.allocator import AllocatorCounts
 from aorta.instrument.capture import ExternalCapture, Plan
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import Collectives
-from aorta.instrument.contexts import NOTHING, OpenStep, Part, Wait, outside
+from aorta.instrument.contexts import OpenStep, Part, Wait, outside
 from aorta.instrument.copies import BatchCopies
 from aorta.instrument.gradients import GradientExchange, GradientHook, WatchedGroup, high_priority
 from aorta.instrument.identity import Identity, constants, run_directory
@@ -243,15 +243,18 @@ class StepRecorder:
 
     def forward(self) -> AbstractContextManager[None]:
         """The forward pass and the loss."""
-        return NOTHING if self._now.quiet else self._part(self._forward)
+        now = self._now
+        return now.nothing if now.quiet else self._part(self._forward)
 
     def backward(self) -> AbstractContextManager[None]:
         """The backward pass; with `ddp_hook`, compute ends where the last bucket's gradients are ready."""
-        return NOTHING if self._now.quiet else self._part(self._backward)
+        now = self._now
+        return now.nothing if now.quiet else self._part(self._backward)
 
     def optimizer(self) -> AbstractContextManager[None]:
         """Clipping, the update, and clearing the gradients."""
-        return NOTHING if self._now.quiet else self._part(self._optimizer)
+        now = self._now
+        return now.nothing if now.quiet else self._part(self._optimizer)
 
     def drain(self) -> None:
         """Write every closed step, waiting for the GPU where needed. For the end of an epoch, never inside
