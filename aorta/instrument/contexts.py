@@ -43,8 +43,8 @@ class OpenStep:
         self.quiet = False
         """A step is open, and nobody wants to know of its parts."""
         self.nothing: AbstractContextManager[Any] = threading.RLock()
-        """A context that does nothing, since no other thread takes this lock: entered and left in C, as few of
-        those that Python has.
+        """A context that does nothing, since no other thread takes this lock: it is entered and left in C, as
+        few of those that Python has.
         """
 
     def begin(self, step: Step, parts: bool) -> None:
