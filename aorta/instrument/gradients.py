@@ -69,9 +69,13 @@ class WatchedGroup(dist.ProcessGroup):
         # A backend is told the device of the group that it joins, and one of a type that is there already is
         # taken for that one.
         self.bound_device_id = group.bound_device_id
+        backends: list[Any] = []
         for device in group._device_types:
             backend: Any = group._get_backend(device)
             self._register_backend(device, _type_of(backend), backend)
+            backends += [backend] if backend not in backends else []
+        self._straight: Any = (backends[0] if len(backends) == 1 else group).allreduce
+        """What torch ends up with: a group looks for the backend of the tensors' device."""
         for name in _PASSED_ON:
             if hasattr(group, name):
                 setattr(self, name, partial(getattr(group, name)))
@@ -93,7 +97,7 @@ class WatchedGroup(dist.ProcessGroup):
             vars(self).pop("allreduce", None)
         else:
             # A method of C++ as it is would be taken for the class's own.
-            self.allreduce = partial(self._group.allreduce)  # type: ignore[method-assign]
+            self.allreduce = partial(self._straight)  # type: ignore[method-assign]
 
     def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Any:  # type: ignore[override]
         """Passed on, and noted where a step is timed part by part."""

@@ -64,6 +64,8 @@ def test_each_backend_of_a_group_stays_what_it_is(tmp_path: Path) -> None:
         group: Any = recorder.ddp_group(world)
         assert set(group._device_types) == set(world._device_types)
         assert group.bound_device_id == world.bound_device_id
+        group.watch(False)
+        assert group.allreduce.func == world.allreduce  # which knows whose tensors they are
         for device in world._device_types:
             assert group._get_backend(device) is world._get_backend(device)
 
@@ -72,7 +74,7 @@ def test_a_closed_recorder_lets_go_of_the_group(tmp_path: Path) -> None:
     with recorder_of_two(tmp_path) as recorder:
         group: Any = recorder.ddp_group()
         assert group.allreduce == MethodType(WatchedGroup.allreduce, group)
-    assert group.allreduce.func == group._group.allreduce
+    assert group.allreduce.func == group._group._get_backend(CPU).allreduce
     model = DistributedDataParallel(nn.Linear(3, 2), process_group=group)
     model(torch.ones(4, 3)).sum().backward()
 
