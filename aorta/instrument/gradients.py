@@ -126,12 +126,16 @@ class WatchedGroup(dist.ProcessGroup):
     def _on_host(self, tape: Tape, start: Mark, metadata: dict[str, Any], work: Any) -> Any:
         """The reducer goes on meanwhile; the end is taken where the future completes."""
 
+        clock = self._collectives.clock
+
+        # It may be let go of on a thread of the group: were it the last to hold the group, that thread would
+        # wait for its own end.
         def done(future: torch.futures.Future[Any]) -> Any:
-            tape.add("allreduce", "gradients", start, self._collectives.clock.mark(), metadata)
+            tape.add("allreduce", "gradients", start, clock.mark(), metadata)
             return future.value()
 
         # Before torch 2.8 nothing else keeps the object until it was waited for or asked for its future.
-        timed = _Timed(work.get_future().then(done), self._waited_for)
+        timed = _Timed(work, work.get_future().then(done), self._waited_for)
         self._waited_for.add(timed)
         return timed
 
@@ -148,14 +152,15 @@ def _type_of(backend: Any) -> Any:
 class _Timed(dist.Work):
     """A collective of the host, done when its end was noted: the reducer goes on after that."""
 
-    def __init__(self, future: torch.futures.Future[Any], waited_for: set["_Timed"]) -> None:
+    def __init__(self, work: Any, future: torch.futures.Future[Any], waited_for: set["_Timed"]) -> None:
         super().__init__()
+        self._work = work
         self._future = future
         self._waited_for = waited_for
 
-    def wait(self, timeout: object = None) -> bool:
-        """Block until it is done."""
-        del timeout
+    def wait(self, timeout: Any = None) -> bool:
+        """Block until it is done, or until `timeout`, a `timedelta`, which is an error."""
+        self._work.wait(*([timeout] if timeout else []))
         self._future.wait()
         self._waited_for.discard(self)
         return True
@@ -164,6 +169,19 @@ class _Timed(dist.Work):
         """Of its result."""
         self._waited_for.discard(self)
         return self._future
+
+    def is_completed(self) -> bool:
+        """Whether it is done; torch's own class would say no for ever."""
+        return self._future.done()
+
+    def synchronize(self) -> None:
+        """As `wait`; torch's own class would not."""
+        self.wait()
+
+    def result(self) -> list[torch.Tensor]:
+        """Its tensors."""
+        found: list[torch.Tensor] = self._future.value()
+        return found
 
 
 def _metadata(shared: Collectives, group: dist.ProcessGroup, tensor: torch.Tensor) -> dict[str, Any]:
@@ -253,7 +271,8 @@ class GradientExchange:
         tensor = bucket.buffer()
         if self._collectives.on_gpu:
             return self._on_gpu(tensor, bucket.is_last())
-        tensor.div_(self._size)  # NCCL averages on its way, gloo cannot
+        # NCCL averages on its way, gloo cannot. DDP multiplies: three ranks would round a quotient otherwise.
+        tensor.mul_(1 / self._size)
         tape, ready = self._collectives.tape(), self._collectives.clock.mark()
         if tape is not None:
             tape.gradients_ready = ready
@@ -311,11 +330,12 @@ class GradientExchange:
         metadata = _metadata(self._collectives, self._group, tensor)
         work = self._collectives.own(lambda: dist.all_reduce(tensor, group=self._group, async_op=True))
         assert work is not None
+        clock = self._collectives.clock
 
-        def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        def done(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:  # see `_on_host`
             reduced = future.value()[0]
             if tape is not None:
-                tape.add("allreduce", "gradients", start, self._collectives.clock.mark(), metadata)
+                tape.add("allreduce", "gradients", start, clock.mark(), metadata)
             return reduced
 
         chained: torch.futures.Future[torch.Tensor] = work.get_future().then(done)

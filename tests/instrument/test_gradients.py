@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aorta.config.schema import Capture
 from aorta.instrument import StepRecorder
-from aorta.instrument.gradients import WatchedGroup, high_priority
+from aorta.instrument.gradients import GradientExchange, WatchedGroup, high_priority
 from tests.support.step_records import read_records
 
 CPU = torch.device("cpu")
@@ -148,6 +150,73 @@ def test_work_is_kept_until_it_was_waited_for(tmp_path: Path) -> None:
             works[2].get_future().wait()
             assert group._waited_for == {works[1]}
             opened.result(samples=1, lr=0.1)
+
+
+class UnderWay:
+    """A collective of the host that is not done."""
+
+    def __init__(self) -> None:
+        self.future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        return self.future
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        raise RuntimeError(f"not after {timeout}")
+
+
+def test_work_is_under_way_until_it_is_done(tmp_path: Path) -> None:
+    """As the work of torch's own groups is, for whoever asks again and again, or only for so long."""
+    with recorder_of_two(tmp_path) as recorder:
+        group: Any = recorder.ddp_group()
+        with recorder.step(epoch=0, step=0) as opened:
+            inner, tensors = UnderWay(), [torch.ones(1)]
+            work = group._on_host(recorder._collectives.tape(), 0, {}, inner)
+            assert not work.is_completed()
+            inner.future.set_result(tensors)
+            assert work.is_completed()
+            with pytest.raises(RuntimeError, match="not after 0:00:02"):
+                work.wait(timedelta(seconds=2))
+            assert work.result() is tensors
+            done = group.allreduce([torch.ones(1)])
+            done.synchronize()
+            assert done not in group._waited_for
+            opened.result(samples=1, lr=0.1)
+
+
+def test_a_collective_under_way_does_not_hold_the_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of the group lets go of it, and would wait for its own end if the group went with it."""
+    inner = UnderWay()
+    recorder = recorder_of_two(tmp_path)
+    with recorder.step(epoch=0, step=0) as opened:
+        tape = recorder._collectives.tape()
+        assert tape is not None
+        group: Any = recorder.ddp_group()
+        work = group._on_host(tape, 0, {}, inner)
+        monkeypatch.setattr(dist, "all_reduce", lambda *args, **named: inner)
+        exchange = GradientExchange(recorder._collectives)
+        future = exchange._reduce_async(torch.ones(1), tape, 0)
+        holders = weakref.ref(group), weakref.ref(exchange)
+        opened.result(samples=1, lr=0.1)
+    recorder.close()
+    del group, exchange
+    assert [holder() for holder in holders] == [None, None]
+    inner.future.set_result([torch.ones(1)])
+    assert work.is_completed()
+    assert future.done()
+
+
+def test_the_hook_rounds_like_ddp_itself(tmp_path: Path) -> None:
+    tensor = torch.arange(1, 100, dtype=torch.float32)
+    expected = tensor * (1 / 3)  # what DDP's reducer does; 32 of the quotients differ in the last bit
+    assert not torch.equal(expected, tensor / 3)
+    with recorder_of_two(tmp_path) as recorder:
+        exchange = GradientExchange(recorder._collectives)
+        exchange._size = 3  # of one rank: the sum is its own
+        bucket: Any = SimpleNamespace(buffer=lambda: tensor, is_last=lambda: True)
+        assert torch.equal(exchange.hook(None, bucket).wait(), expected)
 
 
 def test_a_failure_of_the_gpu_does_not_hide_the_programs_own(
