@@ -6,7 +6,7 @@ For FSDP2 and DDP, at three sizes: `default`; `short`, the ranking model with on
 layers whose batch is grown until a plain step takes 5 ms, so that the GPU is the bottleneck where the host is
 fast enough. `queued ms` is when the host had queued a plain step: where it equals the step, the host is the
 bottleneck, and whatever the recorder does is added to the step. Steps timed part by part (`parts`)
-and as a whole (`whole`) are measured apart; `all` is what a long run pays, of whose blocks each 20th is of
+and as a whole (`whole`) are measured apart; `all` is what a long run pays, of whose blocks one in 40 is of
 the first kind (`capture.detail_interval`). A turn runs a few steps of each: the host of a GPU may change its
 speed from second to second, by more than is to be measured, and turns have to be shorter than that. A block's
 time is the slowest rank's. Two plain runs take part: ratios are over the mean of both, and `control` is one
