@@ -115,17 +115,22 @@ class ShardedExchange:
             The functions of `torch.distributed` that have to be intercepted while a step is open.
         """
         parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        ours = [part for part in parts if hasattr(part, "set_custom_all_gather") and not _taken(part)]
+        for part in ours:
+            self._gathers[id(part)] = gather = _Gather(self)
+            part.set_custom_all_gather(gather)  # type: ignore[arg-type]
+            part.set_custom_reduce_scatter(_Scatter(self))  # type: ignore[arg-type]
         names: tuple[str, ...] = ("all_reduce",)
-        if all(hasattr(part, "set_custom_all_gather") for part in parts):
-            for part in parts:
-                self._gathers[id(part)] = gather = _Gather(self)
-                part.set_custom_all_gather(gather)  # type: ignore[arg-type]
-                part.set_custom_reduce_scatter(_Scatter(self))  # type: ignore[arg-type]
-        else:
+        if len(ours) < len(parts):
             names = (*names, *GATHER, *SCATTER)
-            log.info("torch %s has no set_custom_all_gather: its calls are intercepted", torch.__version__)
+            why = (
+                "collectives of their own or several meshes"
+                if hasattr(FSDPModule, "set_custom_all_gather")
+                else f"no set_custom_all_gather (torch {torch.__version__})"
+            )
+            log.info("%d of %d sharded modules have %s: intercepted", len(parts) - len(ours), len(parts), why)
             if not (self._overlap_gather and self._overlap_scatter):
-                log.warning("without set_custom_all_gather, overlap cannot be switched off")
+                log.warning("for sharded modules that have %s, overlap cannot be switched off", why)
         if self._collectives.on_gpu:
             self._parts = [(part, part is model) for part in parts]
             self.watch(True)
@@ -275,6 +280,23 @@ class ShardedExchange:
         del gradient
         if self._collectives.tape() is not None:
             self._computed = self._collectives.clock.mark(self._compute())
+
+
+_USUAL = ("DefaultAllGather", "DefaultReduceScatter", "_Gather", "_Scatter")
+
+
+def _taken(part: FSDPModule) -> bool:
+    """Whether a module has collectives, or memory for them, of the program's choice, or several meshes, for
+    which FSDP2 takes no collectives.
+    """
+    state: Any = part._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:  # an older torch
+        groups = [one for one in [state._fsdp_param_group] if one is not None]
+    chosen = [
+        getattr(one, name, None) for one in groups for name in ("_all_gather_comm", "_reduce_scatter_comm")
+    ]
+    return len(groups) > 1 or any(type(one).__name__ not in _USUAL for one in chosen if one is not None)
 
 
 _FLAT = (torch.Tensor, bool, int, float, str, type(None))
