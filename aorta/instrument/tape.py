@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -90,25 +90,20 @@ class Tape(Struct, eq=False):
             self.add(COMPUTE, "backward", start, ready)
             self.add(HOST, "gradient_wait", ready, end)
 
-    def marks(self) -> Iterator[Mark]:
-        """All that were taken, the start excepted: the clock goes on from there."""
-        for entry in self.entries:
-            yield from (entry.start, entry.end)
-        for gate in self.gates:
-            yield from (gate.start, gate.end)
-
     def read(self, clock: Clock, end: Mark) -> Read:
         """Marks to ns; every mark must have been passed."""
         clock.anchor(self.start, self.host_start_ns)
         # A mark may end one piece and begin another, and reading one costs more than remembering it.
-        self.known = {id(mark): mark for mark in self.marks()}
+        # A thread of gloo may note the end of a collective meanwhile, for which a later step waits.
+        entries = list(self.entries)
+        self.known = {id(mark): mark for mark in _marks(entries, self.gates)}
         at = {key: clock.nanoseconds(mark) for key, mark in self.known.items()}
         return Read(
             start=clock.nanoseconds(self.start),
             end=clock.nanoseconds(end),
             pieces=[
                 (entry.stream, entry.tag, _begun(entry, at), at[id(entry.end)], entry.metadata)
-                for entry in self.entries
+                for entry in entries
             ],
             waits=[(gate.stream, at[id(gate.start)], at[id(gate.end)]) for gate in self.gates],
         )
@@ -124,6 +119,14 @@ class Tape(Struct, eq=False):
             communication_observed=communication_observed,
             copies_timed=self.copies_timed,
         )
+
+
+def _marks(entries: Iterable[Entry], gates: Iterable[Gate]) -> Iterator[Mark]:
+    """All that were taken, the start excepted: the clock goes on from there."""
+    for entry in entries:
+        yield from (entry.start, entry.end)
+    for gate in gates:
+        yield from (gate.start, gate.end)
 
 
 def _begun(entry: Entry, at: dict[int, int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aorta.instrument.steps import Timed
-from aorta.instrument.streams import HostClock
+from aorta.instrument.streams import HostClock, Mark
 from aorta.instrument.tape import Tape
 
 
@@ -40,3 +40,17 @@ def test_a_queued_piece_begins_when_it_is_ready_and_the_one_before_is_done() -> 
         ("allreduce", 30, 40),
         ("allreduce", 60, 80),
     ]
+
+
+def test_what_is_noted_while_the_tape_is_read_goes_nowhere() -> None:
+    """A thread of gloo notes the end of a collective for which a later step waits."""
+
+    class Meanwhile(HostClock):
+        def nanoseconds(self, mark: Mark) -> int:
+            tape.add("allreduce", "intercepted", 10**9, 10**9 + 1)
+            return super().nanoseconds(mark)
+
+    tape = Tape(10**6, 10**6)
+    tape.add("compute", "forward", 10**6 + 1, 10**6 + 2)
+    read = tape.read(Meanwhile(), 10**6 + 5)
+    assert read.pieces == [("compute", "forward", 10**6 + 1, 10**6 + 2, None)]
