@@ -147,8 +147,9 @@ class StepRecorder:
         one, with its all-reduces timed. On a GPU and with a stream priority of -1 it is a new NCCL group with
         that priority, for the default group: all ranks must call this then. A smaller group keeps its own.
 
-        It is none of `torch.distributed`'s own groups: `DistributedDataParallel.join` needs `ddp_hook`
-        instead. A communication hook of the program's own is timed if this group is its state.
+        It is none of `torch.distributed`'s own groups. What asks for those needs `ddp_hook` instead:
+        `DistributedDataParallel.join`, `ZeroRedundancyOptimizer` with this group, copies of the DDP model. A
+        communication hook of the program's own is timed if this group is its state.
         """
         chosen = group if group is not None else dist.group.WORLD
         if chosen is None:

@@ -39,7 +39,7 @@ _reduce_scatter: Any = (
 )
 
 
-_GATHERING = blocking(AllgatherOptions())
+_GATHERING, _BESIDE = blocking(AllgatherOptions()), AllgatherOptions()
 _SCATTERING: dict[Any, Any] = {}
 """Options by operation, made once: nobody writes to them."""
 
@@ -150,6 +150,10 @@ class ShardedExchange:
                 hook.remove()
             self._hooks = []
 
+    def beside(self, group: dist.ProcessGroup) -> bool:
+        """Whether what the program wants to go on beside its compute can; on the host it waits, as all do."""
+        return self._overlap_gather and self._collectives.on_gpu and group.size() > 1
+
     def open_tape(self) -> Tape | None:
         """Of the open step."""
         return self._collectives.tape()
@@ -181,6 +185,28 @@ class ShardedExchange:
             output,
             lambda: _gather_into(output, shard, group),
         )
+
+    def begin_gather(
+        self, output: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup
+    ) -> tuple[Any, Mark | None]:
+        """`gather` of a program's `unshard(async_op=True)` on a GPU: it is called on the stream of compute, which
+        goes on. Returns the work to wait for, too.
+        """
+        shared, tape = self._collectives, self._collectives.tape()
+        if tape is None:
+            return _all_gather(group, output, shard, _BESIDE), None
+        metadata = shared.describe("all_gather", group, output.numel() * output.element_size())
+        current, side = current_stream(shared.device), shared.streams.of("allgather")
+        ready = shared.clock.mark(current)
+        work = _all_gather(group, output, shard, _BESIDE)
+        torch.cuda.set_stream(side)
+        try:
+            work.wait()
+            end = shared.clock.mark(side)
+        finally:
+            torch.cuda.set_stream(current)
+        tape.add_queued("allgather", "fsdp", ready, end, metadata)
+        return work, end
 
     def scatter(self, output: torch.Tensor, whole: torch.Tensor, group: dist.ProcessGroup, op: Any) -> None:
         """The reduced gradients of this rank's shards into `output`."""
@@ -329,13 +355,17 @@ class _Gather:
         input_tensor: torch.Tensor,
         group: dist.ProcessGroup,
         async_op: bool = False,
-    ) -> None:
-        del async_op  # ordered by streams either way
+    ) -> Any:
+        if async_op and self._exchange.beside(group):
+            self.tape = self._exchange.open_tape()
+            work, self.done = self._exchange.begin_gather(output_tensor, input_tensor, group)
+            return work
         if self._exchange.quiet and group.size() > 1:
             _gather_into(output_tensor, input_tensor, group)
-            return
+            return None
         self.tape = self._exchange.open_tape()
         self.done = self._exchange.gather(output_tensor, input_tensor, group)
+        return None
 
 
 class _Scatter:

@@ -228,3 +228,39 @@ def test_fsdp2s_collectives_stay_on_its_own_streams(
     # One more: where the gradients were ready, on the stream of compute.
     assert gpu.since(before) == {"record": 3, "current_stream": 1}
     assert bench.windows() == [("allgather", 0, 20), ("reducescatter", 20, 40)]
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_weights_that_the_program_asks_for_ahead_do_not_stop_its_compute(
+    gpu: CountedGpu, bench: Bench, monkeypatch: pytest.MonkeyPatch, timed: bool
+) -> None:
+    nccl: Any = Nccl(gpu)
+    monkeypatch.setattr(sharding, "_all_gather", lambda group, output, *_: group.allreduce([output]))
+    exchange = ShardedExchange(bench.collectives, lambda: gpu.compute)  # type: ignore[arg-type,return-value]
+    if not timed:
+        bench.tape = None
+        exchange.watch(False)
+    gather, before = sharding._Gather(exchange), gpu.calls.copy()
+    gpu.compute.work(10)
+    work = gather(torch.zeros(4), torch.zeros(2), nccl, async_op=True)
+    assert (gpu.current, gpu.compute.ns) == (gpu.compute, 10)
+    gpu.compute.work(5)
+    work.wait()  # as FSDP2 does where the weights are needed
+    assert gpu.compute.ns == 10 + 20
+    if not timed:
+        assert gpu.since(before) == {}
+        return
+    assert bench.windows() == [("allgather", 10, 30)]
+    assert gather.done is not None
+    assert (gather.done.ns, gather.tape) == (30, bench.tape)  # type: ignore[union-attr]
+    # Without `async_op` the current stream waits, which is one of FSDP2's own.
+    assert gather(torch.zeros(4), torch.zeros(2), nccl) is None
+
+
+def test_without_overlap_weights_are_not_asked_for_ahead(gpu: CountedGpu, bench: Bench) -> None:
+    exchange = ShardedExchange(
+        bench.collectives,
+        lambda: gpu.compute,  # type: ignore[arg-type,return-value]
+        overlap_gather=False,
+    )
+    assert not exchange.beside(Nccl(gpu))  # type: ignore[arg-type]
