@@ -189,8 +189,8 @@ class ShardedExchange:
     def begin_gather(
         self, output: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup
     ) -> tuple[Any, Mark | None]:
-        """`gather` of a program's `unshard(async_op=True)` on a GPU: it is called on the stream of compute, which
-        goes on. Returns the work to wait for, too.
+        """`gather` of a program's `unshard(async_op=True)` on a GPU: it is called on the stream of compute,
+        which goes on. Returns the work to wait for, too.
         """
         shared, tape = self._collectives, self._collectives.tape()
         if tape is None:
