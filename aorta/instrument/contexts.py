@@ -6,9 +6,7 @@ and nothing of ours: each function that is called costs some µs there, and so d
 
 from __future__ import annotations
 
-import threading
 import time
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -19,6 +17,19 @@ from aorta.instrument.opened import Step
 from aorta.instrument.steps import COMPUTE, DATA, HOST
 from aorta.instrument.streams import Clock, Mark, current_stream
 from aorta.instrument.tape import Tape
+
+
+class Nothing:
+    """A context that does nothing, in no line of Python: both ends are calls of C. Several threads may be in
+    it at once: autograd's computes the forward pass of a checkpoint again while the training thread is in
+    the backward pass.
+    """
+
+    __slots__ = ()
+    __enter__: Any = [].clear
+    """None."""
+    __exit__: Any = "".format
+    """The empty text, whatever was raised: as good as False."""
 
 
 class OpenStep:
@@ -42,10 +53,7 @@ class OpenStep:
         """The tape of a step that is timed part by part."""
         self.quiet = False
         """A step is open, and nobody wants to know of its parts."""
-        self.nothing: AbstractContextManager[Any] = threading.RLock()
-        """A context that does nothing, since no other thread takes this lock: it is entered and left in C, as
-        few of those that Python has.
-        """
+        self.nothing = Nothing()
 
     def begin(self, step: Step, parts: bool) -> None:
         """`step` is the open one from here on."""

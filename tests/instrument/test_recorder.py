@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +130,28 @@ def test_parts_of_a_step_that_is_timed_as_a_whole_may_be_inside_themselves_but_n
     assert (last.detailed, last.data_wait_ms >= 20) == (False, True)
     clocks = last.wall_start_ns - last.mono_start_ns, time.time_ns() - time.monotonic_ns()
     assert clocks[0] == pytest.approx(clocks[1], abs=1e9)
+
+
+def test_in_a_step_that_is_timed_as_a_whole_no_thread_waits_for_another_to_leave_a_part(
+    tmp_path: Path,
+) -> None:
+    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0, detail_interval=2)) as recorder:
+        for index in range(30):
+            one_step(recorder, index)
+
+        def again() -> None:
+            with recorder.forward() as given:
+                entered.append(given)
+
+        entered: list[None] = []
+        thread = threading.Thread(target=again, daemon=True)  # as autograd's, of a checkpoint
+        with recorder.step(epoch=0, step=30) as step, recorder.backward():
+            thread.start()
+            thread.join(5)
+            assert entered == [None]
+            step.result(samples=1, lr=0.1)
+        with pytest.raises(ZeroDivisionError), recorder.step(epoch=0, step=31), recorder.backward():
+            raise ZeroDivisionError
 
 
 def test_steps_timed_as_a_whole_have_all_but_their_parts(tmp_path: Path, group_of_one: None) -> None:
