@@ -5,14 +5,14 @@
 For FSDP2 and DDP, at three sizes: `default`; `short`, the ranking model with one layer; and `wide`, two wide
 layers whose batch is grown until a plain step takes 5 ms, so that the GPU is the bottleneck where the host is
 fast enough. `queued ms` is when the host had queued a plain step: where it equals the step, the host is the
-bottleneck, and whatever the recorder does is added to the step. Steps timed part by part (`parts`)
-and as a whole (`whole`) are measured apart; `all` is what a long run pays, of whose blocks one in 40 is of
-the first kind (`capture.detail_interval`). A turn runs a few steps of each: the host of a GPU may change its
-speed from second to second, by more than is to be measured, and turns have to be shorter than that. A block's
-time is the slowest rank's. Two plain runs take part: ratios are over the mean of both, and `control` is one
+bottleneck, and whatever the recorder does is added to the step. Steps timed part by part (`parts`) and as a
+whole (`whole`) are measured apart; `all` is what a long run pays, of whose blocks one in 40 is of the first
+kind (`capture.detail_interval`). A turn runs a few steps of each: the host of a GPU may change its speed from
+second to second, by more than is to be measured, and turns have to be shorter than that. A block's time is
+the slowest rank's. Two plain runs take part: `whole` is the mean of the ratios over each; `control` is one
 over the other, which shows what the machine and the method can tell apart. A ratio is the median over turns;
-turns in which the recorder handed over what it had have a median of their own, and weigh what they are; with
-95% interval (bootstrap). Target of `all`: at most 1.01. On a CPU: --small.
+those in which the recorder handed over what it had have a median of their own, and both weigh as many turns
+as they are of. Intervals are of 95% (bootstrap). Target of `all`: at most 1.01. On a CPU: --small.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from loops import (
     Wide,
     measured,
     mixed,
+    over_both,
     ratio,
     recording,
     say,
@@ -110,7 +111,8 @@ def compare(case: Case, world: World, folder: Path, given: argparse.Namespace) -
     whole.close()
     parts.close()
     both = [Block((one.ms + other.ms) / 2, 0.0) for one, other in zip(first, second, strict=True)]
-    found = {"control": ratio(second, first), "parts": ratio(detail, beside), "whole": ratio(light, both)}
+    found = {"control": ratio(second, first), "parts": ratio(detail, beside)}
+    found["whole"] = over_both(light, first, second)
     found["all"] = mixed(found["whole"], found["parts"], GPU_INTERVAL)
     return {
         "size": case.size,

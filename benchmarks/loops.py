@@ -379,6 +379,13 @@ def _typical(turns: Sequence[tuple[float, bool]]) -> float:
     return sum(len(values) * statistics.median(values) for values in kinds if values) / len(turns)
 
 
+def over_both(over: Sequence[Block], first: Sequence[Block], second: Sequence[Block]) -> Ratio:
+    """Over two runs that are alike: the mean of the quotients over each. That over their mean is too small
+    where a few blocks take much longer than the others: a mean of two has one of those twice as often.
+    """
+    return mixed(ratio(over, first), ratio(over, second), 2)
+
+
 def mixed(usual: Ratio, seldom: Ratio, every: int) -> Ratio:
     """Of a run in which one of so many blocks is of the second kind."""
 
