@@ -118,6 +118,7 @@ class RecordChannel:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._lost = True  # whatever comes now: the numbers of the pipes may be those of other files
 
     # --- inside --------------------------------------------------------------------------------------------
 

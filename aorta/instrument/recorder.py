@@ -107,6 +107,7 @@ class StepRecorder:
         self._kind: tuple[Phase, bool] = "warmup", True
         """Of the steps before `_asked_until`: phase, and whether they are timed part by part."""
         self._asked_until = 0
+        self._closed = False
         self._listeners: list[Callable[[StepSummary], None]] = []
         self._observed = self.identity.world_size == 1
         self._global_step = 0
@@ -319,9 +320,12 @@ class StepRecorder:
         """Of what was watched: the program may go on with it, without this recorder."""
         self._watch(False)
         self._watchers.clear()
+        self._closed, self._asked_until = True, 0
 
     def _ask(self, index: int) -> None:
         """Of what kind the steps from this one on are."""
+        if self._closed:
+            raise RunError("a step was opened after the recorder was closed", "close it after the last step")
         phase, parts, self._asked_until = self._plan.of(index)
         self._kind = phase, parts
         if parts is not self._watching:

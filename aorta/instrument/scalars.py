@@ -9,6 +9,8 @@ from itertools import accumulate
 import torch
 from msgspec import Struct
 
+from aorta.errors import RunError
+
 _FREE: list[torch.Tensor] = []
 """Pinned memory that was read: allocating some costs more than the copy into it."""
 _PINNED = 128
@@ -39,11 +41,20 @@ class Kept(Struct, frozen=True, eq=False):
 def kept(value: torch.Tensor | float | None) -> Kept | float | None:
     """What is kept of a one-element tensor, a number, or None where it does not exist. That is done in every
     step, of a program whose host may have no time for it: there, each question to a tensor takes a µs or two.
+
+    Raises:
+        RunError: the tensor has more elements, or none.
     """
     if not isinstance(value, torch.Tensor):
         return value
     if type(value) is not torch.Tensor and hasattr(value, "full_tensor"):
         return None  # each rank has a part of it, and to put them together would be a collective of ours
+    if value.dim():
+        if value.numel() != 1:
+            raise RunError(
+                f"a loss or gradient norm of {value.numel()} elements, one was expected", "give their mean"
+            )
+        value = value.reshape(())
     if value.requires_grad:
         value = value.detach()
     if not value.is_cuda:
@@ -124,10 +135,7 @@ class Landing:
             device = values[0].device
             with torch.inference_mode(False):  # what is made in that mode cannot be written to outside of it
                 self._pinned = _FREE.pop() if _FREE else torch.empty(_PINNED, pin_memory=True)
-                together = [
-                    (value.reshape(()) if value.dim() else value).to(device, torch.float32, non_blocking=True)
-                    for value in values
-                ]
+                together = [value.to(device, torch.float32, non_blocking=True) for value in values]
                 self._pinned[: len(values)].copy_(torch.stack(together), non_blocking=True)
 
     @property

@@ -55,6 +55,19 @@ def test_compute_that_stood_still_is_cut() -> None:
     assert record.breakdown.compute_ns == 40 - 10
 
 
+def test_what_comes_after_the_end_goes_into_no_other_file(tmp_path: Path) -> None:
+    channel = RecordChannel(tmp_path / "records", CONSTANTS)
+    channel.close()
+    others = [(tmp_path / str(index)).open("w+b", buffering=0) for index in range(8)]  # in their place
+    channel.send([measured()])
+    assert channel.received() == []
+    channel.close()
+    for other in others:
+        assert other.seek(0, os.SEEK_END) == 0
+        other.close()
+    assert (tmp_path / "records").read_bytes() == b""
+
+
 def test_a_summary_of_an_unobserved_step_has_no_parts() -> None:
     for change in ({"communication_observed": False}, {"detailed": False, "pieces": [], "data_wait_ns": 7}):
         blind = summary_of(record_of(CONSTANTS, measured(**change)))

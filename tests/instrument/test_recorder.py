@@ -187,6 +187,15 @@ def test_a_step_that_fails_is_not_recorded(tmp_path: Path) -> None:
     assert [record.global_step for record in read_records(tmp_path)] == [0]
 
 
+def test_a_closed_recorder_takes_no_step_and_may_be_closed_again(tmp_path: Path) -> None:
+    with StepRecorder(tmp_path, CPU) as recorder:
+        one_step(recorder)
+        recorder.close()
+        with pytest.raises(RunError, match="opened after the recorder was closed"):
+            one_step(recorder, 1)
+    assert [record.global_step for record in read_records(tmp_path)] == [0]
+
+
 def test_parts_belong_to_a_step(tmp_path: Path) -> None:
     recorder = StepRecorder(tmp_path, CPU)
     with pytest.raises(RunError, match="outside of a step"), recorder.forward():

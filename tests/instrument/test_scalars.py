@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from aorta.errors import RunError
 from aorta.instrument import scalars
 from aorta.instrument.scalars import Landing, Scalars, kept
 
@@ -62,6 +63,13 @@ def test_one_number_of_a_large_storage_does_not_keep_it_and_its_shape_does_not_m
     landing = Landing([step])
     assert landing.read() == [[3.0, 4.0]]
     assert [one.value.untyped_storage().nbytes() for one in step.values] == [4, 4]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("elements", [0, 2])
+def test_a_tensor_that_is_no_number_is_refused_when_it_is_given(elements: int) -> None:
+    for on_gpu in (torch.ones(elements), torch.ones(elements).as_subclass(OnGpu)):
+        with pytest.raises(RunError, match=f"of {elements} elements, one was expected"):
+            kept(on_gpu)
 
 
 def test_numbers_of_the_host_need_no_copy() -> None:
