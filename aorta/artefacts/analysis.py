@@ -147,6 +147,8 @@ class WhatIf(Record, frozen=True, kw_only=True):
     effect_interval: Interval | None = None
     """Of the speed-up of these very steps, by resampling them: above 1, there is an effect beyond their own
     noise; None with fewer than 10 steps."""
+    bound: bool = False
+    """What the hosts need for a step is not known, and may be the next limit: it takes this or longer."""
 
 
 class Replay(Record, frozen=True, kw_only=True):

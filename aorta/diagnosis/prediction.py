@@ -50,6 +50,8 @@ def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | Non
     removed, finding = _with_hiding(removed, finding, context, replays)
     found, apart = removed.found, another_run.apart(context.repeats_ms)
     limit = f"; the next limit are hosts that need {found.hosts_ms:.1f} ms a step" if found.hosts_ms else ""
+    if found.bound:
+        limit += "; what every host needs is not in the traces, and may be the next limit"
     what = WhatIf(
         kind=finding.kind,
         removed=removed.words + limit,
@@ -59,6 +61,7 @@ def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | Non
         speedup=found.speedup,
         speedup_interval=another_run.at_least(found.speedup_interval, found.speedup, apart),
         effect_interval=found.effect_interval,
+        bound=found.bound,
     )
     return msgspec.structs.replace(
         finding, estimated_speedup=_speedup(finding, removed, what.speedup_interval)
@@ -68,6 +71,8 @@ def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | Non
 def _speedup(finding: Finding, removed: _Removed, interval: Interval | None) -> Speedup | None:
     found, bounds = removed.found, finding.estimated_speedup
     expected, limit = found.speedup, removed.limit.speedup if removed.limit else None
+    if found.bound:
+        return Speedup(low=1.0, high=max(expected, interval.high if interval else expected))
     if interval is not None:
         low, high = interval.low, interval.high
         return Speedup(

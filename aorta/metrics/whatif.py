@@ -37,6 +37,17 @@ class Prediction:
     """Of the speed-up of these very steps, resampled: whether what is gained is more than their own noise."""
     hosts_ms: float | None = None
     """What the hosts need for a step, where that is the next limit."""
+    bound: bool = False
+    """What they need is not in the traces, and may be the next limit: the step is this or longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hosts:
+    """What the hosts work in a step."""
+
+    least_ns: float = 0.0
+    """As far as it is known."""
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,7 @@ class Replays:
 
     def __init__(self, models: Sequence[Model], host_ns: Mapping[int, float] | None = None) -> None:
         self._models = tuple(models)
-        self._host_ns = host_ns or {}
+        self._host_ns = host_ns
         self.measured_ns = np.concatenate([model.measured.step_ns() for model in models])
         self.modelled_ns = self._steps(lambda _: Removal())
         edges = np.cumsum([0, *(len(model.steps) for model in models)]).tolist()
@@ -77,8 +88,9 @@ class Replays:
         Args:
             collectives: of all ranks.
             steady: the steps.
-            host_ns: what each rank's host works in a step, where that is known. Of a GPU that waits for
-                another rank it shows nowhere else, and becomes the next limit.
+            host_ns: what each rank's host works in a step, of ranks whose trace tells; None where it is none
+                of traces. Of a GPU that waits for another rank it shows nowhere else, and becomes the next
+                limit.
         """
         wanted = np.asarray(steady, dtype=np.int64)
         lacking = [
@@ -160,14 +172,16 @@ class Replays:
 
         return self._predict(removal, self._hosts(ranks if "host" in parts else hiding))
 
-    def _hosts(self, without: Sequence[int] = (), *, every: bool = False) -> float:
-        """What the hosts work in a step, ns: the longest of the ranks that are not to become faster, or the
-        mean of `every` one; 0 where it is not known.
+    def _hosts(self, without: Sequence[int] = (), *, every: bool = False) -> _Hosts:
+        """What the hosts work in a step: the longest of the ranks that are not to become faster, or the mean
+        of `every` one.
         """
-        known = [ns for rank, ns in self._host_ns.items() if rank not in without]
-        if not known:
-            return 0.0
-        return float(np.mean(known)) if every else max(known)
+        if self._host_ns is None:
+            return _Hosts()
+        staying = [rank for rank in self.ranks if rank not in without]
+        told = [self._host_ns[rank] for rank in staying if rank in self._host_ns]
+        least = float(np.mean(told) if every else max(told)) if told else 0.0
+        return _Hosts(least, known=len(told) == len(staying))
 
     def _mean(self, parts: Sequence[Part]) -> Floats:
         """Of each rank, ns a step in `parts`."""
@@ -177,9 +191,9 @@ class Replays:
 
     def without(self, shares: Mapping[Part, float]) -> Prediction:
         """Without these shares of every rank's parts. Hosts that work less than they do bound no step."""
-        least = self._hosts() if set(shares) == {"data_loading"} else 0.0
+        hosts = self._hosts() if set(shares) == {"data_loading"} else _Hosts()
         return self._predict(
-            lambda _: Removal({part: np.array([[share]]) for part, share in shares.items()}), least
+            lambda _: Removal({part: np.array([[share]]) for part, share in shares.items()}), hosts
         )
 
     def without_transfer(self) -> Prediction:
@@ -240,8 +254,8 @@ class Replays:
     def _steps(self, removal: Callable[[Model], Removal]) -> Floats:
         return np.concatenate([replay(model, removal(model)).step_ns() for model in self._models])
 
-    def _predict(self, removal: Callable[[Model], Removal], least_ns: float) -> Prediction:
-        now = self.modelled_ns
+    def _predict(self, removal: Callable[[Model], Removal], hosts: _Hosts) -> Prediction:
+        now, least_ns = self.modelled_ns, hosts.least_ns
         gpus = self._steps(removal)
         # No step becomes longer by what it loses, nor shorter than its hosts need for it.
         left = np.maximum(gpus, np.maximum(np.minimum(least_ns, now), 1.0))
@@ -255,6 +269,7 @@ class Replays:
             speedup_interval=another_run.around(speedup, spread),
             effect_interval=ratio_interval(now, left, self.runs),
             hosts_ms=least_ns / _NS_PER_MS if bound else None,
+            bound=not hosts.known,
         )
 
 

@@ -93,8 +93,12 @@ def what_if_table(analysis: Analysis) -> Table | None:
         (
             plain(item.removed),
             ranks(item.ranks),
-            number(item.step_ms) + _between(item.step_ms_interval, number),
-            f"{item.speedup:.2f}×" + _between(item.speedup_interval, "{:.2f}×".format),
+            ("at least " if item.bound else "")
+            + number(item.step_ms)
+            + _between(item.step_ms_interval, number),
+            ("at most " if item.bound else "")
+            + f"{item.speedup:.2f}×"
+            + _between(item.speedup_interval, "{:.2f}×".format),
         )
         for item in replay.predictions
     )

@@ -68,6 +68,23 @@ def test_nine_steps_have_none_and_keep_the_bounds_widened_to_what_is_expected() 
     assert within_noise(what, context([10.0, 10.0])) is None
 
 
+def test_where_traces_do_not_tell_what_hosts_need_the_gain_is_at_most_that() -> None:
+    records = late_loader(transfers=[10] * 10)
+    steps = [item.global_step for item in records[0]]
+    made = modelled(records)
+    for hosts, expected in (({}, None), ({0: 0.0, 1: 0.0}, 65 / 35)):
+        replays = Replays.of(matched(records), steps, hosts)
+        assert isinstance(replays, Replays)
+        found, what = gain(
+            finding("data_loading", [1]), replace(made, model=Modelled(replays, None, None, {}))
+        )
+        assert found.expected == (pytest.approx(expected) if expected else None)
+        assert found.high == what.speedup == pytest.approx(65 / 35)
+        assert (found.basis, found.low < 1.01) == (("replay", False) if expected else ("bounds", True))
+        assert what.bound is (expected is None)
+        assert ("not in the traces" in what.removed) is what.bound
+
+
 def test_what_the_replay_misses_of_other_steps_widens_the_range() -> None:
     # Halves 0 1 1 0 1 0 0 1 1 0: one transfer of 16 in half 0, of 65 ms 1.2 more on average; 1.8 % of it.
     transfers = [16, *[10] * 9]

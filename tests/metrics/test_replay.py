@@ -64,6 +64,27 @@ def test_a_step_takes_what_its_hosts_need_for_it(hosts_ms: dict[int, float], exp
     assert found.modelled_ms == 65.0
 
 
+@pytest.mark.parametrize(
+    ("hosts_ms", "bound"),
+    [
+        (None, False),  # no traces: the host's part is measured like the others
+        ({}, True),
+        ({1: 60.0}, True),  # of the rank that stays as it is, nothing is known
+        ({0: 0.0}, False),
+        ({0: 0.0, 1: 60.0}, False),
+    ],
+)
+def test_hosts_that_traces_do_not_tell_of_may_be_the_next_limit(
+    hosts_ms: dict[int, float] | None, bound: bool
+) -> None:
+    host_ns = None if hosts_ms is None else {rank: ms * NS_PER_MS for rank, ms in hosts_ms.items()}
+    found = Replays.of(matched(TWO), [item.global_step for item in TWO[0]], host_ns)
+    assert isinstance(found, Replays)
+    without = found.as_the_others(("compute", "host"), [1])
+    assert (without.bound, without.step_ms) == (bound, found.modelled_ms)  # rank 1 is late by its loader
+    assert not found.without({"host": 1.0}).bound  # who takes host work away does not wait for it
+
+
 def test_of_a_late_host_the_others_hosts_are_the_next_limit() -> None:
     """Rank 1 comes to the exchange at 60 and rank 0 at 10, behind whose GPU's wait its host works for 40."""
     records = {

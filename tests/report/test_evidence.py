@@ -31,11 +31,13 @@ REPLAY = Replay(
 
 def test_intervals_stand_behind_their_values_and_are_left_out_where_there_are_none() -> None:
     few = msgspec.structs.replace(WHAT, step_ms_interval=None, speedup_interval=None)
-    found = what_if_table(analysis(replay=msgspec.structs.replace(REPLAY, predictions=[WHAT, few])))
+    bound = msgspec.structs.replace(few, bound=True)
+    found = what_if_table(analysis(replay=msgspec.structs.replace(REPLAY, predictions=[WHAT, few, bound])))
     assert found is not None
     assert [row[2:] for row in found.rows] == [
         ("50.0 (40.0 to 62.5)", "2.00× (1.60× to 2.50×)"),
         ("50.0", "2.00×"),
+        ("at least 50.0", "at most 2.00×"),
     ]
 
 
