@@ -360,6 +360,8 @@ class _Opening(Struct, eq=False):
     def __enter__(self) -> Step:
         recorder = self.recorder
         index = recorder._global_step
+        if recorder._now.step is not None:
+            raise RunError(f"step {index} was opened twice", "close a step before the next one begins")
         if index >= recorder._asked_until:
             recorder._ask(index)
         phase, parts = recorder._kind

@@ -18,8 +18,9 @@ _LARGEST = 4096
 """Bytes of a storage that may be kept for its one number."""
 
 
-_REWRITTEN: set[int] = set()
+_REWRITTEN: set[int] = {0}
 """Addresses that programs write their number to again and again: a buffer, or what a CUDA graph replays into.
+0 is that of every tensor which stands for another, as the result of a functional collective does.
 """
 
 

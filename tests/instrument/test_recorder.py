@@ -187,6 +187,14 @@ def test_a_step_that_fails_is_not_recorded(tmp_path: Path) -> None:
     assert [record.global_step for record in read_records(tmp_path)] == [0]
 
 
+def test_no_step_is_opened_inside_another(tmp_path: Path) -> None:
+    with StepRecorder(tmp_path, CPU) as recorder:
+        with pytest.raises(RunError, match="step 0 was opened twice"), recorder.step(epoch=0, step=0):
+            one_step(recorder)
+        one_step(recorder)
+    assert [record.global_step for record in read_records(tmp_path)] == [0]
+
+
 def test_a_closed_recorder_takes_no_step_and_may_be_closed_again(tmp_path: Path) -> None:
     with StepRecorder(tmp_path, CPU) as recorder:
         one_step(recorder)

@@ -22,7 +22,7 @@ class OnGpu(torch.Tensor):
 def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pinned memory needs a GPU, so there is some already."""
     monkeypatch.setattr(scalars, "_FREE", [torch.zeros(16)])
-    monkeypatch.setattr(scalars, "_REWRITTEN", set())
+    monkeypatch.setattr(scalars, "_REWRITTEN", {*scalars._REWRITTEN})
 
 
 def of(*values: torch.Tensor | float | None) -> Scalars:
@@ -100,6 +100,21 @@ def test_a_buffer_that_is_written_to_in_place_is_copied_from_then_on() -> None:
     second = of(buffer)
     buffer.copy_(torch.tensor(3.0))
     assert Landing([second]).read() == [[2.0]]
+
+
+class StandsForAnother(OnGpu):
+    """As a functional collective's result: it has no memory, its copy does."""
+
+    def data_ptr(self) -> int:
+        return 0
+
+    def clone(self) -> torch.Tensor:  # type: ignore[override]
+        return super().clone().as_subclass(OnGpu)
+
+
+def test_tensors_without_memory_of_their_own_are_not_taken_for_one() -> None:
+    steps = [Scalars([kept(torch.tensor(value).as_subclass(StandsForAnother))]) for value in (1.0, 2.0)]
+    assert Landing(steps).read() == [[1.0], [2.0]]
 
 
 def test_what_torch_gives_no_access_to_any_more_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
