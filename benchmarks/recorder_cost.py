@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed.fsdp._fully_shard._fsdp_collectives as defaults
+from instrument_overhead import WIDE
 from loops import LONG, Training, Wide, recording, say, settings, shared_folder, write
 
 from aorta.config import schema
@@ -80,10 +81,9 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "hear": [(recorder.StepRecorder, "_tell")],
 }
 """`collective` is the call of torch's collective itself, with or without a recorder."""
-WIDTH = ["model.model_dim=4096", "model.num_heads=16", "training.batch_size=1024"]
 SIZES: dict[str, tuple[list[str], Callable[[schema.Config], Any]]] = {
     "default": ([], Ranking),
-    "wide": (WIDTH, Wide),
+    "wide": ([*WIDE, "training.batch_size=1024"], Wide),
 }
 
 

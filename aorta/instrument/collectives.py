@@ -152,6 +152,31 @@ class Collectives:
         assert not isinstance(end, int)
         return current, ready, end
 
+    def begun(
+        self, stream: str, tag: str, metadata: dict[str, Any], begin: Callable[[], Any]
+    ) -> tuple[Any, torch.cuda.Event, torch.cuda.Event]:
+        """Begin a collective that runs on a stream of its backend's, on a GPU: the stream of that name waits
+        for it, and the current one goes on. Only with an open tape.
+
+        Returns:
+            What `begin` returned, the mark of what the current stream had queued, and the one after the
+            collective.
+        """
+        side, tape, current = self.streams.of(stream), self.tape(), current_stream(self.device)
+        assert tape is not None
+        ready = self.clock.mark(current)
+        work = begin()
+        torch.cuda.set_stream(side)
+        try:
+            work.wait()
+            end = self.clock.mark(side)
+        finally:
+            torch.cuda.set_stream(current)
+        tape.add_queued(stream, tag, ready, end, metadata)
+        assert not isinstance(ready, int)
+        assert not isinstance(end, int)
+        return work, ready, end
+
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, tag: str) -> None:
         """Sum `tensor` over `group` in place; the current stream waits for it."""
         if self.tape() is None and self.streams.priority is None:

@@ -108,20 +108,12 @@ class WatchedGroup(dist.ProcessGroup):
         if tape is None or shared.inside:
             return self._group.allreduce(tensors, *given)
         metadata = _metadata(shared, self._group, tensors[0])
-        current = current_stream(shared.device) if shared.on_gpu else None
-        ready = shared.clock.mark(current)
-        tape.gradients_ready = ready
-        work = self._group.allreduce(tensors, *given)
-        if current is None:
-            return self._on_host(tape, ready, metadata, work)
-        torch.cuda.set_stream(shared.streams.of("allreduce"))
-        try:
-            work.wait()
-            end = shared.clock.mark(shared.streams.of("allreduce"))
-        finally:
-            torch.cuda.set_stream(current)
-        tape.add_queued("allreduce", "gradients", ready, end, metadata)
-        return work
+        begin = partial(self._group.allreduce, tensors, *given)
+        if shared.on_gpu:
+            work, tape.gradients_ready, _ = shared.begun("allreduce", "gradients", metadata, begin)
+            return work
+        tape.gradients_ready = ready = shared.clock.mark()
+        return self._on_host(tape, ready, metadata, begin())
 
     def _on_host(self, tape: Tape, start: Mark, metadata: dict[str, Any], work: Any) -> Any:
         """The reducer goes on meanwhile; the end is taken where the future completes."""

@@ -86,10 +86,11 @@ class PendingSteps:
             time.sleep(0.01)
             self._hand_over()
         # Where the GPU hangs, so do the losses of steps that it had passed before.
-        for closed in (closed for batch in self._batches for closed in batch.steps):
+        waiting = [(closed, batch.host) for batch in self._batches for closed in batch.steps]
+        for closed, host in waiting:
             if not self._clock.passed(closed.end):
                 break
-            self._channel.send([closed.read(self._clock, HostClocks.now(), (None, None))])
+            self._channel.send([closed.read(self._clock, host, (None, None))])
 
     def _fetch(self) -> None:
         """Have the losses of the newest steps sent here, behind all that these have queued."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -192,20 +193,12 @@ class ShardedExchange:
         """`gather` of a program's `unshard(async_op=True)` on a GPU: it is called on the stream of compute,
         which goes on. Returns the work to wait for, too.
         """
-        shared, tape = self._collectives, self._collectives.tape()
-        if tape is None:
-            return _all_gather(group, output, shard, _BESIDE), None
+        shared = self._collectives
+        begin = partial(_all_gather, group, output, shard, _BESIDE)
+        if shared.tape() is None:
+            return begin(), None
         metadata = shared.describe("all_gather", group, output.numel() * output.element_size())
-        current, side = current_stream(shared.device), shared.streams.of("allgather")
-        ready = shared.clock.mark(current)
-        work = _all_gather(group, output, shard, _BESIDE)
-        torch.cuda.set_stream(side)
-        try:
-            work.wait()
-            end = shared.clock.mark(side)
-        finally:
-            torch.cuda.set_stream(current)
-        tape.add_queued("allgather", "fsdp", ready, end, metadata)
+        work, _, end = shared.begun("allgather", "fsdp", metadata, begin)
         return work, end
 
     def scatter(self, output: torch.Tensor, whole: torch.Tensor, group: dist.ProcessGroup, op: Any) -> None:

@@ -259,7 +259,7 @@ class Replays:
         gpus = self._steps(removal)
         # No step becomes longer by what it loses, nor shorter than its hosts need for it.
         left = np.maximum(gpus, np.maximum(np.minimum(least_ns, now), 1.0))
-        bound = float(left.sum()) > (1.0 + TOLERANCE_PCT / 100.0) * float(np.maximum(gpus, 1.0).sum())
+        limited = float(left.sum()) > (1.0 + TOLERANCE_PCT / 100.0) * float(np.maximum(gpus, 1.0).sum())
         speedup, step = float(now.sum() / left.sum()), float(left.mean()) / _NS_PER_MS
         spread = another_run.spread(left, (self.error_pct or 0.0) / 100.0)
         return Prediction(
@@ -268,7 +268,7 @@ class Replays:
             speedup=speedup,
             speedup_interval=another_run.around(speedup, spread),
             effect_interval=ratio_interval(now, left, self.runs),
-            hosts_ms=least_ns / _NS_PER_MS if bound else None,
+            hosts_ms=least_ns / _NS_PER_MS if limited else None,
             bound=not hosts.known,
         )
 

@@ -110,12 +110,18 @@ def test_the_parts_of_a_written_step_sum_to_it(tmp_path: Path) -> None:
     assert record.device_uuid is None
 
 
+def recorder_of_whole_steps(folder: Path) -> StepRecorder:
+    """Its next step, the 31st, is the first that is timed as a whole."""
+    recorder = StepRecorder(folder, CPU, capture=Capture(warmup_steps=0, detail_interval=2))
+    for index in range(30):
+        one_step(recorder, index)
+    return recorder
+
+
 def test_parts_of_a_step_that_is_timed_as_a_whole_may_be_inside_themselves_but_not_outside_of_it(
     tmp_path: Path,
 ) -> None:
-    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0, detail_interval=2)) as recorder:
-        for index in range(30):
-            one_step(recorder, index)
+    with recorder_of_whole_steps(tmp_path) as recorder:
         with recorder.step(epoch=0, step=30) as step:
             for part in (recorder.data, recorder.forward, recorder.backward, recorder.optimizer):
                 with part(), part():
@@ -135,9 +141,7 @@ def test_parts_of_a_step_that_is_timed_as_a_whole_may_be_inside_themselves_but_n
 def test_in_a_step_that_is_timed_as_a_whole_no_thread_waits_for_another_to_leave_a_part(
     tmp_path: Path,
 ) -> None:
-    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0, detail_interval=2)) as recorder:
-        for index in range(30):
-            one_step(recorder, index)
+    with recorder_of_whole_steps(tmp_path) as recorder:
 
         def again() -> None:
             with recorder.forward() as given:
