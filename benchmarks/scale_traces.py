@@ -158,17 +158,20 @@ def _calls(times: Simulated, rank: int, count: int, noise: np.random.Generator) 
 
 
 def _host(times: Simulated, rank: int, launched: Ints, first: int) -> tuple[Ranges, list[str]]:
-    """Launches, loaders and step ranges; and the names from code `first` on."""
+    """Launches, loaders, waits for the second exchange, step ranges; and the names from code `first` on."""
     start, loaded, end = times.start[rank], times.loaded[rank], times.end[rank]
     labels = [
         "cudaLaunchKernel",
         "enumerate(DataLoader)",
+        "cudaStreamSynchronize",
         *(f"ProfilerStep#{at}" for at in range(len(start))),
     ]
+    waits = times.second[rank], times.exposed_end[rank]
     columns = [
         (launched, launched + 3_000, Role.LAUNCH, np.full(len(launched), first), np.arange(len(launched))),
         (start, loaded, Role.LOADER, np.full(len(start), first + 1), np.full(len(start), -1)),
-        (start, end, Role.STEP, first + 2 + np.arange(len(start)), np.full(len(start), -1)),
+        (*waits, Role.SYNC, np.full(len(start), first + 2), np.full(len(start), -1)),
+        (start, end, Role.STEP, first + 3 + np.arange(len(start)), np.full(len(start), -1)),
     ]
     starts, ends, names, links = (np.concatenate([part[at] for part in columns]) for at in (0, 1, 3, 4))
     role = np.concatenate([np.full(len(part[0]), int(part[2])) for part in columns])

@@ -277,6 +277,11 @@ class RankBreakdown(Record, frozen=True, kw_only=True):
     transfer_ms: float | None = None
     unclassified_ms: float | None = None
     """From traces: GPU time of events that nothing names; a sixth part of the sum."""
+    host_work_ms: float | None = None
+    """From traces: how long the host neither waited for its GPU nor for its loader. It runs beside the GPU
+    and is no part of the sum."""
+    own_host_wait_ms: float | None = None
+    """Of the waits for other ranks' compute and host, what the own host takes anyway; None: not known."""
 
 
 class BreakdownTable(Record, frozen=True, kw_only=True):

@@ -17,6 +17,11 @@ from aorta.metrics.node_load import NodeLoad, Throttling
 from aorta.readers.sacct import MemoryEstimate
 from aorta.units import plural
 
+ALWAYS_EMPTY = 0.9
+"""Launches of which so many find an empty queue never get ahead of the GPU."""
+FEW_PAUSES = 1 / 3
+"""With a smaller share of the idle time in short gaps, the GPU waits for long pauses of its host."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostIdle:
@@ -30,7 +35,28 @@ class HostIdle:
     launches: float
     """Driver calls that put work on the GPU, a step."""
     empty_share: float | None
-    """Of the launches, those that found nothing queued; None: launches are not in the traces."""
+    """Of the launches, those that found nothing queued, ranks weighted by their idle time; None: launches are
+    not in the traces.
+    """
+
+    @property
+    def gaps_ms(self) -> float:
+        """All of it."""
+        return self.short_gaps_ms + self.long_gaps_ms
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether the GPU idles for launches: most of its idle time lies in short gaps; or hardly any launch
+        finds the GPU at work, while nothing synchronises them and no few long pauses are what it waits for.
+        """
+        if self.short_gaps_ms > self.long_gaps_ms:
+            return True
+        return (
+            self.empty_share is not None
+            and self.empty_share >= ALWAYS_EMPTY
+            and self.sync_ms <= self.gaps_ms / 2
+            and self.short_gaps_ms > FEW_PAUSES * self.gaps_ms
+        )
 
 
 MOST_OF_HOST = 0.5
@@ -170,24 +196,25 @@ class Context:
 
     @property
     def host_ms(self) -> float:
-        """All of the mean step in which the device idles for the host, inside of windows and outside."""
-        return fmean(item.host_ms for item in self.costs) + self.idle_inside_ms
+        """All of the mean step in which the device idles for the host, inside of windows and outside, and
+        behind waits for other ranks that the own host takes anyway.
+        """
+        return fmean(item.host_ms + item.own_host_wait_ms for item in self.costs) + self.idle_inside_ms
 
     @property
     def launch_bound(self) -> bool:
-        """Whether the GPU idles for launches: most of its idle time in short gaps between kernels, or most of
-        the host's part inside of compute's windows.
+        """Whether the GPU idles for launches: by traces, or with most of the host's part inside of compute's
+        windows.
         """
         if self.launches is not None:
             return self.launches.idle_ms > MOST_OF_HOST * self.host_ms
-        return self.idle is not None and self.idle.short_gaps_ms > self.idle.long_gaps_ms
+        return self.idle is not None and self.idle.launch_bound
 
     @property
     def host_share(self) -> float | None:
         """Share of the host's part (0 to 1) that is one removable thing; None: not known."""
         if self.idle is not None:
-            whole = self.idle.short_gaps_ms + self.idle.long_gaps_ms
-            return self.idle.short_gaps_ms / whole if self.launch_bound else None
+            return self.idle.short_gaps_ms / self.idle.gaps_ms if self.launch_bound else None
         gap = self.evidence.host_gap
         return gap.share if gap is not None and gap.share >= MOST_OF_HOST else None
 

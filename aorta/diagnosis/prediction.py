@@ -80,7 +80,9 @@ def _speedup(finding: Finding, removed: _Removed, interval: Interval | None) -> 
         )
     if bounds is None:
         return None
-    low, high = min(bounds.low, expected), max(bounds.high, expected)
+    # What a cause takes in all is not gained where the next limit comes before.
+    high = expected if found.hosts_ms else max(bounds.high, expected)
+    low = min(bounds.low, expected)
     return Speedup(low=low, high=high, expected=expected, step_ms=found.step_ms, basis="bounds", limit=limit)
 
 
@@ -191,6 +193,8 @@ def _host(context: Context, replays: Replays) -> _Removed | None:
     if context.host_share is None:
         return None
     words = f"{100 * context.host_share:.0f} % of the host's part"
+    if context.launch_bound:
+        words = f"the short gaps between kernels, {words}"
     return _Removed(words, replays.without({"host": context.host_share}), replays.without({"host": 1.0}))
 
 

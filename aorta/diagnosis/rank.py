@@ -33,10 +33,30 @@ class RankCosts:
     exposed_comm_ms: float
     """With the waits below."""
     charged_ms: Mapping[Charge, float]
+    host_work_ms: float | None = None
+    """How long its host neither waited for its GPU nor for its loader; None: not in the traces."""
 
     def charged(self, *causes: Cause) -> float:
         """Waits for other ranks because of any of `causes`, ms."""
         return sum(lost for (_, cause), lost in self.charged_ms.items() if cause in causes)
+
+    @property
+    def own_host_wait_ms(self) -> float:
+        """Of its waits for other ranks' compute and host, what its own host takes anyway.
+
+        Hosts are not held up where their GPUs are: they launch ahead into a queue. A rank whose host works
+        for all of the step but a part cannot gain more than that part, whoever comes last: while it waits in
+        a collective its own launches come no sooner. 0 where the host's work is not known.
+        """
+        if self.host_work_ms is None:
+            return 0.0
+        free = max(self.step_ms - self.host_work_ms, 0.0)
+        return max(self.charged("compute", "host") - free, 0.0)
+
+    @property
+    def lateness_ms(self) -> float:
+        """What it loses to other ranks' compute and host beyond that."""
+        return self.charged("compute", "host") - self.own_host_wait_ms
 
     @property
     def loading_ms(self) -> float:
@@ -65,6 +85,7 @@ def rank_costs(rows: Iterable[RankBreakdown], blame: BlameTable | None) -> list[
                 copy_ms=row.exposed_copy_ms or 0.0,
                 exposed_comm_ms=row.exposed_comm_ms,
                 charged_ms={charge: lost / steps / NS_PER_MS for charge, lost in charges.items()},
+                host_work_ms=row.host_work_ms,
             )
         )
     return costs

@@ -128,7 +128,10 @@ def _communication_cause(context: Context, exposed_ms: float, transfer_ms: float
 
 
 def straggler(context: Context) -> Answer:
-    """Share of the step that the worst-off rank waits for other ranks' compute or host work."""
+    """Share of the step that the worst-off rank loses to other ranks' compute or host work.
+
+    What of its waits its own host takes anyway is no loss to another rank: it is the hosts' part.
+    """
     threshold = context.policy.straggler_pct
     reason = context.too_little()
     if not reason and context.world_size == 1:
@@ -137,14 +140,14 @@ def straggler(context: Context) -> Answer:
         reason = f"not measurable: {context.blame_absent}"
     if reason:
         return not_measured("straggler", threshold, STEP_SHARE, reason), None
-    value = max(100.0 * item.charged("compute", "host") / item.step_ms for item in context.costs)
+    value = max(100.0 * item.lateness_ms / item.step_ms for item in context.costs)
     measured = _measured("straggler", value, threshold, STEP_SHARE, fired=value > threshold)
     if not measured.fired:
-        return measured, None
+        return _beside_own_hosts(measured, context), None
     late = context.model.lateness if context.model else None
     ranks = waited_for(context.costs, context.policy.culprit_share, late)
     waiting = [item for item in context.costs if item.rank not in ranks]
-    lost = [item.charged("compute", "host") for item in waiting]
+    lost = [item.lateness_ms for item in waiting]
     compute = fmean(item.charged("compute") for item in waiting)
     host = fmean(item.charged("host") for item in waiting)
     hosts = late_by_host(context.costs, ranks)
@@ -167,6 +170,7 @@ def straggler(context: Context) -> Answer:
             "waits_for_compute_ms": compute,
             "waits_for_host_ms": host,
             **({"ranks_late_by_host": hosts} if compute_late and host_late else {}),
+            **_own_hosts(context),
             "step_ms": context.step_ms,
             "files": list(context.files),
         },
@@ -174,6 +178,22 @@ def straggler(context: Context) -> Answer:
         actions=actions.straggler(context, ranks, compute=compute_late, host=host_late),
     )
     return measured, finding
+
+
+def _beside_own_hosts(measured: Measured, context: Context) -> Measured:
+    """A value that is no finding, with what was left out of it where that alone would be one."""
+    whole = max(100.0 * item.charged("compute", "host") / item.step_ms for item in context.costs)
+    if whole <= measured.threshold:
+        return measured
+    own = "and all but this would go to the waiting ranks' own hosts"
+    reason = f"ok: waits for other ranks take {whole:.1f} %, {own}"
+    return msgspec.structs.replace(measured, reason=reason)
+
+
+def _own_hosts(context: Context) -> dict[str, float]:
+    """What of ranks' waits for others their own hosts take anyway, where that is known and any."""
+    own = fmean(item.own_host_wait_ms for item in context.costs)
+    return {"waits_that_own_hosts_take_anyway_ms": own} if own else {}
 
 
 def _who_is_late(ranks: list[int], *, host: bool) -> str:
@@ -188,17 +208,18 @@ def host_bound(context: Context) -> Answer:
 
     By step records it is what lies outside of all that was timed, and the GPU's idle time inside of
     compute's windows, where steps recorded kernel by kernel or the driver's counter show it. By traces it
-    takes in the waits for other ranks' hosts where no rank stands out: hosts that are all slow make each
-    other wait by turns, and the one whose GPU idles longest in collectives is not the one whose host is at
-    fault. Of the ranks' shares the lower median: the host of a single slow rank makes it a straggler, not
-    this. Ranks that left nothing might all be fast: it has to hold with them, too.
+    takes in what of its waits for other ranks a rank's own host takes anyway: of hosts that are all slow the
+    slowest one alone lets its GPU idle, and the other GPUs wait in collectives meanwhile. Where no rank
+    stands out it takes in all waits for hosts: they make each other wait by turns. Of the ranks' shares the
+    lower median: the host of a single slow rank makes it a straggler, not this. Ranks that left nothing might
+    all be fast: it has to hold with them, too.
     """
     threshold = context.policy.host_pct
     reason = context.too_little()
     if reason:
         return not_measured("host_bound", threshold, STEP_SHARE, reason), None
     launches = context.launches
-    inside, waits = context.idle_inside_ms, _waits_by_turns(context)
+    inside, waits = context.idle_inside_ms, _waits_of_all_hosts(context)
     parts = [item.host_ms + inside + waited for item, waited in zip(context.costs, waits, strict=True)]
     shares = [100.0 * ms / item.step_ms for item, ms in zip(context.costs, parts, strict=True)]
     value = median_low(shares)
@@ -214,8 +235,9 @@ def host_bound(context: Context) -> Answer:
         return measured, None
     host, step, idle = fmean(parts), context.step_ms, context.idle
     evidence: dict[str, Any] = {"host_ms": context.host_ms, "step_ms": step}
-    if any(waits):
+    if _by_turns(context) and any(waits):
         evidence["waits_for_hosts_by_turns_ms"] = fmean(waits)
+    evidence |= _own_hosts(context)
     if launches is not None:
         evidence |= {"kernels_per_step": launches.kernels, "idle_in_compute_windows_ms": inside}
     elif inside:
@@ -247,23 +269,45 @@ def host_bound(context: Context) -> Answer:
     return measured, finding
 
 
-def _waits_by_turns(context: Context) -> list[float]:
-    """Each rank's waits for other ranks' hosts, ms a step, where traces show no rank that stands out."""
+def _waits_of_all_hosts(context: Context) -> list[float]:
+    """What of each rank's waits for others is all hosts' doing, ms a step."""
+    by_turns = _by_turns(context)
+    return [max(item.charged("host") if by_turns else 0.0, item.own_host_wait_ms) for item in context.costs]
+
+
+def _by_turns(context: Context) -> bool:
+    """Whether traces show no rank that stands out."""
     late = context.model.lateness if context.model else None
-    by_turns = context.idle is not None and not waited_for(context.costs, context.policy.culprit_share, late)
-    return [item.charged("host") if by_turns else 0.0 for item in context.costs]
+    return context.idle is not None and not waited_for(context.costs, context.policy.culprit_share, late)
 
 
 def _host_cause(context: Context) -> str:
     unmarked = "" if context.loader_marked else "; a loader, which no trace marks, would be part of this"
     if context.launch_bound:
-        return "launch-bound: kernels are so short that the GPU waits for the next launch most of the time"
+        text = "launch-bound: kernels are so short that the GPU waits for the next launch most of the time"
+        return text + _behind_waits(context)
     idle = context.idle
     if idle is None and not context.cuda:
         return "the training process is busy with something else than forward, backward and optimizer"
     if idle is not None and idle.sync_ms > (idle.short_gaps_ms + idle.long_gaps_ms) / 2:
-        return "the GPU has run dry while the host waits in synchronising calls"
-    return f"the GPU waits for its host between kernels: Python, synchronisation, CPU preprocessing{unmarked}"
+        return "the GPU has run dry while the host waits in synchronising calls" + _behind_waits(context)
+    text = f"the GPU waits for its host between kernels: Python, synchronisation, CPU preprocessing{unmarked}"
+    return text + _behind_waits(context)
+
+
+def _behind_waits(context: Context) -> str:
+    """That all hosts are slow where most of it shows on the GPUs as waits for the last one."""
+    own = fmean(item.own_host_wait_ms for item in context.costs)
+    if own <= fmean(item.host_ms for item in context.costs):
+        return ""
+    late = context.model.lateness if context.model else None
+    last = waited_for(context.costs, context.policy.culprit_share, late)
+    who = rank_words(last) if last else "whichever rank is last"
+    later = max(item.lateness_ms for item in context.costs)
+    return (
+        f"; so on all ranks: most GPUs wait in collectives for {who} meanwhile, which is {later:.1f} ms a "
+        "step later than the other hosts at most"
+    )
 
 
 def gpu_underutilization(context: Context) -> Answer:

@@ -219,11 +219,13 @@ def _host(_: Finding, context: Context) -> SubCause:
 def _traced_host(context: Context) -> SubCause:
     idle = context.idle
     assert idle is not None
-    gaps = idle.short_gaps_ms + idle.long_gaps_ms
+    gaps = idle.gaps_ms
     if context.launch_bound:
-        short = f"{idle.short_gaps_ms:.1f} of {gaps:.1f} ms idle lie in short gaps"
-        text = f"{plural(round(idle.launches), 'launch', 'launches')} a step, and {short}"
-        return SubCause("launch_bound", text)
+        text = f"{plural(round(idle.launches), 'launch', 'launches')} a step"
+        if idle.empty_share is not None:
+            text += f", {100 * idle.empty_share:.0f} % of them on an empty queue"
+        short = f"{idle.short_gaps_ms:.1f} of {gaps:.1f} ms in which GPUs idle openly lie in short gaps"
+        return SubCause("launch_bound", f"{text}, and {short}")
     if idle.sync_ms > gaps / 2:
         return SubCause(
             "synchronisation", f"for {idle.sync_ms:.1f} of {gaps:.1f} ms idle, the host waits for the GPU"

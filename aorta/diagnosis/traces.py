@@ -37,6 +37,8 @@ from aorta.readers.sample_files import SampleFile
 from aorta.units import NS_PER_MS, plural
 
 _RECORDS = "usable traces"
+_CLAUSE = re.compile(r"; |, (?=on the GPU )")
+"""Between what is said of where steps come from."""
 _IMPOSSIBLE = 0.1
 """Share of matches that cannot be true above which none is believed."""
 
@@ -183,13 +185,20 @@ def traced_context(
 ) -> Context:
     """What the rules look at, as far as traces alone tell it."""
     ranks = len(found.work)
+    costs = rank_costs(rows, charged if isinstance(charged, BlameTable) else None)
+    rows = [
+        row
+        if row.host_work_ms is None or row.wait_ms is None
+        else msgspec.structs.replace(row, own_host_wait_ms=item.own_host_wait_ms)
+        for row, item in zip(rows, costs, strict=True)
+    ]
     return Context(
         policy=Policy.of_traces(),
         config=None,
         cuda=True,
         world_size=expected or max(ranks, 2),
         breakdown=BreakdownTable(steps=len(found.steps), per_rank=rows, timing=found.format),
-        costs=rank_costs(rows, charged if isinstance(charged, BlameTable) else None),
+        costs=costs,
         blame_absent=charged if isinstance(charged, str) else None,
         utilization=None,
         allocator=None,
@@ -242,11 +251,13 @@ def breakdown_rows(found: Capture) -> tuple[list[RankBreakdown], list[Problem]]:
     """The breakdown of each rank over the common steps, of its own steps where there are none; and why some
     ranks have none.
     """
-    rows, problems = [], []
+    rows, problems, hosts = [], [], found.host_ns()
     for summary in found.ranks:
         row = breakdown_row(summary, found.steps)
         if row is not None:
-            rows.append(row)
+            works = hosts.get(summary.rank)
+            work_ms = None if works is None else works / NS_PER_MS
+            rows.append(msgspec.structs.replace(row, host_work_ms=work_ms))
             continue
         reason = "it has no GPU events and steps that could be broken down"
         if summary.steps and summary.unknown is not None:
@@ -306,14 +317,30 @@ def host_idle(found: Capture) -> HostIdle | None:
         return None
     used = [item for item in found.ranks if item.rank in found.work]
     steps = [counted(item, found.steps) for item in used]
-    empty = [item.queue_depth.empty_share for item in used if item.queue_depth is not None]
+    gaps = [mean_ms(mine, lambda step: step.short_gaps_ns + step.long_gaps_ns) for mine in steps]
+    # Behind a wait for another rank every queue is full: the ranks whose GPUs idle tell how launches come.
+    empty = [
+        (item.queue_depth.empty_share, idle)
+        for item, idle in zip(used, gaps, strict=True)
+        if item.queue_depth is not None
+    ]
     return HostIdle(
         short_gaps_ms=fmean(mean_ms(mine, lambda step: step.short_gaps_ns) for mine in steps),
         long_gaps_ms=fmean(mean_ms(mine, lambda step: step.long_gaps_ns) for mine in steps),
         sync_ms=fmean(mean_ms(mine, lambda step: step.idle_sync_ns) for mine in steps),
         launches=fmean(fmean(step.launches for step in mine) for mine in steps),
-        empty_share=fmean(empty) if empty else None,
+        empty_share=_weighted(empty),
     )
+
+
+def _weighted(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """The mean of values with weights, of equal ones where all are 0; None of nothing."""
+    if not pairs:
+        return None
+    whole = sum(weight for _, weight in pairs)
+    if not whole:
+        return fmean(value for value, _ in pairs)
+    return sum(value * weight for value, weight in pairs) / whole
 
 
 def _utilization(
@@ -347,8 +374,7 @@ def notes_of(found: Capture, charged: BlameTable | str, expected: int | None) ->
         same[0] + (f" (and {len(same) - 1} more like this)" if len(same) > 1 else "")
         for same in alike.values()
     ]
-    bases = dict.fromkeys(item.steps.basis for item in found.work.values())
-    notes += [f"steps are {basis}" for basis in bases]
+    notes += _basis_note({rank: item.steps.basis for rank, item in sorted(found.work.items())})
     if isinstance(charged, str):
         if expected != 1:
             notes.append(f"waits are not charged to ranks: {charged}")
@@ -361,6 +387,23 @@ def notes_of(found: Capture, charged: BlameTable | str, expected: int | None) ->
         kernels = plural(edges, "communication kernel")
         notes.append(f"{kernels} at the edges of the captures, of no whole step: not blamed")
     return notes
+
+
+def _basis_note(bases: Mapping[int, str]) -> list[str]:
+    """What the ranks' steps are; what is said of some ranks alone comes last, with those."""
+    clauses = {rank: _CLAUSE.split(basis) for rank, basis in bases.items()}
+    if not clauses:
+        return []
+    every = dict.fromkeys(clause for mine in clauses.values() for clause in mine)
+    of = {clause: [rank for rank, mine in clauses.items() if clause in mine] for clause in every}
+    common = [clause for clause in every if len(of[clause]) == len(clauses)]
+    some: dict[tuple[int, ...], list[str]] = {}
+    for clause in every:
+        if clause not in common:
+            some.setdefault(tuple(of[clause]), []).append(clause)
+    said = [", ".join(common)] if common else []
+    said += [f"of {rank_words(list(ranks))}: {', '.join(words)}" for ranks, words in some.items()]
+    return [f"steps are {'; '.join(said)}"]
 
 
 def _sources(found: Capture, samples: Sequence[SampleFile]) -> list[str]:

@@ -40,7 +40,7 @@ def cost_ms(finding: Finding, context: Context) -> float:
     if finding.kind == "data_loading":
         return fmean(item.loading_ms for item in costs)
     if finding.kind == "straggler":
-        return fmean(item.charged("compute", "host") for item in costs)
+        return fmean(item.lateness_ms for item in costs)
     if finding.kind == "communication":
         return fmean(item.transfer_ms for item in costs)
     if finding.kind == "host_bound":
@@ -65,10 +65,11 @@ def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
     compute, host = (sum(item.charged(cause) for item in context.costs) for cause in ("compute", "host"))
     # Hosts that all are slow are slow by turns: waiting for them is not one rank's doing.
     by_turns = "host_bound" in by_kind and (late is None or not late.ranks)
+    own = sum(item.own_host_wait_ms for item in context.costs)
     blamed: dict[Kind, float] = {
         "data_loading": sum(item.charged("data_loading") for item in context.costs),
-        "straggler": compute if by_turns else compute + host,
-        "host_bound": host if by_turns else 0.0,
+        "straggler": compute if by_turns else compute + host - own,
+        "host_bound": max(host, own) if by_turns else own,
     }
     symptoms: dict[Kind, Kind] = {}
     waits: dict[Kind, float] = {kind: lost for kind, lost in blamed.items() if kind in by_kind and lost > 0}
@@ -194,7 +195,8 @@ def conclude(rules: Sequence[Rule], context: Context, quality: DataQuality) -> C
             else answer
             for answer in measured
         ]
-    findings = [with_sub_cause(item, context) for item in _with_costs([made for made, _ in pairs], context)]
+    weighed = _by_worth(_with_costs([made for made, _ in pairs], context))
+    findings = [with_sub_cause(item, context) for item in weighed]
     verdict, findings = judge(findings, context, quality, dropped)
     return Conclusion(verdict, findings, measured, [what for _, what in pairs if what is not None])
 
@@ -223,12 +225,28 @@ def no_cause(findings: Sequence[Finding], context: Context) -> dict[Kind, str]:
     return found
 
 
+def _by_worth(findings: Sequence[Finding]) -> list[Finding]:
+    """Causes first, the costliest first."""
+    return sorted(findings, key=lambda item: (item.symptom_of is not None, -(item.lost_ms_per_step or 0.0)))
+
+
 def _with_costs(findings: Sequence[Finding], context: Context) -> list[Finding]:
-    costs = [_weight(finding, findings, context) for finding in findings]
+    """A cause costs what it takes, and no more than a replay without all of it gains: where other ranks'
+    hosts need the step as well, who is last in it takes all of it and costs next to nothing.
+    """
+    costs = [_worth(item, _weight(item, findings, context), context) for item in findings]
     return [
         msgspec.structs.replace(finding, lost_ms_per_step=cost if cost > 0 else None)
         for finding, cost in zip(findings, costs, strict=True)
     ]
+
+
+def _worth(finding: Finding, cost: float, context: Context) -> float:
+    gained = finding.estimated_speedup
+    if gained is None or gained.expected is None or not context.costs:
+        return cost
+    without = max(gained.expected, gained.limit or 0.0)
+    return min(cost, max(context.step_ms * (1.0 - 1.0 / without), 0.0))
 
 
 def judge(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from aorta.artefacts.analysis import Analysis, ClockFit, Interval, RankBreakdown, Replay
 from aorta.artefacts.page import Page, StepPart
 from aorta.artefacts.traced import RankTrace, TraceTable
-from aorta.report.parts import spread
+from aorta.report.parts import own_host_wait_ms, spread
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, host, listing, number, plain, ranks, share, short
 from aorta.units import NS_PER_MS, plural
@@ -45,6 +45,12 @@ def worst_table(page: Page, analysis: Analysis) -> tuple[Table | None, str]:
         note += "; the other one costs nothing" if others == 1 else f"; the other {others:,} cost nothing"
     if any(item.kind == "straggler" and not item.ranks for item in analysis.findings):
         note += "; they are last by turns and by little, so that none of them is the cause by itself"
+    taken = own_host_wait_ms(analysis)
+    if taken and (waiting := page.ranks - len(worst)) > 0:
+        note += (
+            f"; of what the others wait their own hosts take {number(taken * page.ranks / waiting)} ms "
+            "anyway: without the last rank the next one is as late"
+        )
     return Table(header, rows), note
 
 

@@ -24,8 +24,11 @@ WAITS = {
     "compute": "waiting for slow compute",
     "host": "waiting for a slow host",
     "communication": "waiting after a late exchange",
+    "own_host": "waiting while its own host works as long",
 }
-"""Waits for other ranks, by what those did: names of parts of the step."""
+"""Waits for other ranks, by what those did: names of parts of the step. The last one is what of waits for a
+slow host or compute the waiting rank's own host takes anyway.
+"""
 
 MAKES_WAIT = {"data_loading": "its loader", "compute": "its compute", "host": "its host"}
 """The same, seen from the rank that the others wait for."""
@@ -60,7 +63,8 @@ def step_parts(analysis: Analysis) -> list[StepPart]:
     """The mean step over ranks as parts that sum to it; empty without a breakdown.
 
     Exposed communication is told apart into waits by what the late rank was doing, and the rest: charges are
-    sums over the waiting ranks, so that over the number of ranks they are parts of the mean step.
+    sums over the waiting ranks, so that over the number of ranks they are parts of the mean step. What of
+    them the waiting ranks' own hosts take anyway is a part of its own.
     """
     means = mean_parts(analysis)
     step = means.get("step_ms")
@@ -70,6 +74,10 @@ def step_parts(analysis: Analysis) -> list[StepPart]:
     for item in analysis.blame:
         waits[item.cause] += item.lost_ms_per_step / len(analysis.breakdown.per_rank)
     rest = (means["exposed_comm_ms"] or 0.0) - sum(waits.values())
+    for cause in ("host", "compute"):
+        taken = min(own_host_wait_ms(analysis) - waits["own_host"], waits[cause])
+        waits[cause] -= taken
+        waits["own_host"] += taken
     name = "exposed transfer" if charged(analysis) else "exposed communication"
     found: list[tuple[str, str, float | None]] = [("compute", "compute", means["compute_ms"])]
     found.append(("exposed_comm", name, max(rest, 0.0)))
@@ -87,6 +95,12 @@ def step_parts(analysis: Analysis) -> list[StepPart]:
         StepPart(key=key, name=name, ms=ms, pct=None if ms is None else 100.0 * ms / step)
         for key, name, ms in found
     ]
+
+
+def own_host_wait_ms(analysis: Analysis) -> float:
+    """What of its waits for others a rank's own host takes anyway, mean over ranks; 0 where not known."""
+    rows = analysis.breakdown.per_rank
+    return sum(row.own_host_wait_ms or 0.0 for row in rows) / len(rows) if rows else 0.0
 
 
 @dataclass(frozen=True, slots=True)

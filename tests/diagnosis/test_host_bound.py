@@ -12,7 +12,7 @@ from aorta.artefacts.analysis import BreakdownTable, RankBreakdown, Utilization
 from aorta.diagnosis.context import Context, Evidence, HostIdle, Launches
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
-from aorta.diagnosis.rules import RULES, gpu_underutilization, host_bound
+from aorta.diagnosis.rules import RULES, gpu_underutilization, host_bound, straggler
 from aorta.diagnosis.verdict import explain
 from aorta.metrics.blame import Charge
 
@@ -26,8 +26,11 @@ def context(
     hosts: Sequence[float],
     waits: Waits | None = None,
     idle: HostIdle | None = None,
+    works: Sequence[float | None] | None = None,
 ) -> Context:
-    """Ranks of 100 ms a step: the host's part, waits by charge, the rest compute; the policy of traces."""
+    """Ranks of 100 ms a step: the host's part, waits by charge, the rest compute; what hosts work; the policy
+    of traces.
+    """
     charged = [dict((waits or {}).get(rank, {})) for rank in range(len(hosts))]
     rows, costs = [], []
     for rank, host in enumerate(hosts):
@@ -48,7 +51,8 @@ def context(
                 overlap_ratio=None,
             )
         )
-        costs.append(RankCosts(rank, STEP, compute, 0.0, host, 0.0, exposed, charged[rank]))
+        work = works[rank] if works else None
+        costs.append(RankCosts(rank, STEP, compute, 0.0, host, 0.0, exposed, charged[rank], work))
     return Context(
         policy=Policy.of_traces(),
         config=None,
@@ -108,6 +112,68 @@ def test_traced_waits_for_hosts_that_are_slow_by_turns_are_the_hosts_part() -> N
 def test_one_rank_that_the_others_wait_for_stays_a_cause() -> None:
     late: Waits = {0: {(1, "host"): 25.0}}
     assert explained(context([40.0, 60.0], late)) == {"host_bound": None, "straggler": None}
+
+
+LAST = 2
+HELD: Waits = {rank: {(LAST, "host"): 80.0} for rank in (0, 1)}
+"""Of ranks 0 to 2 the host of the last one lets its GPU idle for 90 of 100 ms; two wait for it for 80."""
+
+
+def test_what_all_hosts_need_is_the_hosts_part_behind_waits_for_the_last_one() -> None:
+    # Hosts that work 95 of 100 ms leave 5: so much could be gained without rank 2, and 75 of 80 could not.
+    made = context([2.0, 2.0, 90.0], HELD, works=[95.0, 95.0, 99.0])
+    measured, item = host_bound(made)
+    assert (measured.value, measured.fired) == (2.0 + 75.0, True)
+    assert item is not None
+    assert item.evidence["waits_that_own_hosts_take_anyway_ms"] == 2 * 75.0 / 3
+    assert item.evidence["host_ms"] == pytest.approx((77 + 77 + 90) / 3)
+    assert "collectives for rank 2 meanwhile, which is 5.0 ms a step later" in item.cause
+    late, none = straggler(made)
+    assert (late.value, late.fired, none) == (5.0, False, None)
+    assert late.reason is not None
+    assert "take 80.0 %" in late.reason
+    assert explained(made) == {"host_bound": None, "communication": "host_bound"}
+
+
+@pytest.mark.parametrize(("work", "value"), [(None, 80.0), (0.0, 80.0), (20.0, 80.0), (60.0, 40.0)])
+def test_a_rank_that_is_later_than_the_others_own_hosts_stays_a_straggler(
+    work: float | None, value: float
+) -> None:
+    """Hosts of which nothing is known, that work nothing, that are done in 20 ms, and that need 60 of 100."""
+    late, item = straggler(context([2.0, 2.0, 90.0], HELD, works=[work, work, 90.0]))
+    assert (late.value, late.fired) == (value, True)
+    assert item is not None
+    assert item.ranks == [LAST]
+    assert ("waits_that_own_hosts_take_anyway_ms" in item.evidence) is (work == 60.0)
+
+
+def test_waits_for_compute_are_no_loss_either_while_the_own_host_works() -> None:
+    held: Waits = {0: {(1, "compute"): 50.0}}
+    made = context([0.0, 0.0], held, works=[97.0, 97.0])
+    assert straggler(made)[0].value == 3.0
+    assert straggler(context([0.0, 0.0], held))[0].value == 50.0
+
+
+def test_nothing_below_its_threshold_is_explained() -> None:
+    few: Waits = {0: {(1, "host"): 8.0}}
+    assert straggler(context([2.0, 10.0], few, works=[99.0, 99.0]))[0].reason is None
+
+
+@pytest.mark.parametrize(
+    ("idle", "launches"),
+    [
+        (HostIdle(40.0, 30.0, 0.0, 600.0, 0.1), True),  # most of it in short gaps
+        (HostIdle(30.0, 40.0, 0.0, 600.0, 0.95), True),  # no launch ever comes ahead of the GPU
+        (HostIdle(30.0, 40.0, 0.0, 600.0, 0.85), False),
+        (HostIdle(30.0, 40.0, 0.0, 600.0, None), False),
+        (HostIdle(30.0, 40.0, 0.0, 600.0, 0.0), False),
+        (HostIdle(30.0, 40.0, 40.0, 600.0, 0.95), False),  # it synchronises
+        (HostIdle(10.0, 60.0, 0.0, 600.0, 0.95), False),  # one long pause
+        (HostIdle(0.0, 0.0, 0.0, 600.0, 1.0), False),
+    ],
+)
+def test_launches_that_never_come_ahead_are_what_the_gpu_waits_for(idle: HostIdle, launches: bool) -> None:
+    assert idle.launch_bound is launches
 
 
 def test_waits_for_compute_that_changes_from_step_to_step_stay_a_cause() -> None:

@@ -6,16 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from aorta.artefacts.analysis import Finding, Interval, Kind, Speedup, WhatIf
-from aorta.diagnosis.context import Context, Evidence, Launches
+from aorta.diagnosis.context import Context, Evidence, Launches, not_measured
 from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.prediction import predicted, within_noise
 from aorta.diagnosis.rules import host_bound
-from aorta.diagnosis.verdict import cost_ms
+from aorta.diagnosis.verdict import Rule, conclude, cost_ms
 from aorta.metrics.whatif import Replays
+from aorta.units import NS_PER_MS
 from tests.diagnosis.test_host_bound import context
+from tests.diagnosis.test_memory import QUALITY
 from tests.support.exchanges import Records, late_loader, matched
 from tests.support.steps import step
 
@@ -83,6 +86,40 @@ def test_where_traces_do_not_tell_what_hosts_need_the_gain_is_at_most_that() -> 
         assert (found.basis, found.low < 1.01) == (("replay", False) if expected else ("bounds", True))
         assert what.bound is (expected is None)
         assert ("not in the traces" in what.removed) is what.bound
+
+
+@pytest.mark.parametrize(("hosts", "high"), [(60.0, 65 / 60), (0.0, 2.5)])
+def test_no_bound_lies_beyond_what_the_hosts_need(hosts: float, high: float) -> None:
+    """Of 9 steps of 65 ms, without an interval: the cause takes more than the hosts let anybody gain."""
+    records = late_loader(transfers=[10] * 9)
+    replays = Replays.of(matched(records), range(9), dict.fromkeys(range(2), hosts * NS_PER_MS))
+    assert isinstance(replays, Replays)
+    made = replace(context([10.0, 10.0]), model=Modelled(replays, None, None, {}))
+    item = msgspec.structs.replace(
+        finding("data_loading", [1]), estimated_speedup=Speedup(low=1.05, high=2.5)
+    )
+    found, _ = gain(item, made)
+    assert found.low == 1.05
+    assert found.high == pytest.approx(high)
+
+
+@pytest.mark.parametrize(("hosts", "kind", "cost"), [(63.0, "host_bound", 10.0), (0.0, "data_loading", 25.0)])
+def test_a_cause_costs_no_more_than_a_replay_without_it_gains(hosts: float, kind: Kind, cost: float) -> None:
+    """Rank 0 waits 50 of 100 ms for rank 1's loader: with hosts that need 63 of 65, 3 % of the step are
+    gained without it, with such that need nothing 46 %.
+    """
+    records = late_loader(transfers=[10] * 10)
+    replays = Replays.of(matched(records), range(10), dict.fromkeys(range(2), hosts * NS_PER_MS))
+    assert isinstance(replays, Replays)
+    made = context([10.0, 10.0], {0: {(1, "data_loading"): 50.0}})
+    made = replace(made, model=Modelled(replays, None, None, {}))
+    kinds: list[tuple[Kind, list[int]]] = [("data_loading", [1]), ("host_bound", [])]
+    answers = [(not_measured(of, 10.0, "%", ""), finding(of, ranks)) for of, ranks in kinds]
+    rules: list[Rule] = [lambda _, answer=answer: answer for answer in answers]  # type: ignore[misc]
+    found = conclude(rules, made, QUALITY)
+    assert found.verdict.kind == kind
+    assert found.findings[0].lost_ms_per_step == pytest.approx(cost)
+    assert found.findings[1].lost_ms_per_step == pytest.approx(100 * (1 - 63 / 65) if hosts else 10.0)
 
 
 def test_what_the_replay_misses_of_other_steps_widens_the_range() -> None:

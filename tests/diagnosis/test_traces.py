@@ -7,14 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from aorta.artefacts.analysis import Analysis, Finding, Measured
 from aorta.artefacts.events import Trace
+from aorta.artefacts.reduction import TraceSummary
+from aorta.artefacts.traced import QueueDepth
 from aorta.cli import group
 from aorta.commands._traces import analyze_traces
-from aorta.diagnosis.traces import analyse_traces
+from aorta.diagnosis.traces import analyse_traces, capture, host_idle, notes_of
 from aorta.errors import ArtefactError
 from aorta.metrics.trace_summary import summarise
 from aorta.readers.traces import read_traces
@@ -260,6 +263,57 @@ def test_memory_of_samples_inside_the_capture(tmp_path: Path, hours: int, used: 
     found = analysed(tmp_path, Job({0: Rank(compute=400_000), 1: Rank(compute=400_000)}))
     assert found.verdict.kind == kind
     assert measured(found, "memory_pressure").value == used / 10
+
+
+def summaries(folder: Path) -> list[TraceSummary]:
+    """Of two ranks without idle time."""
+    files = sorted(write_job(folder, Job({0: Rank(), 1: Rank()})).iterdir())
+    return [summarise(trace) for trace in read_traces(files).traces]
+
+
+@pytest.mark.parametrize(
+    ("gaps_ns", "empty"), [((0, 0), (1.0 + 0.2) / 2), ((1, 3), (1.0 + 3 * 0.2) / 4), ((5, 0), 1.0)]
+)
+def test_the_queues_of_the_gpus_that_idle_tell_how_launches_come(
+    tmp_path: Path, gaps_ns: tuple[int, int], empty: float
+) -> None:
+    made = [
+        msgspec.structs.replace(
+            item,
+            queue_depth=QueueDepth(launches=10, median=0.0, p10=0.0, empty_share=share),
+            steps=[msgspec.structs.replace(step, short_gaps_ns=0, long_gaps_ns=ns) for step in item.steps],
+        )
+        for item, ns, share in zip(summaries(tmp_path), gaps_ns, (1.0, 0.2), strict=True)
+    ]
+    idle = host_idle(capture(made))
+    assert idle is not None
+    assert idle.empty_share == pytest.approx(empty)
+    without = host_idle(capture([msgspec.structs.replace(item, queue_depth=None) for item in made]))
+    assert without is not None
+    assert without.empty_share is None
+
+
+@pytest.mark.parametrize(
+    ("bases", "note"),
+    [
+        (("ranges on the host, on the GPU from a to b",) * 2, "ranges on the host, on the GPU from a to b"),
+        (
+            ("ranges, on the GPU from a to b", "ranges; the last one left out, on the GPU from a to b"),
+            "ranges, on the GPU from a to b; of rank 1: the last one left out",
+        ),
+        (("ranges", "the whole capture"), "of rank 0: ranges; of rank 1: the whole capture"),
+    ],
+)
+def test_what_steps_are_is_one_note_with_the_ranks_that_it_is_of(
+    tmp_path: Path, bases: tuple[str, str], note: str
+) -> None:
+    found = capture(summaries(tmp_path))
+    work = {
+        rank: replace(item, steps=replace(item.steps, basis=basis))
+        for (rank, item), basis in zip(found.work.items(), bases, strict=True)
+    }
+    said = notes_of(replace(found, work=work), "no charges", 2)
+    assert [text for text in said if text.startswith("steps are")] == [f"steps are {note}"]
 
 
 def test_samples_that_no_zone_puts_beside_the_capture_are_not_used(tmp_path: Path) -> None:

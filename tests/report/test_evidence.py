@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Interval, Replay, WhatIf
+from aorta.artefacts.analysis import BreakdownTable, Interval, Replay, WhatIf
 from aorta.report.evidence import replay_words, what_if_table, worst_table
 from aorta.report.page import bare_page
-from tests.support.analyses import analysis, data_loading_finding
+from tests.support.analyses import analysis, data_loading_finding, rank_row
 
 WHAT = WhatIf(
     kind="communication",
@@ -61,3 +61,13 @@ def test_ranks_that_are_late_by_turns_are_said_to_be_no_cause(named: list[int]) 
     table, note = worst_table(bare_page(found), found)
     assert table is not None
     assert ("by turns" in note) is (not named)
+
+
+@pytest.mark.parametrize(("own", "said"), [(None, False), (0.0, False), (20.0, True)])
+def test_what_own_hosts_take_of_waits_for_the_worst_rank_is_said(own: float | None, said: bool) -> None:
+    rows = [msgspec.structs.replace(rank_row(0), own_host_wait_ms=own), rank_row(1, comm_ms=0.0)]
+    found = analysis(breakdown=BreakdownTable(steps=30, per_rank=rows))
+    table, note = worst_table(bare_page(found), found)
+    assert table is not None
+    assert len(table.rows) == 1
+    assert ("their own hosts take 20.0 ms anyway" in note) is said

@@ -27,6 +27,30 @@ def test_exposed_communication_is_waits_by_cause_and_the_rest() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("own", "parts"),
+    [
+        (None, {"wait_host": 12.0, "wait_compute": 3.0}),
+        (0.0, {"wait_host": 12.0, "wait_compute": 3.0}),
+        (20.0, {"wait_own_host": 10.0, "wait_host": 2.0, "wait_compute": 3.0}),
+        (26.0, {"wait_own_host": 13.0, "wait_compute": 2.0}),
+    ],
+)
+def test_what_own_hosts_take_of_waits_is_a_part_of_its_own(
+    own: float | None, parts: dict[str, float]
+) -> None:
+    """Rank 0 waits 24 ms for rank 1's host and 6 for its compute: half of that of the mean step."""
+    rows = [msgspec.structs.replace(rank_row(0), own_host_wait_ms=own), rank_row(1, comm_ms=0.0)]
+    found = analysis(
+        breakdown=BreakdownTable(steps=30, per_rank=rows),
+        blame=[
+            Blame(rank=1, cause="host", lost_ms_per_step=24.0),
+            Blame(rank=1, cause="compute", lost_ms_per_step=6.0),
+        ],
+    )
+    assert {part.key: part.ms for part in step_parts(found) if part.key.startswith("wait")} == parts
+
+
 def test_without_charges_communication_stays_whole_and_is_not_called_transfer() -> None:
     whole = analysis(
         blame=[], breakdown=BreakdownTable(steps=30, per_rank=[uncharged(rank) for rank in range(2)])

@@ -3,7 +3,9 @@
 A step of rank r: its loader (`loader`), the host (`host`), one compute kernel (`compute`), an all-reduce that
 ends `transfer` after the last rank came to it, and an optimizer kernel (`OPTIMIZER`). So with
 own = loader + host + compute a step takes max(own) + transfer + OPTIMIZER on every rank, and rank r waits
-max(own) - own. In the first step the host of a rank takes `startup` more, for which all others wait.
+max(own) - own. In the first step the host of a rank takes `startup` more, for which all others wait. A host
+synchronises with each kernel, as one that reads the loss does, so that it works loader and kernels less than
+the step.
 """
 
 from __future__ import annotations
@@ -121,6 +123,8 @@ def _step(job: Job, rank: Rank, step: int, start: int) -> list[dict[str, Any]]:
         # The host of an idle GPU launches just before a kernel runs.
         call = called + 2 + offset if rank.ahead else begin
         events.append(event("cuda_runtime", "cudaLaunchKernel", call, 1, tid=2, correlation=link))
+        # Then it waits until that has run: what it works is what is left of the step.
+        events.append(event("cuda_runtime", "cudaStreamSynchronize", begin + 1, length - 1, tid=2))
         events.append(kernel(name, begin, length, stream=stream, correlation=link, **more))
     return events
 
