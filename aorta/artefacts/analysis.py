@@ -144,6 +144,8 @@ class WhatIf(Record, frozen=True, kw_only=True):
     speedup: float
     speedup_interval: Interval | None
     """Likewise, of the mean step now over that run's."""
+    alone_interval: Interval | None = None
+    """The same by this run's own steps, whatever other runs say."""
     effect_interval: Interval | None = None
     """Of the speed-up of these very steps, by resampling them: above 1, there is an effect beyond their own
     noise; None with fewer than 10 steps."""

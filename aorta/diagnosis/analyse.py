@@ -29,7 +29,7 @@ from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.collectives import Collectives, match_collectives
 from aorta.metrics.detail_cost import detail_cost
-from aorta.metrics.repeats import Ran, batches, repeats_of, undisturbed_step_ms
+from aorta.metrics.repeats import Ran, batches, repeats_of, undisturbed
 from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
 from aorta.metrics.utilization import effective_gpu_utilization, sampled, utilization
@@ -136,8 +136,8 @@ def _analysis(
         profiled=overhead is not None,
         detailed=quality.detailed_steps is None,
     )
-    steps_ms = [undisturbed_step_ms(item) for item in repeats_of(ran, job_id, others)]
-    context = replace(context, repeats_ms=tuple(step for step in steps_ms if step is not None))
+    repeats = [undisturbed(item) for item in repeats_of(ran, job_id, others)]
+    context = replace(context, repeats=tuple(item for item in repeats if item is not None))
     # Traces are exact whatever the records cost.
     said = [*overhead_note(overhead), *(detail_note(measured.detail) if context.steady_steps else [])]
     if measured.rate is None:

@@ -12,6 +12,7 @@ from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
 from aorta.metrics.allocator import AllocatorUse
+from aorta.metrics.another_run import Repeat
 from aorta.metrics.host_gaps import HostGap
 from aorta.metrics.node_load import NodeLoad, Throttling
 from aorta.readers.sacct import MemoryEstimate
@@ -142,8 +143,8 @@ class Context:
     """The replay, and who is late."""
     evidence: Evidence = Evidence()
     """What tells the causes behind causes."""
-    repeats_ms: tuple[float, ...] = ()
-    """The mean step of each other run of the same thing, without the costliest cause found in it."""
+    repeats: tuple[Repeat, ...] = ()
+    """Each other run of the same thing, without the costliest cause found in it."""
     steady_steps: int | None = None
     """By the records, timed part by part or as a whole; None: the breakdown is of traces."""
     job_known: bool = True

@@ -48,7 +48,7 @@ def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | Non
     if removed is None:
         return finding, None
     removed, finding = _with_hiding(removed, finding, context, replays)
-    found, apart = removed.found, another_run.apart(context.repeats_ms)
+    found, apart = removed.found, another_run.apart(context.repeats)
     limit = f"; the next limit are hosts that need {found.hosts_ms:.1f} ms a step" if found.hosts_ms else ""
     if found.bound:
         limit += "; what every host needs is not in the traces, and may be the next limit"
@@ -60,6 +60,7 @@ def predicted(finding: Finding, context: Context) -> tuple[Finding, WhatIf | Non
         step_ms_interval=another_run.at_least(found.step_ms_interval, found.step_ms, apart),
         speedup=found.speedup,
         speedup_interval=another_run.at_least(found.speedup_interval, found.speedup, apart),
+        alone_interval=found.speedup_interval,
         effect_interval=found.effect_interval,
         bound=found.bound,
     )
@@ -92,7 +93,8 @@ def within_noise(what: WhatIf, context: Context) -> str | None:
     The gain of these very steps, resampled, must lie above none at all, and for waits between ranks above
     half of their threshold: somebody is always the last, and on a busy machine often the same one for a
     while. Where the same thing ran four times or more before, the gain must also be more than such runs
-    differ by without the causes that were found in them: less is seen again with nothing changed.
+    differ by without the causes that were found in them: less is seen again with nothing changed. What
+    is not known of those causes is no difference between runs.
     """
     return _noise(what.kind, what.speedup, what.effect_interval, context)
 
@@ -102,11 +104,11 @@ def _noise(kind: Kind, speedup: float, interval: Interval | None, context: Conte
     if interval is not None and _share(interval.low) <= least:
         gained = f"replayed without it, {_percent(interval)} of the step would be gained"
         return f"within noise: {gained}" + (f", and {least:g} % at least would have to be" if least else "")
-    spread = another_run.by_chance(context.repeats_ms)
+    spread = another_run.by_chance(context.repeats)
     if spread is None or math.log(speedup) > spread:
         return None
     gained = f"replayed without it, {_share(speedup):.0f} % of the step would be gained"
-    runs = f"{len(context.repeats_ms)} other runs of the same thing"
+    runs = f"{len(context.repeats)} other runs of the same thing"
     return f"within noise: {gained}, and by {runs} {_share(math.exp(spread)):.0f} % vary by chance"
 
 

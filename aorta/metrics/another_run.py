@@ -13,12 +13,20 @@ Where the same thing ran several times before, those runs say how far runs lie a
 cannot know: a machine may be another one from run to run, and the same throughout each. Of k runs with s the
 standard deviation of the logarithms of their mean steps, and t of k - 1 degrees of freedom, two further runs
 differ by t · s · √2.
+
+A run with a cause counts without it, and what is taken from it is a prediction that has an interval of its
+own: of a step of which a large part was taken the rest is known badly. So what runs differ by and what is not
+known of each are told apart as in meta-analysis, by the estimate of Paule and Mandel (Consensus values and
+weighting factors, Journal of Research of the National Bureau of Standards 87, 1982): s² is that with which
+the squared distances from the weighted mean, each over s² + u² with u the run's own deviation, sum to k - 1.
+Where nothing was taken from any, it is their variance.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import stdev
 
 import numpy as np
@@ -30,6 +38,9 @@ from aorta.metrics.student import t_quantile
 STRETCHES = 5
 MIN_RUNS = 4
 """Fewer say little: Student's interval of three is five of their standard deviations to each side."""
+_HALVINGS = 60
+_NOTHING = 1e-15
+"""A variance that is left of rounding."""
 
 
 def spread(steps: Floats, miss: float = 0.0) -> float | None:
@@ -47,31 +58,66 @@ def spread(steps: Floats, miss: float = 0.0) -> float | None:
     return math.hypot(chance, miss)
 
 
-def apart(step_ms: Sequence[float]) -> float | None:
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Another run of the same thing."""
+
+    step_ms: float
+    """Its mean step, > 0, without the cause that was found in it."""
+    doubt: float = 0.0
+    """Standard deviation of log(step_ms) by what was taken from it; 0 where nothing was."""
+
+
+def doubt_of(interval: Interval, value: float) -> float:
+    """The standard deviation of log(`value`) that has `interval`: of Student's t, which has the variance
+    ν / (ν - 2).
+    """
+    degrees = STRETCHES - 1
+    return math.log(interval.high / value) / t_quantile(degrees) * math.sqrt(degrees / (degrees - 2))
+
+
+def apart(repeats: Sequence[Repeat]) -> float | None:
     """Half the interval's width of log(step of another run over this one's), by the runs before; None of
     fewer than 4.
-
-    Args:
-        step_ms: the mean step of each run, > 0.
     """
-    deviation = _deviation(step_ms)
-    return None if deviation is None else t_quantile(len(step_ms) - 1) * deviation * math.sqrt(2.0)
+    deviation, count = _deviation(repeats), len(repeats)
+    return None if deviation is None else t_quantile(count - 1) * deviation * math.sqrt(2.0)
 
 
-def by_chance(step_ms: Sequence[float]) -> float | None:
+def by_chance(repeats: Sequence[Repeat]) -> float | None:
     """What log(step of another run over the mean of these) stays below in 95 of 100; None of fewer than 4.
 
     Student's bound of one further observation, to one side: all of the other 5 % lies above it.
     """
-    deviation, count = _deviation(step_ms), len(step_ms)
+    deviation, count = _deviation(repeats), len(repeats)
     one_side = 2.0 * CONFIDENCE - 1.0
     if deviation is None:
         return None
     return t_quantile(count - 1, one_side) * deviation * math.sqrt(1.0 + 1.0 / count)
 
 
-def _deviation(step_ms: Sequence[float]) -> float | None:
-    return stdev([math.log(step) for step in step_ms]) if len(step_ms) >= MIN_RUNS else None
+def _deviation(repeats: Sequence[Repeat]) -> float | None:
+    """What the runs differ by beyond what is not known of each, of the logarithms; None of fewer than 4."""
+    if len(repeats) < MIN_RUNS:
+        return None
+    logs = np.log([item.step_ms for item in repeats])
+    own = np.array([item.doubt for item in repeats]) ** 2
+    low, high = 0.0, float(logs.var(ddof=1))
+    # Their variance is enough, since no run is known better than exactly.
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        if middle > 0.0 and _distance(logs, own + middle) > len(logs) - 1:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(high) if high > _NOTHING else 0.0
+
+
+def _distance(logs: Floats, variances: Floats) -> float:
+    """The squared distances from the weighted mean, each over its variance, summed."""
+    weights = 1.0 / variances
+    mean = (weights * logs).sum() / weights.sum()
+    return float((weights * (logs - mean) ** 2).sum())
 
 
 def around(value: float, relative: float | None) -> Interval | None:

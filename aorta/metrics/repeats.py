@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aorta.artefacts.analysis import Analysis, Throughput
+from aorta.metrics.another_run import Repeat, doubt_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,9 @@ def repeats_of(ran: Ran, job_id: str | None, others: Iterable[Analysis]) -> list
     ]
 
 
-def undisturbed_step_ms(analysis: Analysis) -> float | None:
-    """The mean step of a run without the costliest cause that was found in it; None without a rate.
+def undisturbed(analysis: Analysis) -> Repeat | None:
+    """A run without the costliest cause that was found in it; None without a rate, or where it is not known
+    how surely that cause's part was taken away.
 
     A cause that was found says why the run was slow, so that what it took is nothing that varies by chance.
     """
@@ -77,5 +79,11 @@ def undisturbed_step_ms(analysis: Analysis) -> float | None:
     if rate is None:
         return None
     step = rate.step_ms_median if rate.step_ms_mean is None else rate.step_ms_mean
-    gains = [item.speedup for item in analysis.replay.predictions] if analysis.replay else []
-    return step / max([1.0, *gains])
+    predictions = analysis.replay.predictions if analysis.replay else []
+    most = max(predictions, key=lambda item: item.speedup, default=None)
+    if most is None or most.speedup <= 1.0:
+        return Repeat(step)
+    interval = most.alone_interval or most.speedup_interval
+    if interval is None or most.bound:
+        return None
+    return Repeat(step / most.speedup, doubt_of(interval, most.speedup))

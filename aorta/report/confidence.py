@@ -64,6 +64,11 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
         doubts.append(f"throughput by the clock and by the median step differ by {off:+.0f} %")
     if main is not None and analysis.replay is not None and analysis.replay.withheld:
         doubts.append(f"no replay: {analysis.replay.withheld}")
+    predictions = analysis.replay.predictions if analysis.replay else []
+    if main is not None and any(item.bound and item.kind == main.kind for item in predictions):
+        doubts.append(
+            "what hosts need for a step is not in the traces: without the cause it may take as long"
+        )
     if main is not None and main.sub_cause == "not_determined":
         doubts.append("nothing measured tells what is behind the cause")
     if shared:

@@ -36,7 +36,9 @@ counts where it takes more than {EFFECT:.0%} of its step; the others are listed,
 is what the replay of the verdict's cause promises for taking it away, with the 95% interval of another run:
 as far from it as stretches of the run are from each other, and by what the replay misses of steps that its
 transfers are not of; and as far as runs of the same size lie apart, once four of them came before: runs may
-differ by more than stretches of one do. What was found in those runs is taken from them first."""
+differ by more than stretches of one do. What was found in those runs is taken from them first, and what their
+own steps leave open of that is no difference between runs. With fewer runs before, the interval knows of this
+run alone; what stays behind where a cause goes is not in it."""
 
 
 def document(matrix: Matrix, score: Score, *, made_by: str) -> str:

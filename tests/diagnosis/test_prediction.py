@@ -15,6 +15,7 @@ from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.prediction import predicted, within_noise
 from aorta.diagnosis.rules import host_bound
 from aorta.diagnosis.verdict import Rule, conclude, cost_ms
+from aorta.metrics.another_run import Repeat
 from aorta.metrics.whatif import Replays
 from aorta.units import NS_PER_MS
 from tests.diagnosis.test_host_bound import context
@@ -238,6 +239,10 @@ def test_gains_that_may_be_none_are_noise(kind: Kind, low: float, noise: bool) -
     assert (within_noise(what, made) is not None) is noise
 
 
+def ran(*steps_ms: float) -> tuple[Repeat, ...]:
+    return tuple(Repeat(step) for step in steps_ms)
+
+
 @pytest.mark.parametrize(
     ("repeats", "noise"),
     [
@@ -261,23 +266,42 @@ def test_a_gain_within_what_other_runs_differ_by_is_noise(repeats: tuple[float, 
         speedup_interval=None,
         effect_interval=Interval(low=1.2, high=1.3),
     )
-    why = within_noise(what, replace(context([10.0, 10.0]), repeats_ms=repeats))
+    why = within_noise(what, replace(context([10.0, 10.0]), repeats=ran(*repeats)))
     assert (why is not None) is noise
     if why is not None:
         assert "20 % of the step would be gained, and by 4 other runs of the same thing 30 %" in why
 
 
+def test_a_run_whose_cause_was_taken_away_with_doubt_hides_no_finding() -> None:
+    """27 % of the step, as it is in each step; seven other runs, one of 94 ms after most of it was taken."""
+    what = WhatIf(
+        kind="straggler",
+        removed="",
+        ranks=[1],
+        step_ms=73.0,
+        step_ms_interval=None,
+        speedup=100 / 73,
+        speedup_interval=None,
+        effect_interval=Interval(low=1.3, high=1.45),
+    )
+    near = ran(58.1, 56.6, 56.1, 58.3, 58.7, 56.2)
+    for doubt, noise in ((0.23, False), (0.0, True)):
+        beside = replace(context([10.0, 10.0]), repeats=(*near, Repeat(94.3, doubt)))
+        assert (within_noise(what, beside) is not None) is noise
+
+
 def test_where_other_runs_lie_further_apart_the_interval_is_theirs() -> None:
     """Steps that are all alike have an interval of no width; runs of 99 to 101 ms are 0.8 % apart each."""
     own = modelled(late_loader(transfers=[10] * 10))
-    beside = replace(own, repeats_ms=(100.0, 101.0, 99.0, 100.0))
+    beside = replace(own, repeats=ran(100.0, 101.0, 99.0, 100.0))
     found, what = gain(finding("data_loading", [1]), beside)
     assert found.expected == pytest.approx(65 / 35)
     assert what.speedup_interval == Interval(low=found.low, high=found.high)
+    assert what.alone_interval == Interval(low=what.speedup, high=what.speedup)
     assert what.step_ms_interval is not None
     # t of three degrees of freedom, and the deviation of the logarithms 0, 0.00995, -0.01005, 0.
     assert found.high / found.expected == pytest.approx(
         math.exp(3.182446 * 0.0081652 * math.sqrt(2)), rel=1e-4
     )
     assert what.step_ms_interval.high / what.step_ms == pytest.approx(found.high / found.expected)
-    assert gain(finding("data_loading", [1]), replace(own, repeats_ms=(90.0, 101.0, 99.0)))[0].low == 65 / 35
+    assert gain(finding("data_loading", [1]), replace(own, repeats=ran(90.0, 101.0, 99.0)))[0].low == 65 / 35

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Analysis, DataQuality, Replay, Throughput, WhatIf
+from aorta.artefacts.analysis import Analysis, DataQuality, Interval, Replay, Throughput, WhatIf
 from aorta.artefacts.traced import ProfilerOverhead
-from aorta.metrics.repeats import Ran, repeats_of, undisturbed_step_ms
+from aorta.metrics.another_run import Repeat
+from aorta.metrics.repeats import Ran, repeats_of, undisturbed
 from tests.support.analyses import analysis
 
 RATE = analysis().throughput
@@ -21,7 +23,8 @@ def rate(**changes: Any) -> Throughput:
     return msgspec.structs.replace(RATE, **changes)
 
 
-def replayed(*speedups: float) -> Replay:
+def replayed(*speedups: float, wide: float | None = None) -> Replay:
+    """With intervals of `wide` times and over each; None: without."""
     gains = [
         WhatIf(
             kind="data_loading",
@@ -30,7 +33,7 @@ def replayed(*speedups: float) -> Replay:
             step_ms=90.0 / speedup,
             step_ms_interval=None,
             speedup=speedup,
-            speedup_interval=None,
+            speedup_interval=Interval(low=speedup / wide, high=speedup * wide) if wide else None,
         )
         for speedup in speedups
     ]
@@ -77,8 +80,32 @@ def test_what_is_not_known_repeats_nothing() -> None:
 
 
 def test_a_run_without_its_costliest_cause() -> None:
-    assert undisturbed_step_ms(analysis(throughput=rate(step_ms_mean=96.0))) == 96.0
+    assert undisturbed(analysis(throughput=rate(step_ms_mean=96.0))) == Repeat(96.0)
     # The median is 90 ms where there is no mean.
-    assert undisturbed_step_ms(analysis(replay=replayed(1.5, 1.2))) == 90 / 1.5
-    assert undisturbed_step_ms(analysis(replay=replayed())) == 90.0
-    assert undisturbed_step_ms(analysis(throughput=None)) is None
+    assert undisturbed(analysis(replay=replayed(1.5, 1.2, wide=1.0))) == Repeat(90 / 1.5)
+    assert undisturbed(analysis(replay=replayed())) == Repeat(90.0)
+    assert undisturbed(analysis(throughput=None)) is None
+
+
+def test_how_surely_it_was_taken_away_is_what_the_runs_own_steps_say() -> None:
+    own = replayed(1.5, 1.2, wide=math.exp(2.7764451))
+    found = undisturbed(analysis(replay=own))
+    assert found is not None
+    assert found.step_ms == 60.0
+    assert found.doubt == pytest.approx(math.sqrt(2.0))
+    # What other runs say of a prediction's interval is none of it.
+    wider = [
+        msgspec.structs.replace(item, speedup_interval=Interval(low=0.1, high=100.0), alone_interval=kept)
+        for item in own.predictions
+        for kept in [item.speedup_interval]
+    ]
+    assert undisturbed(analysis(replay=msgspec.structs.replace(own, predictions=wider))) == found
+
+
+def test_a_cause_of_which_nobody_knows_how_much_it_takes_leaves_nothing_known() -> None:
+    assert undisturbed(analysis(replay=replayed(1.5))) is None
+    bounds = replayed(1.5, wide=1.0)
+    most = [msgspec.structs.replace(item, bound=True) for item in bounds.predictions]
+    assert undisturbed(analysis(replay=msgspec.structs.replace(bounds, predictions=most))) is None
+    # One that takes nothing is taken away surely.
+    assert undisturbed(analysis(replay=replayed(1.0))) == Repeat(90.0)

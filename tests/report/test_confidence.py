@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Analysis, Problem, Speedup, Verdict
+from aorta.artefacts.analysis import Analysis, Kind, Problem, Replay, Speedup, Verdict, WhatIf
 from aorta.report.confidence import confidence
 from aorta.report.content import main_finding
 from tests.support.analyses import analysis, data_loading_finding
@@ -36,6 +36,22 @@ def test_without_a_doubt_it_is_high() -> None:
 )
 def test_each_doubt_lowers_it(changes: dict[str, Any], grade: str, doubt: str) -> None:
     assert level(quality(**changes)) == (grade, [doubt])
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound", "grade"),
+    [("data_loading", True, "medium"), ("data_loading", False, "high"), ("communication", True, "high")],
+)
+def test_hosts_of_which_no_trace_tells_lower_it(kind: Kind, bound: bool, grade: str) -> None:
+    what = WhatIf(
+        kind=kind, removed="", ranks=[1], step_ms=50.0, step_ms_interval=None, speedup=2.0,
+        speedup_interval=None, bound=bound,
+    )  # fmt: skip
+    replay = Replay(
+        steps=9, measured_step_ms=100.0, modelled_step_ms=100.0, error_pct=0.0, ideal_network_step_ms=None,
+        predictions=[what],
+    )  # fmt: skip
+    assert level(analysis(replay=replay))[0] == grade
 
 
 def test_few_detailed_steps_lower_it_and_are_said() -> None:
