@@ -305,8 +305,8 @@ def _behind_waits(context: Context) -> str:
     who = rank_words(last) if last else "whichever rank is last"
     later = max(item.lateness_ms for item in context.costs)
     return (
-        f"; so on all ranks: most GPUs wait in collectives for {who} meanwhile, which is {later:.1f} ms a "
-        "step later than the other hosts at most"
+        f"; so on all ranks: behind waits in collectives the other hosts need as long, and {who} at most "
+        f"{later:.1f} ms a step longer"
     )
 
 

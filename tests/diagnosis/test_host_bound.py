@@ -127,7 +127,7 @@ def test_what_all_hosts_need_is_the_hosts_part_behind_waits_for_the_last_one() -
     assert item is not None
     assert item.evidence["waits_that_own_hosts_take_anyway_ms"] == 2 * 75.0 / 3
     assert item.evidence["host_ms"] == pytest.approx((77 + 77 + 90) / 3)
-    assert "collectives for rank 2 meanwhile, which is 5.0 ms a step later" in item.cause
+    assert "the other hosts need as long, and rank 2 at most 5.0 ms a step longer" in item.cause
     late, none = straggler(made)
     assert (late.value, late.fired, none) == (5.0, False, None)
     assert late.reason is not None
