@@ -95,6 +95,8 @@ class TraceSummary(Record, frozen=True, kw_only=True):
     """kineto | nsys | rocprofv3"""
     source: str
     """The trace's file."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes of the files of this rank, by name: it is of them wherever they were copied to since."""
     host: str | None
     world_size: int | None
     """As the trace records it, or the size of its largest group; None: it records neither."""

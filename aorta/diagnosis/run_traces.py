@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+from msgspec import field
+
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import Trace
 from aorta.artefacts.io import read_json, write_json
@@ -51,6 +54,12 @@ class _Numbers(Record, frozen=True, kw_only=True):
 
     whole: bool
     steps: list[_Number]
+
+
+class _Sizes(Record, frozen=True, kw_only=True):
+    """Of a summary, those of its files alone."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
 def trace_files(run: RunDir) -> dict[int, list[Path]]:
@@ -140,7 +149,12 @@ def _summary(
     if trace is None:
         return None, problems
     own = set(trace.problems)
-    return summarise(trace), [problem for problem in problems if problem not in own]
+    made = msgspec.structs.replace(summarise(trace), sizes=_sizes(group[1]))
+    return made, [problem for problem in problems if problem not in own]
+
+
+def _sizes(paths: Sequence[Path]) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in paths if path.exists()}
 
 
 def read_rank(
@@ -192,13 +206,20 @@ def read_run_traces(run: RunDir) -> RunTraces:
             except ArtefactError as error:
                 problems.append(Problem(file=str(node.reduction), reason=error.message))
     left = [(rank, paths) for rank, paths in files.items() if rank not in summaries]
-    for summary, found in _summaries(left):
+    for (rank, _), (summary, found) in zip(left, _summaries(left), strict=True):
         problems += found
         if summary is not None:
             try:
                 summaries[summary.rank] = summary if numbers is None else latest(summary, numbers)
             except ArtefactError as error:
                 problems.append(Problem(file=summary.source, reason=error.message))
+        elif rank in reduced and rank not in current:
+            old = _read_one(((rank, numbers), reduced[rank]))
+            if isinstance(old, Problem):
+                problems.append(old)
+            else:
+                summaries[rank] = old
+                notes += (f"{reduced[rank].name} is older than the trace, which cannot be read here",)
     ordered = tuple(summaries[rank] for rank in sorted(summaries))
     # What the job could not reduce cannot be read now either: it is said once.
     whole = bool(ordered) and not left
@@ -206,7 +227,15 @@ def read_run_traces(run: RunDir) -> RunTraces:
 
 
 def _outdated(summary: Path, files: Sequence[Path]) -> bool:
-    return any(summary.stat().st_mtime_ns < path.stat().st_mtime_ns for path in files)
+    """Whether it is older than they are. Times do not survive every copy of a run, sizes do."""
+    made = summary.stat().st_mtime_ns
+    newer = [path for path in files if made < path.stat().st_mtime_ns]
+    if not newer:
+        return False
+    try:
+        return read_json(summary, _Sizes).sizes != _sizes(files)
+    except ArtefactError:  # which is said when it is read
+        return False
 
 
 def _counted(paths: Mapping[int, Path]) -> tuple[frozenset[int] | None, tuple[str, ...]]:

@@ -78,6 +78,33 @@ def test_a_trace_newer_than_its_summary_counts(run: RunDir) -> None:
     assert found.summaries[1].gpu_events > 0
 
 
+def later_than_its_summary(run: RunDir, rank: int, content: bytes | None = None) -> None:
+    for trace in trace_files(run)[rank]:
+        trace.write_bytes(trace.read_bytes() if content is None else content)
+        later = run.node(0).trace_summary(rank).stat().st_mtime_ns + 10**9
+        os.utime(trace, ns=(later, later))
+
+
+def test_a_copy_of_a_run_has_its_summaries(run: RunDir) -> None:
+    """Its files may get their times in any order, and the profiler that could read them is elsewhere."""
+    reduce(run)
+    later_than_its_summary(run, 0)
+    found = read_run_traces(run)
+    assert found.from_summaries
+    assert (found.problems, found.notes) == ((), ())
+
+
+def test_a_summary_older_than_a_trace_that_cannot_be_read_is_better_than_nothing(run: RunDir) -> None:
+    reduce(run)
+    later_than_its_summary(run, 0, b"other")
+    found = read_run_traces(run)
+    assert [summary.rank for summary in found.summaries] == [0, 1, 2, 3]
+    assert found.notes == ("rank_0.json is older than the trace, which cannot be read here",)
+    assert len(found.problems) == 1
+    run.node(0).trace_summary(0).unlink()
+    assert [summary.rank for summary in read_run_traces(run).summaries] == [1, 2, 3]
+
+
 def test_a_trace_that_cannot_be_read_costs_itself(run: RunDir) -> None:
     broken = trace_files(run)[1][0]
     broken.write_bytes(gzip.compress(b"{}")[:5])
