@@ -90,11 +90,13 @@ class Excerpt(Record, frozen=True, kw_only=True):
     step_ms: float
     """Of its slowest rank."""
     median_ms: float
-    """Of the slowest rank of each steady step; of each one timed part by part, if not all are."""
+    """Of the slowest rank of each steady step; of each one timed part by part, or traced, if not all are."""
     lanes: list[Lane]
     note: str
     all_detailed: bool = True
     """Every steady step was timed part by part; else this is the longest one of those that were."""
+    traced: bool = False
+    """It is what ran on the GPUs by their traces, and the longest traced step."""
 
 
 class StepTimes(Record, frozen=True, kw_only=True):

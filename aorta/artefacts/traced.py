@@ -93,6 +93,8 @@ class TraceTable(Record, frozen=True, kw_only=True):
     per_rank: list[RankTrace]
     from_summaries: bool = False
     """Read from the summaries that the nodes wrote in the job, not from the traces."""
+    stands: bool = False
+    """They cover all ranks of a run, and its breakdown is of them."""
 
 
 class ProfilerOverhead(Record, frozen=True, kw_only=True):

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
 from aorta.diagnosis.analyse import analyse
-from aorta.diagnosis.run_traces import read_run_traces
+from aorta.diagnosis.run_traces import RunTraces, read_run_traces
 from aorta.errors import ArtefactError
 from aorta.readers.run import RunData, read_run
 
 
-def analyze_run(
-    run: RunDir, *, query_accounting: bool = True, others: Sequence[Analysis] = ()
-) -> tuple[Analysis, RunData]:
+class Analyzed(NamedTuple):
+    """A run's analysis, and what it is of."""
+
+    analysis: Analysis
+    data: RunData
+    traces: RunTraces
+
+
+def analyze_run(run: RunDir, *, query_accounting: bool = True, others: Sequence[Analysis] = ()) -> Analyzed:
     """Read and analyse a run; nothing that is missing or broken in it is fatal.
 
     Args:
@@ -25,7 +32,8 @@ def analyze_run(
         others: analyses of other runs, of which the run may have repeats.
     """
     data = read_run(run, query_accounting=query_accounting)
-    return analyse(data, read_run_traces(run), others), data
+    traces = read_run_traces(run)
+    return Analyzed(analyse(data, traces, others), data, traces)
 
 
 def ended(data: RunData) -> int:

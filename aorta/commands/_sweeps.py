@@ -78,7 +78,7 @@ def _analysed(run: RunDir | None) -> tuple[Analysis | None, int]:
     """The analysis of a run, kept beside its data, and the time of its newest input."""
     if run is None:
         return None, 0
-    analysis, data = analyze_run(run)
+    analysis, data, _ = analyze_run(run)
     # Somebody else's results are read all the same.
     with contextlib.suppress(OSError):
         write_json(run.analysis, analysis)

@@ -44,7 +44,7 @@ def analyse(run: RunDir) -> Analysis:
 
     chosen = Chosen(Scenario(run.root.parent.name), run)
     others = analyses_of(repeats(run.root.parent.parent, [chosen]))
-    analysis, _ = analyze_run(run, query_accounting=False, others=others)
+    analysis = analyze_run(run, query_accounting=False, others=others).analysis
     write_json(run.analysis, analysis)
     return analysis
 

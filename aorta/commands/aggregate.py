@@ -154,13 +154,15 @@ def _one(item: Chosen, others: Sequence[Analysis]) -> tuple[ScenarioReport, RunD
 
     tried = []
     for run in (item.run, *item.older):
-        analysis, data = analyze_run(run, others=others)
-        tried.append((run, analysis, data))
-        if is_valid(analysis):
+        tried.append((run, analyze_run(run, others=others)))
+        if is_valid(tried[-1][1].analysis):
             break
-    picked, passed_over = newest_valid([analysis for _, analysis, _ in reversed(tried)])
-    run, analysis, data = next((entry for entry in tried if picked and entry[1] is picked[0]), tried[0])
-    page = run_page(analysis, data)
+    picked, passed_over = newest_valid([found.analysis for _, found in reversed(tried)])
+    run, chosen = next(
+        ((run, found) for run, found in tried if picked and found.analysis is picked[0]), tried[0]
+    )
+    analysis, data, _ = chosen
+    page = run_page(*chosen)
     try:
         write_json(run.analysis, analysis)
         write_run_report(run, analysis, page, data)

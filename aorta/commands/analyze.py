@@ -97,10 +97,10 @@ def report(run: RunDir, *, query_accounting: bool) -> Analysis:
     from aorta.report.page import run_page
     from aorta.report.run import write_run_report
 
-    analysis, data = analyze_run(run, query_accounting=query_accounting)
-    write_json(run.analysis, analysis)
-    write_run_report(run, analysis, run_page(analysis, data), data)
-    return analysis
+    found = analyze_run(run, query_accounting=query_accounting)
+    write_json(run.analysis, found.analysis)
+    write_run_report(run, found.analysis, run_page(*found), found.data)
+    return found.analysis
 
 
 def _write_json(analysis: Analysis, target: str) -> None:

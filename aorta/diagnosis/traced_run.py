@@ -117,6 +117,7 @@ def traced_run(traces: RunTraces, context: Context, recorded: Recorded) -> Trace
     model = modelled(collectives, found.steps, step_ms, recorded.nodes, found.host_ns())
     notes = [*said, *notes_of(found, charged, expected), *_differences(context.breakdown, rows)]
     stands = Stands(replace(_context(context, found, rows, charged), model=model), waits)
+    shown = msgspec.structs.replace(shown, stands=True)
     return TracedRun(shown, stands, problems, tuple(notes), source)
 
 

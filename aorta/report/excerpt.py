@@ -5,7 +5,9 @@ Where not all steps were timed part by part, it is the longest of those that wer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from aorta.units import NS_PER_MS, ms_to_ns
 MAX_LANES = 12
 _FINEST = 1500
 """Pieces shorter than one of this many parts of the step are not told apart: thinner than a pixel."""
+
+Piece = tuple[int, int, Doing]
+"""From and to, ns."""
 
 
 def worst_step(times: StepTimes | None) -> tuple[int, float, float] | None:
@@ -74,7 +79,7 @@ def excerpt(
         waits: Mapping[int, Intervals] = {}
     else:
         shifts = {rank: placed.timelines[rank].starts[number] - steps[rank].mono_start_ns for rank in ranks}
-        waits = _waits(placed, shifts)
+        waits = waits_of(placed, shifts)
     origin = min(steps[rank].mono_start_ns + shifts[rank] for rank in ranks)
     lanes = [_lane(steps[rank], origin - shifts[rank], waits.get(rank)) for rank in ranks]
     found = Excerpt(
@@ -93,8 +98,13 @@ def _own_ns(steps: StepColumns) -> float:
     return int(steps.duration_ns[-1]) - (0 if exposed == ABSENT else exposed)
 
 
-def _waits(placed: Collectives, shifts: Mapping[int, int]) -> dict[int, Intervals]:
-    """When each rank was in a collective whose last member had not come to it, on the rank's own clock."""
+def waits_of(placed: Collectives, shifts: Mapping[int, int]) -> dict[int, Intervals]:
+    """When each rank was in a collective whose last member had not come to it, on the rank's own clock.
+
+    Args:
+        placed: the ranks on one clock.
+        shifts: ns by which that is ahead of each rank's own.
+    """
     pairs: dict[int, list[tuple[int, int]]] = {rank: [] for rank in shifts}
     for item in placed.matched:
         last = int(item.entry.max())
@@ -104,21 +114,39 @@ def _waits(placed: Collectives, shifts: Mapping[int, int]) -> dict[int, Interval
 
 
 def _lane(step: Step, zero: int, waits: Intervals | None) -> Lane:
-    """One rank's segments, in ms after `zero` of its own clock.
-
-    Args:
-        step: its record, with ranges.
-        zero: the excerpt's zero, ns.
-        waits: when it waited for the last member of a collective; None where that is not known.
-    """
+    """One rank's segments, from its record, which has ranges; as `lane`."""
     assert step.profile is not None
-    start, end = step.mono_start_ns, step.mono_end_ns
-    busy = _of(step, lambda item: item.stream == "compute")
-    communication = _of(step, lambda item: item.stream in COMMUNICATION_STREAMS)
-    loader = _of(step, lambda item: item.stream == "host" and item.tag == "data")
+    did = Did(
+        span=(step.mono_start_ns, step.mono_end_ns),
+        compute=_of(step, lambda item: item.stream == "compute"),
+        communication=_of(step, lambda item: item.stream in COMMUNICATION_STREAMS),
+        data=_of(step, lambda item: item.stream == "host" and item.tag == "data"),
+        waits=waits,
+    )
+    return Lane(rank=step.rank, host=step.host, segments=segments(did, zero))
+
+
+@dataclass(frozen=True, slots=True)
+class Did:
+    """What one rank did in a step, ns of one clock."""
+
+    span: tuple[int, int]
+    """Of the step."""
+    compute: Intervals
+    communication: Intervals
+    data: Intervals
+    """The loader's."""
+    waits: Intervals | None
+    """For the last member of a collective; None where that is not known."""
+
+
+def segments(did: Did, zero: int) -> list[Segment]:
+    """What is drawn of it, in ms after `zero` of its clock."""
+    start, end = did.span
+    busy, communication = did.compute, did.communication
     exposed = subtract(communication, busy)
-    waited = intersection(exposed, waits) if waits is not None else as_intervals([])
-    data = subtract(subtract(loader, busy), communication)
+    waited = intersection(exposed, did.waits) if did.waits is not None else as_intervals([])
+    data = subtract(subtract(did.data, busy), communication)
     whole = as_intervals([(start, end)])
     pieces: list[tuple[Doing, Intervals]] = [
         ("compute", busy),
@@ -126,16 +154,51 @@ def _lane(step: Step, zero: int, waits: Intervals | None) -> Lane:
         ("transfer", subtract(exposed, waited)),
         ("data_wait", data),
         ("host", subtract(subtract(subtract(whole, busy), communication), data)),
-        ("hidden", intersection(communication, busy)),
     ]
-    finest = (end - start) // _FINEST
-    segments = [
-        Segment(doing=doing, start_ms=(first - zero) / NS_PER_MS, end_ms=(last - zero) / NS_PER_MS)
+    kept = [
+        (int(first), int(last), doing)
         for doing, found in pieces
         for first, last in clip(found, start, end).tolist()
-        if last - first > finest
     ]
-    return Lane(rank=step.rank, host=step.host, segments=segments)
+    finest = (end - start) // _FINEST
+    shown = _drawable(sorted(kept), finest)
+    hidden = clip(intersection(communication, busy), start, end).tolist()
+    shown += [(first, last, "hidden") for first, last in hidden if last - first > finest]
+    return [
+        Segment(doing=doing, start_ms=(first - zero) / NS_PER_MS, end_ms=(last - zero) / NS_PER_MS)
+        for first, last, doing in shown
+    ]
+
+
+def _drawable(pieces: Sequence[Piece], finest: int) -> list[Piece]:
+    """The pieces, of which each begins where the one before it ends, without those too short to be seen:
+    several in a row become one of what most of it is, and one alone goes to its neighbour.
+    """
+    shown: list[Piece] = []
+    few: Counter[Doing] = Counter()
+    since = pieces[0][0] if pieces else 0
+
+    def show(last: int, doing: Doing) -> None:
+        nonlocal since
+        if shown and shown[-1][2] == doing:
+            shown[-1] = (shown[-1][0], last, doing)
+        else:
+            shown.append((since, last, doing))
+        since = last
+        few.clear()
+
+    for first, last, doing in pieces:
+        if last - first > finest:
+            if shown and first > since:
+                show(first, shown[-1][2])
+            show(last, doing)
+            continue
+        few[doing] += last - first
+        if last - since > finest:
+            show(last, few.most_common(1)[0][0])
+    if shown and pieces[-1][1] > since:
+        show(pieces[-1][1], shown[-1][2])
+    return shown
 
 
 def _of(step: Step, wanted: Callable[[StepRange], bool]) -> Intervals:

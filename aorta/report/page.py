@@ -7,17 +7,21 @@ import msgspec
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.page import Page, UtilizationOverTime
 from aorta.diagnosis.analyse import clocks
+from aorta.diagnosis.run_traces import RunTraces
 from aorta.readers.run import RunData
 from aorta.report import content, parts, series
 from aorta.report.confidence import confidence
 from aorta.report.excerpt import excerpt, worst_step
+from aorta.report.excerpt_traced import traced_excerpt
 
 
-def run_page(analysis: Analysis, data: RunData) -> Page:
-    """What the report shows of a run, from its analysis, step records and samples."""
+def run_page(analysis: Analysis, data: RunData, traces: RunTraces | None = None) -> Page:
+    """What the report shows of a run, from its analysis, step records, samples and traces."""
     by_rank = data.records.by_rank
     times = series.step_times(by_rank)
-    shown, absent = excerpt(by_rank, clocks(data, by_rank), worst_step(times), analysis.verdict.ranks)
+    shown, absent = traced_excerpt(traces, data, analysis) if traces is not None else None, ""
+    if shown is None:
+        shown, absent = excerpt(by_rank, clocks(data, by_rank), worst_step(times), analysis.verdict.ranks)
     return msgspec.structs.replace(
         bare_page(analysis),
         excerpt=shown,

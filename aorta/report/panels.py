@@ -110,7 +110,7 @@ def heat_panel(axes: Axes, found: HeatMap | None) -> None:
 
 
 def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
-    """The longest steady step, or of those timed part by part, rank by rank on one clock."""
+    """The longest steady step, or of those traced or timed part by part, rank by rank on one clock."""
     if found is None:
         style.title(axes, "The longest steady step")
         style.absent(axes, absent)
@@ -118,6 +118,7 @@ def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
     times = f"{number(found.step_ms)} ms, the median step is {number(found.median_ms)} ms"
     note = f"{times}; {found.note}" if found.note else times
     longest = "The longest steady step" if found.all_detailed else "The longest step timed part by part"
+    longest = "The longest traced step" if found.traced else longest
     style.title(axes, f"{longest}, {found.global_step:,}", note)
     used: set[Doing] = set()
     for place, lane in enumerate(found.lanes):

@@ -23,7 +23,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDir, int]:
 def test_the_analysis_is_of_the_summaries_and_names_the_slow_rank(made: tuple[RunDir, int]) -> None:
     run, slow = made
     assert slow == 2
-    analysis, _ = analyze_run(run, query_accounting=False)
+    analysis = analyze_run(run, query_accounting=False).analysis
     check(json.loads(msgspec.json.encode(analysis)), ranks=6)
     # Ten of twenty steps are the warm-up, and the last one has none behind it.
     assert analysis.breakdown.steps == 9
@@ -36,7 +36,7 @@ def test_the_analysis_is_of_the_summaries_and_names_the_slow_rank(made: tuple[Ru
 
 def test_what_is_wrong_with_an_analysis_is_said(made: tuple[RunDir, int]) -> None:
     run, _ = made
-    analysis, _ = analyze_run(run, query_accounting=False)
+    analysis = analyze_run(run, query_accounting=False).analysis
     found = json.loads(msgspec.json.encode(analysis))
     for key, value in (("verdict", {"kind": "straggler", "ranks": [1]}), ("traces", None)):
         with pytest.raises(SystemExit, match="expected"):

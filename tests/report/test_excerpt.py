@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from aorta.artefacts.page import Excerpt, Lane, StepTimes
+from aorta.artefacts.page import Doing, Excerpt, Lane, StepTimes
 from aorta.artefacts.step_columns import StepColumns
 from aorta.diagnosis.analyse import clocks
 from aorta.readers.run import RunData, read_run
-from aorta.report.excerpt import MAX_LANES, excerpt, worst_step
+from aorta.report.excerpt import MAX_LANES, Piece, _drawable, excerpt, worst_step
 from aorta.report.series import step_times
 from tests.support.synthetic import RunSpec, write_run
 
@@ -121,3 +124,37 @@ def test_records_without_ranges_have_no_excerpt(tmp_path: Path) -> None:
     assert found is None
     assert absent == "not measured: the records of step 11 hold no ranges"
     assert excerpt(bare, {}, None, []) == (None, "not measured: no steady step")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "drawn"),
+    [
+        # Longer than 10: as they are.
+        ([(0, 20, "host"), (20, 40, "compute")], [(0, 20, "host"), (20, 40, "compute")]),
+        # A short one alone goes to the piece before it, or to that behind where there is none.
+        ([(0, 20, "host"), (20, 25, "compute"), (25, 60, "host")], [(0, 60, "host")]),
+        ([(0, 5, "compute"), (5, 60, "host"), (60, 62, "wait")], [(0, 60 + 2, "host")]),
+        # Several in a row: 4 + 5 of compute and 3 of the host's are longer than 10, and compute.
+        (
+            [(0, 20, "wait"), (20, 24, "compute"), (24, 27, "host"), (27, 32, "compute"), (32, 60, "wait")],
+            [(0, 20, "wait"), (20, 32, "compute"), (32, 60, "wait")],
+        ),
+        ([(0, 4, "host")], []),
+        ([], []),
+    ],
+)
+def test_pieces_too_short_to_be_seen_leave_no_hole(pieces: list[Piece], drawn: list[Piece]) -> None:
+    assert _drawable(pieces, 10) == drawn
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.sampled_from(["compute", "wait", "host"])), min_size=1))
+def test_what_is_drawn_covers_the_step(lengths: list[tuple[int, Doing]]) -> None:
+    pieces: list[Piece] = []
+    for length, doing in lengths:
+        start = pieces[-1][1] if pieces else 0
+        pieces.append((start, start + length, doing))
+    drawn = _drawable(pieces, 10)
+    if pieces[-1][1] > 10:
+        assert (drawn[0][0], drawn[-1][1]) == (0, pieces[-1][1])
+    assert all(one[1] == other[0] and one[2] != other[2] for one, other in pairwise(drawn))
+    assert sum(end - start for start, end, _ in drawn) in (0, pieces[-1][1])

@@ -1,0 +1,80 @@
+"""One step of several ranks side by side, as it ran on their GPUs: the longest one that their traces hold.
+
+Records time a step's parts by windows; of a GPU that waits for its host, they are of the waiting.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.page import Excerpt, Lane
+from aorta.diagnosis.analyse import boot_epochs
+from aorta.diagnosis.run_traces import RunTraces
+from aorta.diagnosis.traced_steps import numbered
+from aorta.diagnosis.traces import Capture, capture, collectives_of
+from aorta.metrics.trace_summary import latest
+from aorta.metrics.trace_work import timelines
+from aorta.readers.run import RunData
+from aorta.report.excerpt import MAX_LANES, Did, segments, waits_of
+from aorta.report.selection import shown_ranks
+from aorta.units import NS_PER_MS
+
+
+def traced_excerpt(traces: RunTraces, data: RunData, analysis: Analysis) -> Excerpt | None:
+    """That step of at most `MAX_LANES` ranks on one clock; None where the breakdown is not of the traces."""
+    table = analysis.traces
+    if table is None or not table.stands:
+        return None
+    rows, note = shown_ranks(analysis.breakdown.per_rank, analysis.verdict.ranks, MAX_LANES)
+    wanted = {row.rank for row in rows}
+    mine = [item for item in traces.summaries if item.rank in wanted and item.format == table.format]
+    steps = numbered(mine, data.records.by_rank, boot_epochs(data))
+    whole = capture(steps.summaries)
+    lengths = _lengths(whole, steps.kept(whole.steps))
+    if not lengths:
+        return None
+    number = max(lengths, key=lambda step: (lengths[step], -step))
+    found = capture([latest(item, {number}) for item in whole.ranks if item.rank in whole.work])
+    lanes, alone = _lanes(found, number, {row.rank: row.host for row in rows})
+    return Excerpt(
+        global_step=number,
+        step_ms=lengths[number] / NS_PER_MS,
+        median_ms=statistics.median(lengths.values()) / NS_PER_MS,
+        lanes=lanes,
+        note="; ".join(part for part in (note, alone) if part),
+        traced=True,
+    )
+
+
+def _lengths(found: Capture, steps: tuple[int, ...]) -> dict[int, int]:
+    """The ns that the slowest of these ranks took for each of `steps`."""
+    lengths = dict.fromkeys(steps, 0)
+    for summary in found.ranks:
+        for step in summary.steps:
+            if step.number in lengths and summary.rank in found.work:
+                lengths[step.number] = max(lengths[step.number], step.end_ns - step.start_ns)
+    return lengths
+
+
+def _lanes(found: Capture, number: int, hosts: dict[int, str | None]) -> tuple[list[Lane], str]:
+    """The ranks in that step, from the first one's start; or each from its own, and why."""
+    placed = collectives_of(found, len(found.work))
+    if isinstance(placed, str):
+        lines, waits, reason = timelines(found.work), None, f"each rank from its own start: {placed}"
+        zeros = {rank: line.starts[number] for rank, line in lines.items()}
+    else:
+        lines, reason = dict(placed.timelines), ""
+        waits = waits_of(placed, dict.fromkeys(lines, 0))
+        zeros = dict.fromkeys(lines, min(line.starts[number] for line in lines.values()))
+    lanes = []
+    for rank, line in sorted(lines.items()):
+        did = Did(
+            span=(line.starts[number], line.ends[number]),
+            compute=line.compute,
+            communication=line.communication,
+            data=line.data,
+            waits=waits.get(rank) if waits is not None else None,
+        )
+        lanes.append(Lane(rank=rank, host=hosts[rank], segments=segments(did, zeros[rank])))
+    return lanes, reason
