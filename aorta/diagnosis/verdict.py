@@ -327,7 +327,8 @@ def _statement(finding: Finding, context: Context) -> str:
         return f"{name} takes {value} % of the step ({limit}), {exposed:.1f} of {step:.1f} ms{part}."
     if finding.kind == "host_bound":
         does = "keeps the GPU idle for" if context.cuda else "takes"
-        return f"{name} {does} {value} % of the step ({limit}): {finding.cause}."
+        cause = finding.cause.partition("; ")[0]  # the rest is with the finding
+        return f"{name} {does} {value} % of the step ({limit}): {cause}."
     who = f" on {rank_words(finding.ranks)}"
     if finding.kind == "straggler":
         who = f" ({rank_words(finding.ranks)})" if finding.ranks else " (a different one from step to step)"
