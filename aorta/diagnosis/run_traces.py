@@ -220,7 +220,7 @@ def read_run_traces(run: RunDir) -> RunTraces:
             else:
                 summaries[rank] = old
                 notes += (f"{reduced[rank].name} is older than the trace, which cannot be read here",)
-    ordered = tuple(summaries[rank] for rank in sorted(summaries))
+    ordered = tuple(_here(summaries[rank], run.root) for rank in sorted(summaries))
     # What the job could not reduce cannot be read now either: it is said once.
     whole = bool(ordered) and not left
     return RunTraces(ordered, tuple(dict.fromkeys(problems)), from_summaries=whole, notes=notes)
@@ -271,6 +271,15 @@ def _read_one(item: tuple[tuple[int, frozenset[int] | None], Path]) -> TraceSumm
         return _read(path, rank, numbers)
     except ArtefactError as error:
         return Problem(file=str(path), reason=error.message)
+
+
+def _here(summary: TraceSummary, root: Path) -> TraceSummary:
+    """With the file that it is of where the run is now."""
+    parts = Path(summary.source).parts
+    if root.name not in parts:
+        return summary
+    below = parts[len(parts) - parts[::-1].index(root.name) :]
+    return msgspec.structs.replace(summary, source=str(root.joinpath(*below)))
 
 
 def _reduced(run: RunDir) -> dict[int, Path]:

@@ -94,6 +94,15 @@ def test_a_copy_of_a_run_has_its_summaries(run: RunDir) -> None:
     assert (found.problems, found.notes) == ((), ())
 
 
+def test_a_run_that_moved_names_its_files_where_they_are(run: RunDir, tmp_path: Path) -> None:
+    reduce(run)
+    moved = RunDir(tmp_path / "elsewhere" / run.root.name)
+    moved.root.parent.mkdir()
+    run.root.rename(moved.root)
+    sources = [summary.source for summary in read_run_traces(moved).summaries]
+    assert sources == [str(trace_files(moved)[rank][0]) for rank in range(4)]
+
+
 def test_a_summary_older_than_a_trace_that_cannot_be_read_is_better_than_nothing(run: RunDir) -> None:
     reduce(run)
     later_than_its_summary(run, 0, b"other")
