@@ -55,8 +55,14 @@ def read_trials(folder: ValidationDir) -> dict[str, Trial]:
             trial = msgspec.json.decode(line, type=Trial)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
-        trials[trial.cell] = trial
+        trials[trial.cell] = msgspec.structs.replace(trial, run_dir=_here(trial.run_dir, folder.root))
     return trials
+
+
+def _here(run_dir: str, root: Path) -> str:
+    """Where a run is now, if the folder was moved with it: results, scenario and run are its last names."""
+    moved = root.joinpath(*Path(run_dir).parts[-3:])
+    return str(moved) if moved.is_dir() else run_dir
 
 
 def in_order(cells: Sequence[Cell], trials: Mapping[str, Trial]) -> list[Trial]:

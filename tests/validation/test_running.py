@@ -110,6 +110,16 @@ def test_a_torn_line_costs_its_run(folder: ValidationDir, healthy: Analysis) -> 
     assert list(read_trials(folder)) == ["1 node: clean #1", "1 node: clean #2"]
 
 
+def test_a_folder_that_was_moved_has_its_runs(folder: ValidationDir, healthy: Analysis) -> None:
+    run(folder, Machine(), healthy)
+    there = "/elsewhere/profiling/1node/run_0"
+    folder.trials.write_text(folder.trials.read_text().replace('"run_0"', f'"{there}"'))
+    assert read_trials(folder)["1 node: clean #1"].run_dir == there
+    here = folder.root / "profiling/1node/run_0"
+    here.mkdir(parents=True)
+    assert read_trials(folder)["1 node: clean #1"].run_dir == str(here)
+
+
 def test_a_record_that_cannot_be_read_or_written_is_named(tmp_path: Path, healthy: Analysis) -> None:
     (tmp_path / "runs.jsonl").mkdir()
     with pytest.raises(ArtefactError, match=r"runs\.jsonl: Is a directory"):
