@@ -46,7 +46,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "exchange": [
         (defaults.DefaultAllGather, "__call__"),
         (defaults.DefaultReduceScatter, "__call__"),
-        (gradients.WatchedGroup, "allreduce"),
+        (gradients.WatchedGroup, "noted"),
         (sharding._Gather, "__call__"),
         (sharding._Scatter, "__call__"),
         (collectives.Collectives, "all_reduce"),

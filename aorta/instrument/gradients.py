@@ -1,9 +1,8 @@
 """DDP's gradient exchange, timed: as the process group that its reducer calls, or as a communication hook.
 
-DDP's reducer calls collectives from C++, where no patch of `torch.distributed` sees them. Its process group
-may be a Python object, though: `WatchedGroup` passes each all-reduce on and marks both ends, at the price of
-one call of Python a bucket, and of a call into C while nobody watches. A communication hook in Python
-(`GradientExchange`) can hold buckets back, but its futures cost the host about 0.1 ms a bucket.
+DDP's reducer calls collectives from C++, where no patch of `torch.distributed` sees them; torch's dispatcher
+does, and `WatchedGroup` marks both ends there. A communication hook in Python (`GradientExchange`) can hold
+buckets back, but its futures cost the host about 0.1 ms a bucket.
 
 No `from __future__ import annotations` here: DDP compares the hook's annotations with the real classes.
 """
@@ -18,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from aorta.instrument.collectives import Collectives, blocking, finished
+from aorta.instrument.dispatch import DISPATCH
 from aorta.instrument.streams import Mark, current_stream
 from aorta.instrument.tape import Tape
 
@@ -26,31 +26,11 @@ log = logging.getLogger(__name__)
 GradientHook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]  # type: ignore[name-defined]
 
 
-_PASSED_ON = (
-    "allgather",
-    "allgather_into_tensor_coalesced",
-    "allreduce_coalesced",
-    "alltoall_base",
-    "barrier",
-    "broadcast",
-    "recv",
-    "reduce_scatter",
-    "reduce_scatter_tensor_coalesced",
-    "send",
-)
-"""What C++ asks a process group in Python for, all-reduce excepted, by the names that every torch knows."""
-
-
-class WatchedGroup(dist.ProcessGroup):
+class WatchedGroup:
     """The process group of a `DistributedDataParallel`, whose all-reduces are noted on the tape of the open
     step: from the moment their gradients are ready until their result is.
 
     They run where `group` runs them: NCCL on its own stream. Nothing of DDP changes.
-
-    C++ asks an object of such a class for each method, and calls its own where there is none, which keeps the
-    interpreter locked meanwhile (torch 2.8 and later). A thread of the backend that holds a lock of that call
-    and has a Python object to free would never come on: torch's own ways into a collective unlock the
-    interpreter first, and so does what stands in for every method here, a call of Python's or of C's.
 
     Args:
         collectives: notes them.
@@ -61,54 +41,25 @@ class WatchedGroup(dist.ProcessGroup):
     def __init__(
         self, collectives: Collectives, group: dist.ProcessGroup, used: Callable[[], None] = lambda: None
     ) -> None:
-        super().__init__(group.rank(), group.size())  # type: ignore[call-arg]
-        self._group = group
+        self._of = group
         self._collectives = collectives
         self._used = used
         self._waited_for: set[_Timed] = set()
-        # A backend is told the device of the group that it joins, and one of a type that is there already is
-        # taken for that one.
-        self.bound_device_id = group.bound_device_id
-        backends: list[Any] = []
-        for device in group._device_types:
-            backend: Any = group._get_backend(device)
-            self._register_backend(device, _type_of(backend), backend)
-            backends += [backend] if backend not in backends else []
-        self._straight: Any = (backends[0] if len(backends) == 1 else group).allreduce
-        """What torch ends up with: a group looks for the backend of the tensors' device."""
-        for name in _PASSED_ON:
-            if hasattr(group, name):
-                setattr(self, name, partial(getattr(group, name)))
-
-    @property
-    def group_name(self) -> Any:
-        """That of the group that does the work."""
-        return self._group.group_name
-
-    def getBackendName(self) -> str:  # noqa: N802 - torch's name
-        """No known one: DDP would look for that one's innards."""
-        return "aorta"
+        self.group = _mirrored(group)
+        """For DDP: it does what `group` does, on that one's backends, and is known apart from it."""
 
     def watch(self, on: bool) -> None:
-        """Without it, all-reduces are passed on, too. The reducer holds this object for good and asks it anew
-        each time.
-        """
-        if on:
-            vars(self).pop("allreduce", None)
-        else:
-            # A method of C++ as it is would be taken for the class's own.
-            self.allreduce = partial(self._straight)  # type: ignore[method-assign]
+        """Without it, a collective costs what it costs on `group`."""
+        DISPATCH.watch(self.group, self.noted if on else None)
 
-    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Any:  # type: ignore[override]
-        """Passed on, and noted where a step is timed part by part."""
-        given = () if options is None else (options,)
+    def noted(self, tensors: list[torch.Tensor], begin: Callable[[], Any]) -> Any:
+        """The work of an all-reduce, which is noted where a step is timed part by part."""
         shared = self._collectives
         tape = shared.tape()
         self._used()
         if tape is None or shared.inside:
-            return self._group.allreduce(tensors, *given)
-        metadata = _metadata(shared, self._group, tensors[0])
-        begin = partial(self._group.allreduce, tensors, *given)
+            return begin()
+        metadata = _metadata(shared, self._of, tensors[0])
         if shared.on_gpu:
             work, tape.gradients_ready, _ = shared.begun("allreduce", "gradients", metadata, begin)
             return work
@@ -126,10 +77,22 @@ class WatchedGroup(dist.ProcessGroup):
             tape.add("allreduce", "gradients", start, clock.mark(), metadata)
             return future.value()
 
-        # Before torch 2.8 nothing else keeps the object until it was waited for or asked for its future.
+        # Nothing else keeps the object until it was waited for or asked for its future.
         timed = _Timed(work, work.get_future().then(done), self._waited_for)
         self._waited_for.add(timed)
         return timed
+
+
+def _mirrored(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    made: Any = dist.ProcessGroup(group.rank(), group.size())  # type: ignore[call-arg]
+    # A backend is told the device of the group that it joins.
+    made.bound_device_id = group.bound_device_id
+    for device in group._device_types:
+        backend: Any = group._get_backend(device)
+        # One of a type that is there already would be taken for that one.
+        made._register_backend(device, _type_of(backend), backend)
+    found: dist.ProcessGroup = made
+    return found
 
 
 def _type_of(backend: Any) -> Any:

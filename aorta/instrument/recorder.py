@@ -159,7 +159,7 @@ class StepRecorder:
             chosen = high_priority(chosen)
         watched = WatchedGroup(self._collectives, chosen, self._seen)
         self._have_watched(watched.watch)
-        return watched
+        return watched.group
 
     def _seen(self) -> None:
         """A program's own hook may exchange gradients elsewhere: a group that is not called saw nothing."""

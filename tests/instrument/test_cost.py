@@ -4,6 +4,7 @@ GPU that counts, where work takes the time that is given.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -125,11 +126,13 @@ def test_a_bucket_takes_two_events_and_one_wait(gpu: CountedGpu, bench: Bench) -
 
 
 def test_a_watched_group_marks_both_ends_and_nobody_waits(gpu: CountedGpu, bench: Bench) -> None:
-    group: Any = WatchedGroup(bench.collectives, Nccl(gpu))  # type: ignore[arg-type]
+    nccl: Any = Nccl(gpu)
+    watched = WatchedGroup(bench.collectives, nccl)
     before, works = gpu.calls.copy(), []
     for computed in (10, 5, 85):
         gpu.compute.work(computed)
-        works.append(group.allreduce([torch.zeros(4)]))
+        tensors = [torch.zeros(4)]
+        works.append(watched.noted(tensors, partial(nccl.allreduce, tensors)))
     assert gpu.since(before) == {"record": 6, "set_stream": 6, "current_stream": 3}
     assert (gpu.current, gpu.compute.ns) == (gpu.compute, 10 + 5 + 85)
     assert [work.ns for work in works] == [30, 50, 120]  # DDP has NCCL's own
@@ -144,12 +147,13 @@ def test_in_a_step_that_is_timed_as_a_whole_no_collective_costs_an_event(
 ) -> None:
     monkeypatch.setattr(sharding, "_all_gather", lambda group, *rest: group.run())
     monkeypatch.setattr(sharding, "_reduce_scatter", lambda group, *rest: group.run())
-    watched: Any = WatchedGroup(bench.collectives, Nccl(gpu))  # type: ignore[arg-type]
+    nccl: Any = Nccl(gpu)
+    watched = WatchedGroup(bench.collectives, nccl)
     exchange = ShardedExchange(bench.collectives, lambda: gpu.compute)  # type: ignore[arg-type,return-value]
     fsdp: Any = bench.group
     bench.tape = None
     before = gpu.calls.copy()
-    watched.allreduce([torch.zeros(1)])
+    watched.noted([torch.zeros(1)], partial(nccl.allreduce, [torch.zeros(1)]))
     exchange.gather(torch.zeros(4), torch.zeros(2), fsdp)
     exchange.scatter(torch.zeros(2), torch.zeros(4), fsdp, torch.distributed.ReduceOp.SUM)
     bench.collectives.joined("allreduce", "norm", {}, fsdp.run, gate=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from types import MethodType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aorta.config.schema import Capture
 from aorta.instrument import StepRecorder
+from aorta.instrument.dispatch import DISPATCH
 from aorta.instrument.gradients import GradientExchange, WatchedGroup, high_priority
+from aorta.instrument.tape import Tape
 from tests.support.step_records import read_records
 
 CPU = torch.device("cpu")
@@ -66,8 +69,6 @@ def test_each_backend_of_a_group_stays_what_it_is(tmp_path: Path) -> None:
         group: Any = recorder.ddp_group(world)
         assert set(group._device_types) == set(world._device_types)
         assert group.bound_device_id == world.bound_device_id
-        group.watch(False)
-        assert group.allreduce.func == world.allreduce  # which knows whose tensors they are
         for device in world._device_types:
             assert group._get_backend(device) is world._get_backend(device)
 
@@ -75,8 +76,11 @@ def test_each_backend_of_a_group_stays_what_it_is(tmp_path: Path) -> None:
 def test_a_closed_recorder_lets_go_of_the_group(tmp_path: Path) -> None:
     with recorder_of_two(tmp_path) as recorder:
         group: Any = recorder.ddp_group()
-        assert group.allreduce == MethodType(WatchedGroup.allreduce, group)
-    assert group.allreduce.func == group._group._get_backend(CPU).allreduce
+        one_step(recorder, DistributedDataParallel(nn.Linear(3, 2), process_group=group))
+        assert group in DISPATCH._watchers
+        assert DISPATCH._library is not None
+    assert DISPATCH._watchers == {}
+    assert DISPATCH._library is None
     model = DistributedDataParallel(nn.Linear(3, 2), process_group=group)
     model(torch.ones(4, 3)).sum().backward()
 
@@ -105,13 +109,13 @@ def test_steps_timed_as_a_whole_exchange_gradients_without_us(
 ) -> None:
     monkeypatch.setattr("aorta.instrument.capture.DETAIL_STEPS", 2)
     asked: list[int] = []
-    watched = WatchedGroup.allreduce
+    watched = WatchedGroup.noted
 
     def noted(self: WatchedGroup, *args: Any) -> Any:
         asked.append(step)
         return watched(self, *args)
 
-    monkeypatch.setattr(WatchedGroup, "allreduce", noted)
+    monkeypatch.setattr(WatchedGroup, "noted", noted)
     module, alone = nn.Linear(3, 2), nn.Linear(3, 2)
     alone.load_state_dict(module.state_dict())
     with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=1, detail_interval=2)) as recorder:
@@ -139,17 +143,29 @@ def test_calls_of_the_program_on_this_group_are_counted_once(tmp_path: Path) -> 
     assert [one.stream for one in record.profile.ranges] == ["allreduce"]
 
 
+@contextmanager
+def watched_group(folder: Path) -> Iterator[tuple[Tape, WatchedGroup]]:
+    """Within a step that is timed part by part, and its tape."""
+    with recorder_of_two(folder) as recorder, recorder.step(epoch=0, step=0) as opened:
+        tape = recorder._collectives.tape()
+        assert tape is not None
+        assert dist.group.WORLD is not None
+        watched = WatchedGroup(recorder._collectives, dist.group.WORLD)
+        watched.watch(True)
+        yield tape, watched
+        watched.watch(False)
+        opened.result(samples=1, lr=0.1)
+
+
 def test_work_is_kept_until_it_was_waited_for(tmp_path: Path) -> None:
     """Two models on one group: the reducer of the first waits when the second has begun others."""
-    with recorder_of_two(tmp_path) as recorder:
-        group: Any = recorder.ddp_group()
-        with recorder.step(epoch=0, step=0) as opened:
-            works = [group.allreduce([torch.ones(1)]) for _ in range(3)]
-            assert group._waited_for == set(works)
-            works[0].wait()
-            works[2].get_future().wait()
-            assert group._waited_for == {works[1]}
-            opened.result(samples=1, lr=0.1)
+    with watched_group(tmp_path) as (_, watched):
+        group: Any = watched.group
+        works = [group.allreduce([torch.ones(1)]) for _ in range(3)]
+        assert watched._waited_for == set(works)
+        works[0].wait()
+        works[2].get_future().wait()
+        assert watched._waited_for == {works[1]}
 
 
 class UnderWay:
@@ -167,21 +183,19 @@ class UnderWay:
 
 def test_work_is_under_way_until_it_is_done(tmp_path: Path) -> None:
     """As the work of torch's own groups is, for whoever asks again and again, or only for so long."""
-    with recorder_of_two(tmp_path) as recorder:
-        group: Any = recorder.ddp_group()
-        with recorder.step(epoch=0, step=0) as opened:
-            inner, tensors = UnderWay(), [torch.ones(1)]
-            work = group._on_host(recorder._collectives.tape(), 0, {}, inner)
-            assert not work.is_completed()
-            inner.future.set_result(tensors)
-            assert work.is_completed()
-            with pytest.raises(RuntimeError, match="not after 0:00:02"):
-                work.wait(timedelta(seconds=2))
-            assert work.result() is tensors
-            done = group.allreduce([torch.ones(1)])
-            done.synchronize()
-            assert done not in group._waited_for
-            opened.result(samples=1, lr=0.1)
+    with watched_group(tmp_path) as (tape, watched):
+        inner, tensors = UnderWay(), [torch.ones(1)]
+        work = watched._on_host(tape, 0, {}, inner)
+        assert not work.is_completed()
+        inner.future.set_result(tensors)
+        assert work.is_completed()
+        with pytest.raises(RuntimeError, match="not after 0:00:02"):
+            work.wait(timedelta(seconds=2))
+        assert work.result() is tensors
+        group: Any = watched.group
+        done = group.allreduce([torch.ones(1)])
+        done.synchronize()
+        assert done not in watched._waited_for
 
 
 def test_a_collective_under_way_does_not_hold_the_group(
@@ -193,15 +207,16 @@ def test_a_collective_under_way_does_not_hold_the_group(
     with recorder.step(epoch=0, step=0) as opened:
         tape = recorder._collectives.tape()
         assert tape is not None
-        group: Any = recorder.ddp_group()
-        work = group._on_host(tape, 0, {}, inner)
+        assert dist.group.WORLD is not None
+        watched = WatchedGroup(recorder._collectives, dist.group.WORLD)
+        work = watched._on_host(tape, 0, {}, inner)
         monkeypatch.setattr(dist, "all_reduce", lambda *args, **named: inner)
         exchange = GradientExchange(recorder._collectives)
         future = exchange._reduce_async(torch.ones(1), tape, 0)
-        holders = weakref.ref(group), weakref.ref(exchange)
+        holders = weakref.ref(watched), weakref.ref(exchange)
         opened.result(samples=1, lr=0.1)
     recorder.close()
-    del group, exchange
+    del watched, exchange
     assert [holder() for holder in holders] == [None, None]
     inner.future.set_result([torch.ones(1)])
     assert work.is_completed()

@@ -103,6 +103,7 @@ def _run(name: str, options: Options, world: World, observed: bool) -> tuple[lis
             progress.end_epoch(index // options.steps_per_epoch)
         progress.poll()
     progress.close()
+    training.close()
     samples = training.timer.samples()[options.first_steady_step :]
     equal = weights_equal(training.model)
     by_rank: list[list[StepSample]] = [[] for _ in range(world.size)]

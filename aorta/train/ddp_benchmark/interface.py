@@ -36,6 +36,9 @@ class Implementation(ABC):
     def finish(self) -> None:
         """Wait, and set every `.grad`."""
 
+    def close(self) -> None:  # noqa: B027 - most have nothing
+        """Let go of what was watched; no step comes after."""
+
 
 def broadcast_weights(model: nn.Module) -> None:
     """Give every rank rank 0's parameters and buffers."""

@@ -36,6 +36,7 @@ class TorchDdp(Implementation):
         self._bound = bucket_bytes
         self._observed = observed
         self._find_unused = find_unused
+        self._watched: WatchedGroup | None = None
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """See `Implementation`."""
@@ -43,7 +44,10 @@ class TorchDdp(Implementation):
         group: dist.ProcessGroup | None = None
         if self._observed:
             assert dist.group.WORLD is not None
-            group = WatchedGroup(Collectives(shared.clock, shared.device, shared.tape), dist.group.WORLD)
+            collectives = Collectives(shared.clock, shared.device, shared.tape)
+            self._watched = WatchedGroup(collectives, dist.group.WORLD)
+            self._watched.watch(True)
+            group = self._watched.group
         return DistributedDataParallel(
             model,
             process_group=group,
@@ -58,3 +62,8 @@ class TorchDdp(Implementation):
 
     def finish(self) -> None:
         """Backward ended with the wait."""
+
+    def close(self) -> None:
+        """See `Implementation`."""
+        if self._watched is not None:
+            self._watched.watch(False)

@@ -98,6 +98,10 @@ class Training:
             self._optimizer.zero_grad(set_to_none=True)
         timer.loss(loss.detach())
 
+    def close(self) -> None:
+        """After the last step."""
+        self._implementation.close()
+
     def _set_rate(self, index: int) -> None:
         rate = learning_rate(index, self.options.warmup_steps)
         if rate != self._optimizer.param_groups[0]["lr"]:
