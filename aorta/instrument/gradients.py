@@ -49,8 +49,10 @@ class WatchedGroup:
         """For DDP: it does what `group` does, on that one's backends, and is known apart from it."""
 
     def watch(self, on: bool) -> None:
-        """Without it, a collective costs what it costs on `group`."""
-        DISPATCH.watch(self.group, self.noted if on else None)
+        """Without it, a collective costs what it costs on `group`, or with older torch a call of Python's
+        more.
+        """
+        DISPATCH.watch(self.group, self if on else None)
 
     def noted(self, tensors: list[torch.Tensor], begin: Callable[[], Any]) -> Any:
         """The work of an all-reduce, which is noted where a step is timed part by part."""

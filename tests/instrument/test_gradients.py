@@ -78,9 +78,7 @@ def test_a_closed_recorder_lets_go_of_the_group(tmp_path: Path) -> None:
         group: Any = recorder.ddp_group()
         one_step(recorder, DistributedDataParallel(nn.Linear(3, 2), process_group=group))
         assert group in DISPATCH._watchers
-        assert DISPATCH._library is not None
-    assert DISPATCH._watchers == {}
-    assert DISPATCH._library is None
+    assert group not in DISPATCH._watchers
     model = DistributedDataParallel(nn.Linear(3, 2), process_group=group)
     model(torch.ones(4, 3)).sum().backward()
 
