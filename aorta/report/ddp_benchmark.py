@@ -49,7 +49,7 @@ def show(document: DdpBenchmark, console: Console | None = None) -> None:
     if any(result.communication_from == "extra_steps" for result in results):
         console.print(
             "torch_ddp: total and speed are of plain steps, parts and communication of\n"
-            "extra steps through a communication hook"
+            "extra steps in which its all-reduces are timed"
         )
 
 
