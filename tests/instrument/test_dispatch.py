@@ -129,11 +129,11 @@ libc = ctypes.PyDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
 dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
-dispatch, watcher, done = Dispatch(), Watcher(), []
+dispatch, watcher, tensor, done = Dispatch(), Watcher(), torch.ones(2), []
 sys.setswitchinterval(5)  # a thread that goes into C++ hands the interpreter over, and nobody takes it away
 for _ in range(40):
     dispatch.watch(dist.group.WORLD, watcher)
-    user = threading.Thread(target=lambda: done.append(dist.all_reduce(torch.ones(2))))
+    user = threading.Thread(target=lambda: done.append(dist.all_reduce(tensor)))
     user.start()
     until = time.perf_counter() + 0.005
     while time.perf_counter() < until:
