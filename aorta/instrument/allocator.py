@@ -32,7 +32,7 @@ class AllocatorCounts:
             self._retries, self._ooms = _calls(stats)
 
     def skip(self) -> None:
-        """A step that is not counted: what is called in it belongs to no step."""
+        """A step that is not counted, or failed: what is called in it belongs to no step."""
         self._retries = None
 
     def read(self) -> Memory | None:

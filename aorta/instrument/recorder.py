@@ -390,6 +390,7 @@ class _Opening(Struct, eq=False):
         finally:
             now.end()
         if kind is not None:
+            recorder._allocator.skip()
             return
         if opened.scalars is None:
             opened.results()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from aorta.config.schema import Capture
+from aorta.instrument import StepRecorder
 from aorta.instrument.allocator import AllocatorCounts
 
 
@@ -89,3 +92,28 @@ def test_a_cpu_has_no_allocator_to_read(fake: FakeAllocator) -> None:
     counts.start()
     assert counts.read() is None
     assert fake.reads == 0
+
+
+@pytest.mark.parametrize(("fails", "retries"), [(True, 2), (False, 3 + 2)])
+def test_what_a_step_that_failed_asked_for_is_not_the_next_ones(
+    fake: FakeAllocator, tmp_path: Path, fails: bool, retries: int
+) -> None:
+    with StepRecorder(tmp_path, torch.device("cpu"), capture=Capture(warmup_steps=0)) as recorder:
+        counts = recorder._allocator = AllocatorCounts(torch.device("cuda"))
+        counts.start()
+        if fails:
+
+            def body() -> None:
+                with recorder.step(epoch=0, step=0):
+                    fake.work(1, 1, retries=3)
+                    raise ValueError("out of memory")
+
+            with pytest.raises(ValueError, match="out of memory"):
+                body()
+        else:
+            fake.work(1, 1, retries=3)
+        counts.start()
+        fake.work(1, 1, retries=2)
+        memory = counts.read()
+        assert memory is not None
+        assert memory.retries == retries
