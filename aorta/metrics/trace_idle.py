@@ -59,8 +59,8 @@ def idle_causes(trace: Trace, steps: Steps | None = None) -> IdleCauses | None:
 
 
 def host_work(trace: Trace, steps: Steps) -> Column | None:
-    """Time of each step in which the host waited neither for its GPU nor for the loader; None where the trace
-    holds no launches.
+    """Time that the host took for each step and waited neither for its GPU nor for the loader; None where the
+    trace holds no launches.
 
     A step takes at least that, whatever the GPU waits for: behind a wait for another rank it does not show.
     """
@@ -72,8 +72,30 @@ def host_work(trace: Trace, steps: Steps) -> Column | None:
     calls = host.intervals(Role.LAUNCH, Role.API)
     blocked = calls[calls[:, 1] - calls[:, 0] > usual] + np.array([usual, 0])
     waiting = np.concatenate((blocked, host.intervals(Role.SYNC, Role.LOADER, Role.DATA)))
-    windows = steps.windows
+    windows = _on_the_host(trace, steps.windows)
     return np.asarray(windows[:, 1] - windows[:, 0] - lengths_in(waiting, windows), dtype=np.int64)
+
+
+def _on_the_host(trace: Trace, windows: Intervals) -> Intervals:
+    """When the host launched what each window on the GPU holds: from its first kernel's launch to that of the
+    next window's. A host that runs ahead works at later steps meanwhile, and while nothing holds it up at
+    more than one. Windows that no such kernels bound stay as they are.
+    """
+    gpu, host = main_device(trace.gpu), trace.host
+    kernels, calls = np.flatnonzero(gpu.kind == Kind.COMPUTE), np.flatnonzero(host.role == Role.LAUNCH)
+    joined, at_call, at_kernel = np.intersect1d(
+        host.correlation[calls], gpu.correlation[kernels], return_indices=True
+    )
+    known = joined != ABSENT
+    started = gpu.start_ns[kernels[at_kernel[known]]]
+    order = np.argsort(started, kind="stable")
+    started, launched = started[order], host.start_ns[calls[at_call[known]]][order]
+    if len(started) == 0:
+        return windows
+    place = np.minimum(np.searchsorted(started, windows), len(started) - 1)
+    own = launched[place]
+    bounded = (started[place] == windows).all(axis=1) & (own[:, 1] > own[:, 0])
+    return np.where(bounded[:, None], own, windows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

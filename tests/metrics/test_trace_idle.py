@@ -17,7 +17,7 @@ from aorta.metrics.trace_idle import (
     launches_in,
     queue_depth,
 )
-from aorta.metrics.trace_steps import steps_of
+from aorta.metrics.trace_steps import Steps, steps_of
 from tests.support.traces import trace
 
 
@@ -58,6 +58,20 @@ def test_the_host_works_where_it_waits_for_nothing() -> None:
     assert found.tolist() == [1000]  # it waits for nothing: all of it is work
     silent = trace([(0, 10, Kind.COMPUTE)], waits[1:], steps=[(0, 1000, "step 1")])
     assert host_work(silent, steps_of(silent)) is None
+
+
+def test_a_host_that_runs_ahead_works_no_longer_than_it_takes_for_a_step() -> None:
+    """Steps of 100 on the GPU, which the host launches in 60 each and without a wait; a capture of three."""
+    kernels = [(1000 + 100 * step, 1010 + 100 * step, Kind.COMPUTE) for step in range(4)]
+    made = replace(trace(kernels), host=launches([900 + 60 * step for step in range(4)], list(range(4))))
+    windows = np.array([[1000 + 100 * step, 1100 + 100 * step] for step in range(3)])
+    found = host_work(made, Steps(np.arange(3), windows, "made"))
+    assert found is not None
+    assert found.tolist() == [60, 60, 60]
+    # Windows that begin with no kernel, as ranges on the host do, are the host's own.
+    found = host_work(made, Steps(np.arange(3), windows - 5, "made"))
+    assert found is not None
+    assert found.tolist() == [100, 100, 100]
 
 
 def launches(starts: list[int], correlations: list[int]) -> Ranges:
