@@ -20,7 +20,8 @@ class Analyzed(NamedTuple):
 
     analysis: Analysis
     data: RunData
-    traces: RunTraces
+    traces: RunTraces | None
+    """None: not kept."""
 
 
 def analyze_run(run: RunDir, *, query_accounting: bool = True, others: Sequence[Analysis] = ()) -> Analyzed:

@@ -10,7 +10,7 @@ import click
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.analysis import Analysis, Problem
 from aorta.artefacts.io import write_json
-from aorta.artefacts.layout import RESULTS, SubmissionDir
+from aorta.artefacts.layout import RESULTS, RunDir, SubmissionDir
 from aorta.commands._choice import Choice, Chosen, choose, repeats
 from aorta.errors import ArtefactError
 from aorta.launch.submission import newest_submission
@@ -148,14 +148,17 @@ def _analyse(choice: Choice, others: Sequence[Analysis]) -> tuple[list[ScenarioR
 
 def _one(item: Chosen, others: Sequence[Analysis]) -> tuple[ScenarioReport, RunData, list[Problem]]:
     """The report of a scenario, from its newest valid run; newer ones that are not valid are named."""
-    from aorta.commands._analysis import analyze_run
+    from aorta.commands._analysis import Analyzed, analyze_run
     from aorta.metrics.repeats import is_valid
     from aorta.metrics.scaling import newest_valid
 
-    tried = []
+    tried: list[tuple[RunDir, Analyzed]] = []
     for run in (item.run, *item.older):
-        tried.append((run, analyze_run(run, others=others)))
-        if is_valid(tried[-1][1].analysis):
+        found = analyze_run(run, others=others)
+        valid = is_valid(found.analysis)
+        # Traces take memory: of runs that are not valid the newest is shown, if any.
+        tried.append((run, found if valid or not tried else found._replace(traces=None)))
+        if valid:
             break
     picked, passed_over = newest_valid([found.analysis for _, found in reversed(tried)])
     run, chosen = next(

@@ -82,8 +82,9 @@ def _speedup(finding: Finding, removed: _Removed, interval: Interval | None) -> 
     if bounds is None:
         return None
     # What a cause takes in all is not gained where the next limit comes before.
-    high = expected if found.hosts_ms else max(bounds.high, expected)
-    low = min(bounds.low, expected)
+    last = found if found.hosts_ms else removed.limit
+    most = last.speedup if last is not None and last.hosts_ms else bounds.high
+    low, high = min(bounds.low, expected), max(most, expected)
     return Speedup(low=low, high=high, expected=expected, step_ms=found.step_ms, basis="bounds", limit=limit)
 
 

@@ -371,13 +371,16 @@ def gpu_underutilization(context: Context) -> Answer:
 
 
 def _idle_cause(context: Context) -> str:
-    """The largest part of the step in which no compute kernel runs."""
+    """The largest part of the step in which no compute kernel runs; waits go to what makes them."""
     if not context.costs:
         return "no kernel runs for much of the time"
     parts = {
-        "the host prepares work or waits": fmean(item.host_ms for item in context.costs),
-        "data is loaded": fmean(item.data_wait_ms for item in context.costs),
-        "data is exchanged between ranks": fmean(item.exposed_comm_ms for item in context.costs),
+        "the host prepares work or waits": fmean(
+            item.host_ms + item.own_host_wait_ms for item in context.costs
+        ),
+        "data is loaded": fmean(item.loading_ms for item in context.costs),
+        "data is exchanged between ranks": fmean(item.transfer_ms for item in context.costs),
+        "ranks wait for slower ones": fmean(item.lateness_ms for item in context.costs),
         "data is copied": fmean(item.copy_ms for item in context.costs),
     }
     largest = max(parts, key=lambda name: parts[name])

@@ -223,7 +223,7 @@ def _traced_host(context: Context) -> SubCause:
     if context.launch_bound:
         text = f"{plural(round(idle.launches), 'launch', 'launches')} a step"
         if idle.empty_share is not None:
-            text += f", {100 * idle.empty_share:.0f} % of them on an empty queue"
+            text += f", {100 * idle.empty_share:.0f} % of those of idle GPUs on an empty queue"
         short = f"{idle.short_gaps_ms:.1f} of {gaps:.1f} ms in which GPUs idle openly lie in short gaps"
         return SubCause("launch_bound", f"{text}, and {short}")
     if idle.sync_ms > gaps / 2:

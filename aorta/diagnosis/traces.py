@@ -174,7 +174,7 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
         device="cuda",
         traces=table(found),
         replay=model.record(made.predictions),
-        pop=model.pop(rows, cuda=True),
+        pop=model.pop(context.breakdown.per_rank, cuda=True),
         lateness=model.lateness,
         clocks=list(model.clocks),
     )

@@ -68,7 +68,7 @@ def explain(findings: Sequence[Finding], context: Context) -> list[Finding]:
     own = sum(item.own_host_wait_ms for item in context.costs)
     blamed: dict[Kind, float] = {
         "data_loading": sum(item.charged("data_loading") for item in context.costs),
-        "straggler": compute if by_turns else compute + host - own,
+        "straggler": compute + host - (max(host, own) if by_turns else own),
         "host_bound": max(host, own) if by_turns else own,
     }
     symptoms: dict[Kind, Kind] = {}

@@ -1,7 +1,8 @@
 """POP efficiencies: how much of the ranks' time is useful, and what takes the rest.
 
 POP Centre of Excellence, Standard Metrics for Performance Analysis; the additive ones as its additive
-hierarchy has them. The devices' branch: orchestration is what the hosts leave of a device's time.
+hierarchy has them. The devices' branch: orchestration is what the hosts leave of a device's time. A device
+that waits in a collective while its own host works is no busier by that.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def pop(
         step_ms: T, the step.
         ideal_ms: T_ideal, the step with every transfer taking no time; None where it is not known.
         nodes: each rank's node; None where they are not known.
-        busy_ms: of GPUs, useful compute and exposed communication and copies of each rank; None without GPUs.
+        busy_ms: of GPUs, useful compute, exposed communication and copies of each rank, without waits that
+            its own host takes anyway; None without GPUs.
         reason: why what is None is not known.
     """
     ranks, most = len(useful_ms), max(useful_ms.values(), default=0.0)
@@ -71,7 +73,13 @@ def run_pop(
     if not rows:
         return None
     step = fmean(row.step_ms for row in rows)
-    busy = {row.rank: row.compute_ms + row.exposed_comm_ms + (row.exposed_copy_ms or 0.0) for row in rows}
+    busy = {
+        row.rank: row.compute_ms
+        + row.exposed_comm_ms
+        + (row.exposed_copy_ms or 0.0)
+        - (row.own_host_wait_ms or 0.0)
+        for row in rows
+    }
     known = all(row.rank in nodes for row in rows)
     return pop(
         {row.rank: row.compute_ms for row in rows},

@@ -31,7 +31,7 @@ DEFINITIONS = (
         "all steps after the warm-up into which no validation, checkpoint or profiler start-up fell. "
         "Only they enter averages; monitor samples count from the first one's start to the last one's end. "
         "Throughput and step times are of all of them, parts of the step of the detailed ones, which were "
-        "timed part by part.",
+        "timed part by part, or, where traces cover every rank, of the traced ones.",
     ),
     ("Compute", "time in which anything but communication was computed."),
     (

@@ -45,11 +45,12 @@ def worst_table(page: Page, analysis: Analysis) -> tuple[Table | None, str]:
         note += "; the other one costs nothing" if others == 1 else f"; the other {others:,} cost nothing"
     if any(item.kind == "straggler" and not item.ranks for item in analysis.findings):
         note += "; they are last by turns and by little, so that none of them is the cause by itself"
-    taken = own_host_wait_ms(analysis)
-    if taken and (waiting := page.ranks - len(worst)) > 0:
+    shown = {item.rank for item in worst}
+    waiting = [row for row in analysis.breakdown.per_rank if row.rank not in shown]
+    if taken := own_host_wait_ms(waiting):
         note += (
-            f"; of what the others wait their own hosts take {number(taken * page.ranks / waiting)} ms "
-            "anyway: without the last rank the next one is as late"
+            f"; of what the others wait their own hosts take {number(taken)} ms anyway: without the last "
+            "rank the next one is as late"
         )
     return Table(header, rows), note
 

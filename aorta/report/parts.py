@@ -74,8 +74,9 @@ def step_parts(analysis: Analysis) -> list[StepPart]:
     for item in analysis.blame:
         waits[item.cause] += item.lost_ms_per_step / len(analysis.breakdown.per_rank)
     rest = (means["exposed_comm_ms"] or 0.0) - sum(waits.values())
+    own = own_host_wait_ms(analysis.breakdown.per_rank)
     for cause in ("host", "compute"):
-        taken = min(own_host_wait_ms(analysis) - waits["own_host"], waits[cause])
+        taken = min(own - waits["own_host"], waits[cause])
         waits[cause] -= taken
         waits["own_host"] += taken
     name = "exposed transfer" if charged(analysis) else "exposed communication"
@@ -97,9 +98,8 @@ def step_parts(analysis: Analysis) -> list[StepPart]:
     ]
 
 
-def own_host_wait_ms(analysis: Analysis) -> float:
+def own_host_wait_ms(rows: Sequence[RankBreakdown]) -> float:
     """What of its waits for others a rank's own host takes anyway, mean over ranks; 0 where not known."""
-    rows = analysis.breakdown.per_rank
     return sum(row.own_host_wait_ms or 0.0 for row in rows) / len(rows) if rows else 0.0
 
 

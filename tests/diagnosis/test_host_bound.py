@@ -14,7 +14,7 @@ from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
 from aorta.diagnosis.rules import RULES, gpu_underutilization, host_bound, straggler
 from aorta.diagnosis.verdict import explain
-from aorta.metrics.blame import Charge
+from aorta.metrics.blame import Cause, Charge
 
 STEP = 100.0
 
@@ -145,6 +145,26 @@ def test_a_rank_that_is_later_than_the_others_own_hosts_stays_a_straggler(
     assert item is not None
     assert item.ranks == [LAST]
     assert ("waits_that_own_hosts_take_anyway_ms" in item.evidence) is (work == 60.0)
+
+
+@pytest.mark.parametrize(
+    ("works", "cause", "words"),
+    [
+        ([95.0, 95.0, 99.0], "host", "the host prepares work or waits"),
+        ([10.0, 10.0, 99.0], "host", "ranks wait for slower ones"),
+        ([10.0, 10.0, 99.0], "data_loading", "data is loaded"),
+        ([10.0, 10.0, 99.0], "communication", "data is exchanged between ranks"),
+    ],
+)
+def test_idle_time_is_of_what_makes_ranks_wait(works: Sequence[float], cause: Cause, words: str) -> None:
+    held: Waits = {rank: {(LAST, cause): 80.0} for rank in (0, 1)}
+    made = replace(counted(None), costs=context([2.0, 2.0, 40.0], held, works=works).costs)
+    use = made.utilization
+    assert use is not None
+    use = msgspec.structs.replace(use, effective_gpu_util_pct=10.0)
+    _, item = gpu_underutilization(replace(made, utilization=use))
+    assert item is not None
+    assert item.cause.endswith(words)
 
 
 def test_waits_for_compute_are_no_loss_either_while_the_own_host_works() -> None:

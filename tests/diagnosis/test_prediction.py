@@ -104,6 +104,20 @@ def test_no_bound_lies_beyond_what_the_hosts_need(hosts: float, high: float) -> 
     assert found.high == pytest.approx(high)
 
 
+@pytest.mark.parametrize(("hosts", "high"), [(33.0, 65 / 33), (0.0, 2.6)])
+def test_nor_beyond_the_limit_that_the_hosts_set(hosts: float, high: float) -> None:
+    """Without the costlier of two exchanges 65 ms become 35; without both 25, or what the hosts need."""
+    records = two_exchanges(9)
+    replays = Replays.of(matched(records), range(9), dict.fromkeys(range(2), hosts * NS_PER_MS))
+    assert isinstance(replays, Replays)
+    made = replace(context([10.0, 10.0]), model=Modelled(replays, None, None, {}))
+    item = msgspec.structs.replace(finding("communication"), estimated_speedup=Speedup(low=1.05, high=2.6))
+    found, what = gain(item, made)
+    assert "next limit" not in what.removed
+    assert found.expected == pytest.approx(65 / 35)
+    assert found.high == pytest.approx(high)
+
+
 @pytest.mark.parametrize(("hosts", "kind", "cost"), [(63.0, "host_bound", 10.0), (0.0, "data_loading", 25.0)])
 def test_a_cause_costs_no_more_than_a_replay_without_it_gains(hosts: float, kind: Kind, cost: float) -> None:
     """Rank 0 waits 50 of 100 ms for rank 1's loader: with hosts that need 63 of 65, 3 % of the step are
@@ -145,9 +159,9 @@ def test_a_replay_that_misses_other_steps_predicts_nothing() -> None:
     assert record.ideal_network_step_ms is None
 
 
-def test_the_ideal_network_is_the_limit_and_no_end_of_the_interval() -> None:
-    """Two exchanges of 10 and 30 ms after 20 of compute, host 5: without the second 35, without both 25."""
-    records = {
+def two_exchanges(steps: int) -> Records:
+    """Of 10 and 30 ms after 20 of compute, and 5 of the host: 65 ms a step."""
+    return {
         rank: [
             step(
                 n,
@@ -156,11 +170,15 @@ def test_the_ideal_network_is_the_limit_and_no_end_of_the_interval() -> None:
                 compute=[(65 * n, 65 * n + 20)],
                 collectives=[(65 * n + 20, 65 * n + 30), (65 * n + 30, 65 * n + 60)],
             )
-            for n in range(10)
+            for n in range(steps)
         ]
         for rank in range(2)
     }
-    found, what = gain(finding("communication"), modelled(records))
+
+
+def test_the_ideal_network_is_the_limit_and_no_end_of_the_interval() -> None:
+    """Without the second exchange 35 ms, without both 25."""
+    found, what = gain(finding("communication"), modelled(two_exchanges(10)))
     assert found.expected == found.high == pytest.approx(65 / 35)
     assert found.limit == pytest.approx(65 / 25)
     assert what.speedup == found.expected
@@ -295,6 +313,7 @@ def test_where_other_runs_lie_further_apart_the_interval_is_theirs() -> None:
     own = modelled(late_loader(transfers=[10] * 10))
     beside = replace(own, repeats=ran(100.0, 101.0, 99.0, 100.0))
     found, what = gain(finding("data_loading", [1]), beside)
+    assert found.expected is not None
     assert found.expected == pytest.approx(65 / 35)
     assert what.speedup_interval == Interval(low=found.low, high=found.high)
     assert what.alone_interval == Interval(low=what.speedup, high=what.speedup)

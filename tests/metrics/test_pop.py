@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,6 +77,17 @@ def test_the_devices_branch_says_what_hosts_and_what_transfers_leave() -> None:
     assert found.device.communication == pytest.approx(60 / 85)
     assert found.device.parallel == pytest.approx(0.6)
     assert (found.serialisation, found.transfer, found.reason) == (None, None, "why")
+
+
+def test_a_gpu_that_waits_while_its_own_host_works_is_no_busier_by_that() -> None:
+    """Of 25 ms of communication beside 60 of compute the own host takes 15 anyway, on both ranks or one."""
+    waits = [msgspec.structs.replace(row(rank), own_host_wait_ms=15.0) for rank in (0, 1)]
+    for rows, busiest in ((waits, 0.7), ([waits[0], row(1)], 0.85)):
+        found = run_pop(rows, ideal_ratio=None, nodes={}, cuda=True)
+        assert found is not None
+        assert found.device is not None
+        assert found.device.orchestration == pytest.approx(busiest)
+        assert found.device.communication == pytest.approx(0.6 / busiest)
 
 
 def test_unknown_nodes_have_no_balance_between_them_and_nothing_useful_no_factors() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import BreakdownTable, Interval, Replay, WhatIf
+from aorta.artefacts.analysis import Blame, BreakdownTable, Interval, Replay, WhatIf
 from aorta.report.evidence import replay_words, what_if_table, worst_table
 from aorta.report.page import bare_page
 from tests.support.analyses import analysis, data_loading_finding, rank_row
@@ -61,6 +61,20 @@ def test_ranks_that_are_late_by_turns_are_said_to_be_no_cause(named: list[int]) 
     table, note = worst_table(bare_page(found), found)
     assert table is not None
     assert ("by turns" in note) is (not named)
+
+
+def test_what_own_hosts_take_is_that_of_ranks_beyond_the_table() -> None:
+    """Ranks 0 and 1 cost time by turns, and rank 0 waits as well: what its host takes is not the others'."""
+    rows = [
+        msgspec.structs.replace(rank_row(rank), own_host_wait_ms=own)
+        for rank, own in enumerate((30.0, 0.0, 10.0, 20.0))
+    ]
+    blamed = [Blame(rank=rank, cause="host", lost_ms_per_step=60.0) for rank in (0, 1)]
+    found = analysis(breakdown=BreakdownTable(steps=30, per_rank=rows), blame=blamed)
+    table, note = worst_table(bare_page(found), found)
+    assert table is not None
+    assert len(table.rows) == 2
+    assert "their own hosts take 15.0 ms anyway" in note
 
 
 @pytest.mark.parametrize(("own", "said"), [(None, False), (0.0, False), (20.0, True)])
