@@ -54,7 +54,7 @@ def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
         elif left >= 36:
             axes.text(left - 1.2, place, words, va="center", ha="right", fontsize=8.5)
         else:
-            style.label_bar(axes, left + pct / 2, place, words)
+            style.label_bar(axes, left + pct / 2, place, words, style.part_colour(part.key))
         left += pct
     axes.set_yticks(range(len(shown)), [part.name for part, _, _ in shown])
     axes.set_ylim(len(shown) - 0.4, -0.6)

@@ -146,8 +146,8 @@ def heat_map(analysis: Analysis) -> HeatMap | None:
             table.append([charges.of(row.rank, cause) for row in rows])
     values = 100.0 * np.array(table, dtype=np.float64).T / step
     bins, names, note = _bins(rows)
-    if taken := own_host_wait_ms(analysis):
-        own_hosts = f"{100 * taken / step:.0f} of the waits own hosts take anyway"
+    if taken := own_host_wait_ms(rows):
+        own_hosts = f"waits of {100 * taken / step:.0f} % own hosts take anyway"
         note = f"{note or '% of the mean step'}; {own_hosts}"
     return HeatMap(
         columns=columns,

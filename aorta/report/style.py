@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter
@@ -165,6 +166,8 @@ def thousands(axis: object) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))  # type: ignore[attr-defined]
 
 
-def label_bar(axes: Axes, x: float, y: float, text: str, *, small: bool = False) -> None:
-    """A number in the middle of a piece of a bar."""
-    axes.text(x, y, text, ha="center", va="center", color="white", fontsize=7 if small else 8)
+def label_bar(axes: Axes, x: float, y: float, text: str, colour: str) -> None:
+    """A number in the middle of a piece of a bar that has `colour`."""
+    # Luma of ITU-R BT.601.
+    pale = np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) > 0.5
+    axes.text(x, y, text, ha="center", va="center", color=INK if pale else "white", fontsize=8)

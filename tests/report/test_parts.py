@@ -51,7 +51,7 @@ def test_what_own_hosts_take_of_waits_is_a_part_of_its_own(
     assert {part.key: part.ms for part in step_parts(found) if part.key.startswith("wait")} == parts
     chart, own_host_ms = heat_map(found), parts.get("wait_own_host", 0.0)
     assert chart is not None
-    said = f"% of the mean step; {100 * own_host_ms / 75:.0f} of the waits own hosts take anyway"
+    said = f"% of the mean step; waits of {100 * own_host_ms / 75:.0f} % own hosts take anyway"
     assert chart.note == (said if own_host_ms else "")
 
 
