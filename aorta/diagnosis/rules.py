@@ -218,7 +218,6 @@ def host_bound(context: Context) -> Answer:
     reason = context.too_little()
     if reason:
         return not_measured("host_bound", threshold, STEP_SHARE, reason), None
-    launches = context.launches
     inside, waits = context.idle_inside_ms, _waits_of_all_hosts(context)
     parts = [item.host_ms + inside + waited for item, waited in zip(context.costs, waits, strict=True)]
     shares = [100.0 * ms / item.step_ms for item, ms in zip(context.costs, parts, strict=True)]
@@ -233,11 +232,29 @@ def host_bound(context: Context) -> Answer:
     measured = _measured("host_bound", value, threshold, STEP_SHARE, fired=value > threshold)
     if not measured.fired:
         return measured, None
-    host, step, idle = fmean(parts), context.step_ms, context.idle
-    evidence: dict[str, Any] = {"host_ms": context.host_ms, "step_ms": step}
+    host, step = fmean(parts), context.step_ms
+    finding = Finding(
+        kind="host_bound",
+        severity=_severity(value / 100.0),
+        cause=_host_cause(context),
+        ranks=[],
+        nodes=[],
+        value=value,
+        threshold=threshold,
+        unit=STEP_SHARE,
+        evidence=_host_evidence(context, waits),
+        estimated_speedup=gain(step, removal_to_threshold(step, host, threshold), host),
+        actions=actions.host_bound(context),
+    )
+    return measured, finding
+
+
+def _host_evidence(context: Context, waits: list[float]) -> dict[str, Any]:
+    evidence: dict[str, Any] = {"host_ms": context.host_ms, "step_ms": context.step_ms}
     if _by_turns(context) and any(waits):
         evidence["waits_for_hosts_by_turns_ms"] = fmean(waits)
     evidence |= _own_hosts(context)
+    launches, inside, idle = context.launches, context.idle_inside_ms, context.idle
     if launches is not None:
         evidence |= {"kernels_per_step": launches.kernels, "idle_in_compute_windows_ms": inside}
     elif inside:
@@ -253,20 +270,7 @@ def host_bound(context: Context) -> Answer:
             "launches_per_step": idle.launches,
             "launches_on_an_empty_queue_share": idle.empty_share,
         }
-    finding = Finding(
-        kind="host_bound",
-        severity=_severity(value / 100.0),
-        cause=_host_cause(context),
-        ranks=[],
-        nodes=[],
-        value=value,
-        threshold=threshold,
-        unit=STEP_SHARE,
-        evidence={**evidence, "files": list(context.files)},
-        estimated_speedup=gain(step, removal_to_threshold(step, host, threshold), host),
-        actions=actions.host_bound(context),
-    )
-    return measured, finding
+    return {**evidence, "files": list(context.files)}
 
 
 def _waits_of_all_hosts(context: Context) -> list[float]:
