@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from statistics import median_low
 
 from aorta.artefacts.analysis import Blame, LatenessTable, RankBreakdown
 from aorta.metrics.blame import MANY_RANKS, BlameTable, Cause, Charge
@@ -16,6 +17,8 @@ MOST_OF_CHARGE = 0.75
 MOST_STEPS = 0.5
 """A rank that is late in this share of the steps is late by itself, whatever the others cost."""
 TIMES_AS_OFTEN = 2
+EXPLAINED = 0.5
+"""Of what the others wait for a rank: where it takes that much longer than most do, that is why."""
 HARDLY = 0.1
 """Of what the costliest rank is charged with: less says nothing of why a rank is late."""
 
@@ -39,6 +42,12 @@ class RankCosts:
     def charged(self, *causes: Cause) -> float:
         """Waits for other ranks because of any of `causes`, ms."""
         return sum(lost for (_, cause), lost in self.charged_ms.items() if cause in causes)
+
+    def takes_ms(self, cause: Cause) -> float:
+        """Its own compute; or its host's work, which behind waits for others its GPU does not show."""
+        if cause == "compute":
+            return self.compute_ms
+        return self.host_ms if self.host_work_ms is None else self.host_work_ms
 
     @property
     def own_host_wait_ms(self) -> float:
@@ -130,23 +139,33 @@ def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None)
     out where they are late at least twice as often as any other rank that is late by as much, and either
     in most steps or with most of what is charged beyond the part that as many ranks would have by chance.
     On a host that launches unevenly somebody is always the last; that one or two were it a little more
-    often names nobody.
+    often names nobody. Beside those that stand out, the ranks are named that are as slow (`_as_slow`).
     """
+    charges: dict[Charge, float] = defaultdict(float)
     lost: dict[int, float] = defaultdict(float)
     for item in costs:
         for (culprit, cause), charged in item.charged_ms.items():
             if culprit != MANY_RANKS and cause in ("compute", "host"):
+                charges[culprit, cause] += charged
                 lost[culprit] += charged
     worst = max(lost.values(), default=0.0)
     costly = {rank for rank, ms in lost.items() if ms >= share * worst and ms > 0}
     found = _named(sorted(costly | _as_late(costly, share, late)), costs)
-    if not found:
+    if not found or not _stand_out(found, lost, len(costs), share, late):
         return []
-    chance = len(found) / len(costs)
+    as_slow = _as_slow(costs, charges, costly, share)
+    return _named(sorted({*found, *as_slow}), costs) or found
+
+
+def _stand_out(
+    found: list[int], lost: Mapping[int, float], ranks: int, share: float, late: LatenessTable | None
+) -> bool:
+    """As `waited_for` says; `lost` is what each rank is charged with."""
+    chance = len(found) / ranks
     carried = sum(lost.get(rank, 0.0) for rank in found) / sum(lost.values())
     carry_most = carried - chance >= MOST_OF_CHARGE * (1.0 - chance)
     if late is None:
-        return found if carry_most else []
+        return carry_most
     rows = {row.rank: row for row in late.ranks if row.pattern != "one_off"}
     least = min(rows[rank].share_of_steps if rank in rows else 0.0 for rank in found)
     longest = max((rows[rank].late_ms for rank in found if rank in rows), default=0.0)
@@ -158,8 +177,7 @@ def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None)
         ),
         default=0.0,
     )
-    stand_out = least >= TIMES_AS_OFTEN * others and (least >= MOST_STEPS or carry_most)
-    return found if stand_out else []
+    return least >= TIMES_AS_OFTEN * others and (least >= MOST_STEPS or carry_most)
 
 
 def late_by_host(costs: Iterable[RankCosts], ranks: Iterable[int]) -> list[int]:
@@ -183,6 +201,25 @@ def _as_late(costly: Set[int], share: float, late: LatenessTable | None) -> set[
     rows = {row.rank: row.late_ms for row in late.ranks if row.pattern == "persistent"} if late else {}
     longest = max((ms for rank, ms in rows.items() if rank in costly), default=math.inf)
     return {rank for rank, ms in rows.items() if ms >= share * longest}
+
+
+def _as_slow(
+    costs: list[RankCosts], charges: Mapping[Charge, float], costly: Set[int], share: float
+) -> set[int]:
+    """The ranks that take longer than most do by `share` or more of what such a one of `costly` does, where
+    that explains what it is charged with: they come late to each of many collectives by little, and without
+    that one the others would wait for them.
+    """
+    found: set[int] = set()
+    causes: tuple[Cause, ...] = ("compute", "host")
+    for cause in causes:
+        takes = {item.rank: item.takes_ms(cause) for item in costs}
+        usual = median_low(takes.values())
+        least = {rank: EXPLAINED * charges.get((rank, cause), 0.0) / len(costs) for rank in costly}
+        longer = [takes[rank] - usual for rank in costly if takes[rank] - usual >= least[rank] > 0.0]
+        if longer:
+            found |= {rank for rank, ms in takes.items() if ms - usual >= share * max(longer)}
+    return found
 
 
 def _named(ranks: list[int], costs: list[RankCosts]) -> list[int]:

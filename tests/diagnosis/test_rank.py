@@ -88,3 +88,37 @@ def test_ranks_that_are_late_together_are_named_together(late_ms: list[float], e
 def test_lateness_now_and_then_joins_nobody() -> None:
     late = table([1.0, 0.0, 0.3, 0.0], "intermittent")
     assert waited_for(costs([40, 0, 0, 0]), 0.5, late) == [0]
+
+
+@pytest.mark.parametrize(
+    ("takes", "expected"),
+    [
+        ([70.0, 69.0, 40.0, 40.0, 40.0], [0, 1]),  # without rank 0 the others would wait for rank 1
+        ([70.0, 56.0, 40.0, 40.0, 40.0], [0, 1]),  # by half of it
+        ([70.0, 54.0, 40.0, 40.0, 40.0], [0]),  # by less
+        ([41.0, 41.0, 40.0, 40.0, 40.0], [0]),  # which does not explain why rank 0 is waited for
+        ([40.0, 40.0, 40.0, 40.0, 40.0], [0]),
+    ],
+)
+@pytest.mark.parametrize("cause", ["compute", "host", "traced host"])
+def test_ranks_as_slow_as_the_one_that_is_waited_for_are_named_with_it(
+    takes: list[float], expected: list[int], cause: str
+) -> None:
+    """All wait 20 ms for rank 0 alone, which comes late to many collectives by less than counts as late."""
+    charge: Charge = (0, "compute" if cause == "compute" else "host")
+    made = [
+        RankCosts(
+            rank,
+            100.0,
+            compute_ms=ms if cause == "compute" else 10.0,
+            data_wait_ms=0.0,
+            host_ms=ms if cause == "host" else 5.0,
+            copy_ms=0.0,
+            exposed_comm_ms=20.0 if rank else 0.0,
+            charged_ms={charge: 20.0} if rank else {},
+            host_work_ms=ms if cause == "traced host" else None,
+        )
+        for rank, ms in enumerate(takes)
+    ]
+    assert waited_for(made, 0.5, table([0.0] * 5)) == expected
+    assert waited_for(made, 0.5, None) == expected
