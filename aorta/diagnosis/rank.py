@@ -207,16 +207,21 @@ def _as_slow(
     costs: list[RankCosts], charges: Mapping[Charge, float], costly: Set[int], share: float
 ) -> set[int]:
     """The ranks that take longer than most do by `share` or more of what such a one of `costly` does, where
-    that explains what it is charged with: they come late to each of many collectives by little, and without
-    that one the others would wait for them.
+    that explains most of what it is charged with: they come late to each of many collectives by little, and
+    without that one the others would wait for them.
     """
     found: set[int] = set()
-    causes: tuple[Cause, ...] = ("compute", "host")
-    for cause in causes:
+    causes: tuple[tuple[Cause, Cause], ...] = (("compute", "host"), ("host", "compute"))
+    for cause, other in causes:
         takes = {item.rank: item.takes_ms(cause) for item in costs}
         usual = median_low(takes.values())
-        least = {rank: EXPLAINED * charges.get((rank, cause), 0.0) / len(costs) for rank in costly}
-        longer = [takes[rank] - usual for rank in costly if takes[rank] - usual >= least[rank] > 0.0]
+        lost = {rank: charges.get((rank, cause), 0.0) for rank in costly}
+        mostly = [rank for rank in costly if lost[rank] > charges.get((rank, other), 0.0)]
+        longer = [
+            takes[rank] - usual
+            for rank in mostly
+            if takes[rank] - usual >= EXPLAINED * lost[rank] / len(costs)
+        ]
         if longer:
             found |= {rank for rank, ms in takes.items() if ms - usual >= share * max(longer)}
     return found

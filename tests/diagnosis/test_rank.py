@@ -122,3 +122,15 @@ def test_ranks_as_slow_as_the_one_that_is_waited_for_are_named_with_it(
     ]
     assert waited_for(made, 0.5, table([0.0] * 5)) == expected
     assert waited_for(made, 0.5, None) == expected
+
+
+def test_what_is_little_of_a_charge_names_nobody_with_it() -> None:
+    """Rank 1 is waited for for its compute, and for 1 ms for its host; rank 0's host is as slow."""
+    charges: dict[Charge, float] = {(1, "compute"): 60.0, (1, "host"): 1.0}
+    made = [
+        RankCosts(
+            rank, 200.0, compute, 0.0, host, 0.0, 0.0 if rank == 1 else 61.0, {} if rank == 1 else charges
+        )
+        for rank, (compute, host) in enumerate(((120.0, 2.0), (190.0, 2.0), (120.0, 1.0), (120.0, 1.0)))
+    ]
+    assert waited_for(made, 0.5, None) == [1]
