@@ -48,7 +48,7 @@ class ScalingLoss(Record, frozen=True, kw_only=True):
     scenario_from: str
     scenario_to: str
     efficiency_ratio: float
-    """Efficiency at the larger over that at the smaller scale."""
+    """Efficiency at the larger over that at the smaller scale, of the runs whose factors these are."""
     factors: dict[str, float]
     """Ratio of each factor (load_balance, serialisation, transfer or communication, computation_scalability,
     between_steps); their product is `efficiency_ratio`."""

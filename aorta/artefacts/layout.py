@@ -115,6 +115,10 @@ class NodeDir:
         return self.root / "logs"
 
 
+LOCAL = "local-"
+"""What the ids of jobs begin with that no cluster ran."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunDir:
     """One run: `results/profiling/<scenario>/run_<JOB_ID>/`."""

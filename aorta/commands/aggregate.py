@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -95,7 +96,9 @@ def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None
     if not choice.chosen and not choice.missing:
         raise ArtefactError(
             f"no run below {results}: nothing to aggregate",
-            "run `make profile` on this machine or `make submit-profiling` on a cluster first",
+            f"it is a run itself: `aorta analyze {shlex.quote(str(results))}`"
+            if RunDir(results).manifest.is_file()
+            else "run `make profile` on this machine or `make submit-profiling` on a cluster first",
         )
     from aorta.commands._analysis import analyses_of
     from aorta.metrics.scaling import scaling_curves

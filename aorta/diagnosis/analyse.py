@@ -29,7 +29,7 @@ from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.collectives import Collectives, match_collectives
 from aorta.metrics.detail_cost import detail_cost
-from aorta.metrics.repeats import Ran, batches, repeats_of, undisturbed
+from aorta.metrics.repeats import Ran, batches, is_local, repeats_of, undisturbed
 from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
 from aorta.metrics.utilization import effective_gpu_utilization, sampled, utilization
@@ -135,6 +135,7 @@ def _analysis(
         batches=batches(measured.rate),
         profiled=overhead is not None,
         detailed=quality.detailed_steps is None,
+        local=is_local(job_id),
     )
     repeats = [undisturbed(item) for item in repeats_of(ran, job_id, others)]
     context = replace(context, repeats=tuple(item for item in repeats if item is not None))

@@ -21,7 +21,7 @@ import psutil
 import submitit
 from submitit.core.utils import UncompletedJobError
 
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, job_output
+from aorta.artefacts.layout import LOCAL, RunDir, Scenario, SubmissionDir, job_output
 from aorta.artefacts.records import SubmittedJob
 from aorta.launch.lifeline import die_with, started
 from aorta.launch.markers import read_markers
@@ -217,7 +217,7 @@ def start(
             number of threads, and the scenarios compare.
     """
     stamp = submission.root.name.removeprefix("run_")
-    job_id = f"local-{stamp}-{number}"
+    job_id = f"{LOCAL}{stamp}-{number}"
     results = Path(plan.results)
     run = RunDir.of(results, Scenario(plan.scenario), job_id)
     job = SubmittedJob(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aorta.artefacts.analysis import Analysis, Throughput
+from aorta.artefacts.layout import LOCAL
 from aorta.metrics.another_run import Repeat, doubt_of
 
 
@@ -23,6 +24,8 @@ class Ran:
     """Steps of it were recorded by a profiler, which costs time."""
     detailed: bool
     """All of its steps were timed part by part, which does, too."""
+    local: bool
+    """Processes of one machine, and no cluster's job."""
 
     @classmethod
     def of(cls, analysis: Analysis) -> Ran:
@@ -35,12 +38,18 @@ class Ran:
             batches=batches(analysis.throughput),
             profiled=analysis.profiler_overhead is not None,
             detailed=analysis.data_quality.detailed_steps is None,
+            local=is_local(analysis.job_id),
         )
 
     @property
     def known(self) -> bool:
         """Nothing that must agree is missing: what is not known is the same as nothing else."""
         return None not in (self.scenario, self.world_size, self.program, self.settings, self.batches)
+
+
+def is_local(job_id: str | None) -> bool:
+    """Whether no cluster ran the job of that id."""
+    return job_id is not None and job_id.startswith(LOCAL)
 
 
 def batches(rate: Throughput | None) -> tuple[int, int] | None:

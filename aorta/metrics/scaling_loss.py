@@ -57,22 +57,28 @@ def self_check(ratio: float) -> str | None:
 
 
 def losses(points: Sequence[ScalingPoint], runs: Sequence[Analysis]) -> list[ScalingLoss]:
-    """What each step from one point to the next loses; without POP factors on both sides, nothing is said."""
+    """What each step from one point to the next loses; without POP factors on both sides, nothing is said.
+
+    Args:
+        points: of the curve.
+        runs: whose factors those have, one each. A point may be the mean of more.
+    """
     found = []
-    for (smaller, larger), run in zip(itertools.pairwise(points), runs[1:], strict=True):
-        loss = _loss(smaller, larger, run.findings)
+    for (smaller, larger), pair in zip(itertools.pairwise(points), itertools.pairwise(runs), strict=True):
+        loss = _loss(smaller, larger, pair)
         if loss is not None:
             found.append(loss)
     return found
 
 
-def _loss(smaller: ScalingPoint, larger: ScalingPoint, findings: Sequence[Finding]) -> ScalingLoss | None:
+def _loss(smaller: ScalingPoint, larger: ScalingPoint, runs: tuple[Analysis, Analysis]) -> ScalingLoss | None:
     one, other = smaller.pop, larger.pop
-    if one is None or other is None or not smaller.efficiency:
+    rates = [run.throughput.samples_per_s if run.throughput else 0.0 for run in runs]
+    if one is None or other is None or not rates[0]:
         return None
     if smaller.computation_scalability is None or larger.computation_scalability is None:
         return None
-    ratio = larger.efficiency / smaller.efficiency
+    ratio = rates[1] / rates[0] * smaller.world_size / larger.world_size
     factors = {"load_balance": other.load_balance / one.load_balance}
     if None in (one.serialisation, one.transfer, other.serialisation, other.transfer):
         factors["communication"] = other.communication / one.communication
@@ -83,14 +89,15 @@ def _loss(smaller: ScalingPoint, larger: ScalingPoint, findings: Sequence[Findin
     factors["between_steps"] = ratio / math.prod(factors.values())
     worst = min(factors, key=lambda name: factors[name])
     main = worst if ratio < _LOST and factors[worst] < 1.0 else None
-    kind = _kind(main, findings) if main else None
+    kind = _kind(main, runs[1].findings) if main else None
+    several = " (the newest run of each)" if max(smaller.runs, larger.runs) > 1 else ""
     return ScalingLoss(
         scenario_from=smaller.scenario,
         scenario_to=larger.scenario,
         efficiency_ratio=ratio,
         factors=factors,
         main_factor=main,
-        statement=f"From {smaller.scenario} to {larger.scenario} "
+        statement=f"From {smaller.scenario} to {larger.scenario}{several} "
         + (_lost(ratio, main, factors[main]) + _with(kind, larger) if main else _kept(ratio)),
         finding_kind=kind,
     )

@@ -65,8 +65,7 @@ def _interval_note(found: Sequence[Interval | None]) -> str:
 def _speed(axes: Axes, scaling: Scaling) -> None:
     points = [point for point in scaling.points if point.world_size > 0]
     intervals = [point.samples_per_s_interval for point in points]
-    words = [LABELS.get(scaling.label or "", ""), _interval_note(intervals)]
-    style.title(axes, "Throughput", "; ".join(word for word in words if word))
+    style.title(axes, "Throughput", LABELS.get(scaling.label or "", ""), _interval_note(intervals))
     if not points:
         style.absent(axes, scaling.reason or "not measured: no valid scenario")
         return

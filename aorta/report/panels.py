@@ -115,7 +115,8 @@ def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
         style.title(axes, "The longest steady step")
         style.absent(axes, absent)
         return
-    times = f"{number(found.step_ms)} ms, the median step is {number(found.median_ms)} ms"
+    which = " traced" if found.traced else ""
+    times = f"{number(found.step_ms)} ms, the median{which} step is {number(found.median_ms)} ms"
     note = f"{times}; {found.note}" if found.note else times
     longest = "The longest steady step" if found.all_detailed else "The longest step timed part by part"
     longest = "The longest traced step" if found.traced else longest

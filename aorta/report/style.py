@@ -128,12 +128,15 @@ def _pixels(figure: Figure) -> bytes:
     return small.getvalue()
 
 
-def title(axes: Axes, text: str, note: str = "") -> None:
-    """A panel's title at its left edge, and what a reader must know beside it in small print below."""
-    axes.set_title(f"{text}\n" if note else text, pad=6)
-    if note:
+def title(axes: Axes, text: str, *notes: str) -> None:
+    """A panel's title at its left edge, and what a reader must know beside it in small print below, a line
+    each; empty ones are left out.
+    """
+    lines = [plain(note) for note in notes if note]
+    axes.set_title(text + "\n" * len(lines), pad=6)
+    if lines:
         small = axes.annotate(
-            plain(note),
+            "\n".join(lines),
             (0, 1),
             (0, 5),
             "axes fraction",

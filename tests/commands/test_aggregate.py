@@ -160,6 +160,10 @@ def test_no_run_at_all_says_what_to_do(tmp_path: Path) -> None:
         run_aggregate(tmp_path, tmp_path / "docs")
     assert "make profile" in caught.value.hint
     assert not (tmp_path / "docs").exists()
+    made = write_run(tmp_path / "results", spec(1))
+    with pytest.raises(ArtefactError, match="no run below") as caught:
+        run_aggregate(made.root, tmp_path / "docs")
+    assert caught.value.hint == f"it is a run itself: `aorta analyze {made.root}`"
 
 
 @pytest.mark.usefixtures("no_charts")

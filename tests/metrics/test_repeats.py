@@ -57,6 +57,7 @@ QUALITY: DataQuality = RUN.data_quality
     [
         ({}, True),
         ({"job_id": "1"}, False),
+        ({"job_id": "local-20261128T190352Z-1"}, False),
         ({"scenario": "4node"}, False),
         ({"world_size": 4}, False),
         ({"program": "bench.py"}, False),

@@ -175,6 +175,21 @@ def test_repeats_of_the_same_program_and_settings_are_averaged_and_others_are_no
     assert point.samples_per_s == pytest.approx((1600 + 1280) / 2)
 
 
+def test_what_is_lost_is_of_the_runs_whose_factors_are_shown() -> None:
+    """Another run of two ranks was four times as slow: the mean falls, the newest run lost a fifth."""
+    two = run(2, [8.0, 8.0], 12.5, ideal=12.5)
+    again = run(2, [8.0, 8.0], 50.0, ideal=50.0, job_id="again")
+    found = curve(ONE, two, repeats=(again,))
+    assert found.points[1].efficiency == pytest.approx((0.8 + 0.2) / 2)
+    (loss,) = found.losses
+    assert loss.efficiency_ratio == pytest.approx(0.8)
+    assert loss.factors["serialisation"] == pytest.approx(0.8)
+    assert loss.factors["between_steps"] == pytest.approx(1.0)
+    assert loss.statement.startswith("From 1node to 2node (the newest run of each) efficiency falls to 0.80")
+    (alone,) = curve(ONE, two).losses
+    assert alone.statement.startswith("From 1node to 2node efficiency falls to 0.80")
+
+
 def test_a_few_repeats_that_agree_are_no_surer_than_their_steps() -> None:
     same = [rate(10.0, 16, width=1.2)] * 4
     found = pooled_rate(same)

@@ -97,6 +97,10 @@ def test_the_range_of_two_runs_is_not_called_an_interval(tmp_path: Path, confide
     ranged = confidence is None
     assert ("(seen 80.0 to 100.0)" in text, "(80.0 to 100.0)" in text) == (ranged, not ranged)
     assert ("*Seen* is the least" in text, "are 95 % intervals" in text) == (ranged, not ranged)
+    assert "This table is of the mean over all runs counted" in text
+    alone = build(reports, scaling_curves([report.analysis for report in reports]), [], 0)
+    text = write_documents(tmp_path / "docs", alone, reports).read_text(encoding="utf-8")
+    assert "This table is of the mean" not in text
 
 
 def test_document_without_any_scenario(tmp_path: Path) -> None:
