@@ -94,7 +94,7 @@ def communication(context: Context) -> Answer:
     total = sum(row.comm_ms for row in rows)
     evidence: dict[str, Any] = {
         "exposed_comm_ms": exposed,
-        "transfer_exposed_ms": transfer if context.blame_absent is None else None,
+        "transfer_and_late_exchanges_ms": transfer if context.blame_absent is None else None,
         "waits_charged_to_ranks_ms": exposed - transfer if context.blame_absent is None else None,
         "comm_ms": total / len(rows),
         "overlap_ratio": 1.0 - sum(row.exposed_comm_ms for row in rows) / total,
