@@ -9,19 +9,21 @@ from typing import NamedTuple
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.page import Excerpt
 from aorta.diagnosis.analyse import analyse
-from aorta.diagnosis.run_traces import RunTraces, read_run_traces
+from aorta.diagnosis.run_traces import read_run_traces
 from aorta.errors import ArtefactError
 from aorta.readers.run import RunData, read_run
+from aorta.report.excerpt_traced import traced_excerpt
 
 
 class Analyzed(NamedTuple):
-    """A run's analysis, and what it is of."""
+    """A run's analysis and what it is of, but for its traces, which take memory."""
 
     analysis: Analysis
     data: RunData
-    traces: RunTraces | None
-    """None: not kept."""
+    traced: Excerpt | None
+    """The longest traced step; None where the breakdown is not of traces."""
 
 
 def analyze_run(run: RunDir, *, query_accounting: bool = True, others: Sequence[Analysis] = ()) -> Analyzed:
@@ -34,7 +36,8 @@ def analyze_run(run: RunDir, *, query_accounting: bool = True, others: Sequence[
     """
     data = read_run(run, query_accounting=query_accounting)
     traces = read_run_traces(run)
-    return Analyzed(analyse(data, traces, others), data, traces)
+    analysis = analyse(data, traces, others)
+    return Analyzed(analysis, data, traced_excerpt(traces, data, analysis))
 
 
 def ended(data: RunData) -> int:

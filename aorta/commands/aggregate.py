@@ -157,11 +157,8 @@ def _one(item: Chosen, others: Sequence[Analysis]) -> tuple[ScenarioReport, RunD
 
     tried: list[tuple[RunDir, Analyzed]] = []
     for run in (item.run, *item.older):
-        found = analyze_run(run, others=others)
-        valid = is_valid(found.analysis)
-        # Traces take memory: of runs that are not valid the newest is shown, if any.
-        tried.append((run, found if valid or not tried else found._replace(traces=None)))
-        if valid:
+        tried.append((run, analyze_run(run, others=others)))
+        if is_valid(tried[-1][1].analysis):
             break
     picked, passed_over = newest_valid([found.analysis for _, found in reversed(tried)])
     run, chosen = next(

@@ -5,21 +5,25 @@ from __future__ import annotations
 import msgspec
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.page import Page, UtilizationOverTime
+from aorta.artefacts.page import Excerpt, Page, UtilizationOverTime
 from aorta.diagnosis.analyse import clocks
-from aorta.diagnosis.run_traces import RunTraces
 from aorta.readers.run import RunData
 from aorta.report import content, parts, series
 from aorta.report.confidence import confidence
 from aorta.report.excerpt import excerpt, worst_step
-from aorta.report.excerpt_traced import traced_excerpt
 
 
-def run_page(analysis: Analysis, data: RunData, traces: RunTraces | None = None) -> Page:
-    """What the report shows of a run, from its analysis, step records, samples and traces."""
+def run_page(analysis: Analysis, data: RunData, traced: Excerpt | None = None) -> Page:
+    """What the report shows of a run, from its analysis, step records and samples.
+
+    Args:
+        analysis: of the run.
+        data: what it is of.
+        traced: the longest traced step, by `traced_excerpt`; None: there is none.
+    """
     by_rank = data.records.by_rank
     times = series.step_times(by_rank)
-    shown, absent = traced_excerpt(traces, data, analysis) if traces is not None else None, ""
+    shown, absent = traced, ""
     if shown is None:
         shown, absent = excerpt(by_rank, clocks(data, by_rank), worst_step(times), analysis.verdict.ranks)
     return msgspec.structs.replace(
