@@ -12,6 +12,8 @@ from aorta.errors import ArtefactError
 
 RESULTS = Path("results/profiling")
 """Where runs go, below the project folder."""
+LOCAL = "local-"
+"""What the ids of jobs begin with that no cluster ran."""
 
 _SCENARIO = re.compile(r"(?P<prefix>[a-z][a-z0-9]*_)?(?P<nodes>[1-9][0-9]*)node")
 _RECORDS = re.compile(r"rank_([0-9]+)_metrics\.jsonl")
@@ -113,10 +115,6 @@ class NodeDir:
     def logs(self) -> Path:
         """Output of each rank and of the monitor."""
         return self.root / "logs"
-
-
-LOCAL = "local-"
-"""What the ids of jobs begin with that no cluster ran."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,21 +23,24 @@ class Analyzed(NamedTuple):
     analysis: Analysis
     data: RunData
     traced: Excerpt | None
-    """The longest traced step; None where the breakdown is not of traces."""
+    """The longest traced step; None where the breakdown is not of traces, or nobody is shown it."""
 
 
-def analyze_run(run: RunDir, *, query_accounting: bool = True, others: Sequence[Analysis] = ()) -> Analyzed:
+def analyze_run(
+    run: RunDir, *, query_accounting: bool = True, others: Sequence[Analysis] = (), shown: bool = False
+) -> Analyzed:
     """Read and analyse a run; nothing that is missing or broken in it is fatal.
 
     Args:
         run: the run directory, which gets its merged monitor files and `sacct_summary.txt`.
         query_accounting: ask Slurm about the job.
         others: analyses of other runs, of which the run may have repeats.
+        shown: a report of it is drawn.
     """
     data = read_run(run, query_accounting=query_accounting)
     traces = read_run_traces(run)
     analysis = analyse(data, traces, others)
-    return Analyzed(analysis, data, traced_excerpt(traces, data, analysis))
+    return Analyzed(analysis, data, traced_excerpt(traces, data, analysis) if shown else None)
 
 
 def ended(data: RunData) -> int:

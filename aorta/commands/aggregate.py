@@ -157,7 +157,7 @@ def _one(item: Chosen, others: Sequence[Analysis]) -> tuple[ScenarioReport, RunD
 
     tried: list[tuple[RunDir, Analyzed]] = []
     for run in (item.run, *item.older):
-        tried.append((run, analyze_run(run, others=others)))
+        tried.append((run, analyze_run(run, others=others, shown=True)))
         if is_valid(tried[-1][1].analysis):
             break
     picked, passed_over = newest_valid([found.analysis for _, found in reversed(tried)])

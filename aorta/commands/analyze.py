@@ -97,7 +97,7 @@ def report(run: RunDir, *, query_accounting: bool) -> Analysis:
     from aorta.report.page import run_page
     from aorta.report.run import write_run_report
 
-    found = analyze_run(run, query_accounting=query_accounting)
+    found = analyze_run(run, query_accounting=query_accounting, shown=True)
     write_json(run.analysis, found.analysis)
     write_run_report(run, found.analysis, run_page(*found), found.data)
     return found.analysis

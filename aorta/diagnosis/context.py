@@ -10,7 +10,7 @@ from aorta.artefacts.analysis import BreakdownTable, Finding, Kind, Measured, Sp
 from aorta.config.schema import Config
 from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.policy import Policy
-from aorta.diagnosis.rank import RankCosts
+from aorta.diagnosis.rank import RankCosts, waited_for
 from aorta.metrics.allocator import AllocatorUse
 from aorta.metrics.another_run import Repeat
 from aorta.metrics.host_gaps import HostGap
@@ -46,6 +46,11 @@ class HostIdle:
         return self.short_gaps_ms + self.long_gaps_ms
 
     @property
+    def synchronised(self) -> bool:
+        """Whether the host waits for the GPU for most of it."""
+        return self.sync_ms > self.gaps_ms / 2
+
+    @property
     def launch_bound(self) -> bool:
         """Whether the GPU idles for launches: most of its idle time lies in short gaps; or hardly any launch
         finds the GPU at work, while nothing synchronises them and no few long pauses are what it waits for.
@@ -55,7 +60,7 @@ class HostIdle:
         return (
             self.empty_share is not None
             and self.empty_share >= ALWAYS_EMPTY
-            and self.sync_ms <= self.gaps_ms / 2
+            and not self.synchronised
             and self.short_gaps_ms > FEW_PAUSES * self.gaps_ms
         )
 
@@ -194,6 +199,12 @@ class Context:
         launches = self.launches
         windows = launches.windows_ms if launches is not None else fmean(c.compute_ms for c in self.costs)
         return min(self.idle_inside_ms / windows, 1.0) if windows else 0.0
+
+    @property
+    def last_ranks(self) -> list[int]:
+        """As `waited_for`."""
+        late = self.model.lateness if self.model else None
+        return waited_for(self.costs, self.policy.culprit_share, late)
 
     @property
     def host_ms(self) -> float:

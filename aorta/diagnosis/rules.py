@@ -16,7 +16,7 @@ from aorta.artefacts.analysis import Finding, Kind, Measured, Severity
 from aorta.diagnosis import actions
 from aorta.diagnosis.context import Answer, Context, gain, not_measured, removal_to_threshold
 from aorta.diagnosis.memory import memory_pressure
-from aorta.diagnosis.rank import late_by_host, rank_words, slow_loaders, waited_for
+from aorta.diagnosis.rank import late_by_host, rank_words, slow_loaders
 
 STEP_SHARE = "% of step"
 
@@ -144,8 +144,7 @@ def straggler(context: Context) -> Answer:
     measured = _measured("straggler", value, threshold, STEP_SHARE, fired=value > threshold)
     if not measured.fired:
         return _beside_own_hosts(measured, context), None
-    late = context.model.lateness if context.model else None
-    ranks = waited_for(context.costs, context.policy.culprit_share, late)
+    ranks = context.last_ranks
     waiting = [item for item in context.costs if item.rank not in ranks]
     lost = [item.lateness_ms for item in waiting]
     compute = fmean(item.charged("compute") for item in waiting)
@@ -281,8 +280,7 @@ def _waits_of_all_hosts(context: Context) -> list[float]:
 
 def _by_turns(context: Context) -> bool:
     """Whether traces show no rank that stands out."""
-    late = context.model.lateness if context.model else None
-    return context.idle is not None and not waited_for(context.costs, context.policy.culprit_share, late)
+    return context.idle is not None and not context.last_ranks
 
 
 def _host_cause(context: Context) -> str:
@@ -293,7 +291,7 @@ def _host_cause(context: Context) -> str:
     idle = context.idle
     if idle is None and not context.cuda:
         return "the training process is busy with something else than forward, backward and optimizer"
-    if idle is not None and idle.sync_ms > (idle.short_gaps_ms + idle.long_gaps_ms) / 2:
+    if idle is not None and idle.synchronised:
         return "the GPU has run dry while the host waits in synchronising calls" + _behind_waits(context)
     text = f"the GPU waits for its host between kernels: Python, synchronisation, CPU preprocessing{unmarked}"
     return text + _behind_waits(context)
@@ -304,8 +302,7 @@ def _behind_waits(context: Context) -> str:
     own = fmean(item.own_host_wait_ms for item in context.costs)
     if own <= fmean(item.host_ms for item in context.costs):
         return ""
-    late = context.model.lateness if context.model else None
-    last = waited_for(context.costs, context.policy.culprit_share, late)
+    last = context.last_ranks
     who = rank_words(last) if last else "whichever rank is last"
     later = max(item.lateness_ms for item in context.costs)
     return (

@@ -226,7 +226,7 @@ def _traced_host(context: Context) -> SubCause:
             text += f", {100 * idle.empty_share:.0f} % of those of idle GPUs on an empty queue"
         short = f"{idle.short_gaps_ms:.1f} of {gaps:.1f} ms in which GPUs idle openly lie in short gaps"
         return SubCause("launch_bound", f"{text}, and {short}")
-    if idle.sync_ms > gaps / 2:
+    if idle.synchronised:
         return SubCause(
             "synchronisation", f"for {idle.sync_ms:.1f} of {gaps:.1f} ms idle, the host waits for the GPU"
         )

@@ -114,7 +114,7 @@ def waits_of(placed: Collectives, shifts: Mapping[int, int]) -> dict[int, Interv
 
 
 def _lane(step: Step, zero: int, waits: Intervals | None) -> Lane:
-    """One rank's segments, from its record, which has ranges; as `lane`."""
+    """One rank's segments, from its record, which has ranges; as `segments`."""
     assert step.profile is not None
     did = Did(
         span=(step.mono_start_ns, step.mono_end_ns),

@@ -118,8 +118,8 @@ def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
     which = " traced" if found.traced else ""
     times = f"{number(found.step_ms)} ms, the median{which} step is {number(found.median_ms)} ms"
     note = f"{times}; {found.note}" if found.note else times
-    longest = "The longest steady step" if found.all_detailed else "The longest step timed part by part"
-    longest = "The longest traced step" if found.traced else longest
+    steady = "steady step" if found.all_detailed else "step timed part by part"
+    longest = f"The longest {'traced step' if found.traced else steady}"
     style.title(axes, f"{longest}, {found.global_step:,}", note)
     used: set[Doing] = set()
     for place, lane in enumerate(found.lanes):

@@ -17,7 +17,7 @@ from tests.support.traced import Job, Rank, write_job
 def shown(folder: Path, job: Job, ranks: int = 2) -> Excerpt:
     run = write_run(folder, RunSpec(nodes=1, ranks_per_node=ranks, device="cuda:0"))
     write_job(run.torch_profiler, job)
-    page = run_page(*analyze_run(run, query_accounting=False))
+    page = run_page(*analyze_run(run, query_accounting=False, shown=True))
     assert page.excerpt is not None
     return page.excerpt
 
