@@ -2,7 +2,7 @@
 
 import sys
 
-from aorta.train.main import main
+from aorta.workloads.trainer.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -31,7 +31,7 @@ from aorta.artefacts.records import StepRecord
 from aorta.instrument import activity, sampler
 from aorta.intervals import clip, intersection, length
 from aorta.readers.kineto import read
-from aorta.train.world import World, join
+from aorta.workloads.trainer.world import World, join
 
 INTERVAL = 6
 EXECUTION_TOLERANCE = 0.02

@@ -23,10 +23,10 @@ from torch.utils.data import DataLoader
 
 from aorta.artefacts.layout import RunDir
 from aorta.config.load import load_config
-from aorta.train.dcrnn.data import Samples
-from aorta.train.dcrnn.metrics import error_sums, errors
-from aorta.train.dcrnn.traffic import PER_DAY, generate
-from aorta.train.dcrnn.workload import Dcrnn
+from aorta.workloads.dcrnn.data import Samples
+from aorta.workloads.dcrnn.metrics import error_sums, errors
+from aorta.workloads.dcrnn.traffic import PER_DAY, generate
+from aorta.workloads.dcrnn.workload import Dcrnn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -79,7 +79,7 @@ def write_traffic(folder: Path, sensors: int, seed: int) -> None:
 
 def train(overrides: list[str]) -> tuple[Dcrnn, torch.nn.Module]:
     """Train by the command line; the model is read back from its last checkpoint."""
-    subprocess.run([sys.executable, "-m", "aorta.train", "--override", *overrides], check=True)
+    subprocess.run([sys.executable, "-m", "aorta.workloads.trainer", "--override", *overrides], check=True)
     config = load_config(None, overrides)
     workload = Dcrnn(config)
     model = workload.model()

@@ -20,11 +20,11 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from aorta.train.ddp_benchmark import launch
-from aorta.train.ddp_benchmark.model import parameter_count
-from aorta.train.ddp_benchmark.options import SMALL, Options
-from aorta.train.ddp_benchmark.training import Training
-from aorta.train.world import World
+from aorta.workloads.ddp_benchmark import launch
+from aorta.workloads.ddp_benchmark.model import parameter_count
+from aorta.workloads.ddp_benchmark.options import SMALL, Options
+from aorta.workloads.ddp_benchmark.training import Training
+from aorta.workloads.trainer.world import World
 
 PAIR = ("ddp_bucketed", "torch_ddp")
 FEW_TOKENS = Options(

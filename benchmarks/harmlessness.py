@@ -17,7 +17,7 @@ import torch
 from loops import Training, say, settings, shared_folder, strategies, write
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from aorta.train.world import World, join
+from aorta.workloads.trainer.world import World, join
 
 TOLERANCE = 1e-6
 BOTH_KINDS = ["capture.warmup_steps=0", "capture.detail_interval=2"]

@@ -44,8 +44,8 @@ from loops import (
 
 from aorta.config import schema
 from aorta.instrument.capture import DETAIL_STEPS, GPU_INTERVAL
-from aorta.train.ranking import Ranking
-from aorta.train.world import World, join
+from aorta.workloads.ranking import Ranking
+from aorta.workloads.trainer.world import World, join
 
 TARGET = 1.01
 PARTS_SHARE = 0.25

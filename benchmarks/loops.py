@@ -28,12 +28,12 @@ from aorta.config import schema
 from aorta.config.load import load_config
 from aorta.instrument import StepRecorder, pending
 from aorta.instrument.pending import BATCH_NS
-from aorta.train import fsdp
-from aorta.train.optim import Updater
-from aorta.train.parallel import parallelize
-from aorta.train.ranking import Ranking
-from aorta.train.weights import Shares, Weights, Whole
-from aorta.train.world import World
+from aorta.workloads.ranking import Ranking
+from aorta.workloads.trainer import fsdp
+from aorta.workloads.trainer.optim import Updater
+from aorta.workloads.trainer.parallel import parallelize
+from aorta.workloads.trainer.weights import Shares, Weights, Whole
+from aorta.workloads.trainer.world import World
 
 BATCHES = 4
 SMALL = (

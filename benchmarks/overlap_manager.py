@@ -21,8 +21,8 @@ from loops import WIDE, Training, ratio, say, settings, shared_folder, take_turn
 from torch.distributed.fsdp import FSDPModule
 
 from aorta.instrument.capture import DETAIL_STEPS
-from aorta.train.fsdp import TWO_BUFFERS
-from aorta.train.world import World, join
+from aorta.workloads.trainer.fsdp import TWO_BUFFERS
+from aorta.workloads.trainer.world import World, join
 
 TARGET = 0.99
 WHOLE = ["capture.warmup_steps=0", "capture.detail_interval=1000000"]

@@ -38,8 +38,8 @@ from aorta.instrument import (
     sharding,
 )
 from aorta.instrument.streams import CudaClock, HostClock
-from aorta.train.ranking import Ranking
-from aorta.train.world import World, join
+from aorta.workloads.ranking import Ranking
+from aorta.workloads.trainer.world import World, join
 
 PARTS: dict[str, list[tuple[Any, str]]] = {
     "marks": [(CudaClock, "mark"), (HostClock, "mark")],

@@ -86,7 +86,7 @@ from aorta.metrics.trace_breakdown import break_down
 from aorta.readers import kineto
 from aorta.readers.kineto_columns import Columns
 from aorta.readers.kineto_events import EVENTS
-from aorta.readers.kineto_layout import find
+from aorta.readers.fast.kineto_layout import find
 from aorta.readers.kineto_stream import AHEAD, EventText, PlainText, open_array
 path = Path(sys.argv[2])
 def chunks():

@@ -11,7 +11,7 @@ from pathlib import Path
 PYTHON = Path(__file__).resolve().parent.parent / ".venv" / "bin" / "python"
 
 try:
-    from aorta.train.sdma import main
+    from aorta.workloads.sdma import main
 except ImportError:
     if not PYTHON.exists() or Path(sys.prefix) == PYTHON.parent.parent:
         sys.exit("run_sdma_prototype.py: aorta or torch is not installed\n  hint: run `make setup`")

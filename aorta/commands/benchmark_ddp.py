@@ -28,8 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> None:
-    from aorta.train.ddp_benchmark import main as benchmark
-    from aorta.train.ddp_benchmark.options import parse
+    from aorta.workloads.ddp_benchmark import main as benchmark
+    from aorta.workloads.ddp_benchmark.options import parse
 
     options = parse(arguments)
     started = time.time_ns()

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Collectives, Column, GpuEvents, Ranges, build
+from aorta.readers.fast.kineto_spans import Learned, Rows
 from aorta.readers.kernels import operation
 from aorta.readers.kineto_events import (
     ANNOTATIONS,
@@ -37,7 +38,6 @@ from aorta.readers.kineto_events import (
     Number,
     Numbering,
 )
-from aorta.readers.kineto_spans import Learned, Rows
 from aorta.readers.trace_build import Call
 
 _EXACT_BELOW = float(1 << 43)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from aorta.readers.fast.kineto_layout import find
 from aorta.readers.kineto_columns import Columns, add_rows, hold
 from aorta.readers.kineto_events import BARE, EVENT, EVENTS, Event
-from aorta.readers.kineto_layout import find
 from aorta.readers.kineto_salvage import MALFORMED, salvage
 from aorta.readers.kineto_stream import AHEAD, smaller
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column
 from aorta.errors import ArtefactError
+from aorta.readers.fast.sqlite_pages import integer_blocks, rows_with_text
 from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip
-from aorta.readers.sqlite_pages import integer_blocks, rows_with_text
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ def rank_command(
         PlanError: the program is not there, or is a launcher itself.
     """
     if not user:
-        return [sys.executable, "-u", "-m", "aorta.train", "--config", str(config)]
+        return [sys.executable, "-u", "-m", "aorta.workloads.trainer", "--config", str(config)]
     words = list(user)
     for word in words[:3]:
         if Path(word).name in _LAUNCHERS:

@@ -1,4 +1,4 @@
-"""The recorder around small loops in this process; more ranks are in tests/train/test_ranks.py."""
+"""The recorder around small loops in this process; `tests/workloads/trainer` tests it on more ranks."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def manifest(nodes):
 
 def test_the_trainer_is_the_default_program():
     assert command.rank_command([], CONFIG) == [
-        *(sys.executable, "-u", "-m", "aorta.train", "--config", "/r/config.yaml")
+        *(sys.executable, "-u", "-m", "aorta.workloads.trainer", "--config", "/r/config.yaml")
     ]
 
 

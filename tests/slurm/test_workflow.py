@@ -109,7 +109,7 @@ def rank_process(job: str, rank: int) -> int:
             command = (entry / "cmdline").read_bytes()
         except OSError:
             continue
-        if wanted <= environment and b"aorta.train" in command:
+        if wanted <= environment and b"aorta.workloads.trainer" in command:
             pids.append(int(entry.name))
     return min(pids)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aorta.train.dcrnn.data import Samples
+from aorta.workloads.dcrnn.data import Samples
 
 
 def last_value(history: torch.Tensor, horizon: int, mean: float) -> torch.Tensor:

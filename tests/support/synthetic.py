@@ -265,7 +265,7 @@ def _write_manifest(run: RunDir, spec: RunSpec) -> None:
         nodes=spec.nodes,
         processes_per_node=spec.ranks_per_node,
         gpus_per_node=spec.ranks_per_node if spec.device == "cuda" else None,
-        command=["python", "-m", "aorta.train"],
+        command=["python", "-m", "aorta.workloads.trainer"],
         profiler="auto",
         monitor_interval_s=spec.monitor_interval_s,
         workload="ranking",

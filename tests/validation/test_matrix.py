@@ -10,10 +10,10 @@ import pytest
 from aorta.config.load import load_config
 from aorta.config.schema import Config
 from aorta.errors import PlanError
-from aorta.train.data import check_size
-from aorta.train.faults import check_faults
-from aorta.train.ranking import Ranking
 from aorta.validation.matrix import Matrix, cpu_matrix, gpu_matrix, small_matrix
+from aorta.workloads.ranking import Ranking
+from aorta.workloads.trainer.data import check_size
+from aorta.workloads.trainer.faults import check_faults
 
 CONFIG = Path(__file__).parents[2] / "config"
 CPU, GPU = CONFIG / "validation.yaml", CONFIG / "validation_gpu.yaml"

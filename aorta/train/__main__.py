@@ -1,8 +1,0 @@
-"""`python -m aorta.train`."""
-
-import sys
-
-from aorta.train.main import main
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,98 @@
+"""What each rank does, and who starts it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+
+import torch
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from aorta.errors import ConfigError
+from aorta.instrument.identity import Identity
+from aorta.workloads.ddp_benchmark import launch
+from aorta.workloads.ddp_benchmark.compare import compare
+from aorta.workloads.ddp_benchmark.model import parameter_count
+from aorta.workloads.ddp_benchmark.options import Options
+from aorta.workloads.ddp_benchmark.tracing import trace
+
+log = logging.getLogger(__name__)
+
+CORE_FLOP_PER_S = 5e10
+"""A CPU core at matrix products, in order of magnitude."""
+
+WORTH_SAYING_S = 120.0
+
+
+def run(options: Options) -> bool:
+    """Run on all ranks, starting them where no launcher has.
+
+    Returns:
+        Whether this process reports: the one that started the ranks, or rank 0 of a launcher.
+
+    Raises:
+        AortaError: see `launch`.
+    """
+    _check_folder(options)
+    if launch.launched():
+        if options.nproc is not None:
+            raise ConfigError("--nproc is given, but a launcher has started the ranks", "leave it out")
+        reporter = Identity.from_environment().rank == 0
+        if reporter:
+            announce(options, int(os.environ["WORLD_SIZE"]))
+        record(run_rank)(options)
+        return reporter
+    ranks = launch.ranks_to_start(options.device, options.nproc)
+    announce(options, ranks)
+    launch.start(run_rank, ranks, options)
+    return True
+
+
+def _check_folder(options: Options) -> None:
+    """Make the output folder now, rather than fail when everything has been measured."""
+    folder = options.profile_output_dir if options.profile else options.output_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        flag = "--profile-output-dir" if options.profile else "--output-dir"
+        raise ConfigError(
+            f"{flag} {folder}: {error.strerror}", "name a folder that can be written"
+        ) from error
+
+
+def run_rank(options: Options) -> None:
+    """One rank, from joining the others to leaving them."""
+    rank = Identity.from_environment().rank
+    logging.basicConfig(
+        level="INFO", format=f"%(asctime)s %(levelname)s rank {rank}: %(message)s", stream=sys.stdout
+    )
+    if options.precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+    with launch.joined(options.device, options.timeout_s) as world:
+        (trace if options.profile else compare)(options, world)
+
+
+def announce(options: Options, ranks: int) -> None:
+    """Say before the start what is coming, and on a CPU how to make it smaller if it is large."""
+    on_gpu = launch.uses_gpu(options.device)
+    count = 1 if options.profile else len(options.implementations)
+    tokens = options.batch_size * options.context_length
+    # 6 FLOP a parameter and token: 2 forward, 4 backward (Kaplan et al. 2020, section 2.1).
+    flop = 6 * parameter_count(options) * tokens
+    print(
+        f"{parameter_count(options):,} parameters, {ranks} rank(s) on {'GPU' if on_gpu else 'CPU'},"
+        f" {tokens:,} tokens a rank and step ({flop / 1e12:.3g} TFLOP),"
+        f" {options.total_steps} steps × {count} implementation(s)",
+        flush=True,
+    )
+    cores = len(os.sched_getaffinity(0))
+    seconds = flop * options.total_steps * count * ranks / (cores * CORE_FLOP_PER_S)
+    if not on_gpu and seconds > WORTH_SAYING_S:
+        print(
+            f"large for a CPU: some {math.ceil(seconds / 60):,} minutes on {cores} core(s), or more.\n"
+            "  --preset small takes seconds; or lower --num-layers, --d-model, --batch-size,"
+            " --context-length, --num-epochs, --steps-per-epoch",
+            flush=True,
+        )

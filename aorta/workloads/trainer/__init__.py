@@ -1,0 +1,1 @@
+"""The training loop of aorta's own trainer, and what it needs."""
