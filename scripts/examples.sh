@@ -7,7 +7,12 @@ cd "$(dirname "$0")/.."
 example() {
     local name=$1
     shift
-    rm -rf "docs/examples/$name" "results/examples/$name"
+    if [ -e "results/examples/$name" ]; then
+        echo "results/examples/$name exists: move it away first" >&2
+        exit 2
+    fi
+    # Only what the repository has is removed.
+    git ls-files -z "docs/examples/$name" | xargs -0 --no-run-if-empty rm -f --
     .venv/bin/aorta profile --config config/validation.yaml --nodes 2 \
         --results "results/examples/$name" --docs "docs/examples/$name" "$@"
     rm "docs/examples/$name/bottleneck_analysis/"*.svg

@@ -14,6 +14,10 @@ if "$program" --version >/dev/null 2>&1; then
     say "$program is there: $("$program" --version)"
     exit 0
 fi
+if [ -d "$folder" ] && [ -n "$(ls -A "$folder")" ]; then
+    say "$folder is there and holds no nsys: give a new folder"
+    exit 2
+fi
 if [ "$(uname -m)" != x86_64 ] || ! command -v apt-get >/dev/null || ! command -v dpkg >/dev/null; then
     say "needs apt-get and dpkg on x86-64"
     exit 2
@@ -45,19 +49,23 @@ options=(-q -o "Dir::Etc::SourceList=$work/list.sources" -o "Dir::Etc::SourcePar
 say "$suite of ${mirror:-http://deb.debian.org/debian}"
 apt-get "${options[@]}" update >&2
 (cd "$work/debs" && apt-get "${options[@]}" download nsight-systems nsight-systems-target libssh-4 >&2)
-mkdir -p "$folder"
+mkdir -p "$(dirname "$folder")"
+unpacked=$(mktemp -d "$folder.XXXXXX")
+trap 'rm -rf "$work" "$unpacked"' EXIT
+chmod 755 "$unpacked"
 for package in "$work"/debs/*.deb; do
-    dpkg-deb --extract "$package" "$folder"
+    dpkg-deb --extract "$package" "$unpacked"
 done
 
 # nsys looks for its importer beside itself, and its report scripts for their library beside them.
-library=$folder/usr/lib
+library=$unpacked/usr/lib
 target=$library/x86_64-linux-gnu/nsight-systems/target-linux-x64
 host=$library/nsight-systems/host-linux-x64
 ln -sfn ../../nsight-systems/host-linux-x64 "$library/x86_64-linux-gnu/nsight-systems/host-linux-x64"
 mkdir -p "$host/python/lib"
 cp -r "$target/python/lib/." "$host/python/lib/"
-rm -rf "$folder/usr/share/doc"
+rm -rf "$unpacked/usr/share/doc"
+mv -T "$unpacked" "$folder" # replaces an empty folder only
 
 if ! "$program" --version >&2; then
     say "$program does not start"

@@ -12,29 +12,22 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from aorta.artefacts.io import read_json, write_json
-from aorta.cluster import config, daemons, network, packages, programs
+from aorta.cluster import config, daemons, folders, network, packages, programs
 from aorta.cluster.config import ClusterDir, ClusterError, Machine, Settings
 from aorta.cluster.daemons import Process
+from aorta.cluster.folders import Record
 from aorta.errors import ArtefactError
 
 _DAEMON_TIMEOUT_S = 60
 _NODES_TIMEOUT_S = 90
 _UP = ("idle", "allocated", "mixed", "completing")
 """States of a node that is there, whether or not it has work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What `cluster.json` holds: rewritten as each daemon starts, so that a broken start can be undone."""
-
-    settings: Settings
-    processes: list[Process] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +121,7 @@ def up(folder: ClusterDir, settings: Settings, install: bool) -> bool:
                 f"a cluster with other settings is up in {folder.root}: {now.record.settings}",
                 "run `aorta cluster down` first",
             )
-        _refuse_foreign_folder(folder)
+        folders.refuse_foreign(folder)
         packages.require(settings, install)
         if settings.netns:
             _refuse_foreign_network(folder)
@@ -142,10 +135,21 @@ def up(folder: ClusterDir, settings: Settings, install: bool) -> bool:
 
 
 def down(folder: ClusterDir, keep_logs: bool) -> bool:
-    """End the cluster and remove what it made. Returns False where there was nothing."""
+    """End the cluster and remove what it made. Returns False where there was nothing.
+
+    Raises:
+        ClusterError: the folder is not a cluster's, and nothing was done; or it holds entries that no cluster
+            made, which stay, and all else was done.
+    """
     with _lock(folder):
-        _refuse_foreign_folder(folder)
-        return _clear(folder, keep_logs)
+        folders.refuse_foreign(folder)
+        found = _clear(folder, keep_logs)
+        if left := folders.foreign(folder):
+            raise ClusterError(
+                f"the cluster is down, and {folder.root} stays: no cluster made {', '.join(left)} in it",
+                "move these away or remove the folder by hand",
+            )
+        return found
 
 
 def status(folder: ClusterDir) -> Status:
@@ -203,17 +207,6 @@ def _lock(folder: ClusterDir) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _refuse_foreign_folder(folder: ClusterDir) -> None:
-    """The folder is removed in the end, so it must hold nothing but a cluster, or the logs of one."""
-    entries = (
-        [entry for entry in folder.root.iterdir() if entry != folder.logs] if folder.root.is_dir() else []
-    )
-    if (entries and not folder.record.is_file()) or (folder.root.exists() and not folder.root.is_dir()):
-        raise ClusterError(
-            f"{folder.root} exists and is not the folder of a cluster", "give a new folder with --dir"
-        )
 
 
 def _refuse_foreign_network(folder: ClusterDir) -> None:
@@ -276,13 +269,13 @@ def _users(machine: Machine) -> list[str]:
 def _write(folder: ClusterDir, settings: Settings, machine: Machine) -> None:
     """Folders and configuration files; what is private gets its mode before its content."""
     folder.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+    write_json(folder.record, Record(settings))
     for path in (folder.logs, folder.run, folder.state, folder.spool):
         path.mkdir(mode=0o755, exist_ok=True)
     for name in settings.names:
         (folder.spool / name).mkdir(exist_ok=True)
     for path in (folder.munge, folder.mysql):
         path.mkdir(mode=0o700, exist_ok=True)
-    write_json(folder.record, Record(settings))
     first_job = config.first_job_id(time.time())
     folder.slurm_conf.write_text(config.slurm_conf(folder, settings, machine, first_job), encoding="utf-8")
     folder.hosts.write_text(config.hosts(settings, machine), encoding="utf-8")
@@ -319,7 +312,7 @@ def _clear(folder: ClusterDir, keep_logs: bool) -> bool:
     daemons.stop(rest)
     if network_is_ours:
         network.destroy()
-    _remove(folder, keep_logs)
+    folders.remove(folder, keep_logs)
     return found or bool(rest)
 
 
@@ -335,18 +328,3 @@ def _inside() -> list[Process]:
     """Processes in our namespaces."""
     found = [daemons.identify("step", pid) for pid in network.pids()]
     return [process for process in found if process is not None]
-
-
-def _remove(folder: ClusterDir, keep_logs: bool) -> None:
-    if not folder.root.exists():
-        return
-    if not keep_logs:
-        shutil.rmtree(folder.root)
-        return
-    for entry in folder.root.iterdir():
-        if entry == folder.logs:
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()

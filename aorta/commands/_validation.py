@@ -130,8 +130,8 @@ def links_can_be_limited() -> bool:
     """
     from aorta.artefacts.io import read_json
     from aorta.cluster import network
-    from aorta.cluster.cluster import Record
     from aorta.cluster.config import ClusterDir
+    from aorta.cluster.folders import Record
 
     conf = os.environ.get("SLURM_CONF")
     if conf is None or os.geteuid() != 0:

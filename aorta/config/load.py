@@ -21,6 +21,9 @@ from aorta.artefacts.io import write_text
 from aorta.config.schema import Config
 from aorta.errors import ConfigError
 
+_END = b"\n..."
+"""What a file of `save_config` ends with."""
+
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The configuration in `path` (None: the defaults) with `key.sub=value` overrides applied in order.
@@ -40,7 +43,16 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
 
 
 def save_config(config: Config, path: Path) -> None:
-    """Write every key of `config`, defaults included, as YAML, and `...`, which ends a document."""
+    """Write every key of `config`, defaults included, as YAML, and `...`, which ends a document.
+
+    Raises:
+        ConfigError: `path` is a file that this function did not write; it is not replaced.
+    """
+    if path.is_file() and not path.read_bytes().rstrip().endswith(_END):
+        raise ConfigError(
+            f"{path} exists and is not the resolved configuration of a run, which would replace it",
+            "move the file away, or write elsewhere (training.output_dir)",
+        )
     write_text(path, yaml.safe_dump(msgspec.to_builtins(config), sort_keys=False, explicit_end=True))
 
 
@@ -55,7 +67,7 @@ def cut_off(path: Path) -> str | None:
         OSError: it cannot be read.
     """
     text = path.read_bytes()
-    if text.rstrip().endswith(b"\n..."):
+    if text.rstrip().endswith(_END):
         return None
     full: dict[str, Any] = msgspec.to_builtins(Config())
     absent, last = list(_missing(_read_yaml(path), full)), _last(full)

@@ -64,7 +64,7 @@ class Aftercare:
         for item in exits:
             logs = self._options.run_dir.node(self._options.node_index).logs / f"rank{item.rank}"
             output[item.rank] = [*tail(logs / "stdout.log"), *tail(logs / "stderr.log")]
-        found = findings(folder.resolve(), stem, [item.rank for item in exits], output)
+        found = findings(folder.resolve(), stem, [item.rank for item in exits], output, temp.began_s)
         full = temp.finding(exits)
         return [*found, full] if full is not None else found
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
+import stat
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +32,7 @@ class TempSpace:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder if folder is not None else Path(tempfile.gettempdir())
         self.least = self._free()
+        self.began_s = time.time()
 
     def look(self) -> None:
         """Take note of what is free now."""
@@ -115,7 +119,9 @@ def of_rank(folder: Path, rank: int) -> Reports:
     return Reports([path for path in kept if path.suffix not in exports], streams)
 
 
-def findings(folder: Path, stem: str, ranks: Sequence[int], output: Mapping[int, Sequence[str]]) -> list[str]:
+def findings(
+    folder: Path, stem: str, ranks: Sequence[int], output: Mapping[int, Sequence[str]], began_s: float
+) -> list[str]:
     """What is missing of the ranks' reports and why, one line each; strayed ones are brought home.
 
     Args:
@@ -123,6 +129,7 @@ def findings(folder: Path, stem: str, ranks: Sequence[int], output: Mapping[int,
         stem: start of their names.
         ranks: of this node.
         output: last lines that each rank printed, the profiler's words included.
+        began_s: when the ranks began, as files' times tell it. An older file is no report of theirs.
     """
     said = []
     for path in sorted(folder.glob("*")):
@@ -137,7 +144,11 @@ def findings(folder: Path, stem: str, ranks: Sequence[int], output: Mapping[int,
             continue
         lines = output.get(rank, ())
         strayed = _strayed(lines, folder)
-        moved = [path for path in strayed if _bring_home(path, folder / f"{stem}_rank{rank}_{path.name}")]
+        moved = [
+            path
+            for path in strayed
+            if _written_since(path, began_s) and _bring_home(path, folder / f"{stem}_rank{rank}_{path.name}")
+        ]
         if moved:
             said.append(f"the report of rank {rank} was in {moved[0].parent} and was moved to {folder}")
         else:
@@ -150,6 +161,18 @@ def _strayed(lines: Sequence[str], folder: Path) -> list[Path]:
     matches = [_REPORT.match(line) for line in lines]
     paths = [Path(match[1]) for match in matches if match]
     return [path for path in dict.fromkeys(paths) if path.parent != folder]
+
+
+def _written_since(path: Path, began_s: float) -> bool:
+    """Return whether `path` is a file of this user that changed since `began_s`.
+
+    A program can print any path: only what its profiler may have written is moved.
+    """
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_mtime >= began_s
 
 
 def _bring_home(path: Path, target: Path) -> bool:

@@ -8,9 +8,10 @@ from click.testing import CliRunner
 
 from aorta.artefacts.io import write_json
 from aorta.cluster import cluster, daemons, network, packages, programs
-from aorta.cluster.cluster import NodeState, Record, Status
+from aorta.cluster.cluster import NodeState, Status
 from aorta.cluster.config import ClusterDir, ClusterError, Machine, Settings
 from aorta.cluster.daemons import Process
+from aorta.cluster.folders import Record
 from aorta.commands.cluster import command
 
 
@@ -59,13 +60,72 @@ def test_record_of_an_earlier_boot_is_stale(folder: ClusterDir) -> None:
     assert "no daemon runs" in now.problem
 
 
-def test_broken_record_is_a_problem_and_down_removes_it(folder: ClusterDir) -> None:
+@pytest.mark.parametrize(
+    "record",
+    ["{", "[]", "{}", '{"settings": {}, "processes": []}', '{"settings": {}, "made_by": "aorta"}',
+     '{"settings": {"nodes": "four"}, "made_by": "aorta cluster"}', '{"made_by": "aorta cluster"}'],
+)  # fmt: skip
+def test_a_folder_whose_record_is_not_a_cluster_s_is_never_touched(folder: ClusterDir, record: str) -> None:
+    folder.logs.mkdir(parents=True)
+    folder.log("munged").write_text("mine")
+    folder.record.write_text(record)
+    refuses(folder, str(folder.record))
+    assert folder.record.read_text() == record
+    assert folder.log("munged").read_text() == "mine"
+
+
+def test_a_broken_record_is_a_problem(folder: ClusterDir) -> None:
     folder.root.mkdir()
     folder.record.write_text("{")
     now = cluster.status(folder)
     assert not now.up
     assert str(folder.record) in (now.problem or "")
+
+
+def refuses(folder: ClusterDir, reason: str) -> None:
+    """Both `up` and `down` refuse the folder and name why."""
+    for action in (lambda: cluster.down(folder, False), lambda: cluster.up(folder, Settings(), False)):
+        with pytest.raises(ClusterError) as refused:
+            action()
+        assert "is not the folder of a cluster" in str(refused.value)
+        assert reason in str(refused.value)
+
+
+def test_logs_without_a_record_are_not_a_cluster_s(folder: ClusterDir) -> None:
+    """A training's folder of logs looks like what `--keep-logs` leaves, apart from the record."""
+    folder.logs.mkdir(parents=True)
+    (folder.logs / "train.log").write_text("mine")
+    refuses(folder, "cluster.json: missing")
+    assert (folder.logs / "train.log").read_text() == "mine"
+
+
+@pytest.mark.parametrize("keep_logs", [False, True])
+def test_down_removes_what_a_cluster_makes_and_names_the_rest(folder: ClusterDir, keep_logs: bool) -> None:
+    write_json(folder.record, Record(Settings()))
+    folder.logs.mkdir()
+    folder.mysql.mkdir()
+    (folder.mysql / "ibdata1").write_text("")
+    folder.log("slurmctld").write_text("ours")
+    mine = [folder.root / "thesis.tex", folder.logs / "train.log", folder.logs / "node1.log" / "a"]
+    mine[2].parent.mkdir()
+    for path in mine:
+        path.write_text("mine")
+    with pytest.raises(ClusterError, match=r"no cluster made thesis.tex, logs/node1.log, logs/train.log"):
+        cluster.down(folder, keep_logs)
+    assert [path.read_text() for path in mine] == ["mine"] * 3
+    assert not folder.mysql.exists()
+    assert folder.log("slurmctld").exists() == keep_logs
+
+
+def test_down_removes_links_and_not_what_they_lead_to(folder: ClusterDir, tmp_path: Path) -> None:
+    write_json(folder.record, Record(Settings()))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "munged.log").write_text("mine")
+    for link in (folder.logs, folder.mysql, folder.hosts):
+        link.symlink_to(mine)
     assert cluster.down(folder, keep_logs=False)
+    assert [path.name for path in mine.iterdir()] == ["munged.log"]
     assert not folder.root.exists()
 
 
@@ -105,7 +165,7 @@ def test_down_keeps_the_logs_alone(folder: ClusterDir) -> None:
     folder.log("slurmctld").write_text("why")
     folder.mysql.mkdir()
     assert cluster.down(folder, keep_logs=True)
-    assert [path.name for path in folder.root.iterdir()] == ["logs"]
+    assert sorted(path.name for path in folder.root.iterdir()) == ["cluster.json", "logs"]
     assert cluster.down(folder, keep_logs=False)
     assert not folder.root.exists()
 
@@ -129,7 +189,7 @@ def test_failed_start_is_undone_and_says_why(folder: ClusterDir, monkeypatch: py
     monkeypatch.setattr(programs, "munged_argv", lambda folder: munged)
     with pytest.raises(ClusterError, match=r"(?s)munged ended.*bad key"):
         cluster.up(folder, Settings(netns=False), install=False)
-    assert [path.name for path in folder.root.iterdir()] == ["logs"]
+    assert sorted(path.name for path in folder.root.iterdir()) == ["cluster.json", "logs"]
     assert daemons.with_environment({"SLURM_CONF": str(folder.slurm_conf)}) == []
 
 

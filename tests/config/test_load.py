@@ -148,3 +148,15 @@ def test_a_key_that_an_older_version_did_not_have_is_no_damage(tmp_path: Path, g
     last = text.endswith(gone)
     assert (cut_off(path) is not None) is (last and not end)
     assert load_config(path) == load_config(None)
+
+
+def test_a_configuration_of_the_user_is_not_replaced(tmp_path: Path) -> None:
+    mine = tmp_path / "config.yaml"
+    mine.write_text("training: {max_steps: 5}\n")
+    with pytest.raises(ConfigError, match="is not the resolved configuration of a run"):
+        save_config(load_config(None), mine)
+    assert mine.read_text() == "training: {max_steps: 5}\n"
+    mine.unlink()
+    for _ in range(2):  # one that a run wrote is
+        save_config(load_config(None), mine)
+    assert load_config(mine) == load_config(None)

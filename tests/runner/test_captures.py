@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
 from aorta.artefacts.records import RankExit
 from aorta.runner.captures import FULL_BYTES, NO_ROOM_BYTES, ResultsSpace, TempSpace, findings, of_rank
 
 STEM = "x_1node_profile"
+BEGAN_S = time.time() - 1
 
 
 def make(folder, *names):
@@ -21,7 +25,7 @@ def test_every_ranks_report_is_expected_and_rank_1_is_not_rank_10(tmp_path):
     make(tmp_path, f"{STEM}_rank0_a_1.nsys-rep", f"{STEM}_rank10_a_2.nsys-rep", f"{STEM}_rank2_a_3.qdstrm")
     (tmp_path / f"{STEM}_rank3_a_4.nsys-rep").touch()
     reason = "the profiler wrote none, and the rank's output does not say why"
-    assert findings(tmp_path, STEM, [0, 1, 2, 3, 10], {}) == [
+    assert findings(tmp_path, STEM, [0, 1, 2, 3, 10], {}, BEGAN_S) == [
         f"profiler's report of rank 1: {reason}",
         f"profiler's report of rank 3: {reason}",
     ]
@@ -30,7 +34,7 @@ def test_every_ranks_report_is_expected_and_rank_1_is_not_rank_10(tmp_path):
 
 def test_files_one_level_below_count(tmp_path):
     make(tmp_path, f"host/{STEM}_rank0_h_1_kernel_trace.csv")
-    assert findings(tmp_path, STEM, [0], {}) == []
+    assert findings(tmp_path, STEM, [0], {}, BEGAN_S) == []
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,7 @@ def test_files_one_level_below_count(tmp_path):
     ],
 )
 def test_the_reason_is_the_profilers_own_word(tmp_path, output, reason):
-    (said,) = findings(tmp_path, STEM, [0], {0: output})
+    (said,) = findings(tmp_path, STEM, [0], {0: output}, BEGAN_S)
     assert said.startswith("profiler's report of rank 0: ")
     assert reason in said
 
@@ -62,15 +66,35 @@ def test_a_strayed_report_is_brought_home(tmp_path):
         0: ["Generated:", f"    {away}/report1.nsys-rep"],
         1: ["Generated:", f"    {away}/gone.nsys-rep"],
     }
-    moved, lost = findings(home, STEM, [0, 1], output)
+    moved, lost = findings(home, STEM, [0, 1], output, BEGAN_S)
     assert moved == f"the report of rank 0 was in {away} and was moved to {home}"
     assert lost.endswith(f"the profiler left it at {away}/gone.nsys-rep, from where it could not be moved")
     assert [path.name for path in home.iterdir()] == [f"{STEM}_rank0_report1.nsys-rep"]
 
 
+@pytest.mark.parametrize("case", ["older", "link", "folder"])
+def test_a_file_that_the_profiler_did_not_write_is_not_moved(tmp_path, case):
+    """A program may print any path, such as that of yesterday's report."""
+    home, away = tmp_path / "nsys", tmp_path / "mine"
+    home.mkdir()
+    make(away, "other.nsys-rep")
+    path = away / "report.nsys-rep"
+    if case == "older":
+        make(away, path.name)
+        os.utime(path, (BEGAN_S - 60,) * 2)
+    elif case == "link":
+        path.symlink_to(away / "other.nsys-rep")
+    else:
+        path.mkdir()
+    (lost,) = findings(home, STEM, [0], {0: ["Generated:", f"    {path}"]}, BEGAN_S)
+    assert lost.endswith("from where it could not be moved")
+    assert path.exists()
+    assert list(home.iterdir()) == []
+
+
 def test_a_placeholder_left_in_a_name_is_said(tmp_path):
     make(tmp_path, f"{STEM}_rank%q{{RANK}}_a_1.nsys-rep")
-    said = findings(tmp_path, STEM, [0], {})
+    said = findings(tmp_path, STEM, [0], {}, BEGAN_S)
     assert "%q{RANK} was left as it is" in said[0]
     assert "report of rank 0" in said[1]
 

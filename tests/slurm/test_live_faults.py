@@ -24,7 +24,7 @@ from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Manifest, NodeStatus, RunStatus, State
 from aorta.cluster import daemons, network, programs
-from aorta.cluster.cluster import Record
+from aorta.cluster.folders import Record
 from tests.slurm.conftest import RunningCluster
 from tests.slurm.test_workflow import AORTA, LONG, ROOT, SHORT, Project, project, steady_steps, until
 

@@ -98,8 +98,8 @@ def test_links_are_limited_where_they_are_ours_and_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, owner: str, rate: int | None, can: bool
 ) -> None:
     from aorta.artefacts.io import write_json
-    from aorta.cluster.cluster import Record
     from aorta.cluster.config import ClusterDir, Settings
+    from aorta.cluster.folders import Record
 
     folder = ClusterDir(tmp_path / "cluster")
     write_json(folder.record, Record(Settings(nodes=4, rate_bit_s=rate)))
