@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from aorta.artefacts.columns import CPU_COLUMNS, GPU_COLUMNS
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir, Scenario
-from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS, MonitorStatus, StepRecord
+from aorta.artefacts.records import MonitorStatus, StepRecord
 from aorta.units import NS_PER_MS, NS_PER_S
 from tests.support.synthetic import START_MONO_NS, START_WALL_NS, RunSpec, write_account
 

@@ -368,26 +368,3 @@ METRICS_COLUMNS = tuple(
     ).split(",")
 )
 """`metrics.csv`: throughput is global (all ranks), times are means over ranks; empty means not measured."""
-
-# --- written by the monitors -------------------------------------------------------------------------------
-
-GPU_COLUMNS = tuple(
-    (
-        "timestamp,gpu_id,utilization_gpu,utilization_memory,memory_used_mb,memory_total_mb,temperature,power_draw_w,"
-        "hostname,node_index,wall_ns,mono_ns,gpu_uuid,gpu_name,sm_clock_mhz,energy_mj,clock_event_reasons"
-    ).split(",")
-)
-"""`gpu_monitor.csv`: `utilization_memory` is the share of time the memory bus was busy, not occupancy;
-memory_* in MiB; an empty cell was not measured. `timestamp` is ISO 8601 with offset."""
-
-CPU_COLUMNS = tuple(
-    (
-        "timestamp,cpu_percent,memory_percent,memory_used_gb,memory_total_gb,hostname,node_index,wall_ns,mono_ns,"
-        "job_cpu_percent,job_memory_used_bytes,job_memory_limit_bytes,cpus_usable,disk_read_bytes,disk_write_bytes,"
-        "net_sent_bytes,net_recv_bytes,swap_used_bytes,swap_in_bytes,swap_out_bytes,job_swap_used_bytes,"
-        "job_memory_limit_hits,memory_stall_ms"
-    ).split(",")
-)
-"""`cpu_monitor.csv`: cpu_percent of the host's CPUs (0 to 100), job_* of the job's cgroup; IO and swap
-counters are totals since boot; memory_*_gb in GiB. `memory_stall_ms`: total time in which a process waited
-for memory, of the job where its cgroup tells, else of the machine."""

@@ -17,7 +17,7 @@ from aorta.units import BYTES_PER_GIB
 
 
 class CpuSampler:
-    """The measured cells of `CPU_COLUMNS`, sample after sample.
+    """The measured cells of `artefacts.columns.CPU`, sample after sample.
 
     The first sample has no percentages: they are means since the sample before.
 
@@ -40,33 +40,37 @@ class CpuSampler:
         self._last_ticks: procfs.CpuTicks | None = None
         self._last_cpu: tuple[int, int] | None = None
 
-    def sample(self, mono_ns: int) -> tuple[list[Cell], list[Cell]]:
-        """The cells of `CPU_COLUMNS` before `hostname`, and those after `mono_ns`, measured now."""
+    def sample(self, mono_ns: int) -> dict[str, Cell]:
+        """The measured cells by the name of their column; None: not measured."""
         stat, meminfo, diskstats, net, vmstat, pressure = (file.read() for file in self._files)
         ticks, memory, job = procfs.cpu_ticks(stat), procfs.memory(meminfo), self._job.memory()
         percent = procfs.busy_percent(self._last_ticks, ticks)
         # Two samples within one clock tick: the next percentage covers both.
         self._last_ticks = ticks if percent is not None or self._last_ticks is None else self._last_ticks
-        before: list[Cell] = [
-            percent,
-            round(100 * memory.used / memory.total, 2) if memory.used is not None and memory.total else None,
-            _gib(memory.used),
-            _gib(memory.total),
-        ]
-        after: list[Cell] = [
-            self._job_cpu_percent(mono_ns),
-            job.used_bytes,
-            self._memory_limit,
-            self._cpus_usable,
-            *procfs.disk_bytes(diskstats, self._disks),
-            *procfs.network_bytes(net, self._links_left_out),
-            memory.swap_used,
-            *procfs.swap_bytes(vmstat, self._page_bytes),
-            job.swap_bytes,
-            job.limit_hits,
-            procfs.stall_ms(self._job.pressure() or pressure),
-        ]
-        return before, after
+        read, written = procfs.disk_bytes(diskstats, self._disks)
+        sent, received = procfs.network_bytes(net, self._links_left_out)
+        swapped_in, swapped_out = procfs.swap_bytes(vmstat, self._page_bytes)
+        used, total = memory.used, memory.total
+        return {
+            "cpu_percent": percent,
+            "memory_percent": round(100 * used / total, 2) if used is not None and total else None,
+            "memory_used_gb": _gib(used),
+            "memory_total_gb": _gib(total),
+            "job_cpu_percent": self._job_cpu_percent(mono_ns),
+            "job_memory_used_bytes": job.used_bytes,
+            "job_memory_limit_bytes": self._memory_limit,
+            "cpus_usable": self._cpus_usable,
+            "disk_read_bytes": read,
+            "disk_write_bytes": written,
+            "net_sent_bytes": sent,
+            "net_recv_bytes": received,
+            "swap_used_bytes": memory.swap_used,
+            "swap_in_bytes": swapped_in,
+            "swap_out_bytes": swapped_out,
+            "job_swap_used_bytes": job.swap_bytes,
+            "job_memory_limit_hits": job.limit_hits,
+            "memory_stall_ms": procfs.stall_ms(self._job.pressure() or pressure),
+        }
 
     def close(self) -> None:
         """Close what is kept open."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
+from aorta.artefacts.columns import CPU, CPU_COLUMNS, GPU, GPU_COLUMNS, cells, sampled
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import NodeDir
-from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS, MonitorStatus
+from aorta.artefacts.records import MonitorStatus
 from aorta.errors import RunError
 from aorta.monitors.cadence import Cadence, Waiter
 from aorta.monitors.cpu import CpuSampler
@@ -135,35 +136,29 @@ class _Sampler:
     def _sample(self) -> None:
         if self._cpu is not None and self._cpu_file is not None:
             wall_ns, mono_ns = time.time_ns(), time.monotonic_ns()
-            before, after = self._cpu.sample(mono_ns)
-            self._cpu_file.row((iso(wall_ns), *before, *self._identity, wall_ns, mono_ns, *after))
+            self._cpu_file.row(cells(CPU, {**self._place(wall_ns, mono_ns), **self._cpu.sample(mono_ns)}))
         if self._source is not None and self._gpu_file is not None:
             for reading in self._source.sample():
                 self._gpu_file.row(self._gpu_row(reading))
 
-    def _gpu_row(self, reading: Reading) -> tuple[Cell, ...]:
-        gpu = reading.sample
-        measured = (
-            gpu.utilization_gpu,
-            gpu.utilization_memory,
-            gpu.memory_used_mb,
-            gpu.memory_total_mb,
-            gpu.temperature,
-            gpu.power_draw_w,
-        )
-        return (
-            iso(reading.wall_ns),
-            reading.gpu_id,
-            *(_short(value) for value in measured),
-            *self._identity,
-            reading.wall_ns,
-            reading.mono_ns,
-            gpu.uuid,
-            gpu.name,
-            _short(gpu.sm_clock_mhz),
-            _short(gpu.energy_mj),
-            gpu.clock_event_reasons,
-        )
+    def _gpu_row(self, reading: Reading) -> list[Cell]:
+        measured: dict[str, Cell] = {
+            name: _short(value) if isinstance(value, float) else value
+            for name, value in sampled(GPU, reading.sample).items()
+        }
+        place = self._place(reading.wall_ns, reading.mono_ns)
+        return cells(GPU, {**place, **measured, "gpu_id": reading.gpu_id})
+
+    def _place(self, wall_ns: int, mono_ns: int) -> dict[str, Cell]:
+        """The columns that say where and when a sample was taken."""
+        hostname, node_index = self._identity
+        return {
+            "timestamp": iso(wall_ns),
+            "hostname": hostname,
+            "node_index": node_index,
+            "wall_ns": wall_ns,
+            "mono_ns": mono_ns,
+        }
 
     def _status(self, cadence: Cadence, stopped_by: str | None) -> MonitorStatus:
         return MonitorStatus(
@@ -184,10 +179,8 @@ def iso(wall_ns: int) -> str:
     return datetime.fromtimestamp(wall_ns / NS_PER_S, tz=timezone.utc).isoformat(timespec="milliseconds")
 
 
-def _short(value: float | None) -> Cell:
+def _short(value: float) -> Cell:
     """Whole numbers without a fraction, others to three decimals."""
-    if value is None:
-        return None
     return int(value) if value == int(value) else round(value, 3)
 
 

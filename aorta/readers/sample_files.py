@@ -11,8 +11,8 @@ from typing import Literal
 import pandas as pd
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.columns import CPU_COLUMNS, GPU, GPU_COLUMNS, TEXT, sampled
 from aorta.artefacts.lines import cells_of
-from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
 from aorta.artefacts.samples import GpuSample, parse_nvidia_smi_csv
 from aorta.errors import ArtefactError
 from aorta.readers.samples import table_of
@@ -92,22 +92,8 @@ def _as_utc_ns(text: str | None) -> int | None:
 
 
 def _row(wall_ns: int, sample: GpuSample) -> dict[str, object]:
-    return {
-        "timestamp": sample.timestamp,
-        "gpu_id": sample.index,
-        "utilization_gpu": sample.utilization_gpu,
-        "utilization_memory": sample.utilization_memory,
-        "memory_used_mb": sample.memory_used_mb,
-        "memory_total_mb": sample.memory_total_mb,
-        "temperature": sample.temperature,
-        "power_draw_w": sample.power_draw_w,
-        "hostname": "",
-        "node_index": 0,
-        "wall_ns": wall_ns,
-        "mono_ns": wall_ns,
-        "gpu_uuid": sample.uuid or "",
-        "gpu_name": sample.name or "",
-        "sm_clock_mhz": sample.sm_clock_mhz,
-        "energy_mj": sample.energy_mj,
-        "clock_event_reasons": sample.clock_event_reasons,
-    }
+    place = {"timestamp": sample.timestamp, "hostname": "", "node_index": 0}
+    texts = dict.fromkeys(TEXT & set(GPU_COLUMNS), "")
+    read = sampled(GPU, sample)
+    known = {name: value for name, value in read.items() if value is not None or name not in TEXT}
+    return {**texts, **place, "wall_ns": wall_ns, "mono_ns": wall_ns, **known}

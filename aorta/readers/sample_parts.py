@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.columns import EXACT, TEXT
 from aorta.artefacts.lines import whole_number
-from aorta.readers.sample_rows import EXACT, TEXT, in_table, rows_of, table_of_rows, text_of
+from aorta.readers.sample_rows import in_table, rows_of, table_of_rows, text_of
 
 _COMMA, _END = b",\n"
 _POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
@@ -107,7 +108,7 @@ def _whole(bodies: list[bytes], columns: Sequence[str], order: Sequence[str]) ->
     table = _parsed(body, columns) if sizes is not None else None
     if sizes is None or table is None:
         return None
-    for name in ("node_index", *EXACT):
+    for name in EXACT:
         # As many letters as the number has digits: nothing but digits, and no more than 64 bits hold.
         values = table[name].to_numpy()
         digits = np.searchsorted(_POWERS, values, side="right") + 1
@@ -141,7 +142,7 @@ def _parsed(body: bytes, columns: Sequence[str]) -> pd.DataFrame | None:
     kept = in_table(columns)
     numbers = [name for name in kept if name not in TEXT]
     known: dict[Hashable, Any] = dict.fromkeys((name for name in kept if name in TEXT), "category")
-    known |= dict.fromkeys(("node_index", *EXACT), np.int64)
+    known |= dict.fromkeys(EXACT, np.int64)
     try:
         table = pd.read_csv(
             io.BytesIO(body),

@@ -10,13 +10,11 @@ from pathlib import Path
 import pandas as pd
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.columns import EXACT, TEXT
 from aorta.artefacts.lines import cells_of, whole_number
 
-TEXT = frozenset({"timestamp", "hostname", "gpu_uuid", "gpu_name"})
 _NOT_KEPT = "timestamp"
 """`wall_ns` says the same; as text it is another one in each row of each node."""
-EXACT = ("wall_ns", "mono_ns")
-"""Integers above 2**53: floats would round them by up to 256 ns."""
 
 
 def in_table(columns: Sequence[str]) -> list[str]:
@@ -50,12 +48,12 @@ def rows_of(root: Path, path: Path, columns: Sequence[str], problems: list[Probl
     if not text.strip("\0\r\n"):
         problems.append(Problem(file=name, reason="is empty"))
         return []
-    missing = [column for column in ("hostname", "node_index", *EXACT) if column not in header]
+    missing = [column for column in ("hostname", *EXACT) if column not in header]
     if missing:
         problems.append(Problem(file=name, reason=f"lacks the columns {', '.join(missing)}"))
         return []
     where = [header.index(column) if column in header else None for column in columns]
-    exact = [header.index(column) for column in ("node_index", *EXACT)]
+    exact = [header.index(column) for column in EXACT]
     rows, bad = [], []
     last = text.count("\n") + 1
     for number, line in lines:

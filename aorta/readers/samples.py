@@ -11,20 +11,12 @@ import numpy as np
 import pandas as pd
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.columns import CPU_COLUMNS, GPU_COLUMNS, NUMBERS
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
 from aorta.readers.parallel import Pool, in_batches
 from aorta.readers.rewritten import Rewritten
 from aorta.readers.sample_parts import Column, categorised, nodes_of, read_parts, stacked
-from aorta.readers.sample_rows import EXACT, TEXT, rows_of, table_of_rows, text_of
-
-_SHARES = ("utilization_gpu", "utilization_memory", "cpu_percent", "memory_percent")
-"""From 0 to 100."""
-_FULL = 100.0
-_BELOW_ZERO = ("temperature",)
-"""What can be below 0."""
-_PART_OF = (("memory_used_mb", "memory_total_mb"), ("memory_used_gb", "memory_total_gb"))
-"""What is used, and of what: not more than that."""
+from aorta.readers.sample_rows import rows_of, table_of_rows, text_of
 
 
 def read_gpu_samples(
@@ -131,17 +123,17 @@ def _drop_impossible(table: pd.DataFrame, name: str, problems: list[Problem]) ->
     count = 0
     wrong: list[str] = []
     for column in table.columns:
-        if column in TEXT or column in EXACT or column == "node_index":
+        limits = NUMBERS.get(str(column))
+        if limits is None:
             continue
         values = table[column].astype("float64")
         bad = np.isinf(values)
-        if column not in _BELOW_ZERO:
-            bad |= values < 0
-        if column in _SHARES:
-            bad |= values > _FULL
-        total = dict(_PART_OF).get(column)
-        if total is not None and total in table:
-            bad |= values > table[total].astype("float64")
+        if limits.low is not None:
+            bad |= values < limits.low
+        if limits.high is not None:
+            bad |= values > limits.high
+        if limits.part_of in table:
+            bad |= values > table[limits.part_of].astype("float64")
         if bad.any():
             table[column] = values.mask(bad)
             wrong.append(column)

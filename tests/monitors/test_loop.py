@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from aorta.artefacts.columns import CPU_COLUMNS, GPU_COLUMNS
 from aorta.artefacts.io import read_json
-from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS, MonitorStatus
+from aorta.artefacts.records import MonitorStatus
 from aorta.commands.monitor import command
 from aorta.errors import RunError
 from aorta.monitors.devices import SourceError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
+from aorta.artefacts.columns import CPU_COLUMNS, GPU_COLUMNS
 from aorta.readers.sample_files import find_samples
 
 NVIDIA = """timestamp, index, uuid, utilization.gpu [%], memory.used [MiB], memory.total [MiB]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from aorta.artefacts.columns import CPU_COLUMNS, GPU_COLUMNS
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import CPU_COLUMNS, GPU_COLUMNS
 from aorta.readers import parallel
 from aorta.readers.samples import read_cpu_samples, read_gpu_samples
 from aorta.readers.steps import read_steps

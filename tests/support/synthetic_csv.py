@@ -10,14 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from aorta.artefacts.columns import CPU_COLUMNS, GPU_COLUMNS
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import (
-    CPU_COLUMNS,
-    GPU_COLUMNS,
-    METRICS_COLUMNS,
-    MonitorStatus,
-)
+from aorta.artefacts.records import METRICS_COLUMNS, MonitorStatus
 from aorta.units import NS_PER_MS, NS_PER_S
 from tests.support.run_spec import START_MONO_NS, START_WALL_NS, RunSpec
 

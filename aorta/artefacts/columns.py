@@ -1,0 +1,119 @@
+"""The columns of the monitors' files: one row per column. Writers, readers and checks follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from aorta.artefacts.samples import GpuSample
+
+_FULL = 100.0
+Form = Literal["text", "exact", "number"]
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a monitor file.
+
+    `exact` columns are whole numbers that every row has; a float would round those above 2**53.
+    Numbers may be absent: an empty cell was not measured.
+    """
+
+    name: str
+    about: str
+    """One sentence with the unit."""
+    form: Form = "number"
+    low: float | None = 0.0
+    """Smallest value that can be measured; None: there is none."""
+    high: float | None = None
+    part_of: str | None = None
+    """Column that holds the whole of which this column is a part."""
+    field: str | None = None
+    """Field of `artefacts.samples.GpuSample` that holds the value, where it comes from one."""
+
+
+_WHERE = (
+    Column("hostname", "The node's host name.", "text"),
+    Column("node_index", "The node's number within the job.", "exact"),
+    Column("wall_ns", "Wall-clock time of the sample, ns since the epoch.", "exact"),
+    Column("mono_ns", "Monotonic time of the sample on its node, ns.", "exact"),
+)
+_WHEN = Column("timestamp", "Time of the sample, ISO 8601 with offset.", "text")
+
+GPU = (
+    _WHEN,
+    Column("gpu_id", "Index of the GPU within the job.", field="index"),
+    Column("utilization_gpu", "Share of time with a kernel running, %.", high=_FULL, field="utilization_gpu"),
+    Column(
+        "utilization_memory",
+        "Share of time with the memory bus busy, %; this is not occupancy.",
+        high=_FULL,
+        field="utilization_memory",
+    ),
+    Column("memory_used_mb", "GPU memory in use, MiB.", part_of="memory_total_mb", field="memory_used_mb"),
+    Column("memory_total_mb", "GPU memory in all, MiB.", field="memory_total_mb"),
+    Column("temperature", "GPU temperature, °C.", low=None, field="temperature"),
+    Column("power_draw_w", "Power, W.", field="power_draw_w"),
+    *_WHERE,
+    Column("gpu_uuid", "The GPU's UUID.", "text", field="uuid"),
+    Column("gpu_name", "The GPU's model.", "text", field="name"),
+    Column("sm_clock_mhz", "Clock of the multiprocessors, MHz.", field="sm_clock_mhz"),
+    Column("energy_mj", "Energy since the driver was loaded, mJ.", field="energy_mj"),
+    Column(
+        "clock_event_reasons", "NVML's bit mask of reasons for a lower clock.", field="clock_event_reasons"
+    ),
+)
+"""`gpu_monitor.csv`: one row per GPU and sample."""
+
+CPU = (
+    _WHEN,
+    Column("cpu_percent", "Busy share of the host's CPUs since the last sample, %.", high=_FULL),
+    Column("memory_percent", "Host memory in use, %.", high=_FULL),
+    Column("memory_used_gb", "Host memory in use, GiB.", part_of="memory_total_gb"),
+    Column("memory_total_gb", "Host memory in all, GiB."),
+    *_WHERE,
+    Column("job_cpu_percent", "CPU time of the job since the last sample, % of one core."),
+    Column("job_memory_used_bytes", "Memory of the job without file pages that the kernel can drop."),
+    Column("job_memory_limit_bytes", "Smallest memory limit of the job's cgroup and those above it."),
+    Column("cpus_usable", "CPUs that the job may use."),
+    Column("disk_read_bytes", "Bytes read from physical disks since boot."),
+    Column("disk_write_bytes", "Bytes written to physical disks since boot."),
+    Column("net_sent_bytes", "Bytes sent since boot, loopback, bridges and bonds left out."),
+    Column("net_recv_bytes", "Bytes received since boot, loopback, bridges and bonds left out."),
+    Column("swap_used_bytes", "Swap in use on the machine."),
+    Column("swap_in_bytes", "Bytes read from swap since boot."),
+    Column("swap_out_bytes", "Bytes written to swap since boot."),
+    Column("job_swap_used_bytes", "Swap in use by the job."),
+    Column("job_memory_limit_hits", "Number of times that the job's limit made the kernel take pages back."),
+    Column(
+        "memory_stall_ms", "Time in which a process waited for memory, ms: the job's, else the machine's."
+    ),
+)
+"""`cpu_monitor.csv`: one row per sample."""
+
+GPU_COLUMNS = tuple(column.name for column in GPU)
+CPU_COLUMNS = tuple(column.name for column in CPU)
+_BY_NAME = {column.name: column for column in (*GPU, *CPU)}
+TEXT = frozenset(name for name, column in _BY_NAME.items() if column.form == "text")
+EXACT = tuple(column.name for column in _WHERE if column.form == "exact")
+"""Whole numbers that a row must have to be used."""
+NUMBERS = {name: column for name, column in _BY_NAME.items() if column.form == "number"}
+"""Measured columns of either file, by name."""
+
+
+def cells(columns: Sequence[Column], values: Mapping[str, Value]) -> list[Value]:
+    """The values in the order of `columns`.
+
+    Raises:
+        KeyError: a column has no value, or a value has no column.
+    """
+    if len(values) != len(columns):
+        raise KeyError(f"values for {sorted(set(values) ^ {column.name for column in columns})} do not match")
+    return [values[column.name] for column in columns]
+
+
+def sampled(columns: Iterable[Column], sample: GpuSample) -> dict[str, str | float | None]:
+    """The values of `columns` that are fields of `sample`, by column name."""
+    return {column.name: getattr(sample, column.field) for column in columns if column.field is not None}
