@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import click
 
+from aorta.artefacts import names
 from aorta.artefacts.layout import RESULTS
 from aorta.launch.plan import DEFAULT_TIME, LaunchRequest, parse_scenarios
 
@@ -91,7 +92,7 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--config",
             type=click.Path(path_type=Path, dir_okay=False),
-            envvar="AORTA_CONFIG",
+            envvar=names.CONFIG,
             help="Default: config/default.yaml with GPUs, config/small.yaml without.",
         ),
         click.option(
@@ -117,7 +118,7 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="S",
             help="Seconds between samples. Default: the configuration's.",
         ),
-        click.option("--gpus-per-node", type=click.IntRange(min=0), envvar="AORTA_GPUS_PER_NODE"),
+        click.option("--gpus-per-node", type=click.IntRange(min=0), envvar=names.GPUS_PER_NODE),
         click.option(
             "--procs-per-node",
             type=click.IntRange(min=1),

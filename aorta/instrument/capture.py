@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from aorta.artefacts import names
 from aorta.artefacts.records import Phase
 from aorta.config.schema import Capture
 from aorta.instrument.nvtx import host_ranges_seen
 
-RANGE = "aorta.capture"
 """The name that the node agent gives nsys to wait for."""
 
 
@@ -66,7 +66,7 @@ class Plan:
 
 class ExternalCapture:
     """Opens and closes the capture range of nsys around the configured steps: on a GPU by CUDA's calls for
-    profilers, without one by the NVTX range `RANGE`.
+    profilers, without one by the NVTX range `names.CAPTURE_RANGE`.
 
     Active when the node agent runs this rank under nsys (`AORTA_PROFILER=nsys`). Both ends fall between
     steps.
@@ -77,7 +77,7 @@ class ExternalCapture:
     ) -> None:
         env = os.environ if environment is None else environment
         self._cuda = device.type == "cuda"
-        self.active = env.get("AORTA_PROFILER") == "nsys" if self._cuda else host_ranges_seen(env)
+        self.active = env.get(names.PROFILER) == "nsys" if self._cuda else host_ranges_seen(env)
         self._range: object = None
         self._capture = capture
         self._device = device
@@ -106,7 +106,7 @@ class ExternalCapture:
             return
         import nvtx
 
-        self._range = nvtx.start_range(RANGE)
+        self._range = nvtx.start_range(names.CAPTURE_RANGE)
 
     def _stop(self) -> None:
         if self._cuda:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from aorta.artefacts import names
 from aorta.errors import RunError
 from aorta.instrument.nvtx import Ranges
 from aorta.instrument.opened import Step
@@ -58,7 +59,7 @@ class OpenStep:
     def begin(self, step: Step, parts: bool) -> None:
         """`step` is the open one from here on."""
         if self.ranges is not None:
-            self.ranges.push("aorta.step")
+            self.ranges.push(names.STEP_RANGE)
         # The host's time first: a GPU passes the mark after it, never before.
         step.host_start_ns = time.monotonic_ns()
         if self._cuda:
@@ -104,7 +105,7 @@ class Part:
         if self._tape is not None:
             self._start = now.mark()
         if now.ranges is not None:
-            now.ranges.push(f"aorta.{self.tag}")
+            now.ranges.push(names.part_range(self.tag))
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         now, tape = self._now, self._tape
@@ -135,7 +136,7 @@ class Wait:
             raise outside()
         self._step, self.inside = now.step, True
         if now.ranges is not None:
-            now.ranges.push("aorta.data")
+            now.ranges.push(names.LOADER_RANGE)
         self._start = time.monotonic_ns()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
+from aorta.artefacts import names
 from aorta.errors import RunError
 from aorta.instrument.wire import Constants
 
@@ -44,21 +45,21 @@ class Identity:
         env = os.environ if environment is None else environment
         joined = dist.is_available() and dist.is_initialized()
         return cls(
-            run_id=env.get("AORTA_RUN_ID", OUTSIDE),
-            job_id=env.get("AORTA_JOB_ID") or env.get("SLURM_JOB_ID") or OUTSIDE,
+            run_id=env.get(names.RUN_ID, OUTSIDE),
+            job_id=env.get(names.JOB_ID) or env.get("SLURM_JOB_ID") or OUTSIDE,
             host=socket.gethostname(),
-            attempt=_number(env, "AORTA_ATTEMPT", 0),
+            attempt=_number(env, names.ATTEMPT, 0),
             rank=dist.get_rank() if joined else _number(env, "RANK", 0),
             local_rank=_number(env, "LOCAL_RANK", 0),
             world_size=dist.get_world_size() if joined else _number(env, "WORLD_SIZE", 1),
-            node_index=_number(env, "AORTA_NODE_INDEX", _number(env, "GROUP_RANK", 0)),
+            node_index=_number(env, names.NODE_INDEX, _number(env, "GROUP_RANK", 0)),
         )
 
 
 def run_directory(environment: Mapping[str, str] | None = None) -> Path | None:
     """The run directory of the job that this process belongs to; None outside a job."""
     env = os.environ if environment is None else environment
-    folder = env.get("AORTA_RUN_DIR")
+    folder = env.get(names.RUN_DIR)
     return Path(folder) if folder else None
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from aorta.artefacts import names
+
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
@@ -38,4 +40,4 @@ def ranges_for(device: torch.device, environment: Mapping[str, str] | None = Non
 def host_ranges_seen(environment: Mapping[str, str] | None = None) -> bool:
     """Whether this process runs under nsys (`AORTA_PROFILER`) and has the package `nvtx`."""
     env = os.environ if environment is None else environment
-    return env.get("AORTA_PROFILER") == "nsys" and importlib.util.find_spec("nvtx") is not None
+    return env.get(names.PROFILER) == "nsys" and importlib.util.find_spec("nvtx") is not None

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from msgspec import Struct
 from torch import nn
 
+from aorta.artefacts import names
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Phase
 from aorta.config.load import load_config
@@ -237,7 +238,7 @@ class StepRecorder:
             raise outside()
         if now.ranges is None:
             return self._copies.copied(batch, now.stream, now.parts)
-        now.ranges.push("aorta.copy")
+        now.ranges.push(names.COPY_RANGE)
         try:
             return self._copies.copied(batch, now.stream, now.parts)
         finally:

@@ -12,6 +12,7 @@ import msgspec
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from aorta.artefacts import names
 from aorta.errors import ConfigError
 from aorta.instrument.activity import Kernel, kernels_of
 
@@ -23,7 +24,7 @@ def _missing(device: torch.device) -> str | None:
         return "no GPU here"
     if torch.version.hip is not None:
         return "torch's traces are not used on ROCm, where exporting them is known to crash"
-    tool = os.environ.get("AORTA_PROFILER", "none")
+    tool = os.environ.get(names.PROFILER, "none")
     return f"this process runs under {tool}" if tool in ("nsys", "rocprofv3") else None
 
 

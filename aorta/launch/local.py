@@ -21,6 +21,7 @@ import psutil
 import submitit
 from submitit.core.utils import UncompletedJobError
 
+from aorta.artefacts import names
 from aorta.artefacts.layout import LOCAL, RunDir, Scenario, SubmissionDir, job_output
 from aorta.artefacts.records import SubmittedJob
 from aorta.launch.lifeline import die_with, started
@@ -241,7 +242,7 @@ def start(
         command=plan.command,
         output=str(job_output(results, plan.scenario, job_id)),
         project=plan.project,
-        environment={"AORTA_SHARED_NODES": str(shared_nodes)},
+        environment={names.SHARED_NODES: str(shared_nodes)},
         devices=share_gpus(gpus, plan.nodes, plan.gpus_per_node or 0),
         owner=os.getpid(),
         owner_started=started(os.getpid()),

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from aorta.artefacts import names
 from aorta.errors import RunError
 
 OLDEST = (2022, 4)
 NEWEST = (2026, 2)
 """First and last version whose exports were read here; others are tried, and that is said."""
-CAPTURE_RANGE = "aorta.capture"
 """NVTX range around the captured steps, where there is no CUDA whose profiler calls could mark them."""
 _VERSION = re.compile(r"\b(20\d\d)\.(\d+)")
 _PLACES = (
@@ -42,7 +42,7 @@ def find(
     Raises:
         RunError: AORTA_NSYS names no program.
     """
-    named = environ.get("AORTA_NSYS", "")
+    named = environ.get(names.NSYS, "")
     if named:
         found = which(named)
         if found is None:
@@ -144,7 +144,7 @@ def prefix(program: str, output: Path, stem: str, *, gpu: bool, ranged: bool) ->
         gpu: the rank has an NVIDIA GPU. Without one there is nothing to trace but NVTX ranges and OS calls,
             of the latter those of 10 µs and more.
         ranged: the program marks what is to be captured: by cudaProfilerStart and cudaProfilerStop, without
-            a GPU by the NVTX range `CAPTURE_RANGE` (whose name must count unregistered:
+            a GPU by the NVTX range `names.CAPTURE_RANGE` (whose name must count unregistered:
             NSYS_NVTX_PROFILER_REGISTER_ONLY=0). A range that never begins leaves no report, so this is only
             for programs known to do it.
 
@@ -156,6 +156,6 @@ def prefix(program: str, output: Path, stem: str, *, gpu: bool, ranged: bool) ->
     argv += [] if gpu else [f"--osrt-threshold={_OS_CALL_NS}"]
     if ranged:
         argv += ["--capture-range=cudaProfilerApi"] if gpu else []
-        argv += [] if gpu else ["--capture-range=nvtx", f"--nvtx-capture={CAPTURE_RANGE}"]
+        argv += [] if gpu else ["--capture-range=nvtx", f"--nvtx-capture={names.CAPTURE_RANGE}"]
         argv += ["--capture-range-end=stop"]
     return [*argv, "--wait=primary", "-f", "true", "-o", str(output / f"{stem}_rank%q{{RANK}}_%h_%p")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from aorta.artefacts import names
 from aorta.errors import PlanError
 from aorta.launch.checks import account as check_account
 from aorta.launch.checks import partitions as check_partitions
@@ -50,6 +51,6 @@ def render_settings(settings: Settings) -> str:
     values |= {"SLURM_PARTITION": settings.partition, "SBATCH_PARTITION": settings.partition}
     if settings.gpus_per_node:
         values["SBATCH_GPUS_PER_NODE"] = settings.gpus_per_node
-    values |= {"AORTA_GPUS_PER_NODE": settings.gpus_per_node, "AORTA_CONFIG": config}
+    values |= {names.GPUS_PER_NODE: settings.gpus_per_node, names.CONFIG: config}
     head = "# Written by scripts/configure_profiling.sh; source it before run_profiling.sh or sbatch.\n"
     return head + "".join(f"export {name}={shlex.quote(str(value))}\n" for name, value in values.items())

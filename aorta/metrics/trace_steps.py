@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aorta.artefacts import names
 from aorta.artefacts.events import ABSENT, Column, Ranges, Role, Trace, take
 from aorta.intervals import EMPTY, Intervals, as_intervals
 
-_PREFERRED = ("ProfilerStep", "aorta.step")
+_PREFERRED = ("ProfilerStep", names.STEP_RANGE)
 _SMALL_GAP = 0.01
 """Share of a step below which the time between two steps' ranges is the profiler's, not the loop's."""
 _CUT_SHORT = 0.5

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from aorta.artefacts import names
 from aorta.artefacts.events import ABSENT, Column, Kind, Role
 
 # ncclDevKernel_*, ncclKernel_*, nccldevkernel*, rccl_main_kernel, mscclKernel_*; then custom all-reduces.
@@ -38,18 +39,30 @@ _OPERATIONS = (
     ("scatter", re.compile(r"scatter", re.IGNORECASE)),
 )
 
+
+def _own(name: str) -> str:
+    """A pattern for the ranges of this name that aorta's recorder writes."""
+    return rf"{re.escape(name)}\b.*"
+
+
 _RANGES = {
     Role.STEP: (
-        r"ProfilerStep[#*]?\s*\d*|aorta\.step\b.*"
+        rf"ProfilerStep[#*]?\s*\d*|{_own(names.STEP_RANGE)}"
         r"|(?:train(?:ing)?[ _])?(?:step|iteration|iter)[ _#:=]*\d+"
     ),
     Role.LOADER: r"enumerate\(DataLoader\)#.*|aorta\.loader\b.*|.*DataLoader(?:Iter)?\.__next__.*",
     Role.DATA: (
-        r"aorta\.data\b.*|(?:## )?(?:get[ _]batch|load[ _]batch|data(?:[ _]?load(?:ing|er)?)?)(?: ##)?"
+        rf"{_own(names.LOADER_RANGE)}"
+        r"|(?:## )?(?:get[ _]batch|load[ _]batch|data(?:[ _]?load(?:ing|er)?)?)(?: ##)?"
     ),
-    Role.FORWARD: (r"aorta\.forward\b.*|(?:## )?forward(?:_pass)?(?: ##)?|DistributedDataParallel\.forward"),
-    Role.BACKWARD: r"aorta\.backward\b.*|(?:## )?backward(?:_pass)?(?: ##)?",
-    Role.OPTIMIZER: r"aorta\.optimizer\b.*|Optimizer\.step#.*|(?:## )?optimizer(?:[_.]step)?(?: ##)?",
+    Role.FORWARD: (
+        rf"{_own(names.part_range('forward'))}"
+        r"|(?:## )?forward(?:_pass)?(?: ##)?|DistributedDataParallel\.forward"
+    ),
+    Role.BACKWARD: rf"{_own(names.part_range('backward'))}|(?:## )?backward(?:_pass)?(?: ##)?",
+    Role.OPTIMIZER: (
+        rf"{_own(names.part_range('optimizer'))}|Optimizer\.step#.*|(?:## )?optimizer(?:[_.]step)?(?: ##)?"
+    ),
     Role.COLLECTIVE: (r"(?:nccl|rccl|gloo|mpi|ucc|xccl):.*|(?:nccl|rccl)(?:All|Reduce|Broad|Send|Recv)\w*"),
 }
 # One for all: a capture may have a name of its own for every range.

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from aorta.artefacts import names
 from aorta.artefacts.records import Manifest, NodeInfo, Session
 from aorta.errors import PlanError
 from aorta.runner.options import NodeOptions
@@ -91,7 +92,7 @@ def ranks_on_machine(own: NodeInfo, manifest: Manifest, environ: Mapping[str, st
     AORTA_SHARED_NODES says how many nodes are processes of one machine; without it, nodes of the same
     machine count where each may use all of the machine's CPUs.
     """
-    shared = environ.get("AORTA_SHARED_NODES", "")
+    shared = environ.get(names.SHARED_NODES, "")
     if shared.isdigit() and int(shared) > 0:
         return int(shared) * own.processes
     if own.machine is None or own.cpus_usable < (os.cpu_count() or 1):
@@ -126,12 +127,12 @@ def rank_environment(
         defaults["GLOO_SOCKET_IFNAME"] = interface
     fixed = {
         "PYTHONUNBUFFERED": "1",
-        "AORTA_RUN_DIR": str(options.run_dir.root.resolve()),
-        "AORTA_JOB_ID": options.job_id,
-        "AORTA_RUN_ID": manifest.run_id,
-        "AORTA_ATTEMPT": str(options.attempt),
-        "AORTA_SCENARIO": options.scenario.name,
-        "AORTA_NODE_INDEX": str(options.node_index),
-        "AORTA_PROFILER": own.profiler.resolved,
+        names.RUN_DIR: str(options.run_dir.root.resolve()),
+        names.JOB_ID: options.job_id,
+        names.RUN_ID: manifest.run_id,
+        names.ATTEMPT: str(options.attempt),
+        names.SCENARIO: options.scenario.name,
+        names.NODE_INDEX: str(options.node_index),
+        names.PROFILER: own.profiler.resolved,
     }
     return {**defaults, **environ, **fixed}

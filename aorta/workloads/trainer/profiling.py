@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
+from aorta.artefacts import names
 from aorta.artefacts.records import Phase
 from aorta.config import schema
 from aorta.errors import ConfigError
@@ -37,7 +38,7 @@ def check_profiling(configuration: schema.Config) -> None:
             " a process has one",
             "set profiling.enabled=false or capture.kernel_interval=0",
         )
-    tool = os.environ.get("AORTA_PROFILER", "none")
+    tool = os.environ.get(names.PROFILER, "none")
     if tool in ("nsys", "rocprofv3"):
         raise ConfigError(
             f"profiling.enabled is true, but this process runs under {tool}: only one can trace the GPU",

@@ -1,0 +1,31 @@
+"""Names that one process sets and another one reads: environment variables and NVTX ranges."""
+
+from __future__ import annotations
+
+RUN_DIR = "AORTA_RUN_DIR"
+JOB_ID = "AORTA_JOB_ID"
+RUN_ID = "AORTA_RUN_ID"
+ATTEMPT = "AORTA_ATTEMPT"
+SCENARIO = "AORTA_SCENARIO"
+NODE_INDEX = "AORTA_NODE_INDEX"
+PROFILER = "AORTA_PROFILER"
+"""The profiler that wraps a rank: `nsys`, `rocprofv3` or `none`."""
+OF_A_RANK = (RUN_DIR, JOB_ID, RUN_ID, ATTEMPT, SCENARIO, NODE_INDEX, PROFILER)
+"""Variables that the node agent sets for each rank."""
+
+SHARED_NODES = "AORTA_SHARED_NODES"
+"""Number of a job's nodes that are processes of this machine."""
+CONFIG = "AORTA_CONFIG"
+GPUS_PER_NODE = "AORTA_GPUS_PER_NODE"
+NSYS = "AORTA_NSYS"
+
+STEP_RANGE = "aorta.step"
+LOADER_RANGE = "aorta.data"
+COPY_RANGE = "aorta.copy"
+CAPTURE_RANGE = "aorta.capture"
+"""Range of a process without a GPU, around which nsys records."""
+
+
+def part_range(tag: str) -> str:
+    """The name of the NVTX range of one part of a step: `forward`, `backward` or `optimizer`."""
+    return f"aorta.{tag}"
