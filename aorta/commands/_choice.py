@@ -12,7 +12,7 @@ from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, runs, submissions
 from aorta.artefacts.records import Manifest, SubmittedJob
 from aorta.errors import ArtefactError
-from aorta.launch.submission import read_jobs
+from aorta.launch.submitted import read_jobs
 
 MOST_REPEATS = 9
 """Of a scenario; older ones say nothing that these do not."""

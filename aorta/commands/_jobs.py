@@ -18,8 +18,7 @@ from aorta.launch.arrays import tasks_of
 from aorta.launch.durations import show
 from aorta.launch.follow import Job
 from aorta.launch.slurm import JobView
-from aorta.launch.submission import newest_submission, read_jobs
-from aorta.launch.sweep_submission import read_sweep
+from aorta.launch.submitted import newest_submission, read_jobs, read_sweep
 from aorta.launch.tools import Caller
 
 _STYLES = {"pending": "yellow", "running": "cyan", "unknown": "magenta"}

@@ -7,13 +7,16 @@ import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from aorta.artefacts import names
 from aorta.artefacts.layout import RESULTS
-from aorta.launch.plan import DEFAULT_TIME, LaunchRequest, parse_scenarios
+from aorta.launch.durations import DEFAULT_TIME
+
+if TYPE_CHECKING:
+    from aorta.launch.plan import LaunchRequest
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=.*", re.DOTALL)
 
@@ -183,6 +186,7 @@ def base_request(options: dict[str, Any], **more: Any) -> LaunchRequest:
     Raises:
         PlanError: the scenarios are none, or aorta is not installed as a command.
     """
+    from aorta.launch.plan import LaunchRequest, parse_scenarios
     from aorta.launch.submission import find_aorta, new_submission
 
     results = options["results"].absolute()

@@ -14,7 +14,7 @@ from aorta.artefacts.study_layout import SweepDocs
 from aorta.artefacts.sweep import SweepAnalysis, SweepPoint
 from aorta.commands._analysis import analyze_run, ended
 from aorta.errors import AortaError, ArtefactError
-from aorta.launch.sweep_submission import read_sweep
+from aorta.launch.submitted import read_sweep
 from aorta.metrics.sweep import PointRun, curves, sensitivities, settings, statement, why_not
 from aorta.report.content import spreads_one_machine
 from aorta.report.sweep import write_sweep

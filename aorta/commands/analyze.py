@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.layout import RunDir
 from aorta.errors import AortaError, ArtefactError
+
+if TYPE_CHECKING:
+    from aorta.artefacts.analysis import Analysis
+    from aorta.artefacts.layout import RunDir
 
 
 @click.command()
@@ -61,11 +64,12 @@ def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -
 
 def _analyze_traces(paths: tuple[Path, ...], json_path: str | None) -> None:
     from aorta.commands._traces import analyze_traces
-    from aorta.report.run import run_text
 
     _refuse_nothing(paths)
     analysis = analyze_traces(paths)
     if json_path != "-":
+        from aorta.report.run import run_text
+
         click.echo(run_text(analysis))
     if json_path is not None:
         try:

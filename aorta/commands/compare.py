@@ -6,14 +6,17 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.comparison import Comparison, Dataset, Summary
-from aorta.artefacts.step_columns import StepColumns
 from aorta.errors import ArtefactError, ConfigError
-from aorta.metrics.compare import Values
+
+if TYPE_CHECKING:
+    from aorta.artefacts.step_columns import StepColumns
+    from aorta.metrics.compare import Values
 
 SAME_RUN = (
     "Intervals cover the noise within each run. Two runs of the same thing differ by more than that: repeat"

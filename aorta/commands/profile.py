@@ -195,7 +195,7 @@ class StepCounter:
 
 
 def _aggregate(results: Path, docs: Path, request: LaunchRequest) -> None:
-    from aorta.commands.aggregate import run_aggregate
+    from aorta.commands._scenarios import run_aggregate
 
     aggregate = run_aggregate(results, docs, submission=request.submission)
     click.echo(f"report: {docs / 'BOTTLENECK_ANALYSIS.md'}")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from aorta.artefacts.records import SubmittedJob
-from aorta.artefacts.sweep import Sweep
 from aorta.commands._options import (
     OverrideCommand,
     base_request,
@@ -21,10 +18,12 @@ from aorta.commands._options import (
     slurm_request,
     what_next,
 )
-from aorta.config.schema import Config
-from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scenarios
-from aorta.launch.profilers import refuse_named_tracer
-from aorta.launch.sweep import SweepRequest, array_plan, make_sweep, parse_over, point_plan
+
+if TYPE_CHECKING:
+    from aorta.artefacts.records import SubmittedJob
+    from aorta.artefacts.sweep import Sweep
+    from aorta.config.schema import Config
+    from aorta.launch.plan import LaunchPlan, LaunchRequest
 
 
 @click.command(
@@ -69,7 +68,9 @@ def command(**options: Any) -> int:
 
 def _sweep(request: LaunchRequest, options: dict[str, Any]) -> tuple[LaunchRequest, Sweep, list[Config]]:
     """The request with its processes fixed where scaling counts on them, and the points."""
+    from aorta.launch.profilers import refuse_named_tracer
     from aorta.launch.submission import choose_config
+    from aorta.launch.sweep import SweepRequest, make_sweep, parse_over
 
     config, why = choose_config(options["config"], gpus=bool(request.gpus_per_node))
     ranks = request.processes_per_node or request.gpus_per_node or 1
@@ -96,6 +97,8 @@ def _sweep(request: LaunchRequest, options: dict[str, Any]) -> tuple[LaunchReque
 
 
 def _on_slurm(options: dict[str, Any]) -> int:
+    import msgspec
+
     from aorta.commands.submit import checked_plans
     from aorta.launch.submission import submit_aggregate
     from aorta.launch.sweep_submission import open_sweep, submit_sweep
@@ -131,6 +134,7 @@ def _print_scripts(
     plans: Sequence[LaunchPlan], request: LaunchRequest, sweep: Sweep, at_most: int | None
 ) -> None:
     from aorta.launch.sbatch import render
+    from aorta.launch.sweep import array_plan
 
     for base in plans:
         points = [point for point in sweep.points if point.scenario == base.scenario]
@@ -144,7 +148,9 @@ def _locally(options: dict[str, Any]) -> int:
     from aorta.commands.profile import exit_status, gpus_per_node, run_all
     from aorta.errors import PlanError
     from aorta.launch.local import visible_gpus
+    from aorta.launch.plan import make_plans, parse_scenarios
     from aorta.launch.storage import probe
+    from aorta.launch.sweep import point_plan
     from aorta.launch.sweep_submission import open_sweep
 
     if (options["at_most"] or 1) > 1 or options["aggregate"] or options["dry_run"]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from aorta.artefacts.analysis import Utilization
 from aorta.metrics.utilization import Window, sampled, utilization
 from aorta.metrics.zones import zone_offset
 from aorta.readers.sample_files import SampleFile
 from aorta.units import plural
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def capture_utilization(
@@ -63,5 +65,7 @@ def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
     """One table; the same sample in two files, such as a node's part and the merged one, counts once."""
     if not tables:
         return None
+    import pandas as pd
+
     keys = [name for name in ("hostname", "node_index", "gpu_uuid", "gpu_id", "wall_ns") if name in tables[0]]
     return pd.concat(tables, ignore_index=True).drop_duplicates(keys).sort_values("wall_ns", kind="stable")

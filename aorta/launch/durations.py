@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+DEFAULT_TIME = "00:30:00"
+"""The limit of a job that is given none."""
+
 _CLOCK = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})")
 
 

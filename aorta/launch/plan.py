@@ -11,6 +11,7 @@ from pathlib import Path
 from aorta.artefacts.layout import Scenario, SubmissionDir, job_output
 from aorta.errors import ArtefactError, PlanError
 from aorta.launch import checks
+from aorta.launch.durations import DEFAULT_TIME
 from aorta.launch.site import Site
 from aorta.launch.storage import Storage
 
@@ -18,7 +19,6 @@ CPU_FAMILY = "cpu"
 CPU_OVERRIDES = ("training.device=cpu", "distributed.backend=gloo")
 """What makes a scenario of the family `cpu` a CPU run wherever it lands."""
 DEFAULT_SCENARIOS = ("1node", "2node", "4node")
-DEFAULT_TIME = "00:30:00"
 SIGNAL_LEAD_S = 90
 """How long before the limit the agents are told to end; ranks, monitors and profilers need that."""
 

@@ -17,8 +17,8 @@ import jinja2
 from aorta.artefacts.io import write_text
 from aorta.artefacts.layout import RESULTS, Scenario, SubmissionDir, job_output
 from aorta.launch import checks
-from aorta.launch.durations import parse_limit
-from aorta.launch.plan import CPU_FAMILY, CPU_OVERRIDES, DEFAULT_TIME, LaunchPlan, agent_arguments
+from aorta.launch.durations import DEFAULT_TIME, parse_limit
+from aorta.launch.plan import CPU_FAMILY, CPU_OVERRIDES, LaunchPlan, agent_arguments
 
 COMMITTED = ("1node", "2node", "4node", "cpu_2node")
 

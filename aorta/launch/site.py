@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 from aorta.errors import SchedulerError
 from aorta.launch.durations import parse_limit
 from aorta.launch.hosts import expand_hosts
@@ -145,6 +143,8 @@ def local_addresses(fib_trie: str) -> set[str]:
 
 
 def _own_addresses() -> set[str]:
+    import psutil
+
     found: set[str] = set()
     for table in _address_tables():
         try:
@@ -157,6 +157,8 @@ def _own_addresses() -> set[str]:
 
 
 def _address_tables() -> Iterable[Path]:
+    import psutil
+
     yield Path("/proc/self/net/fib_trie")
     for process in psutil.process_iter(["name"]):
         if process.info["name"] == "slurmd":

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from aorta.artefacts.io import append_line, write_text
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, submissions
+from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
 from aorta.artefacts.records import SubmittedJob
 from aorta.config.load import load_config, save_config
 from aorta.config.schema import Config
@@ -138,54 +138,6 @@ def record(submission: SubmissionDir, job: SubmittedJob) -> None:
         wrong.append(f"{job.run_dir}: {error.strerror}")
     if wrong:
         raise ArtefactError(f"job {job.job_id} was accepted and is not fully on record: {'; '.join(wrong)}")
-
-
-def read_jobs(
-    submission: SubmissionDir, skipped: Callable[[str], None] = lambda _: None
-) -> list[SubmittedJob]:
-    """The jobs of a submission, in the order of acceptance.
-
-    Args:
-        submission: whose record is read.
-        skipped: told each line that is left out, and why: it is torn, or its names cannot be part of a path.
-
-    Raises:
-        ArtefactError: there is no such record, or no line of it can be read.
-    """
-    try:
-        lines = submission.jobs.read_bytes().splitlines()
-    except OSError as error:
-        raise ArtefactError(
-            f"{submission.jobs}: {error.strerror}", "name a folder results/profiling/run_<timestamp>"
-        ) from error
-    jobs, wrong = [], []
-    for number, line in enumerate(lines, start=1):
-        try:
-            job = msgspec.json.decode(line, type=SubmittedJob)
-            RunDir.of(Path(), Scenario(job.scenario), job.job_id)
-        except (msgspec.DecodeError, UnicodeDecodeError, ArtefactError) as error:
-            wrong.append(f"{submission.jobs}, line {number} is left out: {error}")
-        else:
-            jobs.append(job)
-    if wrong and not jobs:
-        raise ArtefactError(wrong[0])
-    for message in wrong:
-        skipped(message)
-    return jobs
-
-
-def newest_submission(results: Path) -> SubmissionDir:
-    """The newest submission below `results` that has jobs.
-
-    Raises:
-        ArtefactError: there is none.
-    """
-    for submission in reversed(submissions(results)):
-        if submission.jobs.is_file():
-            return submission
-    raise ArtefactError(
-        f"there is no submission below {results}", "submit with `make submit-profiling`, or name its folder"
-    )
 
 
 def submit_all(

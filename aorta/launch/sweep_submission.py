@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from aorta.artefacts.io import read_json, write_json
+from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
 from aorta.artefacts.records import SubmittedJob
 from aorta.artefacts.sweep import Sweep, SweepPoint
@@ -41,15 +41,6 @@ def open_sweep(submission: SubmissionDir, sweep: Sweep, configs: Sequence[Config
             f"{submission.root}: {error.strerror}", "choose another folder with --results"
         ) from error
     return submission
-
-
-def read_sweep(submission: SubmissionDir) -> Sweep:
-    """The points of a sweep, with the ids of their jobs.
-
-    Raises:
-        ArtefactError: this submission is no sweep, or its record is broken.
-    """
-    return read_json(submission.sweep, Sweep)
 
 
 def with_job(sweep: Sweep, scenario: str, task: int, job_id: str) -> Sweep:

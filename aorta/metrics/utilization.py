@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import RankBreakdown, Utilization
 from aorta.metrics.rows import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 Window = tuple[int, int]
 """[start, end) in wall-clock ns."""
@@ -26,6 +30,8 @@ class Numbers:
 
     def column(self, name: str) -> NDArray[np.float64]:
         """The column, NaN where it holds no number or there is no such column, (rows,)."""
+        import pandas as pd
+
         if name not in self._known:
             values = self._table[name] if name in self._table else pd.Series(np.nan, self._table.index)
             self._known[name] = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
@@ -132,6 +138,8 @@ def _groups(table: pd.DataFrame, keys: list[str]) -> NDArray[np.int64]:
 
     Rows of a group mostly follow one another, so that only the first one of each run is looked up.
     """
+    import pandas as pd
+
     new = np.ones(len(table), dtype=np.bool_)
     new[1:] = False
     for key in keys:

@@ -21,7 +21,6 @@ from aorta.artefacts.records import (
     RunStatus,
 )
 from aorta.artefacts.status import merge_status
-from aorta.config.load import cut_off, load_config
 from aorta.config.schema import Config, Faults
 from aorta.errors import AortaError, ArtefactError
 
@@ -121,6 +120,8 @@ def _status(run: RunDir, manifest: Manifest | None, markers: list[NodeStatus]) -
 
 
 def _config(run: RunDir, problems: list[Problem]) -> Config | None:
+    from aorta.config.load import cut_off, load_config
+
     if not run.config.exists():
         problems.append(Problem(file=run.config.name, reason="missing: default thresholds are used"))
         return None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.layout import RunDir
@@ -13,6 +12,9 @@ from aorta.readers.parallel import Pool
 from aorta.readers.sacct import Accounting, fetch_accounting, read_accounting
 from aorta.readers.samples import read_cpu_samples, read_gpu_samples
 from aorta.readers.steps import StepRecords, read_steps
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)

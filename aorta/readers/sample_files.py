@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal
-
-import pandas as pd
+from typing import TYPE_CHECKING, Literal
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.columns import CPU_COLUMNS, GPU, GPU_COLUMNS, TEXT, sampled
@@ -16,6 +14,10 @@ from aorta.artefacts.lines import cells_of
 from aorta.artefacts.samples import GpuSample, parse_nvidia_smi_csv
 from aorta.errors import ArtefactError
 from aorta.readers.samples import table_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 _LOOK = 4096
 _FORMATS = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S")
@@ -67,6 +69,8 @@ def _kind(path: Path) -> Literal["nvidia-smi", "gpu", "cpu"] | None:
 
 
 def _read(path: Path, kind: Literal["nvidia-smi", "gpu", "cpu"], problems: list[Problem]) -> SampleFile:
+    import pandas as pd
+
     if kind != "nvidia-smi":
         columns = GPU_COLUMNS if kind == "gpu" else CPU_COLUMNS
         return SampleFile(path, kind, table_of(path, columns, problems), zoneless=False)

@@ -8,17 +8,19 @@ import itertools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import union_categoricals
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.columns import EXACT, TEXT
 from aorta.artefacts.lines import whole_number
 from aorta.readers.sample_rows import in_table, rows_of, table_of_rows, text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 _COMMA, _END = b",\n"
 _POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
@@ -139,6 +141,8 @@ def _cell_sizes(body: bytes, columns: int) -> NDArray[np.int64] | None:
 
 def _parsed(body: bytes, columns: Sequence[str]) -> pd.DataFrame | None:
     """The lines as a table of 64-bit numbers and texts; None where a number is none."""
+    import pandas as pd
+
     kept = in_table(columns)
     numbers = [name for name in kept if name not in TEXT]
     known: dict[Hashable, Any] = dict.fromkeys((name for name in kept if name in TEXT), "category")
@@ -184,6 +188,9 @@ def stacked(parts: Sequence[dict[str, Column]]) -> pd.DataFrame:
 
     The parts lose their columns as they are taken, so that no more than one is in memory twice.
     """
+    import pandas as pd
+    from pandas.api.types import union_categoricals
+
     made: dict[str, Column] = {}
     for name in list(parts[0]):
         each = [part.pop(name) for part in parts]

@@ -6,12 +6,14 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.columns import EXACT, TEXT
 from aorta.artefacts.lines import cells_of, whole_number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _NOT_KEPT = "timestamp"
 """`wall_ns` says the same; as text it is another one in each row of each node."""
@@ -24,6 +26,8 @@ def in_table(columns: Sequence[str]) -> list[str]:
 
 def table_of_rows(rows: list[list[str]], columns: Sequence[str]) -> pd.DataFrame:
     """`rows` as `in_table`, with numbers where the columns have them: what is none is NaN."""
+    import pandas as pd
+
     table = pd.DataFrame(rows, columns=list(columns))[in_table(columns)]
     for column in table:
         if column in EXACT:

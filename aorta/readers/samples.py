@@ -6,9 +6,9 @@ import contextlib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.columns import CPU_COLUMNS, GPU_COLUMNS, NUMBERS
@@ -17,6 +17,9 @@ from aorta.readers.parallel import Pool, in_batches
 from aorta.readers.rewritten import Rewritten
 from aorta.readers.sample_parts import Column, categorised, nodes_of, read_parts, stacked
 from aorta.readers.sample_rows import rows_of, table_of_rows, text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def read_gpu_samples(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import write_text
@@ -14,6 +13,10 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.step_columns import StepColumns
 from aorta.metrics.utilization import Window, sampled, utilization
 from aorta.readers.run import RunData
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 _COLUMNS = {"gpu_util_avg": "gpu_util_pct", "cpu_util_avg": "cpu_pct"}
 """Column of `metrics.csv` to field of `Utilization`."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import write_text
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.page import Page
-from aorta.readers.run import RunData
-from aorta.report import content, evidence, style
-from aorta.report.epochs import fill_epochs
-from aorta.report.figure import run_figure
-from aorta.report.page import bare_page
+from aorta.report import content, evidence
+from aorta.report.bare import bare_page
 from aorta.report.render import render
+
+if TYPE_CHECKING:
+    from aorta.readers.run import RunData
 
 MAX_PROBLEMS = 40
 """Lines of problems in the text; of a thousand nodes each may have one."""
@@ -22,6 +24,10 @@ def write_run_report(run: RunDir, analysis: Analysis, page: Page, data: RunData)
 
     `metrics.csv` of a run that has ended gets its utilisation columns, from the samples.
     """
+    from aorta.report import style
+    from aorta.report.epochs import fill_epochs
+    from aorta.report.figure import run_figure
+
     write_text(run.report, run_text(analysis, page))
     with style.styled():
         style.save(run_figure(analysis, page), run.plot_png, run.plot_svg)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from aorta.artefacts.page import Curve, StepTimes, Strip, UtilizationOverTime
 from aorta.artefacts.step_columns import StepColumns
 from aorta.readers.run import RunData
 from aorta.units import NS_PER_MS, NS_PER_S
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 MAX_NODES = 4
 """Nodes that get a strip of their own; more are shown as one band."""

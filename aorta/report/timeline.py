@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from aorta.artefacts.events import ABSENT, GpuEvents, Kind, Ranges, Role, Trace, take
 from aorta.artefacts.steps import Step
 from aorta.metrics.alignment import Alignment
 from aorta.report.chrome import ChromeTrace, lanes, open_chrome, text
 from aorta.units import ms_to_ns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 _HOUR_NS = 3600 * 10**9
 _GPU_COUNTERS = {

@@ -12,8 +12,9 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Manifest
-from aorta.commands import _analysis
-from aorta.commands.aggregate import command, run_aggregate
+from aorta.commands import _analysis, _scenarios
+from aorta.commands._scenarios import run_aggregate
+from aorta.commands.aggregate import command
 from aorta.config.schema import Capture, Config, Model, Training
 from aorta.errors import ArtefactError
 from tests.support.synthetic import RunSpec, write_run
@@ -139,7 +140,7 @@ def test_an_analysis_that_fails_costs_its_scenario(tmp_path: Path, monkeypatch: 
             raise ValueError("no such thing")
         return real(run)
 
-    monkeypatch.setattr(_analysis, "analyze_run", failing)
+    monkeypatch.setattr(_scenarios, "analyze_run", failing)
     aggregate = run_aggregate(results, tmp_path / "docs")
     assert [item.scenario for item in aggregate.scenarios] == ["1node"]
     assert [problem.reason for problem in aggregate.missing] == [

@@ -12,15 +12,14 @@ from click.testing import CliRunner, Result
 from aorta import cli
 from aorta.artefacts.layout import SubmissionDir
 from aorta.artefacts.records import SubmittedJob
-from aorta.commands import aggregate as aggregate_command
-from aorta.commands import profile
+from aorta.commands import _scenarios, profile
 from aorta.commands.profile import StepCounter, gpus_per_node
 from aorta.errors import ArtefactError, PlanError
 from aorta.launch import local
 from aorta.launch.plan import LaunchPlan
 from aorta.launch.slurm import JobView
 from aorta.launch.states import STATES
-from aorta.launch.submission import read_jobs
+from aorta.launch.submitted import read_jobs
 
 
 @dataclass
@@ -85,7 +84,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(profile, "POLL_S", 0.0)
     monkeypatch.setattr(local, "visible_gpus", lambda environment: [])
     monkeypatch.setattr(local, "start", made.start)
-    monkeypatch.setattr(aggregate_command, "run_aggregate", made.aggregate)
+    monkeypatch.setattr(_scenarios, "run_aggregate", made.aggregate)
     return made
 
 

@@ -20,7 +20,7 @@ from aorta.launch import local
 from aorta.launch.plan import LaunchPlan
 from aorta.launch.slurm import JobView
 from aorta.launch.states import STATES
-from aorta.launch.sweep_submission import read_sweep
+from aorta.launch.submitted import read_sweep
 from aorta.launch.tools import Answer
 from tests.support.commands import refused, run, without_site
 from tests.support.slurm import FakeSlurm

@@ -18,13 +18,12 @@ from aorta.launch.submission import (
     find_aorta,
     moved,
     new_submission,
-    newest_submission,
     open_submission,
-    read_jobs,
     resolve_configs,
     submit_aggregate,
     submit_all,
 )
+from aorta.launch.submitted import newest_submission, read_jobs
 from aorta.launch.tools import Answer
 from tests.support.slurm import cluster
 

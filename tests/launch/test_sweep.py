@@ -12,9 +12,9 @@ from aorta.config.load import load_config
 from aorta.errors import ConfigError, PlanError, SubmitError
 from aorta.launch.plan import LaunchPlan
 from aorta.launch.sbatch import render
-from aorta.launch.submission import read_jobs
+from aorta.launch.submitted import read_jobs, read_sweep
 from aorta.launch.sweep import SweepRequest, array_plan, make_sweep, parse_over, point_config, point_plan
-from aorta.launch.sweep_submission import open_sweep, read_sweep, submit_sweep
+from aorta.launch.sweep_submission import open_sweep, submit_sweep
 from aorta.launch.tools import Answer
 from tests.launch.test_sbatch import PLAN, run_script
 from tests.support.slurm import cluster

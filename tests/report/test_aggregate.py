@@ -25,8 +25,8 @@ from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.traced import KernelTotal, ProfilerOverhead, RankTrace, TraceTable
 from aorta.metrics.scaling import scaling_curves
 from aorta.report.aggregate import ScenarioReport, build, decisive, rank_time_ms, recommendations, sentence
+from aorta.report.bare import bare_page
 from aorta.report.document import write_documents
-from aorta.report.page import bare_page
 from tests.support.analyses import analysis, data_loading_finding, rank_row
 from tests.support.golden import assert_golden
 

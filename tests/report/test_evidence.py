@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from aorta.artefacts.analysis import Blame, BreakdownTable, Interval, Replay, WhatIf
+from aorta.report.bare import bare_page
 from aorta.report.evidence import replay_words, what_if_table, worst_table
-from aorta.report.page import bare_page
 from tests.support.analyses import analysis, data_loading_finding, rank_row
 
 WHAT = WhatIf(

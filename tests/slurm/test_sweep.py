@@ -11,7 +11,7 @@ from aorta.artefacts.layout import submissions
 from aorta.artefacts.records import Manifest
 from aorta.artefacts.sweep import SweepAnalysis
 from aorta.config.load import load_config
-from aorta.launch.submission import read_jobs
+from aorta.launch.submitted import read_jobs
 from tests.slurm.test_workflow import AORTA, ROOT, Project
 
 pytestmark = pytest.mark.slurm

@@ -19,7 +19,7 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, runs
 from aorta.artefacts.records import Manifest, RunStatus
-from aorta.commands.aggregate import run_aggregate
+from aorta.commands._scenarios import run_aggregate
 
 pytestmark = pytest.mark.slurm
 

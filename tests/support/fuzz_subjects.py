@@ -25,8 +25,7 @@ from aorta.config.load import load_config
 from aorta.diagnosis.analyse import analyse
 from aorta.diagnosis.run_traces import read_run_traces, reduce_run
 from aorta.launch.markers import read_markers
-from aorta.launch.submission import read_jobs
-from aorta.launch.sweep_submission import read_sweep
+from aorta.launch.submitted import read_jobs, read_sweep
 from aorta.readers.detect import detect
 from aorta.readers.run import RunData, read_run
 from aorta.readers.sacct import FIELDS, fetch_accounting, summary_text

@@ -1,0 +1,71 @@
+"""Submissions as they are on disk: light to import, for commands that look and submit nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from aorta.artefacts.io import read_json
+from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, submissions
+from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.sweep import Sweep
+from aorta.errors import ArtefactError
+
+
+def read_jobs(
+    submission: SubmissionDir, skipped: Callable[[str], None] = lambda _: None
+) -> list[SubmittedJob]:
+    """The jobs of a submission, in the order of acceptance.
+
+    Args:
+        submission: whose record is read.
+        skipped: told each line that is left out, and why: it is torn, or its names cannot be part of a path.
+
+    Raises:
+        ArtefactError: there is no such record, or no line of it can be read.
+    """
+    try:
+        lines = submission.jobs.read_bytes().splitlines()
+    except OSError as error:
+        raise ArtefactError(
+            f"{submission.jobs}: {error.strerror}", "name a folder results/profiling/run_<timestamp>"
+        ) from error
+    jobs, wrong = [], []
+    for number, line in enumerate(lines, start=1):
+        try:
+            job = msgspec.json.decode(line, type=SubmittedJob)
+            RunDir.of(Path(), Scenario(job.scenario), job.job_id)
+        except (msgspec.DecodeError, UnicodeDecodeError, ArtefactError) as error:
+            wrong.append(f"{submission.jobs}, line {number} is left out: {error}")
+        else:
+            jobs.append(job)
+    if wrong and not jobs:
+        raise ArtefactError(wrong[0])
+    for message in wrong:
+        skipped(message)
+    return jobs
+
+
+def newest_submission(results: Path) -> SubmissionDir:
+    """The newest submission below `results` that has jobs.
+
+    Raises:
+        ArtefactError: there is none.
+    """
+    for submission in reversed(submissions(results)):
+        if submission.jobs.is_file():
+            return submission
+    raise ArtefactError(
+        f"there is no submission below {results}", "submit with `make submit-profiling`, or name its folder"
+    )
+
+
+def read_sweep(submission: SubmissionDir) -> Sweep:
+    """The points of a sweep, with the ids of their jobs.
+
+    Raises:
+        ArtefactError: this submission is no sweep, or its record is broken.
+    """
+    return read_json(submission.sweep, Sweep)

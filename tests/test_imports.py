@@ -1,0 +1,122 @@
+"""Which heavy modules each command imports: a command pays for what it uses, and help pays for nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aorta.cli import COMMANDS
+
+HEAVY = (
+    "h5py",
+    "jinja2",
+    "matplotlib",
+    "numpy",
+    "omegaconf",
+    "pandas",
+    "PIL",
+    "psutil",
+    "pynvml",
+    "rich",
+    "submitit",
+    "torch",
+    "yaml",
+)
+
+TABLE = {
+    "status": {"rich"},
+    "wait": {"rich"},
+    "cancel": {"rich"},
+    "submit --dry-run": {"jinja2", "omegaconf", "yaml"},
+    "analyze trace.json": {"jinja2", "numpy"},
+    "analyze trace.json.gz": {"jinja2", "numpy"},
+    "analyze trace.json --json -": {"numpy"},
+    "compare --log-dir none --label a --output out": {"matplotlib", "numpy", "PIL"},
+    "timeline none --output out": {"numpy"},
+    "cluster env": set(),
+}
+"""What each command line may import of `HEAVY`; it is run in an empty folder with one Kineto trace."""
+
+PROGRAM = """
+import sys
+from aorta.cli import main
+try:
+    main()
+finally:
+    print(*(name for name in sys.argv.pop(0).split(",") if name in sys.modules), file=sys.stderr)
+"""
+TRACE = {
+    "distributedInfo": {"rank": 0, "world_size": 1},
+    "traceEvents": [
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": f"ProfilerStep#{step}",
+            "pid": 1,
+            "tid": 1,
+            "ts": ts,
+            "dur": 90,
+        }
+        for step, ts in enumerate((0, 100, 200))
+    ]
+    + [
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "gemm",
+            "pid": 0,
+            "tid": 7,
+            "ts": ts + 10,
+            "dur": 50,
+            "args": {"device": 0, "stream": 7, "correlation": ts + 1},
+        }
+        for ts in (0, 100, 200)
+    ],
+}
+
+
+def imported(folder: Path, *arguments: str) -> set[str]:
+    """The heavy modules that a fresh process has imported when the command has ended."""
+    program = PROGRAM.replace("sys.argv.pop(0)", repr(",".join(HEAVY)))
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    text = json.dumps(TRACE)
+    (tmp_path / "trace.json").write_text(text)
+    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(text.encode()))
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", TABLE)
+def test_a_command_imports_what_the_table_says_and_nothing_else(folder: Path, line: str) -> None:
+    assert imported(folder, *line.split()) == TABLE[line]
+
+
+def test_help_of_no_command_imports_anything_heavy(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from aorta.cli import COMMANDS, group\n"
+        "heavy = set(sys.argv[1].split(','))\n"
+        "for name in ('', *COMMANDS):\n"
+        "    result = CliRunner().invoke(group, [*name.split(), '--help'])\n"
+        "    assert result.exit_code == 0, result.output\n"
+        "    found = sorted(heavy & set(sys.modules))\n"
+        "    if found: print(name or 'aorta', *found); heavy -= set(found)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, ",".join(HEAVY)], capture_output=True, text=True, check=True
+    )
+    assert len(COMMANDS) > 10
+    assert done.stdout == ""
