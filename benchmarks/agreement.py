@@ -27,7 +27,7 @@ import torch.distributed as dist
 from loops import WIDE, Training, say, settings, shared_folder, strategies, write
 
 from aorta.artefacts.events import Kind
-from aorta.artefacts.records import StepRecord
+from aorta.artefacts.step_record import StepRecord
 from aorta.instrument import activity, sampler
 from aorta.intervals import clip, intersection, length
 from aorta.readers.kineto import read

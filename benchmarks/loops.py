@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import default_collate
 
-from aorta.artefacts.records import StepRecord
+from aorta.artefacts.step_record import StepRecord
 from aorta.config import schema
 from aorta.config.load import load_config
 from aorta.instrument import StepRecorder, pending

@@ -26,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from aorta.artefacts.columns import CPU_COLUMNS, GPU_COLUMNS
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir, Scenario
-from aorta.artefacts.records import MonitorStatus, StepRecord
+from aorta.artefacts.records import MonitorStatus
+from aorta.artefacts.step_record import StepRecord
 from aorta.units import NS_PER_MS, NS_PER_S
 from tests.support.synthetic import START_MONO_NS, START_WALL_NS, RunSpec, write_account
 

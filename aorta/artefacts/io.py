@@ -1,4 +1,7 @@
-"""How files are written and read: documents aside and renamed, streams a line at a time."""
+"""How files are written and read: documents aside and renamed, streams a line at a time.
+
+msgspec is imported where JSON is read or written: lines are also written in programs that have no msgspec.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ import os
 import tempfile
 from pathlib import Path
 from typing import TypeVar
-
-import msgspec
 
 from aorta.errors import ArtefactError
 
@@ -50,6 +51,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: object) -> None:
     """`write_bytes` of indented JSON of a record, a dict or a list."""
+    import msgspec
+
     write_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
@@ -59,6 +62,8 @@ def read_json(path: Path, kind: type[T]) -> T:
     Raises:
         ArtefactError: the file is missing, unreadable or not such a record; names it and the field.
     """
+    import msgspec
+
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError as error:

@@ -10,7 +10,9 @@ SCENARIO = "AORTA_SCENARIO"
 NODE_INDEX = "AORTA_NODE_INDEX"
 PROFILER = "AORTA_PROFILER"
 """The profiler that wraps a rank: `nsys`, `rocprofv3` or `none`."""
-OF_A_RANK = (RUN_DIR, JOB_ID, RUN_ID, ATTEMPT, SCENARIO, NODE_INDEX, PROFILER)
+CAPTURE = "AORTA_CAPTURE"
+"""The job's `capture` block as JSON: a rank may have no reader of YAML."""
+OF_A_RANK = (RUN_DIR, JOB_ID, RUN_ID, ATTEMPT, SCENARIO, NODE_INDEX, PROFILER, CAPTURE)
 """Variables that the node agent sets for each rank."""
 
 SHARED_NODES = "AORTA_SHARED_NODES"

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.records import Breakdown, Phase
+from aorta.artefacts.records import Breakdown
+from aorta.artefacts.step_record import Phase
 from aorta.artefacts.steps import CollectiveId, Step, StepExecution, StepRange, StepRanges
 from aorta.units import NS_PER_MS, ns_to_ms
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from aorta.artefacts.records import Breakdown, Phase
+from aorta.artefacts.records import Breakdown
+from aorta.artefacts.step_record import Phase
 
 
 class CollectiveId(Struct, frozen=True, kw_only=True, gc=False):

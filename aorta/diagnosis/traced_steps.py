@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column
-from aorta.artefacts.records import Phase
 from aorta.artefacts.reduction import TraceSummary, pack, unpack
 from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.step_record import Phase
 from aorta.units import plural
 
 _MOST = 0.5

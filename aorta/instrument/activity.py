@@ -13,16 +13,16 @@ is the smallest tail, which is set to zero.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import msgspec
-
-from aorta.artefacts.records import Execution, WindowExcess
+from aorta.artefacts.step_record import Execution, WindowExcess
+from aorta.instrument.spans import Spans, clipped, length, shared, union
 from aorta.instrument.steps import COMMUNICATION, COMPUTE, Timed
-from aorta.intervals import Intervals, as_intervals, clip, intersection, length, union
 from aorta.units import NS_PER_US, ns_to_ms
 
 OTHER = "other"
@@ -32,23 +32,6 @@ _COLLECTIVE = re.compile(r"^(?:nccl|rccl)\w*Kernel", re.IGNORECASE)
 _KINDS = (("allreduce", "allreduce"), ("reducescatter", "reducescatter"), ("allgather", "allgather"))
 EARLY_NS = 50 * NS_PER_US
 """How much the trace's wall clock may be ahead of the host's."""
-
-
-class _Arguments(msgspec.Struct):
-    correlation: int | None = None
-
-
-class _Event(msgspec.Struct):
-    cat: str = ""
-    name: str = ""
-    ts: float = 0.0
-    dur: float = 0.0
-    args: _Arguments | None = None
-
-
-class _Trace(msgspec.Struct):
-    traceEvents: list[_Event]  # noqa: N815 (the format's name)
-    baseTimeNanoseconds: int = 0  # noqa: N815
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +58,33 @@ def kernels_of(trace: bytes, since_wall_ns: int) -> list[Kernel]:
     """The kernels that were launched at `since_wall_ns` or later, by start; copies are not among them.
 
     Raises:
-        msgspec.DecodeError: the trace is not the exporter's JSON.
+        ValueError, TypeError, KeyError: the trace is not the exporter's JSON.
     """
-    parsed = msgspec.json.decode(trace, type=_Trace)
+    parsed = json.loads(trace)
+    base = int(parsed.get("baseTimeNanoseconds", 0))
 
-    def moment(us: float) -> int:
-        return parsed.baseTimeNanoseconds + round(us * NS_PER_US)
+    def span(event: dict[str, Any]) -> tuple[int, int]:
+        start = base + round(event["ts"] * NS_PER_US)
+        return start, start + round(event["dur"] * NS_PER_US)
 
     launched: dict[int, int] = {}
-    for event in parsed.traceEvents:
-        if event.cat in ("cuda_runtime", "cuda_driver") and event.args and event.args.correlation:
-            called = moment(event.ts)
-            if called >= since_wall_ns - EARLY_NS:
-                launched[event.args.correlation] = called + round(event.dur * NS_PER_US)
-    found = []
-    for event in parsed.traceEvents:
-        if event.cat != "kernel" or event.args is None or event.args.correlation not in launched:
+    kernels = []
+    for event in parsed["traceEvents"]:
+        correlation = event.get("args", {}).get("correlation")
+        if not correlation:
             continue
-        start = moment(event.ts)
-        end = start + round(event.dur * NS_PER_US)
-        found.append(Kernel(stream_of(event.name), launched[event.args.correlation], start, end))
+        kind = event.get("cat")
+        if kind == "kernel":
+            kernels.append((correlation, event))
+        elif kind in ("cuda_runtime", "cuda_driver"):
+            called, returned = span(event)
+            if called >= since_wall_ns - EARLY_NS:
+                launched[correlation] = returned
+    found = [
+        Kernel(stream_of(event["name"]), launched[correlation], *span(event))
+        for correlation, event in kernels
+        if correlation in launched
+    ]
     return sorted(found, key=lambda kernel: kernel.start)
 
 
@@ -108,17 +98,15 @@ def execution_of(kernels: Sequence[Kernel], pieces: Sequence[Timed]) -> Executio
     ran: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for kernel in kernels:
         ran[kernel.stream].append((kernel.start, kernel.end))
-    compute = union(as_intervals(ran[COMPUTE]))
-    communication = union(
-        as_intervals(span for name, spans in ran.items() if name != COMPUTE for span in spans)
-    )
+    compute = union(ran[COMPUTE])
+    communication = union(span for name, spans in ran.items() if name != COMPUTE for span in spans)
     comm = length(communication)
-    hidden = length(intersection(compute, communication))
+    hidden = length(shared(compute, communication))
     pairs, unmatched = _pair(kernels, pieces)
     offset = min((window.end - kernel.end for _, window, kernel in pairs), default=0)
     return Execution(
         per_stream_ms={
-            name: ns_to_ms(length(as_intervals(spans)))
+            name: ns_to_ms(length(union(spans)))
             for name, spans in sorted({**{key: [] for key in (COMPUTE, *COMMUNICATION)}, **ran}.items())
         },
         comm_ms=ns_to_ms(comm),
@@ -156,13 +144,13 @@ def _windows(pairs: Sequence[_Pair]) -> dict[str, float]:
     return {name: ns_to_ms(ns) for name, ns in total.items()}
 
 
-def _excess(pairs: Sequence[_Pair], offset: int, communication: Intervals) -> dict[str, WindowExcess]:
+def _excess(pairs: Sequence[_Pair], offset: int, communication: Spans) -> dict[str, WindowExcess]:
     parts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for name, window, kernel in pairs:
         ready, done = window.start - offset, window.end - offset
         before = kernel.start - ready
         launch = min(max(kernel.launched - ready, 0), max(before, 0))
-        behind = length(clip(communication, ready + launch, kernel.start)) if before > launch else 0
+        behind = length(clipped(communication, ready + launch, kernel.start)) if before > launch else 0
         for index, part in enumerate((launch, before - launch, done - kernel.end, behind)):
             parts[name][index] += part
     return {

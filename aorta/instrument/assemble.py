@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aorta.artefacts.records import Execution, StepRecord
+from aorta.artefacts.step_record import Execution, StepRecord
 from aorta.instrument.steps import StepTimes, describe, step_times
 from aorta.instrument.wire import Constants, Measured, StepSummary
 from aorta.units import NS_PER_MS, ns_to_ms

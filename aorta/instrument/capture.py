@@ -2,17 +2,59 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from aorta.artefacts import names
-from aorta.artefacts.records import Phase
-from aorta.config.schema import Capture
+from aorta.artefacts.step_record import Phase
 from aorta.instrument.nvtx import host_ranges_seen
 
-"""The name that the node agent gives nsys to wait for."""
+
+class Capture(Protocol):
+    """The fields of the configuration's `capture` block that the recorder uses."""
+
+    @property
+    def warmup_steps(self) -> int:
+        """First steps, which are left out of every average."""
+
+    @property
+    def start_step(self) -> int:
+        """First step in the external profiler's range."""
+
+    @property
+    def steps(self) -> int:
+        """Length of that range."""
+
+    @property
+    def kernel_interval(self) -> int:
+        """Steps from one that is recorded kernel by kernel to the next; 0: none is."""
+
+    @property
+    def detail_interval(self) -> int | None:
+        """Blocks of steps from one that is timed part by part to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSteps:
+    """A `Capture`, with the defaults of the configuration."""
+
+    warmup_steps: int = 10
+    start_step: int = 20
+    steps: int = 10
+    kernel_interval: int = 0
+    detail_interval: int | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> CaptureSteps:
+        """Return what the node agent says, or the defaults outside a job."""
+        env = os.environ if environment is None else environment
+        said = json.loads(env.get(names.CAPTURE) or "{}")
+        return cls(**{name: said[name] for name in cls.__slots__ if name in said})
 
 
 DETAIL_STEPS = 30

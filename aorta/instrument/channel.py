@@ -15,10 +15,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 import aorta
-from aorta.instrument.wire import Constants, Frames, Measured, StepSummary, frame
+from aorta.instrument.wire import Constants, Frames, Measured, StepSummary, frame, packed, read_summary
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +47,6 @@ class RecordChannel:
     def __init__(self, path: Path, constants: Constants) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(StepSummary)
         self._frames = Frames()
         self._backlog: deque[memoryview] = deque()
         self._waiting_bytes = 0
@@ -66,7 +62,7 @@ class RecordChannel:
             os.set_blocking(end, False)
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self._hand_over(self._encoder.encode(constants))
+        self._hand_over(packed(constants))
 
     def _start(self, records: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "aorta.instrument.companion"]
@@ -93,7 +89,7 @@ class RecordChannel:
         """Hand steps over; waits only for a writer that is far behind."""
         if not self._lost and steps:
             self._sent += len(steps)
-            self._hand_over(*(self._encoder.encode(step) for step in steps))
+            self._hand_over(*(packed(step) for step in steps))
 
     def received(self) -> list[StepSummary]:
         """What came back since the last call."""
@@ -158,7 +154,7 @@ class RecordChannel:
                 return
             for content in self._frames.feed(data):
                 self._answered += 1
-                self._arrived.append(self._decoder.decode(content))
+                self._arrived.append(read_summary(content))
 
     def _wait(self, unfinished: Callable[[], bool]) -> None:
         """Write and read while `unfinished`; a writer that does nothing for long is given up."""

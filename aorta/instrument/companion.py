@@ -18,10 +18,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-import msgspec
-
 from aorta.instrument.assemble import record_of, summary_of
-from aorta.instrument.wire import Constants, Frames, Measured, frame
+from aorta.instrument.wire import Frames, frame, packed, read_constants, read_measured
 from aorta.instrument.writer import RecordWriter
 
 log = logging.getLogger(__name__)
@@ -71,15 +69,14 @@ def serve(source: int, answers: int, records: int, name: str, parent: int) -> No
     first = next(frames, None)
     if first is None:
         return
-    constants = msgspec.msgpack.decode(first, type=Constants)
-    decoder, encoder = msgspec.msgpack.Decoder(Measured), msgspec.msgpack.Encoder()
+    constants = read_constants(first)
     heard = True
     for content in frames:
-        record = record_of(constants, decoder.decode(content))
+        record = record_of(constants, read_measured(content))
         writer.write(record)
         if heard:
             try:
-                os.write(answers, frame(encoder.encode(summary_of(record))))
+                os.write(answers, frame(packed(summary_of(record))))
             except BrokenPipeError:
                 heard = False  # the rank has died; what it measured still counts
     writer.close()
@@ -93,7 +90,7 @@ def main(arguments: list[str]) -> int:
         os.nice(NICENESS)
     try:
         serve(sys.stdin.fileno(), sys.stdout.fileno(), int(records), name, int(parent))
-    except msgspec.DecodeError as error:
+    except (EOFError, TypeError, ValueError) as error:
         log.error("%s: %s; no more step records from this rank", name, error)
         return 1
     return 0

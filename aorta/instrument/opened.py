@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
-from msgspec import Struct
 
-from aorta.artefacts.records import Phase
+from aorta.artefacts.step_record import Phase
 from aorta.errors import RunError
 from aorta.instrument.activity import Kernel
 from aorta.instrument.scalars import Scalars, kept
@@ -16,7 +16,8 @@ from aorta.instrument.tape import Read, Tape
 from aorta.instrument.wire import Measured, Memory
 
 
-class Step(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Step:
     """The open step; `result` says what came out of it. One object a step: each costs a busy host some µs."""
 
     epoch: int
@@ -43,16 +44,16 @@ class Step(Struct, eq=False):
     def result(
         self,
         *,
-        samples: int,
-        lr: float,
+        samples: int | None,
+        lr: float | None,
         loss: torch.Tensor | float | None = None,
         grad_norm: torch.Tensor | float | None = None,
     ) -> None:
         """State what the step did. Call it once, before the step closes.
 
         Args:
-            samples: samples that this rank consumed.
-            lr: learning rate of the update.
+            samples: samples that this rank consumed; None where nobody counted them.
+            lr: learning rate of the update; None where it is not known.
             loss: loss of this rank; a tensor on a GPU is read later, without a synchronisation.
             grad_norm: total gradient norm before clipping, of all ranks; None where it was not computed. Of a
                 sharded one (DTensor, as FSDP2's) give the `full_tensor()`: that takes a collective, which is
@@ -87,8 +88,6 @@ class Step(Struct, eq=False):
             host: the host's clocks, read at about that time.
             scalars: its loss and gradient norm.
         """
-        assert self.samples is not None
-        assert self.lr is not None
         loss, grad_norm = scalars
         tape = self.tape
         if tape is None:

@@ -6,22 +6,20 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from msgspec import Struct
 from torch import nn
 
 from aorta.artefacts import names
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import Phase
-from aorta.config.load import load_config
-from aorta.config.schema import Capture
+from aorta.artefacts.step_record import Phase
 from aorta.errors import RunError
 from aorta.instrument.allocator import AllocatorCounts
-from aorta.instrument.capture import ExternalCapture, Plan
+from aorta.instrument.capture import Capture, CaptureSteps, ExternalCapture, Plan
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import Collectives
 from aorta.instrument.contexts import OpenStep, Part, Wait, outside
@@ -33,7 +31,6 @@ from aorta.instrument.nvtx import ranges_for
 from aorta.instrument.opened import Step
 from aorta.instrument.pending import PendingSteps
 from aorta.instrument.sampler import KernelSampler
-from aorta.instrument.sharding import ShardedExchange
 from aorta.instrument.streams import HostClocks, Streams, clock_for
 from aorta.instrument.wire import StepSummary
 from aorta.instrument.writer import set_aside
@@ -74,7 +71,7 @@ class StepRecorder:
         output_dir: where records go outside a job.
         device: where the model is.
         capture: the steps that count and those that the external profiler sees; None takes them from the
-            job's `config.yaml`, or the defaults outside a job.
+            job's configuration, or the defaults outside a job.
         stream_priority: of the streams of communication (-1 high, 0 normal); None leaves it to the strategy.
     """
 
@@ -90,9 +87,7 @@ class StepRecorder:
         job_dir = run_directory()
         self.run = RunDir(job_dir if job_dir is not None else Path(output_dir))
         if capture is None:
-            capture = (
-                load_config(self.run.config).capture if job_dir and self.run.config.is_file() else Capture()
-            )
+            capture = CaptureSteps.from_environment()
         self._device = device
         self._cuda = device.type == "cuda"
         self._external = ExternalCapture(capture, device)
@@ -185,6 +180,8 @@ class StepRecorder:
         compiled: bool = True,
     ) -> None:
         """Time the collectives of a model that `fully_shard` was applied to; see `ShardedExchange`."""
+        from aorta.instrument.sharding import ShardedExchange  # it imports torch's FSDP, which takes long
+
         exchange = ShardedExchange(
             self._collectives,
             lambda: self._now.stream,
@@ -349,7 +346,8 @@ class StepRecorder:
                 listener(summary)
 
 
-class _Opening(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class _Opening:
     """The context of a step. A step that is timed as a whole passes here and in `pending` alone."""
 
     recorder: StepRecorder

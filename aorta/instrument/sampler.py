@@ -8,7 +8,6 @@ import tempfile
 import warnings
 from pathlib import Path
 
-import msgspec
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
@@ -94,5 +93,5 @@ class KernelSampler:
             finished.export_chrome_trace(str(path))
             try:
                 self._taken = kernels_of(path.read_bytes(), self._since_ns)
-            except (msgspec.DecodeError, OSError) as error:
+            except (ValueError, TypeError, KeyError, OSError) as error:
                 log.warning("a step's kernels could not be read: %s", error)

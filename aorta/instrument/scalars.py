@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
-from msgspec import Struct
 
 from aorta.errors import RunError
 
@@ -24,7 +25,7 @@ _REWRITTEN: set[int] = {0}
 """
 
 
-class Kept(Struct, frozen=True, eq=False):
+class Kept(NamedTuple):
     """A tensor on a GPU, and how to see whether the program has written to it since."""
 
     value: torch.Tensor
@@ -73,7 +74,8 @@ def kept(value: torch.Tensor | float | None) -> Kept | float | None:
     return Kept(value, address, version)
 
 
-class Scalars(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Scalars:
     """Numbers of one step that may still be on their way.
 
     CUDA tensors are kept as they are until a `Landing` copies those of several steps into pinned memory at

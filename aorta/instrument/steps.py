@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from aorta.artefacts.records import Breakdown, Overlap, Range, StepProfile
+from aorta.artefacts.step_record import Overlap, Parts, Range, StepProfile
 from aorta.units import ns_to_ms
 
 COMPUTE = "compute"
@@ -153,7 +153,7 @@ def segments(times: StepTimes) -> list[Segment]:
 
 def describe(
     times: StepTimes, index: int, markers: Sequence[dict[str, Any]] = ()
-) -> tuple[Breakdown | None, StepProfile]:
+) -> tuple[Parts | None, StepProfile]:
     """The exclusive parts of a step and its profile; no breakdown where communication was not observed."""
     cut = segments(times)
     breakdown = _break_down(times, cut) if times.communication_observed else None
@@ -178,7 +178,7 @@ def describe(
     return breakdown, profile
 
 
-def _break_down(times: StepTimes, cut: list[Segment]) -> Breakdown:
+def _break_down(times: StepTimes, cut: list[Segment]) -> Parts:
     parts = dict.fromkeys(("compute", "exposed", "copy", "data", "host"), 0)
     hidden = 0
     for segment in cut:
@@ -194,7 +194,7 @@ def _break_down(times: StepTimes, cut: list[Segment]) -> Breakdown:
             parts["data" if segment.waiting else "host"] += segment.length
     total, duration = sum(parts.values()), times.end - times.start
     assert total == duration, f"the parts sum to {total} ns, the step has {duration}"
-    return Breakdown(
+    return Parts(
         compute_ns=parts["compute"],
         exposed_comm_ns=parts["exposed"],
         exposed_copy_ns=parts["copy"] if times.copies_timed else None,
@@ -205,7 +205,7 @@ def _break_down(times: StepTimes, cut: list[Segment]) -> Breakdown:
     )
 
 
-def _overlap(times: StepTimes, cut: list[Segment], breakdown: Breakdown | None) -> Overlap:
+def _overlap(times: StepTimes, cut: list[Segment], breakdown: Parts | None) -> Overlap:
     """Busy time of each stream, what they share, and the segments that tile the step."""
     if breakdown is None:
         return Overlap(

@@ -13,10 +13,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
-from msgspec import Struct
 
 from aorta.units import NS_PER_MS
 
@@ -40,7 +39,7 @@ def current_stream(device: torch.device) -> torch.cuda.Stream:
     return found
 
 
-class HostClocks(Struct, frozen=True):
+class HostClocks(NamedTuple):
     """How far the host's other clocks are ahead of the monotonic one, ns."""
 
     wall_ahead_ns: int

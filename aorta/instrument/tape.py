@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
-
-from msgspec import Struct
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from aorta.instrument.steps import COMPUTE, COPY, HOST, StepTimes, step_times
 from aorta.instrument.streams import Clock, Mark
 from aorta.instrument.wire import Piece
 
 
-class Entry(Struct, frozen=True):
-    """A piece between two marks. A step has dozens: a frozen dataclass takes ten times as long to make."""
+class Entry(NamedTuple):
+    """A piece between two marks. A step has dozens: a frozen dataclass takes far longer to make."""
 
     stream: str
     tag: str
@@ -24,7 +23,7 @@ class Entry(Struct, frozen=True):
     """The end of the piece ahead in the same queue: this one began when both that and `start` had passed."""
 
 
-class Gate(Struct, frozen=True):
+class Gate(NamedTuple):
     """A stretch of the compute stream in which it may stand still until a collective of `stream` is done."""
 
     stream: str
@@ -32,7 +31,7 @@ class Gate(Struct, frozen=True):
     end: Mark
 
 
-class Read(Struct, frozen=True):
+class Read(NamedTuple):
     """A step in ns: its pieces, and the stretches of compute that may have stood still."""
 
     start: int
@@ -41,21 +40,22 @@ class Read(Struct, frozen=True):
     waits: list[tuple[str, int, int]]
 
 
-class Tape(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class Tape:
     """What happened in one step. Appended to by the training thread, autograd's threads and completion
     callbacks.
     """
 
     start: Mark
     host_start_ns: int
-    entries: list[Entry] = []
-    gates: list[Gate] = []
+    entries: list[Entry] = field(default_factory=list)
+    gates: list[Gate] = field(default_factory=list)
     gradients_ready: Mark | None = None
     """When the last bucket of the running backward pass had its gradients; None before the first."""
     copies_timed: bool = False
-    queues: dict[str, Mark] = {}
+    queues: dict[str, Mark] = field(default_factory=dict)
     """The end of the newest piece of each queue."""
-    known: dict[int, Mark] = {}
+    known: dict[int, Mark] = field(default_factory=dict)
     """After `read`: all marks but the step's own, by identity."""
 
     def add(

@@ -1,13 +1,16 @@
-"""What a rank tells the process that writes its records, and what comes back: frames of msgpack. No torch."""
+"""What a rank tells the process that writes its records, and what comes back: frames of `marshal`. No torch.
+
+Both ends are the same interpreter, and one has started the other: `marshal` is the quickest way to hand over
+tuples and numbers that the standard library has.
+"""
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from msgspec import Struct
-
-from aorta.artefacts.records import Phase
+from aorta.artefacts.step_record import Phase
 
 LENGTH_BYTES = 4
 """Each frame begins with its length, little-endian. An empty one says that no more will come."""
@@ -16,7 +19,7 @@ Piece = tuple[str, str, int, int, dict[str, Any] | None]
 """Stream, tag, start, end, metadata."""
 
 
-class Constants(Struct, frozen=True):
+class Constants(NamedTuple):
     """The fields of a record that stay the same during a run; the first frame."""
 
     run_id: str
@@ -32,7 +35,7 @@ class Constants(Struct, frozen=True):
     timing: Literal["host", "event_window", "kernel"]
 
 
-class Memory(Struct, frozen=True, array_like=True):
+class Memory(NamedTuple):
     """What the GPU's allocator did in one step."""
 
     peak_bytes: int
@@ -43,15 +46,15 @@ class Memory(Struct, frozen=True, array_like=True):
     ooms: int
 
 
-class Measured(Struct, frozen=True, array_like=True):
+class Measured(NamedTuple):
     """One step, as far as the training process knows it. Times are ns of the host's monotonic clock."""
 
     epoch: int
     step: int
     global_step: int
     phase: Phase
-    samples: int
-    lr: float
+    samples: int | None
+    lr: float | None
     loss: float | None
     grad_norm: float | None
     start: int
@@ -76,13 +79,13 @@ class Measured(Struct, frozen=True, array_like=True):
     """Timed part by part; otherwise there are no pieces."""
 
 
-class StepSummary(Struct, frozen=True, array_like=True):
+class StepSummary(NamedTuple):
     """What comes back when a record is in the file: enough to say how training goes."""
 
     epoch: int
     global_step: int
-    samples: int
-    lr: float
+    samples: int | None
+    lr: float | None
     loss: float | None
     mono_start_ns: int
     mono_end_ns: int
@@ -95,6 +98,38 @@ class StepSummary(Struct, frozen=True, array_like=True):
     exposed_comm_ns: int | None
     steady: bool = True
     """Neither warm-up nor slowed by a profiler."""
+
+
+def packed(message: Constants | Measured | StepSummary) -> bytes:
+    """The message as bytes; its class is not among them.
+
+    Raises:
+        ValueError: a field holds something else than numbers, texts, None, lists, tuples, dicts.
+    """
+    memory = message.memory if isinstance(message, Measured) else None
+    if isinstance(message, Measured) and memory is not None:
+        message = message._replace(memory=tuple(memory))  # type: ignore[arg-type]
+    return marshal.dumps(tuple(message))
+
+
+def read_constants(content: bytes) -> Constants:
+    """The constants that `packed` was given.
+
+    Raises:
+        EOFError, TypeError, ValueError: the bytes are no such message.
+    """
+    return Constants(*marshal.loads(content))  # noqa: S302 - written by the process that started this one
+
+
+def read_measured(content: bytes) -> Measured:
+    """The step that `packed` was given; see `read_constants`."""
+    made = Measured(*marshal.loads(content))  # noqa: S302
+    return made if made.memory is None else made._replace(memory=Memory(*made.memory))
+
+
+def read_summary(content: bytes) -> StepSummary:
+    """The summary that `packed` was given; see `read_constants`."""
+    return StepSummary(*marshal.loads(content))  # noqa: S302
 
 
 def frame(content: bytes) -> bytes:

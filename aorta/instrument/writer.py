@@ -8,11 +8,9 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
-
 from aorta.artefacts.io import write_whole
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import StepRecord
+from aorta.artefacts.step_record import StepRecord, encode
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +30,13 @@ class RecordWriter:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._name = name
         self._stream = stream
-        self._encoder = msgspec.json.Encoder()
         self._lost: list[int] = []
         """First and last step, and number, of the records that are being lost."""
 
     def write(self, record: StepRecord) -> None:
         """Append one line."""
         try:
-            write_whole(self._stream.fileno(), self._encoder.encode(record) + b"\n")
+            write_whole(self._stream.fileno(), encode(record) + b"\n")
         except OSError as error:
             self._lose(record.global_step, error)
         else:

@@ -9,8 +9,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from aorta.artefacts import names
 from aorta.artefacts.records import Manifest, NodeInfo, Session
+from aorta.config.schema import Capture
 from aorta.errors import PlanError
 from aorta.runner.options import NodeOptions
 
@@ -105,7 +108,9 @@ def rank_environment(
     options: NodeOptions,
     own: NodeInfo,
     manifest: Manifest,
+    *,
     interface: str | None,
+    capture: Capture,
 ) -> dict[str, str]:
     """The environment of torchrun and of its ranks; what the user has set stays.
 
@@ -116,6 +121,7 @@ def rank_environment(
         manifest: of the run.
         interface: network interface that leads to node 0; gloo would otherwise look its address up by host
             name, which on many systems is a loopback address. None on one node.
+        capture: the configuration's block, which a recorder in the ranks follows.
     """
     threads = max(1, own.cpus_usable // ranks_on_machine(own, manifest, environ))
     defaults = {
@@ -134,5 +140,6 @@ def rank_environment(
         names.SCENARIO: options.scenario.name,
         names.NODE_INDEX: str(options.node_index),
         names.PROFILER: own.profiler.resolved,
+        names.CAPTURE: msgspec.json.encode(capture).decode(),
     }
     return {**defaults, **environ, **fixed}

@@ -259,7 +259,9 @@ class Node:
         """Monitor, torchrun, and the record of how both ended."""
         info, nodes = prepared.info, self.options.nodes
         interface = interface_towards(str(session.master_address)) if nodes > 1 else None
-        environ = rank_environment(self.environ, self.options, info, manifest, interface)
+        environ = rank_environment(
+            self.environ, self.options, info, manifest, interface=interface, capture=prepared.config.capture
+        )
         environ |= prepared.wrapper.environment
         folder = self._trace_folder(info.profiler.resolved)
         if folder is not None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from aorta.artefacts.records import Breakdown, Phase
+from aorta.artefacts.records import Breakdown
 from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.step_record import Phase
 from aorta.artefacts.steps import Step, StepExecution
 from aorta.diagnosis.context import Launches
 from aorta.diagnosis.evidence import evidence_of

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import Phase
 from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.step_record import Phase
 from aorta.artefacts.steps import Step
 from aorta.diagnosis.analyse import analyse
 from aorta.diagnosis.run_traces import read_run_traces

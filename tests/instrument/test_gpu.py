@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import StepRecord
+from aorta.artefacts.step_record import StepRecord
 from aorta.config.schema import Capture
 from aorta.instrument import StepRecorder
 

@@ -246,8 +246,8 @@ def test_inside_a_job_the_run_directory_and_its_configuration_count(
 ) -> None:
     run = tmp_path / "run_7"
     run.mkdir()
-    (run / "config.yaml").write_text("capture: {warmup_steps: 0}\n")
     values = {"AORTA_RUN_DIR": str(run), "AORTA_RUN_ID": "r", "AORTA_JOB_ID": "7", "AORTA_ATTEMPT": "2"}
+    values["AORTA_CAPTURE"] = '{"warmup_steps": 0, "gpu_metrics": true}'
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     with StepRecorder(tmp_path / "unused", CPU) as recorder:

@@ -9,7 +9,7 @@ import pytest
 
 from aorta.artefacts import io
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import StepRecord
+from aorta.artefacts.step_record import StepRecord
 from aorta.instrument.assemble import record_of
 from aorta.instrument.writer import RecordWriter, set_aside
 from tests.support.wire import CONSTANTS, measured

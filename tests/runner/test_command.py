@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -11,12 +12,14 @@ from torch.distributed.run import parse_args
 
 from aorta.artefacts.layout import Scenario
 from aorta.artefacts.records import Manifest, Plan, Session
+from aorta.config.schema import Capture
 from aorta.errors import PlanError
 from aorta.runner import command
 from aorta.runner.options import NodeOptions
 from tests.runner.test_network import node
 
 CONFIG = Path("/r/config.yaml")
+CAPTURE = Capture(warmup_steps=3)
 
 
 def options(tmp_path, **changes):
@@ -123,7 +126,14 @@ def test_torchrun_leaves_the_options_of_the_program_alone():
 
 def test_the_documented_variables(tmp_path):
     nodes = [node(0), node(1)]
-    env = command.rank_environment({"PATH": "/bin"}, options(tmp_path), nodes[1], manifest(nodes), "eth0")
+    env = command.rank_environment(
+        {"PATH": "/bin"},
+        options(tmp_path),
+        nodes[1],
+        manifest(nodes),
+        interface="eth0",
+        capture=CAPTURE,
+    )
     assert {name: value for name, value in env.items() if name.startswith("AORTA_")} == {
         "AORTA_RUN_DIR": str(tmp_path / "cpu_2node/run_j7"),
         "AORTA_JOB_ID": "j7",
@@ -132,7 +142,9 @@ def test_the_documented_variables(tmp_path):
         "AORTA_SCENARIO": "cpu_2node",
         "AORTA_NODE_INDEX": "1",
         "AORTA_PROFILER": "none",
+        "AORTA_CAPTURE": env["AORTA_CAPTURE"],
     }
+    assert json.loads(env["AORTA_CAPTURE"])["warmup_steps"] == 3
     assert (env["PATH"], env["GLOO_SOCKET_IFNAME"], env["PYTHONUNBUFFERED"]) == ("/bin", "eth0", "1")
     # With one queue a GPU runs communication and compute one after the other.
     assert "CUDA_DEVICE_MAX_CONNECTIONS" not in env
@@ -140,7 +152,14 @@ def test_the_documented_variables(tmp_path):
 
 def test_what_the_user_has_set_stays(tmp_path):
     mine = {"OMP_NUM_THREADS": "7", "CUDA_DEVICE_MAX_CONNECTIONS": "32", "GLOO_SOCKET_IFNAME": "ib0"}
-    env = command.rank_environment(mine, options(tmp_path), node(1), manifest([node(0), node(1)]), "eth0")
+    env = command.rank_environment(
+        mine,
+        options(tmp_path),
+        node(1),
+        manifest([node(0), node(1)]),
+        interface="eth0",
+        capture=CAPTURE,
+    )
     assert {name: env[name] for name in mine} == mine
 
 
@@ -155,7 +174,9 @@ def test_what_the_user_has_set_stays(tmp_path):
 )
 def test_threads_a_rank(tmp_path, environ, cpus, ranks, threads):
     own = node(1, cpus_usable=cpus, processes=ranks, machine=None)
-    env = command.rank_environment(environ, options(tmp_path), own, manifest([own]), None)
+    env = command.rank_environment(
+        environ, options(tmp_path), own, manifest([own]), interface=None, capture=CAPTURE
+    )
     assert env["OMP_NUM_THREADS"] == str(threads)
     assert "GLOO_SOCKET_IFNAME" not in env
 

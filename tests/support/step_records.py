@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import StepRecord
+from aorta.artefacts.step_record import StepRecord
 
 
 def read_records(folder: Path, rank: int = 0) -> list[StepRecord]:

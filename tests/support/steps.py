@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aorta import intervals
-from aorta.artefacts.records import Breakdown, Phase
+from aorta.artefacts.records import Breakdown
+from aorta.artefacts.step_record import Phase
 from aorta.artefacts.steps import CollectiveId, Step, StepRange, StepRanges
 from aorta.units import NS_PER_MS
 

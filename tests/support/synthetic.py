@@ -25,15 +25,12 @@ from aorta.artefacts.records import (
     Manifest,
     NodeInfo,
     NodeStatus,
-    Overlap,
     Plan,
     ProfilerChoice,
-    Range,
     RankExit,
     RunStatus,
-    StepProfile,
-    StepRecord,
 )
+from aorta.artefacts.step_record import Overlap, Range, StepProfile, StepRecord
 from aorta.config.load import save_config
 from aorta.units import NS_PER_MS, NS_PER_S, ns_to_ms
 from tests.support.run_spec import START_MONO_NS, START_WALL_NS, RunSpec

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from aorta.artefacts.records import Phase
+from aorta.artefacts.step_record import Phase
 from aorta.config import schema
 from aorta.instrument import Step, StepRecorder
 from aorta.workloads.trainer.checkpoint import save_checkpoint

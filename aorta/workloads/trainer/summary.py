@@ -45,6 +45,7 @@ class Totals:
     def add(self, step: StepSummary) -> None:
         """Count a step. `wall_ns` runs from the first step's start to the last one's end."""
         self.steps += 1
+        assert step.samples is not None  # this trainer counts them
         self.samples += step.samples
         if step.loss is not None:
             self.losses += 1
@@ -180,7 +181,7 @@ def progress(window: list[StepSummary], ranks: int) -> str:
     """
     last = window[-1]
     seconds = (last.mono_end_ns - window[0].mono_start_ns) / NS_PER_S
-    samples = sum(step.samples for step in window) * ranks
+    samples = sum(step.samples or 0 for step in window) * ranks
     loss = "n/a" if last.loss is None else f"{last.loss:.4f}"
     return (
         f"epoch {last.epoch} step {last.global_step} loss {loss} lr {last.lr:.2e}"

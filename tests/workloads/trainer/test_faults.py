@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from aorta.artefacts.records import StepRecord
+from aorta.artefacts.step_record import StepRecord
 from aorta.config.load import load_config
 from aorta.config.schema import Faults as Block
 from aorta.errors import ConfigError

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import StepRecord
+from aorta.artefacts.step_record import StepRecord
 from tests.workloads.trainer.tiny import OVERRIDES
 
 ROOT = Path(__file__).parents[3]

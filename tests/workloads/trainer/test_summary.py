@@ -5,7 +5,6 @@ import errno
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 
@@ -71,7 +70,7 @@ def test_parts_of_some_steps_stand_for_all_and_of_none_for_none() -> None:
     total = Totals()
     total.add(record(0))
     for step in (1, 2, 3):
-        total.add(msgspec.structs.replace(record(step), compute_ns=None, exposed_comm_ns=None))
+        total.add(record(step)._replace(compute_ns=None, exposed_comm_ns=None))
     row = metrics_row(0, total, ranks=1)
     assert row["compute_time_sec"] == pytest.approx(4 * 0.060)
     assert row["exposed_comm_time_sec"] == pytest.approx(4 * 0.010)
@@ -83,13 +82,13 @@ def test_parts_of_some_steps_stand_for_all_and_of_none_for_none() -> None:
 def test_slow_first_steps_stand_for_themselves_only() -> None:
     total, whole = Totals(), {"compute_ns": None, "exposed_comm_ns": None}
     slow = {"compute_ns": 3 * NS_PER_S, "exposed_comm_ns": 0, "steady": False}
-    total.add(msgspec.structs.replace(record(0), **slow))
+    total.add(record(0)._replace(**slow))
     unknown = metrics_row(0, Totals(steps=2, broken_down=1, compute_ns=3 * NS_PER_S), ranks=1)
     assert unknown["compute_time_sec"] is None  # nothing tells what the other took
     assert metrics_row(0, total, ranks=1)["compute_time_sec"] == 3.0
     total.add(record(1))
     for step in range(2, 10):
-        total.add(msgspec.structs.replace(record(step), **whole))
+        total.add(record(step)._replace(**whole))
     row = metrics_row(0, total, ranks=1)
     assert row["compute_time_sec"] == pytest.approx(3 + 9 * 0.060)
     assert row["exposed_comm_time_sec"] == pytest.approx(9 * 0.010)

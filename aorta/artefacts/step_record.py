@@ -1,0 +1,175 @@
+"""A step record: one line of `rank_<rank>_metrics.jsonl`, as it is written.
+
+The standard library alone: it is written beside programs in whose Python nothing of ours is installed. The
+analysis reads the same line with `aorta.artefacts.steps`. Absent is None, never 0. Times are integer ns
+unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A timed piece of a step on one stream; ms since the step's start with ns precision (six decimals)."""
+
+    stream: str
+    """compute | allreduce | reducescatter | allgather | aux | host"""
+    tag: str
+    start_ms: float
+    end_ms: float
+    duration_ms: float
+    metadata: dict[str, Any] | None = None
+    """Of a collective: op, group, seq, bytes. `seq` is the order of the group's collectives within a step.
+    From step to step it goes on counting, but of the steps that are timed as a whole only some collectives:
+    gaps say nothing, and ranks that timed different steps part by part are shifted against each other.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Overlap of communication and compute in one step."""
+
+    per_stream_ms: dict[str, float]
+    overlap_ms: dict[str, float]
+    """compute_allreduce, compute_reducescatter, compute_allgather, compute_comm, idle"""
+    overlap_ratio: float | None
+    """hidden / communication; None without communication."""
+    active_segments: list[dict[str, Any]]
+    """[{start_ms, end_ms, active_streams}] on the clock of the ranges."""
+    utilization: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowExcess:
+    """Why the windows of a stream's collectives are longer than their kernels; the parts sum to it."""
+
+    launch_ms: float
+    """Data ready, kernel not yet launched by the host."""
+    queue_ms: float
+    """Launched, and waiting for its turn on the GPU."""
+    tail_ms: float
+    """Kernel done, end of the window not yet passed."""
+    behind_ms: float | None = None
+    """Part of `queue_ms` in which another collective of this rank ran: NCCL runs those of one communicator
+    one after another, also those of different streams.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """What ran on the GPU in one sampled step, from kernel activity. Ranges are windows (ready to done); this
+    is execution."""
+
+    per_stream_ms: dict[str, float]
+    """Union of the kernels: compute, allreduce, reducescatter, allgather."""
+    comm_ms: float
+    hidden_comm_ms: float
+    overlap_ratio: float | None
+    """hidden / communication; None without communication."""
+    kernels: int
+    window_ms: dict[str, float]
+    """Sum of the windows of each stream, for the collectives that have a kernel here."""
+    excess_ms: dict[str, WindowExcess]
+    unmatched: int
+    """Collectives whose windows and kernels could not be paired: the two lists differ in length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProfile:
+    """Everything timed inside one step."""
+
+    index: int
+    total_ms: float
+    ranges: list[Range]
+    markers: list[dict[str, Any]]
+    overlap: Overlap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The exclusive parts of one step; they sum to its duration exactly, in ns."""
+
+    compute_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int | None
+    """None: copies were not timed (they are then in the host part)."""
+    data_wait_ns: int
+    host_ns: int
+    comm_ns: int
+    """All communication, hidden and exposed: not a part of the sum."""
+    hidden_comm_ns: int
+
+
+Phase = Literal["warmup", "steady", "validation", "checkpoint", "profiler"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One optimizer step of one rank: a line of `rank_<rank>_metrics.jsonl`."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    job_id: str
+    host: str
+    attempt: int
+    rank: int
+    local_rank: int
+    world_size: int
+    device: str
+    device_uuid: str | None
+    epoch: int
+    step: int
+    global_step: int
+    phase: Phase
+    wall_start_ns: int
+    wall_end_ns: int
+    mono_start_ns: int
+    mono_end_ns: int
+    samples: int | None
+    """Samples that this rank consumed in this step; None: nobody counted them."""
+    data_wait_ms: float
+    timing: Literal["host", "event_window", "kernel"]
+    """What the ranges are: host timers, event windows (ready to done), or kernel activity."""
+    breakdown: Parts | None
+    """None: communication was not observed, or the step was not timed part by part (`detailed`)."""
+    loss: float | None
+    grad_norm: float | None
+    lr: float | None
+    memory_peak_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    """Peak of what the allocator held of the GPU: tensors (their peak is `memory_peak_bytes`), cached blocks
+    and split ones.
+    """
+    alloc_retries: int | None = None
+    """Calls of cudaMalloc in this step that failed and were repeated after the allocator had given its cache
+    back, for which it waits until the GPU is done.
+    """
+    alloc_ooms: int | None = None
+    """Requests in this step that failed all the same."""
+    boot_start_ns: int | None = None
+    """The step's start on CLOCK_BOOTTIME, which rocprofv3 counts by (nsys and Kineto: wall clock)."""
+    profile: StepProfile | None = None
+    execution: Execution | None = None
+    """Of sampled steps only (`capture.kernel_interval`)."""
+    rocm_smi_output: str | None = None
+    """What the tool printed in a sample that came during this step; None where none did."""
+    detailed: bool = True
+    """Timed part by part. False: as a whole, which costs next to nothing; breakdown, ranges, memory counters
+    and execution are then absent, all else is there.
+    """
+
+
+def encode(record: StepRecord) -> bytes:
+    """The record as JSON, without the end of the line."""
+    return json.dumps(record, default=_fields, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _fields(part: object) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in part.__slots__}  # type: ignore[attr-defined]
