@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from aorta.artefacts.lines import cells_of
 from aorta.errors import ArtefactError
-from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip, plain_blocks
+from aorta.readers.kineto_stream import HEADER_LIMIT, GzipDamageError, gzip_blocks, is_gzip, plain_blocks
 
 Format: TypeAlias = Literal["kineto", "nsys", "nsys-report", "rocprof-csv", "rocprof-json", "rocpd"]
 
 _LOOK = 1 << 20
+_KEY = 64
 _SQLITE = b"SQLite format 3\0"
 _KINETO = re.compile(rb'"traceEvents"\s*:|^\s*\[\s*\{[^{}]*"ph"\s*:')
 _ROCPROF = re.compile(rb'"rocprofiler-sdk-tool"\s*:')
+_OPEN_OBJECT = re.compile(rb"\s*\{(?![^\n]*\}[\r\t ]*\n)")
+"""An object that does not end with its first line, as each line of a JSONL file does."""
 _JSON = re.compile(rb"\s*[\[{]")
 
 
@@ -35,20 +40,38 @@ def detect(path: Path) -> Format | None:
         # Its content is NVIDIA's own and not described: the one format that only its name tells.
         return "nsys-report"
     if _JSON.match(head):
-        if _ROCPROF.search(head):
-            return "rocprof-json"
-        return "kineto" if _KINETO.search(head) else None
+        return _json(path, head)
     return "rocprof-csv" if _is_csv(head) else None
+
+
+def _json(path: Path, head: bytes) -> Format | None:
+    """The format of a JSON file: the key that tells may stand behind a long header."""
+    kept = b""
+    read = 0
+    for block in itertools.chain([head], itertools.islice(_blocks(path), 1, None)):
+        text = kept + block
+        if _ROCPROF.search(text):
+            return "rocprof-json"
+        if _KINETO.search(text):
+            return "kineto"
+        kept, read = block[-_KEY:], read + len(block)
+        if read > HEADER_LIMIT or not _OPEN_OBJECT.match(head):
+            break
+    return None
 
 
 def _head(path: Path) -> bytes:
     """The beginning of what is in a file, unpacked."""
+    return next(_blocks(path), b"")
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """What is in a file, unpacked, as far as it is whole."""
     with path.open("rb") as stream:
         try:
-            blocks = gzip_blocks(stream, _LOOK) if is_gzip(path) else plain_blocks(stream, _LOOK)
-            return next(blocks, b"")
+            yield from gzip_blocks(stream, _LOOK) if is_gzip(path) else plain_blocks(stream, size=_LOOK)
         except GzipDamageError:
-            return b""
+            return
 
 
 def _database(path: Path) -> Format | None:

@@ -13,21 +13,37 @@ import numpy as np
 from aorta.artefacts import names
 from aorta.artefacts.events import ABSENT, Column, Kind, Role
 
-# ncclDevKernel_*, ncclKernel_*, nccldevkernel*, rccl_main_kernel, mscclKernel_*; then custom all-reduces.
+# Libraries by prefix or namespace, custom all-reduces, expert parallelism, symmetric memory.
 _COMMUNICATION = re.compile(
-    r"(?:^|[^a-z])(?:nccl|rccl|msccl|oneccl)"
-    r"|cross_device_reduce|multimem_all_|(?:one|two)_shot_all_reduce|nvshmem",
+    r"(?:^|[^a-z])(?:nccl|rccl|msccl|(?:one)?ccl[_:]|hccl|hcom_|ucc_tl_)"
+    r"|(?:nv|roc|roc_|i)shmem|(?:^|[^a-z])mori(?:::|_)"
+    r"|deep_ep::|deepep|(?:^|[^a-z])(?:pplx|dpsk::ep|internode|intranode)(?:::|_)"
+    r"|userbuffers|cross_device_reduce|multimem_|(?:one|two)_?shot_(?:all_?reduce|all_?gather)"
+    r"|quick_?reduce|symmetric_memory::|(?:put|wait)_signal_kernel|mnnvl",
     re.IGNORECASE,
 )
+# Any other library: the collective in the kernel's own name. Reductions within a warp or block are none.
+_NAMED_COLLECTIVE = re.compile(
+    r"(?<!warp)(?<!warp_)(?<!block)(?<!block_)(?<!thread)(?<!thread_)(?<!subgroup)(?<!subgroup_)(?<!simd_)"
+    r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all)",
+    re.IGNORECASE,
+)
+# The compilers of torch call a kernel after the operators that it fuses, a wait for a collective among them.
+_GENERATED = re.compile(r"^triton_(?:poi|red|per|tem|for|mm|bmm|convolution)|^fused_|^cpp_fused")
 # ROCm runs copies and fills between buffers of one device as kernels.
 _COPY_KERNEL = re.compile(r"^__amd_rocclr_copy")
 _FILL_KERNEL = re.compile(r"^__amd_rocclr_fill")
 
 _OPERATIONS = (
-    ("all_reduce", re.compile(r"all_?reduce|cross_device_reduce", re.IGNORECASE)),
+    ("all_reduce", re.compile(r"all_?reduce|cross_device_reduce|quick_?reduce", re.IGNORECASE)),
     ("reduce_scatter", re.compile(r"reduce_?scatter", re.IGNORECASE)),
     ("all_gather", re.compile(r"all_?gather", re.IGNORECASE)),
-    ("all_to_all", re.compile(r"all_?to_?all", re.IGNORECASE)),
+    (
+        "all_to_all",
+        re.compile(
+            r"all_?to_?all|all2all|(?:deep_ep|dpsk::ep|mori|pplx).*(?:dispatch|combine)", re.IGNORECASE
+        ),
+    ),
     ("broadcast", re.compile(r"broadcast", re.IGNORECASE)),
     (
         "send_recv",
@@ -70,11 +86,13 @@ _ROLES = re.compile("|".join(f"(?P<{role.name}>{pattern})" for role, pattern in 
 
 _SYNC = re.compile(
     r"(?:cuda|cu|hip)(?:Device|Stream|Event|Ctx)Synchronize"
+    r"|(?!cuda|cu|hip|\w*Enqueue)\w*(?:Synchronize\w*|QueueFinish|(?:Event|Fence|Queue)s?Wait)"
     r"|(?:cuda|hip)Mem(?:cpy|set)(?:2D|3D|ToSymbol|FromSymbol|WithStream|DtoH|HtoD)?|cuMemcpy(?:DtoH|HtoD|DtoD)?"
     r"|hsa_signal_wait_\w+"
 )
 _LAUNCH = re.compile(
-    r"(?:cuda|cu|hip)(?:\w*Launch\w*|Mem(?:cpy|set)\w*Async\w*)|hipMemcpyWithStream\w*|(?:cuda|hip)GraphLaunch\w*"
+    r"(?:cuda|cu|hip)(?:(?!\w*HostFunc)\w*Launch\w*|Mem(?:cpy|set)\w*Async\w*)|hipMemcpyWithStream\w*"
+    r"|(?!cuda|cu|hip)\w*(?:Launch\w*|Enqueue(?!Events?Wait|Event)\w+|Append(?:Launch|Memory)\w+|Mem(?:cpy|set)\w*Async\w*)"
 )
 _SUFFIX = re.compile(r"(?:_v\d+)?(?:_pt(?:ds|sz))?(?:_v\d+)?$")
 
@@ -83,7 +101,9 @@ def kernel_kind(name: str) -> Kind:
     """The kind of a kernel by its name (plain, demangled or lower-cased); no name gives UNCLASSIFIED."""
     if not name:
         return Kind.UNCLASSIFIED
-    if _COMMUNICATION.search(name):
+    if _GENERATED.match(name):
+        return Kind.COMPUTE
+    if _COMMUNICATION.search(name) or _NAMED_COLLECTIVE.search(_own_name(name)):
         return Kind.COMMUNICATION
     if _COPY_KERNEL.match(name):
         return Kind.COPY
@@ -92,12 +112,17 @@ def kernel_kind(name: str) -> Kind:
 
 def operation(name: str) -> str | None:
     """The collective in a kernel's or range's name; None where it does not tell (`ncclDevKernel_Generic`)."""
-    # A template argument or the type list behind the name may hold other operations' words.
-    head = name.split("(", 1)[0]
+    head = _own_name(name)
     for label, pattern in _OPERATIONS:
         if pattern.search(head):
             return label
     return None
+
+
+def _own_name(name: str) -> str:
+    """The name with its namespaces, without template arguments and types, which may hold other words."""
+    plain = name.replace("(anonymous namespace)", "").replace("{anonymous}", "")
+    return re.split(r"[(<]", plain, maxsplit=1)[0] or plain
 
 
 def range_role(name: str) -> Role:

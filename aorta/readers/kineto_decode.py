@@ -7,8 +7,8 @@ import numpy as np
 
 from aorta.readers.fast.kineto_layout import find
 from aorta.readers.kineto_columns import Columns, add_rows, hold
-from aorta.readers.kineto_events import BARE, EVENT, EVENTS, Event
-from aorta.readers.kineto_salvage import MALFORMED, salvage
+from aorta.readers.kineto_events import EVENT, EVENTS, Event, loose_event
+from aorta.readers.kineto_salvage import MALFORMED, plain_json, salvage
 from aorta.readers.kineto_stream import AHEAD, smaller
 
 
@@ -48,21 +48,32 @@ def _add_json(columns: Columns, text: bytes, base: int, *, last: bool) -> str | 
         if tail is not None:
             behind.append(piece.decode("utf-8", errors="replace"))
             continue
-        kept = piece
-        try:
-            events = EVENTS.decode(b"[" + piece + b"]")
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        kept, decoded = _decoded(piece)
+        if decoded is None:
             pieces, faults, tail = salvage(piece, last=last and at_end)
             columns.faults.update(faults)
-            kept, events = _readable(columns, pieces)
+            kept, decoded = _readable(columns, pieces)
+        events = decoded
         columns.events += len(events)
         hold(columns, kept, events, list(range(base, base + len(events))))
         base += len(events)
     return tail if tail is None else ",".join([tail, *behind])
 
 
+def _decoded(piece: bytes) -> tuple[bytes, list[Event] | None]:
+    """The text as JSON and its events; None for the events where it is not quite JSON."""
+    try:
+        return piece, EVENTS.decode(b"[" + piece + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        plain = plain_json(piece)
+    try:
+        return plain, EVENTS.decode(b"[" + plain + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return piece, None
+
+
 def _readable(columns: Columns, pieces: list[bytes]) -> tuple[bytes, list[Event]]:
-    """The salvaged events that decode, if need be without their arguments, and their text."""
+    """The salvaged events that decode, if need be without the values of a wrong type, and their text."""
     good: list[bytes] = []
     events: list[Event] = []
     for piece in pieces:
@@ -70,8 +81,8 @@ def _readable(columns: Columns, pieces: list[bytes]) -> tuple[bytes, list[Event]
             text = piece
             try:
                 event = EVENT.decode(text)
-            except msgspec.ValidationError:
-                text = msgspec.json.encode(BARE.decode(piece))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                text = loose_event(plain_json(piece))
                 event = EVENT.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError):
             columns.faults[MALFORMED] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -13,14 +14,21 @@ from aorta.artefacts.events import ABSENT, Kind
 POSSIBLE_US = 9 * 10**15
 """The year 2255; ns of it still fit int64."""
 GPU_KINDS = {"kernel": Kind.COMPUTE, "gpu_memcpy": Kind.COPY, "gpu_memset": Kind.MEMSET}
-GPU_KINDS |= {"Kernel": Kind.COMPUTE, "Memcpy": Kind.COPY, "Memset": Kind.MEMSET}
+GPU_KINDS |= {
+    "mtia_ccp_events": Kind.COMPUTE,
+    "Kernel": Kind.COMPUTE,
+    "Memcpy": Kind.COPY,
+    "Memset": Kind.MEMSET,
+}
 OPERATORS = frozenset(("cpu_op", "Operator"))
 KEPT_OPERATORS = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.", "nccl:", "gloo:", "## ")
 """Annotations: before these had a category of their own they were operators."""
 ON_GPU, CALLS, ANNOTATIONS, GPU_ANNOTATIONS = range(4)
 GROUPS = dict.fromkeys(GPU_KINDS, ON_GPU)
 """The group of each category that is used."""
-GROUPS |= dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "Runtime"), CALLS)
+_PLATFORMS = ("cuda", "hip", "xpu", "mtia", "hpu", "npu", "mlu", "musa", "glow", "privateuse1")
+GROUPS |= {f"{platform}_{level}": CALLS for platform in _PLATFORMS for level in ("runtime", "driver")}
+GROUPS |= {"Runtime": CALLS}
 GROUPS |= dict.fromkeys((*OPERATORS, "user_annotation"), ANNOTATIONS)
 GROUPS |= {"gpu_user_annotation": GPU_ANNOTATIONS}
 
@@ -75,21 +83,41 @@ class ExactEvent(Struct, gc=False):
     args: Arguments = _NO_ARGUMENTS
 
 
-class Bare(Struct, omit_defaults=True):
-    """The text of an event's fields, without its arguments."""
-
-    ph: Raw = Raw(b'""')
-    cat: Raw = Raw(b'""')
-    name: Raw = Raw(b'""')
-    ts: Raw = Raw(b"null")
-    dur: Raw = Raw(b"null")
-    tid: Raw = Raw(b"null")
-
-
 EVENTS = msgspec.json.Decoder(list[Event])
 EXACT_EVENTS = msgspec.json.Decoder(list[ExactEvent])
 EVENT = msgspec.json.Decoder(Event)
-BARE = msgspec.json.Decoder(Bare)
+_TOP = msgspec.json.Decoder(dict[str, Raw])
+_FIELDS = {field.encode_name: msgspec.json.Decoder(field.type) for field in msgspec.structs.fields(Event)}
+_ARGUMENTS = {
+    field.encode_name: msgspec.json.Decoder(field.type) for field in msgspec.structs.fields(Arguments)
+}
+
+
+def loose_event(text: bytes) -> bytes:
+    """Returns the text of an event without the times and arguments that have a wrong type.
+
+    Raises:
+        msgspec.DecodeError: it is no JSON object.
+    """
+    fields = _TOP.decode(text)
+    kept: dict[str, Raw] = {name: fields[name] for name in ("ph", "cat", "name") if name in fields}
+    kept |= _of_right_type(fields, _FIELDS)
+    if "args" in fields and "args" not in kept:
+        with contextlib.suppress(msgspec.DecodeError):
+            kept["args"] = Raw(msgspec.json.encode(_of_right_type(_TOP.decode(fields["args"]), _ARGUMENTS)))
+    return msgspec.json.encode(kept)
+
+
+def _of_right_type(values: dict[str, Raw], types: dict[str, msgspec.json.Decoder[Any]]) -> dict[str, Raw]:
+    kept = {}
+    for name, value in values.items():
+        try:
+            if name in types:
+                types[name].decode(value)
+                kept[name] = value
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+    return kept
 
 
 class Numbering(dict[str, int]):

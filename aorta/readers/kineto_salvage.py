@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
+from decimal import Decimal
 
 _NEXT = re.compile(r'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
 _GAP = re.compile(r"[\s,]*")
 _NAME = re.compile(
     r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:|"\s*\}\s*$)', re.DOTALL
 )
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s",:\[\]{}]+')
+_JSON_VALUE = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
+_TIME_AS_TEXT = re.compile(rb'("(?:ts|dur)"\s*:\s*)"\s*(-?\d[\d.eE+-]*)\s*"')
 _LONE_QUOTE = re.compile(r'(?<!\\)"')
 _LONE_BACKSLASH = re.compile(r'\\(?!["\\/bfnrtu])')
 _DECODER = json.JSONDecoder(strict=False)
@@ -20,6 +25,28 @@ _LONGEST_EVENT = 64 << 10
 MALFORMED = "not valid JSON"
 TRUNCATED = "cut off by the end of the file"
 REPAIRED = "with unescaped quotes in the name (repaired)"
+
+
+def plain_json(text: bytes) -> bytes:
+    """Returns the text with `inf` and `nan` replaced by null, and `.5` and `0x1f` by decimal numbers.
+
+    Times in quotes become numbers. Text in strings stays as it is.
+    """
+    return _TIME_AS_TEXT.sub(rb"\1\2", _TOKEN.sub(_plain_value, text))
+
+
+def _plain_value(token: re.Match[bytes]) -> bytes:
+    value = token[0]
+    if value[:1] == b'"' or _JSON_VALUE.fullmatch(value):
+        return value
+    try:
+        if value.lower().startswith((b"0x", b"-0x")):
+            return b"%d" % int(value, 16)
+        number = float(value)
+        digits = value.lstrip(b"+").decode()
+        return str(Decimal(digits)).encode() if math.isfinite(number) and "_" not in digits else b"null"
+    except (ValueError, ArithmeticError):
+        return b"null"
 
 
 def salvage(text: bytes, *, last: bool) -> tuple[list[bytes], Counter[str], str | None]:
@@ -45,7 +72,8 @@ def salvage(text: bytes, *, last: bool) -> tuple[list[bytes], Counter[str], str 
             event, fault = _repair(piece)
             if event is None and following is None and last:
                 fault = TRUNCATED
-            faults[fault] += 1
+            if fault is not None:
+                faults[fault] += 1
             stop = following.end() if following else len(source)
         if event is not None:
             events.append(event)
@@ -67,8 +95,13 @@ def _decode(source: str, position: int) -> tuple[bytes | None, int | None]:
     return plain.encode("utf-8", errors="replace"), stop
 
 
-def _repair(piece: str) -> tuple[bytes | None, str]:
-    """The event with the quotes inside its name escaped, if that makes it readable."""
+def _repair(piece: str) -> tuple[bytes | None, str | None]:
+    """The event with plain JSON values or with escaped quotes in its name; None if it stays unreadable."""
+    event, _ = (
+        _decode(plain_json(piece.encode()).decode(), 0) if len(piece) <= _LONGEST_EVENT else (None, None)
+    )
+    if event is not None:
+        return event, None
     match = _NAME.search(piece) if len(piece) <= _LONGEST_EVENT else None
     if match is not None:
         name = _LONE_BACKSLASH.sub(r"\\\\", _LONE_QUOTE.sub(r'\\"', match[2]))

@@ -29,6 +29,9 @@ _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[|^\s*\[')
 _CUT = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
 _UNCUT_LIMIT = 8 << 20
 """Text without a place to cut that is not a trace any more."""
+HEADER_LIMIT = 64 << 20
+"""Bytes before the array of events at most: the process groups of many ranks take some MiB."""
+_KEY = 64
 _LONGEST_CUT = 4 << 10
 """Where a cut may begin before the text that ends it: white space."""
 _NEAR_END = 16 << 10
@@ -197,11 +200,12 @@ def open_array(path: Path, source: PlainText | GzipText) -> tuple[bytes, bytes]:
     reason = "no traceEvents array"
     try:
         while len(text := source.behind(head)) > len(head):
+            # What was searched is not searched again, but for a key that the last text ended in.
+            match = _ARRAY.search(text, max(len(head) - _KEY, 0))
             head = text
-            match = _ARRAY.search(head)
             if match is not None:
                 return head[: match.start()], head[match.end() :]
-            if len(head) > _UNCUT_LIMIT:
+            if len(head) > HEADER_LIMIT:
                 break
     except GzipDamageError as damage:
         reason = f"{damage} before any event"

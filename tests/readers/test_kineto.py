@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from aorta.artefacts.events import ABSENT, Kind, Role, Trace
 from aorta.errors import ArtefactError
 from aorta.readers import kineto
+from aorta.readers.detect import detect
 from aorta.readers.kineto_columns import Columns, flush
 from aorta.readers.kineto_decode import add_chunk
 from tests.support.kineto import event, kernel, text, write
@@ -205,8 +206,64 @@ def test_arguments_that_do_not_fit_cost_only_themselves() -> None:
     (gpu,) = columns.gpu
     assert gpu.start_ns.tolist() == [1700000000000000123] * 3
     assert (gpu.end_ns - gpu.start_ns).tolist() == [500] * 3
-    assert gpu.stream.tolist() == [3, 9, 3]
+    assert gpu.stream.tolist() == [9, 9, 3]
     assert columns.faults == {"not valid JSON": 1}
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["inf", "-inf", "nan", "-nan(ind)", "1.#INF", "Infinity", "NaN", ".5", "5.", "+5", "0x1f", "True"],
+)
+def test_a_value_that_is_no_json_costs_nothing_but_itself(tmp_path: Path, value: str) -> None:
+    path = write(
+        tmp_path / "t.json", [kernel("a", 1.0, 1.0, correlation=4, occupancy="@"), kernel("b", 2.0, 1.0)]
+    )
+    path.write_text(path.read_text().replace('"@"', value))
+    trace = kineto.read(path)
+    assert times(trace) == [(1000, 2000), (2000, 3000)]
+    assert trace.gpu.correlation.tolist() == [4, 0]
+    assert trace.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "start_ns"), [(".5", 500), ("0x10", 16_000), ('"7.25"', 7250), ("+3", 3000)]
+)
+def test_times_in_other_forms_are_read(tmp_path: Path, value: str, start_ns: int) -> None:
+    path = write(tmp_path / "t.json", [kernel("a (inf, nan)", "@", 1.0)])
+    path.write_text(path.read_text().replace('"@"', value))
+    trace = kineto.read(path)
+    assert times(trace) == [(start_ns, start_ns + 1000)]
+    assert trace.names[int(trace.gpu.name[0])] == "a (inf, nan)"  # text in strings stays
+
+
+def test_a_time_that_is_not_finite_is_a_missing_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", [kernel("a", "@", 1.0), kernel("b", 2.0, 1.0)])
+    path.write_text(path.read_text().replace('"@"', "nan"))
+    trace = kineto.read(path)
+    assert times(trace) == [(2000, 3000)]
+    assert "1 of 2 events without a start or a duration" in reasons(trace)
+
+
+def test_large_times_in_quotes_keep_their_nanoseconds(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", [kernel("a", "1700000000000000.123", "0.5")])
+    assert times(kineto.read(path)) == [(1700000000000000123, 1700000000000000623)]
+
+
+@pytest.mark.parametrize("platform", ["cuda", "hip", "xpu", "mtia", "privateuse1"])
+def test_calls_of_every_platform_are_launches(tmp_path: Path, platform: str) -> None:
+    call = event(f"{platform}_runtime", "urEnqueueKernelLaunch", 1.0, 1.0, correlation=5)
+    trace = kineto.read(write(tmp_path / "t.json", [call, kernel("gemm", 4.0, 1.0, correlation=5)]))
+    assert trace.host.role.tolist() == [Role.LAUNCH]
+
+
+def test_a_header_of_many_mib_is_read(tmp_path: Path) -> None:
+    groups = [{"pg_name": str(number), "ranks": list(range(60_000))} for number in range(14)]
+    info = {"rank": 2, "world_size": 60_000, "pg_config": groups}
+    path = write(tmp_path / "t.json", [kernel("a", 1.0, 1.0)], distributedInfo=info)
+    assert path.stat().st_size > 5 << 20
+    assert detect(path) == "kineto"
+    trace = kineto.read(path)
+    assert (trace.rank, times(trace)) == (2, [(1000, 2000)])
 
 
 def test_unescaped_quotes_are_repaired(tmp_path: Path) -> None:
@@ -224,7 +281,7 @@ def test_unescaped_quotes_are_repaired(tmp_path: Path) -> None:
 
 def test_an_event_that_is_no_json_costs_itself(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", [kernel("a", 1.0, 1.0), kernel("b", 2.0, 1.0), kernel("c", 3.0, 1.0)])
-    path.write_text(path.read_text().replace('"ts": 2.0', '"ts": 2.0.0'))
+    path.write_text(path.read_text().replace('"ts": 2.0', '"ts" 2.0'))
     trace = kineto.read(path)
     assert times(trace) == [(1000, 2000), (3000, 4000)]
     assert "not valid JSON" in reasons(trace)
