@@ -1,0 +1,107 @@
+"""Dumps of the flight recorder: real ones of torch, hostile ones, and the forms of several versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+
+import pytest
+
+from aorta.errors import ArtefactError
+from aorta.readers.flight import decode, is_recording, rank_in_name, read
+
+ENTRY = {
+    "record_id": 7,
+    "pg_id": 1,
+    "process_group": ("5", "TENSOR_MODEL_PARALLEL_GROUP"),
+    "collective_seq_id": 12,
+    "p2p_seq_id": 0,
+    "is_p2p": False,
+    "profiling_name": "nccl:all_reduce",
+    "time_created_ns": 100,
+    "input_sizes": [[4, 2]],
+    "input_dtypes": ["Float"],
+    "state": "scheduled",
+    "time_discovered_completed_ns": None,
+    "frames": [{"name": "step", "filename": "train.py", "line": 9}],
+}
+CONFIG = {
+    "0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"},
+    "5": {"name": "5", "desc": "TENSOR_MODEL_PARALLEL_GROUP", "ranks": "[2, 3]"},
+}
+STATUS = {
+    "0": {"last_enqueued_collective": 4, "last_started_collective": -1, "last_completed_collective": 4},
+    "1": {"last_enqueued_collective": 12, "last_started_collective": -1, "last_completed_collective": 11},
+}
+DUMP = {"version": "2.9", "pg_config": CONFIG, "pg_status": STATUS, "entries": [ENTRY]}
+
+
+@pytest.mark.parametrize("encode", [pickle.dumps, lambda value: json.dumps(value).encode()])
+def test_a_dump_as_pickle_and_as_json(encode):
+    data = encode(DUMP)
+    assert is_recording(data[:4096])
+    found = decode(data, "d", 3)
+    (call,) = found.pending()
+    assert (call.group, call.number, call.operation, call.sizes) == ("5", 12, "all_reduce", ((4, 2),))
+    assert call.where == (("step", "train.py", 9),)
+    assert found.groups["5"].ranks == (2, 3)
+    assert dict(found.enqueued) == {"0": 4, "5": 12}
+    assert dict(found.completed) == {"0": 4, "5": 11}
+
+
+def test_a_send_names_its_peer_by_its_rank_in_the_job():
+    sent = ENTRY | {"profiling_name": "nccl:send 0->1", "is_p2p": True, "p2p_seq_id": 3}
+    found = decode(pickle.dumps(DUMP | {"entries": [sent]}), "d", 2)
+    (call,) = found.calls
+    assert (call.operation, call.peer, call.number) == ("send", 3, 3)
+    # The status counts sends and collectives together, so that it says nothing of either.
+    assert "5" not in found.enqueued
+
+
+def test_the_rank_follows_from_the_groups_where_no_name_says_it():
+    config = CONFIG | {"6": {"name": "6", "desc": "", "ranks": "[1, 2]"}}
+    assert decode(pickle.dumps(DUMP | {"pg_config": config}), "d").rank == 2
+    assert decode(pickle.dumps(DUMP), "d").rank is None  # 2 or 3
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [("_dump_14", 14), ("nccl_trace_rank_3", 3), ("7.json", 7), ("trace_2.pkl", 2), ("notes.txt", None)],
+)
+def test_the_rank_in_a_name(name, rank):
+    assert rank_in_name(name) == rank
+
+
+class Hostile:
+    def __reduce__(self):
+        return os.mkdir, ("made",)
+
+
+def test_nothing_is_executed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "_dump_0").write_bytes(pickle.dumps(DUMP | {"entries": [Hostile()]}))
+    with pytest.raises(ArtefactError, match=r"_dump_0.*is no plain data"):
+        read(tmp_path / "_dump_0")
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x80",
+        pickle.dumps(DUMP)[:-40],
+        pickle.dumps([1]),
+        b'{"entries": 3}',
+        b"\x80\x04\x95" + b"\xff" * 60,
+    ],
+)
+def test_what_is_no_dump_is_refused_by_name(data):
+    with pytest.raises(ArtefactError, match="the-source"):
+        decode(data, "the-source")
+
+
+def test_entries_that_are_nothing_cost_themselves_only():
+    found = decode(pickle.dumps(DUMP | {"entries": [3, {}, {"process_group": ("5", "")}, ENTRY]}), "d", 3)
+    assert len(found.calls) == 1
