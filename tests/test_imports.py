@@ -17,6 +17,7 @@ HEAVY = (
     "jinja2",
     "matplotlib",
     "numpy",
+    "numpy.ma",
     "omegaconf",
     "pandas",
     "PIL",
@@ -36,7 +37,6 @@ TABLE = {
     "analyze trace.json": {"jinja2", "numpy"},
     "analyze trace.json.gz": {"jinja2", "numpy"},
     "analyze trace.json --json -": {"numpy"},
-    "compare --log-dir none --label a --output out": {"matplotlib", "numpy", "PIL"},
     "timeline none --output out": {"numpy"},
     "cluster env": set(),
 }

@@ -10,6 +10,7 @@ import numpy as np
 from aorta.artefacts import names
 from aorta.artefacts.events import ABSENT, Column, Ranges, Role, Trace, take
 from aorta.intervals import EMPTY, Intervals, as_intervals
+from aorta.metrics.median import median
 
 _PREFERRED = ("ProfilerStep", names.STEP_RANGE)
 _SMALL_GAP = 0.01
@@ -78,10 +79,10 @@ def _windows(ranges: Ranges, names: tuple[str, ...], basis: str) -> Steps:
     reach = np.append(np.where(followed, start[1:], end[:-1]), end[-1])
     gaps = (start[1:] - end[:-1])[followed]
     kept = np.ones(len(start), dtype=np.bool_)
-    if len(gaps) and float(np.median(gaps)) > _SMALL_GAP * float(np.median(end - start)):
+    if len(gaps) and median(gaps) > _SMALL_GAP * median(end - start):
         kept[np.append(~followed, True)] = False
         basis += "; steps without a next one left out, for what lies between ranges"
-    elif len(start) > 1 and (end - start)[-1] < _CUT_SHORT * float(np.median((end - start)[:-1])):
+    elif len(start) > 1 and (end - start)[-1] < _CUT_SHORT * median((end - start)[:-1]):
         kept[-1] = False
         basis += "; the last one left out, which the end of the capture cut short"
     kept &= reach > start

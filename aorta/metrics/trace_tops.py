@@ -7,6 +7,7 @@ import numpy as np
 from aorta.artefacts.events import ABSENT, Column, Kind, Trace, take
 from aorta.artefacts.traced import CollectiveTotal, KernelTotal
 from aorta.intervals import lengths_in, union
+from aorta.metrics.median import median
 from aorta.metrics.trace_breakdown import main_device
 
 _ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
@@ -32,7 +33,7 @@ def top_kernels(trace: Trace, limit: int | None = None) -> list[KernelTotal]:
                 kind=Kind(int(gpu.kind[rows[0]])).name.lower(),
                 count=len(rows),
                 total_ns=int(own.sum()),
-                median_ns=float(np.median(own)),
+                median_ns=median(own),
                 min_ns=int(own.min()),
                 max_ns=int(own.max()),
                 share=int(own.sum()) / everything if everything else 0.0,
@@ -55,7 +56,7 @@ def top_collectives(trace: Trace, limit: int | None = None) -> list[CollectiveTo
     for rows in _groups(known.op, known.group, size, known.group_size):
         first = int(rows[0])
         op = _text(trace, int(known.op[first]))
-        median = float(np.median(duration[rows]))
+        middle = median(duration[rows])
         totals.append(
             CollectiveTotal(
                 op=op,
@@ -63,9 +64,9 @@ def top_collectives(trace: Trace, limit: int | None = None) -> list[CollectiveTo
                 bytes=None if size[first] == ABSENT else int(size[first]),
                 count=len(rows),
                 total_ns=int(duration[rows].sum()),
-                median_ns=median,
+                median_ns=middle,
                 exposed_ns=int((duration - hidden)[rows].sum()),
-                bus_gb_per_s=bus_bandwidth(op, int(size[first]), int(known.group_size[first]), median),
+                bus_gb_per_s=bus_bandwidth(op, int(size[first]), int(known.group_size[first]), middle),
             )
         )
     return sorted(totals, key=lambda total: (-total.total_ns, total.op or ""))[:limit]

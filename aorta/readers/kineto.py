@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,15 +47,13 @@ from aorta.readers.kineto_stream import (
     ranges,
 )
 from aorta.readers.memory import keep_what_is_freed
-from aorta.readers.parallel import usable_cores
+from aorta.readers.parallel import processes, usable_cores, worth_processes
 from aorta.readers.trace_build import file_rank, finish
 
 FORMAT = "kineto"
 
 _RANGE_BYTES = 32 << 20
-"""Text that a process decodes at a time: little enough that all are done at about the same time."""
-_POOL_BYTES = 96 << 20
-"""Less text than this is decoded sooner than processes start."""
+"""The most text that a process decodes at a time: all processes end at about the same time."""
 _GZIP_RATIO = 12
 _EPOCH_US = 10**15
 """A `ts` above this (the year 2001 in µs) counts from the Unix epoch; one below it counts from a start-up."""
@@ -97,7 +96,7 @@ def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trac
     plans = [_plan(path, workers) for path in paths]
     units = [unit for plan in plans for unit in plan]
     parts = _in_turn(units)
-    if workers > 1 and len(units) > 1 and sum(_text_bytes(path) for path in paths) > _POOL_BYTES:
+    if workers > 1 and len(units) > 1 and sum(_text_bytes(path) for path in paths) > worth_processes():
         # Parts are let go as they are joined: memory is shared in time.
         parts = _consumed(deque(_shared_out(units, min(workers, len(units)))))
     return [
@@ -111,12 +110,8 @@ def _shared_out(units: Sequence[Unit], workers: int) -> list[Part | ArtefactErro
 
     It begins while the others start, and takes from the end what they have not come to.
     """
-    # They take longer to import than a small trace to read.
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
     own: dict[int, Part | ArtefactError] = {}
-    with ProcessPoolExecutor(workers - 1, mp_context=get_context("spawn")) as pool:
+    with processes(workers - 1) as pool:
         futures = [pool.submit(read_unit, unit) for unit in units[:-1]]
         own[len(futures)] = read_unit(units[-1])
         for place in reversed(range(len(futures))):
@@ -142,8 +137,8 @@ def _plan(path: Path, workers: int) -> list[Unit]:
     """The units of one file."""
     try:
         size = path.stat().st_size
-        if workers > 1 and size > _POOL_BYTES and not is_gzip(path):
-            cuts = ranges(path, size // _RANGE_BYTES)
+        if workers > 1 and size > worth_processes() and not is_gzip(path):
+            cuts = ranges(path, workers * math.ceil(size / (workers * _RANGE_BYTES)))
             if cuts is not None:
                 return [Unit(path, start, length) for start, length in cuts]
     except OSError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,7 +20,9 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 _WORTH_IT = 32 << 20
-"""Bytes; less is read sooner than processes start."""
+"""Bytes of records or samples; less is read sooner than processes start."""
+_WORTH_A_FORK, _WORTH_A_START = 16 << 20, 96 << 20
+"""Bytes of a trace; less is read sooner than processes of either kind are ready."""
 _AT_ONCE = 16
 """Files a task; a few tasks are under way, so that few results wait in memory."""
 
@@ -36,11 +40,7 @@ class Pool:
     def processes(self) -> ProcessPoolExecutor:
         """One for each core that this process may use."""
         if self._made is None:
-            # They take longer to import than few small files to read.
-            from concurrent.futures import ProcessPoolExecutor
-            from multiprocessing import get_context
-
-            self._made = ProcessPoolExecutor(usable_cores(), mp_context=get_context("spawn"))
+            self._made = processes(usable_cores())
         return self._made
 
     def __exit__(
@@ -93,6 +93,28 @@ def in_batches(
 
 def _several(read: Callable[[tuple[K, Path]], T], files: Sequence[tuple[K, Path]]) -> list[T]:
     return [read(item) for item in files]
+
+
+def processes(count: int) -> ProcessPoolExecutor:
+    """A pool of `count` processes: copies of this one where that is safe, else new ones.
+
+    A copy has everything imported and is ready at once; a new process takes as long as 50 MB of a trace. A
+    process that runs threads must not be copied: the copy has their locks and not the threads.
+    """
+    # They take longer to import than few small files to read.
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    return ProcessPoolExecutor(count, mp_context=get_context("fork" if _may_fork() else "spawn"))
+
+
+def worth_processes() -> int:
+    """The bytes of a trace from which `processes` read it sooner than one process."""
+    return _WORTH_A_FORK if _may_fork() else _WORTH_A_START
+
+
+def _may_fork() -> bool:
+    return sys.platform == "linux" and threading.active_count() == 1
 
 
 def usable_cores() -> int:

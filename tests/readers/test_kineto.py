@@ -380,7 +380,7 @@ def test_many_blocks_and_processes_change_nothing(tmp_path: Path, monkeypatch: p
     events = [kernel(f"k{i % 7}", i * 2.0, 1.25, correlation=i) for i in range(5000)]
     path = write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE)
     once = kineto.read(path)
-    monkeypatch.setattr(kineto, "_POOL_BYTES", 1000)
+    monkeypatch.setattr(kineto, "worth_processes", lambda: 1000)
     monkeypatch.setattr(kineto, "_RANGE_BYTES", 1000)
     split, again = kineto.read_many([path, path], workers=2)
     for trace in (split, again):
