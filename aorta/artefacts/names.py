@@ -12,7 +12,9 @@ PROFILER = "AORTA_PROFILER"
 """The profiler that wraps a rank: `nsys`, `rocprofv3` or `none`."""
 CAPTURE = "AORTA_CAPTURE"
 """The job's `capture` block as JSON: a rank may have no reader of YAML."""
-OF_A_RANK = (RUN_DIR, JOB_ID, RUN_ID, ATTEMPT, SCENARIO, NODE_INDEX, PROFILER, CAPTURE)
+INSTRUMENT = "AORTA_INSTRUMENT"
+"""`auto` where own programs are instrumented by `aorta.inject`."""
+OF_A_RANK = (RUN_DIR, JOB_ID, RUN_ID, ATTEMPT, SCENARIO, NODE_INDEX, PROFILER, CAPTURE, INSTRUMENT)
 """Variables that the node agent sets for each rank."""
 
 SHARED_NODES = "AORTA_SHARED_NODES"

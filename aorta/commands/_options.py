@@ -111,6 +111,13 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Around each rank. Default: the configuration's.",
         ),
         click.option(
+            "--instrument",
+            type=click.Choice(["auto", "none"]),
+            default="auto",
+            show_default=True,
+            help="Step records of your own program: by hooks that aorta puts into it, or none.",
+        ),
+        click.option(
             "--keep-environment",
             is_flag=True,
             help="Traces keep environment variables and command lines, secrets included.",
@@ -201,6 +208,7 @@ def base_request(options: dict[str, Any], **more: Any) -> LaunchRequest:
         time_limit=options["time_limit"],
         profiler=options["profiler"],
         monitor_interval_s=options["monitor_interval"],
+        instrument=options["instrument"],
         command=options["command"],
         **more,
     )

@@ -19,6 +19,12 @@ import click
     "--procs-per-node", type=click.IntRange(min=1), help="Ranks a node [default: one a GPU, or one]."
 )
 @click.option("--monitor-interval", type=float, help="Seconds between samples [default: monitor.interval_s].")
+@click.option(
+    "--instrument",
+    type=click.Choice(["auto", "none"]),
+    default="auto",
+    help="Records of COMMAND.",
+)
 @click.option("--executor", type=click.Choice(["slurm", "local"]), help="[default: slurm inside a Slurm job]")
 @click.option("--job-id", help="[default: SLURM_JOB_ID]")
 @click.option("--node-index", type=click.IntRange(min=0), help="[default: SLURM_NODEID]")
@@ -56,6 +62,7 @@ def command(
         profiler=rest["profiler"],
         procs_per_node=rest["procs_per_node"],
         monitor_interval_s=rest["monitor_interval"],
+        instrument=rest["instrument"],
         executor=place.executor,
         job_id=place.job_id,
         node_index=place.node_index,

@@ -27,6 +27,14 @@ BACKLOG_BYTES = 16 << 20
 PATIENCE_S = 60.0
 """How long the training waits for a writer that neither reads nor ends."""
 WAKE_MS = 1000
+_COMPANION = """
+import sys
+sys.path = [folder for folder in sys.path if folder] + [sys.argv.pop(1)]
+from aorta.instrument.companion import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""Only the standard library and this package are visible to the writer, wherever the program runs."""
+_NOT_BESIDE = ("LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP")
 _BLOCKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
@@ -65,12 +73,10 @@ class RecordChannel:
         self._hand_over(packed(constants))
 
     def _start(self, records: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "aorta.instrument.companion"]
+        command = [sys.executable, "-S", "-c", _COMPANION, str(Path(aorta.__file__).parents[1])]
         command += [str(records), str(self._path), str(os.getpid())]
-        # Wherever this package was found, and without what a profiler put into this process.
-        environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
-        here = str(Path(aorta.__file__).parents[1])
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH"))))
+        # Without what a profiler or the node agent put into this process.
+        environment = {key: value for key, value in os.environ.items() if key not in _NOT_BESIDE}
         # Signals that end the rank must not end the writer before it has written: it inherits the mask.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         try:

@@ -36,16 +36,22 @@ class WatchedGroup:
         collectives: notes them.
         group: does the work.
         used: called with each all-reduce that is watched.
+        apart: as a group of its own, whose backends are those of `group`; otherwise `group` itself.
     """
 
     def __init__(
-        self, collectives: Collectives, group: dist.ProcessGroup, used: Callable[[], None] = lambda: None
+        self,
+        collectives: Collectives,
+        group: dist.ProcessGroup,
+        used: Callable[[], None] = lambda: None,
+        *,
+        apart: bool = True,
     ) -> None:
         self._of = group
         self._collectives = collectives
         self._used = used
         self._waited_for: set[_Timed] = set()
-        self.group = _mirrored(group)
+        self.group = _mirrored(group) if apart else group
         """For DDP: it does what `group` does, on that one's backends, and is known apart from it."""
 
     def watch(self, on: bool) -> None:

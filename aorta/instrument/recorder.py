@@ -31,7 +31,7 @@ from aorta.instrument.nvtx import ranges_for
 from aorta.instrument.opened import Step
 from aorta.instrument.pending import PendingSteps
 from aorta.instrument.sampler import KernelSampler
-from aorta.instrument.streams import HostClocks, Streams, clock_for
+from aorta.instrument.streams import HostClocks, Mark, Streams, clock_for
 from aorta.instrument.wire import StepSummary
 from aorta.instrument.writer import set_aside
 
@@ -133,7 +133,7 @@ class StepRecorder:
             )
         if fresh and self.identity.rank == 0:
             set_aside(self.run)
-        if self.identity.world_size > 1:
+        if fresh and self.identity.world_size > 1:
             # No rank may open its file before rank 0 has moved the old ones.
             dist.barrier(device_ids=[self._device.index] if dist.get_backend() == "nccl" else None)
 
@@ -201,6 +201,29 @@ class StepRecorder:
         self._observed = True
         with Interception(self._collectives):
             yield
+
+    def observe_all(self) -> None:
+        """Time the collectives of a program that does not know of this recorder: all-reduces of the default
+        group, from Python or from C++, and calls of `torch.distributed`.
+        """
+        self._intercepts = Interception(self._collectives)
+        self._observed = True
+        if dist.is_initialized() and dist.group.WORLD is not None:
+            watched = WatchedGroup(self._collectives, dist.group.WORLD, apart=False)
+            self._have_watched(watched.watch)
+
+    def blind(self) -> None:
+        """Say that not everything is seen from now on: records have no breakdown any more."""
+        self._observed = False
+
+    @property
+    def next_step(self) -> int:
+        """The number of the step that is opened next."""
+        return self._global_step
+
+    def mark(self) -> Mark:
+        """Return this moment on the clock of the model's device."""
+        return self._now.mark()
 
     def all_reduce(self, tensor: torch.Tensor, group: dist.ProcessGroup, tag: str) -> None:
         """Sum `tensor` over `group` in place, as one of the step's collectives."""

@@ -55,6 +55,8 @@ class LaunchRequest:
     """None: what the configuration says."""
     command: tuple[str, ...] = ()
     """The user's own program; empty: the trainer."""
+    instrument: str = "auto"
+    """How the user's own program gets its step records; see `aorta run-node --instrument`."""
     assume_shared: bool = False
     submitted_wall_ns: int | None = None
 
@@ -87,6 +89,7 @@ class LaunchPlan:
     profiler: str | None = None
     monitor_interval_s: float | None = None
     command: tuple[str, ...] = ()
+    instrument: str = "auto"
     signal_lead_s: int = SIGNAL_LEAD_S
     submitted_wall_ns: int | None = None
     array: str | None = None
@@ -178,6 +181,7 @@ def _plan(scenario: Scenario, request: LaunchRequest, limit_s: int) -> LaunchPla
         sbatch_lines=request.sbatch_lines,
         profiler=request.profiler,
         monitor_interval_s=request.monitor_interval_s,
+        instrument=request.instrument,
         command=request.command,
         submitted_wall_ns=request.submitted_wall_ns,
     )
@@ -192,6 +196,7 @@ def agent_arguments(plan: LaunchPlan) -> list[list[str]]:
         "--profiler": plan.profiler,
         "--procs-per-node": plan.processes_per_node,
         "--monitor-interval": plan.monitor_interval_s,
+        "--instrument": plan.instrument if plan.command and plan.instrument != "auto" else None,
         "--submitted-wall-ns": plan.submitted_wall_ns,
     }
     groups += [

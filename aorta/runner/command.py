@@ -11,12 +11,15 @@ from pathlib import Path
 
 import msgspec
 
+import aorta
 from aorta.artefacts import names
 from aorta.artefacts.records import Manifest, NodeInfo, Session
 from aorta.config.schema import Capture
 from aorta.errors import PlanError
 from aorta.runner.options import NodeOptions
 
+HOOKS = Path(aorta.__file__).parent / "inject" / "site"
+"""The folder whose `sitecustomize` puts step records into a program."""
 _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "srun", "mpirun")
 
 
@@ -142,4 +145,8 @@ def rank_environment(
         names.PROFILER: own.profiler.resolved,
         names.CAPTURE: msgspec.json.encode(capture).decode(),
     }
+    if options.command and options.instrument == "auto":
+        fixed[names.INSTRUMENT] = "auto"
+        # An empty entry would be the current folder.
+        fixed["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOOKS), environ.get("PYTHONPATH"))))
     return {**defaults, **environ, **fixed}

@@ -37,6 +37,8 @@ class NodeOptions:
     slurm_node: str | None = None
     submitted_wall_ns: int | None = None
     script: Path | None = None
+    instrument: Literal["auto", "none"] = "auto"
+    """How the user's program gets its step records: by hooks, or by itself."""
     command: tuple[str, ...] = ()
     """The user's program; empty: the trainer."""
 

@@ -1,0 +1,46 @@
+"""Installs the hooks, once per process, right after torch was imported."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+
+import torch
+from torch.nn import utils
+from torch.optim import optimizer as optimizers
+from torch.utils.data import dataloader
+
+from aorta.inject.driver import Driver
+from aorta.inject.hooks import Hooks
+
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "torchrun")
+
+
+def install() -> None:
+    """Install the hooks in this process, unless it is a launcher."""
+    if any(os.path.basename(word) in _LAUNCHERS for word in sys.orig_argv[:5]):  # noqa: PTH119
+        return
+    driver = Driver()
+    hooks = driver.hooks
+    optimizers.register_optimizer_step_pre_hook(hooks.guarded("optimizer", lambda *_: driver.update_begins()))
+    optimizers.register_optimizer_step_post_hook(
+        hooks.guarded("optimizer", lambda optimizer, *_: driver.update_ended(optimizer))
+    )
+    torch.autograd.backward = hooks.around(
+        "backward", torch.autograd.backward, driver.backward_begins, driver.backward_ended
+    )
+    torch.save = hooks.after("checkpoint", torch.save, lambda _: driver.saves())
+    utils.clip_grad_norm_ = hooks.after("clipping", utils.clip_grad_norm_, driver.clipped)
+    _watch_loaders(driver, hooks)
+    os.register_at_fork(after_in_child=driver.forked)
+    atexit.register(hooks.guarded("end", driver.finish))
+
+
+def _watch_loaders(driver: Driver, hooks: Hooks) -> None:
+    iterator, loader = dataloader._BaseDataLoaderIter, dataloader.DataLoader
+    fetch = hooks.around("loader", iterator.__next__, driver.wait_begins, driver.wait_ended)
+    iterator.__next__ = hooks.after("samples", fetch, driver.batch_came)  # type: ignore[method-assign]
+    loader.__iter__ = hooks.around(  # type: ignore[method-assign]
+        "loader", loader.__iter__, driver.wait_begins, driver.wait_ended
+    )

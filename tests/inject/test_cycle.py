@@ -1,0 +1,35 @@
+"""Which update ends a step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aorta.inject.cycle import Cycle
+
+
+def ends(updates: str) -> str:
+    cycle = Cycle()
+    return "".join("|" if cycle.ends(ord(one)) else "." for one in updates)
+
+
+@pytest.mark.parametrize(
+    ("updates", "expected"),
+    [
+        ("aaaa", ".|||"),  # each update
+        ("dgdgdg", "...|.|"),  # a GAN: after the generator
+        ("xyzxyzxyz", ".....|..|"),  # one optimizer per parameter
+        ("dddgdddg", ".||.|||."),  # five updates of a critic: each one is a step
+        ("aaabbb", ".||.||"),  # the second stage has an optimizer of its own
+    ],
+)
+def test_a_step_ends_before_an_optimizer_comes_round_again(updates: str, expected: str) -> None:
+    assert ends(updates) == expected
+
+
+@given(st.permutations("abcdef"), st.integers(3, 6), st.integers(1, 6))
+def test_a_cycle_of_any_length_is_one_step(order: list[str], rounds: int, length: int) -> None:
+    cycle = "".join(order[:length])
+    # The first round is learned from; after that each round ends one step, with its last update.
+    assert ends(cycle * rounds)[length:] == ("." * (length - 1) + "|") * (rounds - 1)

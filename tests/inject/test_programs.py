@@ -1,0 +1,82 @@
+"""Real programs with the hooks: what their records say, and that they compute what they compute without."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.support.injected import Ended, run_program
+
+DDP = """
+import os, sys, time
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, index):
+        if rank == 1: time.sleep(0.005)
+        return torch.full((4,), float(index)), torch.ones(1)
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.25)
+for step, (x, y) in enumerate(DataLoader(Data(), batch_size=4)):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    print(step, loss.item().hex())
+print([p.sum().item().hex() for p in model.parameters()])
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def ddp(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return run_program(DDP, tmp_path_factory.mktemp("ddp"), ranks=2)
+
+
+def test_losses_and_weights_are_those_of_the_plain_program(ddp: Ended, tmp_path: Path) -> None:
+    plain = run_program(DDP, tmp_path, ranks=2, hooks=False)
+    assert (ddp.codes, plain.codes) == ([0, 0], [0, 0]), ddp.err
+    assert ddp.out == plain.out
+
+
+def test_each_rank_leaves_a_record_per_step_from_the_second_on(ddp: Ended) -> None:
+    for rank in (0, 1):
+        records = ddp.records(rank)
+        assert [record.global_step for record in records] == list(range(14))  # 16 updates end 14 steps
+        assert {(record.samples, record.lr, record.world_size) for record in records} == {(4, 0.25, 2)}
+        assert [record.phase for record in records] == ["warmup"] * 2 + ["steady"] * 12
+        losses = [line.split()[1] for line in ddp.out[rank].splitlines()[2:16]]
+        assert [float(record.loss or 0).hex() for record in records] == losses
+
+
+def test_the_steps_of_a_rank_follow_each_other_without_a_gap(ddp: Ended) -> None:
+    records = ddp.records()
+    gaps = [after.mono_start_ns - before.mono_end_ns for before, after in pairwise(records)]
+    shortest = min(record.mono_end_ns - record.mono_start_ns for record in records)
+    assert max(gaps) < shortest / 2
+
+
+def test_every_part_of_a_step_is_seen(ddp: Ended) -> None:
+    record = ddp.records()[-1]
+    assert record.profile is not None
+    seen = {(piece.stream, piece.tag) for piece in record.profile.ranges}
+    parts = {("host", "data"), ("compute", "forward"), ("compute", "backward"), ("compute", "optimizer")}
+    assert seen >= parts | {("allreduce", "gradients")}
+    assert record.grad_norm is not None
+
+
+def test_a_slow_loader_is_waiting_for_data(ddp: Ended) -> None:
+    slow, quick = (ddp.records(rank) for rank in (1, 0))
+    assert min(record.data_wait_ms for record in slow) >= 4 * 5  # 4 samples of 5 ms
+    assert all(record.breakdown for record in quick)
