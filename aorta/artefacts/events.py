@@ -32,6 +32,8 @@ class Kind(enum.IntEnum):
     MEMSET = 3
     UNCLASSIFIED = 4
     """Ran on the GPU, but nothing in the trace says what it was."""
+    GRAPH = 5
+    """A CUDA graph recorded as a whole: the GPU was busy, and the kernels inside are not known."""
 
 
 class Role(enum.IntEnum):
@@ -168,6 +170,16 @@ def concatenate(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Unseen:
+    """Time in which the trace does not show what the GPU did."""
+
+    reason: str
+    remedy: str
+    """How to record it so that the time is seen."""
+    spans: Intervals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Trace:
     """What one rank's capture holds."""
 
@@ -191,6 +203,7 @@ class Trace:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader must know and is not a fault of the file."""
+    unseen: tuple[Unseen, ...] = ()
 
 
 def empty_trace(source: str, format: str) -> Trace:

@@ -25,6 +25,8 @@ from aorta.artefacts.events import (
     take,
 )
 from aorta.readers.kernels import kinds_of, operation
+from aorta.readers.lost import with_unseen
+from aorta.readers.possible import without_impossible
 
 Call: TypeAlias = tuple[int, int]
 """A range on the host: its lane and start."""
@@ -51,6 +53,7 @@ def finish(trace: Trace, sizes: Mapping[Call, int] = _NO_SIZES) -> Trace:
         trace: as read.
         sizes: bytes of what collectives were given, where their ranges on the host say so.
     """
+    trace = without_impossible(joined_launches(trace))
     gpu = trace.gpu
     named = kinds_of(trace.names, gpu.name)
     kind = np.where(gpu.kind == Kind.COMPUTE, named, gpu.kind)
@@ -72,15 +75,29 @@ def finish(trace: Trace, sizes: Mapping[Call, int] = _NO_SIZES) -> Trace:
         known = replace(known, event=position[known.event])
         gpu = take(gpu, order)
     names, collectives = _complete(trace, known, gpu, sizes)
-    return replace(
-        trace,
-        gpu=gpu,
-        names=names,
-        collectives=collectives,
-        host=_sorted(trace.host),
-        gpu_ranges=_sorted(trace.gpu_ranges),
-        notes=notes,
+    return with_unseen(
+        replace(
+            trace,
+            gpu=gpu,
+            names=names,
+            collectives=collectives,
+            host=_sorted(trace.host),
+            gpu_ranges=_sorted(trace.gpu_ranges),
+            notes=notes,
+        )
     )
+
+
+def joined_launches(trace: Trace) -> Trace:
+    """Returns the trace with driver calls of unknown names as launches where a GPU event is joined to them."""
+    host = trace.host
+    other = (host.role == Role.API) & (host.correlation != ABSENT)
+    if not other.any():
+        return trace
+    events = trace.gpu.correlation[trace.gpu.correlation > 0]
+    launching = other & np.isin(host.correlation, events)
+    role = np.where(launching, int(Role.LAUNCH), host.role)
+    return replace(trace, host=replace(host, role=role)) if launching.any() else trace
 
 
 def is_sorted(column: Column) -> bool:
