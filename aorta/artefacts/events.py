@@ -219,3 +219,17 @@ def empty_trace(source: str, format: str) -> Trace:
         gpu_ranges=build(Ranges, 0),
         names=(),
     )
+
+
+def launched_at(trace: Trace) -> Column:
+    """Returns when each GPU event was launched; ABSENT where the trace joins no launch to it."""
+    launched = np.full(len(trace.gpu), ABSENT, dtype=np.int64)
+    calls = (trace.host.role == Role.LAUNCH) & (trace.host.correlation != ABSENT)
+    correlation, first = np.unique(trace.host.correlation[calls], return_index=True)
+    if len(correlation):
+        times = trace.host.start_ns[calls][first]
+        place = np.minimum(np.searchsorted(correlation, trace.gpu.correlation), len(correlation) - 1)
+        # Several kernels of one launch, such as a graph's, share its time.
+        known = correlation[place] == trace.gpu.correlation
+        launched[known] = times[place[known]]
+    return launched

@@ -31,7 +31,8 @@ class Packed(Record, frozen=True, kw_only=True):
 class TraceStep(Record, frozen=True, kw_only=True):
     """One step on the GPU, integer ns on the trace's clock.
 
-    The parts `compute` to `host` sum to `end_ns - start_ns`; the `idle_*` to `data_wait_ns + host_ns`.
+    The parts `compute` to `host` and `unseen` sum to `end_ns - start_ns`; the `idle_*` to
+    `data_wait_ns + host_ns`.
     """
 
     number: int
@@ -53,6 +54,10 @@ class TraceStep(Record, frozen=True, kw_only=True):
     """Idle outside of the loader, in gaps no longer than launching a few kernels takes."""
     long_gaps_ns: int
     launches: int
+    unseen_ns: int = 0
+    """In which the trace does not show what the GPU did."""
+    unseen_by: list[int] = field(default_factory=list)
+    """`unseen_ns` by reason, in the order of the summary's `unseen`."""
     host_work_ns: int | None = None
     """In which the host waited neither for its GPU nor for the loader; None: the trace holds no launches."""
 
@@ -83,6 +88,13 @@ class TracedTimeline(Record, frozen=True, kw_only=True):
     communication: Packed
     data: Packed
     calls: TracedCalls
+
+
+class Unseen(Record, frozen=True, kw_only=True):
+    """Why a trace does not show some of the time, and what would make it visible."""
+
+    reason: str
+    remedy: str
 
 
 class TraceSummary(Record, frozen=True, kw_only=True):
@@ -122,6 +134,7 @@ class TraceSummary(Record, frozen=True, kw_only=True):
     contention: Contention | None
     timeline: TracedTimeline | None
     """None: the steps are not whole."""
+    unseen: list[Unseen] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

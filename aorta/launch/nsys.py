@@ -150,9 +150,11 @@ def prefix(program: str, output: Path, stem: str, *, gpu: bool, ranged: bool) ->
 
     `--capture-range-end=stop` keeps the trainer alive after the range (the default ends it),
     `--wait=primary` returns with the trainer even if something it started lives on, and `-s none
-    --cpuctxsw=none` keeps sampling out of the measurement.
+    --cpuctxsw=none` keeps sampling out of the measurement. `--cuda-graph-trace=node` records
+    the kernels inside CUDA graphs; by default nsys records a graph as one event.
     """
     argv = [program, "profile", "-t", "cuda,nvtx" if gpu else "nvtx,osrt", "-s", "none", "--cpuctxsw=none"]
+    argv += ["--cuda-graph-trace=node"] if gpu else []
     argv += [] if gpu else [f"--osrt-threshold={_OS_CALL_NS}"]
     if ranged:
         argv += ["--capture-range=cudaProfilerApi"] if gpu else []

@@ -1,8 +1,9 @@
 """Where the time of each step of a traced rank went: parts that exclude each other and sum to the step.
 
 On the GPU's timeline, in this order, each part without those before it: compute (kernels) · exposed
-communication · exposed copy (copies and memsets) · unclassified · data wait (GPU idle while the host is in
-the loader) · host (the rest).
+communication · exposed copy (copies and memsets) · unclassified · unseen (inside CUDA graphs recorded as a
+whole, or where work that was not recorded may have run) · data wait (GPU idle while the host is in the
+loader) · host (the rest).
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ class Timeline:
     communication: Intervals
     copy: Intervals
     unclassified: Intervals
+    graphs: Intervals
+    """CUDA graphs recorded as a whole."""
     loader: Intervals
     """The host in its loader."""
     busy: Intervals
     """The GPU doing anything."""
+    covered: Intervals
+    """The GPU doing anything, or perhaps something that was not recorded."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceBreakdown:
-    """One value a step in each column; the first six after `steps` sum to the step."""
+    """One value per step in each column; the first seven after `steps` sum to the step."""
 
     rank: int | None
     source: str
@@ -43,10 +48,13 @@ class TraceBreakdown:
     exposed_comm_ns: Column
     exposed_copy_ns: Column
     unclassified_ns: Column
+    unseen_ns: Column
     data_wait_ns: Column
     host_ns: Column
     comm_ns: Column
     hidden_comm_ns: Column
+    unseen_by: tuple[Column, ...]
+    """`unseen_ns` by reason, in the order of `Trace.unseen`."""
     reason: str | None
     """Why the communication part is not known; None: it is."""
 
@@ -74,13 +82,16 @@ def timeline_of(trace: Trace) -> Timeline:
     """The timeline of a trace's main device."""
     gpu = main_device(trace.gpu)
     loader = union(trace.host.intervals(Role.LOADER, Role.DATA))
+    busy = union(gpu.intervals(*Kind))
     return Timeline(
         compute=union(gpu.intervals(Kind.COMPUTE)),
         communication=union(gpu.intervals(Kind.COMMUNICATION)),
         copy=union(gpu.intervals(Kind.COPY, Kind.MEMSET)),
         unclassified=union(gpu.intervals(Kind.UNCLASSIFIED)),
+        graphs=union(gpu.intervals(Kind.GRAPH)),
         loader=loader,
-        busy=union(gpu.intervals(*Kind)),
+        busy=busy,
+        covered=union(np.concatenate((busy, *(item.spans for item in trace.unseen)))),
     )
 
 
@@ -95,7 +106,9 @@ def break_down(trace: Trace, steps: Steps | None = None) -> TraceBreakdown | Non
     kernels = union(np.concatenate((line.compute, line.communication)))
     copy = subtract(line.copy, kernels)
     unclassified = subtract(line.unclassified, union(np.concatenate((kernels, line.copy))))
-    waiting = subtract(line.loader, line.busy)
+    waiting = subtract(line.loader, line.covered)
+    seen = union(np.concatenate((kernels, line.copy, line.unclassified)))
+    unseen_ns = lengths_in(line.covered, windows) - lengths_in(seen, windows)
     step_ns = windows[:, 1] - windows[:, 0]
     comm_ns = lengths_in(line.communication, windows)
     exposed_ns = lengths_in(exposed, windows)
@@ -108,19 +121,30 @@ def break_down(trace: Trace, steps: Steps | None = None) -> TraceBreakdown | Non
         exposed_comm_ns=exposed_ns,
         exposed_copy_ns=lengths_in(copy, windows),
         unclassified_ns=lengths_in(unclassified, windows),
+        unseen_ns=unseen_ns,
+        unseen_by=_unseen(trace, seen, windows),
         data_wait_ns=data_ns,
-        host_ns=step_ns - lengths_in(line.busy, windows) - data_ns,
+        host_ns=step_ns - lengths_in(line.covered, windows) - data_ns,
         comm_ns=comm_ns,
         hidden_comm_ns=lengths_in(intersection(line.communication, line.compute), windows),
         reason=unknown_communication(trace),
     )
-    total = (
-        made.compute_ns + exposed_ns + made.exposed_copy_ns + made.unclassified_ns + data_ns + made.host_ns
-    )
+    busy_ns = made.compute_ns + exposed_ns + made.exposed_copy_ns + made.unclassified_ns
+    total = busy_ns + unseen_ns + data_ns + made.host_ns
     assert (total == step_ns).all()
     assert (made.host_ns >= 0).all()
     assert (exposed_ns + made.hidden_comm_ns == comm_ns).all()
     return made
+
+
+def _unseen(trace: Trace, seen: Intervals, windows: Intervals) -> tuple[Column, ...]:
+    """Time per window by reason in which nothing that was recorded ran; of several reasons the first."""
+    found = []
+    for item in trace.unseen:
+        rest = subtract(item.spans, seen)
+        found.append(lengths_in(rest, windows))
+        seen = union(np.concatenate((seen, rest)))
+    return tuple(found)
 
 
 def unknown_communication(trace: Trace) -> str | None:

@@ -37,7 +37,7 @@ def _of_numbers(summary: TraceSummary) -> str | None:
 def _of_step(step: TraceStep) -> str | None:
     if not -MOST < step.start_ns < step.end_ns < MOST or not -1 <= step.number < MOST:
         return "has a time or number that cannot be"
-    busy = (step.compute_ns, step.exposed_comm_ns, step.exposed_copy_ns, step.unclassified_ns)
+    busy = (step.compute_ns, step.exposed_comm_ns, step.exposed_copy_ns, step.unclassified_ns, step.unseen_ns)
     idle = (step.idle_loader_ns, step.idle_sync_ns, step.idle_launch_ns, step.idle_elsewhere_ns)
     rest = (step.data_wait_ns, step.host_ns)
     if min(*busy, *rest, *idle, step.hidden_comm_ns, step.short_gaps_ns, step.long_gaps_ns) < 0:

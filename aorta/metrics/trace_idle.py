@@ -45,7 +45,7 @@ def idle_causes(trace: Trace, steps: Steps | None = None) -> IdleCauses | None:
         return None
     windows = steps.windows
     span = np.array([[windows[:, 0].min(), windows[:, 1].max()]], dtype=np.int64)
-    left: Intervals = subtract(span, timeline_of(trace).busy)
+    left: Intervals = subtract(span, timeline_of(trace).covered)
     idle = lengths_in(left, windows)
     shares = []
     for roles in ((Role.LOADER, Role.DATA), (Role.SYNC,), (Role.LAUNCH, Role.API)):
@@ -82,7 +82,8 @@ def _on_the_host(trace: Trace, windows: Intervals) -> Intervals:
     more than one. Windows that no such kernels bound stay as they are.
     """
     gpu, host = main_device(trace.gpu), trace.host
-    kernels, calls = np.flatnonzero(gpu.kind == Kind.COMPUTE), np.flatnonzero(host.role == Role.LAUNCH)
+    kernels = np.flatnonzero(np.isin(gpu.kind, (Kind.COMPUTE, Kind.GRAPH)))
+    calls = np.flatnonzero(host.role == Role.LAUNCH)
     joined, at_call, at_kernel = np.intersect1d(
         host.correlation[calls], gpu.correlation[kernels], return_indices=True
     )
@@ -114,7 +115,7 @@ def idle_gaps(trace: Trace, steps: Steps) -> IdleGaps:
         nothing = np.empty(0, dtype=np.int64)
         return IdleGaps(nothing, nothing)
     span = np.array([[windows[:, 0].min(), windows[:, 1].max()]], dtype=np.int64)
-    gaps = subtract(span, union(np.concatenate((line.busy, line.loader))))
+    gaps = subtract(span, union(np.concatenate((line.covered, line.loader))))
     short = gaps[:, 1] - gaps[:, 0] <= SHORT_GAP_NS
     return IdleGaps(lengths_in(gaps[short], windows), lengths_in(gaps[~short], windows))
 

@@ -16,6 +16,7 @@ from aorta.artefacts.reduction import (
     TracedTimeline,
     TraceStep,
     TraceSummary,
+    Unseen,
     pack,
     unpack,
     unpack_intervals,
@@ -72,6 +73,7 @@ def summarise(trace: Trace) -> TraceSummary:
         queue_depth=queue_depth(trace),
         contention=contention(trace, steps),
         timeline=_timeline(work) if work is not None and whole else None,
+        unseen=[Unseen(reason=item.reason, remedy=item.remedy) for item in trace.unseen],
         problems=list(trace.problems),
         notes=list(trace.notes),
     )
@@ -90,6 +92,7 @@ def _steps(trace: Trace, steps: Steps) -> list[TraceStep]:
         "exposed_comm_ns": made.exposed_comm_ns,
         "exposed_copy_ns": made.exposed_copy_ns,
         "unclassified_ns": made.unclassified_ns,
+        "unseen_ns": made.unseen_ns,
         "data_wait_ns": made.data_wait_ns,
         "host_ns": made.host_ns,
         "comm_ns": made.comm_ns,
@@ -106,7 +109,11 @@ def _steps(trace: Trace, steps: Steps) -> list[TraceStep]:
     if work is not None:
         columns["host_work_ns"] = work
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [TraceStep(**dict(zip(columns, row, strict=True))) for row in rows]
+    by_reason = [list(row) for row in zip(*(column.tolist() for column in made.unseen_by), strict=True)]
+    return [
+        TraceStep(**dict(zip(columns, row, strict=True)), unseen_by=by_reason[place] if by_reason else [])
+        for place, row in enumerate(rows)
+    ]
 
 
 def _timeline(work: GpuWork) -> TracedTimeline:
@@ -243,6 +250,7 @@ def breakdown_row(summary: TraceSummary, numbers: Sequence[int]) -> RankBreakdow
         comm_ms=mean_ms(steps, lambda step: step.comm_ns),
         overlap_ratio=hidden / comm if comm else None,
         unclassified_ms=mean_ms(steps, lambda step: step.unclassified_ns),
+        unseen_ms=mean_ms(steps, lambda step: step.unseen_ns),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Collectives, Column, Kind, Role, Table, Trace, take
+from aorta.artefacts.events import ABSENT, Collectives, Column, Kind, Role, Table, Trace, launched_at, take
 from aorta.intervals import Intervals, subtract, union
 from aorta.metrics.calls import NOT_RECORDED, Calls, StepTimes
 from aorta.metrics.collectives import Collectives as CollectiveSet
@@ -74,6 +74,9 @@ class _Attributed:
     joined: bool
 
 
+_WORK = (Kind.COMPUTE, Kind.GRAPH)
+
+
 def gpu_work(trace: Trace) -> GpuWork | None:
     """The work of a trace; None where it has no GPU events or no steps."""
     host = steps_of(trace)
@@ -86,9 +89,9 @@ def gpu_work(trace: Trace) -> GpuWork | None:
     whole = np.isin(calls.step, windows.number)
     return GpuWork(
         steps=windows,
-        compute=line.compute,
+        compute=union(np.concatenate((line.compute, line.graphs))),
         communication=union(line.communication),
-        data=subtract(line.loader, line.busy),
+        data=subtract(line.loader, line.covered),
         names=names,
         calls=take(calls, whole),
         seen=seen,
@@ -144,16 +147,8 @@ def impossible_share(collectives: CollectiveSet) -> float:
 
 
 def _attribute(trace: Trace, host: Steps) -> _Attributed:
-    calls = (trace.host.role == Role.LAUNCH) & (trace.host.correlation != ABSENT)
-    correlation, first = np.unique(trace.host.correlation[calls], return_index=True)
-    times = trace.host.start_ns[calls][first]
-    launched = np.full(len(trace.gpu), ABSENT, dtype=np.int64)
-    if len(correlation):
-        place = np.minimum(np.searchsorted(correlation, trace.gpu.correlation), len(correlation) - 1)
-        # Several kernels of one launch, such as a graph's, share its time.
-        known = correlation[place] == trace.gpu.correlation
-        launched[known] = times[place[known]]
-    joined = bool((launched[trace.gpu.kind == Kind.COMPUTE] != ABSENT).any())
+    launched = launched_at(trace)
+    joined = bool((launched[np.isin(trace.gpu.kind, _WORK)] != ABSENT).any())
     numbers = host.number if (host.number != ABSENT).all() else np.arange(len(host))
     return _Attributed(
         trace, Steps(numbers, host.windows, host.basis), launched if joined else trace.gpu.start_ns, joined
@@ -178,7 +173,7 @@ def _gpu_windows(item: _Attributed) -> Steps:
     The last one counts where the capture shows that another step followed.
     """
     gpu, host = item.trace.gpu, item.host
-    compute = np.flatnonzero((gpu.kind == Kind.COMPUTE) & (item.launched != ABSENT))
+    compute = np.flatnonzero(np.isin(gpu.kind, _WORK) & (item.launched != ABSENT))
     order = compute[np.argsort(item.launched[compute], kind="stable")]
     launched = item.launched[order]
     # The first to run of all that were launched at a time or later.

@@ -44,14 +44,17 @@ FORMAT = "nsys"
 _KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 _COPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 _SET = "CUPTI_ACTIVITY_KIND_MEMSET"
+_GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_NVTX_TABLE = "NVTX_EVENTS"
 _RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
-_TABLES = (_KERNEL, _COPY, _SET, _RUNTIME, "NVTX_EVENTS")
+_TABLES = (_KERNEL, _COPY, _SET, _GRAPH, _RUNTIME, _NVTX_TABLE)
 _SHARED = ("globalPid", "start", "end", "deviceId", "streamId", "correlationId")
 _SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _ON_GPU = {
     _KERNEL: (*_SHARED, "demangledName", "shortName", *_SIZES),
     _COPY: (*_SHARED, "bytes", "copyKind"),
     _SET: (*_SHARED, "bytes"),
+    _GRAPH: (*_SHARED, "graphId"),
 }
 _CALL = ("globalTid", "start", "end", "nameId", "correlationId")
 _NVTX = ("eventType", "start", "end", "globalTid", "textId")
@@ -59,6 +62,7 @@ _RANGE_TYPES = (59, 60)  # push/pop and start/end ranges
 _COPY_NAMES = {1: "Memcpy HtoD", 2: "Memcpy DtoH", 8: "Memcpy DtoD", 10: "Memcpy PtoP"}
 _RANK_MARK = re.compile(r"(?:aorta\.)?rank[ =:#_]*(\d+)", re.IGNORECASE)
 _EXPORT_S = 1800
+_NAMED_TABLES = 6
 _DENSE_SPAN = 1 << 22
 """Values that a table by value may cover: string ids count from 0, process numbers have 22 bits."""
 _THREAD_BITS = 24
@@ -118,9 +122,10 @@ def read(path: Path) -> list[Trace]:
     if path.suffix == ".nsys-rep":
         return _read_report(path)
     with open_database(path) as database:
-        if not any(database.has(table) for table in _TABLES):
+        if not any(database.has(database.newest(table)) for table in _TABLES):
+            others = ", ".join(sorted(database.tables)[:_NAMED_TABLES]) or "none"
             raise ArtefactError(
-                f"{path}: no CUDA activity and no NVTX ranges in it",
+                f"{path}: no CUDA activity and no NVTX ranges in it; its tables are {others}",
                 hint="was the capture range reached? cudaProfilerStart must have run, and -t have cuda,nvtx",
             )
         return _ranks(database)
@@ -205,8 +210,9 @@ def _by_process(database: Database, table: str, wanted: Sequence[str]) -> dict[i
         return found
 
     pieces: defaultdict[int, list[Column]] = defaultdict(list)
-    if database.has(table, "start", "end"):
-        for block in database.blocks(table, *wanted, each=divided):
+    newest = database.newest(table)
+    if database.has(newest, "start", "end"):
+        for block in database.blocks(newest, *wanted, each=divided):
             for process, piece in block:
                 pieces[process].append(piece)
     return pieces
@@ -224,8 +230,8 @@ def _named_and_shaped(block: Column) -> Column:
 
 
 def _gpu_events(activity: Sequence[list[Column]], names: _Names) -> list[GpuEvents]:
-    """The GPU activity of a process, of the pieces of its kernels, copies and memsets."""
-    kernels, copies, sets = activity
+    """The GPU activity of a process, from the pieces of its kernels, copies, memsets and graphs."""
+    kernels, copies, sets, graphs = activity
     tables = []
     for *core, name, shape in kernels:
         tables.append(_table(core, kind=Kind.COMPUTE, name=names.of_ids(name), shape=shape))
@@ -236,6 +242,10 @@ def _gpu_events(activity: Sequence[list[Column]], names: _Names) -> list[GpuEven
         tables.append(_table(core, kind=Kind.COPY, name=codes[inverse], bytes=size))
     for *core, size in sets:
         tables.append(_table(core, kind=Kind.MEMSET, name=names.code("Memset"), bytes=size))
+    for *core, graph in graphs:
+        numbers, inverse = _distinct(graph)
+        codes = np.array([names.code(f"CUDA graph {number}") for number in numbers.tolist()], dtype=np.int64)
+        tables.append(_table(core, kind=Kind.GRAPH, name=codes[inverse]))
     return tables
 
 
@@ -271,9 +281,10 @@ class _Marks:
 
 
 def _marks(database: Database, names: _Names) -> _Marks:
-    if not database.has("NVTX_EVENTS", *_NVTX[:-1]):
+    table = database.newest(_NVTX_TABLE)
+    if not database.has(table, *_NVTX[:-1]):
         return _Marks({}, 0, {})
-    (kind, *columns), which, texts = database.with_text("NVTX_EVENTS", *_NVTX, text="text")
+    (kind, *columns), which, texts = database.with_text(table, *_NVTX, text="text")
     process = columns[2] >> _THREAD_BITS
     ranks: dict[int, int] = {}
     said = {
@@ -337,7 +348,7 @@ def _rank_numbers(
 
 def _devices(database: Database, process: int, gpu: GpuEvents) -> set[int]:
     """The GPUs that a process ran kernels on, by the machine's numbering where the export has it."""
-    used = set(_distinct(gpu.device[gpu.kind == Kind.COMPUTE])[0].tolist()) - {ABSENT}
+    used = set(_distinct(gpu.device[np.isin(gpu.kind, (Kind.COMPUTE, Kind.GRAPH))])[0].tolist()) - {ABSENT}
     if database.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
         query = "SELECT cudaId, CAST(gpuId AS INTEGER) FROM TARGET_INFO_CUDA_DEVICE WHERE pid = ?"
         rows = database.connection.execute(query, (process & _PID_MASK,)).fetchall()

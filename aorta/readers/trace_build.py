@@ -89,7 +89,7 @@ def finish(trace: Trace, sizes: Mapping[Call, int] = _NO_SIZES) -> Trace:
 
 
 def joined_launches(trace: Trace) -> Trace:
-    """Returns the trace with driver calls of unknown names as launches where a GPU event is joined to them."""
+    """Returns the trace with those driver calls as launches that a GPU event is joined to."""
     host = trace.host
     other = (host.role == Role.API) & (host.correlation != ABSENT)
     if not other.any():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,13 @@ class Database:
     def has(self, table: str, *columns: str) -> bool:
         """Whether the table exists with these columns: exporters leave out empty tables, versions differ."""
         return table in self.tables and self.tables[table].issuperset(columns)
+
+    def newest(self, table: str) -> str:
+        """Returns the name under which the file holds a table: exporters append `_V2` to one that changed."""
+        versions = {
+            name: int(match[1]) for name in self.tables if (match := re.fullmatch(f"{table}_V(\\d+)", name))
+        }
+        return table if table in self.tables or not versions else max(versions, key=versions.__getitem__)
 
     def columns(self, table: str, *wanted: str) -> list[Column]:
         """Integer columns of a table in row order; NULL, or a column that the table lacks, is ABSENT.

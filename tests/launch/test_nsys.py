@@ -106,8 +106,8 @@ def test_gpu_metrics_only_where_they_can_be_sampled(offered, gpus, option, words
 def test_with_a_gpu_the_captured_range_is_cudas_and_the_trainer_survives_its_end():
     argv = nsys.prefix("nsys", Path("/r/nsys"), "ranking_2node_profile", gpu=True, ranged=True)
     assert " ".join(argv) == (
-        "nsys profile -t cuda,nvtx -s none --cpuctxsw=none --capture-range=cudaProfilerApi "
-        "--capture-range-end=stop --wait=primary -f true "
+        "nsys profile -t cuda,nvtx -s none --cpuctxsw=none --cuda-graph-trace=node "
+        "--capture-range=cudaProfilerApi --capture-range-end=stop --wait=primary -f true "
         "-o /r/nsys/ranking_2node_profile_rank%q{RANK}_%h_%p"
     )
 

@@ -114,6 +114,7 @@ def test_parts_sum_to_the_step_and_match_a_count_of_ticks(
         ("exposed_comm", lambda t: running(t, Kind.COMMUNICATION)),
         ("exposed_copy", lambda t: running(t, Kind.COPY, Kind.MEMSET)),
         ("unclassified", lambda t: running(t, Kind.UNCLASSIFIED)),
+        ("unseen", lambda t: running(t, Kind.GRAPH)),
         ("data_wait", lambda t: any(start <= t < end for start, end in loader)),
         ("host", lambda t: True),
     ]

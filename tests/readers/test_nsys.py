@@ -12,7 +12,8 @@ import pytest
 from aorta.artefacts.events import ABSENT, Kind, Role
 from aorta.errors import ArtefactError
 from aorta.readers import nsys, trace_sqlite
-from tests.support.nsys import Export
+from aorta.readers.lost import GRAPHS
+from tests.support.nsys import Export, process
 
 GEMM = (100, 200, 0, 7, 5, 41, "gemm")
 
@@ -204,3 +205,33 @@ def test_rows_are_the_same_however_they_are_divided(
     assert a.tolist() == [9, big, 0, -7, ABSENT, 5, 6]
     assert b.tolist() == [9, ABSENT, 2, big + 2, 4, 0, -(1 << 63)]
     assert lacking.tolist() == [ABSENT] * 7
+
+
+def test_graphs_recorded_as_a_whole_are_busy_and_unseen(tmp_path: Path) -> None:
+    export = Export(
+        kernels=[(100, 200, 0, 7, 1, 50, "gemm")],
+        calls=[(10, 20, 50, "cudaLaunchKernel_v7000", 1), (30, 40, 50, "cudaGraphLaunch_v10000", 2)],
+    )
+    path = export.write(tmp_path / "rank0.sqlite")
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INT, end INT, deviceId INT, streamId INT,"
+            " correlationId INT, globalPid INT, graphId INT)"
+        )
+        row = (300, 900, 0, 7, 2, process(50), 5)
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (?,?,?,?,?,?,?)", row)
+        db.commit()
+    (trace,) = nsys.read(path)
+    assert trace.gpu.kind.tolist() == [Kind.COMPUTE, Kind.GRAPH]
+    assert [(item.reason, item.spans.tolist()) for item in trace.unseen] == [(GRAPHS, [[300, 900]])]
+
+
+def test_tables_of_a_later_version_are_read(tmp_path: Path) -> None:
+    path = Export(kernels=[(1, 2, 0, 7, 1, 50, "k")], ranges=[(0, 5, 50, "step 1", 59)]).write(
+        tmp_path / "rank0.sqlite"
+    )
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE NVTX_EVENTS RENAME TO NVTX_EVENTS_V2")
+        db.commit()
+    (trace,) = nsys.read(path)
+    assert trace.host.role.tolist() == [Role.STEP]
