@@ -252,6 +252,10 @@ class RunDir:
         """Step records of one rank."""
         return self.root / f"rank_{rank}_metrics.jsonl"
 
+    def instrument(self, rank: int) -> Path:
+        """What the hooks saw in one rank of a program that does not know of aorta."""
+        return self.root / f"rank_{rank}_instrument.json"
+
     def all_records(self) -> dict[int, Path]:
         """Step records of every rank that wrote some."""
         found = {}

@@ -12,13 +12,17 @@ from typing import Any
 import torch
 
 from aorta.artefacts import names
+from aorta.artefacts.layout import RunDir
 from aorta.inject.cycle import Cycle
-from aorta.inject.hooks import Hooks
+from aorta.inject.hooks import Hooks, say
 from aorta.inject.phases import Rare
 from aorta.inject.roots import RootModules
 from aorta.inject.samples import first_size
+from aorta.inject.stacks import Sampler, Stacks
+from aorta.inject.status import Status
+from aorta.instrument.identity import Identity
 from aorta.instrument.opened import Step
-from aorta.instrument.recorder import StepRecorder
+from aorta.instrument.recorder import GIVE_WAY, StepRecorder
 from aorta.instrument.steps import COMPUTE, DATA, HOST
 from aorta.instrument.streams import Mark
 
@@ -34,6 +38,13 @@ class Driver:
         self.recorder: StepRecorder | None = None
         self.thread: int | None = None
         """The thread that trains: the first one with a backward pass or an update."""
+        self.part = "other"
+        """What the thread is in; one of `aorta.artefacts.instrument_record.PARTS`."""
+        self._status: Status | None = None
+        self._stacks: Stacks | None = None
+        self._sampler: Sampler | None = None
+        self._steady = 0
+        GIVE_WAY.append(self._give_way)
         self.hooks = Hooks(self._hook_failed)
         self.roots = RootModules(self)
         self._pid = os.getpid()
@@ -70,14 +81,15 @@ class Driver:
         self._pid = os.getpid()
         if self.recorder is not None:
             self.thread = -1
-            self._step = self._opened = self.recorder = None
+            self._step = self._opened = self.recorder = self._status = self._sampler = None
 
     # --- updates -------------------------------------------------------------------------------------------
 
     def update_begins(self) -> None:
         """Note the start of an optimizer's update."""
         if self.here() and not self.depth and self._update is None:
-            self._update = self._mark()
+            self._update, self.part = self._mark(), "optimizer"
+            self.hooks.seen.add("optimizer")
 
     def update_ended(self, optimizer: Any) -> None:
         """Note the end of an optimizer's update, and end the step where the cycle says so."""
@@ -89,7 +101,7 @@ class Driver:
         if self.here() and self._update is not None and self._step is not None:
             if self._step.tape is not None:
                 self._step.tape.add(COMPUTE, "optimizer", self._update, self._mark())
-            self._update = None
+            self._update, self.part = None, "other"
         if self._ever_worked and not self._worked:
             return  # one more group of the same update
         if self._cycle.ends(id(optimizer)):
@@ -101,19 +113,40 @@ class Driver:
     def _end_step(self, optimizer: Any) -> None:
         self._worked = False
         if self.recorder is None:
-            self._begin(optimizer)
+            if not self._begin(optimizer):
+                return
         elif self._step is not None and self._opened is not None:
             self._close(optimizer)
         self._open()
 
-    def _begin(self, optimizer: Any) -> None:
+    def _begin(self, optimizer: Any) -> bool:
+        """Make the recorder; False where another process of this rank has one."""
+        run = RunDir(Path(os.environ[names.RUN_DIR]))
+        if not self._take(run):
+            self.thread = -1
+            return False
         parameter = next(p for group in optimizer.param_groups for p in group["params"])
         device = parameter.device
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
-        self.recorder = StepRecorder(Path(os.environ[names.RUN_DIR]), device)
+        self.recorder = StepRecorder(run.root, device, injected=True)
         self.recorder.observe_all()
         self.roots.find()
+        assert self.thread is not None
+        self._stacks = Stacks(self.thread, self._sampled_part)
+        self._sampler = Sampler(self._stacks, self._report)
+        self._report()
+        return True
+
+    def _take(self, run: RunDir) -> bool:
+        """Return whether this process is the one that records its rank."""
+        rank = Identity.from_environment().rank
+        try:
+            self._status = Status(run.instrument(rank), rank)
+        except BlockingIOError:
+            say(f"process {os.getpid()} is not recorded: another process records rank {rank}")
+            return False
+        return True
 
     def _open(self) -> None:
         assert self.recorder is not None
@@ -141,6 +174,7 @@ class Driver:
             grad_norm=self._grad_norm,
         )
         self._step = self._opened = None
+        self._steady += step.phase == "steady"
         opened.__exit__(None, None, None)
 
     # --- parts ---------------------------------------------------------------------------------------------
@@ -156,12 +190,13 @@ class Driver:
             size = first_size((args, kwargs))
             if size is not None:
                 self._from_models[id(module)] = self._from_models.get(id(module), 0) + size
-        self._forward = self._mark()
+        self._forward, self.part = self._mark(), "forward"
+        self.hooks.seen.add("forward")
         return True
 
     def forward_ended(self) -> None:
         """Note the end of a root module's forward pass."""
-        start, self._forward = self._forward, None
+        start, self._forward, self.part = self._forward, None, "other"
         if self._step is not None and self._step.tape is not None and start is not None:
             self._step.tape.add(COMPUTE, "forward", start, self._mark())
 
@@ -174,7 +209,7 @@ class Driver:
         self.depth += 1
         self._worked = self._ever_worked = True
         if self.depth == 1 and self._step is not None:
-            self._backward = self._mark()
+            self._backward, self.part = self._mark(), "backward"
             loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
             if isinstance(loss, torch.Tensor) and loss.numel() == 1:
                 self._loss = loss.detach()
@@ -191,7 +226,7 @@ class Driver:
                 self._step.tape.add_backward(self._backward, end)
             if self._update is not None:
                 self._update = end  # a closure inside the update
-        self._backward = None
+        self._backward, self.part = None, "other" if self._update is None else "optimizer"
         if self._ends_after_backward is not None:
             optimizer, self._ends_after_backward = self._ends_after_backward, None
             self._end_step(optimizer)
@@ -200,12 +235,12 @@ class Driver:
         """Return the moment at which the loader is asked; None where nobody wants to know."""
         if not self.here() or self._waiting or self._step is None:
             return None
-        self._waiting = True
+        self._waiting, self.part = True, "data"
         return time.monotonic_ns()
 
     def wait_ended(self, start: int) -> None:
         """Note the loader's answer, or that it has no more."""
-        self._waiting = False
+        self._waiting, self.part = False, "other"
         if self._step is None:
             return
         end = time.monotonic_ns()
@@ -227,6 +262,23 @@ class Driver:
         """Note the norm of the gradients, as clipping found it."""
         if self.here() and isinstance(norm, torch.Tensor) and norm.numel() == 1:
             self._grad_norm = norm.detach()
+
+    def _sampled_part(self) -> str | None:
+        """Return the part of the steady step that is open; None outside of one."""
+        step = self._step
+        return self.part if step is not None and step.phase == "steady" else None
+
+    def _report(self, note: str | None = None) -> None:
+        if self._status is not None:
+            self._status.write(self.hooks, self.roots.names, self._steady, self._stacks, note)
+
+    def _give_way(self) -> None:
+        """Leave the rank to a recorder that the program makes itself."""
+        if os.getpid() != self._pid:
+            return
+        self.abandon()
+        if self._status is not None or self._take(RunDir(Path(os.environ[names.RUN_DIR]))):
+            self._report("the program has a StepRecorder of its own")
 
     def _hook_failed(self, name: str) -> None:
         """Keep nothing that the failed hook would have had a part in."""
@@ -251,6 +303,9 @@ class Driver:
         opened, recorder = self._opened, self.recorder
         self._step = self._opened = self.recorder = None
         self.thread = -1
+        if self._sampler is not None:
+            self._sampler.stop()
+            self._report()
         if opened is not None:
             opened.__exit__(RuntimeError, RuntimeError("the program ended"), None)
         if recorder is not None:

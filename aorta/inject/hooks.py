@@ -28,6 +28,8 @@ class Hooks:
     def __init__(self, failed: Callable[[str], None]) -> None:
         self.off: dict[str, str] = {}
         """Hooks that were switched off, and what went wrong in each."""
+        self.seen: set[str] = set()
+        """Hooks that had something to note."""
         self._failed = failed
         self._lock = threading.Lock()
 
@@ -66,6 +68,7 @@ class Hooks:
             token = self.call(name, begins, *args)
             if token is None:
                 return original(*args, **kwargs)
+            self.seen.add(name)
             try:
                 return original(*args, **kwargs)
             finally:

@@ -30,9 +30,11 @@ class RootModules:
         self._known: set[int] = set()
         self._alive: WeakSet[nn.Module] = WeakSet()
         self._classes: set[type] = set()
+        self.names: list[str] = []
+        """Classes of the root modules."""
 
-    def find(self) -> list[str]:
-        """Look for root modules among all objects. Returns the names of their classes."""
+    def find(self) -> None:
+        """Look for root modules among all objects."""
         modules = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
         below = {id(child) for one in modules for child in one.children()}
         found = [one for one in modules if id(one) not in below and _trains(one)]
@@ -40,7 +42,7 @@ class RootModules:
             self._alive.add(root)
             self._watch(root)
         self._known = {id(root) for root in self._alive}
-        return [type(root).__name__ for root in found]
+        self.names = sorted(type(root).__name__ for root in self._alive)
 
     def _watch(self, root: nn.Module) -> None:
         compiled = root.__dict__.get("_compiled_call_impl")

@@ -38,6 +38,10 @@ from aorta.instrument.writer import set_aside
 log = logging.getLogger(__name__)
 
 
+GIVE_WAY: list[Callable[[], None]] = []
+"""Called before a program makes a recorder of its own: hooks that record for it stop then."""
+
+
 class StepRecorder:
     """Times the parts of every step and writes `rank_<rank>_metrics.jsonl`.
 
@@ -73,6 +77,7 @@ class StepRecorder:
         capture: the steps that count and those that the external profiler sees; None takes them from the
             job's configuration, or the defaults outside a job.
         stream_priority: of the streams of communication (-1 high, 0 normal); None leaves it to the strategy.
+        injected: made by the hooks of `aorta.inject`, not by the program.
     """
 
     def __init__(
@@ -82,7 +87,11 @@ class StepRecorder:
         *,
         capture: Capture | None = None,
         stream_priority: int | None = None,
+        injected: bool = False,
     ) -> None:
+        if not injected:
+            for give_way in GIVE_WAY:
+                give_way()
         self.identity = Identity.from_environment()
         job_dir = run_directory()
         self.run = RunDir(job_dir if job_dir is not None else Path(output_dir))

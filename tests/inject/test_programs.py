@@ -80,3 +80,53 @@ def test_a_slow_loader_is_waiting_for_data(ddp: Ended) -> None:
     slow, quick = (ddp.records(rank) for rank in (1, 0))
     assert min(record.data_wait_ms for record in slow) >= 4 * 5  # 4 samples of 5 ms
     assert all(record.breakdown for record in quick)
+
+
+OWN = """
+import torch
+from aorta.instrument import StepRecorder
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+with StepRecorder("unused", torch.device("cpu")) as recorder:
+    for index in range(4):
+        with recorder.step(epoch=7, step=index) as step:
+            model(torch.ones(3, 2)).sum().backward()
+            optimizer.step()
+            step.result(samples=3, lr=0.5)
+"""
+
+
+def test_a_program_that_records_itself_is_left_alone(tmp_path: Path) -> None:
+    ended = run_program(OWN, tmp_path)
+    assert ended.codes == [0], ended.err
+    assert [record.epoch for record in ended.records()] == [7] * 4
+    assert ended.status().note == "the program has a StepRecorder of its own"
+
+
+PLACES = """
+import time
+import torch
+
+def preprocess():
+    time.sleep(0.1)
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for index in range(14):
+    preprocess()
+    model(torch.ones(3, 2)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_the_function_that_takes_the_time_is_found(tmp_path: Path) -> None:
+    ended = run_program(PLACES, tmp_path)
+    status = ended.status()
+    place = status.places[0]
+    assert (place.function, place.part, place.package) == ("preprocess", "other", False)
+    assert place.file.endswith("program.py")
+    assert place.line == PLACES.splitlines().index("    time.sleep(0.1)") + 1
+    assert (status.roots, status.steps) == (["Linear"], 10)  # 14 updates, 12 steps, 2 of warm-up
+    assert status.seen == ["backward", "forward", "optimizer"]
+    assert ended.records()[-1].samples == 3  # no loader: the batch that the model saw

@@ -10,6 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from aorta.artefacts.instrument_record import InstrumentRecord
+from aorta.artefacts.layout import RunDir
 from aorta.artefacts.step_record import StepRecord
 from aorta.runner.command import HOOKS
 from tests.support.step_records import read_records
@@ -31,6 +35,10 @@ class Ended:
     def records(self, rank: int = 0) -> list[StepRecord]:
         """The step records of a rank."""
         return read_records(self.run, rank)
+
+    def status(self, rank: int = 0) -> InstrumentRecord:
+        """What the hooks of a rank say."""
+        return msgspec.json.decode(RunDir(self.run).instrument(rank).read_bytes(), type=InstrumentRecord)
 
 
 def free_port() -> int:

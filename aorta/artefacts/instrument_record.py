@@ -1,0 +1,66 @@
+"""What the hooks of `aorta.inject` saw in one rank: `rank_<rank>_instrument.json`.
+
+The standard library alone, as `step_record`: it is written in the user's own Python.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+PARTS = ("data", "forward", "backward", "optimizer", "other")
+"""Parts of a step in which the training thread is sampled; `other`: outside of the four."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A function in which the training thread was found, with the line where it was found most often."""
+
+    part: str
+    """One of `PARTS`."""
+    function: str
+    file: str
+    line: int
+    samples: int
+    package: bool = False
+    """Of an installed package, and called from the program's own code: the innermost frame that is neither
+    torch's nor the standard library's. Such places and the program's own count the same samples.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstrumentRecord:
+    """One rank with the hooks."""
+
+    schema_version: int = 1
+    rank: int
+    pid: int
+    python: str
+    """The interpreter."""
+    python_version: str
+    torch_version: str
+    roots: list[str] = field(default_factory=list)
+    """Classes of the modules whose forward pass is timed."""
+    seen: list[str] = field(default_factory=list)
+    """Parts that occurred at least once: names of hooks."""
+    hooks_off: dict[str, str] = field(default_factory=dict)
+    """Hooks that failed and were switched off, and why."""
+    note: str | None = None
+    """Why the hooks do not record, where they do not."""
+    steps: int = 0
+    """Steady steps over which the training thread was sampled."""
+    samples: dict[str, int] = field(default_factory=dict)
+    """Samples per part, over those steps."""
+    interval_ms: float = 0.0
+    """Mean time between two samples."""
+    places: list[Place] = field(default_factory=list)
+
+
+def encode(record: InstrumentRecord) -> bytes:
+    """The record as JSON."""
+    return json.dumps(record, default=_fields, indent=2).encode() + b"\n"
+
+
+def _fields(part: object) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in part.__slots__}  # type: ignore[attr-defined]

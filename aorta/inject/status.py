@@ -1,0 +1,64 @@
+"""The file in which a rank says that the hooks took, and what they saw."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+
+from aorta.artefacts.instrument_record import InstrumentRecord, encode
+from aorta.inject.hooks import Hooks
+from aorta.inject.stacks import Stacks
+
+
+class Status:
+    """Writes `rank_<rank>_instrument.json`, and keeps a second process off the rank's files.
+
+    Args:
+        path: of the file.
+        rank: of this process.
+
+    Raises:
+        BlockingIOError: another process that lives records this rank.
+    """
+
+    def __init__(self, path: Path, rank: int) -> None:
+        self._path, self._rank = path, rank
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._held: BinaryIO = path.open("ab")
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._held.close()
+            raise
+        except OSError:
+            pass  # a file system without locks
+
+    def write(
+        self, hooks: Hooks, roots: list[str], steps: int, stacks: Stacks | None, note: str | None
+    ) -> None:
+        """Replace the content of the file."""
+        record = InstrumentRecord(
+            rank=self._rank,
+            pid=os.getpid(),
+            python=sys.executable,
+            python_version=platform.python_version(),
+            torch_version=str(torch.__version__),
+            roots=roots,
+            seen=sorted(hooks.seen),
+            hooks_off=dict(hooks.off),
+            steps=steps,
+            samples=dict(stacks.parts) if stacks else {},
+            interval_ms=stacks.interval_ms if stacks else 0.0,
+            note=note,
+            places=stacks.places() if stacks else [],
+        )
+        content = encode(record)
+        # In place: the lock is the file's. A reader that finds half of it reads again when the run has ended.
+        os.ftruncate(self._held.fileno(), 0)
+        os.write(self._held.fileno(), content)
