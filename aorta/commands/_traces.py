@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from aorta.artefacts.analysis import Analysis
+import msgspec
+
+from aorta.artefacts.analysis import Analysis, Problem
+from aorta.errors import ArtefactError
+
+if TYPE_CHECKING:
+    from aorta.artefacts.reduction import TraceSummary
+    from aorta.readers.unpacked import Unpacked
 
 
 def analyze_traces(paths: Sequence[Path]) -> Analysis:
@@ -18,8 +26,51 @@ def analyze_traces(paths: Sequence[Path]) -> Analysis:
     from aorta.metrics.trace_summary import summarise
     from aorta.readers.sample_files import find_samples
     from aorta.readers.traces import read_traces
+    from aorta.readers.unpacked import unpacked
 
-    found = read_traces(paths)
-    samples, problems = find_samples(paths)
-    summaries = [summarise(trace) for trace in found.traces]
-    return analyse_traces(summaries, samples, [*found.problems, *problems])
+    with unpacked(paths) as files:
+        samples, problems = find_samples(files.paths)
+        known = {*(item.path for item in samples), *(Path(item.file) for item in problems if item.file)}
+        try:
+            found = read_traces(files.paths)
+        except ArtefactError as error:
+            raise _nothing(files, error, known, bool(samples)) from None
+        known |= {Path(item.file) for item in found.problems if item.file}
+        known |= {Path(trace.source) for trace in found.traces}
+        unused = _unused(files, known | found.files)
+        summaries = [_named(files, summarise(trace)) for trace in found.traces]
+    said = list(dict.fromkeys((*found.problems, *problems, *files.problems, *unused)))
+    return analyse_traces(summaries, samples, _named_problems(files, said))
+
+
+def _named(files: Unpacked, summary: TraceSummary) -> TraceSummary:
+    """Returns the summary with the names of packed files instead of temporary places."""
+    problems = _named_problems(files, summary.problems)
+    return msgspec.structs.replace(summary, source=files.named(summary.source), problems=problems)
+
+
+def _named_problems(files: Unpacked, problems: Sequence[Problem]) -> list[Problem]:
+    return [
+        Problem(file=item.file and files.named(item.file), reason=files.named(item.reason))
+        for item in problems
+    ]
+
+
+def _unused(files: Unpacked, known: set[Path]) -> list[Problem]:
+    """Returns why each named file is of no use that is neither read nor among the problems."""
+    from aorta.readers.unused import why_unused
+
+    return [
+        Problem(file=str(path), reason=f"{path}: not used: {why_unused(path)}")
+        for path in files.paths
+        if path not in known and not (path.is_dir() and any(path in one.parents for one in known))
+    ]
+
+
+def _nothing(files: Unpacked, error: ArtefactError, known: set[Path], samples: bool) -> ArtefactError:
+    """Returns the error that says of every named file why no trace was read from it."""
+    if samples:
+        message = "samples of GPUs and hosts, and no trace beside them: they do not tell why a GPU waits"
+        return ArtefactError(message, "name the traces of the same run, too, or a run directory")
+    reasons = [item.reason for item in (*files.problems, *_unused(files, known))]
+    return ArtefactError(files.named("; ".join(reasons) or error.message), error.hint)

@@ -82,16 +82,15 @@ def _analyze_traces(paths: tuple[Path, ...], json_path: str | None) -> None:
 
 
 def _refuse_nothing(paths: tuple[Path, ...]) -> None:
-    """Raises what `open_run` says of a path that is neither a run nor a trace nor holds one."""
-    from aorta.readers.directory import open_run
+    """Raises the error of `open_run` if the path is missing, or a folder that holds runs and no trace."""
+    from aorta.readers.directory import holds_runs, open_run
     from aorta.readers.traces import find
 
-    if len(paths) > 1 or (paths[0].exists() and find(paths)):
+    if len(paths) > 1 or paths[0].is_file():
         return
-    try:
-        open_run(paths[0])
-    except ArtefactError as error:
-        raise ArtefactError(error.message, f"{error.hint}; or traces, and there is none in it") from None
+    if paths[0].exists() and (not holds_runs(paths[0]) or find(paths, [])):
+        return
+    open_run(paths[0])
 
 
 def report(run: RunDir, *, query_accounting: bool) -> Analysis:

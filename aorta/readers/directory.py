@@ -19,6 +19,12 @@ def find_run(path: Path) -> RunDir | None:
     return run if has_part or named else None
 
 
+def holds_runs(path: Path) -> list[Path]:
+    """Returns the run directories below a folder of results or of a scenario, sorted."""
+    found = (child for level in ("run_*", "*/run_*") for child in path.glob(level))
+    return sorted(filter(find_run, found)) if path.is_dir() else []
+
+
 def open_run(path: Path) -> RunDir:
     """`find_run`, insisting.
 
@@ -29,8 +35,7 @@ def open_run(path: Path) -> RunDir:
     if run is not None:
         return run
     what = "does not exist" if not path.exists() else "is not a run directory"
-    found = (child for level in ("run_*", "*/run_*") for child in path.glob(level))
-    inside = sorted(filter(find_run, found)) if path.is_dir() else []
+    inside = holds_runs(path)
     hint = (
         f"it holds runs; name one, such as {inside[-1]}, or take all with `aorta aggregate`"
         if inside

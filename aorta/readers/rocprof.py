@@ -32,6 +32,8 @@ _COPY_COLUMNS = frozenset(("Direction", "Start_Timestamp", "End_Timestamp"))
 _API_COLUMNS = frozenset(("Domain", "Function", "Start_Timestamp", "End_Timestamp"))
 
 
+_LATEST_NS = (1 << 63) - 1
+_NONE = (1 << 64) - 1
 _GPU_COLUMNS = ("start_ns", "end_ns", "kind", "device", "stream", "name", "correlation", "shape", "bytes")
 _HOST_COLUMNS = ("start_ns", "end_ns", "role", "lane", "name", "correlation")
 
@@ -56,18 +58,22 @@ class Rows:
         """Add an event on a GPU; a nameless kernel has no code."""
         if self._timed(start, end):
             code = self.code(name) if name else ABSENT
-            self.gpu.append((start, end, kind, device, stream, code, correlation, shape, size))
+            ids = (int64(device), int64(stream), code, int64(correlation))
+            self.gpu.append((start, end, kind, *ids, shape, int64(size)))
 
     def add_host(
         self, start: int, end: int, role: Role, name: str, *, thread: int = ABSENT, correlation: int = ABSENT
     ) -> None:
         """Add a range on the host; one without length is a mark and is left out."""
         if start != end and self._timed(start, end):
-            self.host.append((start, end, role, thread, self.code(name), correlation))
+            self.host.append((start, end, role, int64(thread), self.code(name), int64(correlation)))
 
     def _timed(self, start: int, end: int) -> bool:
         if start < 0 or end < start:
             self.faults["events with a missing start or a negative duration left out"] += 1
+            return False
+        if end > _LATEST_NS:
+            self.faults["events with a time beyond 64 bits left out"] += 1
             return False
         return True
 
@@ -87,6 +93,14 @@ class Rows:
                 problems=tuple(Problem(file=str(source), reason=reason) for reason in reasons),
             )
         )
+
+
+def int64(number: int) -> int:
+    """Returns an id that may have 64 bits without a sign as one of 63; ABSENT for a negative one.
+
+    The largest unsigned numbers are how writers say "none".
+    """
+    return ABSENT if number < 0 or number >= _NONE else number & _LATEST_NS
 
 
 def host_role(domain: str, function: str) -> Role:

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import codecs
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.columns import CPU_COLUMNS, GPU, GPU_COLUMNS, TEXT, sampled
 from aorta.artefacts.lines import cells_of
 from aorta.artefacts.samples import GpuSample, parse_nvidia_smi_csv
 from aorta.errors import ArtefactError
-from aorta.readers.samples import table_of
+from aorta.readers.dmon import is_dmon, parse_dmon
+from aorta.readers.samples import drop_impossible, table_of
+from aorta.units import plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+Kind: TypeAlias = Literal["nvidia-smi", "dmon", "gpu", "cpu"]
+
 _LOOK = 4096
+_NO_HEADER = re.compile(r"\d{4}[/-]\d\d[/-]\d\d[ T]\d\d:\d\d:\d\d[^,]*,|\d+, *GPU-")
+_GPU_VALUES = re.compile(r"GPU-[0-9a-f]{8}|\d %|\d MiB|\d W\b")
+_AMD_COLUMNS = re.compile(
+    r"\b(?:power_usage|gfx_clk|hotspot_temp\w*|gfx_activity|vram_used|GPU use \(%\))", re.IGNORECASE
+)
+_COMPLAINT = re.compile(
+    r"GPU is lost|[Uu]nable to determine the device handle|^No devices were found|^NVIDIA-SMI has failed"
+)
 _FORMATS = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S")
 
 
@@ -51,38 +65,83 @@ def find_samples(paths: Iterable[Path]) -> tuple[tuple[SampleFile, ...], tuple[P
             kind = _kind(path)
             if kind is not None:
                 found.append(_read(path, kind, problems))
-        except (OSError, ArtefactError) as error:
-            reason = error.message if isinstance(error, ArtefactError) else str(error.strerror)
+        except ArtefactError as error:
+            reason = f"{error.message}; {error.hint}" if error.hint else error.message
             problems.append(Problem(file=str(path), reason=f"{path}: {reason}"))
+        except OSError as error:
+            problems.append(Problem(file=str(path), reason=f"{path}: {error.strerror}"))
     return tuple(item for item in found if len(item.table)), tuple(problems)
 
 
-def _kind(path: Path) -> Literal["nvidia-smi", "gpu", "cpu"] | None:
-    """What the first line announces."""
+def _kind(path: Path) -> Kind | None:
+    """Returns what the first line announces; None for a file that holds no samples.
+
+    Raises:
+        ArtefactError: it holds samples that cannot be read.
+    """
     with path.open("rb") as stream:
-        line = stream.read(_LOOK).split(b"\n", 1)[0].decode("utf-8", errors="replace").strip()
+        line = decoded(stream.read(_LOOK)).split("\n", 1)[0].strip()
+    if is_dmon(line):
+        return "dmon"
     header = [cell.strip() for cell in cells_of(line) or []]
     if "wall_ns" in header:
         return "gpu" if "utilization_gpu" in header else "cpu" if "cpu_percent" in header else None
     names = {cell.partition(" [")[0] for cell in header}
-    return "nvidia-smi" if len(names & {"timestamp", "utilization.gpu", "memory.used", "uuid"}) > 1 else None
+    if len(names & {"timestamp", "utilization.gpu", "memory.used", "uuid"}) > 1:
+        return "nvidia-smi"
+    if _NO_HEADER.match(line) and _GPU_VALUES.search(line):
+        raise ArtefactError(
+            "samples of nvidia-smi without a header line: which column is which is not known",
+            "record without `noheader`: nvidia-smi --query-gpu=timestamp,index,... --format=csv",
+        )
+    if names & {"gpu", "device"} and _AMD_COLUMNS.search(line):
+        raise ArtefactError(
+            "the CSV of amd-smi and rocm-smi is not read",
+            "record samples with `aorta monitor`, which keeps their time",
+        )
+    return None
 
 
-def _read(path: Path, kind: Literal["nvidia-smi", "gpu", "cpu"], problems: list[Problem]) -> SampleFile:
+def decoded(data: bytes) -> str:
+    """Returns the text of a file of any Unicode encoding that its first bytes announce, else of UTF-8."""
+    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    return data.decode(encoding, errors="replace")
+
+
+def _read(path: Path, kind: Kind, problems: list[Problem]) -> SampleFile:
     import pandas as pd
 
-    if kind != "nvidia-smi":
+    if kind in ("gpu", "cpu"):
         columns = GPU_COLUMNS if kind == "gpu" else CPU_COLUMNS
         return SampleFile(path, kind, table_of(path, columns, problems), zoneless=False)
     # In a last line without an end the last number may lack digits.
-    whole, _, rest = path.read_text(encoding="utf-8", errors="replace").rpartition("\n")
-    parsed = parse_nvidia_smi_csv(whole)
-    timed = [(_as_utc_ns(sample.timestamp), sample) for sample in parsed.samples]
-    bad = len(parsed.bad_lines) + sum(1 for wall, _ in timed if wall is None) + bool(rest.strip())
+    whole, _, rest = decoded(path.read_bytes()).rpartition("\n")
+    bad = int(bool(rest.strip()))
+    if kind == "dmon":
+        dated, unusable = parse_dmon(whole)
+        timed = [(_as_utc_ns(moment), sample) for moment, sample in dated]
+        bad += unusable
+    else:
+        silent, lines = _without_complaints(whole.splitlines())
+        if silent:
+            reason = f"{plural(len(silent), 'line')} of nvidia-smi itself, the first: {silent[0].strip()}"
+            problems.append(Problem(file=str(path), reason=reason))
+        parsed = parse_nvidia_smi_csv("\n".join(lines))
+        timed = [(_as_utc_ns(sample.timestamp), sample) for sample in parsed.samples]
+        bad += len(parsed.bad_lines)
+    bad += sum(1 for wall, _ in timed if wall is None)
     if bad:
         problems.append(Problem(file=str(path), reason=f"{bad} of its samples are cut off or have no time"))
     rows = [_row(wall, sample) for wall, sample in timed if wall is not None]
-    return SampleFile(path, "gpu", pd.DataFrame(rows, columns=list(GPU_COLUMNS)), zoneless=True)
+    table = pd.DataFrame(rows, columns=list(GPU_COLUMNS))
+    drop_impossible(table, str(path), problems)
+    return SampleFile(path, "gpu", table, zoneless=True)
+
+
+def _without_complaints(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The lines in which nvidia-smi says what is wrong, such as a GPU that is lost, and the others."""
+    silent = [line for line in lines if _COMPLAINT.search(line)]
+    return silent, [line for line in lines if not _COMPLAINT.search(line)]
 
 
 def _as_utc_ns(text: str | None) -> int | None:

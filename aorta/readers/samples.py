@@ -84,7 +84,7 @@ def _merge(
     if not found:
         return None, tuple(problems)
     table = stacked(found)
-    _drop_impossible(table, str(merged.relative_to(run.root)), problems)
+    drop_impossible(table, str(merged.relative_to(run.root)), problems)
     return table, tuple(problems)
 
 
@@ -107,7 +107,7 @@ def _merge_rows(
         return None, tuple(problems)
     table = categorised(table_of_rows(rows, columns))
     position = table.sort_values(order, kind="stable").index
-    _drop_impossible(table, str(merged.relative_to(run.root)), problems)
+    drop_impossible(table, str(merged.relative_to(run.root)), problems)
     with Rewritten(merged, ",".join(columns) + "\n") as sink:
         sink.write(text_of([rows[index] for index in position]))
         sink.keep(problems)
@@ -117,11 +117,11 @@ def _merge_rows(
 def table_of(path: Path, columns: Sequence[str], problems: list[Problem]) -> pd.DataFrame:
     """The usable rows of one monitor file that belongs to no run, as `read_gpu_samples` gives them."""
     table = table_of_rows(rows_of(path.parent, path, columns, problems), columns)
-    _drop_impossible(table, path.name, problems)
+    drop_impossible(table, path.name, problems)
     return table
 
 
-def _drop_impossible(table: pd.DataFrame, name: str, problems: list[Problem]) -> None:
+def drop_impossible(table: pd.DataFrame, name: str, problems: list[Problem]) -> None:
     """Numbers that nothing can measure become NaN in `table`, and are counted; the files keep them."""
     count = 0
     wrong: list[str] = []

@@ -24,23 +24,34 @@ class TraceSet:
 
     traces: tuple[Trace, ...]
     problems: tuple[Problem, ...]
+    files: frozenset[Path] = frozenset()
+    """Every file that is a trace or a part of one, used or not."""
 
     def of_format(self, name: str) -> tuple[Trace, ...]:
         """The traces of one format (`kineto`, `nsys`, `rocprofv3`), by rank."""
         return tuple(trace for trace in self.traces if trace.format == name)
 
 
-def find(paths: Iterable[Path]) -> dict[Path, Format]:
+def find(paths: Iterable[Path], problems: list[Problem]) -> dict[Path, Format]:
     """The traces among files and below folders, by content, in the order of their names; other files are
     left out.
 
-    A report with its export beside it counts once, as the export.
+    A report with its export beside it counts once, as the export. A file that cannot be read is added to
+    `problems`.
     """
     files: dict[Path, None] = {}
     for path in paths:
         below = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
         files.update(dict.fromkeys(below))
-    found = {path: kind for path in files if (kind := detect(path)) is not None}
+    found: dict[Path, Format] = {}
+    for path in files:
+        try:
+            kind = detect(path)
+        except ArtefactError as error:
+            problems.append(Problem(file=str(path), reason=error.message))
+            continue
+        if kind is not None:
+            found[path] = kind
     exported = {_stem(path) for path, kind in found.items() if kind == "nsys"}
     return {
         path: kind for path, kind in found.items() if kind != "nsys-report" or _stem(path) not in exported
@@ -60,8 +71,8 @@ def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSe
     Raises:
         ArtefactError: nothing of what was given can be used.
     """
-    found = find(paths)
     problems: list[Problem] = []
+    found = find(paths, problems)
     traces: list[Trace] = []
     for part in _read_all(found, workers):
         if isinstance(part, ArtefactError):
@@ -77,7 +88,7 @@ def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSe
             f"{', '.join(map(str, paths))}: {reasons or 'no trace in it'}",
             hint="expected Kineto JSON, nsys SQLite exports or reports, or rocprofv3 CSV, JSON or rocpd",
         )
-    return TraceSet(usable, tuple(problems))
+    return TraceSet(usable, tuple(problems), frozenset(found))
 
 
 def _read_all(found: dict[Path, Format], workers: int | None) -> list[Trace | ArtefactError]:

@@ -224,3 +224,23 @@ def test_another_database_is_refused(tmp_path: Path) -> None:
     db.close()
     with pytest.raises(ArtefactError, match="no view `kernels`"):
         rocprof_rocpd.read(path)
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64 - 1, 2**70])
+def test_ids_of_64_bits_cost_nothing(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "rank0_kernel_trace.csv"
+    row = '"KERNEL_DISPATCH",{0},{0},{0},1,16,"k",{0},{1},{2}\n'
+    path.write_text(HEADER_6 + row.format(number, 1000, 1500) + row.format(3, 2000, 2500))
+    trace = rocprof.read_csv([path])
+    assert trace.gpu.start_ns.tolist() == [1000, 2000]
+    assert trace.gpu.correlation.tolist()[1] == 3
+    assert trace.problems == ()
+
+
+def test_a_time_of_more_than_63_bits_costs_its_event(tmp_path: Path) -> None:
+    path = tmp_path / "rank0_kernel_trace.csv"
+    row = '"KERNEL_DISPATCH",1,1,1,1,16,"k",1,{},{}\n'
+    path.write_text(HEADER_6 + row.format(1000, 2**64 - 1) + row.format(2000, 2500))
+    trace = rocprof.read_csv([path])
+    assert trace.gpu.start_ns.tolist() == [2000]
+    assert [problem.reason for problem in trace.problems] == ["1 events with a time beyond 64 bits left out"]

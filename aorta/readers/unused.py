@@ -1,0 +1,83 @@
+"""Says why a file that was named on the command line is of no use."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from aorta.errors import ArtefactError
+from aorta.readers.sample_files import decoded
+from aorta.readers.trace_sqlite import open_database
+from aorta.units import plural
+
+_LOOK = 4096
+_NAMED = 5
+_SUFFIXES = {
+    ".qdstrm": "an unfinished nsys stream: QdstrmImporter, beside nsys, makes a .nsys-rep of it",
+    ".ncu-rep": "a report of Nsight Compute, which measures single kernels and no steps",
+    ".pickle": "a pickle, which is not opened, as it can run code",
+    ".pkl": "a pickle, which is not opened, as it can run code",
+    ".pt": "a file of torch.save, which is not opened, as it can run code",
+    ".pb": "a profile of XLA or TensorFlow: export it as a trace of JSON",
+    ".pftrace": "a trace of Perfetto: export it as JSON",
+    ".perfetto-trace": "a trace of Perfetto: export it as JSON",
+}
+_TEXTS = (
+    (
+        re.compile(rb"\s*<(?:!doctype|html)", re.IGNORECASE),
+        "a web page: a download that failed leaves such a file",
+    ),
+    (
+        re.compile(rb"version https://git-lfs"),
+        "a pointer of Git LFS: fetch the file with `git lfs pull`",
+    ),
+    (re.compile(rb"\x80[\x02-\x05]"), "a pickle, which is not opened, as it can run code"),
+    (re.compile(rb"SQLite format 3\0"), "a database"),
+    (re.compile(rb"\x7fELF"), "a program"),
+)
+EXPECTED = "expected Kineto JSON, nsys exports or reports, rocprofv3 output, or samples of GPUs with times"
+
+
+def why_unused(path: Path) -> str:
+    """Returns the reason why nothing is read from a file, as far as its content tells."""
+    if not path.exists():
+        return "it does not exist"
+    if path.is_dir():
+        files = sorted(entry for entry in path.rglob("*") if entry.is_file())
+        reasons = [f"{file.name}: {why_unused(file)}" for file in files[:_NAMED]]
+        return "; ".join([f"a folder of {plural(len(files), 'file')}, none of which is read", *reasons])
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_LOOK)
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    if not head.strip(b"\0 \r\n\t"):
+        return "it is empty" if not head else "it holds nothing but blanks"
+    known = next((reason for pattern, reason in _TEXTS if pattern.match(head)), _SUFFIXES.get(path.suffix))
+    if known == "a database":
+        known = _database(path)
+    return known or _text(head)
+
+
+def _database(path: Path) -> str:
+    try:
+        with open_database(path) as database:
+            tables = ", ".join(sorted(database.tables)[:_NAMED]) or "none"
+    except ArtefactError as error:
+        return error.message.removeprefix(f"{path}: ")
+    return f"an SQLite database without activity of GPUs; its tables begin with {tables}"
+
+
+def _text(head: bytes) -> str:
+    text = decoded(head)
+    first = text.strip().splitlines()[0] if text.strip() else ""
+    if first.startswith(("{", "[")):
+        keys = re.findall(r'"([^"\\]{1,40})"\s*:', text)[:_NAMED]
+        return f"JSON without traceEvents or rocprofiler-sdk-tool; its keys begin with {json.dumps(keys)}"
+    printable = sum((sign.isprintable() and sign != "\ufffd") or sign.isspace() for sign in text) / len(text)
+    if printable < 0.9:
+        return f"its content is not known; {EXPECTED}"
+    if "," in first:
+        return f"a table without a column of times that is known; its first line is {first[:80]!r}"
+    return f"text that begins with {first[:80]!r}; {EXPECTED}"

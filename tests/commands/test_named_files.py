@@ -1,0 +1,42 @@
+"""Every file that is named on the command line is used, or named with the reason why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from aorta.commands.analyze import command
+from tests.support.kineto import event, kernel, write
+
+SMI = "timestamp, index, uuid, utilization.gpu [%]\n2026/11/27 22:22:38, 0, GPU-b, 50 %\n"
+
+
+def capture(path: Path) -> Path:
+    steps = [event("user_annotation", f"ProfilerStep#{n}", 100.0 * n, 99.0) for n in range(6)]
+    return write(path, [*steps, *(kernel("gemm", 100.0 * n, 90.0) for n in range(6))])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [("", "it is empty"), ("text\n", "'text'"), ("# gpu pwr\n 0 1\n", "dmon -o DT"), (None, "No such file")],
+)
+def test_a_named_file_never_vanishes(tmp_path: Path, content: str | None, reason: str) -> None:
+    other = tmp_path / "other.txt"
+    if content is not None:
+        other.write_text(content)
+    done = CliRunner().invoke(
+        command, [str(capture(tmp_path / "rank0.json")), str(other), "--json", str(tmp_path / "a.json")]
+    )
+    assert done.exit_code == 0, done.output
+    problems = json.loads((tmp_path / "a.json").read_text())["data_quality"]["problems"]
+    assert [(item["file"], reason in item["reason"]) for item in problems] == [(str(other), True)]
+
+
+def test_samples_alone_say_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "smi.csv").write_text(SMI)
+    done = CliRunner().invoke(command, [str(tmp_path / "smi.csv")])
+    assert done.exit_code != 0
+    assert "no trace beside them" in str(done.exception)
