@@ -8,7 +8,7 @@ negative otherwise.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 import numpy as np
@@ -56,6 +56,10 @@ class Role(enum.IntEnum):
     """A driver call that waits for the GPU."""
     API = 10
     """Another driver call."""
+    OPERATOR = 11
+    """An operator of the framework; they nest."""
+    FRAME = 12
+    """A Python function, where the capture recorded stacks; they nest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +67,7 @@ class Table:
     """Columns of one length."""
 
     def __post_init__(self) -> None:
-        lengths = {len(getattr(self, field.name)) for field in fields(self)}
+        lengths = {len(getattr(self, item.name)) for item in fields(self)}
         if len(lengths) > 1:
             raise ValueError(f"{type(self).__name__}: columns of different lengths {sorted(lengths)}")
 
@@ -135,7 +139,7 @@ AnyTable = TypeVar("AnyTable", bound=Table)
 
 def build(table: type[AnyTable], size: int, **columns: object) -> AnyTable:
     """A table of `size` rows: a scalar fills its column, a column that is not given is ABSENT."""
-    made = {field.name: _column(columns.pop(field.name, ABSENT), size) for field in fields(table)}
+    made = {item.name: _column(columns.pop(item.name, ABSENT), size) for item in fields(table)}
     if columns:
         raise ValueError(f"{table.__name__} has no columns {sorted(columns)}")
     return table(**made)
@@ -152,7 +156,7 @@ def _column(value: object, size: int) -> Column:
 
 def take(table: AnyTable, rows: NDArray[np.bool_] | NDArray[np.intp]) -> AnyTable:
     """The rows that a mask or an index array chooses."""
-    return type(table)(**{field.name: getattr(table, field.name)[rows] for field in fields(table)})
+    return type(table)(**{item.name: getattr(table, item.name)[rows] for item in fields(table)})
 
 
 def concatenate(
@@ -163,9 +167,9 @@ def concatenate(
         return build(table, 0)
     columns = {}
     buffer = None if order is None else np.empty(len(order), dtype=np.int64)
-    for field in fields(table):
-        column = np.concatenate([getattr(part, field.name) for part in parts], out=buffer)
-        columns[field.name] = column if order is None else column[order]
+    for item in fields(table):
+        column = np.concatenate([getattr(part, item.name) for part in parts], out=buffer)
+        columns[item.name] = column if order is None else column[order]
     return table(**columns)
 
 
@@ -196,6 +200,8 @@ class Trace:
     gpu_ranges: Ranges
     """Annotations projected on GPU streams."""
     names: tuple[str, ...]
+    operators: Ranges = field(default_factory=lambda: build(Ranges, 0))
+    """Operators and Python functions on host threads; only Kineto records them."""
     world_size: int | None = None
     host_name: str | None = None
     epoch_ns: int | None = None

@@ -37,7 +37,7 @@ from aorta.errors import ArtefactError
 from aorta.readers.kernels import roles_of
 from aorta.readers.kineto_columns import Columns, flush
 from aorta.readers.kineto_decode import add_chunk
-from aorta.readers.kineto_events import ANNOTATIONS, CALLS, GPU_ANNOTATIONS, ON_GPU
+from aorta.readers.kineto_events import ANNOTATIONS, CALLS, GPU_ANNOTATIONS, INNER, ON_GPU
 from aorta.readers.kineto_stream import (
     EventText,
     GzipText,
@@ -201,6 +201,7 @@ def join(columns: Columns) -> None:
         (CALLS, columns.api),
         (ANNOTATIONS, columns.host),
         (GPU_ANNOTATIONS, columns.gpu_ranges),
+        (INNER, columns.operators),
     ):
         table = concatenate(Ranges, ranges_of)
         ranges_of[:] = [take(table, _order(columns.at[group], table.start_ns))]
@@ -273,6 +274,7 @@ def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | Artefact
     host = _whole_table(Ranges, [columns.host for columns in merged])
     api = _whole_table(Ranges, [columns.api for columns in merged])
     projected = _whole_table(Ranges, [columns.gpu_ranges for columns in merged])
+    operators = _whole_table(Ranges, [columns.operators for columns in merged])
     rank, basis, notes = _rank(path, header)
     return finish(
         replace(
@@ -292,6 +294,7 @@ def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | Artefact
             ),
             gpu_ranges=replace(projected, role=roles_of(text, projected.name, api=False)),
             names=text,
+            operators=operators,
             problems=problems,
             notes=notes,
         ),
@@ -329,6 +332,7 @@ def _renumber(columns: Columns, names: dict[str, int]) -> Columns:
         host=[replace(table, name=code[table.name]) for table in columns.host],
         api=[replace(table, name=code[table.name]) for table in columns.api],
         gpu_ranges=[replace(table, name=code[table.name]) for table in columns.gpu_ranges],
+        operators=[replace(table, name=code[table.name]) for table in columns.operators],
     )
 
 

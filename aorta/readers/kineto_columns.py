@@ -18,16 +18,18 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Collectives, Column, GpuEvents, Ranges, build
+from aorta.artefacts.events import ABSENT, Collectives, Column, GpuEvents, Ranges, Role, build
 from aorta.readers.fast.kineto_spans import Learned, Rows
 from aorta.readers.kernels import operation
 from aorta.readers.kineto_events import (
     ANNOTATIONS,
     CALLS,
     EXACT_EVENTS,
+    FRAMES,
     GPU_ANNOTATIONS,
     GPU_KINDS,
     GROUPS,
+    INNER,
     KEPT_OPERATORS,
     ON_GPU,
     OPERATORS,
@@ -73,12 +75,12 @@ class Group(Generic[AnyEventT]):
     at: list[int] = field(default_factory=list)
 
 
-Groups: TypeAlias = tuple[Group[AnyEventT], Group[AnyEventT], Group[AnyEventT], Group[AnyEventT]]
-"""On the GPU, driver calls, annotations, annotations on the GPU."""
+Groups: TypeAlias = tuple[Group[AnyEventT], ...]
+"""On the GPU, driver calls, annotations, annotations on the GPU, operators and Python functions."""
 
 
 def _no_events() -> Groups[AnyEventT]:
-    return Group(), Group(), Group(), Group()
+    return Group(), Group(), Group(), Group(), Group()
 
 
 @dataclass(slots=True)
@@ -97,7 +99,9 @@ class Columns:
     api: list[Ranges] = field(default_factory=list)
     """Driver calls; their roles are not set."""
     gpu_ranges: list[Ranges] = field(default_factory=list)
-    at: tuple[list[Column], ...] = field(default_factory=lambda: ([], [], [], []))
+    operators: list[Ranges] = field(default_factory=list)
+    """Operators and Python functions, with their roles."""
+    at: tuple[list[Column], ...] = field(default_factory=lambda: ([], [], [], [], []))
     """For each group, a column for each table: greater for an event that comes later in the file."""
     sizes: dict[Call, int] = field(default_factory=dict)
     """Bytes of what collectives were given, where their annotations say so (torch 1.10 to 2.0)."""
@@ -108,7 +112,7 @@ class Columns:
     length: int = 0
     """Of the text so far."""
     gpu_count: int = 0
-    pending: Groups[Event] = field(default_factory=lambda: (Group(), Group(), Group(), Group()))
+    pending: Groups[Event] = field(default_factory=_no_events)
     """Events that are decoded and not yet in columns."""
     texts: list[tuple[bytes, list[int]]] = field(default_factory=list)
     """The texts that they came from, and where each event of a text stands."""
@@ -128,11 +132,13 @@ def hold(columns: Columns, text: bytes, events: list[Event], at: list[int]) -> N
 
 
 def _in_groups(events: Sequence[AnyEventT], at: Sequence[int]) -> Groups[AnyEventT]:
-    """The events that are used: on the GPU, driver calls, annotations, annotations on the GPU."""
+    """The events that are used, by group."""
     found: Groups[AnyEventT] = _no_events()
     for event, place in zip(events, at, strict=True):
         group = GROUPS.get(event.cat)
-        if group is not None and (event.cat not in OPERATORS or event.name.startswith(KEPT_OPERATORS)):
+        if group is not None:
+            if event.cat in OPERATORS and not event.name.startswith(KEPT_OPERATORS):
+                group = INNER
             found[group].events.append(event)
             found[group].at.append(place)
     return found
@@ -157,6 +163,7 @@ def flush(columns: Columns) -> None:
         (CALLS, columns.api),
         (ANNOTATIONS, columns.host),
         (GPU_ANNOTATIONS, columns.gpu_ranges),
+        (INNER, columns.operators),
     ):
         if timed[group].events:
             _add_ranges(columns, group, into, timed[group])
@@ -260,11 +267,16 @@ def _add_ranges(columns: Columns, group: int, into: list[Ranges], timed: _Timed)
             len(events),
             start_ns=timed.start_ns,
             end_ns=timed.end_ns,
+            role=[_inner_role(e.cat) for e in events] if group == INNER else ABSENT,
             lane=lane,
             name=_codes(columns, events),
             correlation=integers([e.args.correlation for e in events]) if group == CALLS else ABSENT,
         )
     )
+
+
+def _inner_role(category: str) -> int:
+    return int(Role.FRAME if category == FRAMES else Role.OPERATOR)
 
 
 def _given(dims: object, types: object) -> int | None:
@@ -283,7 +295,22 @@ def _given(dims: object, types: object) -> int | None:
 
 def add_rows(columns: Columns, rows: Rows, base: int) -> None:
     """Add driver calls or work on the GPU; `base` is where the text's first event stands."""
-    if len(rows.event) > 0:
+    if len(rows.event) == 0:
+        return
+    if rows.category in OPERATORS:
+        columns.at[INNER].append(rows.event + base)
+        columns.operators.append(
+            build(
+                Ranges,
+                len(rows.event),
+                start_ns=rows.start_ns,
+                end_ns=rows.end_ns,
+                role=int(Role.OPERATOR),
+                lane=rows.lane,
+                name=rows.name,
+            )
+        )
+    else:
         add = _add_call_rows if GROUPS[rows.category] == CALLS else _add_gpu_rows
         add(columns, rows, base)
 

@@ -23,14 +23,16 @@ GPU_KINDS |= {
 OPERATORS = frozenset(("cpu_op", "Operator"))
 KEPT_OPERATORS = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.", "nccl:", "gloo:", "## ")
 """Annotations: before these had a category of their own they were operators."""
-ON_GPU, CALLS, ANNOTATIONS, GPU_ANNOTATIONS = range(4)
+FRAMES = "python_function"
+ON_GPU, CALLS, ANNOTATIONS, GPU_ANNOTATIONS, INNER = range(5)
+"""`INNER` are operators that are no annotations, and Python functions."""
 GROUPS = dict.fromkeys(GPU_KINDS, ON_GPU)
 """The group of each category that is used."""
 _PLATFORMS = ("cuda", "hip", "xpu", "mtia", "hpu", "npu", "mlu", "musa", "glow", "privateuse1")
 GROUPS |= {f"{platform}_{level}": CALLS for platform in _PLATFORMS for level in ("runtime", "driver")}
 GROUPS |= {"Runtime": CALLS}
 GROUPS |= dict.fromkeys((*OPERATORS, "user_annotation"), ANNOTATIONS)
-GROUPS |= {"gpu_user_annotation": GPU_ANNOTATIONS}
+GROUPS |= {"gpu_user_annotation": GPU_ANNOTATIONS, FRAMES: INNER}
 
 Number: TypeAlias = int | float | str | None
 

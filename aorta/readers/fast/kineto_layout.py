@@ -12,10 +12,10 @@ Python's `json` do it on one:
         }
       },
 
-Two thirds of a trace are operators and flow arrows, which nothing here uses: how they begin tells. Of the
-others each byte is compared, is a digit of a number, or is decoded (a name, or the arguments behind the
-correlation, once for all events that have the same). What differs in any way is left for the JSON decoder, so
-that nothing is read here that it would read differently.
+How a flow arrow begins tells that nothing here uses it. Of operators, which are half of a trace, everything
+before the arguments is read. Of the others each byte is compared, is a digit of a number, or is decoded (a
+name, or the arguments behind the correlation, once for all events that have the same). What differs in any way
+is left for the JSON decoder, so that nothing is read here that it would read differently.
 """
 
 from __future__ import annotations
@@ -118,12 +118,13 @@ def _find_in(layout: Layout, text: bytes, braces: Positions, end: int, learned: 
         return chosen, bounds[chosen] + (1 + len(span) + len(beginning))
 
     unused &= inside == 1
-    operators = _unused_operators(text, octets, *of("cpu_op")) - 1
-    unused[operators[inside[operators] == 2]] = True
     # The last brace of an event is the one before the next event's.
     last_brace = np.append(braces[likely - 1], braces[-1])
     reader = Spans(text, layout, bounds[1:] - layout.gap, last_brace, learned)
     read = reader.read({category: of(category) for category in _READ})
+    operators, names = of("cpu_op")
+    plain = _no_annotations(text, octets, names) & (inside[operators - 1] == 2)
+    read.append(reader.fronts("cpu_op", operators[plain], names[plain]))
     return Found(text, layout, bounds, np.concatenate(([False], unused)), read)
 
 
@@ -145,12 +146,10 @@ def _is(found: Words, text: bytes, skipped: int = 0) -> Mask:
     return same
 
 
-def _unused_operators(
-    text: bytes, octets: NDArray[np.uint8], operators: Positions, name: Positions
-) -> Positions:
-    """The operators that are no annotations; `name` is where their names begin."""
+def _no_annotations(text: bytes, octets: NDArray[np.uint8], name: Positions) -> Mask:
+    """Which operators are no annotations; `name` is where their names begin."""
     likely = np.flatnonzero(_KEPT_FIRST[octets[name]])
     kept = [text.startswith(_KEPT, place) for place in name[likely].tolist()]
-    unused = np.ones(len(operators), dtype=np.bool_)
-    unused[likely[kept]] = False
-    return operators[unused]
+    plain = np.ones(len(name), dtype=np.bool_)
+    plain[likely[kept]] = False
+    return plain

@@ -137,6 +137,16 @@ class Spans:
             found.append(self._arguments(category, brace[span] + 1, columns))
         return found
 
+    def fronts(self, category: str, spans: Positions, name: Positions) -> Rows:
+        """Those of a category's spans that can be read up to their arguments, which are left out."""
+        start, end, lane, name_end = self._front(self.last_brace[spans], name)
+        good = np.flatnonzero(name_end >= name)
+        number = self.learned.names.numbers(self.text, name[good], name_end[good])
+        good, number = good[number >= 0], number[number >= 0]
+        absent = np.full(len(good), ABSENT)
+        columns = (spans[good], start[good], end[good], lane[good], number)
+        return Rows(category, (), *columns, absent, absent, absent, absent)
+
     def _front(self, brace: Positions, name: Positions) -> tuple[Column, Column, Column, Positions]:
         """Start and end in ns, the thread, and where the name ends; the last is -1 for spans to be left."""
         start, duration, lane, name_end, stop = (np.full(len(brace), -1) for _ in range(5))

@@ -76,7 +76,7 @@ def tables(text: bytes, *, as_json: bool) -> dict[str, Any]:
     join(columns)
     names = np.array([*columns.names, None], dtype=object)
     result: dict[str, Any] = {"behind": behind, "events": columns.events, "faults": columns.faults}
-    for kind in ("gpu", "collectives", "host", "api", "gpu_ranges"):
+    for kind in ("gpu", "collectives", "host", "api", "gpu_ranges", "operators"):
         (table,) = getattr(columns, kind)
         assert isinstance(table, Table)
         for field in fields(table):
@@ -195,11 +195,15 @@ def test_what_is_left_keeps_its_place_among_what_is_read(laid_out: Layout) -> No
     assert tables(text, as_json=False)["gpu.correlation"] == [1, 2, 3, 4, -1, 6]
 
 
-def test_operators_and_arrows_are_not_decoded() -> None:
-    broken = event("cpu_op", "aten::add", "x", "y", "z")
-    kept = event("cpu_op", "ProfilerStep#7", "4458676983017.250", "3.001", '"External id": 1')
-    result = tables(joined([call(1), broken, kept, broken]), as_json=False)
+def test_the_arguments_of_operators_are_not_decoded() -> None:
+    times = ("4458676983017.250", "3.001")
+    plain = event("cpu_op", "aten::add", *times, args="z")
+    kept = event("cpu_op", "ProfilerStep#7", *times, args='"External id": 1')
+    result = tables(joined([call(1), plain, kept, plain]), as_json=False)
     assert (result["host.name"], result["events"], result["faults"]) == (["ProfilerStep#7"], 4, {})
+    assert result["operators.name"] == ["aten::add", "aten::add"]
+    assert result["operators.start_ns"] == [4458676983017250] * 2
+    assert result["operators.end_ns"] == [4458676983020251] * 2
 
 
 def test_events_that_are_laid_out_otherwise_stand_between_the_others() -> None:
