@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column
-from aorta.artefacts.reduction import TraceSummary, pack, unpack
+from aorta.artefacts.packed import pack, unpack
+from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import Phase
 from aorta.units import plural

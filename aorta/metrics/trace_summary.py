@@ -10,20 +10,12 @@ import numpy as np
 
 from aorta.artefacts.analysis import RankBreakdown
 from aorta.artefacts.events import Column, Kind, Role, Trace, take
-from aorta.artefacts.reduction import (
-    Packed,
-    TracedCalls,
-    TracedTimeline,
-    TraceStep,
-    TraceSummary,
-    Unseen,
-    pack,
-    unpack,
-    unpack_intervals,
-)
+from aorta.artefacts.packed import Packed, pack, unpack, unpack_intervals
+from aorta.artefacts.reduction import TracedCalls, TracedTimeline, TraceStep, TraceSummary, Unseen
 from aorta.artefacts.traced import RankTrace
 from aorta.errors import ArtefactError
 from aorta.intervals import Intervals, clip
+from aorta.metrics.host_line import host_line
 from aorta.metrics.trace_breakdown import break_down, unknown_communication
 from aorta.metrics.trace_checks import MOST, contradiction
 from aorta.metrics.trace_idle import (
@@ -74,6 +66,7 @@ def summarise(trace: Trace) -> TraceSummary:
         contention=contention(trace, steps),
         timeline=_timeline(work) if work is not None and whole else None,
         unseen=[Unseen(reason=item.reason, remedy=item.remedy) for item in trace.unseen],
+        line=host_line(trace),
         problems=list(trace.problems),
         notes=list(trace.notes),
     )

@@ -12,10 +12,10 @@ Python's `json` do it on one:
         }
       },
 
-How a flow arrow begins tells that nothing here uses it. Of operators, which are half of a trace, everything
-before the arguments is read. Of the others each byte is compared, is a digit of a number, or is decoded (a
-name, or the arguments behind the correlation, once for all events that have the same). What differs in any way
-is left for the JSON decoder, so that nothing is read here that it would read differently.
+How a flow arrow begins tells that nothing here uses it. Of operators, which are half of a trace,
+everything before the arguments is read. Of the others each byte is compared, is a digit of a number, or is
+decoded (a name, or the arguments behind the correlation, once for all events that have the same). What
+differs in any way is left for the JSON decoder, so that nothing is read here that it would read differently.
 """
 
 from __future__ import annotations

@@ -1,0 +1,159 @@
+"""A rank's host line: what the host did from launch to launch, and what each launch put on the GPU.
+
+The line is one sequence of items in the order of the host. Before each item the host works; at an item it
+launches GPU work, waits for the GPU, waits for its loader, or begins a step. The line holds what a replay
+needs to say how long the steps take with other host times.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, fields
+
+from msgspec import field
+
+from aorta.artefacts.events import Column, Table
+from aorta.artefacts.packed import Packed, pack, unpack
+from aorta.artefacts.records import Record
+
+
+class Item(enum.IntEnum):
+    """What the host does at an item."""
+
+    STEP = 0
+    """It begins a step."""
+    LAUNCH = 1
+    """It puts work on the GPU; it waits for this work where `held_ns` is above 0."""
+    SYNC = 2
+    """It waits for work that it launched before."""
+    LOADER = 3
+    """It waits for a batch that other processes make."""
+    END = 4
+    """The last step ends."""
+
+
+class Tag(enum.IntFlag):
+    """What a piece of host work belongs to; several may apply."""
+
+    OPTIMIZER = 1
+    BACKWARD = 2
+    RECOMPUTE = 4
+    """Forward operators that run inside of the backward pass."""
+    READ_BACK = 8
+    """A value of the GPU is read by the host: `.item()`, `.cpu()`, `nonzero`."""
+    ALLOCATOR = 16
+    """Device memory is taken from or given back to the driver."""
+    LOADER = 32
+    """The loader works in the training process."""
+    CPU_OPERATOR = 64
+    """An operator computes on the CPU."""
+    COLLECTIVE = 128
+    """Preparation of communication: c10d, DDP's reducer, FSDP."""
+    ANOMALY = 256
+    """Checks of anomaly detection."""
+    COMPILE = 512
+    """Compilation."""
+    SILENT = 1024
+    """A long stretch without any operator or driver call."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LineTable(Table):
+    """The items of a rank's whole steps."""
+
+    step: Column
+    """Number of the step."""
+    item: Column
+    """An `Item`."""
+    work_ns: Column
+    """The host's work before the item, as measured."""
+    edges: Column
+    """Starts and ends of recorded operators in that work."""
+    calls: Column
+    """Starts and ends of recorded driver calls in that work."""
+    held_ns: Column
+    """How long the host waited at the item; 0: it did not."""
+    behind_ns: Column
+    """From the end of what it waited for to the end of the wait."""
+    stream: Column
+    gpu_ns: Column
+    """Duration of what was launched."""
+    kind: Column
+    """A `ComputeKind` of what was launched."""
+    needs: Column
+    """How many items before this one launched the work that has to end first; 0: none is known."""
+    group: Column
+    """Code of a collective's group; ABSENT: this is no collective."""
+    order: Column
+    """Place of a collective within its step and group."""
+    bytes: Column
+    """Of a copy or collective; ABSENT: not recorded."""
+    tags: Column
+    """`Tag`s of the item itself."""
+
+
+class ComputeKind(enum.IntEnum):
+    """What a kernel computes, by its name."""
+
+    NONE = 0
+    """No compute kernel."""
+    TENSOR_MATMUL = 1
+    PLAIN_MATMUL = 2
+    """A matrix product without tensor cores."""
+    ATTENTION = 3
+    ELEMENTWISE = 4
+    """Normalisation, activation, reductions, casts."""
+    OPTIMIZER = 5
+    COMMUNICATION = 6
+    COPY = 7
+    PAGEABLE_COPY = 8
+    SOFTMAX = 9
+    """Softmax of materialised scores."""
+    OTHER = 10
+
+
+class Pace(Record, frozen=True, kw_only=True):
+    """How fast the host was while it was traced."""
+
+    operators: float
+    """Recorded operators per step."""
+    calls: float
+    """Recorded driver calls per step."""
+    spacing_ns: float | None
+    """Median time from an operator's start to that of the first one within it; None: too few nest."""
+    launch_ns: float | None
+    """First decile of a launch's duration; None: too few were recorded."""
+    stacks: bool = False
+    """The capture recorded Python functions, which raises its weight further."""
+
+
+class TagTime(Record, frozen=True, kw_only=True):
+    """How much of each item's work a tag covers."""
+
+    tag: int
+    work_ns: Packed
+
+
+class HostLine(Record, frozen=True, kw_only=True):
+    """`LineTable` in a summary."""
+
+    columns: dict[str, Packed]
+    groups: list[str]
+    tagged: list[TagTime] = field(default_factory=list)
+    pace: Pace
+
+
+def pack_line(table: LineTable) -> dict[str, Packed]:
+    """The columns of a table, packed."""
+    return {item.name: pack(getattr(table, item.name)) for item in fields(table)}
+
+
+def unpack_line(line: HostLine) -> LineTable:
+    """The table of `pack_line`.
+
+    Raises:
+        ArtefactError: a column is damaged.
+        ValueError: columns have different lengths.
+        KeyError: a column is missing.
+    """
+    return LineTable(**{item.name: unpack(line.columns[item.name]) for item in fields(LineTable)})

@@ -1,0 +1,120 @@
+"""What the host works for, by the names of operators, ranges and driver calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.events import ABSENT, Column, Ranges, Role, Trace, take
+from aorta.artefacts.hostline import Tag
+from aorta.intervals import Intervals, as_intervals, subtract, union
+
+SILENT_NS = 2_000_000
+"""Python code that calls no operator for this long does something else than launching work."""
+_CPU_NS = 50_000
+"""An operator that launches nothing and takes this long computes on the CPU."""
+_EVALUATE = re.compile(r"autograd::engine::evaluate_function: .*")
+_FORWARD = re.compile(
+    r"aten::(?:linear|layer_norm|rms_norm|group_norm|batch_norm|instance_norm|scaled_dot_product_attention|"
+    r"conv[123]d|embedding|gelu|silu|relu|dropout|softmax|tanh)"
+)
+_NAMES: dict[Tag, re.Pattern[str]] = {
+    Tag.READ_BACK: re.compile(
+        r"aten::(?:item|_local_scalar_dense|is_nonzero|nonzero|nonzero_numpy|masked_select|unique\w*|_unique2)"
+    ),
+    Tag.COLLECTIVE: re.compile(
+        r"c10d::.*|record_param_comms|(?:nccl|rccl|gloo):.*|FSDP::.*|torch[.:]+distributed.*"
+    ),
+    Tag.ANOMALY: re.compile(r"aten::isnan|aten::_is_any_true|.*AnomalyMode.*"),
+    Tag.COMPILE: re.compile(
+        r".*\(dynamo_timed\)|.*compile_fx.*|.*compile_inner.*|.*convert_frame.*|.*Inductor.*[Cc]ompil.*"
+        r"|TorchDynamo.*|_compile\..*"
+    ),
+}
+_ALLOCATE = re.compile(
+    r"(?:cuda|hip)(?:Malloc|Free)(?:Async)?(?:_v\d+)?|cu(?:MemCreate|MemRelease|MemMap|MemUnmap)"
+)
+_SINGLE_LOADER = re.compile(r".*_SingleProcessDataLoaderIter.*")
+
+
+def coded(names: Sequence[str], codes: Column, test: Callable[[str], object]) -> NDArray[np.bool_]:
+    """Which rows have a name that passes a test; each name is tested once."""
+    table = np.zeros(len(names) + 1, dtype=np.bool_)
+    for code in np.unique(codes[codes != ABSENT]).tolist():
+        table[code] = bool(test(names[code]))
+    return table[codes]
+
+
+def spans(ranges: Ranges, rows: NDArray[np.bool_]) -> Intervals:
+    """The intervals of some rows."""
+    return np.stack((ranges.start_ns[rows], ranges.end_ns[rows]), axis=1)
+
+
+def tagged(trace: Trace) -> dict[Tag, Intervals]:
+    """When the host worked for what; tags that do not occur are left out."""
+    found = {tag: union(intervals) for tag, intervals in _tagged(trace)}
+    return {tag: intervals for tag, intervals in found.items() if len(intervals)}
+
+
+def _tagged(trace: Trace) -> Iterator[tuple[Tag, Intervals]]:
+    host, names = trace.host, trace.names
+    operators = take(trace.operators, trace.operators.role == Role.OPERATOR)
+    yield Tag.OPTIMIZER, host.intervals(Role.OPTIMIZER)
+    yield Tag.LOADER, loader_work(trace)
+    api = (host.role == Role.API) | (host.role == Role.SYNC)
+    yield Tag.ALLOCATOR, spans(host, api & coded(names, host.name, _ALLOCATE.fullmatch))
+    for tag, pattern in _NAMES.items():
+        parts = [
+            spans(table, coded(names, table.name, pattern.fullmatch))
+            for table in (operators, host)
+            if len(table)
+        ]
+        if parts:
+            yield tag, np.concatenate(parts)
+    evaluate = coded(names, operators.name, _EVALUATE.fullmatch)
+    yield Tag.BACKWARD, np.concatenate((spans(operators, evaluate), host.intervals(Role.BACKWARD)))
+    yield Tag.RECOMPUTE, _recomputed(operators, evaluate, names)
+    yield Tag.CPU_OPERATOR, _on_the_cpu(trace, operators)
+
+
+def loader_work(trace: Trace) -> Intervals:
+    """When the training process itself made batches: loaders without workers, and data ranges."""
+    host = trace.host
+    single = coded(trace.names, host.name, _SINGLE_LOADER.fullmatch)
+    waits = (host.role == Role.LOADER) & ~single
+    worked = ((host.role == Role.LOADER) & single) | (host.role == Role.DATA)
+    return subtract(union(spans(host, worked)), union(spans(host, waits)))
+
+
+def _recomputed(operators: Ranges, evaluate: NDArray[np.bool_], names: Sequence[str]) -> Intervals:
+    """From the first to the last forward operator within each backward function that holds any."""
+    forward = coded(names, operators.name, _FORWARD.fullmatch)
+    found: list[tuple[int, int]] = []
+    for lane in np.unique(operators.lane[evaluate]).tolist():
+        outer = np.flatnonzero(evaluate & (operators.lane == lane))
+        inner = np.flatnonzero(forward & (operators.lane == lane))
+        begin, end = operators.start_ns[outer], operators.end_ns[outer]
+        place = np.searchsorted(begin, operators.start_ns[inner], side="right") - 1
+        inside = (place >= 0) & (operators.start_ns[inner] < end[np.maximum(place, 0)])
+        for number in np.unique(place[inside]).tolist():
+            rows = inner[inside & (place == number)]
+            found.append((int(operators.start_ns[rows].min()), int(operators.end_ns[rows].max())))
+    return as_intervals(found)
+
+
+def _on_the_cpu(trace: Trace, operators: Ranges) -> Intervals:
+    """The innermost long operators in which nothing was launched and no driver was called."""
+    long = np.flatnonzero(operators.end_ns - operators.start_ns >= _CPU_NS)
+    calls = np.isin(trace.host.role, (Role.LAUNCH, Role.SYNC, Role.API))
+    times, lanes = trace.host.start_ns[calls], trace.host.lane[calls]
+    kept = np.zeros(len(operators), dtype=np.bool_)
+    for lane in np.unique(operators.lane[long]).tolist():
+        rows = long[operators.lane[long] == lane]
+        own = np.sort(times[lanes == lane])
+        first = np.searchsorted(own, operators.start_ns[rows])
+        after = np.searchsorted(own, operators.end_ns[rows])
+        kept[rows[first == after]] = True
+    return spans(operators, kept)

@@ -1,0 +1,67 @@
+"""What a compute kernel does, by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind
+from aorta.artefacts.hostline import ComputeKind
+
+_PATTERNS = (
+    (
+        ComputeKind.OPTIMIZER,
+        r"FusedOptimizer|fused_?adam|multi_tensor_apply|fused_sgd|lamb_?stage|distributed_fused",
+    ),
+    (
+        ComputeKind.ATTENTION,
+        r"flash|fmha|sdpa|attention|attn|AttnFwd|AttnBwd|paged_?att|efficient_att|mha_",
+    ),
+    (ComputeKind.SOFTMAX, r"(?<!log_)softmax(?!.*log_?softmax)"),
+    (
+        ComputeKind.PLAIN_MATMUL,
+        r"simt_?[sdc]?gemm|_ffma_|f32f32_f32f32_f32|[sd]gemm_(?:\d|largek|nt|nn|tn)|gemv|gemmk1|"
+        r"magma_?[sd]gemm|f64f64|dot_kernel|[^a-z]sgemm|Cijk_\w*_S(?:B|_)\w*_MT(?!\w*MI)",
+    ),
+    (
+        ComputeKind.TENSOR_MATMUL,
+        r"nvjet|gemm|wgmma|cutlass|tensorop|[hsi]884|[hsi]1688|16816|xmma|hmma|Cijk_|matmul|cublas|"
+        r"convolve|conv2d|conv_|dgrad|wgrad|fprop|implicit_con|winograd|triton_\w*_mm",
+    ),
+    (
+        ComputeKind.ELEMENTWISE,
+        r"elementwise|layer_?norm|rms_?norm|batch_?norm|group_?norm|GammaBeta|reduce_kernel|softmax|"
+        r"dropout|gelu|silu|CatArray|index|scatter|gather|copy|cast|fill|triton_(?:poi|per|red)|embedding|"
+        r"compute_grad_weight|nll_loss|cross_entropy|split_with_sizes|chunk_cat|sort|scan|where|norm",
+    ),
+)
+_KINDS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
+_FOR_OPTIMIZERS = re.compile(r"multi_tensor_apply", re.IGNORECASE)
+_NO_OPTIMIZER = re.compile(r"CopyFunctor|UnaryOpFunctor|ScaleFunctor|L2Norm|LpNorm", re.IGNORECASE)
+
+
+def compute_kind(name: str) -> ComputeKind:
+    """The kind of a compute kernel."""
+    for kind, pattern in _KINDS:
+        if pattern.search(name):
+            if kind is ComputeKind.OPTIMIZER and _FOR_OPTIMIZERS.search(name) and _NO_OPTIMIZER.search(name):
+                return ComputeKind.ELEMENTWISE
+            return kind
+    return ComputeKind.OTHER
+
+
+def kinds_of_events(gpu: GpuEvents, names: Sequence[str]) -> Column:
+    """The `ComputeKind` of each GPU event."""
+    table = np.full(len(names) + 1, int(ComputeKind.OTHER), dtype=np.int64)
+    pageable = np.zeros(len(names) + 1, dtype=np.bool_)
+    for code in np.unique(gpu.name[gpu.name != ABSENT]).tolist():
+        table[code] = compute_kind(names[code])
+        pageable[code] = "pageable" in names[code].lower()
+    kind = table[gpu.name]
+    kind[gpu.kind == Kind.COMMUNICATION] = int(ComputeKind.COMMUNICATION)
+    kind[gpu.kind == Kind.UNCLASSIFIED] = int(ComputeKind.OTHER)
+    copies = (gpu.kind == Kind.COPY) | (gpu.kind == Kind.MEMSET)
+    kind[copies] = np.where(pageable[gpu.name[copies]], int(ComputeKind.PAGEABLE_COPY), int(ComputeKind.COPY))
+    return kind

@@ -1,0 +1,263 @@
+"""Replays host lines: host, launch, queue of the GPU, collectives of all ranks.
+
+The host works, launches and waits in the order of its line. A kernel starts when it has been launched, when
+its stream is free and when the work that it needs has ended. A collective ends on every member when the last
+one has come and the transfer is over. Durations on the GPU stay as they were measured, so that less work of
+the host shortens a step only as far as the GPU and the other ranks let it.
+
+The steps are run several times in a row. Queues that were full or empty at the start of the capture are then
+as full as this program keeps them, and the last rounds say what a step takes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.events import ABSENT
+from aorta.artefacts.hostline import Item, LineTable
+
+Floats = NDArray[np.float64]
+LAUNCH_NS = 3_000.0
+"""From a launch to the start of a kernel on an idle GPU."""
+QUEUE = 1_000
+"""Launches that the driver keeps before it makes the host wait."""
+_SYNC_NS = 2_000.0
+_LEAST_LEFT = 0.1
+"""Share of a stretch of host work that stays, whatever is taken from it."""
+_MOST_STEPS = 400_000
+"""Items of all ranks and rounds that are replayed."""
+_NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A line as it is replayed; a list per column."""
+
+    work: list[float]
+    """The host's work before each item."""
+    item: list[int]
+    waits: list[bool]
+    behind: list[float]
+    stream: list[int]
+    gpu: list[float]
+    needs: list[int]
+    call: list[tuple[int, int, str, int] | None]
+    """Key of a collective: place of the step, step, group, order."""
+    ready: list[float]
+    """When a batch is ready, from the start of the line."""
+    length: float
+    """Of the steps, as measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is different in a replay; a row per item of the line."""
+
+    work_ns: Floats | None = None
+    """Host work instead of the measured one."""
+    gpu_ns: Floats | None = None
+    """Durations on the GPU instead of the measured ones."""
+    dropped: NDArray[np.bool_] | None = None
+    """Items that do not take place."""
+    unheld: NDArray[np.bool_] | None = None
+    """Items at which the host does not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step takes in a replay, ns, by rank."""
+
+    step_ns: Mapping[int, float]
+    host_ns: Mapping[int, float] = field(default_factory=dict)
+    """How long the host worked per step, without its waits."""
+
+    @property
+    def mean_ns(self) -> float:
+        """Mean over ranks."""
+        return float(np.mean(list(self.step_ns.values())))
+
+
+def lessened(table: LineTable, weight_ns: Floats, work_ns: Floats | None = None) -> Floats:
+    """Work before each item without `weight_ns`.
+
+    What a stretch is too short for is taken from the following ones, up to the next wait.
+    """
+    work = (table.work_ns if work_ns is None else work_ns).astype(np.float64)
+    waits = table.held_ns > 0
+    left = np.empty(len(work))
+    debt = 0.0
+    for place, (took, weight, wait) in enumerate(
+        zip(work.tolist(), weight_ns.tolist(), waits.tolist(), strict=True)
+    ):
+        wanted = took - weight - debt
+        kept = max(wanted, _LEAST_LEFT * took)
+        debt = kept - wanted
+        left[place] = kept
+        if wait:
+            debt = 0.0
+    return left
+
+
+def lanes(
+    tables: Mapping[int, LineTable], groups: Mapping[int, Sequence[str]], changes: Mapping[int, Change]
+) -> dict[int, Lane]:
+    """The lines of the steps that all ranks have, changed."""
+    common = set.intersection(*(set(table.step.tolist()) for table in tables.values()))
+    return {
+        rank: _lane(table, groups[rank], changes.get(rank, Change()), np.array(sorted(common)))
+        for rank, table in tables.items()
+    }
+
+
+def _lane(table: LineTable, groups: Sequence[str], change: Change, steps: NDArray[np.int64]) -> Lane:
+    kept = np.isin(table.step, steps)
+    dropped = np.zeros(len(table), dtype=np.bool_) if change.dropped is None else change.dropped
+    work = table.work_ns.astype(np.float64) if change.work_ns is None else change.work_ns
+    gpu = table.gpu_ns.astype(np.float64) if change.gpu_ns is None else change.gpu_ns
+    held = table.held_ns > 0
+    waits = held if change.unheld is None else held & ~change.unheld
+    clock = np.cumsum(table.work_ns + table.held_ns)
+    start = clock[kept][0] - (table.work_ns + table.held_ns)[kept][0] if kept.any() else 0
+    places = np.searchsorted(steps, table.step)
+    call = [
+        (place, step, groups[group], order) if group != ABSENT and not out else None
+        for place, step, group, order, out in zip(
+            places[kept].tolist(),
+            table.step[kept].tolist(),
+            table.group[kept].tolist(),
+            table.order[kept].tolist(),
+            dropped[kept].tolist(),
+            strict=True,
+        )
+    ]
+    item = np.where(dropped & ~np.isin(table.item, (Item.STEP, Item.END)), ABSENT, table.item)
+    return Lane(
+        work=work[kept].tolist(),
+        item=item[kept].tolist(),
+        waits=waits[kept].tolist(),
+        behind=table.behind_ns[kept].astype(np.float64).tolist(),
+        stream=table.stream[kept].tolist(),
+        gpu=gpu[kept].tolist(),
+        needs=table.needs[kept].tolist(),
+        call=call,
+        ready=(clock - start)[kept].astype(np.float64).tolist(),
+        length=float((table.work_ns + table.held_ns)[kept].sum()),
+    )
+
+
+def replay(lines: Mapping[int, Lane]) -> Outcome:
+    """What a step takes on each rank."""
+    size = max(sum(len(lane.work) for lane in lines.values()), 1)
+    rounds = int(np.clip(_MOST_STEPS // size, 3, 6))
+    shared = _Shared(lines)
+    runs = {rank: _Run(rank, lane, shared, rounds) for rank, lane in lines.items()}
+    active = {rank: run.go() for rank, run in runs.items()}
+    while active:
+        before = shared.posted
+        for rank in list(active):
+            try:
+                next(active[rank])
+            except StopIteration:
+                del active[rank]
+                before = -1
+        if active and shared.posted == before:
+            # A member waits for a call that another one never makes: it goes on alone.
+            shared.give_up()
+    return Outcome(
+        {rank: run.step_ns() for rank, run in runs.items()},
+        {rank: run.worked / rounds / max(run.steps, 1) for rank, run in runs.items()},
+    )
+
+
+class _Shared:
+    """Collectives on their way."""
+
+    def __init__(self, lines: Mapping[int, Lane]) -> None:
+        members: defaultdict[tuple[int, int, str, int], set[int]] = defaultdict(set)
+        self.transfer: dict[tuple[int, int, str, int], float] = {}
+        for rank, lane in lines.items():
+            for key, took in zip(lane.call, lane.gpu, strict=True):
+                if key is not None:
+                    members[key].add(rank)
+                    # The member that comes last waits for nobody.
+                    self.transfer[key] = min(self.transfer.get(key, took), took)
+        self.members = {key: len(found) for key, found in members.items()}
+        self.posts: defaultdict[tuple[int, tuple[int, int, str, int]], dict[int, float]] = defaultdict(dict)
+        self.posted = 0
+        self.alone = 0
+
+    def give_up(self) -> None:
+        """Let one call go on without the members that have not come."""
+        self.alone += 1
+        self.posted += 1
+
+
+class _Run:
+    """One rank's replay."""
+
+    def __init__(self, rank: int, lane: Lane, shared: _Shared, rounds: int) -> None:
+        self._rank, self._lane, self._shared, self._rounds = rank, lane, shared, rounds
+        self.steps = sum(item == Item.STEP for item in lane.item)
+        self.worked = 0.0
+        self._marks: list[float] = []
+        self._ends: list[float] = []
+
+    def step_ns(self) -> float:
+        """Mean step of the last two rounds, from where the GPU begins each round to where it ends."""
+        first = self._ends[-3]
+        return (self._ends[-1] - first) / 2 / max(self.steps, 1)
+
+    def go(self) -> Generator[None, None, None]:
+        lane, shared = self._lane, self._shared
+        columns = list(
+            zip(
+                lane.work, lane.item, lane.waits, lane.behind, lane.stream, lane.gpu, lane.needs, lane.call,
+                lane.ready, strict=True,
+            )
+        )  # fmt: skip
+        count = len(columns)
+        now, busy = 0.0, 0.0
+        free: dict[int, float] = {}
+        ended: list[float] = [_NEVER] * count
+        starts: list[float] = []
+        for number in range(self._rounds):
+            previous = ended
+            ended = [_NEVER] * count
+            for place, (work, item, waits, behind, stream, took, needs, key, ready) in enumerate(columns):
+                now += work
+                self.worked += work
+                if item <= 0 or item == Item.END:
+                    continue
+                need = _NEVER
+                if needs:
+                    back = place - needs
+                    need = ended[back] if back >= 0 else previous[back]
+                if item == Item.LAUNCH:
+                    if len(starts) >= QUEUE and starts[-QUEUE] > now:
+                        now = starts[-QUEUE]
+                    begin = max(now + LAUNCH_NS, free.get(stream, _NEVER), need)
+                    if key is None:
+                        end = begin + took
+                    else:
+                        posts = shared.posts[number, key]
+                        posts[self._rank] = begin
+                        shared.posted += 1
+                        given = shared.alone
+                        while len(posts) < shared.members[key] and shared.alone == given:
+                            yield
+                        end = max(posts.values()) + shared.transfer[key]
+                    starts.append(begin)
+                    free[stream] = ended[place] = end
+                    busy = max(busy, end)
+                    if waits:
+                        now = max(now + _SYNC_NS, end + behind)
+                elif item == Item.SYNC:
+                    now = max(now + _SYNC_NS, need + behind)
+                elif waits:
+                    now = max(now + _SYNC_NS, number * lane.length + ready)
+            self._ends.append(max(now, busy))
