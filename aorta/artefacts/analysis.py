@@ -8,6 +8,7 @@ from msgspec import field
 
 from aorta.artefacts.records import SCHEMA_VERSION, Record
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
+from aorta.artefacts.weight import ProfilerWeight
 
 Kind = Literal[
     "gpu_underutilization",
@@ -396,5 +397,7 @@ class Analysis(Record, frozen=True, kw_only=True):
     """None: there were no usable traces."""
     profiler_overhead: ProfilerOverhead | None = None
     """None: no profiler captured steps of this run."""
+    profiler_weight: ProfilerWeight | None = None
+    """None: there are no traces, or they do not join launches to kernels."""
     detail_cost: DetailCost | None = None
     """None: every steady step was timed part by part."""

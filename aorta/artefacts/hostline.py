@@ -123,6 +123,8 @@ class Pace(Record, frozen=True, kw_only=True):
     """Median time from an operator's start to that of the first one within it; None: too few nest."""
     launch_ns: float | None
     """First decile of a launch's duration; None: too few were recorded."""
+    step_ns: float
+    """Mean step, as traced."""
     stacks: bool = False
     """The capture recorded Python functions, which raises its weight further."""
 

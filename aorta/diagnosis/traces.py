@@ -25,6 +25,7 @@ from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import blame_list, rank_costs, rank_words
 from aorta.diagnosis.rules import RULES
 from aorta.diagnosis.trace_samples import capture_utilization
+from aorta.diagnosis.traced_weight import profiler_weight
 from aorta.diagnosis.verdict import conclude
 from aorta.errors import ArtefactError
 from aorta.metrics.blame import BlameTable, blame
@@ -173,6 +174,7 @@ def _analyse(found: Capture, samples: Sequence[SampleFile], problems: Sequence[P
         thresholds=context.policy.as_dict(),
         device="cuda",
         traces=table(found),
+        profiler_weight=profiler_weight(found.ranks, expected),
         replay=model.record(made.predictions),
         pop=model.pop(context.breakdown.per_rank, cuda=True),
         lateness=model.lateness,

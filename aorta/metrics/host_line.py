@@ -316,6 +316,7 @@ def _pace(trace: Trace, host: Ranges, steps: Steps) -> Pace:
         calls=float(calls.sum()) / len(steps),
         spacing_ns=float(np.median(spacing)) if len(spacing) >= _FEW else None,
         launch_ns=float(np.percentile(took, 10)) if len(took) >= _FEW else None,
+        step_ns=float((steps.windows[:, 1] - steps.windows[:, 0]).mean()),
         stacks=bool((trace.operators.role == Role.FRAME).any()),
     )
 

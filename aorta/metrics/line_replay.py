@@ -213,7 +213,7 @@ class _Run:
         return (self._ends[-1] - first) / 2 / max(self.steps, 1)
 
     def go(self) -> Generator[None, None, None]:
-        lane, shared = self._lane, self._shared
+        lane = self._lane
         columns = list(
             zip(
                 lane.work, lane.item, lane.waits, lane.behind, lane.stream, lane.gpu, lane.needs, lane.call,
@@ -241,23 +241,27 @@ class _Run:
                     if len(starts) >= QUEUE and starts[-QUEUE] > now:
                         now = starts[-QUEUE]
                     begin = max(now + LAUNCH_NS, free.get(stream, _NEVER), need)
-                    if key is None:
-                        end = begin + took
-                    else:
-                        posts = shared.posts[number, key]
-                        posts[self._rank] = begin
-                        shared.posted += 1
-                        given = shared.alone
-                        while len(posts) < shared.members[key] and shared.alone == given:
-                            yield
-                        end = max(posts.values()) + shared.transfer[key]
+                    end = begin + took if key is None else (yield from self._met((number, key), begin))
                     starts.append(begin)
                     free[stream] = ended[place] = end
                     busy = max(busy, end)
                     if waits:
                         now = max(now + _SYNC_NS, end + behind)
+                elif not waits:
+                    continue
                 elif item == Item.SYNC:
                     now = max(now + _SYNC_NS, need + behind)
-                elif waits:
+                else:
                     now = max(now + _SYNC_NS, number * lane.length + ready)
             self._ends.append(max(now, busy))
+
+    def _met(self, call: tuple[int, tuple[int, int, str, int]], begin: float) -> Generator[None, None, float]:
+        """When a collective ends that this rank comes to at `begin`."""
+        shared = self._shared
+        posts = shared.posts[call]
+        posts[self._rank] = begin
+        shared.posted += 1
+        given = shared.alone
+        while len(posts) < shared.members[call[1]] and shared.alone == given:
+            yield
+        return max(posts.values()) + shared.transfer[call[1]]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aorta.artefacts.events import Kind, Role
-from aorta.artefacts.reduction import Packed, TraceSummary, pack, unpack, unpack_intervals
+from aorta.artefacts.packed import Packed, pack, unpack, unpack_intervals
+from aorta.artefacts.reduction import TraceSummary
 from aorta.errors import ArtefactError
 from aorta.metrics.trace_summary import breakdown_row, latest, rank_trace, summarise, work_of
 from aorta.metrics.trace_work import gpu_work, timelines

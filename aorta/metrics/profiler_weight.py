@@ -1,0 +1,164 @@
+"""Estimates what the traced steps take without the profiler.
+
+A profiler costs the host time for each operator and driver call that it records. How much depends on the
+machine and on the moment, and the trace itself tells: the time from an operator's start to that of the first
+one within it is mostly the profiler's, and so is most of a launch that does not wait. The weight of an
+operator is their geometric mean times `_PER_OPERATOR`, the only constant that was fitted. Each stretch of the
+host's work is shortened by the weight of what was recorded in it; then host, launches, queues of the GPU and
+collectives of all ranks are replayed. Work on the GPU keeps its duration.
+
+Where the run has steps that no profiler recorded, the weight is scaled until the replay takes as long as
+these steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from aorta.artefacts.hostline import HostLine, LineTable, unpack_line
+from aorta.artefacts.weight import Estimate, ProfilerWeight, RankWeight
+from aorta.errors import ArtefactError
+from aorta.metrics.line_replay import Change, Floats, Outcome, lanes, lessened, replay
+from aorta.units import NS_PER_MS
+
+_PER_OPERATOR = 1.45
+"""Fitted to the mistakes in docs/mistakes.md; leaving one mistake out changes it by at most 4 %."""
+_PER_CALL = 0.2
+"""The weight of a driver call, of which most are short, over that of an operator."""
+_SPREAD = 0.35
+"""The weight's relative error that nine of ten captures stay within."""
+_ERROR = 0.1
+"""And that of the step, where the weight is small."""
+_MOST_SCALE = 3.0
+_HALVINGS = 12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lines:
+    """The host lines of all ranks, and what the profiler weighs in them."""
+
+    lines: Mapping[int, HostLine]
+    tables: Mapping[int, LineTable]
+    scale: float = 1.0
+    """Of the weight."""
+    spread: float = _SPREAD
+    basis: Literal["untraced steps", "trace"] = "trace"
+
+    @classmethod
+    def of(cls, lines: Mapping[int, HostLine]) -> Lines | None:
+        """The lines of all ranks; None where they have no steps in common.
+
+        Raises:
+            ArtefactError: a line is damaged.
+        """
+        if not lines:
+            return None
+        try:
+            tables = {rank: unpack_line(line) for rank, line in lines.items()}
+        except (KeyError, ValueError) as error:
+            raise ArtefactError(f"a summary's host line is damaged ({error})") from error
+        if not set.intersection(*(set(table.step.tolist()) for table in tables.values())):
+            return None
+        return cls(lines, tables)
+
+    @property
+    def groups(self) -> dict[int, list[str]]:
+        """The names of each rank's groups."""
+        return {rank: line.groups for rank, line in self.lines.items()}
+
+    def weight_ns(self, rank: int, scale: float | None = None) -> Floats:
+        """The profiler's share of the work before each item."""
+        each = _operator_ns(self.lines[rank]) * (self.scale if scale is None else scale)
+        table = self.tables[rank]
+        # An operator or call has a start and an end.
+        return np.asarray(each * (table.edges + _PER_CALL * table.calls) / 2, dtype=np.float64)
+
+    def work_ns(self, rank: int, scale: float | None = None) -> Floats:
+        """The host's work before each item, without the profiler."""
+        return lessened(self.tables[rank], self.weight_ns(rank, scale))
+
+    def run(self, changes: Mapping[int, Change] | None = None, scale: float | None = None) -> Outcome:
+        """The steps without the profiler, and with changes.
+
+        Args:
+            changes: by rank; work that a change does not give is the one without the profiler.
+            scale: of the weight, instead of the own one.
+        """
+        given = changes or {}
+        made = {
+            rank: Change(
+                work_ns=self.work_ns(rank, scale) if (mine := given.get(rank, Change())).work_ns is None
+                else mine.work_ns,
+                gpu_ns=mine.gpu_ns,
+                dropped=mine.dropped,
+                unheld=mine.unheld,
+            )
+            for rank in self.tables
+        }  # fmt: skip
+        return replay(lanes(self.tables, self.groups, made))
+
+    def calibrated(self, untraced_ms: float) -> Lines:
+        """The lines with the weight that gives the step of the untraced steps, as far as any does."""
+        low, high = 0.0, _MOST_SCALE
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            if self.run(scale=middle).mean_ns > untraced_ms * NS_PER_MS:
+                low = middle
+            else:
+                high = middle
+        return Lines(self.lines, self.tables, (low + high) / 2, _ERROR, "untraced steps")
+
+
+def weight(lines: Lines, untraced_ms: float | None = None) -> ProfilerWeight:
+    """The traced step and the one without the profiler.
+
+    Args:
+        lines: of all ranks, calibrated where `untraced_ms` is given.
+        untraced_ms: mean of the run's steps that no profiler recorded; None: there are none.
+    """
+    value = lines.run()
+    rows = [_of_rank(lines, rank, value) for rank in sorted(lines.tables)]
+    if untraced_ms is not None:
+        about = Estimate(value=untraced_ms, low=untraced_ms * (1 - _ERROR), high=untraced_ms * (1 + _ERROR))
+    else:
+        ends = [lines.run(scale=lines.scale * (1 + side * lines.spread)).mean_ns for side in (1, -1)]
+        mean = value.mean_ns
+        about = Estimate(
+            value=mean / NS_PER_MS,
+            low=min(ends[0], mean * (1 - _ERROR)) / NS_PER_MS,
+            high=max(ends[1], mean * (1 + _ERROR)) / NS_PER_MS,
+        )
+    return ProfilerWeight(
+        step_ms=float(np.mean([row.step_ms for row in rows])),
+        step_ms_without=about,
+        by_rank=rows,
+        basis=lines.basis,
+    )
+
+
+def _of_rank(lines: Lines, rank: int, value: Outcome) -> RankWeight:
+    table, pace = lines.tables[rank], lines.lines[rank].pace
+    steps = len(np.unique(table.step))
+    taken = float(table.work_ns.sum()) - float(lines.work_ns(rank).sum())
+    return RankWeight(
+        rank=rank,
+        step_ms=pace.step_ns / NS_PER_MS,
+        host_ms=value.host_ns[rank] / NS_PER_MS,
+        weight_ms=taken / steps / NS_PER_MS,
+        operators=pace.operators,
+        calls=pace.calls,
+    )
+
+
+def _operator_ns(line: HostLine) -> float:
+    """The weight of a recorded operator; 0 where the trace does not tell."""
+    pace = line.pace
+    if pace.launch_ns is None:
+        return 0.0
+    if pace.spacing_ns is None:
+        return pace.launch_ns
+    return _PER_OPERATOR * float(np.sqrt(pace.spacing_ns * pace.launch_ns))
