@@ -22,12 +22,14 @@ COMMANDS = {
     "aggregate": "Analyse every scenario and write docs/BOTTLENECK_ANALYSIS.md.",
     "timeline": "One timeline of all ranks, for Perfetto.",
     "compare": "Step records of several runs side by side.",
+    "attach": "Where a running job spends its time, without a restart.",
     "monitor": "Sample this node's GPUs and CPUs to CSV.",
     "doctor": "What is here, what will work, what to do.",
     "validate": "Known faults in real runs, and what the analysis says of them.",
     "run-node": "The node agent: runs once per node inside a job.",
     "reduce": "Traces of a run to one summary a rank: runs once per node inside a job.",
     "export-traces": "Reports of a profiler to SQLite, scrubbed, and their summary: runs once per node.",
+    "attach-node": "One node's part of attach: runs once per node inside a job.",
     "cluster": "A real four-node Slurm cluster on this machine.",
 }
 """Name to one-line help; the module is `aorta.commands.<name with _>` and its command is called `command`."""
@@ -74,3 +76,7 @@ def main() -> None:
         click.echo("aorta: interrupted", err=True)
         sys.exit(130)
     sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""From what the nodes saw to an answer: who is waited for, where, and what it costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from aorta.artefacts.attached import NodeView, ProcessView
+from aorta.metrics.stacks import Comparison, Frame, Line, Stack, compare, line_of
+
+_MS = 1000.0
+_LOADING = 0.3
+"""Share of the time in the data loader above which loading is a finding on all ranks."""
+
+
+class Where(msgspec.Struct, frozen=True):
+    """A line of the program, with its share of the time on this rank and on the others."""
+
+    function: str
+    file: str
+    line: int
+    share: float
+    others: float
+
+
+class RankAnswer(msgspec.Struct, frozen=True):
+    """One rank's time: shares from 0 to 1; null is not measured."""
+
+    rank: int
+    host: str
+    pid: int
+    waiting: float
+    loading: float
+    cpu: float | None
+    """CPU seconds per second."""
+    where: Where | None
+    """Line of the program that takes most of its time, waits left out."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What `aorta attach --json` prints."""
+
+    schema_version: int = 1
+    kind: str
+    """`straggler`, `data_loading`, `hang`, `no_cause_seen` or `insufficient_data`."""
+    ranks: list[int]
+    statement: str
+    where: Where | None = None
+    lost_ms_per_second: float | None = None
+    seconds: float
+    by_rank: list[RankAnswer]
+    problems: list[str]
+
+
+def answer(views: Sequence[NodeView], seconds: float, problems: Sequence[str] = ()) -> Answer:
+    """The answer to what was seen on all nodes."""
+    processes = [process for view in views for process in view.processes]
+    ranks = _numbered([item for item in processes if item.role == "rank" and item.stacks])
+    said = [*problems, *_complaints(processes)]
+    if not ranks:
+        why = said[0] if said else "no process of this job has torch loaded and runs Python"
+        return Answer(
+            kind="insufficient_data",
+            ranks=[],
+            statement=f"No training process could be seen: {why}.",
+            seconds=seconds,
+            by_rank=[],
+            problems=said,
+        )
+    stacks = {rank: _stacks(item) for rank, item in ranks.items()}
+    found = compare(stacks)
+    said += _missing(ranks)
+    kind, guilty, where, lost = _verdict(found, stacks, processes, ranks)
+    return Answer(
+        kind=kind,
+        ranks=guilty,
+        statement=_statement(kind, guilty, where, lost, seconds=seconds, ranks=len(ranks)),
+        where=where,
+        lost_ms_per_second=None if lost is None else _MS * lost,
+        seconds=seconds,
+        by_rank=[_of_rank(rank, item, found) for rank, item in sorted(ranks.items())],
+        problems=said,
+    )
+
+
+def _verdict(
+    found: Comparison,
+    stacks: dict[int, dict[Stack, int]],
+    processes: Sequence[ProcessView],
+    ranks: dict[int, ProcessView],
+) -> tuple[str, list[int], Where | None, float | None]:
+    late = found.late
+    if late is not None:
+        where = _where(late.where)
+        if late.kind == "data_loading":
+            where = _in_workers(processes, ranks[late.rank]) or where
+        return ("hang" if found.still else late.kind), [late.rank], where, late.lost
+    slow = [rank for rank, share in found.loading.items() if share > _LOADING]
+    if len(slow) == len(ranks):
+        first = min(slow)
+        where = _in_workers(processes, ranks[first]) or _loading_line(stacks[first])
+        return "data_loading", [], where, min(found.loading.values())
+    return "no_cause_seen", [], None, None
+
+
+def _in_workers(processes: Sequence[ProcessView], rank: ProcessView) -> Where | None:
+    """The line in which the loader workers of a rank spend most of their time, if it has any."""
+    counts: Counter[Frame] = Counter()
+    for item in processes:
+        if item.role == "loader" and item.parent == rank.pid:
+            for stack in item.stacks:
+                frame = line_of(tuple(stack.frames))
+                if "multiprocessing" not in frame[1]:
+                    counts[frame] += stack.samples
+    total = sum(counts.values())
+    if not total:
+        return None
+    frame, most = counts.most_common(1)[0]
+    return Where(*frame, share=most / total, others=0.0)
+
+
+def _loading_line(seen: dict[Stack, int]) -> Where | None:
+    counts: Counter[Frame] = Counter()
+    for stack, samples in seen.items():
+        if any("torch/utils/data" in file for _, file, _ in stack):
+            counts[line_of(stack)] += samples
+    frame, most = counts.most_common(1)[0]
+    return Where(*frame, share=most / sum(seen.values()), others=most / sum(seen.values()))
+
+
+def _statement(
+    kind: str, guilty: Sequence[int], where: Where | None, lost: float | None, *, seconds: float, ranks: int
+) -> str:
+    place = f" in {where.function} ({where.file}:{where.line})" if where is not None else ""
+    cost = f"{_MS * (lost or 0.0):.0f} ms per second"
+    if kind == "no_cause_seen":
+        many = f"{ranks} ranks spend" if ranks > 1 else "one rank spends"
+        return f"No rank stands out: in {seconds:g} s the {many} the time alike."
+    if kind == "hang":
+        still = f"The job stands still: no stack changed in {seconds:g} s."
+        return f"{still} Rank {guilty[0]} is{place or ' elsewhere'}, and the other ranks wait."
+    if not guilty:
+        return f"Every rank waits for its data loader, at least {cost}{place}."
+    what = "loads data" if kind == "data_loading" else "is late"
+    return f"Rank {guilty[0]} {what}{place}. The other ranks wait for it, {cost}."
+
+
+def _numbered(items: Sequence[ProcessView]) -> dict[int, ProcessView]:
+    """The processes by rank; where the environment does not say it, in the order of hosts and process ids."""
+    numbers = [item.rank for item in items]
+    if None not in numbers and len(set(numbers)) == len(items):
+        return {item.rank: item for item in items if item.rank is not None}
+    return dict(enumerate(sorted(items, key=lambda item: (item.host, item.pid))))
+
+
+def _complaints(processes: Sequence[ProcessView]) -> list[str]:
+    return [
+        f"process {item.pid} on {item.host}: {item.problem}" for item in processes if item.problem is not None
+    ]
+
+
+def _missing(ranks: dict[int, ProcessView]) -> list[str]:
+    size = max((item.world_size or 0 for item in ranks.values()), default=0)
+    missing = [str(rank) for rank in range(size) if rank not in ranks]
+    if not missing:
+        return []
+    return [f"{len(missing)} of {size} ranks were not seen: {', '.join(missing[:8])}"]
+
+
+def _of_rank(rank: int, item: ProcessView, found: Comparison) -> RankAnswer:
+    return RankAnswer(
+        rank=rank,
+        host=item.host,
+        pid=item.pid,
+        waiting=found.waiting[rank],
+        loading=found.loading[rank],
+        cpu=None if item.cpu_seconds is None else item.cpu_seconds / item.seconds,
+        where=_where(found.top.get(rank)),
+    )
+
+
+def _where(line: Line | None) -> Where | None:
+    if line is None:
+        return None
+    return Where(line.function, line.file, line.line, share=line.share, others=line.others)
+
+
+def _stacks(item: ProcessView) -> dict[Stack, int]:
+    return {tuple(stack.frames): stack.samples for stack in item.stacks}

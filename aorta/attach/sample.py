@@ -1,0 +1,161 @@
+"""Samples the stacks of processes with py-spy, which reads their memory and does not stop them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from aorta.artefacts.attached import Frame, NodeView, ProcessView, Role, StackShare
+from aorta.attach.processes import Process, cpu_seconds
+from aorta.errors import RunError
+
+RATE_HZ = 20
+_FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*):(?P<line>\d+)\)$")
+_STARTING_S = 20.0
+_LOADER = "_worker_loop"
+_LAUNCHERS = re.compile(
+    r"(?:^|/)(?:torch/distributed/(?:elastic/|run\.py|launcher/)|torch/multiprocessing/spawn\.py"
+    r"|accelerate/commands/|deepspeed/launcher/|subprocess\.py)"
+)
+
+
+def node_view(processes: Sequence[Process], seconds: float) -> NodeView:
+    """All these processes, watched at the same time for `seconds`.
+
+    Raises:
+        RunError: py-spy is not installed.
+    """
+    program = _py_spy()
+    host = socket.gethostname()
+    before = {process.pid: cpu_seconds(process.pid) for process in processes}
+    with tempfile.TemporaryDirectory(prefix="aorta-attach-") as folder:
+        running = [_start(program, process.pid, seconds, Path(folder)) for process in processes]
+        problems = [_end(child, seconds) for child in running]
+        texts = [_text(Path(folder) / f"{process.pid}.txt") for process in processes]
+    views = []
+    for process, problem, text in zip(processes, problems, texts, strict=True):
+        stacks = parse(text, process.pid)
+        start, end = before[process.pid], cpu_seconds(process.pid)
+        used = end - start if start is not None and end is not None else None
+        views.append(_view(process, host, seconds, stacks, cpu=used, problem=problem))
+    return NodeView(host=host, processes=views)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.is_file() else ""
+
+
+def _py_spy() -> str:
+    beside = Path(sys.executable).with_name("py-spy")
+    found = str(beside) if beside.is_file() else shutil.which("py-spy")
+    if found is None:
+        raise RunError("py-spy is not installed beside aorta", "pip install py-spy, or run make setup again")
+    return found
+
+
+def _start(program: str, pid: int, seconds: float, folder: Path) -> subprocess.Popen[str]:
+    command = [
+        *(program, "record", "--pid", str(pid), "--duration", str(max(1, round(seconds)))),
+        *("--rate", str(RATE_HZ), "--format", "raw", "--nonblocking", "--idle", "--threads"),
+        *("--full-filenames", "--output", str(folder / f"{pid}.txt")),
+    ]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def _end(child: subprocess.Popen[str], seconds: float) -> str | None:
+    """None if stacks were sampled, otherwise why not."""
+    try:
+        _, errors = child.communicate(timeout=seconds + _STARTING_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        return f"py-spy gave no answer within {seconds + _STARTING_S:.0f} s"
+    if child.returncode == 0:
+        return None
+    words = " ".join(errors.split())
+    if "ermission" in words or "EPERM" in words or "Operation not permitted" in words:
+        return permission_words()
+    return words[-300:] or f"py-spy ended with {child.returncode}"
+
+
+def permission_words(scope: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -> str:
+    """Which permission is missing to read another process's memory, and how to get it."""
+    try:
+        level = scope.read_text().strip()
+    except OSError:
+        level = ""
+    if level in ("1", "2"):
+        return (
+            "this node allows no process to read another one "
+            f"(kernel.yama.ptrace_scope is {level}); ask the site for ptrace_scope 0, or for CAP_SYS_PTRACE"
+        )
+    if level == "3":
+        return "this node forbids reading other processes (kernel.yama.ptrace_scope is 3), for everybody"
+    return "reading the process was refused: CAP_SYS_PTRACE is missing, as in a container without it"
+
+
+def _view(
+    process: Process,
+    host: str,
+    seconds: float,
+    stacks: list[StackShare],
+    *,
+    cpu: float | None,
+    problem: str | None,
+) -> ProcessView:
+    return ProcessView(
+        pid=process.pid,
+        host=host,
+        command=process.command,
+        rank=process.number("RANK"),
+        world_size=process.number("WORLD_SIZE"),
+        parent=process.parent,
+        role=role_of(stacks),
+        stacks=stacks,
+        seconds=seconds,
+        cpu_seconds=cpu,
+        problem=problem if problem is not None or stacks else "no stack of its main thread could be read",
+    )
+
+
+def parse(text: str, pid: int) -> list[StackShare]:
+    """The stacks of the main thread in py-spy's raw output, most frequent first."""
+    found: dict[tuple[Frame, ...], int] = {}
+    for line in text.splitlines():
+        body, _, count = line.rpartition(" ")
+        head, *rest = body.split(";")
+        if not rest or not count.isdigit() or not _is_main(head, pid):
+            continue
+        frames = tuple(frame for word in rest if (frame := _frame(word)) is not None)
+        if frames:
+            found[frames] = found.get(frames, 0) + int(count)
+    ordered = sorted(found.items(), key=lambda item: -item[1])
+    return [StackShare(frames=list(frames), samples=samples) for frames, samples in ordered]
+
+
+def _is_main(head: str, pid: int) -> bool:
+    return head.endswith(": MainThread") or head in (f"thread ({pid})", f"thread ({pid:#x})")
+
+
+def _frame(word: str) -> Frame | None:
+    match = _FRAME.match(word.strip())
+    return (match["function"], match["file"], int(match["line"])) if match else None
+
+
+def role_of(stacks: Sequence[StackShare]) -> Role:
+    """The role of a process: what most of its stacks say."""
+    if not stacks:
+        return "other"
+    frames = stacks[0].frames
+    if any(function.rsplit(".", 1)[-1] == _LOADER for function, _, _ in frames):
+        return "loader"
+    innermost = [file for _, file, _ in frames[-6:]]
+    if any(_LAUNCHERS.search(file) for file in innermost):
+        return "launcher"
+    return "rank"

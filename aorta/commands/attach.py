@@ -1,0 +1,89 @@
+"""`aorta attach`: where a running job spends its time, without a restart."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from aorta.attach.answer import Answer
+
+
+@click.command("attach")
+@click.argument("job", metavar="[JOBID]", required=False)
+@click.option(
+    "--pid", "pids", multiple=True, type=click.IntRange(min=1), help="Processes of this node instead."
+)
+@click.option(
+    "--seconds",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(min=1, max=60),
+    help="How long to watch.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
+def command(job: str | None, pids: tuple[int, ...], seconds: float, as_json: bool, watch: bool) -> None:
+    """Watch a running job of yours for some seconds and say which rank the others wait for, and where.
+
+    JOBID is a Slurm job, or the id of a run of `aorta profile` on this machine. Without JOBID and --pid,
+    it is the job of the allocation that this command runs in. The job is neither stopped nor restarted.
+    """
+    while True:
+        found = _look(job, pids, seconds)
+        if as_json:
+            import msgspec
+
+            click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        else:
+            _show(found)
+        if not watch:
+            break
+    if found.kind == "insufficient_data":
+        sys.exit(4)
+
+
+def _look(job: str | None, pids: tuple[int, ...], seconds: float) -> Answer:
+    import os
+
+    from aorta.artefacts.layout import LOCAL
+    from aorta.attach.answer import answer
+    from aorta.attach.processes import of_job, of_pids
+    from aorta.attach.sample import node_view
+    from aorta.errors import PlanError
+
+    if pids:
+        return answer([node_view(of_pids(pids), seconds)], seconds)
+    job = job or os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        raise PlanError("no job is named", "type aorta attach JOBID, or aorta attach --pid PID")
+    if job.startswith(LOCAL):
+        return answer([node_view(of_job(job), seconds)], seconds)
+    return _of_slurm(job, seconds)
+
+
+def _of_slurm(job: str, seconds: float) -> Answer:
+    import getpass
+
+    from aorta.attach.answer import answer
+    from aorta.attach.reach import check_job, node_views
+    from aorta.launch.tools import call
+
+    nodes = check_job(job, getpass.getuser(), call)
+    views, problems = node_views(job, nodes, seconds, call)
+    return answer(views, seconds, problems)
+
+
+def _show(found: Answer) -> None:
+    click.echo(found.statement)
+    for item in found.by_rank:
+        line = item.where
+        most = f"most in {line.function} ({line.file}:{line.line})" if line else "no line of its own"
+        share = f", {100 * line.share:.0f} %" if line else ""
+        cpu = "" if item.cpu is None else f", uses {item.cpu:.1f} CPUs"
+        times = f"waits {100 * item.waiting:.0f} %, loads {100 * item.loading:.0f} %{cpu}"
+        click.echo(f"  rank {item.rank} on {item.host}: {times}; {most}{share}")
+    for problem in found.problems:
+        click.echo(f"  note: {problem}")

@@ -1,0 +1,25 @@
+"""`aorta attach-node`: one node's part of `aorta attach`; Slurm starts it inside the job."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("attach-node")
+@click.option("--job", required=True, metavar="ID")
+@click.option("--seconds", default=5.0, type=click.FloatRange(min=1, max=60))
+def command(job: str, seconds: float) -> None:
+    """Print what the training processes of a job do on this node, as one line of JSON."""
+    import socket
+
+    from aorta.artefacts.attached import NodeView
+    from aorta.attach.processes import of_job
+    from aorta.attach.reach import encoded
+    from aorta.attach.sample import node_view
+    from aorta.errors import AortaError
+
+    try:
+        view = node_view(of_job(job), seconds)
+    except AortaError as error:
+        view = NodeView(host=socket.gethostname(), processes=[], problems=[error.message])
+    click.echo(encoded(view))
