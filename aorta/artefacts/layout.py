@@ -265,6 +265,11 @@ class RunDir:
                 found[int(match[1])] = path
         return dict(sorted(found.items()))
 
+    @property
+    def planned(self) -> Path:
+        """How many steps the trainer is to make."""
+        return self.root / "planned.json"
+
     def attempt(self, number: int) -> Path:
         """Where an earlier attempt of a requeued job is kept."""
         return self.root / f"attempt_{number}"

@@ -200,6 +200,8 @@ class NodeStatus(Record, frozen=True, kw_only=True):
     ranks: list[RankExit] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     """What should be here and is not, in words."""
+    saving: bool = False
+    """The node's ranks have ended; traces and samples are being put in their places."""
 
 
 class RunStatus(Record, frozen=True, kw_only=True):
@@ -214,6 +216,13 @@ class RunStatus(Record, frozen=True, kw_only=True):
 
 
 # --- written by the trainer --------------------------------------------------------------------------------
+
+
+class Planned(Record, frozen=True, kw_only=True):
+    """What the trainer is to do, written before its first step: by this, progress is measured."""
+
+    steps: int
+    """Optimizer steps of each rank, if nothing ends the training before."""
 
 
 class Breakdown(Record, frozen=True, kw_only=True, gc=False):

@@ -6,12 +6,15 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.analysis import Analysis, Problem
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir, SubmissionDir
 from aorta.commands._analysis import Analyzed, analyses_of, analyze_run, ended
 from aorta.commands._choice import Choice, Chosen, choose, repeats
+from aorta.commands._progress import ProgressLine, place_words
 from aorta.errors import ArtefactError
 from aorta.metrics.repeats import is_valid
 from aorta.metrics.scaling import newest_valid, scaling_curves
@@ -51,7 +54,8 @@ def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None
     curves = scaling_curves(analyses, others)
     aggregate = build(reports, curves, missing, newest)
     try:
-        write_documents(docs, aggregate, reports)
+        with ProgressLine(Console(stderr=True), "drawing the report"):
+            write_documents(docs, aggregate, reports)
     except OSError as error:
         where = error.filename or docs
         raise ArtefactError(
@@ -62,16 +66,13 @@ def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None
 
 def _analyse(choice: Choice, others: Sequence[Analysis]) -> tuple[list[ScenarioReport], list[Problem], int]:
     """Reports of the scenarios, what gave nothing, and the time of the newest input (ns since the epoch)."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     reports: list[ScenarioReport] = []
     missing, newest = list(choice.missing), 0
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("analysing", total=len(choice.chosen))
-        for item in choice.chosen:
-            bar.update(task, description=f"analysing {item.scenario.name}")
+    count = len(choice.chosen)
+    with ProgressLine(Console(stderr=True), "analysing") as line:
+        for place, item in enumerate(choice.chosen):
+            name = place_words("scenario", place, count, item.scenario.name)
+            line.show("", done=place, total=count, name=f"analysing {name}")
             try:
                 report, data, passed_over = _one(item, others)
             except Exception as error:
@@ -85,7 +86,6 @@ def _analyse(choice: Choice, others: Sequence[Analysis]) -> tuple[list[ScenarioR
                 newest = max(newest, ended(data))
                 if not data.records.by_rank:
                     missing.append(_empty(report))
-            bar.advance(task)
     return reports, missing, newest
 
 

@@ -69,13 +69,12 @@ class Local:
 
         request = _request(self.folder, cell, gpu=bool(self.gpus))
         plans = make_plans(request, probe(request.results), None)
-        request, plans, steps = _opened(request, plans, self.config, cell)
+        request, plans = _opened(request, plans, self.config, cell)
         jobs: list[SubmittedJob] = []
         completed, told = run_all(
             plans,
             request,
             self.gpus,
-            [steps],
             names=[f"{words}: {cell.name}"],
             started=lambda _, job: jobs.append(job),
         )
@@ -112,7 +111,7 @@ class Slurm:
             _request(self.folder, cell, gpu=False), partition=self.partition, account=self.account
         )
         plans, _ = checked_plans(request)
-        request, plans, _ = _opened(request, plans, self.config, cell)
+        request, plans = _opened(request, plans, self.config, cell)
         with EndingSignals() as signals, _limited(cell):
             job = submit_all(plans, request.submission, call, lambda _: None)[0]
             click.echo(f"{words}: {cell.name}: job {job.job_id}")
@@ -178,8 +177,8 @@ def _request(folder: ValidationDir, cell: Cell, *, gpu: bool) -> LaunchRequest:
 
 def _opened(
     request: LaunchRequest, plans: Sequence[LaunchPlan], config: Path, cell: Cell
-) -> tuple[LaunchRequest, list[LaunchPlan], int]:
-    """Request and plans with the submission on disk, and the number of steps."""
+) -> tuple[LaunchRequest, list[LaunchPlan]]:
+    """Request and plans with the submission on disk."""
     from aorta.launch.submission import moved, open_submission, resolve_configs
 
     if not config.is_file():
@@ -188,8 +187,7 @@ def _opened(
         )
     configs = resolve_configs(request.scenarios, config, cell.overrides)
     submission = open_submission(request.submission, configs)
-    steps = configs[request.scenarios[0]].training.max_steps
-    return dataclasses.replace(request, submission=submission), moved(plans, submission), steps
+    return dataclasses.replace(request, submission=submission), moved(plans, submission)
 
 
 def _wait(job: SubmittedJob) -> bool:

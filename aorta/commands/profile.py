@@ -59,8 +59,7 @@ def command(**options: Any) -> int:
     if gpus and not per_node and options["gpus_per_node"] is None:
         click.echo(f"note: {len(gpus)} GPUs cannot serve so many nodes, so this runs on the CPU; see --nodes")
     click.echo(f"configuration: {config} ({why})")
-    steps = [configs[scenario].training.max_steps for scenario in scenarios]
-    completed, told = run_all(plans, request, gpus, steps)
+    completed, told = run_all(plans, request, gpus)
     _aggregate(results, options["docs"], request)
     return exit_status(completed, told)
 
@@ -92,9 +91,9 @@ def run_all(
     plans: Sequence[LaunchPlan],
     request: LaunchRequest,
     gpus: Sequence[str],
-    steps: Sequence[int],
     *,
     names: Sequence[str] | None = None,
+    what: str = "scenario",
     started: Callable[[int, SubmittedJob], None] | None = None,
 ) -> tuple[bool, int | None]:
     """(every run completed, the signal that ended them or None).
@@ -105,11 +104,12 @@ def run_all(
         plans: to run one after another.
         request: what they were made of.
         gpus: of this machine.
-        steps: of each run; 0: not known.
         names: what each run is called; None: by its scenario.
+        what: the word for one of several runs.
         started: told the place of a plan and its job once that is on record.
     """
     from aorta.artefacts.layout import job_output
+    from aorta.commands._progress import place_words
     from aorta.launch.local import start
     from aorta.launch.submission import record
 
@@ -117,7 +117,7 @@ def run_all(
     completed = True
     names = names if names is not None else [plan.scenario for plan in plans]
     with EndingSignals() as signals:
-        for place, (plan, name, limit) in enumerate(zip(plans, names, steps, strict=True)):
+        for place, (plan, name) in enumerate(zip(plans, names, strict=True)):
             signals.hold()
             run = start(plan, request.submission, place + 1, gpus, most)
             try:
@@ -125,7 +125,7 @@ def run_all(
                 signals.release()
                 if started is not None:
                     started(place, run.job)
-                view = _follow(run, name, limit)
+                view = _follow(run, place_words(what, place, len(plans), name))
             except KeyboardInterrupt:
                 click.echo(f"interrupted: ending {name}; the report follows", err=True)
                 _end(run)
@@ -153,49 +153,33 @@ def _end(run: LocalRun) -> None:
     run.poll()
 
 
-def _follow(run: LocalRun, name: str, max_steps: int) -> JobView:
+def _follow(run: LocalRun, name: str) -> JobView:
     """Poll until the run has ended, with a live line on a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from aorta.artefacts.layout import RunDir
+    from aorta.commands._progress import ProgressLine, progress_words
+    from aorta.launch.progress import read_progress
+
+    folder = RunDir(Path(run.job.run_dir))
     console = Console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        task = progress.add_task(name, total=max_steps or None)
-        counter = StepCounter(Path(run.job.run_dir))
+    with ProgressLine(console, name) as line:
         while (view := run.poll()).state.phase != "ended":
-            progress.update(task, completed=counter.count())
+            if console.is_terminal:
+                now = read_progress(folder)
+                line.show(progress_words(now, view.elapsed_s or 0), done=now.steps, total=now.total)
             time.sleep(POLL_S)
     return view
 
 
-class StepCounter:
-    """Steps that rank 0 has on record; reads only what is new."""
-
-    def __init__(self, run_dir: Path) -> None:
-        from aorta.artefacts.layout import RunDir
-
-        self._path = RunDir(run_dir).records(0)
-        self._offset = 0
-        self._lines = 0
-
-    def count(self) -> int:
-        """Lines so far."""
-        try:
-            with self._path.open("rb") as stream:
-                stream.seek(self._offset)
-                new = stream.read()
-        except OSError:
-            return self._lines
-        self._offset += len(new)
-        self._lines += new.count(b"\n")
-        return self._lines
-
-
 def _aggregate(results: Path, docs: Path, request: LaunchRequest) -> None:
-    from aorta.commands._scenarios import run_aggregate
+    from rich.console import Console
+
+    from aorta.commands._progress import ProgressLine
+
+    # What draws the report takes a second to import.
+    with ProgressLine(Console(), "analysing"):
+        from aorta.commands._scenarios import run_aggregate
 
     aggregate = run_aggregate(results, docs, submission=request.submission)
     click.echo(f"report: {docs / 'BOTTLENECK_ANALYSIS.md'}")

@@ -170,8 +170,8 @@ def _locally(options: dict[str, Any]) -> int:
         plans,
         request,
         gpus,
-        [config.training.max_steps for config in configs],
         names=[f"{point.scenario} {point.label}" for point in sweep.points],
+        what="point",
         started=_Notebook(request, sweep).note,
     )
     from aorta.commands._sweeps import aggregate_sweep, echo_sweep

@@ -76,6 +76,7 @@ def set_aside(run: RunDir) -> Path | None:
             run.config,
             run.torch_profiler,
             run.injected,
+            run.planned,
             run.checkpoint(0).parent,
             run.root / "nodes",
         )

@@ -32,6 +32,7 @@ class Marker:
         self._started = time.time_ns()
         self._reserve = options.run_dir.node(options.node_index).reserve
         self.lost: list[str] = []
+        self._saving = False
 
     def begin(self) -> None:
         """Write that this node is running."""
@@ -39,6 +40,12 @@ class Marker:
         with contextlib.suppress(OSError):
             # Random, as zeros take no room on a file system that compresses.
             self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))
+
+    def saving(self) -> None:
+        """Write that the ranks have ended and that their traces and samples are being saved."""
+        self._saving = True
+        with contextlib.suppress(OSError):
+            self._write("running", None, None, ())
 
     def end(
         self,
@@ -51,6 +58,7 @@ class Marker:
         """Write how this node ended, and merge the markers of all nodes."""
         with contextlib.suppress(OSError):
             self._reserve.unlink(missing_ok=True)
+        self._saving = False
         self._write(state, exit_code, signal, ranks, time.time_ns())
         publish(self._options)
 
@@ -73,6 +81,7 @@ class Marker:
             signal=signal,
             ranks=list(ranks),
             lost=list(self.lost),
+            saving=self._saving,
         )
         write_json(self._options.run_dir.node(self._options.node_index).status, status)
 

@@ -285,6 +285,7 @@ class Node:
             child = Child(argv, env=environ, log=self.dir.logs / "torchrun.log", echo=sys.stdout.buffer)
             watched = self._surroundings(child, session, info.processes, monitor)
             outcome = supervise(child, self.interrupts, self.limits, watched.around)
+            self.marker.saving()
             child.drain()
         finally:
             kill_descendants([monitor.pid] if monitor is not None else [])

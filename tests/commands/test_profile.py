@@ -13,7 +13,7 @@ from aorta import cli
 from aorta.artefacts.layout import SubmissionDir
 from aorta.artefacts.records import SubmittedJob
 from aorta.commands import _scenarios, profile
-from aorta.commands.profile import StepCounter, gpus_per_node
+from aorta.commands.profile import gpus_per_node
 from aorta.errors import ArtefactError, PlanError
 from aorta.launch import local
 from aorta.launch.plan import LaunchPlan
@@ -163,15 +163,3 @@ def test_gpus_are_shared_equally_or_not_at_all() -> None:
     assert gpus_per_node(1, eight, 4) == 1
     with pytest.raises(PlanError, match="4 nodes with 4 GPUs each are 16 GPUs; this machine has 8"):
         gpus_per_node(4, eight, 4)
-
-
-def test_steps_are_counted_as_they_come(tmp_path: Path) -> None:
-    counter = StepCounter(tmp_path)
-    assert counter.count() == 0
-    path = tmp_path / "rank_0_metrics.jsonl"
-    path.write_text("{}\n{}\n{")
-    assert counter.count() == 2
-    with path.open("a") as stream:
-        stream.write("}\n{}\n")
-    assert counter.count() == 4
-    assert counter.count() == 4

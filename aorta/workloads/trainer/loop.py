@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from aorta.artefacts.io import write_json
+from aorta.artefacts.records import Planned
 from aorta.artefacts.step_record import Phase
 from aorta.config import schema
 from aorta.instrument import Step, StepRecorder
@@ -71,6 +74,7 @@ class Loop:
         """Train until the configured end, or until the ranks agree to stop; records and rows are complete
         then.
         """
+        self._announce()
         try:
             with self._profiler.running():
                 stopped = self._epochs(stop)
@@ -78,6 +82,19 @@ class Loop:
         finally:
             self._batches.close()
         return Outcome(self._done, stopped, self._model.module)
+
+    def _announce(self) -> None:
+        """Write how many steps there are to be, for those who watch."""
+        if self._world.rank == 0:
+            limit = self._config.training.max_steps
+            steps = self._config.training.epochs * self._steps_per_epoch
+            planned = Planned(steps=min(steps, limit) if limit else steps)
+            with contextlib.suppress(OSError):
+                write_json(self._recorder.run.planned, planned)
+
+    @property
+    def _steps_per_epoch(self) -> int:
+        return len(self._batches) // self._config.training.gradient_accumulation
 
     def _epochs(self, stop: StopSignal) -> int:
         for epoch in range(self._config.training.epochs):
@@ -116,7 +133,7 @@ class Loop:
 
     def _epoch(self, epoch: int, stop: StopSignal) -> int:
         batches = self._faults.batches(self._batches.epoch(epoch))
-        for index in range(len(self._batches) // self._config.training.gradient_accumulation):
+        for index in range(self._steps_per_epoch):
             phase = self._profiler.phase() or self._after
             with self._recorder.step(epoch=epoch, step=index, phase=phase) as step:
                 self._train(batches, step)

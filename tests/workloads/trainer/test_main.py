@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from aorta.artefacts.io import read_json
+from aorta.artefacts.records import Planned
 from aorta.config.load import load_config
 from aorta.workloads.trainer import main as command
 from tests.workloads.trainer.tiny import OVERRIDES
@@ -87,8 +89,10 @@ def test_a_plain_process_trains_and_leaves_its_files(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == [
         "config.yaml",
         "metrics.csv",
+        "planned.json",
         "rank_0_metrics.jsonl",
     ]
+    assert read_json(out / "planned.json", Planned).steps == 4
     assert load_config(out / "config.yaml") == load_config(None, [*OVERRIDES, f"training.output_dir={out}"])
     assert len((out / "rank_0_metrics.jsonl").read_text().splitlines()) == 4
     assert "rocm_smi_output stays null" in done.stdout
