@@ -8,6 +8,7 @@ file's name, else it is None.
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import math
 from collections import Counter, deque
@@ -85,6 +86,18 @@ def read(path: Path) -> Trace:
         ArtefactError: the file cannot be read or holds no `traceEvents`.
     """
     trace = read_many([path])[0]
+    if isinstance(trace, ArtefactError):
+        raise trace
+    return trace
+
+
+def read_text(path: Path, text: bytes) -> Trace:
+    """The trace in a text that is, or is a part of, the file `path`.
+
+    Raises:
+        ArtefactError: it holds no `traceEvents`.
+    """
+    trace = _assemble(path, [_read(Unit(path), PlainText(io.BytesIO(text)))])
     if isinstance(trace, ArtefactError):
         raise trace
     return trace

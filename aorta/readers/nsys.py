@@ -35,7 +35,8 @@ from aorta.artefacts.events import (
     take,
 )
 from aorta.errors import ArtefactError
-from aorta.readers.kernels import api_role, roles_of
+from aorta.readers.kernels import api_role, kinds_of, roles_of
+from aorta.readers.nsys_ranks import rank_numbers
 from aorta.readers.trace_build import file_rank, finish, is_sorted
 from aorta.readers.trace_sqlite import Database, open_database
 
@@ -67,8 +68,6 @@ _DENSE_SPAN = 1 << 22
 """Values that a table by value may cover: string ids count from 0, process numbers have 22 bits."""
 _THREAD_BITS = 24
 """A globalTid is its globalPid with the thread in the low 24 bits."""
-_PID_MASK = 0xFFFFFF
-"""Of what is above these bits, the process number; the rest is the machine."""
 
 
 AnyEvents = TypeVar("AnyEvents", GpuEvents, Ranges)
@@ -181,8 +180,10 @@ def _ranks(database: Database) -> list[Trace]:
         problems=problems,
     )
     gpu = gpu or dict.fromkeys(sorted({*marks.ranges, *calls}), common.gpu)
+    numbers, others = rank_numbers(database, gpu, marks.ranks, _training(gpu, marks, names))
+    common = replace(common, problems=(*problems, *others))
     traces = []
-    for process, (rank, basis) in zip(gpu, _rank_numbers(database, gpu, marks.ranks), strict=True):
+    for process, (rank, basis) in numbers.items():
         host = [*marks.ranges.pop(process, []), *_calls(calls.pop(process, []), names)]
         if not len(gpu[process]) and not any(map(len, host)):
             continue
@@ -190,6 +191,21 @@ def _ranks(database: Database) -> list[Trace]:
         own = replace(common, rank=rank, rank_basis=basis, notes=notes, names=tuple(names.codes))
         traces.append(finish(replace(own, gpu=gpu[process], host=_by_start(Ranges, host))))
     return traces
+
+
+def _training(gpu: Mapping[int, GpuEvents], marks: _Marks, names: _Names) -> set[int]:
+    """The processes that mark steps or communicate, as ranks of a job do."""
+    texts = tuple(names.codes)
+    found = {
+        process
+        for process, ranges in marks.ranges.items()
+        if any((r.role == Role.STEP).any() for r in ranges)
+    }
+    for process, events in gpu.items():
+        kernels = events.name[events.kind == Kind.COMPUTE]
+        if (kinds_of(texts, kernels) == Kind.COMMUNICATION).any():
+            found.add(process)
+    return found
 
 
 def _by_process(database: Database, table: str, wanted: Sequence[str]) -> dict[int, list[Column]]:
@@ -326,35 +342,6 @@ def _calls(pieces: Sequence[Column], names: _Names) -> Iterator[Ranges]:
         )
         ended = end >= start
         yield calls if ended.all() else take(calls, ended)
-
-
-def _rank_numbers(
-    database: Database, gpu: Mapping[int, GpuEvents], marked: Mapping[int, int]
-) -> list[tuple[int | None, str | None]]:
-    """The rank of each process and its basis: an NVTX mark, the file's name, or the order of devices."""
-    if gpu and all(process in marked for process in gpu):
-        return [(marked[process], "an NVTX mark") for process in gpu]
-    if len(gpu) == 1:
-        named = file_rank(database.path)
-        return [(named, None if named is None else "the file's name")]
-    devices = [_devices(database, process, events) for process, events in gpu.items()]
-    # One process on each of several GPUs is how launchers number ranks on a node; anything else is not told.
-    own = [next(iter(used)) for used in devices if len(used) == 1]
-    if len(own) == len(gpu) == len(set(own)):
-        order = sorted(own)
-        return [(order.index(device), "the order of devices") for device in own]
-    return [(None, None)] * len(gpu)
-
-
-def _devices(database: Database, process: int, gpu: GpuEvents) -> set[int]:
-    """The GPUs that a process ran kernels on, by the machine's numbering where the export has it."""
-    used = set(_distinct(gpu.device[np.isin(gpu.kind, (Kind.COMPUTE, Kind.GRAPH))])[0].tolist()) - {ABSENT}
-    if database.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
-        query = "SELECT cudaId, CAST(gpuId AS INTEGER) FROM TARGET_INFO_CUDA_DEVICE WHERE pid = ?"
-        rows = database.connection.execute(query, (process & _PID_MASK,)).fetchall()
-        machine: dict[int, int] = dict(rows)
-        return {machine.get(device, device) for device in used}
-    return used
 
 
 def _epoch(database: Database) -> int | None:

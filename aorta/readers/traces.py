@@ -14,6 +14,8 @@ from aorta.artefacts.events import Trace
 from aorta.errors import ArtefactError
 from aorta.readers import kineto
 from aorta.readers.detect import Format, detect
+from aorta.readers.devices import by_device
+from aorta.readers.kineto_merged import holds_several, read_merged
 
 Source = TypeVar("Source", Path, tuple[Path, ...])
 
@@ -80,7 +82,7 @@ def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSe
         else:
             traces.append(part)
             problems.extend(part.problems)
-    usable, refused = _told_apart(traces)
+    usable, refused = _told_apart([part for trace in traces for part in by_device(trace, len(traces))])
     problems += refused
     if not usable:
         reasons = "; ".join(problem.reason for problem in problems)
@@ -93,8 +95,11 @@ def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSe
 
 def _read_all(found: dict[Path, Format], workers: int | None) -> list[Trace | ArtefactError]:
     own = [path for path, kind in found.items() if kind == "kineto"]
+    merged = [path for path in own if holds_several(path)]
+    alone = [path for path in own if path not in merged]
     others = {path: kind for path, kind in found.items() if kind != "kineto"}
-    return [*kineto.read_many(own, workers=workers), *(_read_others(others) if others else ())]
+    several = [part for path in merged for part in _several(read_merged, path)]
+    return [*kineto.read_many(alone, workers=workers), *several, *(_read_others(others) if others else ())]
 
 
 def _read_others(found: Mapping[Path, Format]) -> list[Trace | ArtefactError]:
@@ -122,6 +127,10 @@ def _several(read: Callable[[Source], list[Trace]], path: Source) -> list[Trace]
         return read(path)
     except ArtefactError as error:
         return [error]
+    except Exception as error:
+        # Readers refuse what they can foresee; anything else that a file does costs that file.
+        name = path[0] if isinstance(path, tuple) else path
+        return [ArtefactError(f"{name}: it could not be read ({type(error).__name__}: {error})")]
 
 
 def _told_apart(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], list[Problem]]:

@@ -41,14 +41,14 @@ def test_other_files_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "steps.json.gz").write_bytes(gzip.compress(b"{}"))
     write(tmp_path / "deep" / "rank1" / "t.json", [kernel("a", 1, 1)])
-    assert list(find([tmp_path]).values()) == ["kineto"]
+    assert list(find([tmp_path], []).values()) == ["kineto"]
 
 
 def test_a_report_beside_its_export_counts_once(tmp_path: Path) -> None:
     Export(kernels=[GEMM]).write(tmp_path / "rank0.sqlite")
     (tmp_path / "rank0.nsys-rep").write_bytes(b"report")
     (tmp_path / "rank1.nsys-rep").write_bytes(b"report")
-    assert [(path.name, kind) for path, kind in find([tmp_path]).items()] == [
+    assert [(path.name, kind) for path, kind in find([tmp_path], []).items()] == [
         ("rank0.sqlite", "nsys"),
         ("rank1.nsys-rep", "nsys-report"),
     ]
