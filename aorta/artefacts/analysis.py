@@ -362,6 +362,17 @@ class DetailCost(Record, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class Submitted(Record, frozen=True, kw_only=True):
+    """Where a run came from; None for what is not recorded."""
+
+    command: str | None
+    """What torchrun started, as it can be typed."""
+    commit: str | None
+    """The version of the program's code."""
+    submission: str | None
+    """The folder of the submission that the run is a job of."""
+
+
 class Analysis(Record, frozen=True, kw_only=True):
     """`profiling_analysis.json` of one run."""
 
@@ -401,3 +412,5 @@ class Analysis(Record, frozen=True, kw_only=True):
     """None: there are no traces, or they do not join launches to kernels."""
     detail_cost: DetailCost | None = None
     """None: every steady step was timed part by part."""
+    submitted: Submitted | None = None
+    """None: there is no manifest, such as of raw traces."""

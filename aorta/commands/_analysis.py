@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aorta.artefacts.analysis import Analysis
+import msgspec
+
+from aorta.artefacts.analysis import Analysis, Submitted
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import RunDir
+from aorta.artefacts.layout import RunDir, submissions
 from aorta.artefacts.page import Excerpt
 from aorta.diagnosis.analyse import analyse
 from aorta.diagnosis.run_traces import read_run_traces
-from aorta.errors import ArtefactError
+from aorta.errors import AortaError, ArtefactError
+from aorta.launch.submitted import read_jobs
 from aorta.readers.run import RunData, read_run
 from aorta.report.excerpt_traced import traced_excerpt
 
@@ -39,8 +43,29 @@ def analyze_run(
     """
     data = read_run(run, query_accounting=query_accounting)
     traces = read_run_traces(run)
-    analysis = analyse(data, traces, others)
+    analysis = msgspec.structs.replace(analyse(data, traces, others), submitted=submitted(run, data))
     return Analyzed(analysis, data, traced_excerpt(traces, data, analysis) if shown else None)
+
+
+def submitted(run: RunDir, data: RunData) -> Submitted | None:
+    """Where a run came from; None without a manifest."""
+    manifest = data.account.manifest
+    if manifest is None:
+        return None
+    return Submitted(
+        command=shlex.join(manifest.plan.command) or None,
+        commit=manifest.code_version or None,
+        submission=_submission(run, manifest.job_id),
+    )
+
+
+def _submission(run: RunDir, job_id: str) -> str | None:
+    """The name of the submission beside the run's scenario whose list of jobs names `job_id`."""
+    for submission in reversed(submissions(run.root.absolute().parent.parent)):
+        with contextlib.suppress(AortaError):
+            if submission.jobs.is_file() and any(job.job_id == job_id for job in read_jobs(submission)):
+                return submission.root.name
+    return None
 
 
 def ended(data: RunData) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -23,9 +23,16 @@ from aorta.report.aggregate import ScenarioReport, build
 from aorta.report.document import write_documents
 from aorta.report.page import run_page
 from aorta.report.run import write_run_report
+from aorta.report.terminal import scenarios_screen
 
 
-def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None = None) -> Aggregate:
+def run_aggregate(
+    results: Path,
+    docs: Path,
+    *,
+    submission: SubmissionDir | None = None,
+    show: Callable[[str], object] | None = None,
+) -> Aggregate:
     """Analyse each scenario's run, write its report and the document over all of them below `docs`.
 
     Earlier runs of a scenario by the same version of this code, with the same program, settings and batches,
@@ -36,6 +43,7 @@ def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None
         results: the base results directory.
         docs: where `BOTTLENECK_ANALYSIS.md`, `.json` and `bottleneck_analysis/` go.
         submission: take exactly its jobs (see `choose`).
+        show: prints the screen of a terminal.
 
     Raises:
         ArtefactError: there is no run at all.
@@ -61,6 +69,9 @@ def run_aggregate(results: Path, docs: Path, *, submission: SubmissionDir | None
         raise ArtefactError(
             f"{where}: {error.strerror}", "name a folder that can be written with --docs"
         ) from error
+    if show is not None:
+        files = [f"missing: {problem.reason}" for problem in missing[:5]]
+        show(scenarios_screen(aggregate, reports, [*files, f"report:  {docs / 'BOTTLENECK_ANALYSIS.md'}"]))
     return aggregate
 
 

@@ -31,7 +31,6 @@ def command(results: Path, docs: Path, submission: Path | None) -> None:
     unless given. A sweep that was submitted last, or is named, gives docs/SWEEP_ANALYSIS.md.
     """
     from aorta.commands._scenarios import run_aggregate
-    from aorta.report.text import plain
 
     sweep, others = _what(results, SubmissionDir(submission) if submission is not None else None)
     if sweep is not None:
@@ -41,11 +40,7 @@ def command(results: Path, docs: Path, submission: Path | None) -> None:
         if not others:
             return
     chosen = SubmissionDir(submission) if submission is not None else None
-    aggregate = run_aggregate(results, docs, submission=chosen)
-    click.echo(f"report:  {docs / 'BOTTLENECK_ANALYSIS.md'}")
-    click.echo(f"verdict: {plain(aggregate.verdict.statement)}")
-    for problem in aggregate.missing:
-        click.echo(f"missing: {plain(problem.reason)}")
+    run_aggregate(results, docs, submission=chosen, show=click.echo)
 
 
 def _what(results: Path, named: SubmissionDir | None) -> tuple[SubmissionDir | None, bool]:

@@ -12,6 +12,7 @@ from aorta.errors import AortaError, ArtefactError
 if TYPE_CHECKING:
     from aorta.artefacts.analysis import Analysis
     from aorta.artefacts.layout import RunDir
+    from aorta.artefacts.page import Page
 
 
 @click.command()
@@ -19,31 +20,33 @@ if TYPE_CHECKING:
 @click.option(
     "--json", "json_path", metavar="FILE", help="Write the analysis as JSON to FILE; - is standard output."
 )
+@click.option("--full", is_flag=True, help="Print the whole report of raw traces, not 40 lines of it.")
 @click.option("--no-accounting", is_flag=True, help="Do not ask Slurm's accounting about the job.")
-def command(paths: tuple[Path, ...], json_path: str | None, no_accounting: bool) -> None:
+def command(paths: tuple[Path, ...], json_path: str | None, full: bool, no_accounting: bool) -> None:
     """Analyse a run directory, such as results/profiling/2node/run_<JOB_ID>, or raw traces.
 
     Of a run directory, profiling_analysis.json, profiling_report.txt, profiling_analysis.png and .svg are
     written into it.
 
     Anything else is searched for traces of any ranks (Kineto JSON, nsys SQLite or reports, rocprofv3 CSV,
-    JSON or rocpd) and for samples (the monitors' and nvidia-smi's CSV), recognised by content; the report is
-    printed.
+    JSON or rocpd) and for samples (the monitors' and nvidia-smi's CSV), recognised by content. At most 40
+    lines are printed, the verdict first and last.
     """
     from aorta.readers.directory import find_run
 
     if len(paths) == 1 and find_run(paths[0]) is not None:
         _analyze_run(paths[0], json_path, query_accounting=not no_accounting)
     else:
-        _analyze_traces(paths, json_path)
+        _analyze_traces(paths, json_path, full=full)
 
 
 def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -> None:
     from aorta.readers.directory import open_run
+    from aorta.report.terminal import run_screen
 
     run = open_run(path)
     try:
-        analysis = report(run, query_accounting=query_accounting)
+        analysis, page = report(run, query_accounting=query_accounting)
         if json_path is not None:
             _write_json(analysis, json_path)
     except OSError as error:
@@ -58,18 +61,20 @@ def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -
             f"{run.root} could not be analysed: {type(error).__name__}: {error}",
             "one of its files holds what no run writes; move files away one by one to find it",
         ) from error
-    click.echo(f"{analysis.verdict.kind}: {analysis.verdict.statement}", err=json_path == "-")
-    click.echo(f"report: {path / run.report.name}", err=json_path == "-")
+    files = [f"report: {path / run.report.name}"]
+    click.echo(run_screen(analysis, page, str(path), files), err=json_path == "-")
 
 
-def _analyze_traces(paths: tuple[Path, ...], json_path: str | None) -> None:
+def _analyze_traces(paths: tuple[Path, ...], json_path: str | None, *, full: bool) -> None:
     from aorta.commands._traces import analyze_traces
+    from aorta.report.bare import bare_page
+    from aorta.report.run import run_text
+    from aorta.report.terminal import run_screen
+    from aorta.report.text import plain
 
     _refuse_nothing(paths)
     analysis = analyze_traces(paths)
-    if json_path != "-":
-        from aorta.report.run import run_text
-
+    if full and json_path != "-":
         click.echo(run_text(analysis))
     if json_path is not None:
         try:
@@ -78,7 +83,9 @@ def _analyze_traces(paths: tuple[Path, ...], json_path: str | None) -> None:
             raise ArtefactError(
                 f"{error.filename or json_path}: {error.strerror}", "name a file that can be written"
             ) from error
-    click.echo(f"{analysis.verdict.kind}: {analysis.verdict.statement}", err=json_path == "-")
+    said = f"{analysis.verdict.kind}: {plain(analysis.verdict.statement)}"
+    screen = said if full else run_screen(analysis, bare_page(analysis), None, [])
+    click.echo(screen, err=json_path == "-")
 
 
 def _refuse_nothing(paths: tuple[Path, ...]) -> None:
@@ -93,7 +100,7 @@ def _refuse_nothing(paths: tuple[Path, ...]) -> None:
     open_run(paths[0])
 
 
-def report(run: RunDir, *, query_accounting: bool) -> Analysis:
+def report(run: RunDir, *, query_accounting: bool) -> tuple[Analysis, Page]:
     """Analyse `run` and write its JSON, text and plots beside the data."""
     from aorta.artefacts.io import write_json
     from aorta.commands._analysis import analyze_run
@@ -102,8 +109,9 @@ def report(run: RunDir, *, query_accounting: bool) -> Analysis:
 
     found = analyze_run(run, query_accounting=query_accounting, shown=True)
     write_json(run.analysis, found.analysis)
-    write_run_report(run, found.analysis, run_page(*found), found.data)
-    return found.analysis
+    page = run_page(*found)
+    write_run_report(run, found.analysis, page, found.data)
+    return found.analysis, page
 
 
 def _write_json(analysis: Analysis, target: str) -> None:

@@ -181,6 +181,4 @@ def _aggregate(results: Path, docs: Path, request: LaunchRequest) -> None:
     with ProgressLine(Console(), "analysing"):
         from aorta.commands._scenarios import run_aggregate
 
-    aggregate = run_aggregate(results, docs, submission=request.submission)
-    click.echo(f"report: {docs / 'BOTTLENECK_ANALYSIS.md'}")
-    click.echo(f"verdict: {aggregate.verdict.statement}")
+    run_aggregate(results, docs, submission=request.submission, show=click.echo)

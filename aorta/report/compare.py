@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from aorta.artefacts.comparison import Comparison, Dataset, Summary
 from aorta.metrics.compare import Values
-from aorta.report import style
+from aorta.report import palette, style
 from aorta.report.text import plain
 from aorta.units import plural
 
@@ -21,13 +21,13 @@ def timeline(label: str, steps: list[int], values: Mapping[str, Values]) -> Figu
     figure = style.new_figure(9, 3.6)
     axes = figure.subplots()
     style.title(axes, f"{plain(label)}: compute and communication by step", "steady steps; means over ranks")
-    axes.plot(steps, values["step_ms"], color=style.INK, linewidth=1.1, label="step (slowest rank)")
-    axes.plot(steps, values["compute_ms"], color=style.COMPUTE, linewidth=1.1, label="compute")
+    axes.plot(steps, values["step_ms"], color=palette.INK, linewidth=1.1, label="step (slowest rank)")
+    axes.plot(steps, values["compute_ms"], color=palette.COMPUTE, linewidth=1.1, label="compute")
     axes.stackplot(
         steps,
         values["hidden_communication_ms"],
         values["exposed_communication_ms"],
-        colors=[style.HIDDEN_COMM, style.EXPOSED_COMM],
+        colors=[palette.HIDDEN_COMM, palette.EXPOSED_COMM],
         labels=["hidden communication", "exposed communication"],
         alpha=0.85,
     )

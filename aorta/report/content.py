@@ -1,9 +1,12 @@
-"""What the documents say about one run: tables and lines from its `Analysis`, in text and in Markdown."""
+"""Tables and sentences about one run, from its `Analysis`; every document takes them from here."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aorta.artefacts.analysis import Analysis, DataQuality, DetailCost, Finding, Measured, RankBreakdown
 from aorta.artefacts.page import Confidence
+from aorta.report.palette import LEAST_PCT, PARTS, Part
 from aorta.report.parts import mean_parts
 from aorta.report.selection import shown_ranks
 from aorta.report.tables import Table
@@ -13,7 +16,7 @@ from aorta.units import plural
 FIRES_BELOW = frozenset({"gpu_underutilization"})
 """Rules whose finding is a value below the threshold; the others fire above theirs."""
 
-NO_COPIES = "not timed, they are in the host part"
+LEAST = LEAST_PCT / 100.0
 
 MAX_TEXT_RANKS = 32
 """Rows of a breakdown table; more ranks are chosen from."""
@@ -24,47 +27,6 @@ TIMINGS = {
     "kernel": "times of the kernels themselves",
 }
 """What a time is, by how it was taken."""
-
-DEFINITIONS = (
-    (
-        "Steady steps",
-        "all steps after the warm-up into which no validation, checkpoint or profiler start-up fell. "
-        "Only they enter averages; monitor samples count from the first one's start to the last one's end. "
-        "Throughput and step times are of all of them, parts of the step of the detailed ones, which were "
-        "timed part by part, or, where traces cover every rank, of the traced ones.",
-    ),
-    ("Compute", "time in which anything but communication was computed."),
-    (
-        "Exposed communication",
-        "time in collectives that no compute hides; it contains waiting for a rank that is late.",
-    ),
-    ("Data wait", "time in the loader with nothing else running."),
-    ("Host", "the rest of the step: launching, Python, synchronisation. The parts sum to the step exactly."),
-    (
-        "Own time",
-        "a step less its exposed communication: what a rank makes itself. The others wait for the longest.",
-    ),
-    (
-        "Effective GPU utilisation",
-        "compute over step time. The driver's counter beside it says busy while a kernel waits.",
-    ),
-    (
-        "Predicted gain",
-        "step time now over step time without the cause. From a replay of the measured steps, with the "
-        'interval of resampled steps; where no replay reproduces them, "at most" what the cause takes.',
-    ),
-    (
-        "Own, others wait",
-        "a rank's own time, and what a rank that waits for it loses a step, mean over the others.",
-    ),
-    (
-        "Confidence",
-        "high without a doubt; medium with problems in the data, few steps, a shared machine, no replay or "
-        "no sub-cause; low with missing ranks, a job that did not complete, or a gain within noise.",
-    ),
-    ("Efficiency", "samples/s a rank over samples/s a rank of the reference, the smallest run in the curve."),
-)
-"""Terms, and what they mean here."""
 
 
 def heading(analysis: Analysis) -> str:
@@ -94,22 +56,23 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
         return None, ""
     notes = [note] if note else []
     notes.append("exp: exposed, that is not hidden under compute")
-    if any(row.exposed_copy_ms is None for row in rows):
-        notes.append(f"{ABSENT} for copies: {NO_COPIES}")
+    if all(row.exposed_copy_ms is None for row in rows):
+        notes.append("copies were not timed: they are in the host part")
     hosts = any(row.host for row in rows)
+    parts = [
+        part
+        for part in PARTS
+        if any((getattr(row, part.field) or 0.0) >= LEAST * row.step_ms for row in rows)
+    ]
     header = (
         ">rank",
         *(("host",) if hosts else ()),
         ">step ms",
-        ">compute",
-        ">exp comm",
-        ">exp copy",
-        ">data wait",
-        ">host time",
+        *(f">{part.short}" for part in parts),
         ">comm ms",
         ">hidden",
     )
-    return Table(header, tuple(_rank_row(row, hosts) for row in rows)), "; ".join(notes)
+    return Table(header, tuple(_rank_row(row, parts, hosts) for row in rows)), "; ".join(notes)
 
 
 def is_cut(analysis: Analysis) -> bool:
@@ -117,13 +80,12 @@ def is_cut(analysis: Analysis) -> bool:
     return len(analysis.breakdown.per_rank) > MAX_TEXT_RANKS
 
 
-def _rank_row(row: RankBreakdown, hosts: bool) -> tuple[str, ...]:
-    parts = (row.compute_ms, row.exposed_comm_ms, row.exposed_copy_ms, row.data_wait_ms, row.host_ms)
+def _rank_row(row: RankBreakdown, parts: Sequence[Part], hosts: bool) -> tuple[str, ...]:
     return (
         str(row.rank),
         *((host(row.host or ABSENT, 15),) if hosts else ()),
         number(row.step_ms),
-        *(share(part, row.step_ms) for part in parts),
+        *(share(getattr(row, part.field), row.step_ms) for part in parts),
         number(row.comm_ms),
         ABSENT if row.overlap_ratio is None else f"{100 * row.overlap_ratio:.0f} %",
     )
@@ -207,30 +169,24 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
             ("batch, a rank / all ranks", f"{run.per_rank_batch} / {run.global_batch}"),
             ("samples/s × median step / batch", f"{number(run.cross_check_ratio)} (1 where both agree)"),
         ]
+    absent: list[str] = []
     if (use := analysis.utilization) is not None:
         gpu = "no GPU in the job" if analysis.device == "cpu" else "not sampled"
-        rows += [
-            ("effective GPU utilisation", _or(use.effective_gpu_util_pct, "%", gpu)),
-            ("GPU utilisation, driver counter", _or(use.gpu_util_pct, "%", gpu)),
-            ("GPU memory used", _or(use.gpu_memory_used_pct, "%", gpu)),
-            ("GPU power", _or(use.gpu_power_w, "W", gpu)),
-            ("CPU, whole host", _or(use.cpu_pct, "%", "not sampled")),
-            (
-                "CPU of the job, 100 % a core",
-                _or(use.job_cpu_pct, "%", "no cgroup of its own, or not sampled"),
-            ),
-            ("host memory used", _or(use.host_memory_used_pct, "%", "not sampled")),
-            (
-                "job's memory used, of its limit",
-                _or(use.job_memory_used_pct, "%", "no limit, or not sampled"),
-            ),
-            ("monitor samples", str(use.samples)),
-        ]
-    return rows
-
-
-def _or(value: float | None, unit: str, reason: str) -> str:
-    return f"{ABSENT} ({reason})" if value is None else quantity(value, unit)
+        no_cgroup, no_limit = "no cgroup of its own, or not sampled", "no limit, or not sampled"
+        found = (
+            ("effective GPU utilisation", use.effective_gpu_util_pct, "%", gpu),
+            ("GPU utilisation, driver counter", use.gpu_util_pct, "%", gpu),
+            ("GPU memory used", use.gpu_memory_used_pct, "%", gpu),
+            ("GPU power", use.gpu_power_w, "W", gpu),
+            ("CPU, whole host", use.cpu_pct, "%", "not sampled"),
+            ("CPU of the job (100 % is one core)", use.job_cpu_pct, "%", no_cgroup),
+            ("host memory used", use.host_memory_used_pct, "%", "not sampled"),
+            ("job's memory used, of its limit", use.job_memory_used_pct, "%", no_limit),
+        )
+        rows += [(name, quantity(value, unit)) for name, value, unit, _ in found if value is not None]
+        rows.append(("monitor samples", str(use.samples)))
+        absent = [f"{name} ({reason})" for name, value, _, reason in found if value is None]
+    return [*rows, *((("not measured", "; ".join(absent)),) if absent else ())]
 
 
 def scope(finding: Finding) -> str:
@@ -270,25 +226,25 @@ def cost(analysis: Analysis, finding: Finding) -> tuple[float, float] | None:
     return whole * (1 - 1 / factor), 100 * (1 - 1 / factor)
 
 
-def cost_words(analysis: Analysis, finding: Finding | None) -> str:
-    """`without it a step of 90.0 ms is 30.0 ms shorter (33.3 %)`, `at most` where only bounds are known, and
-    how much at most where what goes is the sure part of it; else why not.
-    """
-    if finding is None:
-        return ""
+def cost_words(analysis: Analysis, finding: Finding) -> str:
+    """`31.6 ms of the 75.5 ms step (42 %)`, with the bounds that are known; else why it is not known."""
     price, whole = cost(analysis, finding), step_ms(analysis)
-    if price is None:
-        return f"{ABSENT} (not predicted: the measurements give no bound)"
+    if price is None or whole is None:
+        return "not predicted: the measurements give no bound"
     gained = finding.estimated_speedup
-    most = "at most " if gained is not None and gained.expected is None else ""
-    shorter = f"{most}{quantity(price[0], 'ms')} shorter ({quantity(price[1], '%')})"
-    if gained is not None and gained.expected and gained.basis == "bounds" and gained.high > gained.expected:
+    assert gained is not None
+    share_of = f"of the {quantity(whole, 'ms')} step ({price[1]:.0f} %)"
+    if gained.expected is None:
+        return f"at most {quantity(price[0], 'ms')} {share_of}"
+    if gained.basis == "bounds" and gained.high > gained.expected:
         part = 1.0 - 1.0 / gained.high
-        shorter += f", at most {quantity((whole or 0.0) * part, 'ms')} ({quantity(100.0 * part, '%')})"
-    return f"without it a step of {quantity(whole, 'ms')} is {shorter}"
+        most = f"{quantity(whole * part, 'ms')} ({100.0 * part:.0f} %)"
+        return f"{quantity(price[0], 'ms')} {share_of} for certain, up to {most}"
+    return f"{quantity(price[0], 'ms')} {share_of}"
 
 
 def confidence_words(found: Confidence) -> str:
-    """The level, what it stands on, and what lowers it."""
-    doubts = "".join(f"; {doubt}" for doubt in found.doubts)
-    return f"{found.level} ({'; '.join(found.basis)}{doubts})"
+    """The level, the main doubt if there is one, and what it stands on."""
+    reasons = [*found.doubts[:1], *found.basis]
+    more = f"; {plural(len(found.doubts) - 1, 'more reason')} in the details" if len(found.doubts) > 1 else ""
+    return f"{found.level}: {'; '.join(plain(reason) for reason in reasons)}{more}"

@@ -11,14 +11,14 @@ from rich.table import Table
 
 from aorta.artefacts.ddp_benchmark import DdpBenchmark, ImplementationResult
 from aorta.artefacts.study_layout import DdpBenchmarkDir
-from aorta.report import style
+from aorta.report import palette, style
 from aorta.report.text import ABSENT, number
 
 PARTS = (
     ("forward", "forward", "#56B4E9"),
-    ("backward", "backward", style.COMPUTE),
-    ("exposed sync", "exposed_sync", style.EXPOSED_COMM),
-    ("optimizer", "optimizer", style.HOST),
+    ("backward", "backward", palette.COMPUTE),
+    ("exposed sync", "exposed_sync", palette.EXPOSED_COMM),
+    ("optimizer", "optimizer", palette.HOST),
 )
 """Stacked parts: name, field of `ImplementationResult`, colour."""
 
@@ -129,7 +129,7 @@ def _stack(axes: Axes, results: list[ImplementationResult]) -> None:
         range(len(results)),
         xerr=[[0.0] * len(totals), [max(total.p95_ms - total.median_ms, 0.0) for total in totals]],
         fmt="|",
-        color=style.INK,
+        color=palette.INK,
         capsize=3,
         label="total, to p95",
     )
@@ -141,8 +141,8 @@ def _communication_bars(axes: Axes, results: list[ImplementationResult]) -> None
     hidden = [result.hidden_comm_ms for result in results]
     exposed = [result.exposed_comm_ms for result in results]
     rows = range(len(results))
-    axes.barh(rows, hidden, color=style.HIDDEN_COMM, label="hidden", height=0.62)
-    axes.barh(rows, exposed, left=hidden, color=style.EXPOSED_COMM, label="exposed", height=0.62)
+    axes.barh(rows, hidden, color=palette.HIDDEN_COMM, label="hidden", height=0.62)
+    axes.barh(rows, exposed, left=hidden, color=palette.EXPOSED_COMM, label="exposed", height=0.62)
     style.title(axes, "Communication of a step, ms")
     _finish(axes)
 

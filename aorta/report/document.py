@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 from aorta.artefacts.aggregate import Aggregate, Scaling
-from aorta.artefacts.analysis import Finding, Interval, Problem
+from aorta.artefacts.analysis import Finding, Interval
 from aorta.artefacts.io import write_json, write_text
-from aorta.report import content, evidence, overview, style
-from aorta.report.aggregate import NO_CAUSE, ScenarioReport, decisive, gain_words, rank_time_ms
+from aorta.report import content, overview, sections, style
+from aorta.report.aggregate import NO_CAUSE, ScenarioReport, gain_words, rank_time_ms
+from aorta.report.blocks import (
+    Block,
+    Bullet,
+    Bullets,
+    Code,
+    Facts,
+    Folded,
+    Heading,
+    Link,
+    Paragraph,
+    Picture,
+    Strong,
+    bullets,
+)
 from aorta.report.efficiency import reasons, tree_table
-from aorta.report.parts import mean_parts
-from aorta.report.render import render
+from aorta.report.front import FOLDER, NAME, front, relative, scaling_name, shares_machine
+from aorta.report.glossary import glossary
+from aorta.report.render import to_markdown
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, KIND_NAMES, gain, listing, number, plain, quantity, share
+from aorta.report.text import ABSENT, KIND_NAMES, gain, number, plain, quantity
 
 MAX_BOTTLENECKS = 10
-MAX_PROBLEMS = 12
 
 
 def write_documents(docs: Path, aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Path:
@@ -29,111 +40,45 @@ def write_documents(docs: Path, aggregate: Aggregate, reports: Sequence[Scenario
 
     Plots are written beside the documents, so that the Markdown's links hold wherever the results are.
     """
-    plots = docs / "bottleneck_analysis"
-    curves = []
-    for scaling in aggregate.scaling:
-        members = [report for report in reports if report.scenario.family == scaling.family]
-        if members:
-            name = f"scaling_{scaling.family}" if scaling.family else "scaling"
-            # One scenario is no curve, and its own figure shows its step.
-            plot = f"bottleneck_analysis/{name}" if len(members) > 1 else None
-            if plot is not None:
-                with style.styled():
-                    figure = overview.scaling_figure(
-                        scaling, [(item.scenario.name, item.analysis) for item in members]
-                    )
-                    style.save(figure, plots / f"{name}.png", plots / f"{name}.svg")
-            curves.append(_curve(scaling, members, plot))
-    sections = []
+    plots = docs / FOLDER
+    with style.styled():
+        if reports:
+            parts = [(report.scenario.name, report.page.parts) for report in reports]
+            style.save(overview.parts_figure(parts), plots / "overview.png", plots / "overview.svg")
+        for scaling in aggregate.scaling:
+            if len(scaling.points) > 1:
+                figure = overview.scaling_figure(scaling, shared=shares_machine(scaling, reports))
+                name = _plot(scaling)
+                style.save(figure, plots / f"{name}.png", plots / f"{name}.svg")
     for report in reports:
         for source in (report.run.plot_png, report.run.plot_svg):
             if source.is_file():
                 plots.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, plots / f"{report.scenario.name}{source.suffix}")
-        sections.append(_section(docs, report))
-    path = docs / "BOTTLENECK_ANALYSIS.md"
-    write_text(path, _markdown(aggregate, reports, curves, sections))
-    write_json(docs / "BOTTLENECK_ANALYSIS.json", aggregate)
+    path = docs / f"{NAME}.md"
+    write_text(plots / "glossary.md", to_markdown([Heading("Terms", 1), glossary()]))
+    write_text(path, to_markdown([*front(aggregate, reports, docs), *_folded(docs, aggregate, reports)]))
+    write_json(docs / f"{NAME}.json", aggregate)
     return path
 
 
-def _markdown(
-    aggregate: Aggregate,
-    reports: Sequence[ScenarioReport],
-    curves: list[dict[str, Any]],
-    sections: list[dict[str, Any]],
-) -> str:
-    main, summary = decisive(reports), aggregate.summary
-    finding = content.main_finding(main.analysis) if main is not None else None
-    table, cut = _bottlenecks(reports)
-    return render(
-        "BOTTLENECK_ANALYSIS.md.j2",
-        aggregate=aggregate,
-        finding=finding,
-        cost=content.cost_words(main.analysis, finding) if main is not None else "",
-        confidence="none (nothing was measured)"
-        if summary is None
-        else content.confidence_words(summary.confidence),
-        shared=[report.scenario.name for report in reports if content.spreads_one_machine(report.analysis)],
-        quality=_quality_table(reports),
-        notes=_notes(reports),
-        problems=_problems(reports),
-        bottlenecks=table,
-        bottlenecks_cut=cut,
-        curves=curves,
-        breakdown=_breakdown_table(reports),
-        sections=sections,
-        gains=[gain_words(item) for item in aggregate.recommended],
-        thresholds=reports[0].analysis.thresholds if reports else {},
-        definitions=content.DEFINITIONS,
-        no_copies=content.NO_COPIES,
-    )
+def _plot(scaling: Scaling) -> str:
+    return f"scaling_{scaling.family}" if scaling.family else "scaling"
 
 
-def _quality_table(reports: Sequence[ScenarioReport]) -> Table:
-    rows = []
+def _folded(docs: Path, aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Iterator[Folded]:
+    if table := _bottlenecks(reports):
+        yield Folded("All causes, by time lost", (*table, *_recommended(aggregate)))
+    for scaling in aggregate.scaling:
+        yield Folded(f"{scaling_name(scaling)}: throughput and efficiency", tuple(_curve(scaling, reports)))
     for report in reports:
-        quality = report.analysis.data_quality
-        rows.append(
-            (
-                report.scenario.name,
-                plain(report.analysis.job_id or ABSENT),
-                plain(quality.state or ABSENT),
-                _of(quality.nodes_seen, quality.nodes_expected),
-                _of(quality.ranks_seen, quality.ranks_expected),
-                content.steady_words(quality),
-                str(len(quality.problems)),
-            )
-        )
-    return Table(
-        ("scenario", "job", "ended as", ">nodes", ">ranks", ">steady steps", ">problems"), tuple(rows)
-    )
+        verdict = KIND_NAMES[report.analysis.verdict.kind]
+        yield Folded(f"{report.scenario.name}: {verdict}", tuple(_scenario(docs, report)))
+    yield Folded("Data quality of all scenarios", tuple(_quality(aggregate, reports)))
 
 
-def _of(seen: int, expected: int | None) -> str:
-    return f"{seen} / {ABSENT if expected is None else expected}"
-
-
-def _notes(reports: Sequence[ScenarioReport]) -> list[tuple[str, str]]:
-    """(scenarios, note), each note once."""
-    by_note: dict[str, list[str]] = {}
-    for report in reports:
-        for note in [*([report.note] if report.note else []), *report.analysis.data_quality.notes]:
-            by_note.setdefault(note, []).append(report.scenario.name)
-    return [(listing(names), note) for note, names in by_note.items()]
-
-
-def _problems(reports: Sequence[ScenarioReport]) -> list[tuple[str, list[Problem], int]]:
-    """(scenario, its first problems, how many more)."""
-    return [
-        (report.scenario.name, items[:MAX_PROBLEMS], max(len(items) - MAX_PROBLEMS, 0))
-        for report in reports
-        if (items := report.analysis.data_quality.problems)
-    ]
-
-
-def _bottlenecks(reports: Sequence[ScenarioReport]) -> tuple[Table | None, str]:
-    """The causes by rank-time lost, and how many of them are in the table where that is not all."""
+def _bottlenecks(reports: Sequence[ScenarioReport]) -> list[Block]:
+    """The causes by rank-time lost."""
     found = [
         (report, finding)
         for report in reports
@@ -141,25 +86,14 @@ def _bottlenecks(reports: Sequence[ScenarioReport]) -> tuple[Table | None, str]:
         if finding.symptom_of is None and finding.kind not in NO_CAUSE
     ]
     if not found:
-        return None, ""
+        return []
     found.sort(key=lambda pair: -rank_time_ms(pair[0].analysis, pair[1]))
-    rows = tuple(
-        (str(place), *_bottleneck_row(report, finding))
-        for place, (report, finding) in enumerate(found[:MAX_BOTTLENECKS], start=1)
-    )
-    header = (
-        ">#",
-        "scenario",
-        "cause",
-        "behind it",
-        "where",
-        ">measured",
-        ">threshold",
-        ">costs a step",
-        ">predicted gain",
-    )
-    cut = f"{len(rows)} of {len(found)} shown, worst first. " if len(found) > len(rows) else ""
-    return Table(header, rows), cut
+    rows = tuple(_bottleneck_row(report, finding) for report, finding in found[:MAX_BOTTLENECKS])
+    header = ("scenario", "cause", "sub-cause", "where", ">measured", ">threshold", ">cost per step")
+    note = "Order: ms per step × ranks. Symptoms of these causes are listed with their scenario."
+    if len(found) > len(rows):
+        note = f"The first {len(rows)} of {len(found)}. {note}"
+    return [Table((*header, ">expected speed-up"), rows), Paragraph(note)]
 
 
 def _bottleneck_row(report: ScenarioReport, finding: Finding) -> tuple[str, ...]:
@@ -176,28 +110,23 @@ def _bottleneck_row(report: ScenarioReport, finding: Finding) -> tuple[str, ...]
     )
 
 
-def _breakdown_table(reports: Sequence[ScenarioReport]) -> Table | None:
-    rows = []
-    for report in reports:
-        means = mean_parts(report.analysis)
-        if not means or means["step_ms"] is None:
-            continue
-        parts = [share(means[field], means["step_ms"]) for _, field, _ in style.PARTS]
-        run = report.analysis.throughput
-        rows.append(
-            (
-                report.scenario.name,
-                number(means["step_ms"]),
-                *parts,
-                number(run.step_ms_median) if run is not None else ABSENT,
-                number(run.step_ms_p95) if run is not None else ABSENT,
-            )
+def _recommended(aggregate: Aggregate) -> list[Block]:
+    items = tuple(
+        Bullet(
+            (Strong(item.kind), f" ({', '.join(item.scenarios)}): expected speed-up {gain_words(item)}"),
+            tuple(item.actions),
         )
-    header = ("scenario", ">step ms", *(f">{name}" for name, _, _ in style.PARTS), ">median ms", ">p95 ms")
-    return Table(header, tuple(rows)) if rows else None
+        for item in aggregate.recommended
+    )
+    return [Bullets(items, numbered=True)] if items else []
 
 
-def _curve(scaling: Scaling, members: Sequence[ScenarioReport], plot: str | None) -> dict[str, Any]:
+def _curve(scaling: Scaling, reports: Sequence[ScenarioReport]) -> Iterator[Block]:
+    points = scaling.points
+    if len(points) > 1:
+        yield Picture(
+            "Throughput against the ideal, efficiency, efficiency tree", f"{FOLDER}/{_plot(scaling)}"
+        )
     rows = tuple(
         (
             point.scenario,
@@ -210,33 +139,42 @@ def _curve(scaling: Scaling, members: Sequence[ScenarioReport], plot: str | None
             f"{100 * point.efficiency:.1f} %{_range(point.efficiency_interval, 100, 1)}",
             plain(point.flag or ""),
         )
-        for point in scaling.points
+        for point in points
     )
-    header = (
-        "scenario",
-        ">nodes",
-        ">ranks",
-        ">batch",
-        ">samples/s",
-        ">runs",
-        ">speed-up",
-        ">efficiency",
-        "flag",
-    )
-    return {
-        "scaling": scaling,
-        "table": Table(header, rows) if rows else None,
-        "plot": plot,
-        "tree": tree_table(scaling.points),
-        "reasons": reasons(scaling.points),
-        "banded": any(item.confidence is not None for item in _intervals(scaling)),
-        "ranged": any(item.confidence is None for item in _intervals(scaling)),
-        "shared": any(content.spreads_one_machine(report.analysis) for report in members),
-    }
+    header = ("scenario", ">nodes", ">ranks", ">batch", ">samples/s", ">runs", ">speed-up", ">efficiency")
+    if rows:
+        yield Table((*header, "flag"), rows)
+    if notes := list(_curve_notes(scaling, shared=shares_machine(scaling, reports))):
+        yield bullets(notes)
+    if len(points) == 1 and (tree := tree_table(points)) is not None:
+        yield tree
+    lines = [*(loss.statement for loss in scaling.losses), *reasons(points)]
+    if lines:
+        yield bullets(lines)
 
 
-def _intervals(scaling: Scaling) -> list[Interval]:
-    return [item for point in scaling.points if (item := point.efficiency_interval) is not None]
+def _curve_notes(scaling: Scaling, *, shared: bool) -> Iterator[str]:
+    if scaling.reference:
+        yield f"The reference is {scaling.reference}, the smallest run in the curve."
+    if scaling.label:
+        words = overview.LABELS[scaling.label]
+        yield f"{words[0].upper()}{words[1:]}."
+    intervals = [item for point in scaling.points if (item := point.efficiency_interval) is not None]
+    runs = max((point.runs for point in scaling.points), default=1)
+    if any(item.confidence is not None for item in intervals):
+        several = ", over several runs by Student's t" if runs > 2 else ""
+        yield f"Ranges are 95 % intervals: within one run by resampling blocks of its steps{several}."
+    if any(item.confidence is None for item in intervals):
+        yield (
+            "Seen is the lowest and highest value of two runs. It is not a confidence interval; repeat once "
+            "more to get one."
+        )
+    if runs > 1:
+        yield "This table shows means over all counted runs. Everything else shows the newest run."
+    if scaling.reason:
+        yield scaling.reason
+    if shared:
+        yield "The nodes share one machine: this is the scaling of that machine, not of a cluster."
 
 
 def _range(found: Interval | None, factor: float, digits: int) -> str:
@@ -247,43 +185,52 @@ def _range(found: Interval | None, factor: float, digits: int) -> str:
     return f" ({seen}{factor * found.low:.{digits}f} to {factor * found.high:.{digits}f})"
 
 
-def _section(docs: Path, report: ScenarioReport) -> dict[str, Any]:
-    table, note = content.breakdown_table(report.analysis)
-    files = [
-        report.run.report,
-        report.run.analysis,
-        report.run.plot_svg,
-        report.run.metrics_csv,
-        report.run.gpu_csv,
-        report.run.cpu_csv,
-        report.run.manifest,
-        report.run.config,
-        report.run.sacct_summary,
-        report.run.job_metadata,
-    ]
-    return {
-        "name": report.scenario.name,
-        "analysis": report.analysis,
-        "confidence": content.confidence_words(report.page.confidence),
-        "parts": evidence.parts_table(report.page.parts),
-        "spread": evidence.spread_table(report.analysis.breakdown.per_rank)
-        if content.is_cut(report.analysis)
-        else None,
-        "worst": evidence.worst_table(report.page, report.analysis),
-        "lateness": evidence.lateness_table(report.analysis),
-        "what_if": evidence.what_if_table(report.analysis),
-        "replay": evidence.replay_words(report.analysis),
-        "traces": evidence.trace_tables(report.analysis),
-        "overhead": evidence.overhead_words(report.analysis),
-        "plot": f"bottleneck_analysis/{report.scenario.name}" if report.run.plot_png.is_file() else None,
-        "measured": content.measured_table(report.analysis.measured),
-        "breakdown": table,
-        "breakdown_note": note,
-        "use": Table(("what", ">value"), tuple(content.utilization_rows(report.analysis))),
-        "folder": _relative(report.run.root, docs),
-        "files": [(path.name, quote(_relative(path, docs))) for path in files if path.is_file()],
-    }
+def _scenario(docs: Path, report: ScenarioReport) -> Iterator[Block]:
+    run = report.run
+    yield Paragraph(Strong(report.analysis.verdict.statement))
+    pictured = run.plot_png.is_file()
+    if pictured:
+        about = (
+            f"Where a step goes, ranks and causes, longest step, step times and monitors of {run.root.name}"
+        )
+        yield Picture(about, f"{FOLDER}/{report.scenario.name}")
+    yield sections.summary(report.analysis, report.page, str(run.root))
+    if report.note:
+        yield Paragraph(report.note)
+    yield from sections.details(report.analysis, report.page, charts=pictured)
+    files = (run.report, run.analysis, run.metrics_csv, run.gpu_csv, run.cpu_csv)
+    more = (run.manifest, run.config, run.sacct_summary, run.job_metadata)
+    links = [Link(path.name, relative(path, docs)) for path in (*files, *more) if path.is_file()]
+    yield Paragraph(
+        ("Run directory ", Code(relative(run.root, docs)), *(p for link in links for p in (" · ", link)))
+    )
 
 
-def _relative(path: Path, docs: Path) -> str:
-    return Path(os.path.relpath(path.resolve(), docs.resolve())).as_posix()
+def _quality(aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Iterator[Block]:
+    for problem in aggregate.missing:
+        yield Facts((("Missing", problem.reason),))
+    if shared := [item.scenario.name for item in reports if content.spreads_one_machine(item.analysis)]:
+        yield Paragraph(
+            f"The nodes of {', '.join(shared)} are processes of one machine. Their times are real; more "
+            "nodes share the same cores, memory and disk."
+        )
+    rows = []
+    for report in reports:
+        quality = report.analysis.data_quality
+        rows.append(
+            (
+                report.scenario.name,
+                plain(report.analysis.job_id or ABSENT),
+                plain(quality.state or ABSENT),
+                _of(quality.nodes_seen, quality.nodes_expected),
+                _of(quality.ranks_seen, quality.ranks_expected),
+                content.steady_words(quality),
+                str(len(quality.problems)),
+            )
+        )
+    header = ("scenario", "job", "ended as", ">nodes", ">ranks", ">steady steps", ">problems")
+    yield Table(header, tuple(rows)) if rows else Paragraph("No scenario could be analysed.")
+
+
+def _of(seen: int, expected: int | None) -> str:
+    return f"{seen} / {ABSENT if expected is None else expected}"

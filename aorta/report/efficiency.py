@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from aorta.artefacts.aggregate import ScalingPoint
 from aorta.artefacts.analysis import DevicePop, Pop
-from aorta.report import style
+from aorta.report import palette, style
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, plain
 
@@ -89,7 +89,7 @@ def tree_panel(axes: Axes, points: Sequence[ScalingPoint]) -> None:
     style.title(
         axes,
         "Efficiency tree",
-        "a factor is the product of those right below it; the darker, the more is lost",
+        "each factor is the product of the factors below it; darker means more is lost",
     )
     rows = tree(points)
     if not rows:
@@ -105,7 +105,7 @@ def tree_panel(axes: Axes, points: Sequence[ScalingPoint]) -> None:
             ha="center",
             va="center",
             fontsize=8.5,
-            color="white" if value < 45 else style.INK,
+            color="white" if value < 45 else palette.INK,
             fontweight="bold" if rows[row].depth == 0 else "normal",
         )
     axes.set_xticks(range(len(points)), [plain(point.scenario) for point in points])

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from aorta.artefacts.analysis import Analysis, ClockFit, Interval, RankBreakdown, Replay
-from aorta.artefacts.page import Page, StepPart
+from aorta.artefacts.page import Page
 from aorta.artefacts.traced import RankTrace, TraceTable
-from aorta.report.parts import own_host_wait_ms, spread
+from aorta.report.parts import shown_parts, spread
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, host, listing, number, plain, ranks, share, short
 from aorta.units import NS_PER_MS, plural
 
 
-def parts_table(parts: list[StepPart]) -> Table | None:
-    """The parts of the mean step, with their sum."""
+def parts_table(page: Page) -> Table | None:
+    """The parts of the mean step, with their sum; None without a breakdown."""
+    parts = shown_parts(page.parts)
     if not parts:
         return None
     whole = sum(part.ms or 0.0 for part in parts)
@@ -44,14 +45,7 @@ def worst_table(page: Page, analysis: Analysis) -> tuple[Table | None, str]:
     if page.costly_ranks == len(worst) and others:
         note += "; the other one costs nothing" if others == 1 else f"; the other {others:,} cost nothing"
     if any(item.kind == "straggler" and not item.ranks for item in analysis.findings):
-        note += "; they are last by turns and by little, so that none of them is the cause by itself"
-    shown = {item.rank for item in worst}
-    waiting = [row for row in analysis.breakdown.per_rank if row.rank not in shown]
-    if taken := own_host_wait_ms(waiting):
-        note += (
-            f"; of what the others wait their own hosts take {number(taken)} ms anyway: without the last "
-            "rank the next one is as late"
-        )
+        note += "; different ranks are last in different steps, each by a little: no single rank is the cause"
     return Table(header, rows), note
 
 
@@ -73,14 +67,14 @@ def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, st
     )
     notes = [f"late: {number(late.threshold_ms)} ms or more after the median rank"]
     if late.steps == analysis.data_quality.detailed_steps:
-        notes.append("steps between those timed part by part are not known")
+        notes.append("lateness is known only in steps timed in detail")
     if len(late.ranks) > limit:
         notes.insert(0, f"{limit} of {len(late.ranks):,} late ranks shown, worst first")
     if late.nodes:
         nodes = [f"{plain(node.host)} (by {number(node.late_ms)} ms)" for node in late.nodes]
         notes.append(f"all ranks of a node are late together: {listing(nodes)}")
     elif late.scope == "not_determined":
-        notes.append("with one rank a node, a slow rank and a slow node look the same")
+        notes.append("with one rank per node, a slow rank and a slow node look the same")
     header = (">rank", "host", "pattern", ">late steps", ">since step", ">late by ms")
     return Table(header, rows), "; ".join(notes)
 
@@ -88,7 +82,7 @@ def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, st
 def spread_table(rows: list[RankBreakdown]) -> Table:
     """How the ranks are spread, in ms a step: of all ranks, where a table shows some."""
     cells = tuple((name, *(number(value) for value in values)) for name, values in spread(rows))
-    return Table(("ms a step", ">lowest", ">5 %", ">median", ">95 %", ">highest"), cells)
+    return Table(("ms per step", ">lowest", ">5 %", ">median", ">95 %", ">highest"), cells)
 
 
 def what_if_table(analysis: Analysis) -> Table | None:
@@ -138,14 +132,14 @@ def _clocks(clocks: Sequence[ClockFit]) -> str:
 
 def _replayed(replay: Replay) -> str:
     if replay.withheld:
-        return f"Predictions are withheld: {plain(replay.withheld)}."
-    length = f"{number(replay.measured_step_ms)} ms, from start to start"
-    measured = f"{plural(replay.steps, 'step')} of {length}, were replayed"
+        return f"No prediction: {plain(replay.withheld)}."
+    steps = f"{plural(replay.steps, 'step')} of {number(replay.measured_step_ms)} ms"
     if replay.error_pct is None:
-        return f"{measured}; there is no collective on which the replay could be checked."
+        return f"{steps} were replayed; there is no collective on which the replay could be checked."
+    error = "less than 0.1" if replay.error_pct < 0.1 else f"{replay.error_pct:.1f}"
     return (
-        f"{measured}. Half of them with the transfers of the other half, and nothing removed, are"
-        f" {replay.error_pct:.1f} % off what was measured at most."
+        f"Check of the prediction: {steps} were replayed, each half with the transfer times of the other "
+        f"half; the largest error is {error} %."
     )
 
 
@@ -182,7 +176,7 @@ def trace_tables(analysis: Analysis) -> list[tuple[str, Table]]:
         ">slowed by comm ms",
     )
     found = [
-        (f"GPU idle, ms a step, by what the host did (traces, {traces.format}{cut})", Table(header, rows))
+        (f"GPU idle, ms per step, by what the host did (traces, {traces.format}{cut})", Table(header, rows))
     ]
     kernels = shown[0].kernels
     if kernels:

@@ -1,4 +1,4 @@
-"""The figure over a family: throughput and its ideal, efficiency, parts of a step, efficiency tree."""
+"""The figures over scenarios: where a step goes, side by side; throughput, efficiency, efficiency tree."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
 from aorta.artefacts.aggregate import Scaling
-from aorta.artefacts.analysis import Analysis, Interval
-from aorta.report import content, style
+from aorta.artefacts.analysis import Interval
+from aorta.artefacts.page import StepPart
+from aorta.report import palette, style
 from aorta.report.efficiency import tree, tree_panel
-from aorta.report.parts import mean_parts
+from aorta.report.parts import shown_parts
 from aorta.report.text import number, plain
 
 LABELS = {
@@ -25,17 +26,59 @@ LABELS = {
 """What a label means."""
 
 
-def scaling_figure(scaling: Scaling, scenarios: Sequence[tuple[str, Analysis]]) -> Figure:
-    """Four panels; call inside `style.styled()`. `scenarios`: names and analyses of the family, in order."""
+def parts_figure(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> Figure:
+    """Where a step goes, a bar per scenario; call inside `style.styled()`. `scenarios`: names and parts."""
+    figure = style.new_figure(11, 1.7 + 0.5 * max(len(scenarios), 1))
+    axes = figure.subplots()
+    style.title(axes, "Where a step goes", "mean over ranks; a bar is one step, its length the step's time")
+    shown = [(name, shown_parts(parts)) for name, parts in scenarios]
+    if not any(parts for _, parts in shown):
+        style.absent(axes, "not measured: no scenario has a steady step with a breakdown")
+        return figure
+    top = max(sum(part.ms or 0.0 for part in parts) for _, parts in shown)
+    named: set[str] = set()
+    for place, (_, parts) in enumerate(shown):
+        left = 0.0
+        for part in parts:
+            width, colour = part.ms or 0.0, palette.part_colour(part.key)
+            label = None if part.name in named else part.name
+            named.add(part.name)
+            axes.barh(
+                place,
+                width,
+                left=left,
+                height=0.66,
+                color=colour,
+                label=label,
+                edgecolor="white",
+                linewidth=0.6,
+            )
+            if width >= 0.045 * top:
+                style.label_bar(axes, left + width / 2, place, f"{part.pct:.0f} %", colour)
+            left += width
+        words = f"{number(left)} ms" if parts else "not measured"
+        axes.text(left + 0.01 * top, place, words, va="center", fontsize=8.5, color=palette.FAINT)
+    axes.set_yticks(range(len(shown)), [plain(name) for name, _ in shown])
+    axes.set_ylim(len(shown) - 0.45, -0.55)
+    axes.set_xlim(0, 1.1 * top)
+    style.thousands(axes.xaxis)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("ms per step")
+    axes.grid(axis="x")
+    figure.legend(loc="outside lower center", ncols=4, handlelength=1, columnspacing=1.2, fontsize=8.5)
+    return figure
+
+
+def scaling_figure(scaling: Scaling, *, shared: bool) -> Figure:
+    """Throughput, efficiency and the efficiency tree of a family; call inside `style.styled()`."""
     factors = len(tree(scaling.points))
     heights = [3.9, 0.9 + 0.27 * factors] if factors else [3.9]
     figure = style.new_figure(11, sum(heights))
     upper, *lower = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).ravel()
-    speed, efficiency, parts = upper.subplots(1, 3, width_ratios=[1.15, 0.85, 1.2])
-    shared = any(content.spreads_one_machine(analysis) for _, analysis in scenarios)
+    speed, efficiency = upper.subplots(1, 2, width_ratios=[1.3, 1])
     _speed(speed, scaling)
     _efficiency(efficiency, scaling, shared)
-    _parts(parts, scenarios)
     for place in lower:
         tree_panel(place.subplots(), scaling.points)
     return figure
@@ -49,7 +92,7 @@ def _bars(
         if interval is not None:
             low, high = max(y - interval.low, 0.0), max(interval.high - y, 0.0)
             axes.errorbar(
-                [x], [y], yerr=[[low], [high]], fmt="none", ecolor=style.INK, elinewidth=1.1, capsize=3.5
+                [x], [y], yerr=[[low], [high]], fmt="none", ecolor=palette.INK, elinewidth=1.1, capsize=3.5
             )
 
 
@@ -76,12 +119,12 @@ def _speed(axes: Axes, scaling: Scaling) -> None:
     axes.plot(
         ranks,
         ideal,
-        color=style.FAINT,
+        color=palette.FAINT,
         linestyle="--",
         linewidth=1.2,
         label=f"ideal, from {plain(first.scenario)}",
     )
-    axes.plot(ranks, rates, color=style.COMPUTE, linewidth=2, marker="o", markersize=6, label="measured")
+    axes.plot(ranks, rates, color=palette.COMPUTE, linewidth=2, marker="o", markersize=6, label="measured")
     _bars(axes, ranks.tolist(), rates.tolist(), intervals)
     for point, x, y in zip(points, ranks, rates, strict=True):
         axes.annotate(
@@ -109,7 +152,7 @@ def _speed(axes: Axes, scaling: Scaling) -> None:
 
 def _efficiency(axes: Axes, scaling: Scaling, shared: bool) -> None:
     style.title(
-        axes, "Parallel efficiency", "of one machine shared by all nodes" if shared else "throughput a rank"
+        axes, "Parallel efficiency", "of one machine shared by all nodes" if shared else "throughput per rank"
     )
     points = scaling.points
     if len(points) < 2:
@@ -122,9 +165,9 @@ def _efficiency(axes: Axes, scaling: Scaling, shared: bool) -> None:
         places,
         values,
         width=0.6,
-        color=[style.GPU if point.flag is None else style.DATA_WAIT for point in points],
+        color=[palette.GPU if point.flag is None else palette.DATA_WAIT for point in points],
     )
-    axes.axhline(100, color=style.FAINT, linestyle="--", linewidth=1.2)
+    axes.axhline(100, color=palette.FAINT, linestyle="--", linewidth=1.2)
     intervals = [
         None
         if (item := point.efficiency_interval) is None
@@ -144,41 +187,3 @@ def _efficiency(axes: Axes, scaling: Scaling, shared: bool) -> None:
     axes.set_ylim(0, max(122, 1.2 * max(tops)))
     axes.set_ylabel("%")
     axes.grid(axis="y")
-
-
-def _parts(axes: Axes, scenarios: Sequence[tuple[str, Analysis]]) -> None:
-    style.title(axes, "Where a step goes", "mean over ranks")
-    shown = [(name, means) for name, analysis in scenarios if (means := mean_parts(analysis))]
-    if not shown:
-        style.absent(axes, "not measured: no scenario has a steady step with a breakdown")
-        return
-    places = np.arange(len(shown))
-    left = np.zeros(len(shown))
-    for name, field, color in style.PARTS:
-        values = [means[field] for _, means in shown]
-        if all(value is None for value in values):
-            continue
-        widths = np.array([value or 0.0 for value in values])
-        axes.barh(
-            places, widths, left=left, height=0.62, color=color, label=name, edgecolor="white", linewidth=0.6
-        )
-        left += widths
-    top = float(left.max())
-    for y, x in zip(places.tolist(), left.tolist(), strict=True):
-        axes.text(x + 0.015 * top, y, f"{number(x)} ms", va="center", fontsize=8, color=style.FAINT)
-    axes.set_yticks(places, [plain(name) for name, _ in shown])
-    axes.set_ylim(len(shown) - 0.45 + max(3 - len(shown), 0) / 2, -0.55 - max(3 - len(shown), 0) / 2)
-    axes.set_xlim(0, 1.25 * top)
-    style.thousands(axes.xaxis)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.set_xlabel("ms a step")
-    axes.grid(axis="x")
-    axes.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.42, -0.2),
-        ncols=3,
-        handlelength=1,
-        columnspacing=1.0,
-        fontsize=8,
-    )

@@ -14,38 +14,41 @@ from matplotlib.ticker import MaxNLocator
 
 from aorta.artefacts.analysis import Throughput
 from aorta.artefacts.page import Curve, Doing, Excerpt, HeatMap, StepPart, StepTimes, UtilizationOverTime
-from aorta.report import style
+from aorta.report import palette, style
+from aorta.report.parts import shown_parts
 from aorta.report.text import host, number, short
 
 NO_BREAKDOWN = "not measured: no rank has a steady step with a breakdown"
 LOSS = LinearSegmentedColormap.from_list("loss", ["#FFFFFF", "#F6D9A8", "#E69F00", "#B04A00", "#5E2600"])
 """From nothing to much: its lightness falls all the way, so that it reads without colours too."""
+EFFECT = LinearSegmentedColormap.from_list("effect", ["#FFFFFF", "#D0D0D0"])
+EXPOSED = next(part.short for part in palette.PARTS if part.key == "exposed_comm")
 
 _DOING: dict[Doing, tuple[str, str]] = {
-    "compute": ("compute", style.COMPUTE),
-    "transfer": ("exposed transfer", style.EXPOSED_COMM),
-    "wait": ("waiting for the last rank", style.WAITING),
-    "data_wait": ("data wait", style.DATA_WAIT),
-    "host": ("host", style.HOST),
-    "hidden": ("communication under compute", style.HIDDEN_COMM),
+    "compute": ("compute", palette.COMPUTE),
+    "transfer": ("exposed transfer", palette.EXPOSED_COMM),
+    "wait": ("waiting for the last rank", palette.WAITING),
+    "data_wait": ("data wait", palette.DATA_WAIT),
+    "host": ("host", palette.HOST),
+    "hidden": ("communication under compute", palette.HIDDEN_COMM),
 }
 _CURVES: dict[str, tuple[str, str]] = {
-    "gpu": ("GPU, driver counter", style.GPU),
-    "job_cpu": ("CPU, job's share of its CPUs", style.JOB_CPU),
-    "cpu": ("CPU, whole host", style.HOST_CPU),
+    "gpu": ("GPU, driver counter", palette.GPU),
+    "job_cpu": ("CPU, job's share of its CPUs", palette.JOB_CPU),
+    "cpu": ("CPU, whole host", palette.HOST_CPU),
 }
 
 
 def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
     """Where the mean step goes: each part begins where the one above it ends; together they are 100 %."""
     style.title(axes, "Where a step goes", note)
-    shown = [(part, part.ms, part.pct) for part in parts if part.ms is not None and part.pct is not None]
+    shown = [(part, part.ms or 0.0, part.pct or 0.0) for part in shown_parts(parts)]
     if not shown:
         style.absent(axes, NO_BREAKDOWN)
         return
     left = 0.0
     for place, (part, ms, pct) in enumerate(shown):
-        axes.barh(place, pct, left=left, height=0.66, color=style.part_colour(part.key))
+        axes.barh(place, pct, left=left, height=0.66, color=palette.part_colour(part.key))
         if place:
             axes.plot([left, left], [place - 1, place], color="#BBBBBB", linewidth=0.8, zorder=0)
         words = f"{number(ms)} ms · {pct:.1f} %"
@@ -54,7 +57,7 @@ def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
         elif left >= 36:
             axes.text(left - 1.2, place, words, va="center", ha="right", fontsize=8.5)
         else:
-            style.label_bar(axes, left + pct / 2, place, words, style.part_colour(part.key))
+            style.label_bar(axes, left + pct / 2, place, words, palette.part_colour(part.key))
         left += pct
     axes.set_yticks(range(len(shown)), [part.name for part, _, _ in shown])
     axes.set_ylim(len(shown) - 0.4, -0.6)
@@ -73,7 +76,10 @@ def heat_panel(axes: Axes, found: HeatMap | None) -> None:
         return
     values = np.array([[np.nan if v is None else v for v in row] for row in found.values], dtype=float)
     top = max(float(np.nanmax(values)), 30.0)  # what costs little stays pale
-    axes.imshow(values, cmap=LOSS, vmin=0, vmax=top, aspect="auto", interpolation="nearest")
+    effect = np.array([name == EXPOSED for name in found.columns])  # waits are an effect, so they stay grey
+    shades = [(LOSS, np.where(effect, np.nan, values)), (EFFECT, np.where(effect, values, np.nan))]
+    for colours, cells in shades:
+        axes.imshow(cells, cmap=colours, vmin=0, vmax=top, aspect="auto", interpolation="nearest")
     small = len(found.rows) > 12
     for (row, column), value in np.ndenumerate(values):
         axes.text(
@@ -83,7 +89,7 @@ def heat_panel(axes: Axes, found: HeatMap | None) -> None:
             ha="center",
             va="center",
             fontsize=7 if small else 8.5,
-            color="white" if value > 0.55 * top else style.INK,
+            color="white" if value > 0.55 * top and not effect[column] else palette.INK,
         )
     axes.set_xticks(range(len(found.columns)), [name.replace(" ", "\n", 1) for name in found.columns])
     axes.set_yticks(range(len(found.rows)), found.rows, fontsize=6.5 if small else 8.5)
@@ -103,10 +109,10 @@ def heat_panel(axes: Axes, found: HeatMap | None) -> None:
         if count:
             axes.annotate(
                 name, (middle, 0), (0, -40), ("data", "axes fraction"), "offset points",
-                ha="center", va="top", fontsize=8.5, color=style.FAINT,
+                ha="center", va="top", fontsize=8.5, color=palette.FAINT,
             )  # fmt: skip
     if charged:
-        axes.axvline(own - 0.5, color=style.INK, linewidth=1.2)
+        axes.axvline(own - 0.5, color=palette.INK, linewidth=1.2)
 
 
 def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
@@ -170,20 +176,20 @@ def steps_panel(axes: Axes, times: StepTimes | None, throughput: Throughput | No
     style.title(axes, "Step time", f"slowest rank of each step{each}")
     if steady.any():
         first, last = steps[steady][0], steps[steady][-1]
-        axes.axvspan(first - 0.5, last + 0.5, color=style.STEADY, linewidth=0, label="steady window")
+        axes.axvspan(first - 0.5, last + 0.5, color=palette.STEADY, linewidth=0, label="steady window")
     if times.whole:
         detailed = steps[np.array(times.detailed)]
         bottom = np.full(len(detailed), 0.015 * ceiling)
-        axes.plot(detailed, bottom, "|", color=style.HIDDEN_COMM, markersize=5, label="timed part by part")
+        axes.plot(detailed, bottom, "|", color=palette.HIDDEN_COMM, markersize=5, label="timed part by part")
     shown = np.where(beyond, np.nan, ms)
-    axes.plot(steps, shown, color=style.COMPUTE, linewidth=1.0, label="a step")
+    axes.plot(steps, shown, color=palette.COMPUTE, linewidth=1.0, label="a step")
     other = ~steady & ~beyond
     axes.plot(
         steps[other],
         ms[other],
         "o",
         color="white",
-        markeredgecolor=style.FAINT,
+        markeredgecolor=palette.FAINT,
         markersize=3.5,
         label="not counted",
     )
@@ -192,7 +198,7 @@ def steps_panel(axes: Axes, times: StepTimes | None, throughput: Throughput | No
             steps[beyond],
             np.full(int(beyond.sum()), 0.985 * ceiling),
             "^",
-            color=style.EXPOSED_COMM,
+            color=palette.EXPOSED_COMM,
             markersize=5,
             label=f"longer, up to {number(float(ms.max()))} ms",
         )
@@ -204,7 +210,7 @@ def steps_panel(axes: Axes, times: StepTimes | None, throughput: Throughput | No
             if value is None:
                 continue
             axes.axhline(
-                value, color=style.INK, linewidth=1.0, linestyle=dash, label=f"{name} {number(value)} ms"
+                value, color=palette.INK, linewidth=1.0, linestyle=dash, label=f"{name} {number(value)} ms"
             )
     axes.set_ylim(0, ceiling)
     axes.set_xlim(steps[0] - 0.5, max(steps[-1], steps[0] + 1) + 0.5)
@@ -231,7 +237,7 @@ def utilization_panel(figure: SubFigure, found: UtilizationOverTime) -> None:
     handles: dict[str, Artist] = {}
     for axes, strip in zip(grid, found.strips, strict=False):
         if found.window_s is not None:
-            axes.axvspan(*found.window_s, color=style.STEADY, linewidth=0, label="steady window")
+            axes.axvspan(*found.window_s, color=palette.STEADY, linewidth=0, label="steady window")
         for curve in strip.curves:
             _curve(axes, curve)
         axes.text(

@@ -6,12 +6,15 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
-from aorta.artefacts.analysis import Analysis, RankBreakdown
+from aorta.artefacts.analysis import Analysis, Blame, RankBreakdown
 from aorta.artefacts.page import HeatMap, RankLoss, StepPart
+from aorta.report.palette import LEAST_PCT, PARTS, WAITS
 from aorta.report.selection import own_ms
 from aorta.report.text import host, plain
 
@@ -19,35 +22,20 @@ MAX_HEAT_ROWS = 32
 """Rows of a heat map that stay readable; more ranks are binned."""
 MAX_WORST = 6
 
-WAITS = {
-    "data_loading": "waiting for a slow loader",
-    "compute": "waiting for slow compute",
-    "host": "waiting for a slow host",
-    "communication": "waiting after a late exchange",
-    "own_host": "waiting while its own host works as long",
-}
-"""Waits for other ranks, by what those did: names of parts of the step. The last one is what of waits for a
-slow host or compute the waiting rank's own host takes anyway.
-"""
-
 MAKES_WAIT = {"data_loading": "its loader", "compute": "its compute", "host": "its host"}
-"""The same, seen from the rank that the others wait for."""
+"""Causes of waits, seen from the rank that the others wait for."""
 
 
 def mean_parts(analysis: Analysis) -> dict[str, float | None]:
-    """Means over ranks of each part and of the step, in ms, by field of `RankBreakdown`; empty without ranks.
+    """Means over ranks of the step and of each part, in ms, by field of `RankBreakdown`; empty without ranks.
 
     A part is None where no rank measured it.
     """
     rows = analysis.breakdown.per_rank
     if not rows:
         return {}
-    fields = (
-        "step_ms", "compute_ms", "exposed_comm_ms", "exposed_copy_ms", "data_wait_ms", "host_ms",
-        "unclassified_ms",
-    )  # fmt: skip
     means: dict[str, float | None] = {}
-    for field in fields:
+    for field in ("step_ms", *(part.field for part in PARTS)):
         known = [value for row in rows if (value := getattr(row, field)) is not None]
         # A rank that did not measure copies has them in its host part: the sum over parts stays the step.
         means[field] = sum(known) / len(rows) if known else None
@@ -59,48 +47,79 @@ def charged(analysis: Analysis) -> bool:
     return any(row.wait_ms is not None for row in analysis.breakdown.per_rank)
 
 
+class Waits(NamedTuple):
+    """The charged waits, without the part that would remain."""
+
+    charges: list[Blame]
+    own_host_ms: float
+    """Sum over the waiting ranks of the part that would remain: their own CPUs are as slow."""
+    kept: float
+    """The share of the measured `own_host_wait_ms` that this is."""
+
+
+def waits(analysis: Analysis) -> Waits:
+    """The waits by the rank that caused them, less the part that would remain without that rank.
+
+    The part that would remain is taken from waits for hosts first, then from waits for compute.
+    """
+    total: dict[str, float] = defaultdict(float)
+    for item in analysis.blame:
+        total[item.cause] += item.lost_ms_per_step
+    own = sum(row.own_host_wait_ms or 0.0 for row in analysis.breakdown.per_rank)
+    left, factors = own, {}
+    for cause in ("host", "compute"):
+        taken = min(left, total.get(cause, 0.0))
+        left -= taken
+        factors[cause] = 1.0 - taken / total[cause] if taken else 1.0
+    charges = [
+        structs.replace(item, lost_ms_per_step=item.lost_ms_per_step * factors.get(item.cause, 1.0))
+        for item in analysis.blame
+    ]
+    return Waits(charges, own - left, (own - left) / own if own else 0.0)
+
+
 def step_parts(analysis: Analysis) -> list[StepPart]:
     """The mean step over ranks as parts that sum to it; empty without a breakdown.
 
-    Exposed communication is told apart into waits by what the late rank was doing, and the rest: charges are
-    sums over the waiting ranks, so that over the number of ranks they are parts of the mean step. What of
-    them the waiting ranks' own hosts take anyway is a part of its own.
+    Exposed communication is split into waits, by what the late rank was doing, and the rest. Charges are sums
+    over the waiting ranks; divided by the number of ranks they are parts of the mean step.
     """
     means = mean_parts(analysis)
     step = means.get("step_ms")
     if not step:
         return []
-    waits: dict[str, float] = defaultdict(float)
-    for item in analysis.blame:
-        waits[item.cause] += item.lost_ms_per_step / len(analysis.breakdown.per_rank)
-    rest = (means["exposed_comm_ms"] or 0.0) - sum(waits.values())
-    own = own_host_wait_ms(analysis.breakdown.per_rank)
-    for cause in ("host", "compute"):
-        taken = min(own - waits["own_host"], waits[cause])
-        waits[cause] -= taken
-        waits["own_host"] += taken
-    name = "exposed transfer" if charged(analysis) else "exposed communication"
-    found: list[tuple[str, str, float | None]] = [("compute", "compute", means["compute_ms"])]
-    found.append(("exposed_comm", name, max(rest, 0.0)))
-    found += [
-        (f"wait_{cause}", WAITS.get(cause, f"waiting: {plain(cause)}"), waits[cause])
-        for cause in sorted(waits, key=lambda cause: -waits[cause])
-        if waits[cause] > 0
-    ]
-    found.append(("exposed_copy", "exposed copy", means["exposed_copy_ms"]))
-    found.append(("data_wait", "data wait", means["data_wait_ms"]))
-    found.append(("host", "host", means["host_ms"]))
-    if means["unclassified_ms"] is not None:
-        found.append(("unclassified", "unclassified GPU time", means["unclassified_ms"]))
+    count, found = len(analysis.breakdown.per_rank), waits(analysis)
+    by_cause: dict[str, float] = defaultdict(float)
+    for item in found.charges:
+        by_cause[item.cause] += item.lost_ms_per_step / count
+    by_cause["own_host"] += found.own_host_ms / count
+    rest = max((means["exposed_comm_ms"] or 0.0) - sum(by_cause.values()), 0.0)
+    parts: list[tuple[str, str, float | None]] = []
+    for part in PARTS:
+        if part.key == "exposed_comm":
+            parts.append((part.key, "exposed transfer" if charged(analysis) else part.name, rest))
+            parts += [
+                (f"wait_{cause}", WAITS[cause][0] if cause in WAITS else f"waiting: {plain(cause)}", ms)
+                for cause, ms in sorted(by_cause.items(), key=lambda item: -item[1])
+                if ms > 0
+            ]
+        elif part.key == "exposed_copy" or means[part.field] is not None:
+            parts.append((part.key, part.name, means[part.field]))
     return [
         StepPart(key=key, name=name, ms=ms, pct=None if ms is None else 100.0 * ms / step)
-        for key, name, ms in found
+        for key, name, ms in parts
     ]
 
 
-def own_host_wait_ms(rows: Sequence[RankBreakdown]) -> float:
-    """What of its waits for others a rank's own host takes anyway, mean over ranks; 0 where not known."""
-    return sum(row.own_host_wait_ms or 0.0 for row in rows) / len(rows) if rows else 0.0
+def shown_parts(parts: Sequence[StepPart]) -> list[StepPart]:
+    """The measured parts; parts below 0.5 % of the step are summed as `other`."""
+    known = [part for part in parts if part.ms is not None and part.pct is not None]
+    large = [part for part in known if (part.pct or 0.0) >= LEAST_PCT]
+    small = [part for part in known if (part.pct or 0.0) < LEAST_PCT]
+    ms, pct = sum(part.ms or 0.0 for part in small), sum(part.pct or 0.0 for part in small)
+    if len(small) == 1 and ms:
+        return [*large, small[0]]
+    return [*large, StepPart(key="other", name="other", ms=ms, pct=pct)] if ms else large
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +138,7 @@ class _Charges:
 def _charges(analysis: Analysis) -> _Charges:
     others = max(len(analysis.breakdown.per_rank) - 1, 1)
     by_rank: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for item in analysis.blame:
+    for item in waits(analysis).charges:
         by_rank[item.rank][item.cause] += item.lost_ms_per_step / others
     return _Charges({rank: dict(causes) for rank, causes in by_rank.items()})
 
@@ -134,29 +153,37 @@ def heat_map(analysis: Analysis) -> HeatMap | None:
     step = mean_parts(analysis).get("step_ms")
     if not step:
         return None
-    own = [("data wait", "data_wait_ms"), ("host", "host_ms"), ("exposed comm", "exposed_comm_ms")]
-    if any(row.exposed_copy_ms is not None for row in rows):
-        own.append(("exposed copy", "exposed_copy_ms"))
-    columns = [name for name, _ in own]
-    table = [[_cell(getattr(row, field)) for row in rows] for _, field in own]
+    kept = waits(analysis).kept
+    late = [None if (ms := row.own_host_wait_ms) is None else kept * ms for row in rows]
+    mine: _Columns = [(part.short, [_cell(getattr(row, part.field)) for row in rows]) for part in PARTS[1:]]
+    if kept:
+        exposed = [row.exposed_comm_ms - (ms or 0.0) for row, ms in zip(rows, late, strict=True)]
+        mine[0] = (mine[0][0], exposed)
+        mine.insert(1, ("waits, own CPU late too", [_cell(ms) for ms in late]))
+    charges: _Columns = []
     if len(rows) > 1 and charged(analysis):
-        charges = _charges(analysis)
-        for cause, name in MAKES_WAIT.items():
-            columns.append(name)
-            table.append([charges.of(row.rank, cause) for row in rows])
-    values = 100.0 * np.array(table, dtype=np.float64).T / step
+        found = _charges(analysis)
+        charges = [(name, [found.of(row.rank, cause) for row in rows]) for cause, name in MAKES_WAIT.items()]
+    own, charges = ([item for item in group if _worth_showing(item[1], step)] for group in (mine, charges))
+    if not own and not charges:
+        return None
+    values = 100.0 * np.array([cells for _, cells in (*own, *charges)], dtype=np.float64).T / step
     bins, names, note = _bins(rows)
-    if taken := own_host_wait_ms(rows):
-        own_hosts = f"waits of {100 * taken / step:.0f} % own hosts take anyway"
-        note = f"{note or '% of the mean step'}; {own_hosts}"
     return HeatMap(
-        columns=columns,
-        groups=[len(own), len(columns) - len(own)],
+        columns=[name for name, _ in (*own, *charges)],
+        groups=[len(own), len(charges)],
         rows=names,
         values=[[_known(value) for value in _worst(values[start:end])] for start, end in bins],
         ranks_a_row=max(end - start for start, end in bins),
         note=note,
     )
+
+
+_Columns = list[tuple[str, list[float]]]
+
+
+def _worth_showing(cells: Sequence[float], step: float) -> bool:
+    return any(100.0 * cell / step >= LEAST_PCT for cell in cells)
 
 
 def _cell(value: float | None) -> float:
@@ -203,12 +230,9 @@ def _rank_name(row: RankBreakdown, several: bool) -> str:
     return f"rank {row.rank}" + (f" · {host(row.host, 14)}" if several and row.host else "")
 
 
-_PARTS = (
-    ("compute_ms", "compute"),
-    ("data_wait_ms", "data loading"),
-    ("host_ms", "host"),
-    ("exposed_copy_ms", "copies"),
-)
+_OWN = {
+    "compute_ms": "compute", "data_wait_ms": "data loading", "host_ms": "host", "exposed_copy_ms": "copies"
+}  # fmt: skip
 _LEAST = 0.05
 _CAUSES = {"data_loading": "data loading"}
 
@@ -222,7 +246,7 @@ def worst_ranks(analysis: Analysis, limit: int = MAX_WORST) -> tuple[list[RankLo
     rows = analysis.breakdown.per_rank
     if len(rows) < 2:
         return [], 0
-    medians = {field: _median(rows, field) for field, _ in _PARTS}
+    medians = {field: _median(rows, field) for field in _OWN}
     middle = float(np.median([own_ms(row) for row in rows]))
     charges = _charges(analysis) if charged(analysis) else None
 
@@ -254,18 +278,11 @@ def _mostly(row: RankBreakdown, charges: _Charges | None, medians: Mapping[str, 
         causes = charges.by_rank.get(row.rank, {})
         cause = max(causes, key=lambda name: causes[name])
         return _CAUSES.get(cause, cause)
-    above = {name: (getattr(row, field) or 0.0) - medians[field] for field, name in _PARTS}
+    above = {name: (getattr(row, field) or 0.0) - medians[field] for field, name in _OWN.items()}
     return max(above, key=lambda name: above[name])
 
 
-SPREAD = (
-    ("step", "step_ms"),
-    ("own time", None),
-    ("compute", "compute_ms"),
-    ("exposed communication", "exposed_comm_ms"),
-    ("data wait", "data_wait_ms"),
-    ("host", "host_ms"),
-)
+SPREAD = (("step", "step_ms"), ("own time", None), *((part.name, part.field) for part in PARTS))
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 """Of the spread over ranks: lowest, 5 %, median, 95 %, highest."""
 
@@ -277,5 +294,7 @@ def spread(rows: Sequence[RankBreakdown]) -> list[tuple[str, list[float]]]:
     found = []
     for name, field in SPREAD:
         values = [own_ms(row) if field is None else getattr(row, field) for row in rows]
-        found.append((name, [float(value) for value in np.quantile(values, QUANTILES)]))
+        known = [value for value in values if value is not None]
+        if any(known):
+            found.append((name, [float(value) for value in np.quantile(known, QUANTILES)]))
     return found

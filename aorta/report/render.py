@@ -1,45 +1,109 @@
-"""Templates: strict about missing names, escaping by default in Markdown."""
+"""Blocks to documents: plain text of at most 100 columns, and Markdown in which data never becomes markup."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from aorta.report.blocks import (
+    Block,
+    Bullet,
+    Bullets,
+    Code,
+    Facts,
+    Folded,
+    Heading,
+    Line,
+    Link,
+    Paragraph,
+    Picture,
+    Piece,
+    Strong,
+    pieces,
+    words,
+)
+from aorta.report.tables import Table, md_table, text_table
+from aorta.report.text import code, md, plain, wrap
 
-from aorta.report import content, tables, text
-from aorta.report.text import KIND_NAMES
+
+def to_text(blocks: Iterable[Block]) -> str:
+    """The blocks as plain text; pictures are left out."""
+    parts = [part for block in blocks if (part := _text(block))]
+    return "\n\n".join(parts) + "\n"
 
 
-def render(template: str, /, **names: Any) -> str:
-    """The text of `aorta/templates/<template>`.
+def _text(block: Block) -> str:
+    if isinstance(block, Table):
+        return text_table(block)
+    if isinstance(block, Facts):
+        wide = max((len(name) for name, _ in block.pairs), default=0)
+        return "\n".join(_text_fact(f"{plain(name):<{wide}}  ", line) for name, line in block.pairs)
+    if isinstance(block, Bullets):
+        marks = [f"{place}. " if block.numbered else "- " for place in range(1, len(block.items) + 1)]
+        return "\n".join(_text_bullet(item, mark) for item, mark in zip(block.items, marks, strict=True))
+    if isinstance(block, Heading):
+        title = plain(block.text)
+        return f"{title}\n{'=' * len(title)}" if block.level == 1 else wrap(title.upper())
+    if isinstance(block, Folded):
+        return wrap(block.title.upper()) + "\n" + to_text(block.blocks).rstrip("\n")
+    return wrap(words(block.line), 2) if isinstance(block, Paragraph) else ""
 
-    In `.md.j2` everything printed is escaped for HTML unless it went through `md`, `code` or `md_table`,
-    which escape for Markdown too; in `.txt.j2` nothing is.
-    """
-    return _environment(markdown=template.endswith(".md.j2")).get_template(template).render(**names)
+
+def _text_fact(name: str, line: Line) -> str:
+    """A name and its words, wrapped; a command stays on one line, so that it can be copied."""
+    return f"  {name}{plain(line.text)}" if isinstance(line, Code) else wrap(words(line), 2, name)
 
 
-def _environment(*, markdown: bool) -> Environment:
-    environment = Environment(
-        loader=PackageLoader("aorta", "templates"),
-        undefined=StrictUndefined,
-        autoescape=markdown,  # noqa: S701 - plain text has no markup to escape
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(
-        code=text.code,
-        evidence=text.evidence,
-        gain=text.gain,
-        kind=lambda value: KIND_NAMES[value],
-        listing=text.listing,
-        md=text.md,
-        md_table=tables.md_table,
-        number=text.number,
-        quantity=text.quantity,
-        scope=content.scope,
-        text_table=tables.text_table,
-        wrap=text.wrap,
-    )
-    return environment
+def _text_bullet(item: Bullet, mark: str) -> str:
+    lines = [wrap(words(item.line), 2, mark)]
+    return "\n".join(lines + [wrap(words(line), 2 + len(mark), "- ") for line in item.below])
+
+
+def to_markdown(blocks: Iterable[Block]) -> str:
+    """The blocks as GitHub-flavoured Markdown."""
+    return "\n\n".join(_markdown(block) for block in blocks) + "\n"
+
+
+def _markdown(block: Block) -> str:
+    if isinstance(block, Table):
+        return str(md_table(block))
+    if isinstance(block, Facts):
+        return "\n".join(f"- **{md(name)}**: {_inline(line)}" for name, line in block.pairs)
+    if isinstance(block, Bullets):
+        return "\n".join(_md_bullets(block))
+    if isinstance(block, Heading):
+        return f"{'#' * block.level} {md(block.text)}"
+    if isinstance(block, Folded):
+        return f"<details><summary>{md(block.title)}</summary>\n\n{to_markdown(block.blocks)}\n</details>"
+    return _inline(block.line) if isinstance(block, Paragraph) else _md_picture(block)
+
+
+def _md_picture(block: Picture) -> str:
+    source = quote(block.source)
+    vectors = f" ([as SVG]({source}.svg))" if block.vectors else ""
+    return f"![{md(block.about)}]({source}.png){vectors}"
+
+
+def _md_bullets(block: Bullets) -> Iterator[str]:
+    for place, item in enumerate(block.items, start=1):
+        mark = f"{place}. " if block.numbered else "- "
+        yield mark + _inline(item.line)
+        yield from (f"{' ' * len(mark)}- {_inline(line)}" for line in item.below)
+
+
+def _inline(line: Line) -> str:
+    return "".join(_piece(piece) for piece in pieces(line))
+
+
+def _piece(piece: Piece) -> str:
+    if isinstance(piece, Strong):
+        return f"**{md(piece.text)}**"
+    if isinstance(piece, Code):
+        return str(code(piece.text))
+    if isinstance(piece, Link):
+        anchor = piece.target.startswith("#")
+        return f"[{md(piece.text)}]({piece.target if anchor else quote(piece.target)})"
+    # Pieces of one line keep the spaces between them.
+    inner = piece.strip(" ")
+    start = len(piece) - len(piece.lstrip(" "))
+    return piece[:start] + str(md(inner)) + piece[start + len(inner) :]

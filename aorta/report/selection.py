@@ -44,7 +44,7 @@ def choose(own: Mapping[int, float], named: Collection[int], limit: int) -> tupl
     chosen = sorted(set(named) & own.keys())[: limit // 4]
     left = [rank for rank in by_own if rank not in set(chosen)]
     each, extra = divmod(limit - len(chosen), 3)
-    middle = (len(left) - each) // 2
+    middle = max((len(left) - each) // 2, each + extra)
     wanted = [*left[: each + extra], *left[middle : middle + each], *left[-each:]]
     picked = sorted({*chosen, *wanted})
     verdict = "the verdict's; " if chosen else ""

@@ -1,7 +1,7 @@
 """How every figure looks, and how it is written: the same data gives the same bytes.
 
-Figures are made directly, never through pyplot, so that nothing is shared between two of them. Colours are
-those of Okabe and Ito, which stay apart for colour-blind readers. Text from data is never read as markup.
+Figures are made directly, never through pyplot, so that nothing is shared between two of them. Text from data
+is never read as markup.
 """
 
 from __future__ import annotations
@@ -24,37 +24,8 @@ from matplotlib.ticker import FuncFormatter
 from PIL import Image
 
 from aorta.artefacts.io import write_bytes
+from aorta.report.palette import FAINT, INK
 from aorta.report.text import plain
-
-COMPUTE, EXPOSED_COMM, EXPOSED_COPY = "#0072B2", "#D55E00", "#CC79A7"
-DATA_WAIT, HOST, HIDDEN_COMM = "#E69F00", "#A6A6A6", "#56B4E9"
-WAITING, UNCLASSIFIED = "#F0C9A8", "#555555"
-HOST_CPU, JOB_CPU, GPU = "#999999", "#0072B2", "#009E73"
-INK, FAINT, STEADY = "#222222", "#767676", "#EAF3E6"
-
-PARTS = (
-    ("compute", "compute_ms", COMPUTE),
-    ("exposed communication", "exposed_comm_ms", EXPOSED_COMM),
-    ("exposed copy", "exposed_copy_ms", EXPOSED_COPY),
-    ("data wait", "data_wait_ms", DATA_WAIT),
-    ("host", "host_ms", HOST),
-)
-"""The exclusive parts of a step as they are stacked: name, field of `RankBreakdown`, colour."""
-
-_PART_COLOURS = {
-    "exposed_copy": EXPOSED_COPY,
-    "compute": COMPUTE,
-    "exposed_comm": EXPOSED_COMM,
-    "data_wait": DATA_WAIT,
-    "host": HOST,
-    "unclassified": UNCLASSIFIED,
-}
-
-
-def part_colour(key: str) -> str:
-    """The colour of a `StepPart`; all waits for other ranks have one."""
-    return _PART_COLOURS.get(key, WAITING)
-
 
 _STYLE = {
     "font.family": ["DejaVu Sans"],

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.study_layout import SweepDocs
-from aorta.artefacts.sweep import Curve, Estimate, Sensitivity, SettingResult, SweepAnalysis, words
+from aorta.artefacts.sweep import Curve, Estimate, SettingResult, SweepAnalysis, words
 from aorta.metrics.sweep import MIN_BANDED
 from aorta.report import style
+from aorta.report.blocks import Block, Code, Heading, Line, Paragraph, Picture, Strong, bullets
 from aorta.report.overview import LABELS
-from aorta.report.render import render
+from aorta.report.render import to_markdown
 from aorta.report.sweep_plots import MAX_SERIES, key_figure, scaling_figure
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, number, plain
+from aorta.units import plural
 
 
 def write_sweep(docs: SweepDocs, analysis: SweepAnalysis) -> None:
@@ -23,41 +25,91 @@ def write_sweep(docs: SweepDocs, analysis: SweepAnalysis) -> None:
             style.save(scaling_figure(analysis.curves, analysis.shared_machine), *docs.plot("scaling"))
         for sensitivity in analysis.sensitivities:
             style.save(key_figure(analysis, sensitivity), *docs.plot(sensitivity.key))
-    write_text(docs.markdown, _markdown(docs, analysis))
+    write_text(docs.markdown, to_markdown(_blocks(docs, analysis)))
     write_json(docs.json, analysis)
 
 
-def _markdown(docs: SweepDocs, analysis: SweepAnalysis) -> str:
+def _blocks(docs: SweepDocs, analysis: SweepAnalysis) -> Iterator[Block]:
     sweep = analysis.sweep
+    yield Heading("Sweep analysis", 1)
+    yield Paragraph(Strong(analysis.statement))
+    if analysis.shared_machine:
+        yield Paragraph(
+            "The nodes are processes of one machine. Their times are real, and the scaling is that "
+            "machine's: more nodes share the same cores, memory and disk."
+        )
+    yield Heading("What was run")
+    each = f", {sweep.global_batch} samples per step shared by all ranks" if sweep.global_batch else ""
+    yield Paragraph(f"{len(sweep.points)} points: {plural(sweep.repeats, 'run')} of each setting{each}.")
+    if sweep.keys:
+        yield Table(("key", "values"), tuple((key, ", ".join(values)) for key, values in sweep.keys.items()))
+    failed: list[Line] = [
+        (Strong("Not counted"), f": {item.reason}", *((" ", Code(item.file)) if item.file else ()))
+        for item in analysis.failed
+    ]
+    yield bullets(failed) if failed else Paragraph("Every point completed and counts.")
+    if analysis.curves:
+        yield Heading("Scaling")
+        yield _picture(docs, "scaling", "Speed-up and efficiency")
+        notes = [f"This is {label}." for label in _labels(analysis.curves)]
+        notes += _hidden("settings", len(analysis.curves))
+        notes += [f"{words(curve.values)}: {curve.reason}" for curve in analysis.curves if curve.reason]
+        if notes:
+            yield bullets(notes)
+        if table := _curve_table(analysis.curves):
+            yield table
+    for sensitivity in analysis.sensitivities:
+        yield Heading(sensitivity.key)
+        yield _picture(docs, sensitivity.key, sensitivity.key)
+        if hidden := _hidden("settings of the other keys", len(sensitivity.series)):
+            yield bullets(hidden)
+    yield Heading("All settings")
+    yield _settings_table(analysis.settings)
+    yield bullets(list(_reading(analysis)))
+
+
+def _picture(docs: SweepDocs, name: str, about: str) -> Picture:
+    source = docs.plot(name)[0].relative_to(docs.root).with_suffix("").as_posix()
+    return Picture(about, source, vectors=False)
+
+
+def _hidden(what: str, count: int) -> list[str]:
+    if count <= MAX_SERIES:
+        return []
+    return [f"The plot shows the first {MAX_SERIES} {what}; the table has {count - MAX_SERIES} more."]
+
+
+def _reading(analysis: SweepAnalysis) -> Iterator[Line]:
     repeats = [setting.repeats_valid for setting in analysis.settings]
-    return render(
-        "SWEEP_ANALYSIS.md.j2",
-        analysis=analysis,
-        sweep=sweep,
-        asked=Table(("key", "values"), tuple((key, ", ".join(values)) for key, values in sweep.keys.items())),
-        banded=max(repeats, default=0) >= MIN_BANDED,
-        ranged=2 in repeats,
-        scaling_plot=docs.plot("scaling")[0].relative_to(docs.root).as_posix() if analysis.curves else None,
-        curves=_curve_table(analysis.curves),
-        labels=_labels(analysis.curves),
-        curve_notes=[(words(curve.values), curve.reason) for curve in analysis.curves if curve.reason],
-        keys=[_key_section(docs, sensitivity) for sensitivity in analysis.sensitivities],
-        max_series=MAX_SERIES,
-        curves_hidden=max(len(analysis.curves) - MAX_SERIES, 0),
-        settings=_settings_table(analysis.settings),
+    yield (
+        "Means over the valid repeats, steady steps only. Exposed is communication that no compute hides, "
+        "per step, mean over ranks, and its share of the step. Hidden is the share of communication under "
+        "compute."
+    )
+    if max(repeats, default=0) >= MIN_BANDED:
+        yield (
+            "± and ranges in brackets are 95 % confidence bands by Student's t over repeats. The bands of "
+            "speed-up and efficiency include the spread of the reference."
+        )
+    if 2 in repeats:
+        yield (
+            "Seen is the lowest and highest value of two repeats, for a ratio over all pairs of repeats. It "
+            "is not a confidence band; three repeats give one."
+        )
+    if max(repeats, default=0) < 2:
+        yield (
+            "Each value is of a single run, so there are no confidence bands: ",
+            Code("--repeats 3"),
+            " gives them.",
+        )
+    yield (
+        "Efficiency is samples/s per rank over samples/s per rank of the reference, the smallest number of "
+        "nodes with a valid run."
     )
 
 
 def _labels(curves: list[Curve]) -> list[str]:
     return [LABELS[label] for label in dict.fromkeys(curve.label for curve in curves) if label is not None]
-
-
-def _key_section(docs: SweepDocs, sensitivity: Sensitivity) -> dict[str, Any]:
-    return {
-        "key": sensitivity.key,
-        "plot": docs.plot(sensitivity.key)[0].relative_to(docs.root).as_posix(),
-        "hidden": max(len(sensitivity.series) - MAX_SERIES, 0),
-    }
 
 
 def _curve_table(curves: list[Curve]) -> Table | None:

@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from numpy.typing import NDArray
 
 from aorta.artefacts.sweep import Curve, Estimate, Sensitivity, Series, SettingResult, SweepAnalysis, words
-from aorta.report import style
+from aorta.report import palette, style
 from aorta.report.overview import LABELS
 from aorta.report.text import plain
 
@@ -59,8 +59,8 @@ def scaling_figure(curves: Sequence[Curve], shared: bool) -> Figure:
     # Each curve starts at its own reference: one ideal line where all start at the same number of ranks.
     for start in sorted({curve.points[0].world_size for curve in drawn}):
         beyond = [rank for rank in ranks if rank >= start]
-        speed.plot(beyond, [rank / start for rank in beyond], "--", color=style.FAINT, linewidth=1.2)
-    efficiency.axhline(100, linestyle="--", color=style.FAINT, linewidth=1.2)
+        speed.plot(beyond, [rank / start for rank in beyond], "--", color=palette.FAINT, linewidth=1.2)
+    efficiency.axhline(100, linestyle="--", color=palette.FAINT, linewidth=1.2)
     _lines(speed, [speedups for speedups, _ in lines], 1.0, floor=ranks[-1] / ranks[0])
     _lines(efficiency, [efficiencies for _, efficiencies in lines], 100.0, floor=100.0)
     speed.set_ylabel("× reference, dashed: ideal")

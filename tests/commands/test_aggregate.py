@@ -100,7 +100,7 @@ def test_failed_and_half_written_runs_are_named_and_cost_only_themselves(tmp_pat
         for problem in aggregate.missing
     )
     assert "| 2node | 102 | failed |" in text
-    assert "rank_1_metrics.jsonl" in text.partition("## Top bottlenecks")[0]
+    assert "rank_1_metrics.jsonl" in text.partition("<summary>2node")[2]
 
 
 @pytest.mark.usefixtures("no_charts")

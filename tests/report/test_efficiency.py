@@ -7,7 +7,6 @@ from aorta.artefacts.analysis import DevicePop, Interval, Pop
 from aorta.report import style
 from aorta.report.efficiency import reasons, tree, tree_table
 from aorta.report.overview import scaling_figure
-from tests.support.analyses import analysis
 
 # T = 10, U = [6, 6 | 6, 8] on two nodes, T_ideal = 9.
 GOLDEN = Pop(
@@ -91,11 +90,11 @@ def test_the_figure_has_intervals_where_they_are_known_and_the_tree_below() -> N
     points = [point(GOLDEN), point(GOLDEN, scenario="4node", world_size=8, efficiency_interval=known)]
     curve = Scaling(family="", reference="2node", label="weak", points=points)
     with style.styled():
-        figure = scaling_figure(curve, [("2node", analysis())])
+        figure = scaling_figure(curve, shared=False)
         figure.draw_without_rendering()
-    speed, efficiency, _, factors = figure.get_axes()
+    speed, efficiency, factors = figure.get_axes()
     assert len(speed.containers) == 0
     assert sum(type(item).__name__ == "ErrorbarContainer" for item in efficiency.containers) == 1
     assert "between nodes" in [label.get_text().strip() for label in factors.get_yticklabels()]
     with style.styled():
-        assert len(scaling_figure(msgspec.structs.replace(curve, points=[]), []).get_axes()) == 3
+        assert len(scaling_figure(msgspec.structs.replace(curve, points=[]), shared=False).get_axes()) == 2

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aorta.artefacts.analysis import Blame, BreakdownTable, RankBreakdown
-from aorta.report.parts import heat_map, spread, step_parts, worst_ranks
+from aorta.artefacts.page import StepPart
+from aorta.report.parts import heat_map, shown_parts, spread, step_parts, worst_ranks
 from tests.support.analyses import analysis, rank_row
 
 
@@ -48,11 +49,18 @@ def test_what_own_hosts_take_of_waits_is_a_part_of_its_own(
             Blame(rank=1, cause="compute", lost_ms_per_step=6.0),
         ],
     )
-    assert {part.key: part.ms for part in step_parts(found) if part.key.startswith("wait")} == parts
-    chart, own_host_ms = heat_map(found), parts.get("wait_own_host", 0.0)
+    assert {part.key: part.ms for part in step_parts(found) if part.key.startswith("wait")} == pytest.approx(
+        parts
+    )
+    chart = heat_map(found)
     assert chart is not None
-    said = f"% of the mean step; waits of {100 * own_host_ms / 75:.0f} % own hosts take anyway"
-    assert chart.note == (said if own_host_ms else "")
+    columns = {name: [row[place] for row in chart.values] for place, name in enumerate(chart.columns)}
+    late = columns.get("waits, own CPU late too", [0.0])[0]
+    assert late == pytest.approx(100 * 2 * parts.get("wait_own_host", 0.0) / 75)  # all of it is rank 0's
+    assert columns["exp comm"][0] == pytest.approx(100 * 30 / 75 - (late or 0.0))
+    # Rank 1 costs the one other rank what is left of the charges: twice the mean over both.
+    assert columns.get("its host", [0.0, 0.0])[1] == pytest.approx(200 * parts.get("wait_host", 0.0) / 75)
+    assert columns["its compute"][1] == pytest.approx(200 * parts["wait_compute"] / 75)
 
 
 def test_without_charges_communication_stays_whole_and_is_not_called_transfer() -> None:
@@ -98,21 +106,22 @@ def test_nothing_to_break_down_has_no_parts_and_no_map() -> None:
 def test_the_map_shows_own_time_and_what_a_rank_costs_each_other() -> None:
     found = heat_map(analysis())
     assert found is not None
-    assert found.columns == ["data wait", "host", "exposed comm", "its loader", "its compute", "its host"]
-    assert found.groups == [3, 3]
+    # Nobody waits for compute or a host: those columns are empty and left out.
+    assert found.columns == ["exp comm", "data wait", "host time", "its loader"]
+    assert found.groups == [3, 1]
     assert found.rows == ["rank 0 · node1", "rank 1 · node2"]
     # Of a step of 90 ms; rank 1's loader costs the one other rank 30 ms.
-    expected = [[10, 10, 30, 0, 0, 0], [40, 10, 0, 30, 0, 0]]
+    expected = [[30, 10, 10, 0], [0, 40, 10, 30]]
     for row, cells in zip(found.values, expected, strict=True):
         assert row == pytest.approx([100 * cell / 90 for cell in cells])
 
 
 def test_a_copy_that_only_one_rank_timed_is_absent_on_the_other() -> None:
-    rows = [rank_row(0), msgspec.structs.replace(rank_row(1), exposed_copy_ms=0.0)]
+    rows = [rank_row(0), msgspec.structs.replace(rank_row(1), exposed_copy_ms=9.0)]
     found = heat_map(analysis(breakdown=BreakdownTable(steps=30, per_rank=rows)))
     assert found is not None
-    column = found.columns.index("exposed copy")
-    assert [row[column] for row in found.values] == [None, 0.0]
+    column = found.columns.index("exp copy")
+    assert [row[column] for row in found.values] == [None, pytest.approx(10.0)]  # 9 of 90 ms
 
 
 def test_without_charges_the_map_has_only_own_time() -> None:
@@ -135,7 +144,8 @@ def test_many_ranks_are_binned_and_the_worst_of_a_bin_is_seen() -> None:
     assert found.ranks_a_row == 4
     assert found.note == "64 ranks: a row is the worst rank of a node, cell by cell"
     step = (63 * 90.0 + 160.0) / 64
-    assert [row[0] for row in found.values] == pytest.approx(
+    column = found.columns.index("data wait")
+    assert [row[column] for row in found.values] == pytest.approx(
         [100 * (80.0 if node == 9 else 10.0) / step for node in range(16)]
     )
 
@@ -179,3 +189,16 @@ def test_the_spread_is_over_all_ranks() -> None:
     found = dict(spread(rows))
     assert found["data wait"] == [0.0, 5.0, 50.0, 95.0, 100.0]
     assert found["own time"] == [50.0, 55.0, 100.0, 145.0, 150.0]
+
+
+def test_small_parts_are_shown_together_and_unmeasured_ones_not_at_all() -> None:
+    def part(key: str, ms: float | None) -> StepPart:
+        return StepPart(key=key, name=key, ms=ms, pct=ms)  # of a step of 100 ms
+
+    shown = shown_parts([part("compute", 99.1), part("a", 0.49), part("b", 0.3), part("copy", None)])
+    assert [(item.key, item.ms) for item in shown] == [("compute", 99.1), ("other", pytest.approx(0.79))]
+    assert [item.key for item in shown_parts([part("compute", 99.5), part("data_wait", 0.5)])] == [
+        "compute",
+        "data_wait",
+    ]
+    assert [item.key for item in shown_parts([part("compute", 100.0), part("data_wait", 0.0)])] == ["compute"]

@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from aorta.report import style
+from aorta.report import palette, style
 
 
 @pytest.mark.parametrize(
-    ("colour", "words"), [(style.WAITING, style.INK), (style.HOST, style.INK), (style.COMPUTE, "white")]
+    ("colour", "words"),
+    [(palette.WAITING, palette.INK), (palette.HOST, palette.INK), (palette.COMPUTE, "white")],
 )
 def test_words_in_a_bar_can_be_read_on_it(colour: str, words: str) -> None:
     axes = Figure().subplots()

@@ -120,10 +120,10 @@ def test_a_range_of_two_repeats_is_not_written_as_a_band(tmp_path: Path) -> None
     write_sweep(docs, msgspec.structs.replace(whole, settings=two))
     text = docs.markdown.read_text(encoding="utf-8")
     assert row(text, "true")[6] == "100, seen 98.0 to 102"
-    assert "no confidence band" in text
+    assert "not a confidence band" in text
     assert "Student" not in text
     assert "single run" not in text
     write_sweep(docs, whole)
     text = docs.markdown.read_text(encoding="utf-8")
     assert "Student" in text
-    assert "*Seen*" not in text
+    assert "Seen is" not in text

@@ -1,0 +1,55 @@
+"""Terms of the reports, and what they mean here."""
+
+from __future__ import annotations
+
+from aorta.report.blocks import Bullet, Bullets, Strong
+
+TERMS = (
+    (
+        "Steady steps",
+        "all steps after the warm-up that contain no validation, checkpoint or profiler start-up. Averages "
+        "use only steady steps. Monitor samples count from the start of the first to the end of the last. "
+        "The breakdown uses the traced steps if all ranks have traces, otherwise the steps timed in detail.",
+    ),
+    ("Compute", "time in which the device computes anything except communication."),
+    (
+        "Exposed communication",
+        "time in collectives that no compute hides. It includes waiting for a rank that is late.",
+    ),
+    ("Data wait", "time in the loader with nothing else running."),
+    ("Host", "the rest of the step: launching, Python, synchronisation. The parts sum to the step exactly."),
+    ("Own time", "a step less its exposed communication. The others wait for the rank with the longest."),
+    (
+        "Effective GPU utilisation",
+        "compute over step time. The driver's counter also counts kernels that only wait.",
+    ),
+    (
+        "Expected speed-up",
+        "step time now over step time without the cause. It comes from a replay of the measured steps, with "
+        'a 95 % interval. Where no replay reproduces the steps, it is "at most" what the cause takes.',
+    ),
+    ("Others wait", "what a rank that waits for this rank loses per step, mean over the others."),
+    (
+        "Confidence",
+        "high if nothing below applies. Medium: problems in the data, few steps, a shared machine, no "
+        "replay, or no known sub-cause. Low: missing ranks, a job that did not complete, or a gain within "
+        "noise.",
+    ),
+    ("Efficiency", "samples/s per rank over samples/s per rank of the reference, the smallest run."),
+    (
+        "Efficiency tree (POP)",
+        "global efficiency is computation scalability (useful time per sample at the reference over here) "
+        "× parallel efficiency. Parallel efficiency is load balance (mean over longest useful time) × "
+        "communication (longest useful time over step). Communication is serialisation (waits, on an ideal "
+        "network) × transfer.",
+    ),
+    (
+        "Overall verdict",
+        "the verdict of the scenario that loses the most time (ms per step × ranks).",
+    ),
+)
+
+
+def glossary() -> Bullets:
+    """The terms as a list."""
+    return Bullets(tuple(Bullet((Strong(term), f": {meaning}")) for term, meaning in TERMS))

@@ -1,0 +1,107 @@
+"""Commands to type next: the experiment for a fix, the timeline, the comparison."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from aorta.artefacts.analysis import Analysis
+from aorta.config.schema import Config
+
+_KEY = re.compile(r"\b[a-z]+(?:\.[a-z_]+)+\b")
+_WANTED = re.compile(r"^=([\w.-]+)|^ to ([\w.-]+)|^ is \S+ .*?set it to ([\w.-]+)|^ ([\w.-]+) \(now ")
+_NOW = re.compile(r"(?:\bnow|^ is) ([\w.-]*\w)")
+
+
+def experiment(analysis: Analysis, action: str, run: str) -> str | None:
+    """The sweep that tries `action`, read from the configuration keys that it names; None if it names none.
+
+    Args:
+        analysis: of the run.
+        action: one action of a finding, such as `raise training.batch_size, now 8`.
+        run: path of the run directory, whose configuration is varied.
+    """
+    over, fixed = None, []
+    for key, hint, before, after in _keys(action):
+        named, present = _WANTED.match(after), _NOW.search(after)
+        wanted = next(filter(None, named.groups()), None) if named else None
+        now = present[1] if present else _opposite(hint, wanted)
+        if over is None:
+            values = _values(hint, now, wanted, before, after)
+            over = f"{key}={','.join(values)}" if len(values) > 1 else None
+        elif wanted is not None:
+            fixed.append(f"{key}={wanted}")
+    if over is None:
+        return None
+    words = ["aorta", "sweep"]
+    if (analysis.job_id or "").startswith("local-"):
+        words += ["--executor", "local"]
+    words += ["--config", f"{run}/config.yaml", "--nodes", str(nodes := analysis.nodes or 1)]
+    if (each := (analysis.world_size or nodes) // nodes) > 1:
+        words += ["--procs-per-node", str(each)]
+    words += ["--over", over]
+    for pair in fixed:
+        words += ["--override", pair]
+    return shlex.join([*words, "--repeats", "3"])
+
+
+def _keys(action: str) -> Iterator[tuple[str, Any, str, str]]:
+    """Each key of the configuration that is named: key, type, the words before and after it."""
+    found = [match for match in _KEY.finditer(action) if _type_of(match[0]) is not None]
+    ends = [*(match.start() for match in found[1:]), len(action)]
+    for match, end in zip(found, ends, strict=False):
+        yield match[0], _type_of(match[0]), action[: match.start()], action[match.end() : end]
+
+
+def _type_of(key: str) -> Any:
+    """The type of a dotted key in the schema; None where there is no such key."""
+    place: Any = Config
+    for name in key.split("."):
+        try:
+            place = get_type_hints(place).get(name)
+        except (TypeError, AttributeError):
+            return None
+        if place is None:
+            return None
+    return place
+
+
+def _opposite(hint: Any, wanted: str | None) -> str | None:
+    """The present value of a switch that is to be turned; None for other keys."""
+    switch = bool in (hint, *get_args(hint))
+    return {"true": "false", "false": "true"}.get(wanted or "") if switch else None
+
+
+def _values(hint: Any, now: str | None, wanted: str | None, before: str, after: str) -> list[str]:
+    """The present value first, then what to try; fewer than two where the words do not tell."""
+    if now is None:
+        return []
+    if wanted is not None:
+        more = _scaled(wanted, (2,)) if "or more" in after else []
+        return list(dict.fromkeys([now, wanted, *more]))
+    if get_origin(hint) is Literal:
+        named = [word for word in re.findall(r"\w+", after) if word in get_args(hint)]
+        return list(dict.fromkeys([now, *named]))
+    lower = re.search(r"\b(lower|fewer|reduce)\b", before) is not None
+    return [now, *_scaled(now, (0.5,) if lower else (2, 4))]
+
+
+def _scaled(word: str, factors: tuple[float, ...]) -> list[str]:
+    try:
+        number = float(word)
+    except ValueError:
+        return []
+    whole = word.isdigit()
+    values = [number * factor for factor in factors if number * factor >= (1 if whole else 1e-9)]
+    return [str(round(value)) if whole else f"{value:g}" for value in values]
+
+
+def next_commands(run: str) -> list[tuple[str, str]]:
+    """Purposes and commands: look at the timeline, then compare with a run after the change."""
+    quoted = shlex.quote(run)
+    return [
+        ("see every rank on one clock", f"aorta timeline {quoted}"),
+        ("compare after the change", f"aorta compare {quoted} AFTER"),
+    ]

@@ -1,0 +1,60 @@
+"""The parts of a step: key, name, field and colour, one row each. Every chart and table takes them from here.
+
+Colours are those of Okabe and Ito, which stay apart for colour-blind readers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+COMPUTE, EXPOSED_COMM, EXPOSED_COPY = "#0072B2", "#D55E00", "#CC79A7"
+DATA_WAIT, HOST, HIDDEN_COMM = "#E69F00", "#A6A6A6", "#56B4E9"
+WAITING, OWN_HOST, UNCLASSIFIED, UNSEEN, OTHER = "#F0C9A8", "#CFCFCF", "#555555", "#2B2B2B", "#E4E4E4"
+HOST_CPU, JOB_CPU, GPU = "#999999", "#0072B2", "#009E73"
+INK, FAINT, STEADY = "#222222", "#767676", "#EAF3E6"
+
+
+class Part(NamedTuple):
+    """One exclusive part of a step."""
+
+    key: str
+    name: str
+    short: str
+    """The name as the head of a column."""
+    field: str
+    """The field of `RankBreakdown` that holds it."""
+    colour: str
+
+
+PARTS = (
+    Part("compute", "compute", "compute", "compute_ms", COMPUTE),
+    Part("exposed_comm", "exposed communication", "exp comm", "exposed_comm_ms", EXPOSED_COMM),
+    Part("exposed_copy", "exposed copy", "exp copy", "exposed_copy_ms", EXPOSED_COPY),
+    Part("data_wait", "data wait", "data wait", "data_wait_ms", DATA_WAIT),
+    Part("host", "host", "host time", "host_ms", HOST),
+    Part("unclassified", "unclassified GPU time", "unclassified", "unclassified_ms", UNCLASSIFIED),
+    Part("unseen", "unseen", "unseen", "unseen_ms", UNSEEN),
+)
+"""The parts that sum to a step, in the order in which they are stacked. A further part is a further row."""
+
+WAITS = {
+    "data_loading": ("waiting for a slow loader", "#F6CF8B"),
+    "compute": ("waiting for slow compute", WAITING),
+    "host": ("waiting for a slow host", "#C9B8AC"),
+    "communication": ("waiting after a late exchange", "#EBA07A"),
+    "own_host": ("waiting, but its own CPU is not ready either", OWN_HOST),
+}
+"""Parts of exposed communication: waits for other ranks, by what those ranks did. The last one is the part of
+the waits that would remain, because the waiting rank's own CPU is as slow.
+"""
+
+LEAST_PCT = 0.5
+"""Parts below this share of the step are shown together as `other`."""
+
+_COLOURS = {part.key: part.colour for part in PARTS} | {"other": OTHER}
+
+
+def part_colour(key: str) -> str:
+    """The colour of a `StepPart`."""
+    known = WAITS.get(key.removeprefix("wait_"))
+    return _COLOURS.get(key) or (known[1] if known else WAITING)

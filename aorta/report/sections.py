@@ -1,0 +1,168 @@
+"""The blocks of one run: the first screen, and the details behind it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from aorta.artefacts.analysis import Analysis, Finding
+from aorta.artefacts.page import Page
+from aorta.report import content, evidence
+from aorta.report.blocks import Block, Bullet, Bullets, Code, Facts, Heading, Line, Paragraph, Strong, bullets
+from aorta.report.next_steps import experiment, next_commands
+from aorta.report.tables import Table
+from aorta.report.text import KIND_NAMES, gain, quantity
+from aorta.report.text import evidence as facts_of
+from aorta.units import plural
+
+MAX_PROBLEMS = 40
+"""Problems that are listed; each of a thousand nodes may have one."""
+
+
+def summary(analysis: Analysis, page: Page, run: str | None) -> Facts:
+    """Cost, evidence, fix, the command that tries it, expected speed-up and confidence.
+
+    Args:
+        analysis: of the run whose verdict is reported.
+        page: of the same run.
+        run: path of the run directory; None for raw traces, which have no configuration to vary.
+    """
+    finding, pairs = content.main_finding(analysis), list[tuple[str, Line]]()
+    if finding is None and analysis.verdict.kind == "healthy":
+        pairs.append(("Cost", "nothing passes its threshold"))
+    elif finding is not None and finding.kind == "insufficient_data":
+        pairs += [("Fix", action) for action in finding.actions[:2]]
+    elif finding is not None:
+        pairs.append(("Cost", content.cost_words(analysis, finding)))
+        if finding.sub_cause_text:
+            pairs.append(("Evidence", finding.sub_cause_text))
+        pairs += _fix(analysis, finding, run)
+        pairs.append(("Expected speed-up", gain(finding.estimated_speedup)))
+    return Facts((*pairs, ("Confidence", content.confidence_words(page.confidence))))
+
+
+def _fix(analysis: Analysis, finding: Finding, run: str | None) -> Iterator[tuple[str, Line]]:
+    """The first action that a command can try, otherwise the first action."""
+    tried = [(action, experiment(analysis, action, run)) for action in finding.actions] if run else []
+    action, command = next((pair for pair in tried if pair[1]), (next(iter(finding.actions), None), None))
+    if action:
+        yield "Fix", action
+    if command:
+        yield "Try it", Code(command)
+    elif run and analysis.submitted and analysis.submitted.command:
+        yield "Try it", ("change it, run again, then ", Code(f"aorta compare {shlex.quote(run)} AFTER"))
+
+
+def provenance(analysis: Analysis) -> list[tuple[str, Line]]:
+    """Program, command, commit and submission of the run, so far as they are known."""
+    said = analysis.submitted
+    pairs: list[tuple[str, str | None]] = [("Program", analysis.program)]
+    if said is not None:
+        pairs += [("Command", said.command), ("Commit", said.commit), ("Submission", said.submission)]
+    return [(name, Code(value)) for name, value in pairs if value]
+
+
+def details(analysis: Analysis, page: Page, *, charts: bool) -> list[Block]:
+    """Everything that is known of a run, in blocks under headings of level 4.
+
+    Args:
+        analysis: of the run.
+        page: what charts show of it.
+        charts: the document shows the charts, so that tables do not repeat them.
+    """
+    found: list[Block] = []
+    for title, blocks in (
+        ("Findings", _findings(analysis)),
+        (
+            "Measured against thresholds",
+            [*_one(content.measured_table(analysis.measured)), *_thresholds(analysis)],
+        ),
+        ("Where a step goes", [] if charts else _one(evidence.parts_table(page))),
+        ("Replay", [*_said(evidence.replay_words(analysis)), *_one(evidence.what_if_table(analysis))]),
+        ("Ranks that cost time", _noted(evidence.worst_table(page, analysis))),
+        ("Late ranks", _noted(evidence.lateness_table(analysis))),
+        (f"Ranks ({content.counted_steps(analysis)}, % of the step)", _ranks(analysis)),
+        ("Traces", _traces(analysis)),
+        ("Throughput and utilisation", _one(_use(analysis))),
+        ("Data quality", _quality(analysis)),
+    ):
+        if blocks:
+            found += [Heading(title, 4), *blocks]
+    return found
+
+
+def _one(table: Table | None) -> list[Block]:
+    return [] if table is None or not table.rows else [table]
+
+
+def _said(words: str) -> list[Block]:
+    return [Paragraph(words)] if words else []
+
+
+def _noted(found: tuple[Table | None, str]) -> list[Block]:
+    table, note = found
+    return [] if table is None else [table, *_said(note)]
+
+
+def _use(analysis: Analysis) -> Table:
+    return Table(("what", "value"), tuple(content.utilization_rows(analysis)))
+
+
+def _findings(analysis: Analysis) -> list[Block]:
+    if not analysis.findings:
+        return [Paragraph("No findings.")]
+    return [Bullets(tuple(_finding(finding) for finding in analysis.findings), numbered=True)]
+
+
+def _finding(finding: Finding) -> Bullet:
+    symptom = f", a symptom of {KIND_NAMES[finding.symptom_of]}" if finding.symptom_of else ""  # type: ignore[index]
+    limits = f"measured {quantity(finding.value, finding.unit)}, threshold "
+    limits += quantity(finding.threshold, finding.unit)
+    if not finding.symptom_of:
+        limits += f", expected speed-up {gain(finding.estimated_speedup)}"
+    below: list[Line] = [f"evidence: {finding.sub_cause_text}"] if finding.sub_cause_text else []
+    below += [limits, *facts_of(finding.evidence), *(f"fix: {action}" for action in finding.actions)]
+    title = (Strong(KIND_NAMES[finding.kind]), f" ({finding.severity}; {content.scope(finding)})")
+    return Bullet((*title, f"{symptom}: {finding.cause}"), tuple(below))
+
+
+def _thresholds(analysis: Analysis) -> list[Block]:
+    if not analysis.thresholds:
+        return []
+    values = ", ".join(f"{name} {value:g}" for name, value in analysis.thresholds.items())
+    return [Paragraph(f"Thresholds of this analysis: {values}.")]
+
+
+def _ranks(analysis: Analysis) -> list[Block]:
+    table, note = content.breakdown_table(analysis)
+    if table is None:
+        return [Paragraph("Not measured: no rank has a steady step with a breakdown.")]
+    timing = content.TIMINGS.get(analysis.breakdown.timing or "", "")
+    found: list[Block] = [table, Paragraph("; ".join(part for part in (note, timing) if part))]
+    if content.is_cut(analysis):
+        found += [evidence.spread_table(analysis.breakdown.per_rank), Paragraph("over all ranks")]
+    return found
+
+
+def _traces(analysis: Analysis) -> list[Block]:
+    found: list[Block] = []
+    for title, table in evidence.trace_tables(analysis):
+        found += [Paragraph(title), table]
+    return found + _said(evidence.overhead_words(analysis))
+
+
+def _quality(analysis: Analysis) -> list[Block]:
+    quality = analysis.data_quality
+    lines: list[Line] = [f"note: {note}" for note in quality.notes]
+    for problem in quality.problems[:MAX_PROBLEMS]:
+        where: tuple[Line, ...] = (Code(problem.file), ": ") if problem.file else ()
+        lines.append(("problem: ", *where, problem.reason))  # type: ignore[arg-type]
+    if (more := len(quality.problems) - MAX_PROBLEMS) > 0:
+        lines.append(f"and {plural(more, 'more problem')}, all in profiling_analysis.json")
+    return [content.quality_table(analysis), *([bullets(lines)] if lines else [])]
+
+
+def next_block(run: str) -> list[Block]:
+    """The commands to type next, as a list."""
+    items = [Bullet((f"{purpose}: ", Code(command))) for purpose, command in next_commands(run)]
+    return [Bullets(tuple(items))]
