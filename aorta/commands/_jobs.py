@@ -12,11 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from aorta.artefacts.layout import SubmissionDir, runs
+from aorta.commands._progress import clock, step_words
 from aorta.errors import ArtefactError
 from aorta.launch import slurm
 from aorta.launch.arrays import tasks_of
 from aorta.launch.durations import show
-from aorta.launch.follow import Job
+from aorta.launch.follow import Follower, Job
+from aorta.launch.progress import Progress, read_progress
 from aorta.launch.slurm import JobView
 from aorta.launch.submitted import newest_submission, read_jobs, read_sweep
 from aorta.launch.tools import Caller
@@ -55,13 +57,28 @@ def _labels(submission: SubmissionDir) -> dict[str | None, str]:
     return {point.job_id: f"{point.scenario} {point.label}" for point in points}
 
 
-def job_table(rows: Sequence[tuple[Job, JobView]]) -> Table:
-    """Scenario, id, state, elapsed, nodes and reason of each job."""
+Row = tuple[Job, JobView, Progress | None]
+
+
+def job_rows(follower: Follower) -> list[Row]:
+    """Each job with the newest view of it and how far its run is; None where it has no files yet."""
+    return [(job, view, _progress(job, view)) for job, view in follower.rows()]
+
+
+def _progress(job: Job, view: JobView) -> Progress | None:
+    return None if job.run is None or view.state.phase not in ("running", "ended") else read_progress(job.run)
+
+
+def job_table(rows: Sequence[Row]) -> Table:
+    """Scenario, id, state, elapsed, steps and their times, nodes and reason of each job."""
     table = Table(box=None, pad_edge=False)
-    for title in ("scenario", "job", "state", "elapsed", "nodes", "reason"):
-        table.add_column(title, justify="right" if title == "elapsed" else "left", overflow="fold")
-    for job, view in rows:
-        table.add_row(*job_cells(job, view)[:2], _state(view), *job_cells(job, view)[3:])
+    right = ("elapsed", "per step", "time left")
+    for title in ("scenario", "job", "state", "elapsed", "steps", "per step", "time left", "nodes", "reason"):
+        table.add_column(title, justify="right" if title in right else "left", overflow="fold")
+    for job, view, progress in rows:
+        scenario, job_id, _, elapsed, nodes, reason = job_cells(job, view)
+        steps = progress_cells(view, progress)
+        table.add_row(scenario, job_id, _state(view), elapsed, *steps, nodes, reason)
     return table
 
 
@@ -76,6 +93,44 @@ def job_cells(job: Job, view: JobView) -> list[str]:
         f"{nodes} {view.node_list}".strip(),
         shorten(view.reason, 160) or "-",
     ]
+
+
+def progress_cells(view: JobView, progress: Progress | None) -> list[str]:
+    """Steps, time per step and time left of a job's row; a dash is what nobody knows."""
+    if progress is None or (view.state.phase == "ended" and not progress.steps):
+        return ["-", "-", "-"]
+    going, step_s, left_s = view.state.phase == "running", progress.step_s, progress.left_s
+    return [
+        progress.words if going else progress.count,
+        "-" if step_s is None else step_words(step_s),
+        "-" if left_s is None or not going else clock(left_s),
+    ]
+
+
+def job_object(job: Job, view: JobView, progress: Progress | None) -> dict[str, object]:
+    """A job's row for `--json`; null is what nobody knows."""
+    seen = progress if progress is not None and (view.state.phase == "running" or progress.steps) else None
+    return {
+        "scenario": job.scenario,
+        "label": job.label,
+        "job_id": job.job_id,
+        "state": view.state.name,
+        "phase": view.state.phase,
+        "reason": view.reason or None,
+        "elapsed_s": view.elapsed_s,
+        "nodes": view.nodes,
+        "node_list": view.node_list or None,
+        "run_dir": None if job.run is None else str(job.run.root),
+        "progress": None
+        if seen is None
+        else {
+            "phase": seen.phase if view.state.phase == "running" else None,
+            "steps": seen.steps,
+            "total_steps": seen.total,
+            "step_s": seen.step_s,
+            "left_s": seen.left_s if view.state.phase == "running" else None,
+        },
+    }
 
 
 def _state(view: JobView) -> Text:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from aorta.commands._json import echo_json, json_option
 from aorta.commands._options import results_option
 
 
@@ -19,14 +20,19 @@ from aorta.commands._options import results_option
     help="Instead of a submission's jobs; of an array: its tasks.",
 )
 @results_option
-def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) -> None:
+@json_option
+def command(submission: Path | None, job_ids: tuple[str, ...], results: Path, as_json: bool) -> None:
     """Show the jobs of a submission (the newest one) as they are now."""
-    from rich.console import Console
-
-    from aorta.commands._jobs import job_table, select_jobs
+    from aorta.commands._jobs import job_object, job_rows, job_table, select_jobs
     from aorta.launch.follow import Follower
     from aorta.launch.tools import call
 
     follower = Follower(select_jobs(submission, job_ids, results, call), call)
     follower.poll()
-    Console().print(job_table(follower.rows()))
+    rows = job_rows(follower)
+    if as_json:
+        echo_json({"jobs": [job_object(*row) for row in rows]})
+        return
+    from rich.console import Console
+
+    Console().print(job_table(rows))

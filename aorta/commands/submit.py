@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aorta.artefacts.records import SubmittedJob
+from aorta.commands._json import echo_json, json_option, messages_aside
 from aorta.commands._options import (
     OverrideCommand,
     docs_option,
@@ -40,12 +41,21 @@ if TYPE_CHECKING:
     help="Start a scenario when the one before has ended. Default: where all nodes are this machine.",
 )
 @docs_option
-def command(**options: Any) -> None:
+@json_option
+def command(as_json: bool, **options: Any) -> None:
     """Submit one job a scenario, and remember their ids.
 
     What follows -- is your own program, run in place of the built-in trainer: a Python script with its
     arguments, as torchrun would take it.
     """
+    with messages_aside(as_json):
+        told = _run(options, as_json=as_json)
+    if as_json:
+        echo_json(told)
+
+
+def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
+    """Submit, or print what would be submitted; gives what `--json` prints."""
     from aorta.launch.submission import (
         choose_config,
         moved,
@@ -62,8 +72,12 @@ def command(**options: Any) -> None:
         refuse_named_tracer(request.profiler, one, own_program=bool(request.command))
     plans, one_machine = checked_plans(request)
     if options["dry_run"]:
-        _print_scripts(plans, request, options["docs"] if options["aggregate"] else None)
-        return
+        scripts = _scripts(plans, request, options["docs"] if options["aggregate"] else None)
+        if not as_json:
+            for name, text in scripts.items():
+                click.echo(f"### {name if name != 'aggregate' else 'aggregate, after the others'}")
+                click.echo(text, nl=False)
+        return {"submission": None, "jobs": [], "aggregate": None, "scripts": scripts}
     click.echo(f"configuration: {config} ({why})")
     in_turn = one_machine if options["one_after_another"] is None else options["one_after_another"]
     if in_turn and options["one_after_another"] is None and len(plans) > 1:
@@ -72,10 +86,12 @@ def command(**options: Any) -> None:
     plans = moved(plans, request.submission)
     jobs = _submit(plans, request, one_after_another=in_turn)
     docs = options["docs"] if options["aggregate"] else None
+    chained = None
     if docs is not None:
         chained = submit_aggregate(plans, jobs, request.submission, docs.absolute(), call)
         click.echo(f"submitted aggregate: job {chained}, when the others have ended")
     click.echo(what_next(options["results"], aggregated=docs is not None))
+    return {"submission": str(request.submission.root), "jobs": jobs, "aggregate": chained}
 
 
 def checked_plans(request: LaunchRequest) -> tuple[list[LaunchPlan], bool]:
@@ -114,15 +130,14 @@ def _note_idle_gpus(request: LaunchRequest, site: Site) -> None:
         )
 
 
-def _print_scripts(plans: list[LaunchPlan], request: LaunchRequest, docs: Path | None) -> None:
+def _scripts(plans: list[LaunchPlan], request: LaunchRequest, docs: Path | None) -> dict[str, str]:
+    """The script of each job, by scenario; that of the analysis is `aggregate`."""
     from aorta.launch.sbatch import render, render_aggregate
 
-    for plan in plans:
-        click.echo(f"### {plan.scenario}")
-        click.echo(render(plan), nl=False)
+    scripts = {plan.scenario: render(plan) for plan in plans}
     if docs is not None:
-        click.echo("### aggregate, after the others")
-        click.echo(render_aggregate(plans, request.submission, docs.absolute()), nl=False)
+        scripts["aggregate"] = render_aggregate(plans, request.submission, docs.absolute())
+    return scripts
 
 
 def _submit(

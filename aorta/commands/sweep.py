@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aorta.commands._json import echo_json, json_option, messages_aside
 from aorta.commands._options import (
     OverrideCommand,
     base_request,
@@ -20,6 +21,7 @@ from aorta.commands._options import (
 )
 
 if TYPE_CHECKING:
+    from aorta.artefacts.layout import SubmissionDir
     from aorta.artefacts.records import SubmittedJob
     from aorta.artefacts.sweep import Sweep
     from aorta.config.schema import Config
@@ -53,7 +55,8 @@ if TYPE_CHECKING:
 @launch_options
 @slurm_options
 @docs_option
-def command(**options: Any) -> int:
+@json_option
+def command(as_json: bool, **options: Any) -> int:
     """Run every combination of the --over values, --repeats times, for each number of nodes.
 
     --nodes is 1 unless --strong or --weak asks for scaling (then 1,2,4); --profiler is none, because a
@@ -63,7 +66,26 @@ def command(**options: Any) -> int:
     if options["scenarios"] is None and options["nodes"] is None:
         options["nodes"] = "1,2,4" if options["strong"] is not None or options["weak"] else "1"
     options["profiler"] = options["profiler"] or "none"
-    return _locally(options) if options["executor"] == "local" else _on_slurm(options)
+    with messages_aside(as_json):
+        told, status = _locally(options) if options["executor"] == "local" else _on_slurm(options)
+    if as_json:
+        echo_json(told)
+    elif options["dry_run"]:
+        for scenario, script in told["scripts"].items():
+            click.echo(f"### {scenario}")
+            click.echo(script, nl=False)
+    return status
+
+
+def _submitted(submission: SubmissionDir, aggregate: str | None = None) -> dict[str, Any]:
+    """What `--json` prints of a sweep that was submitted, or has run."""
+    from aorta.launch.submitted import read_sweep
+
+    return {
+        "submission": str(submission.root),
+        "points": read_sweep(submission).points,
+        "aggregate": aggregate,
+    }
 
 
 def _sweep(request: LaunchRequest, options: dict[str, Any]) -> tuple[LaunchRequest, Sweep, list[Config]]:
@@ -96,7 +118,7 @@ def _sweep(request: LaunchRequest, options: dict[str, Any]) -> tuple[LaunchReque
     return request, sweep, configs
 
 
-def _on_slurm(options: dict[str, Any]) -> int:
+def _on_slurm(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
     import msgspec
 
     from aorta.commands.submit import checked_plans
@@ -108,8 +130,8 @@ def _on_slurm(options: dict[str, Any]) -> int:
     plans, one_machine = checked_plans(request)
     at_most = options["at_most"] or (1 if one_machine else None)
     if options["dry_run"]:
-        _print_scripts(plans, request, sweep, at_most)
-        return 0
+        scripts = {base.scenario: _script(base, request, sweep, at_most) for base in plans}
+        return {"submission": None, "points": sweep.points, "aggregate": None, "scripts": scripts}, 0
     if one_machine and options["at_most"] is None:
         click.echo("all nodes are this machine: each point starts when the one before has ended")
     tasks: list[SubmittedJob] = []
@@ -122,29 +144,26 @@ def _on_slurm(options: dict[str, Any]) -> int:
     arrays = submit_sweep(plans, submission, sweep, call, accepted, at_most=at_most)
     click.echo(f"points: {submission.sweep}")
     docs = options["docs"] if options["aggregate"] else None
+    chained = None
     if docs is not None:
         whole = [msgspec.structs.replace(tasks[0], job_id=array) for array in arrays]
         chained = submit_aggregate(plans, whole, submission, docs.absolute(), call)
         click.echo(f"submitted aggregate: job {chained}, when the others have ended")
     click.echo(what_next(options["results"], aggregated=docs is not None))
-    return 0
+    return _submitted(submission, chained), 0
 
 
-def _print_scripts(
-    plans: Sequence[LaunchPlan], request: LaunchRequest, sweep: Sweep, at_most: int | None
-) -> None:
+def _script(base: LaunchPlan, request: LaunchRequest, sweep: Sweep, at_most: int | None) -> str:
+    """The script of a scenario's job array, after a line for each of its points."""
     from aorta.launch.sbatch import render
     from aorta.launch.sweep import array_plan
 
-    for base in plans:
-        points = [point for point in sweep.points if point.scenario == base.scenario]
-        click.echo(f"### {base.scenario}")
-        for point in points:
-            click.echo(f"# {point.task}: {point.label}")
-        click.echo(render(array_plan(base, request.submission, points, at_most)), nl=False)
+    points = [point for point in sweep.points if point.scenario == base.scenario]
+    lines = [f"# {point.task}: {point.label}\n" for point in points]
+    return "".join([*lines, render(array_plan(base, request.submission, points, at_most))])
 
 
-def _locally(options: dict[str, Any]) -> int:
+def _locally(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
     from aorta.commands.profile import exit_status, gpus_per_node, run_all
     from aorta.errors import PlanError
     from aorta.launch.local import visible_gpus
@@ -177,7 +196,7 @@ def _locally(options: dict[str, Any]) -> int:
     from aorta.commands._sweeps import aggregate_sweep, echo_sweep
 
     echo_sweep(aggregate_sweep(options["docs"], request.submission), options["docs"])
-    return exit_status(completed, told)
+    return _submitted(request.submission), exit_status(completed, told)
 
 
 class _Notebook:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aorta.commands._json import echo_json, json_option, messages_aside
 from aorta.commands._options import how_to, results_option
 
 if TYPE_CHECKING:
@@ -36,8 +37,28 @@ FIRST_S, LAST_S, GROWTH = 2.0, 30.0, 1.5
     help="Between polls. Default: 2 s, growing to 30 s.",
 )
 @results_option
-def command(submission: Path | None, job_ids: tuple[str, ...], interval: float | None, results: Path) -> int:
+@json_option
+def command(
+    submission: Path | None,
+    job_ids: tuple[str, ...],
+    interval: float | None,
+    results: Path,
+    as_json: bool,
+) -> int:
     """Wait until every job of a submission (the newest one) has ended. Exit status 0: all completed."""
+    with messages_aside(as_json):
+        follower, status = _wait(submission, job_ids, interval, results)
+    if as_json and follower is not None:
+        from aorta.commands._jobs import job_object, job_rows
+
+        echo_json({"jobs": [job_object(*row) for row in job_rows(follower)]})
+    return status
+
+
+def _wait(
+    submission: Path | None, job_ids: tuple[str, ...], interval: float | None, results: Path
+) -> tuple[Follower | None, int]:
+    """The jobs as they ended, and the exit status; no jobs where the wait was interrupted."""
     from rich.console import Console
 
     from aorta.commands._jobs import select_jobs
@@ -53,11 +74,11 @@ def command(submission: Path | None, job_ids: tuple[str, ...], interval: float |
         named += [f"--job {job_id}" for job_id in job_ids]
         again = " ".join(["aorta wait", *named]) if named else how_to("wait", results)
         click.echo(f"the jobs go on; to wait for them again: {again}", err=True)
-        return 130
+        return None, 130
     wrong = [view.job_id for _, view in follower.rows() if not view.state.ok]
     told = f"not completed: {', '.join(wrong)}" if wrong else "all completed"
     click.echo(f"{told}; next: {how_to('aggregate', results)}")
-    return 1 if wrong else 0
+    return follower, 1 if wrong else 0
 
 
 def pauses(interval: float | None) -> Iterator[float]:
@@ -93,11 +114,11 @@ def watch(follower: Follower, console: Console, waits: Iterator[float]) -> None:
 def _watch_live(follower: Follower, console: Console, waits: Iterator[float]) -> None:
     from rich.live import Live
 
-    from aorta.commands._jobs import job_table
+    from aorta.commands._jobs import job_rows, job_table
 
     follower.poll()
-    with Live(job_table(follower.rows()), console=console, auto_refresh=False) as live:
+    with Live(job_table(job_rows(follower)), console=console, auto_refresh=False) as live:
         while follower.going:
             time.sleep(next(waits))
             follower.poll()
-            live.update(job_table(follower.rows()), refresh=True)
+            live.update(job_table(job_rows(follower)), refresh=True)

@@ -54,8 +54,11 @@ class Progress:
     @property
     def words(self) -> str:
         """Steps of the total, or what is done before and after them."""
-        if self.phase != "training":
-            return self.phase
+        return self.count if self.phase == "training" else self.phase
+
+    @property
+    def count(self) -> str:
+        """Steps of the total, where it is known."""
         return f"{self.steps}/{self.total}" if self.total is not None else str(self.steps)
 
 
