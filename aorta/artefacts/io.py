@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TypeVar
 
+from aorta.artefacts.files import read_regular
 from aorta.errors import ArtefactError
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ def read_json(path: Path, kind: type[T]) -> T:
     import msgspec
 
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(read_regular(path), type=kind)
     except FileNotFoundError as error:
         raise ArtefactError(f"{path}: missing") from error
     except OSError as error:
@@ -105,14 +106,3 @@ def write_whole(descriptor: int, data: bytes) -> None:
             os.ftruncate(descriptor, end)
             os.lseek(descriptor, end, os.SEEK_SET)
         raise
-
-
-def absent(path: Path) -> bool:
-    """Whether `path` is known not to exist; a file server that does not answer is no such knowledge."""
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return False

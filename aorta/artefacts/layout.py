@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from aorta.artefacts.files import Unread, changed_ns, closed, entries, is_folder
 from aorta.errors import ArtefactError
 
 RESULTS = Path("results/profiling")
@@ -95,7 +96,7 @@ class NodeDir:
     def trace_summaries(self) -> dict[int, Path]:
         """The summaries that there are, by rank."""
         found = {}
-        for path in (self.root / "traces").glob("rank_*.json"):
+        for path in entries(self.root / "traces"):
             match = _SUMMARY.fullmatch(path.name)
             if match:
                 found[int(match[1])] = path
@@ -243,7 +244,7 @@ class RunDir:
         """The node folders that exist, by index."""
         found = [
             (int(path.name.removeprefix("node")), NodeDir(path))
-            for path in (self.root / "nodes").glob("node*")
+            for path in entries(self.root / "nodes")
             if re.fullmatch(r"node[0-9]+", path.name)
         ]
         return sorted(found, key=lambda item: item[0])
@@ -259,7 +260,7 @@ class RunDir:
     def all_records(self) -> dict[int, Path]:
         """Step records of every rank that wrote some."""
         found = {}
-        for path in self.root.glob("rank_*_metrics.jsonl"):
+        for path in entries(self.root):
             match = _RECORDS.fullmatch(path.name)
             if match:
                 found[int(match[1])] = path
@@ -315,7 +316,11 @@ class SubmissionDir:
 
     def prepared(self) -> list[Scenario]:
         """The scenarios that were to be submitted, accepted or not, by family and number of nodes."""
-        names = [path.stem for path in self.root.glob("*.yaml") if _SCENARIO.fullmatch(path.stem)]
+        names = [
+            path.stem
+            for path in entries(self.root)
+            if path.suffix == ".yaml" and _SCENARIO.fullmatch(path.stem)
+        ]
         return sorted((Scenario(name) for name in names), key=lambda item: (item.family, item.nodes))
 
     @property
@@ -333,18 +338,38 @@ class SubmissionDir:
         return self.root / "aggregate.sbatch"
 
 
-def runs(results: Path) -> list[tuple[Scenario, RunDir]]:
-    """Every run below `results`, by scenario (exact name, never a substring), then by modification time."""
+def runs(results: Path, unread: Unread | None = None) -> list[tuple[Scenario, RunDir]]:
+    """Every run below `results`, by scenario (exact name, never a substring), then by modification time.
+
+    A run that this user may not look into is left out, and named in `unread`.
+    """
     found = []
-    for folder in results.glob("*/run_*"):
-        if folder.is_dir() and _SCENARIO.fullmatch(folder.parent.name):
-            found.append((Scenario(folder.parent.name), RunDir(folder)))
-    return sorted(found, key=lambda item: (item[0].family, item[0].nodes, item[1].root.stat().st_mtime_ns))
+    for parent in entries(results, unread):
+        if _SCENARIO.fullmatch(parent.name) and is_folder(parent):
+            scenario = Scenario(parent.name)
+            found += [(scenario, RunDir(folder)) for folder in _open_folders(parent, unread)]
+    return sorted(found, key=lambda item: (item[0].family, item[0].nodes, changed_ns(item[1].root)))
 
 
-def submissions(results: Path) -> list[SubmissionDir]:
-    """Every submission below `results`, oldest first (their names are timestamps)."""
-    return [SubmissionDir(path) for path in sorted(results.glob("run_*")) if path.is_dir()]
+def submissions(results: Path, unread: Unread | None = None) -> list[SubmissionDir]:
+    """Every submission below `results`, oldest first (their names are timestamps).
+
+    One that this user may not look into is left out, and named in `unread`.
+    """
+    return [SubmissionDir(folder) for folder in _open_folders(results, unread)]
+
+
+def _open_folders(parent: Path, unread: Unread | None) -> list[Path]:
+    """Folders in `parent` whose names begin with `run_`, if this user may look into them."""
+    found = []
+    for folder in entries(parent, unread):
+        if folder.name.startswith("run_") and is_folder(folder):
+            reason = closed(folder)
+            if reason is None:
+                found.append(folder)
+            elif unread is not None:
+                unread.append((folder, reason))
+    return found
 
 
 def job_output(results: Path, name: str, job_id: str) -> Path:

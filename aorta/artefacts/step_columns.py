@@ -144,6 +144,40 @@ class StepColumns(Sequence[Step]):
             _execution=_executions(steps),
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[StepColumns]) -> StepColumns:
+        """The steps of all parts, one part after another."""
+        if len(parts) < 2:
+            return parts[0] if parts else cls.of(())
+        labels: dict[Label, int] = {}
+        kinds: dict[RangeKind, int] = {}
+        label, kind, first, ranges = [], [], [], 0
+        for part in parts:
+            codes = [labels.setdefault(known, len(labels)) for known in part._labels]
+            label.append(np.array(codes, dtype=np.int64)[part._label])
+            codes = [kinds.setdefault(known, len(kinds)) for known in part._ranges.kinds]
+            kind.append(np.array(codes, dtype=np.int64)[part._ranges.kind])
+            own = part._first.astype(np.int64)
+            first.append(np.where(own == ABSENT, ABSENT, own + ranges))
+            ranges += len(part._ranges.kind)
+        stores = [part._ranges for part in parts]
+        names = list(parts[0]._numbers)
+        return cls(
+            _labels=tuple(labels),
+            _label=_narrow(_end_to_end(label)),
+            _numbers={name: _end_to_end([part._numbers[name] for part in parts]) for name in names},
+            _first=_narrow(_end_to_end(first)),
+            _count=_end_to_end([part._count for part in parts]),
+            _ranges=_RangeStore(
+                tuple(kinds),
+                _narrow(_end_to_end(kind)),
+                _end_to_end([store.start_ns for store in stores]),
+                _end_to_end([store.end_ns for store in stores]),
+                _end_to_end([store.seq for store in stores]),
+            ),
+            _execution={key: found for part in parts for key, found in part._execution.items()},
+        )
+
     def __len__(self) -> int:
         return len(self._label)
 
@@ -339,6 +373,10 @@ def _columns(names: Sequence[str], rows: Iterable[tuple[int | None, ...]], count
 def _kind_for(low: int, high: int) -> type[np.signedinteger]:
     """That of the fewest bytes that holds both."""
     return next((kind for kind, least, most in _KINDS if least <= low and high <= most), np.int64)
+
+
+def _end_to_end(columns: Sequence[_Stored]) -> _Stored:
+    return np.concatenate(columns)
 
 
 def _narrow(values: Sequence[int] | Ints) -> _Stored:

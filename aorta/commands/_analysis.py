@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from aorta.artefacts.analysis import Analysis, Submitted
+from aorta.artefacts.files import is_file
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, submissions
 from aorta.artefacts.page import Excerpt
@@ -83,6 +84,6 @@ def analyses_of(runs: Sequence[RunDir]) -> list[Analysis]:
     found = []
     for run in runs:
         with contextlib.suppress(ArtefactError):
-            if run.analysis.is_file():
+            if is_file(run.analysis):
                 found.append(read_json(run.analysis, Analysis))
     return found

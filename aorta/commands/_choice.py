@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.files import Unread, changed_ns, entries, is_file, is_folder
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, runs, submissions
 from aorta.artefacts.records import Manifest, SubmittedJob
@@ -55,12 +55,14 @@ def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
     Raises:
         ArtefactError: `submission` has no readable list of jobs.
     """
+    unread: Unread = []
     if submission is not None:
         jobs, missing = _jobs(submission)
         by_hand: dict[Scenario, list[RunDir]] = {}
     else:
-        jobs, missing = _newest_jobs(results)
-        by_hand = _newest_first(results)
+        jobs, missing = _newest_jobs(results, unread)
+        by_hand = _newest_first(results, unread)
+    missing += not_read(unread)
     chosen = {}
     for scenario, job in jobs.items():
         run = _run_of(results, scenario, job)
@@ -81,6 +83,12 @@ def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
         chosen[scenario] = Chosen(scenario, newest, note, tuple(older))
     ordered = sorted(chosen.values(), key=lambda item: (item.scenario.family, item.scenario.nodes))
     return Choice(tuple(ordered), tuple(missing))
+
+
+def not_read(unread: Unread) -> list[Problem]:
+    """Return the folders that could not be looked into, each once."""
+    reasons = dict(unread)
+    return [Problem(file=str(path), reason=f"{path}: {reason}") for path, reason in reasons.items()]
 
 
 def repeats(results: Path, chosen: Sequence[Chosen]) -> list[RunDir]:
@@ -109,16 +117,16 @@ def _code_version(run: RunDir) -> str | None:
         return None
 
 
-def _newest_jobs(results: Path) -> tuple[dict[Scenario, SubmittedJob], list[Problem]]:
+def _newest_jobs(results: Path, unread: Unread) -> tuple[dict[Scenario, SubmittedJob], list[Problem]]:
     """The jobs of the newest submission that has some, and what is wrong with it and with newer ones.
 
     None where there is no submission, or the list of jobs is broken.
     """
     refused: list[Problem] = []
-    for submission in reversed(submissions(results)):
-        if submission.sweep.is_file():
+    for submission in reversed(submissions(results, unread)):
+        if is_file(submission.sweep):
             continue
-        if not submission.jobs.is_file():
+        if not is_file(submission.jobs):
             refused += _without_jobs(submission)
             continue
         try:
@@ -145,7 +153,7 @@ def _jobs(submission: SubmissionDir) -> tuple[dict[Scenario, SubmittedJob], list
     Raises:
         ArtefactError: the list of jobs is broken, or this is no submission at all.
     """
-    if not submission.jobs.is_file() and (none := _without_jobs(submission)):
+    if not is_file(submission.jobs) and (none := _without_jobs(submission)):
         return {}, none
     torn: list[str] = []
     jobs = {Scenario(job.scenario): job for job in read_jobs(submission, torn.append)}
@@ -162,7 +170,7 @@ def _jobs(submission: SubmissionDir) -> tuple[dict[Scenario, SubmittedJob], list
 def _run_of(results: Path, scenario: Scenario, job: SubmittedJob) -> RunDir:
     """Where the job's run is: below `results`, which may have been moved since, else where it was written."""
     here = RunDir.of(results, scenario, job.job_id)
-    return here if here.root.is_dir() else RunDir(Path(job.run_dir))
+    return here if is_folder(here.root) else RunDir(Path(job.run_dir))
 
 
 def _runs_of_sweeps(results: Path) -> set[tuple[str, str]]:
@@ -172,7 +180,7 @@ def _runs_of_sweeps(results: Path) -> set[tuple[str, str]]:
     """
     found: set[tuple[str, str]] = set()
     for submission in submissions(results):
-        if not submission.sweep.is_file():
+        if not is_file(submission.sweep):
             continue
         try:
             jobs = read_jobs(submission)
@@ -182,11 +190,11 @@ def _runs_of_sweeps(results: Path) -> set[tuple[str, str]]:
     return found
 
 
-def _newest_first(results: Path) -> dict[Scenario, list[RunDir]]:
+def _newest_first(results: Path, unread: Unread | None = None) -> dict[Scenario, list[RunDir]]:
     """The runs of each scenario that wrote something, whoever started them; a sweep's are its own."""
     by_scenario: dict[Scenario, list[RunDir]] = {}
     swept = _runs_of_sweeps(results)
-    for scenario, run in runs(results):
+    for scenario, run in runs(results, unread):
         if (scenario.name, run.root.name) not in swept and _wrote_something(run):
             by_scenario.setdefault(scenario, []).append(run)
     return {
@@ -197,7 +205,7 @@ def _newest_first(results: Path) -> dict[Scenario, list[RunDir]]:
 
 def _wrote_something(run: RunDir) -> bool:
     """The folder alone is made when a job is accepted."""
-    return run.root.is_dir() and any(run.root.iterdir())
+    return bool(entries(run.root))
 
 
 def _started(run: RunDir) -> int:
@@ -208,11 +216,7 @@ def _started(run: RunDir) -> int:
     try:
         return read_json(run.manifest, Manifest).started_wall_ns
     except ArtefactError:
-        times = []
-        for path in run.root.iterdir():
-            with contextlib.suppress(OSError):
-                times.append(path.lstat().st_mtime_ns)
-        return min(times, default=0)
+        return min(map(changed_ns, entries(run.root)), default=0)
 
 
 def _never_started(scenario: Scenario, job: SubmittedJob, run: RunDir) -> Problem:

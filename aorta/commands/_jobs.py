@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from aorta.artefacts.files import Unread
 from aorta.artefacts.layout import SubmissionDir, runs
 from aorta.commands._progress import clock, step_words
 from aorta.errors import ArtefactError
@@ -36,7 +37,12 @@ def select_jobs(submission: Path | None, job_ids: Sequence[str], results: Path, 
     if job_ids:
         single = [one for job_id in job_ids for one in _tasks(job_id, results, call) or [job_id]]
         return [Job.by_hand(results, job_id) for job_id in dict.fromkeys(single)]
-    chosen = SubmissionDir(submission) if submission is not None else newest_submission(results)
+    unread: Unread = []
+    try:
+        chosen = SubmissionDir(submission) if submission is not None else newest_submission(results, unread)
+    finally:
+        for path, reason in unread:
+            click.echo(f"note: {path} is left out: {reason}", err=True)
     labels = _labels(chosen)
     records = read_jobs(chosen, lambda message: click.echo(f"note: {message}", err=True))
     return [replace(Job.of(record), label=labels.get(record.job_id)) for record in records]

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.analysis import Analysis, Problem
+from aorta.artefacts.files import is_file
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir, SubmissionDir
 from aorta.commands._analysis import Analyzed, analyses_of, analyze_run, ended
@@ -53,7 +54,7 @@ def run_aggregate(
         raise ArtefactError(
             f"no run below {results}: nothing to aggregate",
             f"it is a run itself: `aorta analyze {shlex.quote(str(results))}`"
-            if RunDir(results).manifest.is_file()
+            if is_file(RunDir(results).manifest)
             else "run `make profile` on this machine or `make submit-profiling` on a cluster first",
         )
     others = [] if submission is not None else analyses_of(repeats(results, choice.chosen))

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from aorta.artefacts.analysis import Analysis, Problem
+from aorta.artefacts.files import entries
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
 from aorta.artefacts.study_layout import SweepDocs
@@ -71,7 +72,7 @@ def _run_of(submission: SubmissionDir, point: SweepPoint) -> RunDir | None:
     if point.job_id is None:
         return None
     run = RunDir.of(submission.root.parent, Scenario(point.scenario), point.job_id)
-    return run if run.root.is_dir() and any(run.root.iterdir()) else None
+    return run if entries(run.root) else None
 
 
 def _analysed(run: RunDir | None) -> tuple[Analysis | None, int]:

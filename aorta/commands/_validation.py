@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aorta.artefacts.files import is_file
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.study_layout import ValidationDir
 from aorta.errors import PlanError
@@ -136,7 +137,7 @@ def links_can_be_limited() -> bool:
     if conf is None or os.geteuid() != 0:
         return False
     folder = ClusterDir(Path(conf).absolute().parent)
-    if not folder.record.is_file() or network.owner() != folder.root:
+    if not is_file(folder.record) or network.owner() != folder.root:
         return False
     settings = read_json(folder.record, Record).settings
     return settings.netns and settings.rate_bit_s is None
@@ -181,7 +182,7 @@ def _opened(
     """Request and plans with the submission on disk."""
     from aorta.launch.submission import moved, open_submission, resolve_configs
 
-    if not config.is_file():
+    if not is_file(config):
         raise PlanError(
             f"the configuration {config} does not exist in {Path.cwd()}", "run this from the project folder"
         )

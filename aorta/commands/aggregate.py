@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from aorta.artefacts.files import is_file
 from aorta.artefacts.layout import RESULTS, SubmissionDir
 
 
@@ -54,12 +55,12 @@ def _what(results: Path, named: SubmissionDir | None) -> tuple[SubmissionDir | N
     from aorta.launch.submitted import newest_submission
 
     if named is not None:
-        return (named, False) if named.sweep.is_file() else (None, True)
+        return (named, False) if is_file(named.sweep) else (None, True)
     try:
         newest = newest_submission(results)
     except ArtefactError:
         return None, True
-    if not newest.sweep.is_file():
+    if not is_file(newest.sweep):
         return None, True
     choice = choose(results)
     return newest, bool(choice.chosen or choice.missing)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aorta.artefacts.files import is_file, is_there
 from aorta.errors import AortaError, ArtefactError
 
 if TYPE_CHECKING:
@@ -93,9 +94,9 @@ def _refuse_nothing(paths: tuple[Path, ...]) -> None:
     from aorta.readers.directory import holds_runs, open_run
     from aorta.readers.traces import find
 
-    if len(paths) > 1 or paths[0].is_file():
+    if len(paths) > 1 or is_file(paths[0]):
         return
-    if paths[0].exists() and (not holds_runs(paths[0]) or find(paths, [])):
+    if is_there(paths[0]) and (not holds_runs(paths[0]) or find(paths, [])):
         return
     open_run(paths[0])
 

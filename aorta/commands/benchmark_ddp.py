@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from aorta.artefacts.ddp_benchmark import DdpBenchmark
+from aorta.artefacts.files import is_file
 from aorta.artefacts.io import read_json
 from aorta.artefacts.study_layout import DdpBenchmarkDir
 from aorta.errors import AortaError, RunError
@@ -47,7 +48,7 @@ def _report(folder: DdpBenchmarkDir, started_ns: int) -> None:
     """Show what was measured since `started_ns`: everything, or what a run that failed had finished."""
     from aorta.report.ddp_benchmark import draw, show
 
-    if not folder.results.exists():
+    if not is_file(folder.results):
         return
     document = read_json(folder.results, DdpBenchmark)
     if document.wall_ns < started_ns:

@@ -12,6 +12,7 @@ import click
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.comparison import Comparison, Dataset, Summary
+from aorta.artefacts.files import is_folder
 from aorta.errors import ArtefactError, ConfigError
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _dataset(folder: Path) -> tuple[Dataset, dict[str, Values], list[int]]:
     from aorta.metrics.steady import steady_steps
     from aorta.readers.steps import read_steps
 
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise ArtefactError(
             f"{folder}: no such folder", "name the training.output_dir or run directory of a run"
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aorta.artefacts.files import is_there
 from aorta.errors import ArtefactError
 
 if TYPE_CHECKING:
@@ -55,6 +56,6 @@ def _of_traces(paths: Sequence[Path]) -> tuple[Content, Iterator[tuple[Trace, in
     from aorta.commands._timeline import of_traces
 
     for path in paths:
-        if not path.exists():
+        if not is_there(path):
             raise ArtefactError(f"{path} does not exist", "expected a run directory, or traces")
     return of_traces(paths)

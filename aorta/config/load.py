@@ -7,6 +7,7 @@ Interpolations (`${...}`) are never resolved: a configuration cannot pull secret
 from __future__ import annotations
 
 import difflib
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,10 +18,13 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from aorta.artefacts.files import is_file, is_there, read_regular
 from aorta.artefacts.io import write_text
 from aorta.config.schema import Config
 from aorta.errors import ConfigError
 
+_LONGEST = 1 << 20
+"""Bytes of a configuration file."""
 _END = b"\n..."
 """What a file of `save_config` ends with."""
 
@@ -48,7 +52,7 @@ def save_config(config: Config, path: Path) -> None:
     Raises:
         ConfigError: `path` is a file that this function did not write; it is not replaced.
     """
-    if path.is_file() and not path.read_bytes().rstrip().endswith(_END):
+    if is_file(path) and not read_regular(path).rstrip().endswith(_END):
         raise ConfigError(
             f"{path} exists and is not the resolved configuration of a run, which would replace it",
             "move the file away, or write elsewhere (training.output_dir)",
@@ -66,7 +70,7 @@ def cut_off(path: Path) -> str | None:
         ConfigError: as `load_config`, for a file that is no YAML.
         OSError: it cannot be read.
     """
-    text = path.read_bytes()
+    text = read_regular(path, _LONGEST)
     if text.rstrip().endswith(_END):
         return None
     full: dict[str, Any] = msgspec.to_builtins(Config())
@@ -93,10 +97,10 @@ def _missing(tree: Mapping[Any, Any], full: Mapping[str, Any], prefix: str = "")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    if not is_there(path):
         raise ConfigError(f"configuration file {path} does not exist", "name an existing file with --config")
     try:
-        loaded = OmegaConf.load(path)
+        loaded = OmegaConf.load(io.StringIO(read_regular(path, _LONGEST).decode("utf-8")))
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     except (OmegaConfBaseException, OSError, UnicodeDecodeError, ValueError) as error:

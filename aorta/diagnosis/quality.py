@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.artefacts.analysis import DataQuality, Problem, Throughput
+from aorta.artefacts.files import is_file
 from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_words
@@ -269,7 +270,7 @@ def _rates(rate: Throughput, tolerance: float) -> list[str]:
 
 def _sources(data: RunData) -> list[str]:
     run, count = data.run, len(data.records.by_rank)
-    found = [path.name for path in (run.manifest, run.config, run.sacct_summary) if path.is_file()]
+    found = [path.name for path in (run.manifest, run.config, run.sacct_summary) if is_file(path)]
     if data.account.status is not None and data.account.status.nodes:
         found.append("nodes/*/status.json")
     if count:

@@ -12,6 +12,7 @@ from msgspec import field
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import Trace
+from aorta.artefacts.files import changed_ns, is_file, size_of, walk
 from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import NodeDir, RunDir
 from aorta.artefacts.records import SCHEMA_VERSION, Manifest, Record
@@ -68,8 +69,8 @@ def trace_files(run: RunDir) -> dict[int, list[Path]]:
     """
     found: defaultdict[int, list[Path]] = defaultdict(list)
     for root in (run.nsys, run.torch_profiler, run.rocprof):
-        for path in sorted(root.rglob("*")):
-            if path.is_file() and _PRIVATE not in path.relative_to(root).parts and path.name[0] != ".":
+        for path in sorted(walk(root)):
+            if _PRIVATE not in path.relative_to(root).parts and path.name[0] != ".":
                 rank = file_rank(path)
                 if rank is None and path.parent != root:
                     rank = file_rank(path.parent)
@@ -130,7 +131,7 @@ def _summaries(
 
     Not in batches, as many small files are read: a trace takes minutes, and one alone is read by all cores.
     """
-    size = sum(path.stat().st_size for _, paths in groups for path in paths if path.exists())
+    size = sum(size_of(path) for _, paths in groups for path in paths)
     if usable_cores() < 2 or len(groups) < 2 or size < _POOL_BYTES:
         yield from map(_summary, groups)
         return
@@ -154,7 +155,7 @@ def _summary(
 
 
 def _sizes(paths: Sequence[Path]) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in paths if path.exists()}
+    return {path.name: size_of(path) for path in paths}
 
 
 def read_rank(
@@ -200,7 +201,7 @@ def read_run_traces(run: RunDir) -> RunTraces:
         else:
             summaries[read.rank] = read
     for _, node in run.nodes():
-        if node.reduction.is_file():
+        if is_file(node.reduction):
             try:
                 problems += read_json(node.reduction, Reduction).problems
             except ArtefactError as error:
@@ -228,8 +229,8 @@ def read_run_traces(run: RunDir) -> RunTraces:
 
 def _outdated(summary: Path, files: Sequence[Path]) -> bool:
     """Whether it is older than they are. Times do not survive every copy of a run, sizes do."""
-    made = summary.stat().st_mtime_ns
-    newer = [path for path in files if made < path.stat().st_mtime_ns]
+    made = changed_ns(summary)
+    newer = [path for path in files if made < changed_ns(path)]
     if not newer:
         return False
     try:
@@ -240,7 +241,7 @@ def _outdated(summary: Path, files: Sequence[Path]) -> bool:
 
 def _counted(paths: Mapping[int, Path]) -> tuple[frozenset[int] | None, tuple[str, ...]]:
     """The steps to read of the ranks' summaries, and a note; None: all."""
-    size = sum(path.stat().st_size for path in paths.values())
+    size = sum(map(size_of, paths.values()))
     if size <= _MOST_BYTES:
         return None, ()
     # Their numbers alone are decoded in a 500th of the time of the whole: sooner than processes start.

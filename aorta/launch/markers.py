@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aorta.artefacts.files import changed_ns, entries
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Manifest, NodeStatus
@@ -82,11 +83,7 @@ def _reason(statuses: list[NodeStatus]) -> str:
 
 
 def _heartbeat(run: RunDir) -> int:
-    newest = 0
-    for pattern in ("nodes/*/*.csv", "nodes/*/status.json", "rank_*_metrics.jsonl"):
-        for path in run.root.glob(pattern):
-            try:
-                newest = max(newest, path.stat().st_mtime_ns)
-            except OSError:
-                continue
-    return newest
+    growing = list(run.all_records().values())
+    for _, node in run.nodes():
+        growing += [node.status, *(path for path in entries(node.root) if path.suffix == ".csv")]
+    return max(map(changed_ns, growing), default=0)

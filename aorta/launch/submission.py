@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from aorta.artefacts.files import is_file, is_there
 from aorta.artefacts.io import append_line, write_text
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
 from aorta.artefacts.records import SubmittedJob
@@ -49,7 +50,7 @@ def choose_config(given: Path | None, *, gpus: bool) -> tuple[Path, str]:
         chosen, why = given, "as asked for"
     else:
         chosen, why = (shipped(GPU_CONFIG), "GPUs") if gpus else (shipped(CPU_CONFIG), "no GPUs")
-    if not chosen.is_file():
+    if not is_file(chosen):
         raise ConfigError(
             f"the configuration {chosen} does not exist in {Path.cwd()}",
             "run this from the project folder, or name a file with --config",
@@ -75,7 +76,7 @@ def new_submission(results: Path) -> SubmissionDir:
     """A name for a new submission below `results`, by UTC time; nothing is created."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     submission, number = SubmissionDir.of(results, stamp), 1
-    while submission.root.exists():
+    while is_there(submission.root):
         number += 1
         submission = SubmissionDir.of(results, f"{stamp}-{number}")
     return submission

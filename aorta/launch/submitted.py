@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from aorta.artefacts.files import Unread, is_file, read_regular
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, submissions
 from aorta.artefacts.records import SubmittedJob
@@ -27,7 +28,7 @@ def read_jobs(
         ArtefactError: there is no such record, or no line of it can be read.
     """
     try:
-        lines = submission.jobs.read_bytes().splitlines()
+        lines = read_regular(submission.jobs).splitlines()
     except OSError as error:
         raise ArtefactError(
             f"{submission.jobs}: {error.strerror}", "name a folder results/profiling/run_<timestamp>"
@@ -48,14 +49,18 @@ def read_jobs(
     return jobs
 
 
-def newest_submission(results: Path) -> SubmissionDir:
+def newest_submission(results: Path, unread: Unread | None = None) -> SubmissionDir:
     """The newest submission below `results` that has jobs.
+
+    Args:
+        results: the base results directory.
+        unread: gets the folders that this user may not look into.
 
     Raises:
         ArtefactError: there is none.
     """
-    for submission in reversed(submissions(results)):
-        if submission.jobs.is_file():
+    for submission in reversed(submissions(results, unread)):
+        if is_file(submission.jobs):
             return submission
     raise ArtefactError(
         f"there is no submission below {results}", "submit with `make submit-profiling`, or name its folder"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from aorta.artefacts.files import open_regular
 from aorta.artefacts.lines import cells_of
 from aorta.errors import ArtefactError
 from aorta.readers.kineto_stream import HEADER_LIMIT, GzipDamageError, gzip_blocks, is_gzip, plain_blocks
@@ -67,7 +68,7 @@ def _head(path: Path) -> bytes:
 
 def _blocks(path: Path) -> Iterator[bytes]:
     """What is in a file, unpacked, as far as it is whole."""
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         try:
             yield from gzip_blocks(stream, _LOOK) if is_gzip(path) else plain_blocks(stream, size=_LOOK)
         except GzipDamageError:
@@ -79,7 +80,7 @@ def _database(path: Path) -> Format | None:
     from aorta.readers.trace_sqlite import open_database
 
     try:
-        with open_database(path) as database:
+        with open_database(path, views=True) as database:
             if any(name == "kernels" or name.startswith("rocpd_") for name in database.tables):
                 return "rocpd"
     except ArtefactError:

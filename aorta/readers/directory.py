@@ -5,24 +5,27 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from aorta.artefacts.files import closed, entries, is_file, is_folder, is_there
 from aorta.artefacts.layout import RunDir
 from aorta.errors import ArtefactError
+
+_NO_RUN = "is not a run directory"
 
 
 def find_run(path: Path) -> RunDir | None:
     """The run directory that `path` is, through links such as `cpu_2node_<JOB_ID>`; None if it is not one."""
-    if not path.is_dir():
+    if not is_folder(path):
         return None
     run = RunDir(path.resolve())
-    has_part = run.manifest.is_file() or run.status.is_file() or bool(run.all_records()) or bool(run.nodes())
-    named = re.fullmatch(r"run_\w[\w.+-]*", run.root.name) is not None and run.config.is_file()
+    has_part = is_file(run.manifest) or is_file(run.status) or bool(run.all_records()) or bool(run.nodes())
+    named = re.fullmatch(r"run_\w[\w.+-]*", run.root.name) is not None and is_file(run.config)
     return run if has_part or named else None
 
 
 def holds_runs(path: Path) -> list[Path]:
     """Returns the run directories below a folder of results or of a scenario, sorted."""
-    found = (child for level in ("run_*", "*/run_*") for child in path.glob(level))
-    return sorted(filter(find_run, found)) if path.is_dir() else []
+    below = [*entries(path), *(run for child in entries(path) for run in entries(child))]
+    return sorted(child for child in below if child.name.startswith("run_") and find_run(child))
 
 
 def open_run(path: Path) -> RunDir:
@@ -34,7 +37,8 @@ def open_run(path: Path) -> RunDir:
     run = find_run(path)
     if run is not None:
         return run
-    what = "does not exist" if not path.exists() else "is not a run directory"
+    reason = closed(path) if is_folder(path) else None
+    what = "does not exist" if not is_there(path) else f"cannot be read: {reason}" if reason else _NO_RUN
     inside = holds_runs(path)
     hint = (
         f"it holds runs; name one, such as {inside[-1]}, or take all with `aorta aggregate`"

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aorta.artefacts.files import read_regular
 from aorta.artefacts.flight import Call, Group, Recording
 from aorta.errors import ArtefactError
 
@@ -39,9 +40,7 @@ def read(path: Path) -> Recording:
         ArtefactError: the file cannot be read, asks to run code, or is no dump.
     """
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise ArtefactError(f"{path}: larger than {_LARGEST_BYTES >> 20} MiB", _HINT)
-        data = path.read_bytes()
+        data = read_regular(path, _LARGEST_BYTES)
     except OSError as error:
         raise ArtefactError(f"{path}: {error.strerror}") from error
     return decode(data, str(path), rank_in_name(path.name))

@@ -34,6 +34,7 @@ from aorta.artefacts.events import (
     empty_trace,
     take,
 )
+from aorta.artefacts.files import open_regular, size_of
 from aorta.errors import ArtefactError
 from aorta.readers.kernels import roles_of
 from aorta.readers.kineto_columns import Columns, flush
@@ -141,7 +142,7 @@ def _consumed(parts: deque[Part | ArtefactError]) -> Iterator[Part | ArtefactErr
 def _text_bytes(path: Path) -> int:
     """About how much JSON a file holds; 0 if it cannot be read (which its own reading will say)."""
     try:
-        return path.stat().st_size * (_GZIP_RATIO if is_gzip(path) else 1)
+        return size_of(path) * (_GZIP_RATIO if is_gzip(path) else 1)
     except OSError:
         return 0
 
@@ -149,7 +150,7 @@ def _text_bytes(path: Path) -> int:
 def _plan(path: Path, workers: int) -> list[Unit]:
     """The units of one file."""
     try:
-        size = path.stat().st_size
+        size = size_of(path)
         if workers > 1 and size > worth_processes() and not is_gzip(path):
             cuts = ranges(path, workers * math.ceil(size / (workers * _RANGE_BYTES)))
             if cuts is not None:
@@ -182,7 +183,7 @@ def _source(unit: Unit, stack: contextlib.ExitStack) -> PlainText | GzipText | A
     """The text of a unit until the stack is closed, or why there is none."""
     try:
         compressed = is_gzip(unit.path)
-        stream = stack.enter_context(unit.path.open("rb", buffering=0))
+        stream = stack.enter_context(open_regular(unit.path, buffering=0))
         if compressed:
             return stack.enter_context(contextlib.closing(GzipText(stream)))
         stream.seek(unit.start)

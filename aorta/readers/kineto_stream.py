@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from aorta.artefacts.files import open_regular
 from aorta.errors import ArtefactError
 
 BLOCK = 256 << 10
@@ -45,7 +46,7 @@ class GzipDamageError(Exception):
 
 def is_gzip(path: Path) -> bool:
     """Whether the file begins as a gzip stream does, whatever its name."""
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         return stream.read(2) == b"\x1f\x8b"
 
 
@@ -223,7 +224,7 @@ def ranges(path: Path, parts: int) -> list[tuple[int, int | None]] | None:
     """
     size = path.stat().st_size
     starts = [0]
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         stream.seek(max(size - _SEARCH, 0))
         end = stream.read()
         if last_cut(end, 0, len(end)) is None:

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.files import Unread, is_there, walk
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, is_scenario
 from aorta.artefacts.records import (
@@ -51,6 +52,7 @@ class Account:
 def read_account(run: RunDir) -> Account:
     """Read everything that a run says about itself; nothing missing or broken is fatal."""
     problems: list[Problem] = []
+    problems += _closed_folders(run)
     manifest = _manifest(run, problems)
     infos = {node.node_index: node for node in manifest.nodes} if manifest else {}
     monitors = {}
@@ -63,7 +65,7 @@ def read_account(run: RunDir) -> Account:
         marker = _read(run.root, folder.status, NodeStatus, problems)
         if marker is not None:
             markers.append(marker)
-        if folder.monitor_status.exists():
+        if is_there(folder.monitor_status):
             monitor = _read(run.root, folder.monitor_status, MonitorStatus, problems)
             if monitor is not None:
                 monitors[index] = monitor
@@ -75,6 +77,18 @@ def read_account(run: RunDir) -> Account:
         monitors=monitors,
         problems=tuple(problems),
     )
+
+
+def _closed_folders(run: RunDir) -> list[Problem]:
+    """The folders of the run that cannot be looked into; the profiler's own is closed on purpose."""
+    unread: Unread = []
+    for _ in walk(run.root, unread):
+        pass
+    return [
+        Problem(file=str(path.relative_to(run.root)), reason=f"the folder cannot be read: {reason}")
+        for path, reason in unread
+        if path != run.nsys_reports
+    ]
 
 
 def _manifest(run: RunDir, problems: list[Problem]) -> Manifest | None:
@@ -122,7 +136,7 @@ def _status(run: RunDir, manifest: Manifest | None, markers: list[NodeStatus]) -
 def _config(run: RunDir, problems: list[Problem]) -> Config | None:
     from aorta.config.load import cut_off, load_config
 
-    if not run.config.exists():
+    if not is_there(run.config):
         problems.append(Problem(file=run.config.name, reason="missing: default thresholds are used"))
         return None
     try:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from aorta.artefacts.files import size_of
+
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
 
@@ -76,7 +78,7 @@ def in_batches(
         pool: the processes, where they are worth it; None: some of its own.
     """
     batches = [files[first : first + _AT_ONCE] for first in range(0, len(files), _AT_ONCE)]
-    size = sum(path.stat().st_size for _, path in files if path.exists())
+    size = sum(size_of(path) for _, path in files)
     if usable_cores() < 2 or len(batches) < 2 or size < _WORTH_IT:
         for batch in batches:
             yield from read(batch)

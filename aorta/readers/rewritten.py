@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.files import open_regular
 from aorta.artefacts.io import give_usual_permissions
 
 _AT_ONCE = 1 << 20
@@ -33,7 +34,7 @@ class Rewritten:
 
     def __enter__(self) -> Rewritten:
         with contextlib.suppress(OSError):
-            self._old = self._path.open("rb")
+            self._old = open_regular(self._path)
         self.write(self._start)
         return self
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import ABSENT, GpuEvents, Kind, Ranges, Role, Trace, build, empty_trace
+from aorta.artefacts.files import lines
 from aorta.artefacts.lines import cells_of
 from aorta.errors import ArtefactError
 from aorta.readers.kernels import api_role, range_role
@@ -110,6 +111,9 @@ def host_role(domain: str, function: str) -> Role:
     return api_role(function)
 
 
+_MOST_UNUSABLE = 1_000_000
+
+
 def group_of(path: Path) -> str:
     """What the CSV files of one process have in common: the folder and the output name."""
     return str(path.parent / _SUFFIX.sub("", path.name.removesuffix(".csv")))
@@ -133,15 +137,15 @@ def read_csv(paths: Sequence[Path]) -> Trace:
     seen = 0
     for path in paths:
         try:
-            with path.open(encoding="utf-8", errors="replace", newline="") as stream:
-                line = stream.readline()
-                header = cells_of(line.rstrip("\r\n")) or []
-                if not is_trace_header(header):
-                    continue
-                seen += 1
-                if not line.endswith(("\n", "\r")):
-                    rows.faults[f"header of {path.name} cut off"] += 1
-                _read_rows(path, header, stream, rows)
+            stream = (line.decode("utf-8", errors="replace") for line in lines(path))
+            line = next(stream, "")
+            header = cells_of(line.rstrip("\r\n")) or []
+            if not is_trace_header(header):
+                continue
+            seen += 1
+            if not line.endswith(("\n", "\r")):
+                rows.faults[f"header of {path.name} cut off"] += 1
+            _read_rows(path, header, stream, rows)
         except OSError as error:
             raise ArtefactError(f"{path}: {error.strerror}") from error
     if not seen:
@@ -155,12 +159,16 @@ def read_csv(paths: Sequence[Path]) -> Trace:
 
 
 def _read_rows(path: Path, header: Sequence[str], stream: Iterator[str], rows: Rows) -> None:
-    malformed = 0
+    malformed, blank = 0, 0
     present = frozenset(header)
     add = _add_kernel if present >= _KERNEL_COLUMNS else _add_copy if present >= _COPY_COLUMNS else _add_call
     wide = header.index("Kernel_Name") if "Kernel_Name" in header else None
     for line in stream:
+        if malformed + blank > _MOST_UNUSABLE:
+            rows.faults[f"more than {_MOST_UNUSABLE:,} lines of {path.name} not readable: its rest"] += 1
+            break
         if not line.strip():
+            blank += 1
             continue
         # In a last line without an end the last number may lack digits; an end time is then too early.
         whole = line.endswith(("\n", "\r")) or header[-1] == "End_Timestamp"

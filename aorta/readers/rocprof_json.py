@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct, field
 
 from aorta.artefacts.events import ABSENT, Kind, Trace
+from aorta.artefacts.files import open_regular
 from aorta.errors import ArtefactError
 from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip, plain_blocks
 from aorta.readers.rocprof import Rows, host_role
 from aorta.readers.trace_build import file_rank
+
+_MOST_BYTES = 512 << 20
 
 
 class _Handle(Struct):
@@ -104,9 +107,9 @@ def read(path: Path) -> list[Trace]:
         ArtefactError: the file cannot be read, is cut off or is not such JSON.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             blocks = gzip_blocks(stream) if is_gzip(path) else plain_blocks(stream)
-            processes = msgspec.json.decode(b"".join(blocks), type=_File).processes
+            processes = msgspec.json.decode(_at_most(path, blocks), type=_File).processes
     except OSError as error:
         raise ArtefactError(f"{path}: {error.strerror}") from error
     except GzipDamageError as error:
@@ -118,6 +121,19 @@ def read(path: Path) -> list[Trace]:
         ) from error
     rank = file_rank(path) if len(processes) == 1 else None
     return [_trace(process).trace(path, rank, None if rank is None else "file name") for process in processes]
+
+
+def _at_most(path: Path, blocks: Iterable[bytes]) -> bytes:
+    """The blocks as one; this JSON can only be decoded whole."""
+    found, size = [], 0
+    for block in blocks:
+        found.append(block)
+        size += len(block)
+        if size > _MOST_BYTES:
+            raise ArtefactError(
+                f"{path}: has more than {_MOST_BYTES >> 20} MiB of JSON", "have rocprofv3 write rocpd or CSV"
+            )
+    return b"".join(found)
 
 
 def _trace(process: _Process) -> Rows:

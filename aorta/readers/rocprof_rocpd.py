@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aorta.artefacts.events import ABSENT, Kind, Trace
+from aorta.artefacts.files import size_of
 from aorta.errors import ArtefactError
 from aorta.readers.rocprof import Rows, host_role
 from aorta.readers.trace_build import file_rank
@@ -25,6 +26,8 @@ _ENDS = ("src_agent_type", "src_agent_type_index", "dst_agent_type_index")
 _COPIES = ("pid", "start", "end", "name", *_ENDS, "stream_id", "corr_id", "size")
 _REGIONS = ("pid", "start", "end", "name", "category", "tid", "corr_id", "extdata")
 
+_LEAST_ROW_BYTES = 16
+
 
 def read(path: Path) -> list[Trace]:
     """A trace for each process in the database.
@@ -32,7 +35,7 @@ def read(path: Path) -> list[Trace]:
     Raises:
         ArtefactError: not such a database, damaged, or without any activity.
     """
-    with open_database(path) as database:
+    with open_database(path, views=True) as database:
         if not database.has("kernels") and not database.has("regions"):
             raise ArtefactError(
                 f"{path}: no view `kernels` in it",
@@ -58,7 +61,13 @@ def _rows(database: Database, view: str, columns: tuple[str, ...]) -> list[dict[
     present = [column for column in columns if column in database.tables[view]]
     quoted = ", ".join(f'"{column}"' for column in present)
     cursor = database.connection.execute(f'SELECT {quoted} FROM "{view}" ORDER BY "start"')  # noqa: S608 (constants)
-    return [dict.fromkeys(columns) | dict(zip(present, row, strict=True)) for row in cursor]
+    rows: list[dict[str, Any]] = []
+    most = size_of(database.plain) // _LEAST_ROW_BYTES
+    for row in cursor:
+        if len(rows) > most:
+            raise ArtefactError(f"{database.path}: the view {view} gives more rows than the file can hold")
+        rows.append(dict.fromkeys(columns) | dict(zip(present, row, strict=True)))
+    return rows
 
 
 def _whole(value: object) -> int:

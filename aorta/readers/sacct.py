@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.files import is_file, read_regular
 from aorta.artefacts.io import write_text
 from aorta.artefacts.records import State
 from aorta.units import NS_PER_S
@@ -128,10 +129,10 @@ def fetch_accounting(
 
 def read_accounting(summary: Path) -> Accounting:
     """The answer kept earlier; empty where there is none."""
-    if not summary.is_file():
+    if not is_file(summary):
         return Accounting()
     try:
-        text = summary.read_text(encoding="utf-8")
+        text = read_regular(summary).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         return Accounting(problems=(Problem(file=summary.name, reason=f"cannot be read: {error}"),))
     # In a last line without an end the last cell may lack characters.

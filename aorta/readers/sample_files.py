@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.columns import CPU_COLUMNS, GPU, GPU_COLUMNS, TEXT, sampled
+from aorta.artefacts.files import is_folder, open_regular, read_regular, walk
 from aorta.artefacts.lines import cells_of
 from aorta.artefacts.samples import GpuSample, parse_nvidia_smi_csv
 from aorta.errors import ArtefactError
@@ -56,7 +57,7 @@ def find_samples(paths: Iterable[Path]) -> tuple[tuple[SampleFile, ...], tuple[P
     """
     files: dict[Path, None] = {}
     for path in paths:
-        below = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
+        below = sorted(walk(path)) if is_folder(path) else [path]
         files.update(dict.fromkeys(below))
     found: list[SampleFile] = []
     problems: list[Problem] = []
@@ -79,7 +80,7 @@ def _kind(path: Path) -> Kind | None:
     Raises:
         ArtefactError: it holds samples that cannot be read.
     """
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         line = decoded(stream.read(_LOOK)).split("\n", 1)[0].strip()
     if is_dmon(line):
         return "dmon"
@@ -115,7 +116,7 @@ def _read(path: Path, kind: Kind, problems: list[Problem]) -> SampleFile:
         columns = GPU_COLUMNS if kind == "gpu" else CPU_COLUMNS
         return SampleFile(path, kind, table_of(path, columns, problems), zoneless=False)
     # In a last line without an end the last number may lack digits.
-    whole, _, rest = decoded(path.read_bytes()).rpartition("\n")
+    whole, _, rest = decoded(read_regular(path)).rpartition("\n")
     bad = int(bool(rest.strip()))
     if kind == "dmon":
         dated, unusable = parse_dmon(whole)

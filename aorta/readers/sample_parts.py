@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.columns import EXACT, TEXT
+from aorta.artefacts.files import lines, read_regular
 from aorta.artefacts.lines import whole_number
 from aorta.readers.sample_rows import in_table, rows_of, table_of_rows, text_of
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_AT_ONCE = 128 << 20
+"""Largest file that is read at once; a larger one is read row by row."""
 _COMMA, _END = b",\n"
 _POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
 _FOREIGN = (b'"', b"\r", b"\0", b"\n\n")
@@ -93,7 +96,7 @@ def _body(path: Path, columns: Sequence[str]) -> bytes | None:
     """The lines of a file in which nothing is unusual; None for any other, or where none can be read."""
     head = (",".join(columns) + "\n").encode()
     try:
-        data = path.read_bytes()
+        data = read_regular(path, _AT_ONCE)
     except OSError:
         return None  # reading row by row names the reason
     if not data.startswith(head) or not data.endswith(b"\n") or len(data) == len(head):
@@ -170,13 +173,13 @@ def nodes_of(path: Path, columns: Sequence[str]) -> set[int] | None:
     place, cells = list(columns).index("node_index"), len(columns) - 1
     found: set[bytes] = set()
     try:
-        with path.open("rb") as stream:
-            if next(stream, b"") != (",".join(columns) + "\n").encode():
+        stream = lines(path)
+        if next(stream, b"") != (",".join(columns) + "\n").encode():
+            return None
+        for line in stream:
+            if line.count(b",") != cells or b'"' in line or line[-1] != _END:
                 return None
-            for line in stream:
-                if line.count(b",") != cells or b'"' in line or line[-1] != _END:
-                    return None
-                found.add(line.split(b",", place + 1)[place])
+            found.add(line.split(b",", place + 1)[place])
     except OSError:
         return None
     numbers = [whole_number(cell.decode("utf-8", errors="replace")) for cell in found]

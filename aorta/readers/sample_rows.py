@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.columns import EXACT, TEXT
+from aorta.artefacts.files import is_there, lines
 from aorta.artefacts.lines import cells_of, whole_number
 
 if TYPE_CHECKING:
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 _NOT_KEPT = "timestamp"
 """`wall_ns` says the same; as text it is another one in each row of each node."""
+
+_LONGEST_LINE = 64 << 10
+_MOST_ROWS = 300_000
+"""Of a file that is read row by row: such rows take much memory."""
 
 
 def in_table(columns: Sequence[str]) -> list[str]:
@@ -39,44 +45,46 @@ def table_of_rows(rows: list[list[str]], columns: Sequence[str]) -> pd.DataFrame
 
 def rows_of(root: Path, path: Path, columns: Sequence[str], problems: list[Problem]) -> list[list[str]]:
     """The usable rows of one file in the order of `columns`; cells of unknown columns are dropped."""
-    if not path.is_file():
+    if not is_there(path):
         return []
-    name = str(path.relative_to(root))
+    rows: list[list[str]] = []
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        reasons = _read_rows(lines(path, _LONGEST_LINE), columns, rows)
     except OSError as error:
-        problems.append(Problem(file=name, reason=f"cannot be read: {error.strerror}"))
-        return []
-    lines = enumerate(text.split("\n"), start=1)
-    header = cells_of(next(lines)[1].rstrip("\r")) or []
-    if not text.strip("\0\r\n"):
-        problems.append(Problem(file=name, reason="is empty"))
-        return []
+        reasons = [f"cannot be read: {error.strerror}"]
+    name = str(path.relative_to(root))
+    problems += [Problem(file=name, reason=reason) for reason in reasons]
+    return rows
+
+
+def _read_rows(found: Iterator[bytes], columns: Sequence[str], rows: list[list[str]]) -> list[str]:
+    """Add the usable rows of a file's lines to `rows`; returns what is wrong with the others."""
+    head = next(found, b"")
+    header = cells_of(_text(head)) or []
     missing = [column for column in ("hostname", *EXACT) if column not in header]
     if missing:
-        problems.append(Problem(file=name, reason=f"lacks the columns {', '.join(missing)}"))
-        return []
+        empty = not any(line.strip(b"\0\r\n") for line in itertools.chain([head], found))
+        return ["is empty" if empty else f"lacks the columns {', '.join(missing)}"]
     where = [header.index(column) if column in header else None for column in columns]
     exact = [header.index(column) for column in EXACT]
-    rows, bad = [], []
-    last = text.count("\n") + 1
-    for number, line in lines:
-        cells = cells_of(line.rstrip("\r"))
+    bad, first = 0, 0
+    for number, line in enumerate(found, start=2):
+        if len(rows) >= _MOST_ROWS or number - len(rows) > _MOST_ROWS:
+            return [f"has more than {_MOST_ROWS:,} rows; line {number} and those after it are left out"]
+        cells = cells_of(_text(line))
         if cells == []:
             continue
-        if number == last:
-            # The monitor ends every line: in one that has no end, the last number may lack digits.
-            cells = None
-        known = cells is not None and len(cells) == len(header)
+        # The monitor ends every line: in one that has no end, the last number may lack digits.
+        known = cells is not None and line.endswith(b"\n") and len(cells) == len(header)
         if cells is not None and known and all(whole_number(cells[index]) is not None for index in exact):
             rows.append(["" if index is None else cells[index] for index in where])
         else:
-            bad.append(number)
-    if bad:
-        problems.append(
-            Problem(file=name, reason=f"{len(bad)} rows are not usable; the first is line {bad[0]}")
-        )
-    return rows
+            bad, first = bad + 1, first or number
+    return [f"{bad} rows are not usable; the first is line {first}"] if bad else []
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", errors="replace").rstrip("\n").rstrip("\r")
 
 
 def text_of(rows: Sequence[Sequence[str]]) -> bytes:

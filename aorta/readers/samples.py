@@ -12,6 +12,7 @@ import numpy as np
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.columns import CPU_COLUMNS, GPU_COLUMNS, NUMBERS
+from aorta.artefacts.files import is_there
 from aorta.artefacts.layout import RunDir
 from aorta.readers.parallel import Pool, in_batches
 from aorta.readers.rewritten import Rewritten
@@ -62,7 +63,7 @@ def _merge(
     its node folders, or with some of them.
     """
     problems: list[Problem] = []
-    sources = [path for path in parts if path.is_file()]
+    sources = [path for path in parts if is_there(path)]
     own: list[int] = []
     found: list[dict[str, Column]] = []
     with contextlib.ExitStack() as stack:
@@ -90,7 +91,7 @@ def _merge(
 
 def _of_these(merged: Path, columns: Sequence[str], nodes: Sequence[int]) -> bool:
     """Whether the merged file, if there is one, holds rows of these nodes and nothing else."""
-    held = nodes_of(merged, columns) if merged.is_file() else set()
+    held = nodes_of(merged, columns) if is_there(merged) else set()
     return held is not None and held <= set(nodes)
 
 

@@ -10,12 +10,15 @@ import msgspec
 import numpy as np
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.files import line_blocks
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import MAX_RANKS
 from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.artefacts.steps import Step
 from aorta.readers.parallel import Pool, side_by_side
 
+_MOST_BROKEN, _MOST_LINES = 100_000, 20_000_000
+"""Unusable lines of a file, and lines in all: no run writes as many."""
 _MOST = 2**62
 """ns and counts from here on are no measurement; sums of two stay within 64 bits."""
 
@@ -68,21 +71,54 @@ def read_steps(run: RunDir, attempt: int | None = None, pool: Pool | None = None
 
 def _read_file(item: _File) -> _Found:
     rank, path = item
+    parts: list[StepColumns] = []
+    broken = _Broken()
+    reason = None
     try:
-        data = path.read_bytes()
+        for block in line_blocks(path):
+            whole = _whole_block(block, rank)
+            if whole is None:
+                whole = StepColumns.of(_line_by_line(block, rank, broken))
+            if len(whole):
+                parts.append(whole)
+            broken.line += block.count(b"\n")
+            if broken.count > _MOST_BROKEN or broken.line > _MOST_LINES:
+                reason = f"{broken.count:,} of {broken.line:,} lines are not usable: the rest is not read"
+                break
     except OSError as error:
-        problem = Problem(file=path.name, reason=f"cannot be read: {error.strerror}")
-        return rank, StepColumns.of(()), [problem]
-    whole = _whole_file(data, rank)
-    if whole is not None:
-        return rank, whole, []
-    steps, broken = _line_by_line(data, rank)
-    reason = _broken_lines(broken) if broken else None if steps else "holds no step record"
-    return rank, StepColumns.of(steps), [Problem(file=path.name, reason=reason)] if reason else []
+        reason = f"cannot be read: {error.strerror}"
+    reason = reason or broken.reason or (None if parts else "holds no step record")
+    steps = StepColumns.joined(parts)
+    return rank, steps, [Problem(file=path.name, reason=reason)] if reason else []
 
 
-def _whole_file(data: bytes, rank: int) -> StepColumns | None:
-    """All records at once; None where a line is none, or contradicts itself."""
+@dataclass(slots=True)
+class _Broken:
+    """Lines of a file that are no usable record."""
+
+    line: int = 0
+    """Lines before the block that is read."""
+    count: int = 0
+    first: tuple[int, str] | None = None
+
+    def add(self, line: int, reason: str) -> None:
+        """Count a line of the block, from 1."""
+        self.count += 1
+        self.first = self.first or (self.line + line, reason)
+
+    @property
+    def reason(self) -> str | None:
+        """How many lines are not usable, and why the first is not; None without any."""
+        if self.first is None:
+            return None
+        line, reason = self.first
+        if self.count == 1:
+            return f"line {line} is not usable: {reason}"
+        return f"{self.count} lines are not usable; the first is line {line}: {reason}"
+
+
+def _whole_block(data: bytes, rank: int) -> StepColumns | None:
+    """The records of whole lines at once; None where a line is none, or contradicts itself."""
     try:
         found = StepColumns.of(msgspec.json.Decoder(Step).decode_lines(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
@@ -109,28 +145,27 @@ def _consistent(found: StepColumns, rank: int) -> bool:
     return bool((hidden <= comm).all() and (np.sum(each, axis=0) == known.duration_ns).all())
 
 
-def _line_by_line(data: bytes, rank: int) -> tuple[list[Step], list[tuple[int, str]]]:
-    """The usable records, and what is wrong with the others, by line."""
+def _line_by_line(data: bytes, rank: int, broken: _Broken) -> list[Step]:
+    """The usable records; what is wrong with the others goes to `broken`."""
     decoder = msgspec.json.Decoder(Step)
     steps: list[Step] = []
-    broken: list[tuple[int, str]] = []
     for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
+        if not line:
             continue
         try:
             step = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            broken.append((number, str(error)))
+            broken.add(number, str(error))
             continue
         except RecursionError:
-            broken.append((number, "nested too deeply"))
+            broken.add(number, "nested too deeply")
             continue
         wrong = _contradiction(step, rank)
         if wrong:
-            broken.append((number, wrong))
+            broken.add(number, wrong)
         else:
             steps.append(step)
-    return steps, broken
+    return steps
 
 
 def _contradiction(step: Step, rank: int) -> str | None:
@@ -176,13 +211,6 @@ def _breakdown_contradiction(step: Step) -> str | None:
         if total != step.duration_ns:
             return f"parts of step {step.global_step} sum to {total} ns, the step is {step.duration_ns} ns"
     return None
-
-
-def _broken_lines(broken: list[tuple[int, str]]) -> str:
-    line, reason = broken[0]
-    if len(broken) == 1:
-        return f"line {line} is not usable: {reason}"
-    return f"{len(broken)} lines are not usable; the first is line {line}: {reason}"
 
 
 def _once_each(name: str, steps: StepColumns, problems: list[Problem]) -> StepColumns:

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column
+from aorta.artefacts.files import open_regular, size_of
 from aorta.errors import ArtefactError
 from aorta.readers.fast.sqlite_pages import integer_blocks, rows_with_text
 from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip
@@ -22,6 +23,11 @@ T = TypeVar("T")
 
 _CHUNK_ROWS = 100_000
 _FIRST_ROW = -(1 << 63)
+_LEAST_UNPACKED, _MOST_PACKED = 256 << 20, 100
+"""Bytes that any packed database may unpack to, and times its own size that a larger one may."""
+_TABLES = "type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+_STEPS_AT_ONCE, _LEAST_STEPS, _STEPS_PER_BYTE = 1_000_000, 5_000_000, 200
+"""SQLite's own instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +176,12 @@ def _decoded(text: bytes) -> str:
 
 
 @contextlib.contextmanager
-def open_database(path: Path) -> Iterator[Database]:
+def open_database(path: Path, *, views: bool = False) -> Iterator[Database]:
     """The database in `path`; a compressed one is unpacked beside other temporary files while it is open.
+
+    Args:
+        path: of the file.
+        views: give its views too, as rocpd needs.
 
     Raises:
         ArtefactError: not a readable SQLite file, or damaged where it was read.
@@ -183,8 +193,10 @@ def open_database(path: Path) -> Iterator[Database]:
             connection = sqlite3.connect(f"{plain.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
             stack.callback(connection.close)
             connection.text_factory = _decoded
-            query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
-            names = connection.execute(query).fetchall()
+            _limit_work(connection, size_of(plain))
+            # A view can have more rows than any file, and a virtual table is read by code that it names.
+            kinds = _TABLES + (" OR type = 'view'" if views else "")
+            names = connection.execute(f"SELECT name FROM sqlite_master WHERE {kinds}").fetchall()  # noqa: S608
             tables = {name: _columns(connection, name) for (name,) in names}
             yield Database(path, connection, tables, plain)
         except OSError as error:
@@ -196,11 +208,22 @@ def open_database(path: Path) -> Iterator[Database]:
             ) from error
 
 
+def _limit_work(connection: sqlite3.Connection, size: int) -> None:
+    """End queries that take more steps than a file of `size` bytes can need, such as of an endless view."""
+    left = [_LEAST_STEPS + _STEPS_PER_BYTE * size]
+
+    def spent() -> bool:
+        left[0] -= _STEPS_AT_ONCE
+        return left[0] < 0
+
+    connection.set_progress_handler(spent, _STEPS_AT_ONCE)
+
+
 def _check_size(path: Path, plain: Path) -> None:
     """Refuse a file shorter than its header says: SQLite may give a part of the rows as if it were all."""
-    with plain.open("rb") as stream:
+    with open_regular(plain) as stream:
         header = stream.read(32)
-    size = plain.stat().st_size
+    size = size_of(plain)
     if size == 0:
         raise ArtefactError(f"{path}: the file is empty")
     if header[:16] == b"SQLite format 3\0" and len(header) == 32:
@@ -227,9 +250,13 @@ def _unpacked(path: Path, stack: contextlib.ExitStack) -> Path:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aorta-")))
     plain = folder / "trace.sqlite"
     try:
-        with path.open("rb") as packed, plain.open("wb") as unpacked:
+        left = max(_LEAST_UNPACKED, size_of(path) * _MOST_PACKED)
+        with open_regular(path) as packed, plain.open("wb") as unpacked:
             for block in gzip_blocks(packed):
                 unpacked.write(block)
+                left -= len(block)
+                if left < 0:
+                    raise ArtefactError(f"{path}: unpacks to more than {_MOST_PACKED} times its size")
     except GzipDamageError as damage:
         raise ArtefactError(f"{path}: {damage}", hint="copy the file again") from damage
     return plain

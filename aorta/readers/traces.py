@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import Trace
+from aorta.artefacts.files import Unread, is_folder, walk
 from aorta.errors import ArtefactError
 from aorta.readers import kineto
 from aorta.readers.detect import Format, detect
@@ -42,9 +43,11 @@ def find(paths: Iterable[Path], problems: list[Problem]) -> dict[Path, Format]:
     `problems`.
     """
     files: dict[Path, None] = {}
+    unread: Unread = []
     for path in paths:
-        below = sorted(entry for entry in path.rglob("*") if entry.is_file()) if path.is_dir() else [path]
+        below = sorted(walk(path, unread)) if is_folder(path) else [path]
         files.update(dict.fromkeys(below))
+    problems += [Problem(file=str(path), reason=f"{path}: {reason}") for path, reason in unread]
     found: dict[Path, Format] = {}
     for path in files:
         try:

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.files import is_file, open_regular, walk
 
 _BLOCK = 1 << 20
 _MOST_BYTES = 64 << 30
@@ -87,12 +88,12 @@ def unpacked(paths: Iterable[Path]) -> Iterator[Unpacked]:
 
 def _packed_below(path: Path) -> Mapping[Path, str]:
     """The packed files at or below a path, with the kind of each."""
-    if path.is_file():
+    if is_file(path):
         kind = _kind(path)
         return {} if kind is None else {path: kind}
     found = {}
-    for file in sorted(path.rglob("*")) if path.is_dir() else ():
-        kind = _kind(file) if file.is_file() else None
+    for file in sorted(walk(path)):
+        kind = _kind(file)
         if kind is not None and file.suffix in _OPENED.get(kind, (file.suffix,)):
             found[file] = kind
     return found
@@ -100,7 +101,7 @@ def _packed_below(path: Path) -> Mapping[Path, str]:
 
 def _kind(path: Path) -> str | None:
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             head = stream.read(512)
     except OSError:
         return None  # reading it says why

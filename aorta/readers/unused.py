@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+from aorta.artefacts.files import is_folder, is_there, open_regular, walk
 from aorta.errors import ArtefactError
 from aorta.readers.sample_files import decoded
 from aorta.readers.trace_sqlite import open_database
@@ -41,14 +42,14 @@ EXPECTED = "expected Kineto JSON, nsys exports or reports, rocprofv3 output, or 
 
 def why_unused(path: Path) -> str:
     """Returns the reason why nothing is read from a file, as far as its content tells."""
-    if not path.exists():
+    if not is_there(path):
         return "it does not exist"
-    if path.is_dir():
-        files = sorted(entry for entry in path.rglob("*") if entry.is_file())
+    if is_folder(path):
+        files = sorted(walk(path))
         reasons = [f"{file.name}: {why_unused(file)}" for file in files[:_NAMED]]
         return "; ".join([f"a folder of {plural(len(files), 'file')}, none of which is read", *reasons])
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             head = stream.read(_LOOK)
     except OSError as error:
         return f"it cannot be read: {error.strerror}"

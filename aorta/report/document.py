@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import Finding, Interval
+from aorta.artefacts.files import is_file
 from aorta.artefacts.io import write_json, write_text
 from aorta.report import content, overview, sections, style
 from aorta.report.aggregate import NO_CAUSE, ScenarioReport, gain_words, rank_time_ms
@@ -52,7 +53,7 @@ def write_documents(docs: Path, aggregate: Aggregate, reports: Sequence[Scenario
                 style.save(figure, plots / f"{name}.png", plots / f"{name}.svg")
     for report in reports:
         for source in (report.run.plot_png, report.run.plot_svg):
-            if source.is_file():
+            if is_file(source):
                 plots.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, plots / f"{report.scenario.name}{source.suffix}")
     path = docs / f"{NAME}.md"
@@ -188,7 +189,7 @@ def _range(found: Interval | None, factor: float, digits: int) -> str:
 def _scenario(docs: Path, report: ScenarioReport) -> Iterator[Block]:
     run = report.run
     yield Paragraph(Strong(report.analysis.verdict.statement))
-    pictured = run.plot_png.is_file()
+    pictured = is_file(run.plot_png)
     if pictured:
         about = (
             f"Where a step goes, ranks and causes, longest step, step times and monitors of {run.root.name}"
@@ -200,7 +201,7 @@ def _scenario(docs: Path, report: ScenarioReport) -> Iterator[Block]:
     yield from sections.details(report.analysis, report.page, charts=pictured)
     files = (run.report, run.analysis, run.metrics_csv, run.gpu_csv, run.cpu_csv)
     more = (run.manifest, run.config, run.sacct_summary, run.job_metadata)
-    links = [Link(path.name, relative(path, docs)) for path in (*files, *more) if path.is_file()]
+    links = [Link(path.name, relative(path, docs)) for path in (*files, *more) if is_file(path)]
     yield Paragraph(
         ("Run directory ", Code(relative(run.root, docs)), *(p for link in links for p in (" · ", link)))
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.files import read_regular
 from aorta.artefacts.io import write_text
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.step_columns import StepColumns
@@ -31,7 +32,7 @@ def fill_epochs(run: RunDir, analysis: Analysis, data: RunData) -> None:
     if analysis.data_quality.state in (None, "running") or (data.gpu is None and data.cpu is None):
         return
     try:
-        text = run.metrics_csv.read_text(encoding="utf-8")
+        text = read_regular(run.metrics_csv).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return
     rows = list(csv.DictReader(io.StringIO(text)))

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from aorta.artefacts.io import absent, write_json, write_text
+from aorta.artefacts.files import absent
+from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.layout import NodeDir
 from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo, Plan, RankExit, Session, State
 from aorta.config.load import load_config, save_config

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.files import is_folder, read_regular
 from aorta.artefacts.io import append_line
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.study_layout import ValidationDir
@@ -42,7 +43,7 @@ def read_trials(folder: ValidationDir) -> dict[str, Trial]:
         ArtefactError: there is a record, and it cannot be read.
     """
     try:
-        text = folder.trials.read_bytes()
+        text = read_regular(folder.trials)
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -62,7 +63,7 @@ def read_trials(folder: ValidationDir) -> dict[str, Trial]:
 def _here(run_dir: str, root: Path) -> str:
     """Where a run is now, if the folder was moved with it: results, scenario and run are its last names."""
     moved = root.joinpath(*Path(run_dir).parts[-3:])
-    return str(moved) if moved.is_dir() else run_dir
+    return str(moved) if is_folder(moved) else run_dir
 
 
 def in_order(cells: Sequence[Cell], trials: Mapping[str, Trial]) -> list[Trial]:

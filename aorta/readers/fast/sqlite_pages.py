@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Column
+from aorta.artefacts.files import open_regular
 from aorta.readers.memory import keep_what_is_freed
 from aorta.readers.parallel import usable_cores
 
@@ -98,7 +99,7 @@ def integer_blocks(
     Raises:
         OSError: the file cannot be read.
     """
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         file = _opened(stream, wanted)
         try:
             return None if file is None else _side_by_side(file, _blocks(file, root), wanted, each)
@@ -126,7 +127,7 @@ def rows_with_text(
     """
     parts = []
     texts = _Numbered()
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         file = _opened(stream, [*wanted, text])
         if file is None or not file.utf8:
             return None

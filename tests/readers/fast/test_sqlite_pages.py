@@ -230,7 +230,7 @@ def test_other_tables_are_left_to_sqlite(tmp_path: Path) -> None:
         "ALTER TABLE t RENAME TO u",
         "CREATE VIEW v AS SELECT * FROM u",
     )
-    with trace_sqlite.open_database(view) as opened:
+    with trace_sqlite.open_database(view, views=True) as opened:
         assert opened.tables["v"] == {"c0", "c1"}
     unordered = execute(
         stored(tmp_path / "without.sqlite", 2, rows),
