@@ -22,3 +22,13 @@ def ms_to_ns(ms: float) -> int:
 def plural(count: int, noun: str, several: str | None = None) -> str:
     """A count with its noun: `1 rank`, `2 ranks`; `several` is the plural of a noun that takes no plain s."""
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
+
+
+def rank_words(ranks: list[int], limit: int = 8) -> str:
+    """`all ranks`, `rank 1` or `ranks 1, 3`."""
+    if not ranks:
+        return "all ranks"
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = ", ".join(str(rank) for rank in ranks[:limit])
+    return f"ranks {shown}" + (f" and {len(ranks) - limit} more" if len(ranks) > limit else "")

@@ -10,16 +10,10 @@ from aorta.artefacts.records import SCHEMA_VERSION, Record
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
 from aorta.artefacts.weight import ProfilerWeight
 
-Kind = Literal[
-    "gpu_underutilization",
-    "data_loading",
-    "communication",
-    "memory_pressure",
-    "straggler",
-    "host_bound",
-    "insufficient_data",
-    "healthy",
-]
+Kind = str
+"""A kind of finding or verdict, such as `data_loading`. `aorta.diagnosis.findings` has one module per kind of
+finding; its `NAMES` lists every kind."""
+Answered = Literal["found", "not_found", "not_measurable"]
 Severity = Literal["critical", "warning", "info"]
 
 
@@ -252,6 +246,10 @@ class Measured(Record, frozen=True, kw_only=True):
     fired: bool
     reason: str | None = None
     """Why the value is absent: `not measurable: ...`."""
+    answer: Answered | None = None
+    """None: an earlier version wrote it, and `fired` and `value` tell."""
+    remedy: str | None = None
+    """What would make it measurable, as a command or a key to set."""
 
 
 class Verdict(Record, frozen=True, kw_only=True):

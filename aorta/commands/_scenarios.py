@@ -16,6 +16,7 @@ from aorta.artefacts.layout import RunDir, SubmissionDir
 from aorta.commands._analysis import Analyzed, analyses_of, analyze_run, ended
 from aorta.commands._choice import Choice, Chosen, choose, repeats
 from aorta.commands._progress import ProgressLine, place_words
+from aorta.diagnosis.findings import likeliest
 from aorta.errors import ArtefactError
 from aorta.metrics.repeats import is_valid
 from aorta.metrics.scaling import newest_valid, scaling_curves
@@ -60,7 +61,7 @@ def run_aggregate(
     others = [] if submission is not None else analyses_of(repeats(results, choice.chosen))
     reports, missing, newest = _analyse(choice, others)
     analyses = [report.analysis for report in reports]
-    curves = scaling_curves(analyses, others)
+    curves = scaling_curves(analyses, others, likeliest=likeliest)
     aggregate = build(reports, curves, missing, newest)
     try:
         with ProgressLine(Console(stderr=True), "drawing the report"):

@@ -22,7 +22,7 @@ def analyze_traces(paths: Sequence[Path]) -> Analysis:
     Raises:
         ArtefactError: nothing of it is a usable trace.
     """
-    from aorta.diagnosis.traces import analyse_traces
+    from aorta.diagnosis.analyse import analyse_traces
     from aorta.metrics.trace_summary import summarise
     from aorta.readers.sample_files import find_samples
     from aorta.readers.traces import read_traces

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from aorta.config.schema import Config, Thresholds
 
+CROSS_CHECK_TOLERANCE = 0.2
+"""How far throughput and batch / latency, or mean and median step, may differ before a note says so."""
 MIN_STEADY_STEPS = 10
 MIN_TRACED_STEPS = 3
 """Of kernel traces: exact to the ns and without a profiler's start-up; captures are short."""
@@ -38,8 +40,7 @@ class Policy:
     """Fewer say nothing."""
     culprit_share: float = 0.5
     """A rank is named with a cause if it has this share of the worst rank's."""
-    cross_check_tolerance: float = 0.2
-    """How far throughput and batch / latency, or mean and median step, may differ before a note says so."""
+    cross_check_tolerance: float = CROSS_CHECK_TOLERANCE
 
     @classmethod
     def of(cls, config: Config | None) -> Policy:
@@ -57,10 +58,13 @@ class Policy:
             swap_mb_per_s=chosen.swap_mb_per_s,
         )
 
-    @classmethod
-    def of_traces(cls) -> Policy:
-        """The policy for kernel traces, which come without a configuration."""
-        return replace(cls.of(None), min_steady_steps=MIN_TRACED_STEPS, straggler_pct=TRACED_STRAGGLER_PCT)
+    def for_traces(self) -> Policy:
+        """Returns the policy for kernel traces."""
+        return replace(
+            self,
+            min_steady_steps=MIN_TRACED_STEPS,
+            straggler_pct=min(self.straggler_pct, TRACED_STRAGGLER_PCT),
+        )
 
     def as_dict(self) -> dict[str, float]:
         """What the analysis prints beside its values."""

@@ -229,13 +229,3 @@ def _as_slow(
 
 def _named(ranks: list[int], costs: list[RankCosts]) -> list[int]:
     return [] if len(ranks) == len(costs) else ranks
-
-
-def rank_words(ranks: list[int], limit: int = 8) -> str:
-    """`all ranks`, `rank 1` or `ranks 1, 3`."""
-    if not ranks:
-        return "all ranks"
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    shown = ", ".join(str(rank) for rank in ranks[:limit])
-    return f"ranks {shown}" + (f" and {len(ranks) - limit} more" if len(ranks) > limit else "")

@@ -11,7 +11,7 @@ from aorta.artefacts.analysis import Analysis, Problem, Throughput
 from aorta.artefacts.layout import Scenario
 from aorta.metrics.pooled import pooled_rate, ratio_interval
 from aorta.metrics.repeats import Ran, is_valid, repeats_of
-from aorta.metrics.scaling_loss import computation_scalability, losses, self_check
+from aorta.metrics.scaling_loss import Likeliest, computation_scalability, losses, self_check
 
 SUPERLINEAR = 1.05
 _NAMED = 3
@@ -47,13 +47,16 @@ def newest_valid(runs: Sequence[Analysis]) -> tuple[list[Analysis], list[Problem
     return sorted(chosen, key=_position), problems
 
 
-def scaling_curves(runs: Sequence[Analysis], repeats: Sequence[Analysis] = ()) -> list[Scaling]:
+def scaling_curves(
+    runs: Sequence[Analysis], repeats: Sequence[Analysis] = (), *, likeliest: Likeliest
+) -> list[Scaling]:
     """The curve of each family (`cpu_2node` never mixes with `2node`), by family.
 
     Args:
         runs: one a scenario.
         repeats: other runs; those that repeat one of `runs` are averaged with it, and what lies between them
             widens its interval.
+        likeliest: a factor of the efficiency to the findings that may show its loss.
 
     Only runs of one program with the same settings are compared (`Analysis.program`, `settings`): those that
     most scenarios have, on a tie those with the newest run. The reference is the smallest of them. What is
@@ -63,7 +66,10 @@ def scaling_curves(runs: Sequence[Analysis], repeats: Sequence[Analysis] = ()) -
     for analysis in runs:
         if analysis.scenario is not None:
             families.setdefault(Scenario(analysis.scenario).family, []).append(analysis)
-    return [_curve(family, sorted(families[family], key=_position), repeats) for family in sorted(families)]
+    return [
+        _curve(family, sorted(families[family], key=_position), repeats, likeliest)
+        for family in sorted(families)
+    ]
 
 
 def _position(analysis: Analysis) -> tuple[str, int, int]:
@@ -71,7 +77,7 @@ def _position(analysis: Analysis) -> tuple[str, int, int]:
     return scenario.family, scenario.nodes, analysis.world_size or 0
 
 
-def _curve(family: str, runs: list[Analysis], repeats: Sequence[Analysis]) -> Scaling:
+def _curve(family: str, runs: list[Analysis], repeats: Sequence[Analysis], likeliest: Likeliest) -> Scaling:
     valid = [analysis for analysis in runs if is_valid(analysis)]
     invalid = [str(analysis.scenario) for analysis in runs if not is_valid(analysis)]
     if not valid:
@@ -95,7 +101,7 @@ def _curve(family: str, runs: list[Analysis], repeats: Sequence[Analysis]) -> Sc
         label=label([_sizes(analysis) for analysis in compared]),
         points=points,
         reason="; ".join(reasons) or None,
-        losses=losses(points, compared),
+        losses=losses(points, compared, likeliest),
     )
 
 

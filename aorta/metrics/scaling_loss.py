@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aorta.artefacts.aggregate import ScalingLoss, ScalingPoint
 from aorta.artefacts.analysis import Analysis, Finding, Kind, Pop
@@ -25,15 +25,8 @@ _WORDS = {
     "computation_scalability": "a sample takes more compute than at the smaller scale",
     "between_steps": "time is spent between the steps",
 }
-_KINDS: dict[str, tuple[Kind, ...]] = {
-    "load_balance": ("straggler",),
-    "serialisation": ("straggler", "data_loading", "host_bound"),
-    "transfer": ("communication",),
-    "communication": ("communication", "data_loading", "straggler", "host_bound"),
-    "computation_scalability": ("gpu_underutilization", "memory_pressure"),
-    "between_steps": ("data_loading",),
-}
-"""The findings that may show a factor's loss, the likeliest first."""
+Likeliest = Callable[[str], Sequence[Kind]]
+"""A factor to the findings that may show its loss, the likeliest first."""
 
 
 def computation_scalability(point: Pop, batch: int, reference: Pop, reference_batch: int) -> float | None:
@@ -56,22 +49,27 @@ def self_check(ratio: float) -> str | None:
     )
 
 
-def losses(points: Sequence[ScalingPoint], runs: Sequence[Analysis]) -> list[ScalingLoss]:
+def losses(
+    points: Sequence[ScalingPoint], runs: Sequence[Analysis], likeliest: Likeliest
+) -> list[ScalingLoss]:
     """What each step from one point to the next loses; without POP factors on both sides, nothing is said.
 
     Args:
         points: of the curve.
         runs: whose factors those have, one each. A point may be the mean of more.
+        likeliest: the findings that may show a factor's loss.
     """
     found = []
     for (smaller, larger), pair in zip(itertools.pairwise(points), itertools.pairwise(runs), strict=True):
-        loss = _loss(smaller, larger, pair)
+        loss = _loss(smaller, larger, pair, likeliest)
         if loss is not None:
             found.append(loss)
     return found
 
 
-def _loss(smaller: ScalingPoint, larger: ScalingPoint, runs: tuple[Analysis, Analysis]) -> ScalingLoss | None:
+def _loss(
+    smaller: ScalingPoint, larger: ScalingPoint, runs: tuple[Analysis, Analysis], likeliest: Likeliest
+) -> ScalingLoss | None:
     one, other = smaller.pop, larger.pop
     rates = [run.throughput.samples_per_s if run.throughput else 0.0 for run in runs]
     if one is None or other is None or not rates[0]:
@@ -89,7 +87,7 @@ def _loss(smaller: ScalingPoint, larger: ScalingPoint, runs: tuple[Analysis, Ana
     factors["between_steps"] = ratio / math.prod(factors.values())
     worst = min(factors, key=lambda name: factors[name])
     main = worst if ratio < _LOST and factors[worst] < 1.0 else None
-    kind = _kind(main, runs[1].findings) if main else None
+    kind = _kind(likeliest(main), runs[1].findings) if main else None
     several = " (the newest run of each)" if max(smaller.runs, larger.runs) > 1 else ""
     return ScalingLoss(
         scenario_from=smaller.scenario,
@@ -103,9 +101,9 @@ def _loss(smaller: ScalingPoint, larger: ScalingPoint, runs: tuple[Analysis, Ana
     )
 
 
-def _kind(factor: str, findings: Sequence[Finding]) -> Kind | None:
+def _kind(likely: Sequence[Kind], findings: Sequence[Finding]) -> Kind | None:
     kinds = {finding.kind for finding in findings if finding.symptom_of is None}
-    return next((kind for kind in _KINDS[factor] if kind in kinds), None)
+    return next((kind for kind in likely if kind in kinds), None)
 
 
 def _kept(ratio: float) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import RankBreakdown, Utilization
 from aorta.metrics.rows import rows_of
+from aorta.metrics.steady import Steady
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,6 +69,18 @@ class Sampled:
     """Of each GPU."""
     hosts: list[Series]
     """Of each node."""
+
+
+def steady_windows(steady: Steady) -> dict[str, Window]:
+    """Returns each host's steady window on its wall clock, from its ranks' first start to their last end."""
+    windows: dict[str, Window] = {}
+    for steps in steady.by_rank.values():
+        if len(steps):
+            host, first = steps.labels[0].host, int(steps.column("wall_start_ns")[0])
+            last = int(steps.column("wall_end_ns")[-1])
+            start, end = windows.get(host, (first, last))
+            windows[host] = min(start, first), max(end, last)
+    return windows
 
 
 def sampled(windows: Mapping[str, Window], gpu: pd.DataFrame | None, cpu: pd.DataFrame | None) -> Sampled:

@@ -9,8 +9,9 @@ from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import Analysis, Finding, Problem, Speedup, Verdict
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.page import Confidence, Page, Recommendation, Summary
+from aorta.diagnosis.findings import kind_name
 from aorta.report import content
-from aorta.report.text import ABSENT, KIND_NAMES, gain, plain
+from aorta.report.text import ABSENT, gain, plain
 
 NO_CAUSE = frozenset({"healthy", "insufficient_data"})
 """Verdicts that name no cause."""
@@ -65,7 +66,7 @@ def recommendations(reports: Sequence[ScenarioReport]) -> list[Recommendation]:
     for report in reports:
         for finding in report.analysis.findings:
             if finding.symptom_of is None and finding.kind not in NO_CAUSE:
-                by_kind.setdefault(KIND_NAMES[finding.kind], []).append((report, finding))
+                by_kind.setdefault(kind_name(finding.kind), []).append((report, finding))
     found = []
     for kind, pairs in by_kind.items():
         report, best = max(pairs, key=lambda pair: predicted(pair[1]))

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 from aorta.artefacts.analysis import Analysis, DataQuality, DetailCost, Finding, Measured, RankBreakdown
 from aorta.artefacts.page import Confidence
+from aorta.diagnosis.findings import FINDINGS, kind_name
 from aorta.report.palette import LEAST_PCT, PARTS, Part
 from aorta.report.parts import mean_parts
 from aorta.report.selection import shown_ranks
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, KIND_NAMES, host, listing, number, plain, quantity, ranks, share
+from aorta.report.text import ABSENT, host, listing, number, plain, quantity, ranks, share
 from aorta.units import plural
-
-FIRES_BELOW = frozenset({"gpu_underutilization"})
-"""Rules whose finding is a value below the threshold; the others fire above theirs."""
 
 LEAST = LEAST_PCT / 100.0
 
@@ -95,7 +93,8 @@ def measured_table(measured: list[Measured]) -> Table:
     """Each rule's value beside its threshold, and its answer."""
     rows = []
     for rule in measured:
-        sign = "below" if rule.kind in FIRES_BELOW else "above"
+        spec = FINDINGS.get(rule.kind)
+        sign = "below" if spec is not None and spec.fires_below else "above"
         answer = (
             "FOUND"
             if rule.fired
@@ -106,7 +105,7 @@ def measured_table(measured: list[Measured]) -> Table:
             else "not measurable"
         )
         limit = f"{sign} {quantity(rule.threshold, rule.unit)}"
-        rows.append((KIND_NAMES[rule.kind], quantity(rule.value, rule.unit), limit, answer))
+        rows.append((kind_name(rule.kind), quantity(rule.value, rule.unit), limit, answer))
     return Table(("rule", ">measured", "a finding when", "answer"), tuple(rows))
 
 

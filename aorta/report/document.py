@@ -10,6 +10,7 @@ from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import Finding, Interval
 from aorta.artefacts.files import is_file
 from aorta.artefacts.io import write_json, write_text
+from aorta.diagnosis.findings import kind_name
 from aorta.report import content, overview, sections, style
 from aorta.report.aggregate import NO_CAUSE, ScenarioReport, gain_words, rank_time_ms
 from aorta.report.blocks import (
@@ -31,7 +32,7 @@ from aorta.report.front import FOLDER, NAME, front, relative, scaling_name, shar
 from aorta.report.glossary import glossary
 from aorta.report.render import to_markdown
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, KIND_NAMES, gain, number, plain, quantity
+from aorta.report.text import ABSENT, gain, number, plain, quantity
 
 MAX_BOTTLENECKS = 10
 
@@ -73,7 +74,7 @@ def _folded(docs: Path, aggregate: Aggregate, reports: Sequence[ScenarioReport])
     for scaling in aggregate.scaling:
         yield Folded(f"{scaling_name(scaling)}: throughput and efficiency", tuple(_curve(scaling, reports)))
     for report in reports:
-        verdict = KIND_NAMES[report.analysis.verdict.kind]
+        verdict = kind_name(report.analysis.verdict.kind)
         yield Folded(f"{report.scenario.name}: {verdict}", tuple(_scenario(docs, report)))
     yield Folded("Data quality of all scenarios", tuple(_quality(aggregate, reports)))
 
@@ -101,7 +102,7 @@ def _bottleneck_row(report: ScenarioReport, finding: Finding) -> tuple[str, ...]
     price = content.cost(report.analysis, finding)
     return (
         report.scenario.name,
-        KIND_NAMES[finding.kind],
+        kind_name(finding.kind),
         content.sub_cause_name(finding),
         content.scope(finding),
         quantity(finding.value, finding.unit),

@@ -9,13 +9,13 @@ import statistics
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.page import Excerpt, Lane
-from aorta.diagnosis.analyse import boot_epochs
 from aorta.diagnosis.run_traces import RunTraces
-from aorta.diagnosis.traced_steps import numbered
-from aorta.diagnosis.traces import Capture, capture, collectives_of
+from aorta.metrics.trace_capture import Capture, capture, collectives_of
 from aorta.metrics.trace_summary import latest
 from aorta.metrics.trace_work import timelines
+from aorta.metrics.traced_steps import numbered
 from aorta.readers.run import RunData
+from aorta.readers.run_identity import boot_epochs
 from aorta.report.excerpt import MAX_LANES, Did, segments, waits_of
 from aorta.report.selection import shown_ranks
 from aorta.units import NS_PER_MS

@@ -6,8 +6,8 @@ import msgspec
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.page import Excerpt, Page
-from aorta.diagnosis.analyse import clocks
 from aorta.readers.run import RunData
+from aorta.readers.run_identity import clocks
 from aorta.report import series
 from aorta.report.bare import bare_page
 from aorta.report.excerpt import excerpt, worst_step

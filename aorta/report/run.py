@@ -8,12 +8,12 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import write_text
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.page import Page
+from aorta.diagnosis.findings import kind_name
 from aorta.report import content, sections
 from aorta.report.bare import bare_page
 from aorta.report.blocks import Block, Facts, Heading, Paragraph
 from aorta.report.glossary import glossary
 from aorta.report.render import to_text
-from aorta.report.text import KIND_NAMES
 
 if TYPE_CHECKING:
     from aorta.readers.run import RunData
@@ -37,7 +37,7 @@ def write_run_report(run: RunDir, analysis: Analysis, page: Page, data: RunData)
 def verdict(analysis: Analysis) -> list[Block]:
     """The kind of the verdict and its sentence."""
     return [
-        Heading(f"Verdict: {KIND_NAMES[analysis.verdict.kind]}", 3),
+        Heading(f"Verdict: {kind_name(analysis.verdict.kind)}", 3),
         Paragraph(analysis.verdict.statement),
     ]
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from aorta.artefacts.analysis import Analysis, Finding
 from aorta.artefacts.page import Page
+from aorta.diagnosis.findings import kind_name
 from aorta.report import content, evidence
 from aorta.report.blocks import Block, Bullet, Bullets, Code, Facts, Heading, Line, Paragraph, Strong, bullets
 from aorta.report.next_steps import experiment, next_commands
 from aorta.report.tables import Table
-from aorta.report.text import KIND_NAMES, gain, quantity
 from aorta.report.text import evidence as facts_of
+from aorta.report.text import gain, quantity
 from aorta.units import plural
 
 MAX_PROBLEMS = 40
@@ -115,14 +116,14 @@ def _findings(analysis: Analysis) -> list[Block]:
 
 
 def _finding(finding: Finding) -> Bullet:
-    symptom = f", a symptom of {KIND_NAMES[finding.symptom_of]}" if finding.symptom_of else ""  # type: ignore[index]
+    symptom = f", a symptom of {kind_name(finding.symptom_of)}" if finding.symptom_of else ""
     limits = f"measured {quantity(finding.value, finding.unit)}, threshold "
     limits += quantity(finding.threshold, finding.unit)
     if not finding.symptom_of:
         limits += f", expected speed-up {gain(finding.estimated_speedup)}"
     below: list[Line] = [f"evidence: {finding.sub_cause_text}"] if finding.sub_cause_text else []
     below += [limits, *facts_of(finding.evidence), *(f"fix: {action}" for action in finding.actions)]
-    title = (Strong(KIND_NAMES[finding.kind]), f" ({finding.severity}; {content.scope(finding)})")
+    title = (Strong(kind_name(finding.kind)), f" ({finding.severity}; {content.scope(finding)})")
     return Bullet((*title, f"{symptom}: {finding.cause}"), tuple(below))
 
 

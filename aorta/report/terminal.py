@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.page import Page, StepPart
+from aorta.diagnosis.findings import kind_name
 from aorta.report import content, sections
 from aorta.report.aggregate import ScenarioReport, decisive
 from aorta.report.blocks import Block, Facts, words
@@ -14,7 +15,7 @@ from aorta.report.front import front
 from aorta.report.parts import shown_parts
 from aorta.report.render import to_text
 from aorta.report.tables import Table
-from aorta.report.text import KIND_NAMES, number, plain, quantity, short, wrap
+from aorta.report.text import number, plain, quantity, short, wrap
 from aorta.units import plural
 
 MAX_LINES = 40
@@ -46,7 +47,7 @@ def scenarios_screen(aggregate: Aggregate, reports: Sequence[ScenarioReport], fi
         middle += [wrap(f"{main.scenario.name}, mean over ranks:", 2), *_bars(main.page.parts)]
     if len(reports) > 1:
         rows = tuple(
-            (report.scenario.name, number(report.page.step_ms), KIND_NAMES[report.analysis.verdict.kind])
+            (report.scenario.name, number(report.page.step_ms), kind_name(report.analysis.verdict.kind))
             for report in reports[:_MAX_SCENARIOS]
         )
         middle += ["", *_text([Table(("scenario", ">step ms", "verdict"), rows)])]

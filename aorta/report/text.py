@@ -13,20 +13,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from aorta.artefacts.analysis import Kind, Speedup
+from aorta.artefacts.analysis import Speedup
 
 ABSENT = "—"
-KIND_NAMES: dict[Kind, str] = {
-    "gpu_underutilization": "GPU under-utilisation",
-    "data_loading": "data loading",
-    "communication": "communication",
-    "memory_pressure": "memory pressure",
-    "straggler": "straggler",
-    "host_bound": "host bound",
-    "insufficient_data": "insufficient data",
-    "healthy": "healthy",
-}
-"""Kinds as they are called in documents."""
+
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 _MARKDOWN = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=[A-Za-z]):(?=//)")

@@ -12,9 +12,10 @@ from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Manifest
 from aorta.artefacts.validation import Trial
+from aorta.diagnosis.findings import NAMES, kind_name
 from aorta.errors import ArtefactError
 from aorta.report.tables import Table, md_table, text_table
-from aorta.report.text import ABSENT, KIND_NAMES, listing, md
+from aorta.report.text import ABSENT, listing, md
 from aorta.units import plural
 from aorta.validation.matrix import Matrix
 from aorta.validation.scoring import (
@@ -91,7 +92,7 @@ def targets_table(score: Score) -> Table:
 def confusion_table(score: Score) -> Table:
     """Runs by truth and verdict."""
     found = score.confusion()
-    said: list[str] = [*KIND_NAMES, NO_ANSWER]
+    said: list[str] = [*NAMES, NO_ANSWER]
     columns = [kind for kind in said if any(kind in row for row in found.values())]
     rows = tuple(
         (_kinds(truth.split(" or ")), *(str(row[kind]) if kind in row else "" for kind in columns))
@@ -198,11 +199,11 @@ def _verdict(trial: Trial) -> str:
         return NO_ANSWER
     on = f" on rank {listing(trial.said.ranks)}" if trial.said.ranks else ""
     cause = f" ({trial.said.cause.replace('_', ' ')})" if trial.said.cause else ""
-    return f"{KIND_NAMES[trial.said.kind]}{on}{cause}"
+    return f"{kind_name(trial.said.kind)}{on}{cause}"
 
 
 def _kinds(kinds: Sequence[str]) -> str:
-    names: dict[str, str] = dict(KIND_NAMES.items())
+    names: dict[str, str] = dict(NAMES)
     return " or ".join(names.get(kind, kind) for kind in kinds)
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 
 from aorta.artefacts.analysis import BreakdownTable, RankBreakdown, Utilization
-from aorta.diagnosis.context import Context, Evidence, HostIdle, Launches
-from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.findings import FINDINGS
+from aorta.diagnosis.host_time import idles_for_launches
+from aorta.diagnosis.judge import explain
+from aorta.diagnosis.observation import Host, Job, Observation, Steps
 from aorta.diagnosis.rank import RankCosts
-from aorta.diagnosis.rules import RULES, gpu_underutilization, host_bound, straggler
-from aorta.diagnosis.verdict import explain
 from aorta.metrics.blame import Cause, Charge
+from aorta.metrics.launches import Launches
+from aorta.metrics.trace_capture import HostIdle
+from tests.support.findings import TRACES, changed, measure
 
 STEP = 100.0
 
@@ -27,7 +30,7 @@ def context(
     waits: Waits | None = None,
     idle: HostIdle | None = None,
     works: Sequence[float | None] | None = None,
-) -> Context:
+) -> Observation:
     """Ranks of 100 ms a step: the host's part, waits by charge, the rest compute; what hosts work; the policy
     of traces.
     """
@@ -53,27 +56,19 @@ def context(
         )
         work = works[rank] if works else None
         costs.append(RankCosts(rank, STEP, compute, 0.0, host, 0.0, exposed, charged[rank], work))
-    return Context(
-        policy=Policy.of_traces(),
-        config=None,
-        cuda=True,
-        world_size=len(hosts),
-        breakdown=BreakdownTable(steps=5, per_rank=rows),
-        costs=costs,
-        blame_absent=None,
-        utilization=None,
-        allocator=None,
-        memory_estimate=None,
-        hosts={},
-        cpus_usable=None,
-        idle=idle,
+    return Observation(
+        job=Job(cuda=True, world_size=len(hosts)),
+        steps=Steps(breakdown=BreakdownTable(steps=5, per_rank=rows), costs=costs),
+        host=Host(idle=idle),
     )
 
 
-def explained(made: Context) -> dict[str, str | None]:
+def explained(made: Observation) -> dict[str, str | None]:
     """Kinds found, in order, with what each is a symptom of."""
-    answers = [rule(made) for rule in RULES]
-    found = explain([finding for _, finding in answers if finding is not None], made)
+    answers = {kind: measure(kind, made) for kind in FINDINGS}
+    found = explain(
+        {kind: item.finding for kind, item in answers.items() if item.finding is not None}, made, TRACES
+    )
     return {finding.kind: finding.symptom_of for finding in found}
 
 
@@ -83,7 +78,7 @@ def test_the_share_is_the_lower_median_of_the_ranks() -> None:
         ([40.0, 35.0], 35.0, True),
         ([90.0, 20, 31], 31.0, True),
     ):
-        measured, finding = host_bound(context(hosts))
+        measured, finding = measure("host_bound", context(hosts))
         assert (measured.value, measured.fired, finding is not None) == (value, fired, fired)
 
 
@@ -99,14 +94,14 @@ def test_waits_for_hosts_that_are_slow_by_turns_are_symptoms() -> None:
 def test_traced_waits_for_hosts_that_are_slow_by_turns_are_the_hosts_part() -> None:
     idle = HostIdle(short_gaps_ms=20.0, long_gaps_ms=0.0, sync_ms=0.0, launches=900.0, empty_share=0.9)
     by_turns: Waits = {0: {(1, "host"): 25.0}, 1: {(0, "host"): 25.0}}
-    measured, finding = host_bound(context([20.0, 20.0], by_turns, idle))
+    measured, finding = measure("host_bound", context([20.0, 20.0], by_turns, idle))
     assert (measured.value, measured.fired) == (20.0 + 25.0, True)
     assert finding is not None
     assert finding.evidence["waits_for_hosts_by_turns_ms"] == 25.0
     assert explained(context([20.0, 20.0], by_turns, idle))["straggler"] == "host_bound"
     one_rank: Waits = {0: {(1, "host"): 25.0}}
-    assert host_bound(context([20.0, 45.0], one_rank, idle))[0].value == 20.0
-    assert host_bound(context([20.0, 20.0], by_turns))[0].value == 20.0
+    assert measure("host_bound", context([20.0, 45.0], one_rank, idle))[0].value == 20.0
+    assert measure("host_bound", context([20.0, 20.0], by_turns))[0].value == 20.0
 
 
 def test_one_rank_that_the_others_wait_for_stays_a_cause() -> None:
@@ -122,13 +117,13 @@ HELD: Waits = {rank: {(LAST, "host"): 80.0} for rank in (0, 1)}
 def test_what_all_hosts_need_is_the_hosts_part_behind_waits_for_the_last_one() -> None:
     # Hosts that work 95 of 100 ms leave 5: so much could be gained without rank 2, and 75 of 80 could not.
     made = context([2.0, 2.0, 90.0], HELD, works=[95.0, 95.0, 99.0])
-    measured, item = host_bound(made)
+    measured, item = measure("host_bound", made)
     assert (measured.value, measured.fired) == (2.0 + 75.0, True)
     assert item is not None
     assert item.evidence["waits_that_own_hosts_take_anyway_ms"] == 2 * 75.0 / 3
     assert item.evidence["host_ms"] == pytest.approx((77 + 77 + 90) / 3)
     assert "the other hosts need as long, and rank 2 at most 5.0 ms a step longer" in item.cause
-    late, none = straggler(made)
+    late, none = measure("straggler", made)
     assert (late.value, late.fired, none) == (5.0, False, None)
     assert late.reason is not None
     assert "take 80.0 %" in late.reason
@@ -140,7 +135,7 @@ def test_a_rank_that_is_later_than_the_others_own_hosts_stays_a_straggler(
     work: float | None, value: float
 ) -> None:
     """Hosts of which nothing is known, that work nothing, that are done in 20 ms, and that need 60 of 100."""
-    late, item = straggler(context([2.0, 2.0, 90.0], HELD, works=[work, work, 90.0]))
+    late, item = measure("straggler", context([2.0, 2.0, 90.0], HELD, works=[work, work, 90.0]))
     assert (late.value, late.fired) == (value, True)
     assert item is not None
     assert item.ranks == [LAST]
@@ -158,11 +153,11 @@ def test_a_rank_that_is_later_than_the_others_own_hosts_stays_a_straggler(
 )
 def test_idle_time_is_of_what_makes_ranks_wait(works: Sequence[float], cause: Cause, words: str) -> None:
     held: Waits = {rank: {(LAST, cause): 80.0} for rank in (0, 1)}
-    made = replace(counted(None), costs=context([2.0, 2.0, 40.0], held, works=works).costs)
-    use = made.utilization
+    made = changed(counted(None), costs=context([2.0, 2.0, 40.0], held, works=works).steps.costs)
+    use = made.monitored.utilization
     assert use is not None
     use = msgspec.structs.replace(use, effective_gpu_util_pct=10.0)
-    _, item = gpu_underutilization(replace(made, utilization=use))
+    _, item = measure("gpu_underutilization", changed(made, utilization=use))
     assert item is not None
     assert item.cause.endswith(words)
 
@@ -170,13 +165,13 @@ def test_idle_time_is_of_what_makes_ranks_wait(works: Sequence[float], cause: Ca
 def test_waits_for_compute_are_no_loss_either_while_the_own_host_works() -> None:
     held: Waits = {0: {(1, "compute"): 50.0}}
     made = context([0.0, 0.0], held, works=[97.0, 97.0])
-    assert straggler(made)[0].value == 3.0
-    assert straggler(context([0.0, 0.0], held))[0].value == 50.0
+    assert measure("straggler", made)[0].value == 3.0
+    assert measure("straggler", context([0.0, 0.0], held))[0].value == 50.0
 
 
 def test_nothing_below_its_threshold_is_explained() -> None:
     few: Waits = {0: {(1, "host"): 8.0}}
-    assert straggler(context([2.0, 10.0], few, works=[99.0, 99.0]))[0].reason is None
+    assert measure("straggler", context([2.0, 10.0], few, works=[99.0, 99.0]))[0].reason is None
 
 
 @pytest.mark.parametrize(
@@ -193,7 +188,7 @@ def test_nothing_below_its_threshold_is_explained() -> None:
     ],
 )
 def test_launches_that_never_come_ahead_are_what_the_gpu_waits_for(idle: HostIdle, launches: bool) -> None:
-    assert idle.launch_bound is launches
+    assert idles_for_launches(idle) is launches
 
 
 def test_waits_for_compute_that_changes_from_step_to_step_stay_a_cause() -> None:
@@ -215,15 +210,15 @@ def test_waits_for_compute_that_changes_from_step_to_step_stay_a_cause() -> None
     ],
 )
 def test_the_cause_by_where_the_gpu_idles(idle: HostIdle | None, words: str) -> None:
-    _, finding = host_bound(context([40.0, 40.0], idle=idle))
+    _, finding = measure("host_bound", context([40.0, 40.0], idle=idle))
     assert finding is not None
     assert words in finding.cause
 
 
-def counted(busy: float | None, hosts: Sequence[float] = (10.0, 10.0), **changes: object) -> Context:
+def counted(busy: float | None, hosts: Sequence[float] = (10.0, 10.0), **changes: Any) -> Observation:
     """With the driver's counter, by records of 20 steps that satisfy the usual policy."""
     made = context(hosts)
-    table = msgspec.structs.replace(made.breakdown, steps=20)
+    table = msgspec.structs.replace(made.steps.breakdown, steps=20)
     use = Utilization(
         gpu_util_pct=busy,
         effective_gpu_util_pct=90.0,
@@ -234,8 +229,7 @@ def counted(busy: float | None, hosts: Sequence[float] = (10.0, 10.0), **changes
         host_memory_used_pct=None,
         samples=40,
     )
-    evidence = Evidence(driver_busy_pct=busy)
-    return replace(made, breakdown=table, utilization=use, **{"evidence": evidence, **changes})  # type: ignore[arg-type]
+    return changed(made, breakdown=table, utilization=use, driver_busy_pct=busy, **changes)
 
 
 @pytest.mark.parametrize(("busy", "value"), [(None, 10.0), (90.0, 10.0), (25.0, 75.0), (0.0, 100.0)])
@@ -243,7 +237,7 @@ def test_time_without_any_kernel_beyond_what_lies_outside_of_windows_is_the_host
     busy: float | None, value: float
 ) -> None:
     # Of 100 ms, 10 are the host's outside of compute's windows: with 25 % busy, 75 - 10 lie inside of them.
-    measured, finding = host_bound(counted(busy))
+    measured, finding = measure("host_bound", counted(busy))
     assert measured.value == pytest.approx(value)
     assert (finding is not None) == measured.fired == (value > 30)
     if finding is not None:
@@ -253,15 +247,15 @@ def test_time_without_any_kernel_beyond_what_lies_outside_of_windows_is_the_host
 
 def test_kernels_that_were_recorded_tell_more_than_the_counter() -> None:
     launches = Launches(kernels=100.0, kernels_ms=85.0, windows_ms=90.0)
-    made = counted(25.0, evidence=Evidence(launches=launches, driver_busy_pct=25.0))
-    assert host_bound(made)[0].value == pytest.approx(10 + 5)
+    made = counted(25.0, launches=launches)
+    assert measure("host_bound", made)[0].value == pytest.approx(10 + 5)
 
 
 def test_of_two_upper_bounds_of_utilisation_the_lower_one_counts() -> None:
-    low, high, none = (gpu_underutilization(counted(busy))[0] for busy in (25.0, 99.0, None))
+    low, high, none = (measure("gpu_underutilization", counted(busy))[0] for busy in (25.0, 99.0, None))
     assert (low.value, low.fired, low.reason) == (25.0, True, "an upper bound: the driver's counter")
     assert (high.value, high.fired, high.reason) == (90.0, False, None)
     assert (none.value, none.fired) == (90.0, False)
     assert none.reason == "an upper bound: the windows of compute hold the gaps between its kernels"
-    zero = gpu_underutilization(counted(0.0))[0]
+    zero = measure("gpu_underutilization", counted(0.0))[0]
     assert (zero.value, zero.fired) == (0.0, True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as changed
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,12 +11,10 @@ from aorta.artefacts.analysis import (
     LatenessTable,
     LateNode,
 )
-from aorta.diagnosis.context import Evidence
+from aorta.diagnosis.finding import NOT_DETERMINED
 from aorta.diagnosis.model import Modelled
-from aorta.diagnosis.sub_cause import NOT_DETERMINED
-from aorta.diagnosis.subcauses import with_sub_cause
 from aorta.metrics.node_load import Throttling
-from tests.support.findings import IDLE, code, context, finding
+from tests.support.findings import IDLE, caused, changed, code, context, finding
 
 WAITS: dict[str, Any] = {"waits_for_compute_ms": 20.0, "waits_for_host_ms": 5.0, "step_ms": 100.0}
 
@@ -33,7 +31,7 @@ WAITS: dict[str, Any] = {"waits_for_compute_ms": 20.0, "waits_for_host_ms": 5.0,
 def test_a_gpu_that_alone_is_slowed_down_is_throttled(
     mine: Throttling, others: Throttling, expected: str
 ) -> None:
-    seen = context(Evidence(throttling={0: others, 1: mine}))
+    seen = context(throttling={0: others, 1: mine})
     assert code(finding("straggler", [1], **WAITS), seen) == expected
 
 
@@ -49,8 +47,8 @@ def test_a_gpu_that_alone_is_slowed_down_is_throttled(
 def test_throttling_is_the_cause_if_the_clock_explains_the_lateness(
     clock: float, expected: str, words: str
 ) -> None:
-    seen = Evidence(throttling={0: Throttling(0, 0.0, 10, 2000.0), 1: Throttling(0, 0.9, 10, clock)})
-    found = with_sub_cause(finding("straggler", [1], **WAITS), context(seen))
+    clocks = {0: Throttling(0, 0.0, 10, 2000.0), 1: Throttling(0, 0.9, 10, clock)}
+    found = caused(finding("straggler", [1], **WAITS), context(throttling=clocks))
     assert found.sub_cause == expected
     assert words in (found.sub_cause_text or "")
 
@@ -62,30 +60,31 @@ def test_the_clock_of_a_rank_that_its_host_makes_late_says_nothing_of_the_others
         2: Throttling(0, 0.0, 10, 500.0),  # idle, for its host
     }
     waits = {**WAITS, "ranks_late_by_host": [2]}
-    found = with_sub_cause(finding("straggler", [1, 2], **waits), context(Evidence(throttling=throttled)))
+    found = caused(finding("straggler", [1, 2], **waits), context(throttling=throttled))
     assert found.sub_cause == "compute"
     assert "on rank 1 compute takes longer, at 98 % of the others' clock" in (found.sub_cause_text or "")
 
 
 def test_a_host_that_is_late_is_not_late_by_its_gpus_clock() -> None:
-    seen = Evidence(throttling={0: Throttling(0, 0.0, 10, 2000.0), 1: Throttling(0, 0.9, 10, 500.0)})
+    clocks = {0: Throttling(0, 0.0, 10, 2000.0), 1: Throttling(0, 0.9, 10, 500.0)}
     waits = {**WAITS, "waits_for_host_ms": 21.0}
-    assert code(finding("straggler", [1], **waits), context(seen)) == "host_work"
+    assert code(finding("straggler", [1], **waits), context(throttling=clocks)) == "host_work"
 
 
 def test_load_of_others_on_the_late_node_alone_is_a_noisy_neighbour() -> None:
     # 4 CPUs half busy are 200, of which the job has 50.
-    noisy = Evidence(
-        loads={"node0": IDLE, "node1": changed(IDLE, cpu_pct=50.0)},
+    noisy = context(
+        loads={"node0": IDLE, "node1": replace(IDLE, cpu_pct=50.0)},
         cpus_machine={"node0": 1, "node1": 4},
     )
-    found = with_sub_cause(finding("straggler", [1], **WAITS), context(noisy))
+    found = caused(finding("straggler", [1], **WAITS), noisy)
     assert found.sub_cause == "noisy_neighbour"
     assert found.evidence["foreign_cpu_pct"] == pytest.approx(150)
-    both = changed(noisy, cpus_machine={"node0": 4, "node1": 4})
-    assert code(finding("straggler", [1], **WAITS), context(both)) == "compute"
-    unknown = changed(noisy, cpus_machine={})
-    assert code(finding("straggler", [1], **WAITS), context(unknown)) == "compute"
+    assert (
+        code(finding("straggler", [1], **WAITS), changed(noisy, cpus_machine={"node0": 4, "node1": 4}))
+        == "compute"
+    )
+    assert code(finding("straggler", [1], **WAITS), changed(noisy, cpus_machine={})) == "compute"
 
 
 def test_a_slow_node_host_work_and_turns() -> None:
@@ -101,12 +100,12 @@ def test_a_slow_node_host_work_and_turns() -> None:
     host = finding("straggler", [1], waits_for_compute_ms=1.0, waits_for_host_ms=5.0, step_ms=100.0)
     assert code(host, context()) == "host_work"
     assert code(finding("straggler", **WAITS), context()) == NOT_DETERMINED
-    shared = context(Evidence(cores_shared="4 ranks share 2 CPUs"))
+    shared = context(cores_shared="4 ranks share 2 CPUs")
     assert code(finding("straggler", **WAITS), shared) == "shared_cpus"
 
 
 @pytest.mark.parametrize(("ranks", "said"), [([1], "rank 1 spends"), ([1, 2], "ranks 1, 2 spend")])
 def test_what_ranks_do_agrees_with_their_number(ranks: list[int], said: str) -> None:
     late = finding("straggler", ranks, waits_for_compute_ms=1.0, waits_for_host_ms=9.0)
-    text = with_sub_cause(late, context()).sub_cause_text
+    text = caused(late, context()).sub_cause_text
     assert text == f"{said} more time on the host, outside of compute and loader"

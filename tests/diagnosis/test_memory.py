@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from aorta.artefacts.analysis import BreakdownTable, DataQuality, Finding, Kind, RankBreakdown
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import Step
 from aorta.config.schema import Config, Thresholds
-from aorta.diagnosis.context import Context
-from aorta.diagnosis.memory import RETRIES, USED, memory_pressure
+from aorta.diagnosis.findings.memory_pressure import RETRIES, USED
+from aorta.diagnosis.judge import Conclusion, conclude
+from aorta.diagnosis.observation import Job, Monitored, Observation, Steps
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
-from aorta.diagnosis.rules import RULES
-from aorta.diagnosis.verdict import Conclusion, conclude
 from aorta.metrics.allocator import AllocatorUse, allocator_use
 from aorta.metrics.blame import Charge
 from aorta.metrics.steady import Steady
+from tests.support.findings import RECORDS, changed, measure
 
 QUALITY = DataQuality(
     ranks_expected=2, ranks_seen=2, sources=[], problems=[], nodes_expected=1, nodes_seen=1, steady_steps=20
@@ -30,7 +28,7 @@ def use(tensors: float, retries: float | None) -> AllocatorUse:
     return AllocatorUse(tensors, tensors / 0.8, 0.2, 10 << 30, retries)
 
 
-def context(allocator: AllocatorUse | None, host_ms: float = 40.0, waits: float = 0.0) -> Context:
+def context(allocator: AllocatorUse | None, host_ms: float = 40.0, waits: float = 0.0) -> Observation:
     """Two ranks whose step of 100 ms has `host_ms` of the host; `waits` of rank 0 for the host of rank 1."""
     rows, costs = [], []
     for rank in range(2):
@@ -44,15 +42,16 @@ def context(allocator: AllocatorUse | None, host_ms: float = 40.0, waits: float 
         )  # fmt: skip
         charged: dict[Charge, float] = {(1, "host"): lost} if lost else {}
         costs.append(RankCosts(rank, 100.0, 100.0 - host_ms - lost, 0.0, host_ms, 0.0, lost, charged))
-    return Context(
-        policy=Policy.of(None), config=None, cuda=True, world_size=2,
-        breakdown=BreakdownTable(steps=20, per_rank=rows), costs=costs, blame_absent=None, utilization=None,
-        allocator=allocator, memory_estimate=None, hosts={0: "node0", 1: "node0"}, cpus_usable=8,
-    )  # fmt: skip
+    return Observation(
+        job=Job(cuda=True, world_size=2, hosts={0: "node0", 1: "node0"}, cpus_usable=8),
+        steps=Steps(breakdown=BreakdownTable(steps=20, per_rank=rows), costs=costs),
+        monitored=Monitored(allocator=allocator),
+        quality=QUALITY,
+    )
 
 
-def concluded(seen: Context) -> Conclusion:
-    return conclude(RULES, seen, QUALITY)
+def concluded(seen: Observation, policy: Policy = RECORDS) -> Conclusion:
+    return conclude(seen, policy)
 
 
 def found(made: Conclusion, kind: Kind) -> Finding:
@@ -124,7 +123,7 @@ def test_late_ranks_are_a_symptom_too() -> None:
 
 @pytest.mark.parametrize(("retries", "fired"), [(0.11, True), (0.1, False)])
 def test_allocations_that_fail_below_the_limit_of_memory_are_pressure(retries: float, fired: bool) -> None:
-    measured, finding = memory_pressure(context(use(60.0, retries)))
+    measured, finding = measure("memory_pressure", context(use(60.0, retries)), RECORDS)
     assert measured.fired is fired
     if finding is None:
         assert (measured.value, measured.unit) == (60.0, USED)
@@ -140,13 +139,13 @@ def test_allocations_that_fail_below_the_limit_of_memory_are_pressure(retries: f
 def test_the_limit_of_failing_allocations_is_the_configurations() -> None:
     policy = Policy.of(Config(thresholds=Thresholds(alloc_retries_per_step=3.0)))
     assert policy.as_dict()["alloc_retries_per_step"] == 3.0
-    assert concluded(replace(context(use(95.0, 2.0)), policy=policy)).verdict.kind == "host_bound"
+    assert concluded(context(use(95.0, 2.0)), policy).verdict.kind == "host_bound"
 
 
 # --- on either side of a threshold -------------------------------------------------------------------------
 
 
-def exchanging(transfer: float) -> Context:
+def exchanging(transfer: float) -> Observation:
     """30 ms of exposed communication in 100, of which `transfer` is exchange, the rest waits by turns."""
     made = context(None, host_ms=0.0)
     rows = [
@@ -160,7 +159,7 @@ def exchanging(transfer: float) -> Context:
         RankCosts(rank, 100.0, 70.0, 0.0, 0.0, 0.0, 30.0, {(1 - rank, "compute"): 30.0 - transfer})
         for rank in range(2)
     ]
-    return replace(made, breakdown=BreakdownTable(steps=20, per_rank=rows), costs=costs)
+    return changed(made, breakdown=BreakdownTable(steps=20, per_rank=rows), costs=costs)
 
 
 @pytest.mark.parametrize(
@@ -179,4 +178,4 @@ def test_exchange_is_a_cause_above_its_threshold_alone(transfer: float, kind: st
 def test_that_threshold_is_the_configurations(limit: float | None, kind: str) -> None:
     policy = Policy.of(Config(thresholds=Thresholds(exchange_pct=limit)))
     assert policy.as_dict()["exchange_pct"] == (20.0 if limit is None else limit)
-    assert concluded(replace(exchanging(15.5), policy=policy)).verdict.kind == kind
+    assert concluded(exchanging(15.5), policy).verdict.kind == kind

@@ -10,17 +10,20 @@ import msgspec
 import pytest
 
 from aorta.artefacts.analysis import Finding, Interval, Kind, Speedup, WhatIf
-from aorta.diagnosis.context import Context, Evidence, Launches, not_measured
+from aorta.diagnosis.finding import Answer, not_measured
+from aorta.diagnosis.findings import FINDINGS
+from aorta.diagnosis.judge import cost_ms, weigh
 from aorta.diagnosis.model import Modelled
+from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.prediction import predicted, within_noise
-from aorta.diagnosis.rules import host_bound
-from aorta.diagnosis.verdict import Rule, conclude, cost_ms
 from aorta.metrics.another_run import Repeat
+from aorta.metrics.launches import Launches
 from aorta.metrics.whatif import Replays
 from aorta.units import NS_PER_MS
 from tests.diagnosis.test_host_bound import context
 from tests.diagnosis.test_memory import QUALITY
 from tests.support.exchanges import Records, late_loader, matched
+from tests.support.findings import TRACES, changed, measure
 from tests.support.steps import step
 
 BOUNDS = Speedup(low=1.05, high=1.2)
@@ -42,14 +45,14 @@ def finding(kind: Kind, ranks: Sequence[int] = ()) -> Finding:
     )
 
 
-def modelled(records: Records, made: Context | None = None) -> Context:
+def modelled(records: Records, made: Observation | None = None) -> Observation:
     found = Replays.of(matched(records), [item.global_step for item in records[0]])
     assert isinstance(found, Replays)
     return replace(made or context([10.0, 10.0]), model=Modelled(found, None, None, {}))
 
 
-def gain(item: Finding, made: Context) -> tuple[Speedup, WhatIf]:
-    left, what = predicted(item, made)
+def gain(item: Finding, made: Observation) -> tuple[Speedup, WhatIf]:
+    left, what = predicted(FINDINGS[item.kind], item, made, TRACES)
     assert left.estimated_speedup is not None
     assert what is not None
     return left.estimated_speedup, what
@@ -69,7 +72,7 @@ def test_nine_steps_have_none_and_keep_the_bounds_widened_to_what_is_expected() 
     assert (what.speedup_interval, what.step_ms_interval, what.effect_interval) == (None, None, None)
     assert (found.basis, found.low) == ("bounds", BOUNDS.low)
     assert found.expected == found.high == pytest.approx(65 / 35)
-    assert within_noise(what, context([10.0, 10.0])) is None
+    assert within_noise(FINDINGS[what.kind], what, context([10.0, 10.0]), TRACES) is None
 
 
 def test_where_traces_do_not_tell_what_hosts_need_the_gain_is_at_most_that() -> None:
@@ -129,9 +132,10 @@ def test_a_cause_costs_no_more_than_a_replay_without_it_gains(hosts: float, kind
     made = context([10.0, 10.0], {0: {(1, "data_loading"): 50.0}})
     made = replace(made, model=Modelled(replays, None, None, {}))
     kinds: list[tuple[Kind, list[int]]] = [("data_loading", [1]), ("host_bound", [])]
-    answers = [(not_measured(of, 10.0, "%", ""), finding(of, ranks)) for of, ranks in kinds]
-    rules: list[Rule] = [lambda _, answer=answer: answer for answer in answers]  # type: ignore[misc]
-    found = conclude(rules, made, QUALITY)
+    answers = {
+        of: Answer(not_measured(of, 10.0, "%", "").measured, finding(of, ranks)) for of, ranks in kinds
+    }
+    found = weigh(answers, replace(made, quality=QUALITY), TRACES)
     assert found.verdict.kind == kind
     assert found.findings[0].lost_ms_per_step == pytest.approx(cost)
     assert found.findings[1].lost_ms_per_step == pytest.approx(100 * (1 - 63 / 65) if hosts else 10.0)
@@ -149,7 +153,7 @@ def test_what_the_replay_misses_of_other_steps_widens_the_range() -> None:
 def test_a_replay_that_misses_other_steps_predicts_nothing() -> None:
     item = finding("data_loading", [1])
     withheld = modelled(late_loader(transfers=[60, *[10] * 9]))
-    assert predicted(item, withheld) == (item, None)
+    assert predicted(FINDINGS[item.kind], item, withheld, TRACES) == (item, None)
     assert withheld.model is not None
     record = withheld.model.record([])
     assert record is not None
@@ -184,7 +188,7 @@ def test_the_ideal_network_is_the_limit_and_no_end_of_the_interval() -> None:
     assert what.speedup == found.expected
 
 
-def windows(idle_ms: float) -> Context:
+def windows(idle_ms: float) -> Observation:
     """Steps of 100 ms with windows of 80, a hidden exchange of 50 posted at 20, and 20 of host work."""
     records = {
         rank: [
@@ -200,7 +204,7 @@ def windows(idle_ms: float) -> Context:
         for rank in range(2)
     }
     launches = Launches(kernels=1000.0, kernels_ms=80.0 - idle_ms, windows_ms=80.0)
-    made = replace(context([20.0, 20.0]), evidence=Evidence(launches=launches))
+    made = changed(context([20.0, 20.0]), launches=launches)
     return modelled(records, made)
 
 
@@ -210,7 +214,7 @@ def test_windows_without_their_idle_time_still_take_what_they_hid() -> None:
     Idle time taken off the step, 100 - 60, would have the exchange end before it could.
     """
     made = windows(60.0)
-    _, item = host_bound(made)
+    _, item = measure("host_bound", made)
     assert item is not None
     assert item.value == pytest.approx(80.0)
     found, what = gain(item, made)
@@ -225,10 +229,10 @@ def test_windows_without_their_idle_time_still_take_what_they_hid() -> None:
 def test_windows_that_their_kernels_fill_leave_the_bounds() -> None:
     """A measured zero, and its twin without a measurement: nothing is removed inside of windows."""
     full = windows(0.0)
-    _, item = host_bound(replace(full, policy=replace(full.policy, host_pct=10.0)))
+    _, item = measure("host_bound", full, replace(TRACES, host_pct=10.0))
     assert item is not None
-    assert predicted(item, full) == (item, None)
-    assert predicted(item, replace(full, evidence=Evidence())) == (item, None)
+    assert predicted(FINDINGS[item.kind], item, full, TRACES) == (item, None)
+    assert predicted(FINDINGS[item.kind], item, changed(full, launches=None), TRACES) == (item, None)
 
 
 @pytest.mark.parametrize(
@@ -253,8 +257,8 @@ def test_gains_that_may_be_none_are_noise(kind: Kind, low: float, noise: bool) -
         effect_interval=Interval(low=low, high=1.5),
     )
     made = context([10.0, 10.0])
-    made = replace(made, policy=replace(made.policy, straggler_pct=20.0))
-    assert (within_noise(what, made) is not None) is noise
+    policy = replace(TRACES, straggler_pct=20.0)
+    assert (within_noise(FINDINGS[what.kind], what, made, policy) is not None) is noise
 
 
 def ran(*steps_ms: float) -> tuple[Repeat, ...]:
@@ -284,7 +288,9 @@ def test_a_gain_within_what_other_runs_differ_by_is_noise(repeats: tuple[float, 
         speedup_interval=None,
         effect_interval=Interval(low=1.2, high=1.3),
     )
-    why = within_noise(what, replace(context([10.0, 10.0]), repeats=ran(*repeats)))
+    why = within_noise(
+        FINDINGS[what.kind], what, replace(context([10.0, 10.0]), repeats=ran(*repeats)), TRACES
+    )
     assert (why is not None) is noise
     if why is not None:
         assert "20 % of the step would be gained, and by 4 other runs of the same thing 30 %" in why
@@ -305,7 +311,7 @@ def test_a_run_whose_cause_was_taken_away_with_doubt_hides_no_finding() -> None:
     near = ran(58.1, 56.6, 56.1, 58.3, 58.7, 56.2)
     for doubt, noise in ((0.23, False), (0.0, True)):
         beside = replace(context([10.0, 10.0]), repeats=(*near, Repeat(94.3, doubt)))
-        assert (within_noise(what, beside) is not None) is noise
+        assert (within_noise(FINDINGS[what.kind], what, beside, TRACES) is not None) is noise
 
 
 def test_where_other_runs_lie_further_apart_the_interval_is_theirs() -> None:

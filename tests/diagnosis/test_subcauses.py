@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace as changed
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,29 +16,32 @@ from aorta.artefacts.analysis import (
 )
 from aorta.artefacts.steps import CollectiveId, Step, StepRange, StepRanges
 from aorta.config.schema import Config, Dataloader
-from aorta.diagnosis.context import Context, Evidence, HostIdle, Launches
+from aorta.diagnosis.finding import NOT_DETERMINED
+from aorta.diagnosis.host_time import host_share
+from aorta.diagnosis.judge import unsupported
 from aorta.diagnosis.model import Modelled
+from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.rank import RankCosts
-from aorta.diagnosis.rules import host_bound
-from aorta.diagnosis.sub_cause import NOT_DETERMINED
-from aorta.diagnosis.subcauses import with_sub_cause
-from aorta.diagnosis.verdict import no_cause
 from aorta.metrics.allocator import AllocatorUse
 from aorta.metrics.collectives import match_collectives
 from aorta.metrics.host_gaps import HostGap
+from aorta.metrics.launches import Launches
+from aorta.metrics.trace_capture import HostIdle
 from aorta.metrics.whatif import Replays
-from tests.support.findings import IDLE, code, context, finding
+from tests.support.findings import IDLE, RECORDS, caused, changed, code, context, finding, measure
 from tests.support.steps import step
+
+KNOWN = Config(dataloader=Dataloader(num_workers=3))
 
 # --- data loading ------------------------------------------------------------------------------------------
 
 
-def loads(**node0: Any) -> Evidence:
-    return Evidence(loads={"node0": changed(IDLE, **node0), "node1": IDLE})
+def loaded(config: Config | None = KNOWN, **node0: Any) -> Observation:
+    return context(loads={"node0": replace(IDLE, **node0), "node1": IDLE}, config=config)
 
 
 def test_workers_that_do_not_keep_up_while_cpus_are_free_are_saturated() -> None:
-    found = with_sub_cause(finding("data_loading"), context(loads()))
+    found = caused(finding("data_loading"), loaded())
     assert found.sub_cause == "workers_saturated"
     assert found.sub_cause_text is not None
     assert "3 workers a rank do not keep up, and 75 %" in found.sub_cause_text
@@ -46,21 +49,21 @@ def test_workers_that_do_not_keep_up_while_cpus_are_free_are_saturated() -> None
 
 
 def test_a_job_that_uses_all_its_cpus_is_limited_by_them() -> None:
-    assert code(finding("data_loading"), context(loads(job_cpu_pct=181.0))) == "host_cpu_limit"
-    assert code(finding("data_loading"), context(loads(job_cpu_pct=179.0))) == "workers_saturated"
-    assert code(finding("data_loading", [1]), context(loads(job_cpu_pct=181.0))) == "workers_saturated"
+    assert code(finding("data_loading"), loaded(job_cpu_pct=181.0)) == "host_cpu_limit"
+    assert code(finding("data_loading"), loaded(job_cpu_pct=179.0)) == "workers_saturated"
+    assert code(finding("data_loading", [1]), loaded(job_cpu_pct=181.0)) == "workers_saturated"
 
 
 def test_disks_that_read_while_cpus_are_free_are_storage() -> None:
-    assert code(finding("data_loading"), context(loads(read_mb_per_s=20.0))) == "storage"
-    assert code(finding("data_loading"), context(loads(read_mb_per_s=19.0))) == "workers_saturated"
+    assert code(finding("data_loading"), loaded(read_mb_per_s=20.0)) == "storage"
+    assert code(finding("data_loading"), loaded(read_mb_per_s=19.0)) == "workers_saturated"
 
 
 def test_no_workers_and_nothing_known() -> None:
     none = Config(dataloader=Dataloader(num_workers=0))
     assert code(finding("data_loading"), context(config=none)) == "no_workers"
     assert code(finding("data_loading"), context()) == NOT_DETERMINED
-    assert code(finding("data_loading"), context(loads(), config=None)) == NOT_DETERMINED
+    assert code(finding("data_loading"), loaded(None)) == NOT_DETERMINED
 
 
 # --- communication -----------------------------------------------------------------------------------------
@@ -100,9 +103,9 @@ def _with(made: Step, ranges: list[StepRange]) -> Step:
 
 def communicating(
     calls: Sequence[tuple[str, int, int | None]], hidden: float = 10.0, wobble: int = 0
-) -> Context:
+) -> Observation:
     seen = context(model=with_calls(calls, wobble=wobble))
-    rows = [changed_row(row, hidden) for row in seen.breakdown.per_rank]
+    rows = [changed_row(row, hidden) for row in seen.steps.breakdown.per_rank]
     return changed(seen, breakdown=BreakdownTable(steps=20, per_rank=rows))
 
 
@@ -126,13 +129,13 @@ def test_what_calls_take_is_known_also_where_the_replay_predicts_nothing() -> No
 def test_small_messages_are_bound_by_latency_large_ones_by_bandwidth() -> None:
     small = communicating([("0", 5, 64 * 1024), ("0", 5, 64 * 1024), ("0", 4, LARGE)])
     assert code(finding("communication"), small) == "latency_bound"
-    large = with_sub_cause(finding("communication"), communicating([("0", 30, LARGE)]))
+    large = caused(finding("communication"), communicating([("0", 30, LARGE)]))
     assert large.sub_cause == "bandwidth_bound"
     assert large.evidence["gb_per_s"] == pytest.approx(LARGE / 0.030 / 1e9)
 
 
 def test_calls_that_at_times_take_twice_as_long_are_not_said_to_be_at_the_links_best() -> None:
-    found = with_sub_cause(finding("communication"), communicating([("0", 30, LARGE)], wobble=60))
+    found = caused(finding("communication"), communicating([("0", 30, LARGE)], wobble=60))
     assert found.sub_cause == NOT_DETERMINED
     assert found.evidence["mean_over_fastest"] == pytest.approx(2.0)
 
@@ -160,15 +163,15 @@ def test_unknown_sizes_leave_it_undetermined() -> None:
 
 
 def test_a_single_gap_that_is_most_of_the_hosts_part_is_named() -> None:
-    gap = Evidence(host_gap=HostGap("the loader", "forward", 8.0, 0.8))
-    found = with_sub_cause(finding("host_bound"), context(gap))
+    most = context(gap=HostGap("the loader", "forward", 8.0, 0.8))
+    found = caused(finding("host_bound"), most)
     assert found.sub_cause == "host_work"
     assert found.sub_cause_text is not None
     assert "8.0 ms a step lie between the loader and forward: 80 %" in found.sub_cause_text
-    assert context(gap).host_share == 0.8
-    many = Evidence(host_gap=HostGap("the loader", "forward", 4.0, 0.4))
-    assert code(finding("host_bound"), context(many)) == NOT_DETERMINED
-    assert context(many).host_share is None
+    assert host_share(most) == 0.8
+    many = context(gap=HostGap("the loader", "forward", 4.0, 0.4))
+    assert code(finding("host_bound"), many) == NOT_DETERMINED
+    assert host_share(many) is None
 
 
 @pytest.mark.parametrize(
@@ -185,12 +188,12 @@ def test_traces_tell_launches_synchronisation_and_the_rest(idle: HostIdle, expec
 
 def test_kernels_that_fill_little_of_their_windows_are_launch_bound() -> None:
     # Windows of 60 ms in which kernels run for 15: 45 ms idle inside, 10 outside.
-    seen = context(Evidence(launches=Launches(kernels=9000.0, kernels_ms=15.0, windows_ms=60.0)))
-    measured, found = host_bound(seen)
+    seen = context(launches=Launches(kernels=9000.0, kernels_ms=15.0, windows_ms=60.0))
+    measured, found = measure("host_bound", seen, RECORDS)
     assert measured.value == pytest.approx(10 + 45)
     assert found is not None
     assert code(found, seen) == "launch_bound"
-    measured, found = host_bound(context())
+    measured, found = measure("host_bound", context(), RECORDS)
     assert (measured.value, found) == (10.0, None)
 
 
@@ -208,7 +211,7 @@ def holding(tensors: float, reserved: float | None = None, retries: float | None
 )
 def test_memory_near_the_jobs_limit(hits: float | None, said: str) -> None:
     limit = finding("memory_pressure", of="the job's memory limit on a host")
-    found = with_sub_cause(limit, context(loads(limit_hits=hits)))
+    found = caused(limit, loaded(limit_hits=hits))
     assert found.sub_cause == "host_limit"
     assert found.sub_cause_text is not None
     assert found.sub_cause_text.endswith(said)
@@ -243,21 +246,21 @@ def test_symptoms_have_no_cause_behind_them() -> None:
 
 
 def test_exchange_below_its_threshold_is_no_cause_though_waits_lift_it_above() -> None:
-    def seen(waits: float) -> Context:
+    def seen(waits: float) -> Observation:
         costs = [RankCosts(0, 100.0, 60.0, 0.0, 10.0, 0.0, 30.0, {(1, "compute"): waits})]
         return context(costs=costs)
 
-    assert no_cause([finding("communication")], seen(9.0)) == {}
-    reasons = no_cause([finding("communication")], seen(11.0))
+    assert unsupported([finding("communication")], seen(9.0), RECORDS) == {}
+    reasons = unsupported([finding("communication")], seen(11.0), RECORDS)
     assert "19.0 % of the step is exchange" in reasons["communication"]
 
 
 def test_lateness_by_turns_is_no_cause_on_shared_cpus_or_not() -> None:
-    shared = context(Evidence(cores_shared="4 ranks share 2 CPUs"))
-    assert "share 2 CPUs" in no_cause([finding("straggler")], shared)["straggler"]
-    assert no_cause([finding("straggler", [1])], shared) == {}
-    assert "none stands out" in no_cause([finding("straggler")], context())["straggler"]
-    assert no_cause([finding("straggler", [1])], context()) == {}
+    shared = context(cores_shared="4 ranks share 2 CPUs")
+    assert "share 2 CPUs" in unsupported([finding("straggler")], shared, RECORDS)["straggler"]
+    assert unsupported([finding("straggler", [1])], shared, RECORDS) == {}
+    assert "none stands out" in unsupported([finding("straggler")], context(), RECORDS)["straggler"]
+    assert unsupported([finding("straggler", [1])], context(), RECORDS) == {}
 
 
 # --- one and several ---------------------------------------------------------------------------------------
@@ -268,6 +271,6 @@ def test_lateness_by_turns_is_no_cause_on_shared_cpus_or_not() -> None:
 )
 def test_workers_agree_with_their_number(workers: int, said: str) -> None:
     config = Config(dataloader=Dataloader(num_workers=workers))
-    text = with_sub_cause(finding("data_loading"), context(config=config)).sub_cause_text
+    text = caused(finding("data_loading"), context(config=config)).sub_cause_text
     assert text is not None
     assert text.startswith(f"{said} keep up")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aorta.config.schema import Config, Thresholds
-from aorta.diagnosis.memory import SWAPPED, USED
+from aorta.diagnosis.findings.memory_pressure import SWAPPED, USED
 from tests.support.verdicts import finding, made, measured
 
 GIB = 1 << 30

@@ -17,8 +17,10 @@ from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.traced import QueueDepth
 from aorta.cli import group
 from aorta.commands._traces import analyze_traces
-from aorta.diagnosis.traces import analyse_traces, capture, host_idle, notes_of
+from aorta.diagnosis.analyse import analyse_traces
+from aorta.diagnosis.from_traces import notes_of
 from aorta.errors import ArtefactError
+from aorta.metrics.trace_capture import capture, host_idle
 from aorta.metrics.trace_summary import summarise
 from aorta.readers.traces import read_traces
 from tests.support.kineto import event, write

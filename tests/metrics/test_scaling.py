@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from aorta.artefacts.analysis import Analysis, BreakdownTable, DataQuality, Kind, Throughput, Verdict
+from aorta.diagnosis.findings import likeliest
 from aorta.metrics.repeats import is_valid
 from aorta.metrics.scaling import newest_valid, scaling_curves
 
@@ -64,7 +65,9 @@ def run(
 
 
 def test_efficiency_is_rate_per_rank_over_that_of_the_reference() -> None:
-    (curve,) = scaling_curves([run("4node", 4, 300.0), run("1node", 1, 100.0), run("2node", 2, 180.0)])
+    (curve,) = scaling_curves(
+        [run("4node", 4, 300.0), run("1node", 1, 100.0), run("2node", 2, 180.0)], likeliest=likeliest
+    )
     assert curve.reference == "1node"
     assert [point.scenario for point in curve.points] == ["1node", "2node", "4node"]
     assert [point.speedup for point in curve.points] == [1.0, 180 / 100, 300 / 100]
@@ -76,7 +79,8 @@ def test_efficiency_is_rate_per_rank_over_that_of_the_reference() -> None:
 def test_the_reference_is_the_smallest_valid_run() -> None:
     """The 1-node run failed: the baseline is 2 nodes with E = 1.0, not 0.5."""
     (curve,) = scaling_curves(
-        [run("1node", 1, 100.0, state="failed"), run("2node", 2, 180.0), run("4node", 4, 324.0)]
+        [run("1node", 1, 100.0, state="failed"), run("2node", 2, 180.0), run("4node", 4, 324.0)],
+        likeliest=likeliest,
     )
     assert curve.reference == "2node"
     assert [(point.scenario, point.efficiency) for point in curve.points] == [
@@ -88,7 +92,7 @@ def test_the_reference_is_the_smallest_valid_run() -> None:
 
 def test_strong_weak_and_mixed_are_read_off_the_batches() -> None:
     def label(*runs: Analysis) -> str | None:
-        return scaling_curves(list(runs))[0].label
+        return scaling_curves(list(runs), likeliest=likeliest)[0].label
 
     assert label(run("1node", 1, 1.0, batch=32), run("2node", 2, 1.0, batch=16)) == "strong"
     assert label(run("1node", 1, 1.0, batch=16), run("2node", 2, 1.0, batch=16)) == "weak"
@@ -98,13 +102,15 @@ def test_strong_weak_and_mixed_are_read_off_the_batches() -> None:
 
 @pytest.mark.parametrize(("rate", "flag"), [(210.0, None), (210.2, "superlinear"), (90.0, None)])
 def test_superlinear_is_flagged_never_capped(rate: float, flag: str | None) -> None:
-    (curve,) = scaling_curves([run("1node", 1, 100.0), run("2node", 2, rate)])
+    (curve,) = scaling_curves([run("1node", 1, 100.0), run("2node", 2, rate)], likeliest=likeliest)
     assert curve.points[1].flag == flag
     assert curve.points[1].efficiency == rate / 2 / 100
 
 
 def test_families_never_mix() -> None:
-    curves = scaling_curves([run("2node", 2, 200.0), run("cpu_2node", 2, 20.0), run("1node", 1, 100.0)])
+    curves = scaling_curves(
+        [run("2node", 2, 200.0), run("cpu_2node", 2, 20.0), run("1node", 1, 100.0)], likeliest=likeliest
+    )
     assert [(curve.family, curve.reference) for curve in curves] == [("", "1node"), ("cpu", "cpu_2node")]
     assert curves[1].reason == "only cpu_2node is valid"
 
@@ -122,7 +128,7 @@ def test_families_never_mix() -> None:
 )
 def test_what_is_not_valid(broken: Analysis) -> None:
     assert not is_valid(broken)
-    (curve,) = scaling_curves([broken])
+    (curve,) = scaling_curves([broken], likeliest=likeliest)
     assert (curve.reference, curve.points, curve.reason) == (None, [], "no valid run")
 
 
@@ -147,7 +153,7 @@ def test_without_a_valid_run_the_newest_is_shown() -> None:
 
 
 def points(*runs: Analysis) -> tuple[list[str], str | None]:
-    (curve,) = scaling_curves(list(runs))
+    (curve,) = scaling_curves(list(runs), likeliest=likeliest)
     return [point.scenario for point in curve.points], curve.reason
 
 
@@ -166,7 +172,9 @@ def test_another_program_and_another_model_are_left_out_and_say_why() -> None:
 
 
 def test_the_same_program_with_the_same_settings_is_compared() -> None:
-    (curve,) = scaling_curves([run("1node", 1, 100.0), run("2node", 2, 2143.0), run("4node", 4, 500.0)])
+    (curve,) = scaling_curves(
+        [run("1node", 1, 100.0), run("2node", 2, 2143.0), run("4node", 4, 500.0)], likeliest=likeliest
+    )
     assert [point.speedup for point in curve.points] == [1.0, 2143 / 100, 500 / 100]
     assert curve.reason is None
 
@@ -177,7 +185,7 @@ def test_the_group_of_most_scenarios_is_compared_whatever_is_newest() -> None:
         run("2node", 2, 180.0, started=1),
         run("4node", 4, 324.0, started=2),
     ]
-    (curve,) = scaling_curves(runs)
+    (curve,) = scaling_curves(runs, likeliest=likeliest)
     assert curve.reference == "2node"
     assert [point.efficiency for point in curve.points] == [1.0, pytest.approx((324 / 4) / (180 / 2))]
     assert curve.reason is not None

@@ -18,6 +18,7 @@ from aorta.artefacts.analysis import (
     Throughput,
     Verdict,
 )
+from aorta.diagnosis.findings import likeliest
 from aorta.metrics.pooled import pooled_rate
 from aorta.metrics.pop import pop
 from aorta.metrics.scaling import scaling_curves
@@ -88,7 +89,7 @@ def run(
 
 
 def curve(*runs: Analysis, repeats: tuple[Analysis, ...] = ()) -> Scaling:
-    (found,) = scaling_curves(runs, repeats)
+    (found,) = scaling_curves(runs, repeats, likeliest=likeliest)
     return found
 
 

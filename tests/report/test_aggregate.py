@@ -23,6 +23,7 @@ from aorta.artefacts.analysis import (
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.traced import KernelTotal, ProfilerOverhead, RankTrace, TraceTable
+from aorta.diagnosis.findings import likeliest
 from aorta.metrics.scaling import scaling_curves
 from aorta.report.aggregate import ScenarioReport, build, decisive, rank_time_ms, recommendations, sentence
 from aorta.report.bare import bare_page
@@ -72,7 +73,7 @@ def reported(root: Path, whole: Analysis, *, plots: bool = True) -> ScenarioRepo
 
 
 def document(root: Path, reports: list[ScenarioReport], missing: list[Problem] | None = None) -> str:
-    curves = scaling_curves([report.analysis for report in reports])
+    curves = scaling_curves([report.analysis for report in reports], likeliest=likeliest)
     aggregate = build(reports, curves, missing or [], 1_750_000_000_000_000_000)
     return write_documents(root / "docs", aggregate, reports).read_text(encoding="utf-8")
 
@@ -89,7 +90,7 @@ def test_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("confidence", [None, 0.95], ids=["two runs", "more"])
 def test_the_range_of_two_runs_is_not_called_an_interval(tmp_path: Path, confidence: float | None) -> None:
     reports = [reported(tmp_path, healthy("1node", 1)), reported(tmp_path, healthy("2node", 2))]
-    (curve,) = scaling_curves([report.analysis for report in reports])
+    (curve,) = scaling_curves([report.analysis for report in reports], likeliest=likeliest)
     known = Interval(low=0.8, high=1.0, confidence=confidence)
     point = msgspec.structs.replace(curve.points[1], runs=2, efficiency_interval=known)
     curve = msgspec.structs.replace(curve, points=[curve.points[0], point])
@@ -99,7 +100,9 @@ def test_the_range_of_two_runs_is_not_called_an_interval(tmp_path: Path, confide
     assert ("(seen 80.0 to 100.0)" in text, "(80.0 to 100.0)" in text) == (ranged, not ranged)
     assert ("Seen is the lowest" in text, "are 95 % intervals" in text) == (ranged, not ranged)
     assert "This table shows means over all counted runs" in text
-    alone = build(reports, scaling_curves([report.analysis for report in reports]), [], 0)
+    alone = build(
+        reports, scaling_curves([report.analysis for report in reports], likeliest=likeliest), [], 0
+    )
     text = write_documents(tmp_path / "docs", alone, reports).read_text(encoding="utf-8")
     assert "This table shows means" not in text
 

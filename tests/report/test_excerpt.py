@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from aorta.artefacts.page import Doing, Excerpt, Lane, StepTimes
 from aorta.artefacts.step_columns import StepColumns
-from aorta.diagnosis.analyse import clocks
 from aorta.readers.run import RunData, read_run
+from aorta.readers.run_identity import clocks
 from aorta.report.excerpt import MAX_LANES, Piece, _drawable, excerpt, worst_step
 from aorta.report.series import step_times
 from tests.support.synthetic import RunSpec, write_run

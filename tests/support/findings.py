@@ -1,30 +1,45 @@
-"""A run of two ranks and a finding in it, for the rules about causes behind causes."""
+"""A run of two ranks and a finding in it, for the rules about findings and the causes behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace as changed
+from dataclasses import replace
 from typing import Any
 
-from aorta.artefacts.analysis import (
-    BreakdownTable,
-    Finding,
-    Kind,
-    RankBreakdown,
-)
+from aorta.artefacts.analysis import BreakdownTable, Finding, Kind, RankBreakdown
 from aorta.config.schema import Config, Dataloader
-from aorta.diagnosis.context import Context, Evidence
+from aorta.diagnosis.finding import Answer
+from aorta.diagnosis.findings import FINDINGS
+from aorta.diagnosis.judge import with_sub_cause
+from aorta.diagnosis.observation import Job, Observation, Steps
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
-from aorta.diagnosis.subcauses import with_sub_cause
 from aorta.metrics.node_load import NodeLoad
 
+RECORDS = Policy.of(None)
+TRACES = RECORDS.for_traces()
 IDLE = NodeLoad(50.0, 50.0, 2.0, 0.0)
 """Half of the machine's CPU time, and one of the job's four half CPUs."""
 
 
-def context(evidence: Evidence | None = None, **changes: Any) -> Context:
-    """Two ranks of 100 ms a step: 60 compute, 30 exposed communication, 10 host; 10 ms more are hidden."""
+def changed(seen: Observation, **values: Any) -> Observation:
+    """The observation with fields of its parts changed, by their names: no two parts share one."""
+    for name, value in values.items():
+        if name in seen.__slots__:
+            seen = replace(seen, **{name: value})
+            continue
+        parts = ("job", "steps", "host", "monitored", "around")
+        (part,) = (part for part in parts if name in getattr(seen, part).__slots__)
+        seen = replace(seen, **{part: replace(getattr(seen, part), **{name: value})})
+    return seen
+
+
+def measure(kind: Kind, seen: Observation, policy: Policy = TRACES) -> Answer:
+    return FINDINGS[kind].measure(seen, policy)
+
+
+def context(**changes: Any) -> Observation:
+    """Two ranks of 100 ms per step: 60 compute, 30 exposed communication, 10 host; 10 ms more are hidden."""
     rows = [
         RankBreakdown(
             rank=rank,
@@ -41,20 +56,18 @@ def context(evidence: Evidence | None = None, **changes: Any) -> Context:
         )
         for rank in range(2)
     ]
-    made = Context(
-        policy=Policy.of(None),
-        config=Config(dataloader=Dataloader(num_workers=3)),
-        cuda=True,
-        world_size=2,
-        breakdown=BreakdownTable(steps=20, per_rank=rows),
-        costs=[RankCosts(rank, 100.0, 60.0, 0.0, 10.0, 0.0, 30.0, {}) for rank in range(2)],
-        blame_absent=None,
-        utilization=None,
-        allocator=None,
-        memory_estimate=None,
-        hosts={0: "node0", 1: "node1"},
-        cpus_usable=2,
-        evidence=evidence or Evidence(),
+    made = Observation(
+        job=Job(
+            config=Config(dataloader=Dataloader(num_workers=3)),
+            cuda=True,
+            world_size=2,
+            hosts={0: "node0", 1: "node1"},
+            cpus_usable=2,
+        ),
+        steps=Steps(
+            breakdown=BreakdownTable(steps=20, per_rank=rows),
+            costs=[RankCosts(rank, 100.0, 60.0, 0.0, 10.0, 0.0, 30.0, {}) for rank in range(2)],
+        ),
     )
     return changed(made, **changes)
 
@@ -75,5 +88,10 @@ def finding(kind: Kind, ranks: Sequence[int] = (), **evidence: Any) -> Finding:
     )
 
 
-def code(found: Finding, seen: Context) -> str | None:
-    return with_sub_cause(found, seen).sub_cause
+def caused(found: Finding, seen: Observation) -> Finding:
+    """The finding with the cause behind it."""
+    return with_sub_cause(found, seen, RECORDS)
+
+
+def code(found: Finding, seen: Observation) -> str | None:
+    return caused(found, seen).sub_cause

@@ -15,8 +15,8 @@ from aorta.artefacts.step_record import Phase
 from aorta.artefacts.steps import Step
 from aorta.diagnosis.analyse import analyse
 from aorta.diagnosis.run_traces import read_run_traces
-from aorta.diagnosis.traced_steps import numbered
 from aorta.metrics.trace_summary import work_of
+from aorta.metrics.traced_steps import numbered
 from aorta.readers.run import read_run
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.traced import BASE_NS, ORIGIN, Job, Rank, write_job

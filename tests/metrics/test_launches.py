@@ -12,10 +12,8 @@ from aorta.artefacts.records import Breakdown
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import Phase
 from aorta.artefacts.steps import Step, StepExecution
-from aorta.diagnosis.context import Launches
-from aorta.diagnosis.evidence import evidence_of
+from aorta.metrics.launches import Launches, recorded_launches
 from aorta.metrics.steady import steady_steps
-from aorta.metrics.utilization import Sampled
 from aorta.readers.run import RunData, read_run
 from tests.support.steps import step
 from tests.support.synthetic import RunSpec, write_run
@@ -35,7 +33,8 @@ def ran(number: int, phase: Phase, execution: StepExecution | None = None) -> St
 
 def launches(data: RunData, steps: list[Step]) -> Launches | None:
     records = replace_records(data, StepColumns.of(steps))
-    return evidence_of(records, steady_steps(records.records.by_rank), Sampled([], [])).launches
+    by_rank = records.records.by_rank
+    return recorded_launches(by_rank, steady_steps(by_rank).detailed())
 
 
 def replace_records(data: RunData, steps: StepColumns) -> RunData:

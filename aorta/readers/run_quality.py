@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from aorta.artefacts.analysis import DataQuality, Problem, Throughput
 from aorta.artefacts.files import is_file
 from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo
-from aorta.diagnosis.policy import Policy
-from aorta.diagnosis.rank import rank_words
-from aorta.metrics.steady import Steady
 from aorta.readers.run import RunData
-from aorta.units import plural
+from aorta.units import plural, rank_words
 
 
 def data_quality(
-    data: RunData, policy: Policy, steady: Steady, rate: Throughput | None, notes: list[str]
+    data: RunData,
+    rate: Throughput | None,
+    notes: Sequence[str],
+    *,
+    steady: int,
+    detailed: int | None,
+    tolerance: float,
 ) -> DataQuality:
-    """Everything that a reader must know before the findings.
+    """Returns everything that a reader must know before the findings.
 
     Args:
         data: what was read.
-        policy: for the tolerance of the cross-check.
-        steady: the steps common to all ranks.
         rate: measured throughput, if any.
         notes: what the caller has to say, such as why no wait could be charged.
+        steady: steps that are steady on all ranks.
+        detailed: of these, the ones timed part by part; None: all.
+        tolerance: how far throughput and mean or median step may differ before a note says so.
     """
     account = data.account
     state, disagreement = _state(data)
@@ -38,7 +44,7 @@ def data_quality(
     ]
     said = [*data.accounting.notes, *disagreement, *notes, *_memory(data), *_batches(data, rate)]
     if rate is not None:
-        said += _rates(rate, policy.cross_check_tolerance)
+        said += _rates(rate, tolerance)
     if account.manifest is not None and account.manifest.shared_machine and len(account.manifest.nodes) > 1:
         said.append("the nodes of this run share one machine: its scaling is that machine's")
     said += cores_shared(data)
@@ -50,8 +56,8 @@ def data_quality(
         problems=problems,
         nodes_expected=account.nodes_expected,
         nodes_seen=len({node.node_index for node in account.status.nodes}) if account.status else 0,
-        steady_steps=len(steady),
-        detailed_steps=steady.detailed_steps,
+        steady_steps=steady,
+        detailed_steps=detailed,
         state=state,
         notes=said,
         failure=_failure(data),

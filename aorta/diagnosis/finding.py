@@ -1,0 +1,180 @@
+"""The form of a finding: one specification object, and the arithmetic that several findings share.
+
+Each module of `aorta.diagnosis.findings` exports one `FindingSpec`. Every field is required, so that a
+forgotten one fails at import and in the type check; `None` says that the finding has no such thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from aorta.artefacts.analysis import Finding, Kind, Measured, Severity, Speedup
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+from aorta.metrics.blame import Cause
+from aorta.metrics.replay_model import Part
+from aorta.metrics.whatif import Prediction, Replays
+
+STEP_SHARE = "% of step"
+NOT_DETERMINED = "not_determined"
+MOST = 0.5
+"""A share from which on something is most of what it is a part of."""
+
+Found = Mapping[Kind, Finding]
+"""What passed its threshold, in the order of the report."""
+
+
+class Answer(NamedTuple):
+    """What a finding's measurement says: found, not found, or not measurable."""
+
+    measured: Measured
+    """Value beside threshold, or why there is no value and what would give one."""
+    finding: Finding | None = None
+    """None where it was not found or not measurable; `measured.answer` tells which."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubCause:
+    """A code, the same in words, and what was measured."""
+
+    code: str
+    text: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What the replay takes away, in words, and what that gives."""
+
+    words: str
+    found: Prediction
+    limit: Prediction | None = None
+    """Without all of the cause, where only its most costly part goes."""
+    parts: tuple[Part, ...] = ()
+    """What the finding's ranks take longer for than others; empty: no other rank can hide the gain."""
+    hidden_behind: str = ""
+    """What else ranks may be slow by, in words, so that it hides the gain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingSpec:
+    """Everything that aorta knows about one kind of finding."""
+
+    kind: Kind
+    name: str
+    """In tables and documents."""
+    subject: str
+    """As the subject of its sentence."""
+    order: int
+    """Its place in the report. Of two findings that claim the same symptom the later one has it."""
+    thresholds: tuple[str, ...]
+    """Keys of the configuration's `thresholds` that decide it."""
+    fires_below: bool
+    """Whether a value below the threshold is the finding; else one above it."""
+    measure: Callable[[Observation, Policy], Answer]
+    cost: Callable[[Observation], float] | None
+    """Mean ms per step and rank that the cause takes; None: it takes no time by itself, and weighs what its
+    costliest symptom does."""
+    waits_for: tuple[Cause, ...]
+    """The work of other ranks that ranks wait for in collectives because of it; empty: none."""
+    waits: Callable[[Found, Observation, float], float] | None
+    """How much of all ranks' waits for that work it explains, in ms per step. Its last argument is how much
+    of the same waits findings of a later place explain."""
+    symptom_of: Callable[[Mapping[Kind, float], Observation], Kind | None] | None
+    """The finding that explains this one, given the waits that each finding explains."""
+    claims: Callable[[FindingSpec, Finding, Found, Observation, Policy], bool] | None
+    """Whether another finding is a symptom of this one."""
+    yields: bool
+    """It is a symptom of any cause that takes time."""
+    may_wait_for_missing: bool
+    """With ranks missing it is no verdict: what was measured may be waiting for them."""
+    sub_causes: Mapping[str, str]
+    """Code to one sentence: every cause behind the cause that `sub_cause` may return."""
+    sub_cause: Callable[[Finding, Observation, Policy], SubCause] | None
+    removes: Callable[[Finding, Observation, Replays], Removal | None] | None
+    """What the replay takes away to predict the gain."""
+    least_gain_pct: Callable[[Policy], float] | None
+    """What the replay must gain at least, in % of the step; None: anything above its noise."""
+    unsupported: Callable[[Finding, Observation, Policy], str | None] | None
+    """Why a value above the threshold is no cause once waits are charged; None: it is one."""
+    lowers: Mapping[str, int]
+    """The factors of scaling efficiency that it lowers, as `metrics.scaling_loss` calls them, each with its
+    place among the findings that do: 1 is the likeliest."""
+    actions: Callable[[Finding, Observation], list[str]]
+    statement: Callable[[Finding, Observation], str]
+
+
+def unknown(text: str) -> SubCause:
+    """Returns that nothing that was measured tells; `text` says what is missing."""
+    return SubCause(NOT_DETERMINED, text)
+
+
+def not_measured(
+    kind: Kind, threshold: float, unit: str, reason: str, *, remedy: str | None = None
+) -> Answer:
+    """Returns the answer of a finding that has no value.
+
+    Args:
+        kind: of the finding.
+        threshold: that a value would have been compared with.
+        unit: of both.
+        reason: why there is no value: `not measurable: ...`.
+        remedy: what would give one, as a command or a key to set.
+    """
+    return Answer(
+        Measured(
+            kind=kind,
+            value=None,
+            threshold=threshold,
+            unit=unit,
+            fired=False,
+            reason=reason,
+            answer="not_measurable",
+            remedy=remedy,
+        )
+    )
+
+
+def measured(
+    kind: Kind, value: float, threshold: float, unit: str, *, fired: bool, reason: str | None = None
+) -> Measured:
+    """Returns a value beside its threshold."""
+    return Measured(
+        kind=kind,
+        value=value,
+        threshold=threshold,
+        unit=unit,
+        fired=fired,
+        reason=reason,
+        answer="found" if fired else "not_found",
+    )
+
+
+def severity(share: float) -> Severity:
+    """Returns critical where the part takes half of the step or more."""
+    return "critical" if share >= MOST else "warning"
+
+
+def removal_to_threshold(step_ms: float, part_ms: float, threshold_pct: float) -> float:
+    """Returns the ms to remove from a part so that it is `threshold_pct` of the step that is then left.
+
+    (part − x) / (step − x) = t gives x = (part − t·step) / (1 − t).
+    """
+    share = threshold_pct / 100.0
+    return max((part_ms - share * step_ms) / (1.0 - share), 0.0) if share < 1.0 else 0.0
+
+
+def gain(step_ms: float, low_ms: float, high_ms: float) -> Speedup | None:
+    """Returns step now over step without `low_ms` to `high_ms` of it; None where nothing would be left."""
+    low_ms, high_ms = sorted((max(low_ms, 0.0), max(high_ms, 0.0)))
+    if high_ms >= step_ms:
+        return None
+    return Speedup(low=step_ms / (step_ms - low_ms), high=step_ms / (step_ms - high_ms))
+
+
+def value_words(finding: Finding) -> tuple[str, str]:
+    """Returns the finding's value and its threshold, for its sentence."""
+    value = f"{finding.value:.0f}" if finding.value is not None else "?"
+    return value, f"threshold {finding.threshold:g}" if finding.threshold is not None else ""

@@ -1,0 +1,231 @@
+"""Data loading: the step waits for its batch.
+
+What it finds:
+    The share of the step that the worst rank waits for its loader, or for another rank that waits for its
+    own. Ranks with a slow loader are named.
+Why it costs time:
+    The GPU idles until the batch is there. In data-parallel training one slow loader holds up every rank,
+    since the others wait for it in the next collective.
+What to do:
+    Use more loader workers, faster storage or fewer and larger files, and prepare samples before training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean, median
+from typing import Any
+
+from aorta.artefacts.analysis import Finding
+from aorta.diagnosis.finding import (
+    MOST,
+    STEP_SHARE,
+    Answer,
+    FindingSpec,
+    Removal,
+    SubCause,
+    gain,
+    measured,
+    not_measured,
+    removal_to_threshold,
+    severity,
+    unknown,
+    value_words,
+)
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.rank import slow_loaders
+from aorta.metrics.node_load import NodeLoad
+from aorta.metrics.whatif import Replays
+from aorta.units import plural, rank_words
+
+KIND = "data_loading"
+CPU_FULL = 0.9
+"""Of the CPUs that the job may use: above it they are the limit."""
+READING_MB_PER_S = 20.0
+"""Below it no disk is the limit."""
+
+
+def _measure(seen: Observation, policy: Policy) -> Answer:
+    threshold, steps, job = policy.data_wait_pct, seen.steps, seen.job
+    reason, remedy = steps.too_little(policy), None
+    if not reason and not steps.loader_marked:
+        most = max(100.0 * item.host_ms / item.step_ms for item in steps.costs)
+        part = f"it is within the host's part, at most {most:.1f} % of a step"
+        reason = f"not measurable: no trace marks a loader; {part}"
+    if reason:
+        return not_measured(KIND, threshold, STEP_SHARE, reason, remedy=remedy)
+    value = max(100.0 * item.loading_ms / item.step_ms for item in steps.costs)
+    answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
+    if not answer.fired:
+        return Answer(answer)
+    ranks = slow_loaders(steps.costs, policy.culprit_share, threshold)
+    if not ranks and job.ranks_missing:
+        ranks = [item.rank for item in steps.costs]
+    loading, step = fmean(item.loading_ms for item in steps.costs), steps.step_ms
+    least = min(item.loading_ms for item in steps.costs)
+    low = min(removal_to_threshold(step, loading, threshold), least)
+    others = "; the other ranks wait for it in communication" if ranks and not steps.blame_absent else ""
+    loaders = "loader" if len(ranks) == 1 else "loaders"
+    delivers = "delivers" if len(ranks) == 1 else "deliver"
+    cause = f"the {loaders} of {rank_words(ranks)} {delivers} a batch later than the step needs it{others}"
+    finding = Finding(
+        kind=KIND,
+        severity=severity(value / 100.0),
+        cause=cause,
+        ranks=ranks,
+        nodes=job.nodes(ranks),
+        value=value,
+        threshold=threshold,
+        unit=STEP_SHARE,
+        evidence=_evidence(seen),
+        estimated_speedup=gain(step, low, loading),
+        actions=[],
+    )
+    return Answer(answer, finding)
+
+
+def _evidence(seen: Observation) -> dict[str, Any]:
+    own = [item.data_wait_ms for item in seen.steps.costs]
+    evidence: dict[str, Any] = {
+        "data_wait_ms_worst_rank": max(own),
+        "data_wait_ms_median_rank": median(own),
+        "others_wait_ms": fmean(item.charged("data_loading") for item in seen.steps.costs),
+        "step_ms": seen.steps.step_ms,
+        "files": list(seen.steps.files),
+    }
+    if seen.job.config is not None:
+        evidence["dataloader.num_workers"] = seen.job.config.dataloader.num_workers
+        evidence["dataset.delay_ms"] = seen.job.config.dataset.delay_ms
+    return evidence
+
+
+def _cost(seen: Observation) -> float:
+    return fmean(item.loading_ms for item in seen.steps.costs)
+
+
+def _removes(finding: Finding, _: Observation, replays: Replays) -> Removal:
+    if not finding.ranks:
+        return Removal("every wait for a loader", replays.without({"data_loading": 1.0}))
+    return Removal(
+        f"the longer waits of {rank_words(finding.ranks)} for the loader",
+        replays.as_the_others(("data_loading",), finding.ranks),
+        parts=("data_loading",),
+        hidden_behind="compute and host work",
+    )
+
+
+def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
+    loads = {
+        host: item for host, item in seen.around.loads.items() if not finding.nodes or host in finding.nodes
+    }
+    full = _full_cpus(loads)
+    if full is not None:
+        return full
+    config = seen.job.config
+    if config is not None and config.dataloader.num_workers == 0:
+        return SubCause("no_workers", "the training process makes its batches itself, between the steps")
+    reading = max((item.read_mb_per_s or 0.0 for item in loads.values()), default=0.0)
+    busy = _busy_share(loads)
+    if reading >= READING_MB_PER_S and busy is not None and busy < MOST:
+        text = f"disks read {reading:.0f} MB/s while the job uses {100 * busy:.0f} % of its CPUs: storage"
+        return SubCause("storage", text, {"disk_read_mb_per_s": reading, "cpu_busy_share": busy})
+    if config is None:
+        return unknown("how many workers load is not known")
+    workers = config.dataloader.num_workers
+    do = f"{plural(workers, 'worker')} a rank {'does' if workers == 1 else 'do'} not keep up"
+    if busy is None:
+        return unknown(f"{do}; whether CPUs limit them was not sampled")
+    text = f"{do}, and {100 * (1 - busy):.0f} % of the job's CPUs are free"
+    return SubCause("workers_saturated", text, {"workers": workers, "cpu_busy_share": busy})
+
+
+def _full_cpus(loads: Mapping[str, NodeLoad]) -> SubCause | None:
+    for host, item in sorted(loads.items()):
+        if item.job_cpu_pct is None or not item.cpus_usable:
+            continue
+        share = item.job_cpu_pct / (100.0 * item.cpus_usable)
+        if share >= CPU_FULL:
+            text = f"the job uses {100 * share:.0f} % of the CPUs that it has on {host}, {item.cpus_usable:g}"
+            return SubCause("host_cpu_limit", text, {"cpu_busy_share": share, "cpus": item.cpus_usable})
+    return None
+
+
+def _busy_share(loads: Mapping[str, NodeLoad]) -> float | None:
+    shares = [
+        item.job_cpu_pct / (100.0 * item.cpus_usable)
+        for item in loads.values()
+        if item.job_cpu_pct is not None and item.cpus_usable
+    ]
+    return max(shares, default=None)
+
+
+def _actions(finding: Finding, seen: Observation) -> list[str]:
+    config, ranks, job, actions = seen.job.config, finding.ranks, seen.job, []
+    if config is not None:
+        workers = config.dataloader.num_workers
+        if config.dataset.delay_ms > 0:
+            delay = config.dataset.delay_ms
+            actions.append(f"dataset.delay_ms is {delay:g}: every sample sleeps that long; set it to 0")
+        if workers == 0:
+            actions.append(
+                "dataloader.num_workers is 0, so samples are made between steps: set it to 2 or more"
+            )
+        else:
+            cpus = f" ({job.cpus_usable} CPUs are usable on a node)" if job.cpus_usable else ""
+            actions.append(f"raise dataloader.num_workers, now {workers}{cpus}")
+        if job.cuda and not config.dataloader.pin_memory:
+            actions.append("set dataloader.pin_memory to true, so that copies to the GPU overlap")
+    if ranks:
+        nodes = job.nodes(ranks)
+        shared = set(nodes) & {host for rank, host in job.hosts.items() if rank not in ranks}
+        if nodes and not shared:
+            where = ", ".join(nodes)
+            actions.append(f"look at the storage and the CPUs of {where}: the other nodes' loaders keep up")
+        else:
+            who = rank_words(ranks)
+            actions.append(
+                f"see what loaders of {who} read that those beside them do not: files, shards, cores"
+            )
+    actions.append(
+        "move preprocessing out of the loop: prepare samples once, in few large files on fast storage"
+    )
+    return actions
+
+
+def _statement(finding: Finding, seen: Observation) -> str:
+    value, limit = value_words(finding)
+    mean = f"{_cost(seen):.1f} of {seen.steps.step_ms:.1f} ms on average"
+    who = rank_words(finding.ranks)
+    return f"Data loading on {who} takes {value} % of the worst rank's step ({limit}), {mean}."
+
+
+SPEC = FindingSpec(
+    kind=KIND,
+    name="data loading",
+    subject="data loading",
+    order=10,
+    thresholds=("data_wait_pct",),
+    fires_below=False,
+    measure=_measure,
+    cost=_cost,
+    waits_for=("data_loading",),
+    waits=lambda _found, seen, _taken: sum(item.charged("data_loading") for item in seen.steps.costs),
+    symptom_of=None,
+    claims=None,
+    yields=False,
+    may_wait_for_missing=False,
+    sub_causes={
+        "host_cpu_limit": "The job uses all CPUs that it may use on a node.",
+        "no_workers": "The training process makes its batches itself.",
+        "storage": "Disks are read while most CPUs are free.",
+        "workers_saturated": "The loader workers do not keep up while CPUs are free.",
+    },
+    sub_cause=_sub_cause,
+    removes=_removes,
+    least_gain_pct=None,
+    unsupported=None,
+    lowers={"serialisation": 2, "communication": 2, "between_steps": 1},
+    actions=_actions,
+    statement=_statement,
+)

@@ -1,0 +1,140 @@
+"""GPU under-utilisation: compute kernels run for too small a share of the time.
+
+What it finds:
+    The share of the step in which a compute kernel ran. By step records these are windows with gaps in them,
+    so that the driver's counter counts where it says less: it is never below the true share.
+Why it costs time:
+    A GPU that runs no compute kernel brings the training no further.
+What to do:
+    Look at the cause that takes the time, if one was found; this finding is then its symptom. Otherwise
+    profile the host side of a step.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from aorta.artefacts.analysis import Finding
+from aorta.diagnosis.finding import Answer, FindingSpec, gain, measured, not_measured, value_words
+from aorta.diagnosis.host_time import driver_busy_pct, windows_alone
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+
+KIND = "gpu_underutilization"
+
+
+def _measure(seen: Observation, policy: Policy) -> Answer:
+    threshold, unit, steps = policy.effective_gpu_utilization_pct, "% of time", seen.steps
+    use = seen.monitored.utilization
+    driver = use.gpu_util_pct if use else None
+    effective = use.effective_gpu_util_pct if use else None
+    reason = None
+    if not seen.job.cuda:
+        reason = "not measurable: no GPU"
+    elif steps.breakdown.steps < policy.min_steady_steps:
+        reason = steps.too_little(policy)
+    elif effective is None and driver is None:
+        reason = f"not measurable: no breakdown in the {steps.source}, and the driver gives no utilisation"
+    counter = driver_busy_pct(seen)
+    value = effective if effective is not None else driver
+    if value is not None and counter is not None and counter < value:
+        value = counter
+    if reason or value is None:
+        return not_measured(KIND, threshold, unit, reason or "not measurable")
+    bound = None
+    if effective is None or value == counter:
+        bound = "an upper bound: the driver's counter"
+    elif counter is None and windows_alone(seen):
+        bound = "an upper bound: the windows of compute hold the gaps between its kernels"
+    answer = measured(KIND, value, threshold, unit, fired=value < threshold, reason=bound)
+    if not answer.fired:
+        return Answer(answer)
+    step = steps.step_ms if steps.costs else 100.0
+    idle = step * (1.0 - value / 100.0)
+    to_threshold = step * (1.0 - value / threshold)
+    finding = Finding(
+        kind=KIND,
+        severity="critical" if value < threshold / 2 else "warning",
+        cause=_cause(seen),
+        ranks=[],
+        nodes=[],
+        value=value,
+        threshold=threshold,
+        unit=unit,
+        evidence={
+            "effective_gpu_utilization_pct": effective,
+            "driver_utilization_pct": driver,
+            "step_ms": steps.step_ms if steps.costs else None,
+            "files": [*steps.files, *seen.monitored.sample_files],
+        },
+        estimated_speedup=gain(step, to_threshold, idle),
+        actions=[],
+    )
+    return Answer(answer, finding)
+
+
+def _cause(seen: Observation) -> str:
+    """Returns the largest part of the step in which no compute kernel runs; waits go to what makes them."""
+    costs = seen.steps.costs
+    if not costs:
+        return "no kernel runs for much of the time"
+    parts = {
+        "the host prepares work or waits": fmean(item.host_ms + item.own_host_wait_ms for item in costs),
+        "data is loaded": fmean(item.loading_ms for item in costs),
+        "data is exchanged between ranks": fmean(item.transfer_ms for item in costs),
+        "ranks wait for slower ones": fmean(item.lateness_ms for item in costs),
+        "data is copied": fmean(item.copy_ms for item in costs),
+    }
+    largest = max(parts, key=lambda name: parts[name])
+    return f"no compute kernel runs for much of the step; most of that time {largest}"
+
+
+def _cost(seen: Observation) -> float:
+    costs = seen.steps.costs
+    return fmean(item.step_ms - item.compute_ms for item in costs) if costs else 0.0
+
+
+def _actions(_: Finding, seen: Observation) -> list[str]:
+    config, actions = seen.job.config, []
+    if config is not None:
+        actions.append(
+            f"raise training.batch_size (now {config.training.batch_size}): more work a kernel launch"
+        )
+        if not config.compile.enabled:
+            actions.append("set compile.enabled to true: fused kernels need fewer launches")
+        if not config.dataloader.pin_memory:
+            actions.append("set dataloader.pin_memory to true, so that copies to the GPU overlap")
+    actions.append("profile the host side of a step: launches, Python between kernels, .item() and .cpu()")
+    return actions
+
+
+def _statement(finding: Finding, _: Observation) -> str:
+    value, limit = value_words(finding)
+    run = f"compute kernels run for {value} % of the time ({limit})"
+    return f"GPU under-utilisation: {run}: {finding.cause}."
+
+
+SPEC = FindingSpec(
+    kind=KIND,
+    name="GPU under-utilisation",
+    subject="gpu under-utilisation",
+    order=50,
+    thresholds=("effective_gpu_utilization_pct",),
+    fires_below=True,
+    measure=_measure,
+    cost=_cost,
+    waits_for=(),
+    waits=None,
+    symptom_of=None,
+    claims=None,
+    yields=True,
+    may_wait_for_missing=False,
+    sub_causes={},
+    sub_cause=None,
+    removes=None,
+    least_gain_pct=None,
+    unsupported=None,
+    lowers={"computation_scalability": 1},
+    actions=_actions,
+    statement=_statement,
+)

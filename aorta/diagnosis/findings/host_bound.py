@@ -1,0 +1,305 @@
+"""Host bound: the device waits for the CPU that feeds it.
+
+What it finds:
+    The share of the step in which the device idles for its host and neither loads data nor exchanges it: for
+    kernel launches, Python, or synchronising calls. The lower median of the ranks counts, since the host of a
+    single slow rank makes it a straggler.
+Why it costs time:
+    A GPU runs only what its host has launched. Where kernels are shorter than a launch, or the host works or
+    waits between launches, the GPU runs dry.
+What to do:
+    Launch fewer and larger kernels (CUDA graphs, fused operators, larger batches), remove calls that wait for
+    the GPU, and move CPU work out of the step.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean, median_low
+from typing import Any
+
+from aorta.artefacts.analysis import Finding
+from aorta.diagnosis.finding import (
+    MOST,
+    STEP_SHARE,
+    Answer,
+    FindingSpec,
+    Found,
+    Removal,
+    SubCause,
+    gain,
+    measured,
+    not_measured,
+    removal_to_threshold,
+    severity,
+    unknown,
+    value_words,
+)
+from aorta.diagnosis.host_time import (
+    MOST_OF_HOST,
+    driver_busy_pct,
+    host_ms,
+    host_share,
+    idle_inside_ms,
+    idle_inside_share,
+    launch_bound,
+    launches,
+    waits_of_own_hosts,
+)
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+from aorta.metrics.trace_capture import HostIdle
+from aorta.metrics.whatif import Replays
+from aorta.units import plural, rank_words
+
+KIND = "host_bound"
+
+
+def _measure(seen: Observation, policy: Policy) -> Answer:
+    """By step records it is what lies outside of all that was timed, and the GPU's idle time inside of
+    compute's windows, where steps recorded kernel by kernel or the driver's counter show it. By traces it
+    takes in what of its waits for other ranks a rank's own host takes anyway: of hosts that are all slow the
+    slowest one alone lets its GPU idle, and the other GPUs wait in collectives meanwhile. Where no rank
+    stands out it takes in all waits for hosts: they make each other wait by turns. Ranks that left nothing
+    might all be fast: it has to hold with them, too.
+    """
+    threshold, steps = policy.host_pct, seen.steps
+    reason = steps.too_little(policy)
+    if reason:
+        return not_measured(KIND, threshold, STEP_SHARE, reason)
+    inside, waits = idle_inside_ms(seen), _waits_of_all_hosts(seen, policy)
+    parts = [item.host_ms + inside + waited for item, waited in zip(steps.costs, waits, strict=True)]
+    shares = [100.0 * ms / item.step_ms for item, ms in zip(steps.costs, parts, strict=True)]
+    value = median_low(shares)
+    unseen = max(seen.job.world_size - len(shares), 1) if seen.job.ranks_missing else 0
+    if value > threshold >= median_low([*shares, *[0.0] * unseen]):
+        reason = f"of ranks that left {steps.source}; too many others are not known for this to be all hosts"
+        return Answer(measured(KIND, value, threshold, STEP_SHARE, fired=False, reason=reason))
+    answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
+    if not answer.fired:
+        return Answer(answer)
+    host, step = fmean(parts), steps.step_ms
+    finding = Finding(
+        kind=KIND,
+        severity=severity(value / 100.0),
+        cause=_cause(seen, policy),
+        ranks=[],
+        nodes=[],
+        value=value,
+        threshold=threshold,
+        unit=STEP_SHARE,
+        evidence=_evidence(seen, policy, waits),
+        estimated_speedup=gain(step, removal_to_threshold(step, host, threshold), host),
+        actions=[],
+    )
+    return Answer(answer, finding)
+
+
+def _evidence(seen: Observation, policy: Policy, waits: list[float]) -> dict[str, Any]:
+    evidence: dict[str, Any] = {"host_ms": host_ms(seen), "step_ms": seen.steps.step_ms}
+    if _by_turns(seen, policy) and any(waits):
+        evidence["waits_for_hosts_by_turns_ms"] = fmean(waits)
+    evidence |= waits_of_own_hosts(seen)
+    recorded, inside, idle = launches(seen), idle_inside_ms(seen), seen.host.idle
+    if recorded is not None:
+        evidence |= {"kernels_per_step": recorded.kernels, "idle_in_compute_windows_ms": inside}
+    elif inside:
+        evidence |= {"driver_utilization_pct": driver_busy_pct(seen), "idle_in_compute_windows_ms": inside}
+    if idle is not None:
+        evidence |= {
+            "idle_in_short_gaps_ms": idle.short_gaps_ms,
+            "idle_in_long_gaps_ms": idle.long_gaps_ms,
+            "idle_while_host_synchronises_ms": idle.sync_ms,
+            "launches_per_step": idle.launches,
+            "launches_on_an_empty_queue_share": idle.empty_share,
+        }
+    return {**evidence, "files": list(seen.steps.files)}
+
+
+def _waits_of_all_hosts(seen: Observation, policy: Policy) -> list[float]:
+    """Returns what of each rank's waits for others is all hosts' doing, ms per step."""
+    by_turns, costs = _by_turns(seen, policy), seen.steps.costs
+    return [max(item.charged("host") if by_turns else 0.0, item.own_host_wait_ms) for item in costs]
+
+
+def _by_turns(seen: Observation, policy: Policy) -> bool:
+    """Returns whether traces show no rank that stands out."""
+    return seen.host.idle is not None and not seen.last_ranks(policy)
+
+
+def _cause(seen: Observation, policy: Policy) -> str:
+    idle, behind = seen.host.idle, _behind_waits(seen, policy)
+    unmarked = "" if seen.steps.loader_marked else "; a loader, which no trace marks, would be part of this"
+    if launch_bound(seen):
+        text = "launch-bound: kernels are so short that the GPU waits for the next launch most of the time"
+        return text + behind
+    if idle is None and not seen.job.cuda:
+        return "the training process is busy with something else than forward, backward and optimizer"
+    if idle is not None and idle.synchronised:
+        return "the GPU has run dry while the host waits in synchronising calls" + behind
+    text = f"the GPU waits for its host between kernels: Python, synchronisation, CPU preprocessing{unmarked}"
+    return text + behind
+
+
+def _behind_waits(seen: Observation, policy: Policy) -> str:
+    """Returns that all hosts are slow where most of it shows on the GPUs as waits for the last one."""
+    costs = seen.steps.costs
+    own = fmean(item.own_host_wait_ms for item in costs)
+    if own <= fmean(item.host_ms for item in costs):
+        return ""
+    last = seen.last_ranks(policy)
+    who = rank_words(last) if last else "whichever rank is last"
+    later = max(item.lateness_ms for item in costs)
+    return (
+        f"; so on all ranks: behind waits in collectives the other hosts need as long, and {who} at most "
+        f"{later:.1f} ms a step longer"
+    )
+
+
+def _taking_turns(found: Found) -> bool:
+    """Returns whether slow hosts take turns: waiting for them is no single rank's doing."""
+    late = found.get("straggler")
+    return late is None or not late.ranks
+
+
+def _waits(found: Found, seen: Observation, _: float) -> float:
+    own = sum(item.own_host_wait_ms for item in seen.steps.costs)
+    host = sum(item.charged("host") for item in seen.steps.costs)
+    return max(host, own) if _taking_turns(found) else own
+
+
+def _claims(_: FindingSpec, finding: Finding, found: Found, seen: Observation, __: Policy) -> bool:
+    """Returns whether ranks that are late by turns are late by their hosts more than by their compute."""
+    compute, host = (sum(item.charged(cause) for item in seen.steps.costs) for cause in ("compute", "host"))
+    return finding.kind == "straggler" and _taking_turns(found) and host >= compute
+
+
+def _removes(_: Finding, seen: Observation, replays: Replays) -> Removal | None:
+    """Returns the GPU's idle time inside of compute's windows, where it is most of the host's part; else its
+    gap.
+
+    The windows shrink by the share of them that their kernels leave idle, so that a collective that they hid
+    takes its time all the same: windows of 80 ms of which the GPU idles 60, with a hidden exchange of 50 ms
+    posted at a quarter of them, end with it after 5 + 50 ms, and not after 20.
+    """
+    share = idle_inside_share(seen)
+    if idle_inside_ms(seen) > MOST_OF_HOST * host_ms(seen) and share < 1.0:
+        return Removal(
+            f"the {100 * share:.0f} % of compute's windows in which the GPU idles for the host",
+            replays.without({"compute": share}),
+            replays.without({"compute": share, "host": 1.0}),
+        )
+    removable = host_share(seen)
+    if removable is None:
+        return None
+    words = f"{100 * removable:.0f} % of the host's part"
+    if launch_bound(seen):
+        words = f"the short gaps between kernels, {words}"
+    return Removal(words, replays.without({"host": removable}), replays.without({"host": 1.0}))
+
+
+def _sub_cause(_: Finding, seen: Observation, __: Policy) -> SubCause:
+    recorded, gap, busy = launches(seen), seen.host.gap, driver_busy_pct(seen)
+    if recorded is not None and launch_bound(seen):
+        each = 1000 * recorded.kernels_ms / recorded.kernels
+        kernels = plural(round(recorded.kernels), "kernel")
+        text = f"{kernels} a step of {each:.0f} us each: the GPU waits for launches"
+        return SubCause(
+            "launch_bound", text, {"kernels": recorded.kernels, "kernels_ms": recorded.kernels_ms}
+        )
+    if seen.host.idle is not None:
+        return _traced(seen.host.idle, launches_late=launch_bound(seen))
+    if busy is not None and idle_inside_ms(seen) > MOST * host_ms(seen):
+        return unknown(
+            f"by the driver's counter kernels ran in {busy:.0f} % of the time, and compute's windows are "
+            "longer: launches come late. Whether kernels are too short, or Python or synchronisation lies "
+            "between them, a trace or capture.kernel_interval tells"
+        )
+    if gap is not None and gap.share >= MOST:
+        share = f"{100 * gap.share:.0f} % of the host's part"
+        text = f"{gap.ms:.1f} ms a step lie between {gap.after} and {gap.before}: {share}"
+        return SubCause("host_work", text, {"largest_gap_ms": gap.ms, "largest_gap_share": gap.share})
+    return unknown("the host's part lies in many places between what was timed")
+
+
+def _traced(idle: HostIdle, *, launches_late: bool) -> SubCause:
+    gaps = idle.gaps_ms
+    if launches_late:
+        text = f"{plural(round(idle.launches), 'launch', 'launches')} a step"
+        if idle.empty_share is not None:
+            text += f", {100 * idle.empty_share:.0f} % of those of idle GPUs on an empty queue"
+        short = f"{idle.short_gaps_ms:.1f} of {gaps:.1f} ms in which GPUs idle openly lie in short gaps"
+        return SubCause("launch_bound", f"{text}, and {short}")
+    if idle.synchronised:
+        return SubCause(
+            "synchronisation", f"for {idle.sync_ms:.1f} of {gaps:.1f} ms idle, the host waits for the GPU"
+        )
+    return SubCause(
+        "host_work", f"{idle.long_gaps_ms:.1f} of {gaps:.1f} ms idle lie in long gaps: Python, CPU work"
+    )
+
+
+def _actions(_: Finding, seen: Observation) -> list[str]:
+    config, actions = seen.job.config, []
+    if launch_bound(seen):
+        if config is not None:
+            compiled = "reduce-overhead"
+            if not config.compile.enabled or config.compile.mode != compiled:
+                actions.append(
+                    f"set compile.enabled to true (now {str(config.compile.enabled).lower()}), compile.mode "
+                    f"to {compiled} (now {config.compile.mode}): CUDA graphs launch many kernels at once"
+                )
+            actions.append(
+                f"raise training.batch_size (now {config.training.batch_size}): more work a kernel launch"
+            )
+        return [*actions, "launch fewer, larger kernels: fused or foreach optimizers, fused operations"]
+    if config is not None:
+        actions.append(
+            f"look at the loss less often: training.log_interval (now {config.training.log_interval})"
+        )
+        actions.append(
+            f"match threads to the CPUs of a rank: training.cpu_threads (now {config.training.cpu_threads})"
+        )
+    return [
+        *actions,
+        "remove what makes the host wait for the GPU in the step: .item(), .cpu(), printing losses, "
+        "synchronising timers",
+        "move CPU work out of the step: preprocessing to loader workers, logging to every n-th step",
+        "check that the process has CPU cores of its own, and how many threads compete for them",
+    ]
+
+
+def _statement(finding: Finding, seen: Observation) -> str:
+    value, limit = value_words(finding)
+    does = "keeps the GPU idle for" if seen.job.cuda else "takes"
+    cause = finding.cause.partition("; ")[0]  # the rest is with the finding
+    return f"The host {does} {value} % of the step ({limit}): {cause}."
+
+
+SPEC = FindingSpec(
+    kind=KIND,
+    name="host bound",
+    subject="the host",
+    order=40,
+    thresholds=("host_pct",),
+    fires_below=False,
+    measure=_measure,
+    cost=host_ms,
+    waits_for=("compute", "host"),
+    waits=_waits,
+    symptom_of=None,
+    claims=_claims,
+    yields=False,
+    may_wait_for_missing=False,
+    sub_causes={
+        "launch_bound": "Kernels are so short that launching them takes longer than running them.",
+        "synchronisation": "The host waits for the GPU, and launches nothing meanwhile.",
+        "host_work": "The host works between launches: Python or other CPU work.",
+    },
+    sub_cause=_sub_cause,
+    removes=_removes,
+    least_gain_pct=None,
+    unsupported=None,
+    lowers={"serialisation": 3, "communication": 4},
+    actions=_actions,
+    statement=_statement,
+)

@@ -1,0 +1,320 @@
+"""Straggler: ranks wait for the compute or the host of a slower rank.
+
+What it finds:
+    The share of the step that the worst-off rank waits in collectives because other ranks compute or work on
+    the host for longer. The late ranks are named where they stand out.
+Why it costs time:
+    A collective ends when its last member has arrived, so that one slow rank sets the step time of all.
+What to do:
+    Compare the late rank's node with the others: clocks, temperature, other programs, CPU pinning. Give every
+    rank the same work per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import msgspec
+
+from aorta.artefacts.analysis import Finding, Measured
+from aorta.diagnosis.finding import (
+    MOST,
+    STEP_SHARE,
+    Answer,
+    FindingSpec,
+    Found,
+    Removal,
+    SubCause,
+    gain,
+    measured,
+    not_measured,
+    severity,
+    unknown,
+    value_words,
+)
+from aorta.diagnosis.host_time import waits_of_own_hosts
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.rank import late_by_host
+from aorta.metrics.node_load import NodeLoad
+from aorta.metrics.replay_model import Part
+from aorta.metrics.whatif import Replays
+from aorta.units import rank_words
+
+KIND = "straggler"
+OTHERS_CPU_PCT = 50.0
+"""Of one CPU, used by others than the job: above it they are a noisy neighbour."""
+THROTTLED = 0.5
+"""Share of samples."""
+_PARTS: tuple[Part, ...] = ("compute", "host")
+
+
+def _measure(seen: Observation, policy: Policy) -> Answer:
+    """What of a rank's waits its own host takes anyway is no loss to another rank: it is the hosts' part."""
+    threshold, steps = policy.straggler_pct, seen.steps
+    reason = steps.too_little(policy)
+    if not reason and seen.job.world_size == 1:
+        reason = "not measurable: one rank waits for nobody"
+    if not reason and steps.blame_absent:
+        reason = f"not measurable: {steps.blame_absent}"
+    if reason:
+        return not_measured(KIND, threshold, STEP_SHARE, reason)
+    value = max(100.0 * item.lateness_ms / item.step_ms for item in steps.costs)
+    answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
+    if not answer.fired:
+        return Answer(_beside_own_hosts(answer, seen))
+    ranks = seen.last_ranks(policy)
+    waiting = [item for item in steps.costs if item.rank not in ranks]
+    lost = [item.lateness_ms for item in waiting]
+    compute = fmean(item.charged("compute") for item in waiting)
+    host = fmean(item.charged("host") for item in waiting)
+    hosts = late_by_host(steps.costs, ranks)
+    compute_late, host_late = _late_by(ranks, hosts, compute, host)
+    finding = Finding(
+        kind=KIND,
+        severity=severity(value / 100.0),
+        cause=f"the other ranks wait for {_who(ranks, hosts, compute=compute_late, host=host_late)}",
+        ranks=ranks,
+        nodes=seen.job.nodes(ranks),
+        value=value,
+        threshold=threshold,
+        unit=STEP_SHARE,
+        evidence={
+            "waits_for_compute_ms": compute,
+            "waits_for_host_ms": host,
+            **({"ranks_late_by_host": hosts} if compute_late and host_late else {}),
+            **waits_of_own_hosts(seen),
+            "step_ms": steps.step_ms,
+            "files": list(steps.files),
+        },
+        estimated_speedup=gain(steps.step_ms, min(lost), fmean(lost)),
+        actions=[],
+    )
+    return Answer(answer, finding)
+
+
+def _late_by(ranks: list[int], hosts: list[int], compute: float, host: float) -> tuple[bool, bool]:
+    """Returns whether ranks are late by their compute, and whether by their host."""
+    return (len(hosts) < len(ranks), bool(hosts)) if ranks else (compute >= host, host > compute)
+
+
+def _who(ranks: list[int], hosts: list[int], *, compute: bool, host: bool) -> str:
+    if compute != host:
+        return _who_is_late(ranks, host=host)
+    others = [rank for rank in ranks if rank not in hosts]
+    return f"{_who_is_late(others, host=False)}, and for {_who_is_late(hosts, host=True)}"
+
+
+def _who_is_late(ranks: list[int], *, host: bool) -> str:
+    who, several = rank_words(ranks) if ranks else "whichever rank is last", len(ranks) > 1
+    if host:
+        return f"{who}, which {'spend' if several else 'spends'} more time on the host"
+    return f"{who}, which {'compute' if several else 'computes'} longer"
+
+
+def _beside_own_hosts(answer: Measured, seen: Observation) -> Measured:
+    """Returns a value that is no finding, with what was left out of it where that alone would be one."""
+    whole = max(100.0 * item.charged("compute", "host") / item.step_ms for item in seen.steps.costs)
+    if whole <= answer.threshold:
+        return answer
+    own = "and all but this would go to the waiting ranks' own hosts"
+    return msgspec.structs.replace(answer, reason=f"ok: waits for other ranks take {whole:.1f} %, {own}")
+
+
+def _cost(seen: Observation) -> float:
+    return fmean(item.lateness_ms for item in seen.steps.costs)
+
+
+def _waits(_: Found, seen: Observation, taken: float) -> float:
+    """Returns what neither the waiting ranks' own hosts take anyway nor another finding explains."""
+    charged = sum(item.charged("compute", "host") for item in seen.steps.costs)
+    own = sum(item.own_host_wait_ms for item in seen.steps.costs)
+    return charged - max(taken, own)
+
+
+def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
+    """Returns why lateness by turns is no cause: it is no rank's own."""
+    if finding.ranks:
+        return None
+    shared = seen.around.cores_shared
+    return f"ranks are late by turns, {f'and {shared}' if shared else 'none stands out'}"
+
+
+def _removes(finding: Finding, _: Observation, replays: Replays) -> Removal:
+    found, who = replays.as_the_others(_PARTS, finding.ranks), rank_words(finding.ranks)
+    words = f"the longer compute and host work of {who}"
+    if not finding.ranks:
+        words = "the differences between ranks in each step's compute and host work"
+    return Removal(words, found, parts=_PARTS, hidden_behind="loader waits")
+
+
+def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
+    if not finding.ranks:
+        shared = seen.around.cores_shared
+        return (
+            SubCause("shared_cpus", shared) if shared else unknown("the late rank changes from step to step")
+        )
+    compute, host = finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"]
+    hosts = finding.evidence.get("ranks_late_by_host", [])
+    late = [rank for rank in finding.ranks if (rank in hosts) == (host > compute)] or finding.ranks
+    loss = _clock_loss(late, finding, seen) if compute >= host else None
+    found = _throttled(late, loss, finding, seen) if compute >= host else None
+    found = found or _neighbour(finding, seen) or _slow_node(seen)
+    if found is not None:
+        return found
+    who = rank_words(late)
+    if compute < host:
+        spends = "spends" if len(late) == 1 else "spend"
+        return SubCause("host_work", f"{who} {spends} more time on the host, outside of compute and loader")
+    text = f"on {who} compute takes longer"
+    if loss is not None:
+        text += f", at {100 * (1 - loss):.0f} % of the others' clock"
+    elif seen.around.loads:
+        text += "; neither throttling nor other load was seen"
+    return SubCause("compute", text, _measured_loss(loss))
+
+
+def _measured_loss(loss: float | None) -> dict[str, float]:
+    return {} if loss is None else {"clock_loss": loss}
+
+
+def _clock_loss(late: Sequence[int], finding: Finding, seen: Observation) -> float | None:
+    """Returns by how much the clock of the GPUs of `late` is below that of those that are not late, 0 to 1;
+    None where it was not sampled.
+    """
+    clocks = {rank: item.clock_mhz for rank, item in seen.around.throttling.items() if item.clock_mhz}
+    own = [clock for rank, clock in clocks.items() if rank in late]
+    others = [clock for rank, clock in clocks.items() if rank not in finding.ranks]
+    return max(1 - min(own) / max(others), 0.0) if own and others else None
+
+
+def _throttled(
+    late: Sequence[int], loss: float | None, finding: Finding, seen: Observation
+) -> SubCause | None:
+    """Returns a GPU that alone is slowed down, by as much as its rank is late for: at full load many report
+    the limit of their power all the time, and lose a hundredth of their clock to it.
+    """
+    waits = finding.evidence["waits_for_compute_ms"]
+    if loss is not None and loss * finding.evidence["step_ms"] < MOST * waits:
+        return None
+    throttling = seen.around.throttling
+    own = [throttling[rank] for rank in late if rank in throttling]
+    others = [item for rank, item in throttling.items() if rank not in finding.ranks]
+    for name, code, word in (
+        ("thermal", "thermal_throttling", "heat"),
+        ("power", "power_throttling", "power"),
+    ):
+        mine = max((getattr(item, name) for item in own), default=0.0)
+        its = max((getattr(item, name) for item in others), default=0.0)
+        if mine >= THROTTLED and its < mine / 2:
+            text = (
+                f"its GPU was slowed down for {word} in {100 * mine:.0f} % of the samples, the others in "
+                f"{100 * its:.0f} %"
+            )
+            if loss is not None:
+                text += f"; its clock is {100 * loss:.0f} % lower"
+            evidence = {f"{name}_share": mine, f"{name}_share_others": its}
+            return SubCause(code, text, evidence | _measured_loss(loss))
+    return None
+
+
+def _neighbour(finding: Finding, seen: Observation) -> SubCause | None:
+    loads = {
+        host: load
+        for host, item in seen.around.loads.items()
+        if (load := _foreign(seen, host, item)) is not None
+    }
+    own = [loads[host] for host in finding.nodes if host in loads]
+    others = [load for host, load in loads.items() if host not in finding.nodes]
+    most = max(own, default=0.0)
+    if most < OTHERS_CPU_PCT or (others and max(others) >= most / 2):
+        return None
+    text = f"other programs use {most:.0f} % of a CPU on {', '.join(finding.nodes)}: a noisy neighbour"
+    return SubCause("noisy_neighbour", text, {"foreign_cpu_pct": most})
+
+
+def _foreign(seen: Observation, host: str, item: NodeLoad) -> float | None:
+    """Returns the CPU that others use there, 100 per CPU."""
+    cpus = seen.around.cpus_machine.get(host)
+    if item.cpu_pct is None or item.job_cpu_pct is None or not cpus:
+        return None
+    return max(item.cpu_pct * cpus - item.job_cpu_pct, 0.0)
+
+
+def _slow_node(seen: Observation) -> SubCause | None:
+    late = seen.model.lateness if seen.model else None
+    if late is None or late.scope != "node":
+        return None
+    hosts = [item.host for item in late.nodes]
+    text = f"all ranks of {', '.join(hosts)} are late together, and no other rank is: the node, not a rank"
+    return SubCause("slow_node", text, {"late_nodes": hosts})
+
+
+def _actions(finding: Finding, seen: Observation) -> list[str]:
+    ranks, job, actions = finding.ranks, seen.job, []
+    compute, host = _late_by(
+        ranks,
+        late_by_host(seen.steps.costs, ranks),
+        finding.evidence["waits_for_compute_ms"],
+        finding.evidence["waits_for_host_ms"],
+    )
+    where = ", ".join(job.nodes(ranks)) if len(set(job.hosts.values())) > 1 else ""
+    if ranks and where:
+        actions.append(f"compare {where} with the other nodes: clocks, temperature, other processes")
+    if compute:
+        actions.append("give every rank the same work a step: equal batches and sequence lengths")
+    if host:
+        threads = f", training.cpu_threads (now {job.config.training.cpu_threads})" if job.config else ""
+        actions.append(
+            f"look at the host side of these ranks: CPU pinning, threads{threads}, other processes"
+        )
+    if not ranks:
+        actions.append(
+            "the late rank changes from step to step: reduce what ranks share, such as CPUs of one machine"
+        )
+    elif where:
+        actions.append(f"run once without {where} (sbatch --exclude) to see what it costs")
+    return actions
+
+
+def _statement(finding: Finding, seen: Observation) -> str:
+    value, limit = value_words(finding)
+    who = f"({rank_words(finding.ranks)})" if finding.ranks else "(a different one from step to step)"
+    mean = f"{_cost(seen):.1f} of {seen.steps.step_ms:.1f} ms on average"
+    return f"Waiting for a slower rank {who} takes {value} % of the worst rank's step ({limit}), {mean}."
+
+
+SPEC = FindingSpec(
+    kind=KIND,
+    name="straggler",
+    subject="waiting for a slower rank",
+    order=30,
+    thresholds=("straggler_pct",),
+    fires_below=False,
+    measure=_measure,
+    cost=_cost,
+    waits_for=_PARTS,
+    waits=_waits,
+    symptom_of=None,
+    claims=None,
+    yields=False,
+    may_wait_for_missing=False,
+    sub_causes={
+        "shared_cpus": "Ranks want more CPUs than they have.",
+        "thermal_throttling": "The late rank's GPU is slowed down for heat.",
+        "power_throttling": "The late rank's GPU is slowed down for its power limit.",
+        "noisy_neighbour": "Other programs use the late rank's node.",
+        "slow_node": "All ranks of a node are late together.",
+        "host_work": "The late rank's host works for longer.",
+        "compute": "The late rank computes for longer.",
+    },
+    sub_cause=_sub_cause,
+    removes=_removes,
+    # Somebody is always the last, and on a busy machine often the same one for a while.
+    least_gain_pct=lambda policy: policy.straggler_pct / 2,
+    unsupported=_unsupported,
+    lowers={"load_balance": 1, "serialisation": 1, "communication": 3},
+    actions=_actions,
+    statement=_statement,
+)

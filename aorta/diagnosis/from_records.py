@@ -1,0 +1,210 @@
+"""A run's step records, monitors and accounting to an observation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import msgspec
+
+from aorta.artefacts.analysis import Analysis, DetailCost, Throughput
+from aorta.diagnosis.capture_window import detail_note, overhead_note, overhead_of
+from aorta.diagnosis.model import modelled
+from aorta.diagnosis.observation import Facts, Host, Job, Monitored, Observation, Steps, Surroundings
+from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE
+from aorta.diagnosis.program import program, settings
+from aorta.diagnosis.rank import rank_costs
+from aorta.metrics.allocator import allocator_use
+from aorta.metrics.another_run import Repeat
+from aorta.metrics.blame import BlameTable, blame
+from aorta.metrics.breakdown import breakdown_table
+from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.metrics.detail_cost import detail_cost
+from aorta.metrics.host_gaps import host_gaps
+from aorta.metrics.launches import recorded_launches
+from aorta.metrics.node_load import driver_busy, node_loads, throttling
+from aorta.metrics.repeats import Ran, batches, is_local, repeats_of, undisturbed
+from aorta.metrics.steady import Steady, steady_steps
+from aorta.metrics.throughput import between_steps_share, throughput
+from aorta.metrics.utilization import (
+    Sampled,
+    effective_gpu_utilization,
+    sampled,
+    steady_windows,
+    utilization,
+)
+from aorta.readers.run import RunData
+from aorta.readers.run_identity import clocks, job_id, knobs, nodes_of, scenario
+from aorta.readers.run_quality import cores_shared, data_quality
+from aorta.units import plural
+
+# Who of the others was last says nothing: a rank without records may have been later.
+_MISSING = "records of ranks are missing, and waiting for those cannot be told from transfer"
+
+
+def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
+    """Returns what a run directory holds without its traces, as an observation.
+
+    Args:
+        data: what was read.
+        others: analyses of other runs; those that repeat this one say by how much runs of it differ.
+    """
+    by_rank, account = data.records.by_rank, data.account
+    steady = steady_steps(by_rank)
+    detailed, detail = steady.detailed(), detail_cost(steady)
+    missing = data.ranks_expected is None or len(by_rank) < data.ranks_expected
+    collectives = _MISSING if missing else _collectives(data, steady)
+    charged = _charged(collectives, detailed)
+    waits = charged if isinstance(charged, BlameTable) else None
+    breakdown = breakdown_table(detailed, waits.wait_ns if waits else None)
+    # A rate without some ranks would be too low by an unknown share.
+    complete = bool(by_rank) and len(by_rank) == data.ranks_expected
+    rate = throughput(steady) if complete else None
+    cuda = any(steps.labels[0].device.startswith("cuda") for steps in by_rank.values())
+    seen = sampled(steady_windows(steady), data.gpu, data.cpu)
+    effective = effective_gpu_utilization(breakdown.per_rank if cuda else [])
+    facts = _facts(data, rate, detail, cuda=cuda)
+    notes = _notes(charged, data.ranks_expected)
+    of_detail = detail_note(detail) if len(steady) else []
+    said = [*overhead_note(facts.profiler_overhead), *of_detail]
+    if rate is None:
+        said.append("throughput is not measurable: it needs steady steps of every rank")
+    quality = data_quality(
+        data,
+        rate,
+        notes,
+        steady=len(steady),
+        detailed=steady.detailed_steps,
+        tolerance=CROSS_CHECK_TOLERANCE,
+    )
+    quality = msgspec.structs.replace(quality, notes=[*quality.notes, *said])
+    step_ms = [row.step_ms for row in breakdown.per_rank]
+    return Observation(
+        job=Job(
+            config=knobs(data),
+            cuda=cuda,
+            world_size=data.ranks_expected or len(by_rank),
+            hosts={rank: steps[-1:].labels[0].host for rank, steps in by_rank.items()},
+            cpus_usable=min((info.cpus_usable for info in account.infos.values()), default=None),
+            ranks_missing=missing,
+            known=bool(account.manifest or account.status or data.accounting.attempts),
+        ),
+        steps=Steps(
+            breakdown=breakdown,
+            costs=rank_costs(breakdown.per_rank, waits),
+            waits=waits,
+            blame_absent=charged if isinstance(charged, str) else None,
+            steady=len(steady),
+            between_share=between_steps_share(steady),
+            notes=(*notes, *of_detail),
+        ),
+        host=_host(data, steady, seen),
+        monitored=Monitored(
+            utilization=utilization(seen, effective) if len(steady) else None,
+            allocator=allocator_use(detailed),
+            memory_estimate=data.accounting.memory,
+        ),
+        around=_surroundings(data, steady, seen),
+        model=modelled(collectives, detailed.numbers, step_ms, nodes_of(data)),
+        repeats=_repeats(facts, quality.detailed_steps is None, others),
+        facts=facts,
+        quality=quality,
+    )
+
+
+def _collectives(data: RunData, steady: Steady) -> Collectives | str:
+    """Returns all ranks on one clock with their collectives, or why they cannot be."""
+    by_rank, detailed = data.records.by_rank, steady.detailed()
+    if not len(detailed):
+        return "no steady step was timed part by part" if len(steady) else "there are no steady steps"
+    # One step more than counts: what ranks did since they were last together begins there.
+    first, last = detailed.numbers[0] - 1, detailed.numbers[-1]
+    used = {
+        rank: steps.where((steps.column("global_step") >= first) & (steps.column("global_step") <= last))
+        for rank, steps in by_rank.items()
+    }
+    return match_collectives(used, clocks(data, used))
+
+
+def _charged(collectives: Collectives | str, detailed: Steady) -> BlameTable | str:
+    """Returns waits charged to ranks, or why they cannot be."""
+    if isinstance(collectives, str):
+        return collectives
+    if len(collectives.timelines) < 2:
+        return "fewer than two ranks left steady steps"
+    return blame(collectives, detailed.numbers)
+
+
+def _notes(charged: BlameTable | str, expected: int | None) -> list[str]:
+    if isinstance(charged, str):
+        return [f"waits are not charged to ranks: {charged}"] if expected != 1 else []
+    if not charged.unmatched:
+        return []
+    calls = plural(charged.unmatched, "call of a collective", "calls of collectives")
+    return [f"{calls} without a partner on another rank: not blamed"]
+
+
+def _host(data: RunData, steady: Steady, seen: Sampled) -> Host:
+    """Returns what the records and the monitors tell of the host's part; parts are of the detailed steps."""
+    detailed, busy = steady.detailed(), driver_busy(seen.gpus)
+    counters = [None if uuid is None else busy.get(uuid) for uuid in _uuids(steady).values()]
+    known = [pct for pct in counters if pct is not None]
+    gaps = host_gaps(detailed.by_rank)
+    return Host(
+        gap=gaps[0] if gaps else None,
+        launches=recorded_launches(data.records.by_rank, detailed),
+        driver_busy_pct=fmean(known) if known and len(known) == len(counters) else None,
+    )
+
+
+def _surroundings(data: RunData, steady: Steady, seen: Sampled) -> Surroundings:
+    """Returns what the monitors saw on the nodes within the steady window."""
+    infos, slowed, shared = data.account.infos.values(), throttling(seen.gpus), cores_shared(data)
+    return Surroundings(
+        loads=node_loads(seen.hosts),
+        throttling={
+            rank: slowed[uuid] for rank, uuid in _uuids(steady).items() if uuid is not None and uuid in slowed
+        },
+        cpus_machine={info.host: info.cpus_machine for info in infos if info.cpus_machine},
+        cores_shared=shared[0] if shared else None,
+    )
+
+
+def _uuids(steady: Steady) -> dict[int, str | None]:
+    """Returns each rank's GPU."""
+    return {rank: steps[-1:].labels[0].device_uuid for rank, steps in steady.by_rank.items() if len(steps)}
+
+
+def _facts(data: RunData, rate: Throughput | None, detail: DetailCost | None, *, cuda: bool) -> Facts:
+    manifest = data.account.manifest
+    device = ("cuda" if cuda else "cpu") if data.records.by_rank else None
+    return Facts(
+        scenario=scenario(data.run, manifest.scenario if manifest else None),
+        job_id=manifest.job_id if manifest else job_id(data.run),
+        nodes=data.account.nodes_expected,
+        world_size=data.ranks_expected,
+        shared_machine=manifest.shared_machine if manifest else False,
+        device=device,
+        started_wall_ns=manifest.started_wall_ns if manifest else None,
+        program=program(manifest),
+        settings=settings(manifest, knobs(data), device),
+        throughput=rate,
+        profiler_overhead=overhead_of(data),
+        detail_cost=detail,
+    )
+
+
+def _repeats(facts: Facts, detailed: bool, others: Sequence[Analysis]) -> tuple[Repeat, ...]:
+    """Returns what other runs of the same thing took without their costliest cause."""
+    ran = Ran(
+        scenario=facts.scenario,
+        world_size=facts.world_size,
+        program=facts.program,
+        settings=facts.settings,
+        batches=batches(facts.throughput),
+        profiled=facts.profiler_overhead is not None,
+        detailed=detailed,
+        local=is_local(facts.job_id),
+    )
+    found = [undisturbed(item) for item in repeats_of(ran, facts.job_id, others)]
+    return tuple(item for item in found if item is not None)

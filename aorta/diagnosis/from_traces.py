@@ -1,0 +1,337 @@
+"""Traces of one job to an observation: alone, or in place of what a run's records say of the step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from aorta.artefacts.analysis import BreakdownTable, DataQuality, Problem, RankBreakdown, Utilization
+from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.traced import TraceTable
+from aorta.diagnosis.model import Modelled, modelled
+from aorta.diagnosis.observation import Facts, Host, Job, Monitored, Observation, Steps
+from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.rank import rank_costs
+from aorta.diagnosis.run_traces import RunTraces
+from aorta.diagnosis.trace_samples import capture_utilization
+from aorta.diagnosis.traced_weight import profiler_weight
+from aorta.metrics.blame import BlameTable
+from aorta.metrics.trace_capture import (
+    Capture,
+    breakdown_rows,
+    capture,
+    captures,
+    charges,
+    collectives_of,
+    host_idle,
+    loader_marked,
+    ranks_expected,
+    sources,
+    table,
+    with_waits,
+)
+from aorta.metrics.trace_summary import counted
+from aorta.metrics.traced_steps import Numbered, numbered
+from aorta.metrics.utilization import effective_gpu_utilization
+from aorta.readers.sample_files import SampleFile
+from aorta.units import plural, rank_words
+
+_SOURCE = "usable traces"
+_CLAUSE = re.compile(r"; |, (?=on the GPU )")
+"""Between what is said of where steps come from."""
+DIFFERENT_PCT = 10.0
+"""Points of the step by which two sources of one part may differ before a note says so."""
+_PARTS: Mapping[str, Callable[[RankBreakdown], float]] = {
+    "compute": lambda row: row.compute_ms,
+    "exposed communication": lambda row: row.exposed_comm_ms,
+    "loading": lambda row: row.data_wait_ms,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a run's records and agents say, as far as its traces need it."""
+
+    by_rank: Mapping[int, StepColumns]
+    expected: int | None
+    """Ranks."""
+    nodes: Mapping[int, str]
+    """Each rank's."""
+    boots: Mapping[int, int]
+    """Wall-clock ns of the boot of each rank's machine."""
+
+
+def from_traces(
+    found: Capture, samples: Sequence[SampleFile] = (), problems: Sequence[Problem] = ()
+) -> Observation:
+    """Returns what the traces of one format show, as an observation.
+
+    Args:
+        found: one run of the job.
+        samples: of GPUs and hosts while it ran.
+        problems: what was wrong with other traces and with the samples.
+    """
+    seen = sorted(found.work)
+    expected, assumed = ranks_expected(found)
+    hosts = {item.rank: item.host for item in found.ranks if item.host and item.rank in found.work}
+    steps, host, model, unusable = _step_parts(found, expected, hosts)
+    usage, said = _utilization(found, samples, steps.breakdown.per_rank)
+    lost = [rank for rank in range(expected or 0) if rank not in seen]
+    missing = [Problem(file=None, reason=f"{rank_words(lost)} left no {_SOURCE}")] if lost and seen else []
+    files = [f"{item.path.name} ({plural(len(item.table), 'sample')})" for item in samples]
+    quality = DataQuality(
+        ranks_expected=expected,
+        ranks_seen=len(seen),
+        sources=[found.words(), *files],
+        problems=[*problems, *found.problems, *unusable, *missing],
+        nodes_expected=None,
+        nodes_seen=len(set(hosts.values())),
+        steady_steps=len(found.steps),
+        notes=[*_size_note(found, expected, assumed=assumed), *steps.notes, *said],
+        ranks_assumed=assumed,
+    )
+    nodes = len(set(hosts.values())) if len(hosts) == len(seen) and seen else None
+    return Observation(
+        job=Job(
+            cuda=True,
+            world_size=expected or max(len(seen), 2),
+            hosts=hosts,
+            ranks_missing=expected is None or len(seen) < expected,
+        ),
+        steps=steps,
+        host=host,
+        monitored=Monitored(
+            utilization=usage,
+            sample_files=tuple(str(item.path) for item in samples if item.kind == "gpu"),
+        ),
+        model=model,
+        facts=Facts(
+            nodes=nodes,
+            world_size=expected,
+            device="cuda",
+            traces=table(found),
+            profiler_weight=profiler_weight(found.ranks, expected),
+        ),
+        quality=quality,
+    )
+
+
+def with_traces(seen: Observation, traces: RunTraces, recorded: Recorded, policy: Policy) -> Observation:
+    """Returns a run's observation with what its traces add.
+
+    They stand for its breakdown, waits and host where every rank has enough whole steps of a known breakdown
+    that are steady by the records: a part of the ranks would leave the others' waits unknown. Throughput is
+    always the records'. Otherwise a note says why the breakdown is of the records.
+
+    Args:
+        seen: the run by its step records.
+        traces: of the run's ranks.
+        recorded: the rest of what the run left.
+        policy: for traces.
+    """
+    if not traces.summaries:
+        return _noted(seen, [], list(traces.problems), [], None)
+    expected = recorded.expected
+    found, counted_steps = _steady(captures(traces.summaries)[0], recorded)
+    said = [*traces.notes, *counted_steps.notes]
+    shown = msgspec.structs.replace(table(found), from_summaries=traces.from_summaries)
+    steps, host, model, unusable = _step_parts(found, expected, recorded.nodes, names=seen.job.hosts)
+    own = [problem for summary in found.ranks for problem in summary.problems]
+    problems = list(dict.fromkeys((*traces.problems, *own, *found.problems, *unusable)))
+    source = [found.words() + (", reduced in the job" if traces.from_summaries else "")]
+    rows = steps.breakdown.per_rank
+    reason = _unfit(found, rows, expected, policy)
+    if reason is not None:
+        note = f"the breakdown is of the step records, not of the {found.format} traces: {reason}"
+        return _noted(seen, source, problems, [*said, note], shown)
+    notes = [*said, *steps.notes, *_differences(seen.steps.breakdown, rows)]
+    usage = seen.monitored.utilization
+    if usage is not None:
+        effective = effective_gpu_utilization(rows)
+        usage = msgspec.structs.replace(usage, effective_gpu_util_pct=effective)
+    left = [note for note in seen.quality.notes if note not in seen.steps.notes]
+    quality: DataQuality = msgspec.structs.replace(seen.quality, notes=left)
+    made = replace(
+        seen,
+        steps=replace(steps, source="step records and traces", between_share=seen.steps.between_share),
+        host=replace(seen.host, idle=host.idle),
+        monitored=replace(seen.monitored, utilization=usage),
+        model=model,
+        quality=quality,
+    )
+    return _noted(made, source, problems, notes, msgspec.structs.replace(shown, stands=True))
+
+
+def _noted(
+    seen: Observation,
+    source: Sequence[str],
+    problems: Sequence[Problem],
+    notes: Sequence[str],
+    shown: TraceTable | None,
+) -> Observation:
+    """Returns the observation with what is to be said of the traces."""
+    before = seen.quality
+    quality: DataQuality = msgspec.structs.replace(
+        before,
+        sources=[*before.sources, *source],
+        problems=[*before.problems, *problems],
+        notes=[*before.notes, *notes],
+    )
+    return replace(seen, quality=quality, facts=replace(seen.facts, traces=shown))
+
+
+def _step_parts(
+    found: Capture,
+    expected: int | None,
+    nodes: Mapping[int, str],
+    names: Mapping[int, str] | None = None,
+) -> tuple[Steps, Host, Modelled, list[Problem]]:
+    """Returns where the traced step goes, what tells of its host, its replay, and why ranks have none.
+
+    Args:
+        found: the traces.
+        expected: ranks of the job.
+        nodes: each rank's node.
+        names: each rank's host by the records, for traces that do not name it.
+    """
+    rows, unusable = breakdown_rows(found)
+    collectives = collectives_of(found, expected)
+    charged = charges(collectives, found)
+    waits = charged if isinstance(charged, BlameTable) else None
+    rows = [
+        row if row.host else msgspec.structs.replace(row, host=(names or {}).get(row.rank))
+        for row in with_waits(rows, waits)
+    ]
+    costs = rank_costs(rows, waits)
+    shown = [
+        row
+        if row.host_work_ms is None or row.wait_ms is None
+        else msgspec.structs.replace(row, own_host_wait_ms=item.own_host_wait_ms)
+        for row, item in zip(rows, costs, strict=True)
+    ]
+    steps = Steps(
+        breakdown=BreakdownTable(steps=len(found.steps), per_rank=shown, timing=found.format),
+        costs=costs,
+        waits=waits,
+        blame_absent=charged if isinstance(charged, str) else None,
+        loader_marked=loader_marked(found),
+        source=_SOURCE,
+        files=sources(found),
+        notes=tuple(notes_of(found, charged, expected)),
+    )
+    model = modelled(collectives, found.steps, [row.step_ms for row in rows], nodes, found.host_ns())
+    return steps, Host(idle=host_idle(found)), model, unusable
+
+
+def _size_note(found: Capture, expected: int | None, *, assumed: bool) -> list[str]:
+    if assumed:
+        last = found.ranks[-1].rank
+        return [f"the traces do not say how many ranks there are: 0 to {last} count as all"]
+    return ["the traces do not say how many ranks there are"] if found.ranks and expected is None else []
+
+
+def _utilization(
+    found: Capture, samples: Sequence[SampleFile], rows: list[RankBreakdown]
+) -> tuple[Utilization | None, list[str]]:
+    used = [item for item in found.ranks if item.rank in found.work]
+    spans = [
+        (step.start_ns + item.epoch_ns, step.end_ns + item.epoch_ns)
+        for item in used
+        if item.epoch_ns is not None
+        for step in counted(item, found.steps)
+    ]
+    window = None
+    if found.steps and all(item.epoch_ns is not None for item in used):
+        window = min(start for start, _ in spans), max(end for _, end in spans)
+    return capture_utilization(samples, window, effective_gpu_utilization(rows), len(found.work))
+
+
+def _steady(found: Capture, recorded: Recorded) -> tuple[Capture, Numbered]:
+    """Returns the capture with the records' step numbers, only its steady steps to be counted."""
+    steps = numbered(found.ranks, recorded.by_rank, recorded.boots)
+    made = capture(steps.summaries) if steps.counted is not None else found
+    return replace(made, steps=steps.kept(made.steps), problems=found.problems), steps
+
+
+def _unfit(found: Capture, rows: Sequence[RankBreakdown], expected: int | None, policy: Policy) -> str | None:
+    """Returns why the traces cannot stand for the run; None if they can."""
+    lost = sorted(set(range(expected or 0)) - set(found.work))
+    blind = {item.rank for item in found.ranks if not item.gpu_events}
+    if lost and blind.issuperset(lost):
+        return f"the traces of {rank_words(lost)} hold nothing that ran on a GPU"
+    if expected is None or lost:
+        return f"{rank_words(lost)} left no trace with whole steps" if lost else "ranks are missing"
+    if len(rows) < len(found.ranks):
+        return "communication is not classified on some ranks"
+    if len(found.steps) < policy.min_steady_steps:
+        common = plural(len(found.steps), "whole step")
+        return f"all ranks have {common} in common that count, {policy.min_steady_steps} are needed"
+    return None
+
+
+def _differences(records: BreakdownTable, rows: Sequence[RankBreakdown]) -> list[str]:
+    """Returns the parts of the step that records and traces put far apart, at their largest difference."""
+    by_rank: Mapping[int, RankBreakdown] = {row.rank: row for row in records.per_rank}
+    notes = []
+    for name, part in _PARTS.items():
+        pairs = [
+            (
+                row.rank,
+                100.0 * part(by_rank[row.rank]) / by_rank[row.rank].step_ms,
+                100.0 * part(row) / row.step_ms,
+            )
+            for row in rows
+            if row.rank in by_rank and by_rank[row.rank].step_ms > 0 and row.step_ms > 0
+        ]
+        rank, by_records, by_traces = max(
+            pairs, key=lambda item: abs(item[1] - item[2]), default=(0, 0.0, 0.0)
+        )
+        if abs(by_records - by_traces) > DIFFERENT_PCT:
+            notes.append(
+                f"sources differ: {name} of rank {rank} is {by_records:.0f} % of a step by its records "
+                f"and {by_traces:.0f} % by its trace, which the breakdown is of"
+            )
+    return notes
+
+
+def notes_of(found: Capture, charged: BlameTable | str, expected: int | None) -> list[str]:
+    """Returns what a reader must know of the traces."""
+    alike: dict[str, list[str]] = {}
+    for summary in found.ranks:
+        for note in summary.notes:
+            alike.setdefault(re.sub(r"\d+", "#", note), []).append(note)
+    notes = [
+        same[0] + (f" (and {len(same) - 1} more like this)" if len(same) > 1 else "")
+        for same in alike.values()
+    ]
+    notes += _basis_note({rank: item.steps.basis for rank, item in sorted(found.work.items())})
+    if isinstance(charged, str):
+        return [*notes, f"waits are not charged to ranks: {charged}"] if expected != 1 else notes
+    if charged.unmatched:
+        lost = plural(charged.unmatched, "collective")
+        notes.append(f"{lost} without a partner on another rank: not blamed")
+    edges = sum(item.edge_calls for item in found.work.values())
+    if edges:
+        kernels = plural(edges, "communication kernel")
+        notes.append(f"{kernels} at the edges of the captures, of no whole step: not blamed")
+    return notes
+
+
+def _basis_note(bases: Mapping[int, str]) -> list[str]:
+    """Returns what the ranks' steps are; what is said of some ranks alone comes last, with those."""
+    clauses = {rank: _CLAUSE.split(basis) for rank, basis in bases.items()}
+    if not clauses:
+        return []
+    every = dict.fromkeys(clause for mine in clauses.values() for clause in mine)
+    of = {clause: [rank for rank, mine in clauses.items() if clause in mine] for clause in every}
+    common = [clause for clause in every if len(of[clause]) == len(clauses)]
+    some: dict[tuple[int, ...], list[str]] = {}
+    for clause in every:
+        if clause not in common:
+            some.setdefault(tuple(of[clause]), []).append(clause)
+    said = [", ".join(common)] if common else []
+    said += [f"of {rank_words(list(ranks))}: {', '.join(words)}" for ranks, words in some.items()]
+    return [f"steps are {'; '.join(said)}"]

@@ -1,0 +1,106 @@
+"""The host's part of a step: what the GPU loses to it inside compute's windows, outside, and behind waits."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from aorta.diagnosis.observation import Observation
+from aorta.metrics.launches import Launches
+from aorta.metrics.trace_capture import HostIdle
+
+ALWAYS_EMPTY = 0.9
+"""Launches of which so many find an empty queue never get ahead of the GPU."""
+FEW_PAUSES = 1 / 3
+"""With a smaller share of the idle time in short gaps, the GPU waits for long pauses of its host."""
+MOST_OF_HOST = 0.5
+"""A gap with this share of the host's part is one thing that can be removed."""
+
+
+def launches(seen: Observation) -> Launches | None:
+    """Returns the steps recorded kernel by kernel, where no traces tell more."""
+    return seen.host.launches if seen.host.idle is None else None
+
+
+def driver_busy_pct(seen: Observation) -> float | None:
+    """Returns the driver's counter, where windows on a GPU are all that is known of its work."""
+    if not seen.job.cuda or seen.host.idle is not None or seen.host.launches is not None:
+        return None
+    return seen.host.driver_busy_pct if seen.steps.costs else None
+
+
+def windows_alone(seen: Observation) -> bool:
+    """Returns whether a GPU's work is known by windows from event to event and by nothing else."""
+    known = seen.host.idle is not None or launches(seen) is not None or driver_busy_pct(seen) is not None
+    return seen.job.cuda and not known
+
+
+def idle_inside_ms(seen: Observation) -> float:
+    """Returns the GPU's idle time inside of compute's windows.
+
+    By steps recorded kernel by kernel; else what is left of the time in which no kernel ran at all, when all
+    that lies outside of the windows is taken from it; 0 where nothing tells, and by traces, which have it in
+    the host's part.
+    """
+    recorded, busy = launches(seen), driver_busy_pct(seen)
+    if recorded is not None:
+        return recorded.idle_ms
+    if busy is None:
+        return 0.0
+    outside = fmean(
+        item.host_ms + item.data_wait_ms + item.exposed_comm_ms + item.copy_ms for item in seen.steps.costs
+    )
+    return max(seen.steps.step_ms * (1.0 - busy / 100.0) - outside, 0.0)
+
+
+def idle_inside_share(seen: Observation) -> float:
+    """Returns the same as a share of compute's windows, 0 to 1."""
+    recorded = launches(seen)
+    windows = recorded.windows_ms if recorded else fmean(item.compute_ms for item in seen.steps.costs)
+    return min(idle_inside_ms(seen) / windows, 1.0) if windows else 0.0
+
+
+def host_ms(seen: Observation) -> float:
+    """Returns all of the mean step in which the device idles for the host: inside of windows and outside, and
+    behind waits for other ranks that the own host takes anyway.
+    """
+    return fmean(item.host_ms + item.own_host_wait_ms for item in seen.steps.costs) + idle_inside_ms(seen)
+
+
+def launch_bound(seen: Observation) -> bool:
+    """Returns whether the GPU idles for launches: by traces, or with most of the host's part inside of
+    compute's windows.
+    """
+    recorded, idle = launches(seen), seen.host.idle
+    if recorded is not None:
+        return recorded.idle_ms > MOST_OF_HOST * host_ms(seen)
+    return idle is not None and idles_for_launches(idle)
+
+
+def idles_for_launches(idle: HostIdle) -> bool:
+    """Returns whether most of the idle time lies in short gaps; or hardly any launch finds the GPU at work,
+    while nothing synchronises them and no few long pauses are what it waits for.
+    """
+    if idle.short_gaps_ms > idle.long_gaps_ms:
+        return True
+    return (
+        idle.empty_share is not None
+        and idle.empty_share >= ALWAYS_EMPTY
+        and not idle.synchronised
+        and idle.short_gaps_ms > FEW_PAUSES * idle.gaps_ms
+    )
+
+
+def host_share(seen: Observation) -> float | None:
+    """Returns the share of the host's part (0 to 1) that is one removable thing; None: not known."""
+    idle, gap = seen.host.idle, seen.host.gap
+    if idle is not None:
+        return idle.short_gaps_ms / idle.gaps_ms if launch_bound(seen) else None
+    return gap.share if gap is not None and gap.share >= MOST_OF_HOST else None
+
+
+def waits_of_own_hosts(seen: Observation) -> dict[str, float]:
+    """Returns what of ranks' waits for others their own hosts take anyway, as evidence; nothing where that is
+    not known or none.
+    """
+    own = fmean(item.own_host_wait_ms for item in seen.steps.costs)
+    return {"waits_that_own_hosts_take_anyway_ms": own} if own else {}

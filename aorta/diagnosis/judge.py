@@ -1,0 +1,302 @@
+"""One observation and one policy to an analysis: the cause that costs the most time, with its symptoms."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from aorta.artefacts.analysis import Analysis, DataQuality, Finding, Kind, Measured, Verdict, WhatIf
+from aorta.diagnosis.finding import Answer, Found
+from aorta.diagnosis.findings import FINDINGS, HEALTHY, INSUFFICIENT
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.prediction import predicted, within_noise
+from aorta.diagnosis.rank import blame_list
+from aorta.units import plural
+
+_MOST_OF_A_REASON = 200
+"""Characters."""
+_ENDED_BADLY = {"failed": "job_failed", "running": "job_not_ended"}
+_BAD_STATES = ("failed", "cancelled", "timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What the findings and the replay make of a run."""
+
+    verdict: Verdict
+    findings: list[Finding]
+    """Symptoms under their causes."""
+    measured: list[Measured]
+    """Every finding's answer, in order."""
+    predictions: list[WhatIf]
+
+
+def judge(seen: Observation, policy: Policy) -> Analysis:
+    """Returns the analysis of an observation; whatever is missing, there is an answer."""
+    made, model, facts = conclude(seen, policy), seen.model, seen.facts
+    return Analysis(
+        **{name: getattr(facts, name) for name in facts.__slots__},
+        verdict=made.verdict,
+        findings=made.findings,
+        measured=made.measured,
+        breakdown=seen.steps.breakdown,
+        blame=blame_list(seen.steps.waits),
+        utilization=seen.monitored.utilization,
+        data_quality=seen.quality,
+        thresholds=policy.as_dict(),
+        replay=model.record(made.predictions) if model else None,
+        pop=model.pop(seen.steps.breakdown.per_rank, cuda=seen.job.cuda) if model else None,
+        lateness=model.lateness if model else None,
+        clocks=list(model.clocks) if model else [],
+    )
+
+
+def conclude(seen: Observation, policy: Policy) -> Conclusion:
+    """Returns the verdict, the findings and their predictions."""
+    return weigh({kind: spec.measure(seen, policy) for kind, spec in FINDINGS.items()}, seen, policy)
+
+
+def weigh(answers: Mapping[Kind, Answer], seen: Observation, policy: Policy) -> Conclusion:
+    """Returns what the answers of the findings come to.
+
+    A finding whose removal gains nothing by the replay, within its interval, is none, nor is one that nothing
+    supports once waits are charged to their causes: its answer says so.
+    """
+    dropped: dict[Kind, str] = {}
+    found = {kind: _with_actions(answer.finding, seen) for kind, answer in answers.items() if answer.finding}
+    while True:
+        pairs = [predicted(FINDINGS[item.kind], item, seen, policy) for item in explain(found, seen, policy)]
+        noise = {
+            what.kind: why
+            for _, what in pairs
+            if what and (why := within_noise(FINDINGS[what.kind], what, seen, policy))
+        }
+        noise |= unsupported([finding for finding, _ in pairs], seen, policy)
+        if not noise:
+            break
+        dropped |= noise
+        for kind in noise:
+            del found[kind]
+    measured = [
+        msgspec.structs.replace(item.measured, fired=False, answer="not_found", reason=dropped[kind])
+        if kind in dropped
+        else item.measured
+        for kind, item in answers.items()
+    ]
+    weighed = _with_costs([made for made, _ in pairs], seen)
+    findings = [with_sub_cause(item, seen, policy) for item in weighed]
+    verdict, findings = _verdict(findings, seen, policy, dropped)
+    return Conclusion(verdict, findings, measured, [what for _, what in pairs if what is not None])
+
+
+def _with_actions(finding: Finding, seen: Observation) -> Finding:
+    return msgspec.structs.replace(finding, actions=FINDINGS[finding.kind].actions(finding, seen))
+
+
+def explain(found: Found, seen: Observation, policy: Policy) -> list[Finding]:
+    """Returns the findings with symptoms marked: causes first, the costliest first.
+
+    A symptom has no speed-up of its own: it goes with its cause.
+    """
+    symptoms = _symptoms(found, seen, policy)
+    marked = [
+        msgspec.structs.replace(
+            finding,
+            symptom_of=symptoms[kind],
+            estimated_speedup=None,
+            actions=[f"none of its own: it goes with its cause, {symptoms[kind]}"],
+        )
+        if kind in symptoms
+        else finding
+        for kind, finding in found.items()
+    ]
+    return sorted(marked, key=lambda item: (item.symptom_of is not None, -_weight(item, marked, seen)))
+
+
+def _symptoms(found: Found, seen: Observation, policy: Policy) -> dict[Kind, Kind]:
+    """Returns each symptom's cause.
+
+    A finding says itself what it is a symptom of, or another one claims it; a cause that is a symptom itself
+    hands its symptoms on. What yields to any cause that takes time is a symptom of the costliest one, or else
+    of a cause that takes no time by itself and has symptoms.
+    """
+    specs = [spec for kind, spec in FINDINGS.items() if kind in found]
+    waits = _waits(found, seen)
+    symptoms = {
+        spec.kind: cause for spec in specs if spec.symptom_of and (cause := spec.symptom_of(waits, seen))
+    }
+    for spec, other in itertools.permutations(specs, 2):
+        if spec.claims is not None and spec.claims(other, found[other.kind], found, seen, policy):
+            symptoms[other.kind] = spec.kind
+    for _ in symptoms:
+        symptoms = {kind: symptoms.get(cause, cause) for kind, cause in symptoms.items()}
+    costs = {
+        spec.kind: spec.cost(seen)
+        for spec in specs
+        if spec.cost and not spec.yields and spec.kind not in symptoms
+    }
+    cause = max(costs, key=lambda kind: costs[kind], default=next(iter(symptoms.values()), None))
+    yielding = [spec.kind for spec in specs if spec.yields and spec.kind not in symptoms]
+    return symptoms | (dict.fromkeys(yielding, cause) if cause is not None else {})
+
+
+def _waits(found: Found, seen: Observation) -> dict[Kind, float]:
+    """Returns how much of ranks' waits in collectives each finding explains, ms per step."""
+    waits: dict[Kind, float] = {}
+    for kind, spec in reversed(FINDINGS.items()):
+        if kind in found and spec.waits is not None:
+            taken = sum(ms for other, ms in waits.items() if FINDINGS[other].waits_for == spec.waits_for)
+            waits[kind] = spec.waits(found, seen, taken)
+    return {kind: waits[kind] for kind in FINDINGS if waits.get(kind, 0.0) > 0}
+
+
+def cost_ms(finding: Finding, seen: Observation) -> float:
+    """Returns the mean ms per step and rank that a finding takes; 0 where it takes none by itself."""
+    cost = FINDINGS[finding.kind].cost
+    return cost(seen) if cost is not None else 0.0
+
+
+def _weight(finding: Finding, findings: Sequence[Finding], seen: Observation) -> float:
+    """Returns its cost; what takes no time by itself weighs what its costliest symptom does."""
+    if FINDINGS[finding.kind].cost is not None:
+        return cost_ms(finding, seen)
+    return max((cost_ms(item, seen) for item in findings if item.symptom_of == finding.kind), default=0.0)
+
+
+def unsupported(findings: Sequence[Finding], seen: Observation, policy: Policy) -> dict[Kind, str]:
+    """Returns findings that nothing supports once waits are charged to their causes, and why."""
+    found = {}
+    for finding in findings:
+        check = FINDINGS[finding.kind].unsupported
+        why = check(finding, seen, policy) if check and finding.symptom_of is None else None
+        if why is not None:
+            found[finding.kind] = why
+    return found
+
+
+def _with_costs(findings: Sequence[Finding], seen: Observation) -> list[Finding]:
+    """Returns the findings with what they cost, causes first, the costliest first.
+
+    A cause costs what it takes, and no more than a replay without all of it gains: where other ranks' hosts
+    need the step as well, who is last in it takes all of it and costs next to nothing.
+    """
+    made = []
+    for finding in findings:
+        cost, gained = _weight(finding, findings, seen), finding.estimated_speedup
+        if gained is not None and gained.expected is not None and seen.steps.costs:
+            without = max(gained.expected, gained.limit or 0.0)
+            cost = min(cost, max(seen.steps.step_ms * (1.0 - 1.0 / without), 0.0))
+        made.append(msgspec.structs.replace(finding, lost_ms_per_step=cost if cost > 0 else None))
+    return sorted(made, key=lambda item: (item.symptom_of is not None, -(item.lost_ms_per_step or 0.0)))
+
+
+def with_sub_cause(finding: Finding, seen: Observation, policy: Policy) -> Finding:
+    """Returns the finding with the cause behind it; symptoms and kinds that have none stay as they are."""
+    spec = FINDINGS[finding.kind]
+    if spec.sub_cause is None or finding.symptom_of is not None:
+        return finding
+    found = spec.sub_cause(finding, seen, policy)
+    return msgspec.structs.replace(
+        finding,
+        sub_cause=found.code,
+        sub_cause_text=found.text,
+        evidence={**finding.evidence, **found.evidence},
+    )
+
+
+def _verdict(
+    findings: Sequence[Finding], seen: Observation, policy: Policy, dropped: Mapping[Kind, str]
+) -> tuple[Verdict, list[Finding]]:
+    """Returns the verdict, and the findings with an `insufficient_data` one added where that is the verdict.
+
+    Args:
+        findings: causes first.
+        seen: the run.
+        policy: the thresholds.
+        dropped: what passed its threshold and is no finding, and why.
+    """
+    quality, reasons = seen.quality, insufficient(seen, policy)
+    ending = f" The job did not complete ({quality.state})." if quality.state in _BAD_STATES else ""
+    first = FINDINGS[findings[0].kind] if findings else None
+    # Where ranks are missing, waiting for one of them looks like communication.
+    unclear = first is not None and first.may_wait_for_missing and seen.job.ranks_missing
+    if first is not None and not unclear:
+        statement = first.statement(findings[0], seen) + ending
+        return Verdict(kind=first.kind, statement=statement, ranks=findings[0].ranks), list(findings)
+    if not reasons:
+        steps = f"over {seen.steps.words()} of {plural(quality.ranks_seen, 'rank')}"
+        why = "; ".join(f"{FINDINGS[kind].subject} ({reason})" for kind, reason in dropped.items())
+        statement = f"No bottleneck: nothing passes its threshold {steps}.{ending}"
+        if why:
+            statement = f"No bottleneck {steps}. Above its threshold, but no cause: {why}.{ending}"
+        return Verdict(kind=HEALTHY, statement=statement, ranks=[]), []
+    words = "; ".join(text for _, text in reasons)
+    if unclear:
+        words += f"; the {findings[0].value:.0f} % of the step in communication may be waiting for the rest"
+    codes = [code for code, _ in reasons]
+    finding = Finding(
+        kind=INSUFFICIENT,
+        severity="warning",
+        cause=words,
+        ranks=[],
+        nodes=[],
+        value=None,
+        threshold=None,
+        unit="",
+        evidence={"reasons": codes},
+        estimated_speedup=None,
+        actions=[*_more_steps(codes, seen), "read the problems under data quality, then run again"],
+    )
+    statement = f"The data does not suffice for a verdict: {words}."
+    return Verdict(kind=INSUFFICIENT, statement=statement, ranks=[]), [finding, *findings]
+
+
+def insufficient(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
+    """Returns reason codes, with words, why the absence of findings would prove nothing; empty if it does."""
+    quality, steps, least, reasons = seen.quality, seen.steps, policy.min_steady_steps, []
+    if quality.ranks_seen == 0:
+        reasons.append(("no_step_records", f"no rank left {steps.source}"))
+    elif quality.ranks_expected is None or quality.ranks_seen < quality.ranks_expected:
+        expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
+        reasons.append(("ranks_missing", f"{quality.ranks_seen} of {expected} ranks left {steps.source}"))
+    if quality.ranks_seen and steps.breakdown.steps < least:
+        code = "few_detailed_steps" if steps.lack_detail(policy) else "few_steady_steps"
+        reasons.append((code, f"all ranks have {steps.words()} in common, {least} are needed"))
+    elif quality.ranks_seen and len(steps.costs) < quality.ranks_seen:
+        reasons.append(("no_breakdown", f"the {steps.source} of some ranks do not break the step down"))
+    if steps.between_share is not None and steps.between_share > policy.cross_check_tolerance:
+        share = 100.0 * steps.between_share
+        reasons.append(
+            ("time_between_steps", f"{share:.0f} % of the time lies between steps, which no record covers")
+        )
+    if not seen.job.known:
+        reasons.append(("no_job_record", "no manifest, marker or accounting says what the job was"))
+    ended = _ENDED_BADLY.get(quality.state or "")
+    if ended:
+        words = _failed(quality) if ended == "job_failed" else "the job has no end yet, by its own markers"
+        reasons.append((ended, words))
+    return reasons
+
+
+def _failed(quality: DataQuality) -> str:
+    """Returns that the job failed, with the first line of why, as far as it says something in a sentence."""
+    if quality.failure is None:
+        return "the job failed"
+    return f"the job failed: {textwrap.shorten(quality.failure.splitlines()[0], _MOST_OF_A_REASON)}"
+
+
+def _more_steps(codes: Sequence[str], seen: Observation) -> list[str]:
+    """Returns what gives more of the steps that are too few, where the trainer's configuration is in use."""
+    if seen.job.config is None:
+        return []
+    if "few_detailed_steps" in codes:
+        return [
+            "time more steps part by part: a smaller capture.detail_interval (1: all), or a larger "
+            "training.max_steps"
+        ]
+    return ["train for more steps: training.max_steps"] if "few_steady_steps" in codes else []

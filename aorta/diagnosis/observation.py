@@ -1,0 +1,188 @@
+"""One observation of a run: everything that the findings look at, split by concern.
+
+Adapters fill it, from step records (`from_records`) or from traces (`from_traces`); `judge` turns it into an
+analysis. Each part has defaults, which say that nothing was measured, so that a test builds only the parts
+that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from aorta.artefacts.analysis import BreakdownTable, DataQuality, DetailCost, Throughput, Utilization
+from aorta.artefacts.traced import ProfilerOverhead, TraceTable
+from aorta.artefacts.weight import ProfilerWeight
+from aorta.config.schema import Config
+from aorta.diagnosis.model import Modelled
+from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.rank import RankCosts, waited_for
+from aorta.metrics.allocator import AllocatorUse
+from aorta.metrics.another_run import Repeat
+from aorta.metrics.blame import BlameTable
+from aorta.metrics.host_gaps import HostGap
+from aorta.metrics.launches import Launches
+from aorta.metrics.node_load import NodeLoad, Throttling
+from aorta.metrics.trace_capture import HostIdle
+from aorta.readers.sacct import MemoryEstimate
+from aorta.units import plural
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What ran, and where."""
+
+    config: Config | None = None
+    """The trainer's configuration; None for a program of the user's own, whose knobs are not known."""
+    cuda: bool = False
+    world_size: int = 1
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    """Each rank's host."""
+    cpus_usable: int | None = None
+    """The fewest usable CPUs of any node."""
+    ranks_missing: bool = False
+    """Ranks left nothing, so that waiting for them cannot be told from transfer."""
+    known: bool = True
+    """False where nothing says what the job was and how it ended; traces are judged without."""
+
+    def nodes(self, ranks: list[int]) -> list[str]:
+        """Returns the hosts of `ranks`."""
+        return sorted({self.hosts[rank] for rank in ranks if rank in self.hosts})
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Where the step goes, rank by rank, and the source that says so."""
+
+    breakdown: BreakdownTable = field(default_factory=lambda: BreakdownTable(steps=0, per_rank=[]))
+    """Over the steps that were timed part by part."""
+    costs: list[RankCosts] = field(default_factory=list)
+    waits: BlameTable | None = None
+    """Waits charged to ranks."""
+    blame_absent: str | None = None
+    """Why waits are not charged to ranks; None where they are."""
+    steady: int | None = None
+    """Steady steps by the records, timed part by part or as a whole; None: the breakdown is of traces."""
+    between_share: float | None = None
+    """Share of the time (0 to 1) that lies between steps, in no record; None: not known."""
+    loader_marked: bool = True
+    """Whether the loader can be told from the rest of the host."""
+    source: str = "step records"
+    """What the ranks left, in words."""
+    files: tuple[str, ...] = ("rank_*_metrics.jsonl",)
+    """The files that the parts of the step come from."""
+    notes: tuple[str, ...] = ()
+    """What `DataQuality.notes` says of the source; it goes where another source takes its place."""
+
+    @property
+    def step_ms(self) -> float:
+        """The mean step over ranks; call it only where there is a breakdown."""
+        return fmean(item.step_ms for item in self.costs)
+
+    def words(self) -> str:
+        """Returns the steps that the breakdown is of, in words."""
+        count = self.breakdown.steps
+        if self.steady is None or self.steady <= count:
+            return plural(count, "steady step")
+        return f"{count} of {plural(self.steady, 'steady step')} (those timed part by part)"
+
+    def lack_detail(self, policy: Policy) -> bool:
+        """Returns whether enough steps are steady and too few of them were timed part by part."""
+        return self.breakdown.steps < policy.min_steady_steps <= (self.steady or 0)
+
+    def too_little(self, policy: Policy) -> str | None:
+        """Returns why no finding about the step can be judged; None if it can."""
+        if self.breakdown.steps < policy.min_steady_steps:
+            return f"not measurable: {self.words()}, {policy.min_steady_steps} are needed"
+        if not self.costs:
+            return (
+                f"not measurable: the {self.source} have no breakdown, since communication was not observed"
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What tells how the host's part of a step is spent; None: not measured."""
+
+    idle: HostIdle | None = None
+    """By traces."""
+    launches: Launches | None = None
+    """By steps recorded kernel by kernel."""
+    gap: HostGap | None = None
+    """Between which two things most of the host's part lies, by the step records."""
+    driver_busy_pct: float | None = None
+    """Of the time in which any kernel ran, by the driver's counter: mean over the ranks' GPUs; None where one
+    of them has too few samples.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Monitored:
+    """What samples and counters say of devices and memory; None: not measured."""
+
+    utilization: Utilization | None = None
+    allocator: AllocatorUse | None = None
+    """The GPUs' allocators, by the step records."""
+    memory_estimate: MemoryEstimate | None = None
+    """By Slurm's accounting."""
+    sample_files: tuple[str, ...] = ("gpu_monitor.csv",)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What else happened on the nodes; empty: not measured."""
+
+    loads: Mapping[str, NodeLoad] = field(default_factory=dict)
+    """By host."""
+    throttling: Mapping[int, Throttling] = field(default_factory=dict)
+    """By rank."""
+    cpus_machine: Mapping[str, int] = field(default_factory=dict)
+    """By host."""
+    cores_shared: str | None = None
+    """In words, where ranks want more CPUs than they have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the analysis repeats of the run without judging it."""
+
+    scenario: str | None = None
+    job_id: str | None = None
+    nodes: int | None = None
+    world_size: int | None = None
+    shared_machine: bool = False
+    device: str | None = None
+    started_wall_ns: int | None = None
+    program: str | None = None
+    settings: dict[str, str | int | float | bool | None] | None = None
+    throughput: Throughput | None = None
+    profiler_overhead: ProfilerOverhead | None = None
+    profiler_weight: ProfilerWeight | None = None
+    detail_cost: DetailCost | None = None
+    traces: TraceTable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One run, as the findings see it."""
+
+    job: Job = field(default_factory=Job)
+    steps: Steps = field(default_factory=Steps)
+    host: Host = field(default_factory=Host)
+    monitored: Monitored = field(default_factory=Monitored)
+    around: Surroundings = field(default_factory=Surroundings)
+    model: Modelled | None = None
+    """The replay, and who is late."""
+    repeats: tuple[Repeat, ...] = ()
+    """Each other run of the same thing, without the costliest cause found in it."""
+    facts: Facts = field(default_factory=Facts)
+    quality: DataQuality = field(
+        default_factory=lambda: DataQuality(ranks_expected=None, ranks_seen=0, sources=[], problems=[])
+    )
+
+    def last_ranks(self, policy: Policy) -> list[int]:
+        """Returns the ranks that the others wait for, as `waited_for`."""
+        late = self.model.lateness if self.model else None
+        return waited_for(self.steps.costs, policy.culprit_share, late)

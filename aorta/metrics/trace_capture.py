@@ -1,0 +1,224 @@
+"""The traces of one job: which steps count, which ranks they are of, and what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import msgspec
+
+from aorta.artefacts.analysis import Problem, RankBreakdown
+from aorta.artefacts.reduction import TraceSummary
+from aorta.artefacts.traced import TraceTable
+from aorta.errors import ArtefactError
+from aorta.metrics.blame import BlameTable, blame
+from aorta.metrics.collectives import Collectives, match_timelines
+from aorta.metrics.trace_summary import breakdown_row, counted, mean_ms, rank_trace, work_of
+from aorta.metrics.trace_work import GpuWork, common_steps, impossible_share, timelines
+from aorta.units import NS_PER_MS, plural
+
+_IMPOSSIBLE = 0.1
+"""Share of matches that cannot be true above which none is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostIdle:
+    """GPU idle time for the host alone, by traces; means over ranks and steps."""
+
+    short_gaps_ms: float
+    """In gaps between kernels that are no longer than launching a few takes."""
+    long_gaps_ms: float
+    sync_ms: float
+    """While the host waited for the GPU."""
+    launches: float
+    """Driver calls that put work on the GPU, per step."""
+    empty_share: float | None
+    """Of the launches, those that found nothing queued, ranks weighted by their idle time; None: launches are
+    not in the traces.
+    """
+
+    @property
+    def gaps_ms(self) -> float:
+        """Short and long gaps together."""
+        return self.short_gaps_ms + self.long_gaps_ms
+
+    @property
+    def synchronised(self) -> bool:
+        """Whether the host waits for the GPU during most of the idle time."""
+        return self.sync_ms > self.gaps_ms / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """The summaries of one format: one run of the job."""
+
+    format: str
+    ranks: tuple[TraceSummary, ...]
+    work: Mapping[int, GpuWork]
+    """Of the ranks with whole steps."""
+    steps: tuple[int, ...]
+    """Whole steps common to all ranks."""
+    problems: tuple[Problem, ...]
+
+    def words(self) -> str:
+        """Format, ranks and steps."""
+        ranks, steps = plural(len(self.ranks), "rank"), plural(len(self.steps), "whole step")
+        return f"{self.format} ({ranks}, {steps})"
+
+    def host_ns(self) -> dict[int, float]:
+        """What each rank's host works in a step, the mean over the common steps; ranks whose trace does not
+        tell are not in it.
+        """
+        found = {}
+        for summary in self.ranks:
+            own = [step.host_work_ns for step in summary.steps if step.number in self.steps]
+            known = [ns for ns in own if ns is not None]
+            if known and len(known) == len(own):
+                found[summary.rank] = fmean(known)
+        return found
+
+
+def captures(summaries: Sequence[TraceSummary]) -> list[Capture]:
+    """The summaries by format, the one with the most ranks, then the most steps, first."""
+    formats = sorted({summary.format for summary in summaries})
+    found = [capture([item for item in summaries if item.format == name]) for name in formats]
+    return sorted(found, key=lambda item: (-len(item.work), -len(item.steps), item.format))
+
+
+def capture(summaries: Sequence[TraceSummary]) -> Capture:
+    """The summaries of one format; one that contradicts itself is a problem."""
+    good, work, problems = [], {}, []
+    for summary in sorted(summaries, key=lambda item: item.rank):
+        try:
+            mine = work_of(summary)
+        except ArtefactError as error:
+            problems.append(Problem(file=summary.source, reason=error.message))
+            continue
+        good.append(summary)
+        if mine is not None:
+            work[summary.rank] = mine
+    return Capture(summaries[0].format, tuple(good), work, common_steps(work), tuple(problems))
+
+
+def sources(found: Capture) -> tuple[str, ...]:
+    """The files of the ranks with whole steps."""
+    return tuple(dict.fromkeys(item.source for item in found.ranks if item.rank in found.work))
+
+
+def table(found: Capture) -> TraceTable:
+    """What the analysis shows of each rank beside its breakdown."""
+    rows = [row for item in found.ranks if (row := rank_trace(item, found.steps)) is not None]
+    return TraceTable(format=found.format, per_rank=rows)
+
+
+def ranks_expected(found: Capture) -> tuple[int | None, bool]:
+    """How many ranks there are, and whether that is only assumed."""
+    ranks = [item.rank for item in found.ranks]
+    if not ranks:
+        return None, False
+    size = max((item.world_size for item in found.ranks if item.world_size), default=0)
+    if size:
+        return max(size, ranks[-1] + 1), False
+    alone = not any(item.communication_events for item in found.ranks)
+    if alone and ranks == [0]:
+        return 1, False
+    if len(ranks) > 1 and ranks == list(range(len(ranks))):
+        return len(ranks), True
+    return None, False
+
+
+def breakdown_rows(found: Capture) -> tuple[list[RankBreakdown], list[Problem]]:
+    """The breakdown of each rank over the common steps, of its own steps where there are none; and why some
+    ranks have none.
+    """
+    rows, problems, hosts = [], [], found.host_ns()
+    for summary in found.ranks:
+        row = breakdown_row(summary, found.steps)
+        if row is not None:
+            works = hosts.get(summary.rank)
+            work_ms = None if works is None else works / NS_PER_MS
+            rows.append(msgspec.structs.replace(row, host_work_ms=work_ms))
+            continue
+        reason = "it has no GPU events and steps that could be broken down"
+        if summary.steps and summary.unknown is not None:
+            reason = summary.unknown
+        problems.append(Problem(file=summary.source, reason=reason))
+    return rows, problems
+
+
+def charges(collectives: Collectives | str, found: Capture) -> BlameTable | str:
+    """Waits charged to ranks, or why they cannot be."""
+    if isinstance(collectives, str):
+        return collectives
+    if len(collectives.timelines) < 2:
+        return "fewer than two ranks have whole steps in common"
+    return blame(collectives, found.steps)
+
+
+def collectives_of(found: Capture, expected: int | None) -> Collectives | str:
+    """All ranks on one clock with their collectives, or why they cannot be."""
+    work, steps = found.work, found.steps
+    if expected is None or len(work) < expected:
+        return "traces of ranks are missing, and waiting for those cannot be told from transfer"
+    if not work or not steps:
+        return "fewer than two ranks have whole steps in common"
+    # Clocks of one file are one; whether two files' are cannot be told.
+    collectives = match_timelines(timelines(work), {item.rank: item.source for item in found.ranks})
+    if isinstance(collectives, str):
+        return collectives
+    if impossible_share(collectives) > _IMPOSSIBLE:
+        return (
+            "collectives of one place in their steps do not overlap in time: they are of several groups, "
+            "which the traces do not name"
+        )
+    return collectives
+
+
+def with_waits(rows: Sequence[RankBreakdown], waits: BlameTable | None) -> list[RankBreakdown]:
+    """The rows with each rank's wait and transfer, where they are known."""
+    return [_with_waits(row, waits) for row in rows]
+
+
+def _with_waits(row: RankBreakdown, waits: BlameTable | None) -> RankBreakdown:
+    if waits is None:
+        return row
+    wait = min(waits.wait_ns[row.rank] / waits.steps / NS_PER_MS, row.comm_ms)
+    return msgspec.structs.replace(row, wait_ms=wait, transfer_ms=row.comm_ms - wait)
+
+
+def loader_marked(found: Capture) -> bool:
+    """Whether any rank's trace names a loader or data range: without one, its time is the host's."""
+    return any(item.loader_marked for item in found.ranks if item.rank in found.work)
+
+
+def host_idle(found: Capture) -> HostIdle | None:
+    """Means over the ranks that have whole steps."""
+    if not found.steps:
+        return None
+    used = [item for item in found.ranks if item.rank in found.work]
+    steps = [counted(item, found.steps) for item in used]
+    gaps = [mean_ms(mine, lambda step: step.short_gaps_ns + step.long_gaps_ns) for mine in steps]
+    # Behind a wait for another rank every queue is full: the ranks whose GPUs idle tell how launches come.
+    empty = [
+        (item.queue_depth.empty_share, idle)
+        for item, idle in zip(used, gaps, strict=True)
+        if item.queue_depth is not None
+    ]
+    return HostIdle(
+        short_gaps_ms=fmean(mean_ms(mine, lambda step: step.short_gaps_ns) for mine in steps),
+        long_gaps_ms=fmean(mean_ms(mine, lambda step: step.long_gaps_ns) for mine in steps),
+        sync_ms=fmean(mean_ms(mine, lambda step: step.idle_sync_ns) for mine in steps),
+        launches=fmean(fmean(step.launches for step in mine) for mine in steps),
+        empty_share=_weighted(empty),
+    )
+
+
+def _weighted(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """The mean of values with weights, of equal ones where all are 0; None of nothing."""
+    if not pairs:
+        return None
+    whole = sum(weight for _, weight in pairs)
+    if not whole:
+        return fmean(value for value, _ in pairs)
+    return sum(value * weight for value, weight in pairs) / whole
