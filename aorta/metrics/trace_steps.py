@@ -10,6 +10,7 @@ import numpy as np
 from aorta.artefacts import names
 from aorta.artefacts.events import ABSENT, Column, Ranges, Role, Trace, take
 from aorta.intervals import EMPTY, Intervals, as_intervals
+from aorta.metrics.trace_period import period_of
 from aorta.metrics.median import median
 
 _PREFERRED = ("ProfilerStep", names.STEP_RANGE)
@@ -28,13 +29,17 @@ class Steps:
     windows: Intervals
     basis: str
     """What the windows were taken from."""
+    closed: bool = False
+    """The last window ends where another step begins."""
+    whole_capture: bool = False
+    """The only window is the capture: it has no step ranges and does not repeat itself."""
 
     def __len__(self) -> int:
         return len(self.windows)
 
 
 def steps_of(trace: Trace) -> Steps:
-    """The steps of a trace; without step ranges, one window over everything that its GPU did.
+    """The steps of a trace; without step ranges its own period, else one window over all that its GPU did.
 
     A window reaches from a step's start to the start of the next, so that a loader called between two
     ranges counts. The last one has no next: it ends with its range, and is left out where the other steps
@@ -47,10 +52,16 @@ def steps_of(trace: Trace) -> Steps:
             label = _family(trace.names[int(found.name[0])])
             return _windows(found, trace.names, f"{label} ranges on the {place}")
     gpu = trace.gpu
+    period = period_of(trace) if len(gpu) else None
+    if period is not None:
+        windows = np.stack((period.starts[:-1], period.starts[1:]), axis=1)
+        basis = f"{period.basis}: the capture has no step ranges"
+        return Steps(np.arange(len(windows)), windows, basis, closed=True)
     if len(gpu) == 0:
         return Steps(np.empty(0, dtype=np.int64), EMPTY, "nothing: no step ranges and no GPU events")
     whole = as_intervals([(int(gpu.start_ns.min()), int(gpu.end_ns.max()))])
-    return Steps(np.array([ABSENT]), whole, "the whole capture: it has no step ranges")
+    basis = "the whole capture: it has no step ranges and does not repeat itself"
+    return Steps(np.zeros(1, dtype=np.int64), whole, basis, whole_capture=True)
 
 
 def _family(name: str) -> str:

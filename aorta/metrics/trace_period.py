@@ -1,0 +1,113 @@
+"""Finds steps in a capture without marks: optimizer calls, or a sequence of kernels that repeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.events import ABSENT, Column, Kind, Role, Trace, launched_at, take
+
+REPEATS = 3
+"""Whole repetitions from which a period is believed."""
+_EQUAL = 0.9
+"""Share of kernels that must have the same name one period later."""
+_BEST = 0.005
+_MOST_CANDIDATES = 200
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Period:
+    """Times at which a capture begins to repeat itself, on the host's clock where launches are recorded."""
+
+    starts: Column
+    basis: str
+
+
+def period_of(trace: Trace) -> Period | None:
+    """Returns the starts of a capture's repetitions, at least four of them; None where it does not repeat."""
+    return _optimizer_calls(trace) or _kernels(trace)
+
+
+def _optimizer_calls(trace: Trace) -> Period | None:
+    calls = take(trace.host, trace.host.role == Role.OPTIMIZER)
+    if len(calls) <= REPEATS:
+        return None
+    # Of several optimizers, or of ranges that lie in each other, the first name of the most frequent ones.
+    codes, first, counts = np.unique(calls.name, return_index=True, return_counts=True)
+    frequent = counts > REPEATS
+    if not frequent.any():
+        return None
+    code = codes[frequent][np.argmin(first[frequent])]
+    starts = calls.start_ns[calls.name == code]
+    return Period(starts, f"from one call of {trace.names[int(code)]} to the next")
+
+
+def _kernels(trace: Trace) -> Period | None:
+    """By the names of kernels in the order of their launch."""
+    launched = launched_at(trace)
+    kernels = np.flatnonzero(np.isin(trace.gpu.kind, (Kind.COMPUTE, Kind.COMMUNICATION, Kind.GRAPH)))
+    if (launched[kernels] != ABSENT).any():
+        kernels = kernels[launched[kernels] != ABSENT]
+        when = launched
+    else:
+        when = trace.gpu.start_ns
+    order = kernels[np.argsort(when[kernels], kind="stable")]
+    names = trace.gpu.name[order]
+    length = _length(names)
+    if length is None:
+        return None
+    anchor = _anchor(trace, names, length)
+    if anchor is None:
+        return None
+    starts = when[order[np.flatnonzero(names == anchor)]]
+    if len(starts) <= REPEATS or (np.diff(starts) <= 0).any():
+        return None
+    kernels_each = f"{length} kernels that repeat"
+    return Period(starts, f"{kernels_each}, from one {trace.names[int(anchor)].split('(')[0][:60]} to the next")
+
+
+def _length(names: Column) -> int | None:
+    """The number of kernels after which the names repeat; None where they do not.
+
+    Layers repeat within a step, but not across its ends: the best repetition is the step's.
+    """
+    candidates = _gaps(names)
+    equal = {gap: float((names[gap:] == names[:-gap]).mean()) for gap in candidates}
+    best = max(equal.values(), default=0.0)
+    if best < _EQUAL:
+        return None
+    return min(gap for gap, share in equal.items() if share >= best - _BEST)
+
+
+def _gaps(names: Column) -> list[int]:
+    """The usual distance between two kernels of one name, for each name that occurs often enough."""
+    order = np.argsort(names, kind="stable")
+    gaps: dict[int, int] = {}
+    for rows in np.split(order, np.flatnonzero(np.diff(names[order])) + 1):
+        if len(rows) > REPEATS:
+            gap = int(np.median(np.diff(rows)))
+            gaps[gap] = gaps.get(gap, 0) + 1
+            whole = int(rows[-1] - rows[0])
+            # A name that occurs several times per step repeats with the distance over that many.
+            for several in range(2, min(len(rows) // REPEATS, 64) + 1):
+                distances = rows[several:] - rows[:-several]
+                usual = int(np.median(distances))
+                if usual * REPEATS <= whole and bool((distances == usual).mean() >= _EQUAL):
+                    gaps[usual] = gaps.get(usual, 0) + 1
+    likely = sorted(gaps, key=lambda gap: -gaps[gap])[:_MOST_CANDIDATES]
+    return [gap for gap in likely if 0 < gap * REPEATS < len(names)]
+
+
+def _anchor(trace: Trace, names: Column, length: int) -> int | None:
+    """The name that begins a step on every rank: the first by alphabet of those that occur once per period."""
+    codes, counts = np.unique(names, return_counts=True)
+    repeats = len(names) / length
+    once: NDArray[np.int64] = codes[np.abs(counts - repeats) < 1.5]  # noqa: PLR2004
+    regular = [
+        code
+        for code in once.tolist()
+        if code != ABSENT and (np.diff(np.flatnonzero(names == code)) == length).mean() >= _EQUAL
+    ]
+    return min(regular, key=lambda code: trace.names[code], default=None)
