@@ -58,14 +58,13 @@ def _kernels(trace: Trace) -> Period | None:
     length = _length(names)
     if length is None:
         return None
-    anchor = _anchor(trace, names, length)
-    if anchor is None:
+    begins = _anchor(trace, names, length)
+    if begins is None:
         return None
-    starts = when[order[np.flatnonzero(names == anchor)]]
+    starts = when[order[begins]]
     if len(starts) <= REPEATS or (np.diff(starts) <= 0).any():
         return None
-    kernels_each = f"{length} kernels that repeat"
-    return Period(starts, f"{kernels_each}, from one {trace.names[int(anchor)].split('(')[0][:60]} to the next")
+    return Period(starts, f"{length} kernels that repeat")
 
 
 def _length(names: Column) -> int | None:
@@ -100,14 +99,25 @@ def _gaps(names: Column) -> list[int]:
     return [gap for gap in likely if 0 < gap * REPEATS < len(names)]
 
 
-def _anchor(trace: Trace, names: Column, length: int) -> int | None:
-    """The name that begins a step on every rank: the first by alphabet of those that occur once per period."""
-    codes, counts = np.unique(names, return_counts=True)
-    repeats = len(names) / length
-    once: NDArray[np.int64] = codes[np.abs(counts - repeats) < 1.5]  # noqa: PLR2004
-    regular = [
-        code
-        for code in once.tolist()
-        if code != ABSENT and (np.diff(np.flatnonzero(names == code)) == length).mean() >= _EQUAL
-    ]
-    return min(regular, key=lambda code: trace.names[code], default=None)
+def _anchor(trace: Trace, names: Column, length: int) -> NDArray[np.intp] | None:
+    """Where steps begin, the same kernel on every rank; None where no kernel or pair occurs once per period.
+
+    Of the kernels that occur once per period it is the first by name; else of the pairs of neighbours.
+    """
+    texts = np.array([*trace.names, ""], dtype=object)
+    pairs = names[:-1] * (len(texts) + 1) + names[1:]
+    for codes, shift in ((names, 0), (pairs, 1)):
+        once = _once(codes, length)
+        if once:
+            name = [tuple(texts[names[rows[0] + shift - part]] for part in range(shift + 1)) for rows in once]
+            return once[name.index(min(name))] + shift
+    return None
+
+
+def _once(codes: Column, length: int) -> list[NDArray[np.intp]]:
+    """The places of each code that occurs once per period."""
+    order = np.argsort(codes, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+    repeats = len(codes) / length
+    near = [rows for rows in groups if abs(len(rows) - repeats) < 1.5 and len(rows) > REPEATS]
+    return [rows for rows in near if (np.diff(rows) == length).mean() >= _EQUAL]

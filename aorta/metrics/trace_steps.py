@@ -10,8 +10,8 @@ import numpy as np
 from aorta.artefacts import names
 from aorta.artefacts.events import ABSENT, Column, Ranges, Role, Trace, take
 from aorta.intervals import EMPTY, Intervals, as_intervals
-from aorta.metrics.trace_period import period_of
 from aorta.metrics.median import median
+from aorta.metrics.trace_period import period_of
 
 _PREFERRED = ("ProfilerStep", names.STEP_RANGE)
 _SMALL_GAP = 0.01

@@ -9,13 +9,13 @@ begins. Where a trace joins no launch to a GPU event, both are taken by the time
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Collectives, Column, Kind, Role, Table, Trace, launched_at, take
-from aorta.intervals import Intervals, subtract, union
+from aorta.intervals import Intervals, as_intervals, subtract, union
 from aorta.metrics.calls import NOT_RECORDED, Calls, StepTimes
 from aorta.metrics.collectives import Collectives as CollectiveSet
 from aorta.metrics.collectives import Timeline
@@ -148,10 +148,11 @@ def impossible_share(collectives: CollectiveSet) -> float:
 
 def _attribute(trace: Trace, host: Steps) -> _Attributed:
     launched = launched_at(trace)
-    joined = bool((launched[np.isin(trace.gpu.kind, _WORK)] != ABSENT).any())
+    # A capture without steps is taken as a whole, whatever was launched before it.
+    joined = bool((launched[np.isin(trace.gpu.kind, _WORK)] != ABSENT).any()) and not host.whole_capture
     numbers = host.number if (host.number != ABSENT).all() else np.arange(len(host))
     return _Attributed(
-        trace, Steps(numbers, host.windows, host.basis), launched if joined else trace.gpu.start_ns, joined
+        trace, replace(host, number=numbers), launched if joined else trace.gpu.start_ns, joined
     )
 
 
@@ -170,7 +171,8 @@ def _groups(trace: Trace) -> tuple[frozenset[str], frozenset[str]]:
 def _gpu_windows(item: _Attributed) -> Steps:
     """Each step from the start of its first compute kernel to that of the next step.
 
-    The last one counts where the capture shows that another step followed.
+    The last one counts where the capture shows that another step followed. If no step counts, all steps are
+    one window to the end of what they launched.
     """
     gpu, host = item.trace.gpu, item.host
     compute = np.flatnonzero(np.isin(gpu.kind, _WORK) & (item.launched != ABSENT))
@@ -182,9 +184,24 @@ def _gpu_windows(item: _Attributed) -> Steps:
     start, end = (earliest[np.searchsorted(launched, host.windows[:, side], side="left")] for side in (0, 1))
     marks = item.trace.host.start_ns[item.trace.host.role == Role.STEP]
     followed = np.isin(host.windows[:, 1], np.concatenate((host.windows[1:, 0], marks)))
+    if host.closed:
+        followed[-1] = True
     kept = followed & (end < _LATEST) & (start < end)
+    if not kept.any():
+        return _one_window(item)
     basis = f"{host.basis}, on the GPU from a step's first compute kernel to the next step's"
     return Steps(host.number[kept], np.stack((start, end), axis=1)[kept], basis)
+
+
+def _one_window(item: _Attributed) -> Steps:
+    """All steps as one: from the first event that they launched to the end of the last one."""
+    gpu, windows = item.trace.gpu, item.host.windows
+    mine = (item.launched >= windows[:, 0].min()) & (item.launched < windows[:, 1].max())
+    if not mine.any():
+        return Steps(item.host.number[:0], windows[:0], item.host.basis)
+    span = as_intervals([(int(gpu.start_ns[mine].min()), int(gpu.end_ns[mine].max()))])
+    basis = f"{item.host.basis}, from the first to the last event on the GPU that they launched"
+    return Steps(item.host.number[:1], span, basis, whole_capture=True)
 
 
 def _calls(item: _Attributed) -> tuple[tuple[str, ...], CallTable, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aorta.artefacts.events import ABSENT, Kind, Ranges, Role, build
+from aorta.artefacts.events import Kind, Ranges, Role, build
 from aorta.metrics.trace_steps import steps_of
 from tests.support.traces import trace
 
@@ -57,5 +57,5 @@ def test_steps_on_the_gpu_only_where_the_host_has_none() -> None:
 
 
 def test_without_steps_the_whole_capture() -> None:
-    assert windows(trace([(5, 9, Kind.COPY), (20, 30, Kind.COMPUTE)])) == ([ABSENT], [[5, 30]])
+    assert windows(trace([(5, 9, Kind.COPY), (20, 30, Kind.COMPUTE)])) == ([0], [[5, 30]])
     assert windows(trace([])) == ([], [])
