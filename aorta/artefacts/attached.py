@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+_MARK = "aorta-attach:"
 Frame = tuple[str, str, int]
 """Function, file, line."""
 Role = Literal["rank", "loader", "launcher", "other"]
@@ -34,7 +35,9 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     """Stacks of the main thread."""
     seconds: float
     cpu_seconds: float | None
-    """CPU time of the process while it was watched."""
+    """CPU time of the process and its children while it was watched."""
+    io_bytes: int | None = None
+    """Bytes that the process and its children read and wrote meanwhile."""
     problem: str | None = None
     """Why there are no stacks."""
 
@@ -45,3 +48,33 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     processes: list[ProcessView]
     problems: list[str] = []
+
+
+class NodeStandstill(msgspec.Struct, frozen=True, kw_only=True):
+    """`nodes/node<i>/standstill.json`: no rank of the node went on, and where each of them was."""
+
+    schema_version: int = 1
+    node_index: int
+    attempt: int
+    since_wall_ns: int
+    """When a rank of this node last wrote a step record, or started."""
+    seen_wall_ns: int
+    resumed_wall_ns: int | None = None
+    """When a rank went on after all; None: none did."""
+    view: NodeView
+
+
+def encoded(view: NodeView) -> str:
+    """One line that `decoded` recognises among what else a node prints."""
+    return _MARK + msgspec.json.encode(view).decode()
+
+
+def decoded(line: str) -> NodeView | None:
+    """The view in a line of output; None: there is none in it."""
+    _, mark, text = line.partition(_MARK)
+    if not mark:
+        return None
+    try:
+        return msgspec.json.decode(text, type=NodeView)
+    except msgspec.DecodeError:
+        return None

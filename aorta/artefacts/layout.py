@@ -70,6 +70,11 @@ class NodeDir:
         return self.root / "status.json"
 
     @property
+    def standstill(self) -> Path:
+        """`NodeStandstill`: where the ranks were when none went on; absent if that was never seen."""
+        return self.root / "standstill.json"
+
+    @property
     def reserve(self) -> Path:
         """Room for `status` at the end, on a disk that is full by then; there only while the node runs."""
         return self.root / ".reserve"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,14 +33,21 @@ class Process:
         return int(value) if value.isdigit() else None
 
 
-def of_job(job: str, proc: Path = Path("/proc")) -> list[Process]:
-    """This user's processes of a job on this node that have torch loaded, by process id."""
+def of_job(job: str, node_index: int | None = None, proc: Path = Path("/proc")) -> list[Process]:
+    """This user's processes of a job on this node that have torch loaded, by process id.
+
+    Args:
+        job: id of the job.
+        node_index: of a job that aorta started: the index of the node; None: any.
+        proc: where procfs is.
+    """
     node = os.environ.get(_NODE)
     return [
         process
         for process in _with_torch(_own(proc), proc)
         if any(process.environment.get(name) == job for name in _JOB)
         and (node is None or process.environment.get(_NODE, node) == node)
+        and (node_index is None or process.environment.get(names.NODE_INDEX) == str(node_index))
     ]
 
 
@@ -111,10 +119,45 @@ def _with_torch(pids: Iterator[int], proc: Path) -> Iterator[Process]:
         )
 
 
-def cpu_seconds(pid: int, proc: Path = Path("/proc")) -> float | None:
-    """CPU time of all threads of a process so far; None where it has ended."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a process and its children have done so far."""
+
+    cpu_seconds: float
+    io_bytes: int | None
+    """Bytes read and written; None: the kernel does not say."""
+
+
+def work_of(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[int, Work]:
+    """The work of each process, with its living and ended children; ended processes are left out."""
+    table: dict[int, tuple[int, float, int | None]] = {}
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for pid in _own(proc):
+        try:
+            fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        parent, ticks = int(fields[1]), sum(map(int, fields[11:15]))
+        table[pid] = (parent, ticks / os.sysconf("SC_CLK_TCK"), _io_bytes(proc / str(pid) / "io"))
+        children[parent].append(pid)
+    found = {}
+    for pid in pids:
+        if pid not in table:
+            continue
+        tree = [pid]
+        for member in tree:
+            tree += children[member]
+        known = [table[member][2] for member in tree]
+        found[pid] = Work(
+            cpu_seconds=sum(table[member][1] for member in tree),
+            io_bytes=None if None in known else sum(item for item in known if item is not None),
+        )
+    return found
+
+
+def _io_bytes(path: Path) -> int | None:
     try:
-        fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        lines = path.read_text().splitlines()
     except OSError:
         return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar:", "wchar:")))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 
-import msgspec
-
-from aorta.artefacts.attached import NodeView
+from aorta.artefacts.attached import NodeView, decoded
 from aorta.errors import PlanError, SchedulerError
 from aorta.launch.tools import Answer, Caller
 
 _FORMAT = "%u|%T|%D"
-_MARK = "aorta-attach:"
 
 
 def check_job(job: str, user: str, call: Caller) -> int:
@@ -47,26 +44,11 @@ def node_views(job: str, nodes: int, seconds: float, call: Caller) -> tuple[list
             *(sys.executable, "-m", "aorta.cli", "attach-node", "--job", job, "--seconds", f"{seconds:g}"),
         ]
     )
-    views = [view for line in answer.out.splitlines() if (view := _decoded(line)) is not None]
+    views = [view for line in answer.out.splitlines() if (view := decoded(line)) is not None]
     problems = [problem for view in views for problem in view.problems]
     if len(views) < nodes:
         problems.append(f"{nodes - len(views)} of {nodes} nodes gave no answer: {_why(answer)}")
     return views, problems
-
-
-def encoded(view: NodeView) -> str:
-    """One line that `node_views` recognises among what else a node prints."""
-    return _MARK + msgspec.json.encode(view).decode()
-
-
-def _decoded(line: str) -> NodeView | None:
-    _, mark, text = line.partition(_MARK)
-    if not mark:
-        return None
-    try:
-        return msgspec.json.decode(text, type=NodeView)
-    except msgspec.DecodeError:
-        return None
 
 
 def _why(answer: Answer) -> str:

@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from aorta.artefacts.attached import Frame, NodeView, ProcessView, Role, StackShare
-from aorta.attach.processes import Process, cpu_seconds
+from aorta.attach.processes import Process, Work, work_of
 from aorta.errors import RunError
 
 RATE_HZ = 20
@@ -33,18 +35,29 @@ def node_view(processes: Sequence[Process], seconds: float) -> NodeView:
     """
     program = _py_spy()
     host = socket.gethostname()
-    before = {process.pid: cpu_seconds(process.pid) for process in processes}
+    pids = [process.pid for process in processes]
+    before = work_of(pids)
     with tempfile.TemporaryDirectory(prefix="aorta-attach-") as folder:
-        running = [_start(program, process.pid, seconds, Path(folder)) for process in processes]
+        running = [_start(program, pid, seconds, Path(folder)) for pid in pids]
         problems = [_end(child, seconds) for child in running]
-        texts = [_text(Path(folder) / f"{process.pid}.txt") for process in processes]
-    views = []
-    for process, problem, text in zip(processes, problems, texts, strict=True):
-        stacks = parse(text, process.pid)
-        start, end = before[process.pid], cpu_seconds(process.pid)
-        used = end - start if start is not None and end is not None else None
-        views.append(_view(process, host, seconds, stacks, cpu=used, problem=problem))
-    return NodeView(host=host, processes=views)
+        after = work_of(pids)
+        texts = [_text(Path(folder) / f"{pid}.txt") for pid in pids]
+    views = [
+        _view(process, host, seconds, parse(text, process.pid), problem=problem)
+        for process, problem, text in zip(processes, problems, texts, strict=True)
+    ]
+    return NodeView(host=host, processes=[_with_work(view, before, after) for view in views])
+
+
+def _with_work(view: ProcessView, before: Mapping[int, Work], after: Mapping[int, Work]) -> ProcessView:
+    start, end = before.get(view.pid), after.get(view.pid)
+    if start is None or end is None:
+        return view
+    moved = None
+    if start.io_bytes is not None and end.io_bytes is not None:
+        moved = max(end.io_bytes - start.io_bytes, 0)
+    used = max(end.cpu_seconds - start.cpu_seconds, 0.0)
+    return msgspec.structs.replace(view, cpu_seconds=used, io_bytes=moved)
 
 
 def _text(path: Path) -> str:
@@ -106,7 +119,6 @@ def _view(
     seconds: float,
     stacks: list[StackShare],
     *,
-    cpu: float | None,
     problem: str | None,
 ) -> ProcessView:
     return ProcessView(
@@ -119,7 +131,7 @@ def _view(
         role=role_of(stacks),
         stacks=stacks,
         seconds=seconds,
-        cpu_seconds=cpu,
+        cpu_seconds=None,
         problem=problem if problem is not None or stacks else "no stack of its main thread could be read",
     )
 

@@ -8,18 +8,18 @@ import click
 @click.command("attach-node")
 @click.option("--job", required=True, metavar="ID")
 @click.option("--seconds", default=5.0, type=click.FloatRange(min=1, max=60))
-def command(job: str, seconds: float) -> None:
+@click.option("--node-index", type=click.IntRange(min=0), help="Only processes of this node of the job.")
+def command(job: str, seconds: float, node_index: int | None) -> None:
     """Print what the training processes of a job do on this node, as one line of JSON."""
     import socket
 
-    from aorta.artefacts.attached import NodeView
+    from aorta.artefacts.attached import NodeView, encoded
     from aorta.attach.processes import of_job
-    from aorta.attach.reach import encoded
     from aorta.attach.sample import node_view
     from aorta.errors import AortaError
 
     try:
-        view = node_view(of_job(job), seconds)
+        view = node_view(of_job(job, node_index), seconds)
     except AortaError as error:
         view = NodeView(host=socket.gethostname(), processes=[], problems=[error.message])
     click.echo(encoded(view))

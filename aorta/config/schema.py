@@ -224,6 +224,10 @@ class Monitor(Block, frozen=True, kw_only=True):
     gpu: bool = True
     cpu: bool = True
     interval_s: Annotated[float, Meta(ge=0.1, le=60)] = 1.0
+    hang_after_s: Annotated[float, Meta(ge=0, le=3600)] = 5.0
+    """Time without a step record after which the ranks' stacks are looked at; 0: never."""
+    on_hang: str = ""
+    """Command that is run once when the job stands still, such as one that notifies or cancels."""
 
 
 class Faults(Block, frozen=True, kw_only=True):

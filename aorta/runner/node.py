@@ -37,6 +37,7 @@ from aorta.runner.options import Limits, NodeOptions
 from aorta.runner.peers import Heartbeat, failed_peer, others_ended
 from aorta.runner.processes import Child, Interrupts, adopt_orphans, exit_status, kill_descendants
 from aorta.runner.profiler import Wrapper, choose, wrapper
+from aorta.runner.standstill import Standstill, watch_for
 from aorta.runner.supervise import Outcome, Surroundings, await_reason, supervise
 from aorta.runner.timelimit import hit_time_limit, job_ends_wall_ns
 
@@ -284,8 +285,12 @@ class Node:
             ranks = f"{info.processes} of {manifest.world_size} ranks"
             self.say(f"torchrun: {ranks}, node 0 at {session.master_address}")
             child = Child(argv, env=environ, log=self.dir.logs / "torchrun.log", echo=sys.stdout.buffer)
-            watched = self._surroundings(child, session, info.processes, monitor)
+            standstill = watch_for(
+                self.options, session, info, prepared.config, environ=environ, say=self.say
+            )
+            watched = self._surroundings(child, session, info.processes, monitor, standstill)
             outcome = supervise(child, self.interrupts, self.limits, watched.around)
+            standstill.close()
             self.marker.saving()
             child.drain()
         finally:
@@ -326,13 +331,16 @@ class Node:
         argv += [] if wanted.cpu else ["--no-cpu"]
         return Child(argv, env=environ, log=self.dir.logs / "monitor.log")
 
-    def _surroundings(self, child: Child, session: Session, processes: int, monitor: Child | None) -> Watched:
+    def _surroundings(
+        self, child: Child, session: Session, processes: int, monitor: Child | None, standstill: Standstill
+    ) -> Watched:
         options, run = self.options, self.run_dir
         heartbeat = Heartbeat(options, self.limits.silence_s)
         codes: list[int] = []
 
         def tick() -> None:
             heartbeat.beat()
+            standstill.look()
             self.temp.look()
             if self.space.look():
                 self.say(f"the disk of {run.root} is full: records and samples are lost until there is room")

@@ -1,0 +1,219 @@
+"""Notices that no rank of this node goes on, and keeps where each of them was.
+
+Step records that stop growing raise the suspicion. It is confirmed only if two looks at the ranks' stacks,
+some seconds apart, are the same, and no rank works meanwhile. A long compilation, validation or checkpoint
+moves its stack, uses a CPU, or reads and writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from aorta.artefacts.attached import NodeStandstill, NodeView, ProcessView, decoded
+from aorta.artefacts.io import write_json
+from aorta.artefacts.records import NodeInfo, Session
+from aorta.config.schema import Config
+from aorta.runner.options import NodeOptions
+
+_LOOK_S = 2.0
+_STARTING_S = 60.0
+"""Until the first step record: imports and the first step take long."""
+_INTERVALS = 1.5
+"""Records come in blocks: times the longest wait for a block so far."""
+_LONGEST_S = 120.0
+_PAUSE_S = 5.0
+_BUSY_CPUS = 0.1
+_BUSY_IO = 1 << 20
+_MORE_ON_GPUS = 15
+"""Further looks that have to agree on GPUs, where the host may wait for one long kernel."""
+
+
+class Standstill:
+    """Watches the records of this node's ranks.
+
+    Args:
+        options: of the agent.
+        ranks: of this node.
+        limit_s: shortest time without a record that raises the suspicion; 0: nothing is watched.
+        on_hang: command that is run once; empty: none.
+        environ: of that command.
+        gpus: the node's ranks use GPUs.
+        say: one line in the job's output.
+    """
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        ranks: Sequence[int],
+        *,
+        limit_s: float,
+        on_hang: str,
+        environ: Mapping[str, str],
+        gpus: bool,
+        say: Callable[[str], None],
+    ) -> None:
+        self._options, self._say, self._on_hang = options, say, on_hang
+        self._files = [options.run_dir.records(rank) for rank in ranks]
+        self._limit_s, self._environ = limit_s, dict(environ)
+        self._needed = 1 + (_MORE_ON_GPUS if gpus else 1)
+        self._sizes: list[int] | None = None
+        self._last_s, self._last_wall_ns = time.monotonic(), time.time_ns()
+        self._longest_s, self._pause_s, self._next_s = 0.0, _PAUSE_S, 0.0
+        self._looking: subprocess.Popen[str] | None = None
+        self._views: list[NodeView] = []
+        self._told: NodeStandstill | None = None
+
+    def look(self) -> None:
+        """One turn, about every second; takes no longer than to ask for the files' sizes."""
+        if not self._limit_s:
+            return
+        now = time.monotonic()
+        if self._grew(now):
+            self._went_on()
+        elif self._looking is not None:
+            self._take()
+        elif now - self._last_s > self._patience() and now >= self._next_s:
+            self._looking = self._start()
+
+    def close(self) -> None:
+        """End a look that is under way."""
+        if self._looking is not None:
+            self._looking.kill()
+            self._looking.communicate()
+
+    def _grew(self, now: float) -> bool:
+        sizes = [_size(path) for path in self._files]
+        before, self._sizes = self._sizes, sizes
+        if before is None or sizes == before:
+            return False
+        if sum(before):
+            self._longest_s = max(self._longest_s, now - self._last_s)
+        self._last_s, self._last_wall_ns = now, time.time_ns()
+        return True
+
+    def _patience(self) -> float:
+        if not any(self._sizes or ()):
+            return max(self._limit_s, _STARTING_S)
+        return min(max(self._limit_s, _INTERVALS * self._longest_s), max(self._limit_s, _LONGEST_S))
+
+    def _start(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "aorta", "attach-node", "--job", self._options.job_id]
+        command += ["--node-index", str(self._options.node_index), "--seconds", f"{_LOOK_S:g}"]
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def _take(self) -> None:
+        assert self._looking is not None
+        if self._looking.poll() is None:
+            return
+        output, _ = self._looking.communicate()
+        self._looking = None
+        view = next((view for line in output.splitlines() if (view := decoded(line)) is not None), None)
+        if view is None or not stands_still(self._views[-1:], view):
+            self._views = [view] if view is not None else []
+            self._next_s = time.monotonic() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, _LONGEST_S)
+            if view is not None and stands_still([], view):
+                self._next_s = 0.0  # the second look follows at once
+            return
+        self._views.append(view)
+        if len(self._views) >= self._needed and self._told is None:
+            self._tell(view)
+
+    def _tell(self, view: NodeView) -> None:
+        self._told = NodeStandstill(
+            node_index=self._options.node_index,
+            attempt=self._options.attempt,
+            since_wall_ns=self._last_wall_ns,
+            seen_wall_ns=time.time_ns(),
+            view=view,
+        )
+        self._write(self._told)
+        seconds = (self._told.seen_wall_ns - self._told.since_wall_ns) / 1e9
+        self._say(
+            f"no rank of this node has gone on for {seconds:.0f} s; where they are is kept for the report"
+        )
+        if self._on_hang:
+            with contextlib.suppress(OSError, ValueError):
+                command = shlex.split(self._on_hang)
+                subprocess.Popen(command, env=self._environ, stdin=subprocess.DEVNULL, start_new_session=True)
+            self._on_hang = ""
+
+    def _went_on(self) -> None:
+        self._views, self._pause_s, self._next_s = [], _PAUSE_S, 0.0
+        if self._told is not None:
+            self._write(msgspec.structs.replace(self._told, resumed_wall_ns=time.time_ns()))
+            self._say("the ranks of this node go on again")
+            self._told = None
+
+    def _write(self, told: NodeStandstill) -> None:
+        with contextlib.suppress(OSError):
+            write_json(self._options.run_dir.node(self._options.node_index).standstill, told)
+
+
+def watch_for(
+    options: NodeOptions,
+    session: Session,
+    info: NodeInfo,
+    config: Config,
+    *,
+    environ: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Standstill:
+    """The watch over the ranks of one node of a run."""
+    first = session.first_rank[options.node_index]
+    return Standstill(
+        options,
+        range(first, first + info.processes),
+        limit_s=config.monitor.hang_after_s,
+        on_hang=config.monitor.on_hang,
+        environ=environ,
+        gpus=bool(info.gpus),
+        say=say,
+    )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def stands_still(before: Sequence[NodeView], view: NodeView) -> bool:
+    """True if no rank's stack moved within `view` and since the view before, and no rank worked meanwhile.
+
+    A rank that waits in a collective may spin, so that its CPU time says nothing.
+    """
+    ranks = {item.pid: item for item in view.processes if item.role == "rank"}
+    if not ranks or any(not _at_rest(item) for item in ranks.values()):
+        return False
+    for earlier in before:
+        places = {item.pid: _place(item) for item in earlier.processes if item.role == "rank"}
+        if places != {pid: _place(item) for pid, item in ranks.items()}:
+            return False
+    return True
+
+
+def _at_rest(item: ProcessView) -> bool:
+    busy = item.cpu_seconds is None or item.cpu_seconds > _BUSY_CPUS * item.seconds
+    moved = item.io_bytes is not None and item.io_bytes > _BUSY_IO
+    return len(item.stacks) == 1 and not moved and (not busy or _waits(item))
+
+
+def _place(item: ProcessView) -> object:
+    return item.stacks[0].frames if item.stacks else None
+
+
+def _waits(item: ProcessView) -> bool:
+    """True if the innermost frame is torch's distributed code."""
+    return bool(item.stacks) and "torch/distributed/" in item.stacks[0].frames[-1][1]
