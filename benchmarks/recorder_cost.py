@@ -30,12 +30,12 @@ from aorta.instrument import (
     channel,
     collectives,
     contexts,
-    gradients,
     opened,
     pending,
     recorder,
     scalars,
     sharding,
+    watching,
 )
 from aorta.instrument.streams import CudaClock, HostClock
 from aorta.workloads.ranking import Ranking
@@ -46,7 +46,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "exchange": [
         (defaults.DefaultAllGather, "__call__"),
         (defaults.DefaultReduceScatter, "__call__"),
-        (gradients.WatchedGroup, "noted"),
+        (watching.Watching, "noted"),
         (sharding._Gather, "__call__"),
         (sharding._Scatter, "__call__"),
         (collectives.Collectives, "all_reduce"),

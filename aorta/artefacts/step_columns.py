@@ -388,6 +388,7 @@ def _narrow(values: Sequence[int] | Ints) -> _Stored:
 def _ranges_of(steps: Sequence[Step]) -> tuple[_Stored, _Stored, _RangeStore]:
     """First range and number of ranges of each step, and all ranges."""
     count = [0 if step.profile is None else len(step.profile.ranges) for step in steps]
+    rank = steps[0].rank if steps else 0
     ends = np.cumsum(np.array(count, dtype=np.int64))
     first = np.where([step.profile is None for step in steps], ABSENT, ends - count)
     profiles = [step.profile.ranges for step in steps if step.profile is not None]
@@ -397,7 +398,7 @@ def _ranges_of(steps: Sequence[Step]) -> tuple[_Stored, _Stored, _RangeStore]:
         kinds.setdefault(
             (item.stream, item.tag, None, None, None, False)
             if (meta := item.metadata) is None
-            else (item.stream, item.tag, meta.op, meta.group, meta.bytes, True),
+            else (item.stream, item.tag, meta.op, _calling(meta, rank), meta.bytes, True),
             len(kinds),
         )
         for item in items
@@ -414,6 +415,14 @@ def _ranges_of(steps: Sequence[Step]) -> tuple[_Stored, _Stored, _RangeStore]:
         seq=_narrow(seq),
     )
     return _narrow(first), _narrow(count), store
+
+
+def _calling(meta: CollectiveId, rank: int) -> str | None:
+    """Returns who calls together: a group, or the two sides of a send and its receive."""
+    if meta.op not in ("send", "recv"):
+        return meta.group
+    peer = "any" if meta.peer is None else meta.peer
+    return f"{meta.group} {rank}>{peer}" if meta.op == "send" else f"{meta.group} {peer}>{rank}"
 
 
 def _ns(ms: list[float]) -> Ints:

@@ -14,20 +14,39 @@ from typing import Any, Literal
 SCHEMA_VERSION = 1
 
 
+COMMUNICATION_STREAMS = (
+    "allreduce",
+    "reducescatter",
+    "allgather",
+    "broadcast",
+    "alltoall",
+    "p2p",
+    "barrier",
+    "reduce",
+    "gather",
+    "scatter",
+    "other",
+)
+"""Streams of `Range` that hold calls of `torch.distributed`; `p2p` are sends and receives."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
     """A timed piece of a step on one stream; ms since the step's start with ns precision (six decimals)."""
 
     stream: str
-    """compute | allreduce | reducescatter | allgather | aux | host"""
+    """compute | aux | host | one of `COMMUNICATION_STREAMS`"""
     tag: str
     start_ms: float
     end_ms: float
     duration_ms: float
     metadata: dict[str, Any] | None = None
-    """Of a collective: op, group, seq, bytes. `seq` is the order of the group's collectives within a step.
-    From step to step it goes on counting, but of the steps that are timed as a whole only some collectives:
-    gaps say nothing, and ranks that timed different steps part by part are shifted against each other.
+    """Of a collective: op, group, seq, bytes; of a send or receive also `peer`, the global rank of the other
+    side (absent: from any rank); of an all-to-all with unequal parts `peer_bytes`, the bytes to each rank of
+    the group. Sends to a peer are counted apart, as are receives from it. `seq` is the order of the group's
+    collectives within a step. From step to step it goes on counting, but of the steps that are timed as a
+    whole only some collectives: gaps say nothing, and ranks that timed different steps part by part are
+    shifted against each other.
     """
 
 
@@ -37,7 +56,8 @@ class Overlap:
 
     per_stream_ms: dict[str, float]
     overlap_ms: dict[str, float]
-    """compute_allreduce, compute_reducescatter, compute_allgather, compute_comm, idle"""
+    """compute_allreduce, compute_reducescatter, compute_allgather, compute_comm, idle, and `compute_` with
+    the name of each further stream of communication that ran"""
     overlap_ratio: float | None
     """hidden / communication; None without communication."""
     active_segments: list[dict[str, Any]]
@@ -163,6 +183,10 @@ class StepRecord:
     detailed: bool = True
     """Timed part by part. False: as a whole, which costs next to nothing; breakdown, ranges, memory counters
     and execution are then absent, all else is there.
+    """
+    untimed_calls: dict[str, int] | None = None
+    """Calls of `torch.distributed` that were seen in this step and could not be timed, by operation: {} means
+    that all were timed, None that nobody counted. Their time is in other parts of the breakdown.
     """
 
 

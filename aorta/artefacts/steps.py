@@ -19,6 +19,8 @@ class CollectiveId(Struct, frozen=True, kw_only=True, gc=False):
     group: str | None = None
     seq: int | None = None
     bytes: int | None = None
+    peer: int | None = None
+    """Of a send or receive: the global rank of the other side."""
 
 
 class StepRange(Struct, frozen=True, kw_only=True, gc=False):
@@ -71,12 +73,9 @@ class Step(Struct, frozen=True, kw_only=True, gc=False):
     device_uuid: str | None = None
     execution: StepExecution | None = None
     detailed: bool = True
+    untimed_calls: dict[str, int] | None = None
 
     @property
     def duration_ns(self) -> int:
         """The step's length on the monotonic clock."""
         return self.mono_end_ns - self.mono_start_ns
-
-
-COMMUNICATION_STREAMS = frozenset({"allreduce", "reducescatter", "allgather"})
-"""Streams of `Range` whose ranges are collectives."""

@@ -130,7 +130,6 @@ class Driver:
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
         self.recorder = StepRecorder(run.root, device, injected=True)
-        self.recorder.observe_all()
         self.roots.find()
         assert self.thread is not None
         self._stacks = Stacks(self.thread, self._sampled_part)

@@ -22,14 +22,15 @@ from typing import Any
 
 from aorta.artefacts.step_record import Execution, WindowExcess
 from aorta.instrument.spans import Spans, clipped, length, shared, union
-from aorta.instrument.steps import COMMUNICATION, COMPUTE, Timed
+from aorta.instrument.steps import COMPUTE, Timed
 from aorta.units import NS_PER_US, ns_to_ms
 
 OTHER = "other"
-"""Communication kernels of no stream that we name: broadcast, send and receive."""
+"""Communication kernels that are not told apart by name: an all-to-all is made of sends and receives."""
 
 _COLLECTIVE = re.compile(r"^(?:nccl|rccl)\w*Kernel", re.IGNORECASE)
 _KINDS = (("allreduce", "allreduce"), ("reducescatter", "reducescatter"), ("allgather", "allgather"))
+NAMED = (COMPUTE, *(stream for _, stream in _KINDS))
 EARLY_NS = 50 * NS_PER_US
 """How much the trace's wall clock may be ahead of the host's."""
 
@@ -107,7 +108,7 @@ def execution_of(kernels: Sequence[Kernel], pieces: Sequence[Timed]) -> Executio
     return Execution(
         per_stream_ms={
             name: ns_to_ms(length(union(spans)))
-            for name, spans in sorted({**{key: [] for key in (COMPUTE, *COMMUNICATION)}, **ran}.items())
+            for name, spans in sorted({**{key: [] for key in NAMED}, **ran}.items())
         },
         comm_ms=ns_to_ms(comm),
         hidden_comm_ms=ns_to_ms(hidden),
@@ -126,7 +127,7 @@ def _pair(kernels: Sequence[Kernel], pieces: Sequence[Timed]) -> tuple[list[_Pai
     """Windows and kernels of each stream in their order; a stream whose counts differ is left out."""
     pairs: list[_Pair] = []
     unmatched = 0
-    for name in COMMUNICATION:
+    for _, name in _KINDS:
         ran = [kernel for kernel in kernels if kernel.stream == name]
         windows = sorted((piece for piece in pieces if piece.stream == name), key=lambda piece: piece.end)
         if len(ran) != len(windows):

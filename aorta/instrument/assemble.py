@@ -59,6 +59,7 @@ def record_of(constants: Constants, measured: Measured) -> StepRecord:
         execution=_execution(measured, times),
         rocm_smi_output=measured.rocm_smi_output,
         detailed=measured.detailed,
+        untimed_calls=measured.untimed,
     )
 
 

@@ -62,11 +62,17 @@ class Collectives:
         finally:
             self._local.inside = before
 
-    def describe(self, op: str, group: dist.ProcessGroup, size_bytes: int) -> dict[str, Any]:
-        """The metadata of the next collective of `group`: ranks agree on `seq` because they call alike."""
+    def describe(
+        self, op: str, group: dist.ProcessGroup, size_bytes: int, peer: int | None = None
+    ) -> dict[str, Any]:
+        """The metadata of the next collective of `group`: ranks agree on `seq` because they call alike. Sends
+        to one `peer` (a global rank) are counted apart, and so are receives from it.
+        """
         name = group.group_name
-        self._count[name] += 1
-        return {"op": op, "group": name, "seq": self._count[name], "bytes": size_bytes}
+        place = name if peer is None else f"{name}:{op}:{peer}"
+        self._count[place] += 1
+        found = {"op": op, "group": name, "seq": self._count[place], "bytes": size_bytes}
+        return found if peer is None else {**found, "peer": peer}
 
     def inline(
         self,

@@ -1,36 +1,105 @@
-"""All-reduces of some process groups, seen where torch's dispatcher hands them to their backend.
+"""Calls of `torch.distributed` on every process group, seen where torch's dispatcher hands them to a backend.
 
-Whoever calls one, DDP's reducer in C++ or a program in Python, comes by there, and while nobody watches torch
-is as it was (older torch excepted, see `Dispatch`): no object of Python's stands in its way.
+Whoever makes a call comes by there: DDP's reducer in C++, a functional collective of DTensor, or a program in
+Python. While nobody watches, torch is as it was (older torch excepted, see `Dispatch`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol
-from weakref import WeakValueDictionary
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
+from torch import library as torch_library
 
+KINDS = {
+    "allreduce_": ("all_reduce", "allreduce"),
+    "allreduce_coalesced_": ("all_reduce", "allreduce"),
+    "allgather_": ("all_gather", "allgather"),
+    "_allgather_base_": ("all_gather", "allgather"),
+    "allgather_coalesced_": ("all_gather", "allgather"),
+    "allgather_into_tensor_coalesced_": ("all_gather", "allgather"),
+    "reduce_scatter_": ("reduce_scatter", "reducescatter"),
+    "_reduce_scatter_base_": ("reduce_scatter", "reducescatter"),
+    "reduce_scatter_tensor_coalesced_": ("reduce_scatter", "reducescatter"),
+    "broadcast_": ("broadcast", "broadcast"),
+    "alltoall_": ("all_to_all", "alltoall"),
+    "alltoall_base_": ("all_to_all", "alltoall"),
+    "send": ("send", "p2p"),
+    "recv_": ("recv", "p2p"),
+    "recv_any_source_": ("recv", "p2p"),
+    "barrier": ("barrier", "barrier"),
+    "monitored_barrier_": ("barrier", "barrier"),
+    "reduce_": ("reduce", "reduce"),
+    "gather_": ("gather", "gather"),
+    "scatter_": ("scatter", "scatter"),
+}
+"""Operators of `c10d` to the operation and the stream of a record; others keep their own names."""
 
-class Watcher(Protocol):
-    """Of the all-reduces of a group."""
-
-    def noted(self, tensors: list[torch.Tensor], begin: Callable[[], Any]) -> Any:
-        """Gets the tensors of one and a function that begins it, and returns the work that the caller is to
-        wait for: that of the function, or one in its place.
-        """
-
-
-_OPERATOR, _KEYS = "allreduce_", ("AutogradCPU", "AutogradCUDA")
+_KEY = "BackendSelect"
+"""Torch comes by this key on every device, also below autograd, where DTensor makes its calls."""
+_BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
 _kernel = getattr(torch._C, "_dispatch_get_computed_kernel_for_dispatch_key", None)
 """What torch calls for an operator and a key; older torch does not say."""
 
 
+class Called(NamedTuple):
+    """One call: what it does, and what it was given."""
+
+    op: str
+    stream: str
+    group: dist.ProcessGroup
+    given: Sequence[Any]
+    """Arguments ahead of the group: tensors, lists of tensors, and lists of lists."""
+    rest: Sequence[Any]
+    """Arguments behind the group."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the largest argument: the output of an all-gather, the input of a reduce-scatter."""
+        return max((sum(map(_size, _tensors(value))) for value in self.given), default=0)
+
+    @property
+    def peer(self) -> int | None:
+        """Global rank of the other side of a send or a receive; None: any, or all of the group."""
+        if self.stream != "p2p" or len(self.rest) < 2:
+            return None
+        return dist.get_global_rank(self.group, self.rest[0])
+
+    @property
+    def storages(self) -> frozenset[int]:
+        """Addresses of the memory that it was given first, where results go."""
+        found = map(storage_of, _tensors(self.given[0])) if self.given else ()
+        return frozenset(address for address in found if address is not None)
+
+    @property
+    def peer_bytes(self) -> list[int] | None:
+        """Bytes to each rank of the group, of an all-to-all whose parts differ; None: of equal parts."""
+        if self.stream != "alltoall":
+            return None
+        sent = self.given[-1]
+        if isinstance(sent, torch.Tensor):
+            rows, splits = max(sent.shape[0], 1) if sent.dim() else 1, self.rest[1]
+            parts = [_size(sent) // rows * one for one in splits]
+        else:
+            parts = [_size(one) for one in sent]
+        return parts if len(set(parts)) > 1 else None
+
+
+class Watcher(Protocol):
+    """Asked about each call."""
+
+    def noted(self, call: Called, begin: Callable[[], Any]) -> None:
+        """Gets a call and a function that begins it. The function returns the work, or None where the result
+        is waited for in the call. It has to be called once.
+        """
+
+
 class Dispatch:
-    """Asks the watchers of process groups about each of their all-reduces.
+    """Asks a watcher about each call of `torch.distributed`.
 
     Torch frees what was registered when it is taken back, even while another thread of the program is on its
     way into it and waits for the interpreter. So each is kept for good, some hundred bytes; older torch has
@@ -38,57 +107,100 @@ class Dispatch:
     """
 
     def __init__(self) -> None:
-        self._watchers: WeakValueDictionary[dist.ProcessGroup, Watcher] = WeakValueDictionary()
-        """Who lets go of a watcher without a word lets go of its group."""
-        self._library: torch.library.Library | None = None
+        self._watcher: Watcher | None = None
+        self._library: torch_library.Library | None = None
         self._kept: list[object] = []
         self._lock = threading.Lock()
+        self.taken: frozenset[str] = frozenset()
+        """Operations for which the program has a kernel of its own: it stays, and nothing is seen."""
 
-    def watch(self, group: dist.ProcessGroup, watcher: Watcher | None) -> None:
-        """Have `watcher` asked from now on; None: nobody. Between steps.
-
-        A kernel that the program has registered there itself stays, and nothing is seen.
-        """
+    def watch(self, watcher: Watcher | None) -> None:
+        """Have `watcher` asked from now on; None: nobody. Between steps."""
         with self._lock:
-            if watcher is None:
-                self._watchers.pop(group, None)
-            else:
-                self._watchers[group] = watcher
-            if self._watchers and self._library is None:
-                self._library = torch.library.Library("c10d", "IMPL")
-                for key in _KEYS:
-                    self._register(self._library, key)
-            elif not self._watchers and self._library is not None and _kernel is not None:
+            self._watcher = watcher
+            if watcher is not None and self._library is None:
+                self._library = torch_library.Library("c10d", "IMPL")
+                self.taken = frozenset(
+                    op for operator in _operators() for op in self._register(self._library, operator)
+                )
+            elif watcher is None and self._library is not None and _kernel is not None:
                 self._library._destroy()
                 self._library = None
 
-    def _register(self, library: torch.library.Library, key: str) -> None:
-        name = f"c10d::{_OPERATOR}"
-        if torch._C._dispatch_has_kernel_for_dispatch_key(name, key):
-            return
-        library.impl(_OPERATOR, self._called, key)
-        if _kernel is not None:
-            self._kept.append(_kernel(name, getattr(torch._C.DispatchKey, key)))
+    def watched_by(self, watcher: Watcher) -> bool:
+        """Tells whether `watcher` is the one that is asked."""
+        return self._watcher is watcher
 
-    def _called(self, tensors: list[torch.Tensor], group: Any, *rest: Any) -> tuple[list[torch.Tensor], Any]:
-        watcher = self._watchers.get(dist.ProcessGroup.unbox(group))
+    def _register(self, library: torch_library.Library, operator: str) -> Iterator[str]:
+        """Register one operator. Yields its operation where the program has a kernel of its own."""
+        name = f"c10d::{operator}"
+        called = partial(self._called, operator, _place_of_group(name))
+        if torch._C._dispatch_has_kernel_for_dispatch_key(name, _KEY):
+            yield KINDS.get(operator, (operator.strip("_"), ""))[0]
+            return
+        library.impl(operator, called, _KEY, with_keyset=True)
+        if _kernel is not None:
+            self._kept.append(_kernel(name, torch._C.DispatchKey.BackendSelect))
+
+    def _called(self, operator: str, at: int, keys: Any, *args: Any) -> Any:
+        below = getattr(torch.ops.c10d, operator).default
+        watcher = self._watcher
         if watcher is None:
-            return _below(tensors, group, *rest)
+            return below.redispatch(keys & _BELOW, *args)
+        op, stream = KINDS.get(operator, (operator.strip("_"), "other"))
+        call = Called(op, stream, dist.ProcessGroup.unbox(args[at]), args[:at], args[at + 1 :])
         made: list[Any] = []
 
         def begin() -> Any:
-            made.extend(_below(tensors, group, *rest))
-            return dist.Work.unbox(made[1])
+            # What would have been called without us; torch unlocks the interpreter in it.
+            made.append(below.redispatch(keys & _BELOW, *args))
+            return _work(made[0])
 
-        work = watcher.noted(tensors, begin)
-        return made[0], work.boxed()
+        watcher.noted(call, begin)
+        return made[0]
 
 
-def _below(*args: Any) -> tuple[list[torch.Tensor], Any]:
-    """What would have been called without us; torch unlocks the interpreter in it."""
-    with torch._C._AutoDispatchBelowAutograd():
-        found: tuple[list[torch.Tensor], Any] = torch.ops.c10d.allreduce_.default(*args)
-    return found
+def _operators() -> list[str]:
+    """Names of the operators of this torch that take a process group."""
+    names = [
+        name.removeprefix("c10d::")
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("c10d::")
+    ]
+    return [name for name in sorted(names) if _place_of_group(f"c10d::{name}") >= 0]
+
+
+def _place_of_group(name: str) -> int:
+    """Returns where the process group is among the arguments; -1: the operator takes none."""
+    overloads = torch._C._jit_get_schemas_for_operator(name)
+    names = [argument.name for argument in overloads[0].arguments] if overloads else []
+    return names.index("process_group") if "process_group" in names else -1
+
+
+def _work(made: Any) -> Any:
+    """Returns the work among what an operator returned; None: there is none."""
+    boxed = made[-1] if isinstance(made, tuple | list) and made else made
+    return dist.Work.unbox(boxed) if isinstance(boxed, torch.ScriptObject) else None
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _tensors(one)
+
+
+def storage_of(tensor: Any) -> int | None:
+    """Returns the address of a tensor's memory; None: it has none, as while a compiler traces."""
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return None
+
+
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 DISPATCH = Dispatch()

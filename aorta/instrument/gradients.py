@@ -1,8 +1,7 @@
-"""DDP's gradient exchange, timed: as the process group that its reducer calls, or as a communication hook.
+"""DDP's gradient exchange as a communication hook, timed.
 
-DDP's reducer calls collectives from C++, where no patch of `torch.distributed` sees them; torch's dispatcher
-does, and `WatchedGroup` marks both ends there. A communication hook in Python (`GradientExchange`) can hold
-buckets back, but its futures cost the host about 0.1 ms a bucket.
+A hook in Python can hold buckets back, but its futures cost the host about 0.1 ms per bucket. Without a hook
+DDP's reducer calls its collectives from C++, where `aorta.instrument.watching` sees them.
 
 No `from __future__ import annotations` here: DDP compares the hook's annotations with the real classes.
 """
@@ -17,134 +16,12 @@ import torch
 import torch.distributed as dist
 
 from aorta.instrument.collectives import Collectives, blocking, finished
-from aorta.instrument.dispatch import DISPATCH
 from aorta.instrument.streams import Mark, current_stream
 from aorta.instrument.tape import Tape
 
 log = logging.getLogger(__name__)
 
 GradientHook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]  # type: ignore[name-defined]
-
-
-class WatchedGroup:
-    """The process group of a `DistributedDataParallel`, whose all-reduces are noted on the tape of the open
-    step: from the moment their gradients are ready until their result is.
-
-    They run where `group` runs them: NCCL on its own stream. Nothing of DDP changes.
-
-    Args:
-        collectives: notes them.
-        group: does the work.
-        used: called with each all-reduce that is watched.
-        apart: as a group of its own, whose backends are those of `group`; otherwise `group` itself.
-    """
-
-    def __init__(
-        self,
-        collectives: Collectives,
-        group: dist.ProcessGroup,
-        used: Callable[[], None] = lambda: None,
-        *,
-        apart: bool = True,
-    ) -> None:
-        self._of = group
-        self._collectives = collectives
-        self._used = used
-        self._waited_for: set[_Timed] = set()
-        self.group = _mirrored(group) if apart else group
-        """For DDP: it does what `group` does, on that one's backends, and is known apart from it."""
-
-    def watch(self, on: bool) -> None:
-        """Without it, a collective costs what it costs on `group`, or with older torch a call of Python's
-        more.
-        """
-        DISPATCH.watch(self.group, self if on else None)
-
-    def noted(self, tensors: list[torch.Tensor], begin: Callable[[], Any]) -> Any:
-        """The work of an all-reduce, which is noted where a step is timed part by part."""
-        shared = self._collectives
-        tape = shared.tape()
-        self._used()
-        if tape is None or shared.inside:
-            return begin()
-        metadata = _metadata(shared, self._of, tensors[0])
-        if shared.on_gpu:
-            work, tape.gradients_ready, _ = shared.begun("allreduce", "gradients", metadata, begin)
-            return work
-        tape.gradients_ready = ready = shared.clock.mark()
-        return self._on_host(tape, ready, metadata, begin())
-
-    def _on_host(self, tape: Tape, start: Mark, metadata: dict[str, Any], work: Any) -> Any:
-        """The reducer goes on meanwhile; the end is taken where the future completes."""
-
-        clock = self._collectives.clock
-
-        # It may be let go of on a thread of the group: were it the last to hold the group, that thread would
-        # wait for its own end.
-        def done(future: torch.futures.Future[Any]) -> Any:
-            tape.add("allreduce", "gradients", start, clock.mark(), metadata)
-            return future.value()
-
-        # Nothing else keeps the object until it was waited for or asked for its future.
-        timed = _Timed(work, work.get_future().then(done), self._waited_for)
-        self._waited_for.add(timed)
-        return timed
-
-
-def _mirrored(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    made: Any = dist.ProcessGroup(group.rank(), group.size())  # type: ignore[call-arg]
-    # A backend is told the device of the group that it joins.
-    made.bound_device_id = group.bound_device_id
-    for device in group._device_types:
-        backend: Any = group._get_backend(device)
-        # One of a type that is there already would be taken for that one.
-        made._register_backend(device, _type_of(backend), backend)
-    found: dist.ProcessGroup = made
-    return found
-
-
-def _type_of(backend: Any) -> Any:
-    """CUSTOM for one that torch does not know, or that does not say its name."""
-    types = dist.ProcessGroup.BackendType
-    try:
-        return getattr(types, backend.name().upper(), types.CUSTOM)
-    except RuntimeError:
-        return types.CUSTOM
-
-
-class _Timed(dist.Work):
-    """A collective of the host, done when its end was noted: the reducer goes on after that."""
-
-    def __init__(self, work: Any, future: torch.futures.Future[Any], waited_for: set["_Timed"]) -> None:
-        super().__init__()
-        self._work = work
-        self._future = future
-        self._waited_for = waited_for
-
-    def wait(self, timeout: Any = None) -> bool:
-        """Block until it is done, or until `timeout`, a `timedelta`, which is an error."""
-        self._work.wait(*([timeout] if timeout else []))
-        self._future.wait()
-        self._waited_for.discard(self)
-        return True
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        """Of its result."""
-        self._waited_for.discard(self)
-        return self._future
-
-    def is_completed(self) -> bool:
-        """Whether it is done; torch's own class would say no for ever."""
-        return self._future.done()
-
-    def synchronize(self) -> None:
-        """As `wait`; torch's own class would not."""
-        self.wait()
-
-    def result(self) -> list[torch.Tensor]:
-        """Its tensors."""
-        found: list[torch.Tensor] = self._future.value()
-        return found
 
 
 def _metadata(shared: Collectives, group: dist.ProcessGroup, tensor: torch.Tensor) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,15 @@ from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import Collectives
 from aorta.instrument.contexts import OpenStep, Part, Wait, outside
 from aorta.instrument.copies import BatchCopies
-from aorta.instrument.gradients import GradientExchange, GradientHook, WatchedGroup, high_priority
+from aorta.instrument.dispatch import DISPATCH
+from aorta.instrument.gradients import GradientExchange, GradientHook, high_priority
 from aorta.instrument.identity import Identity, constants, run_directory
-from aorta.instrument.intercept import Interception
 from aorta.instrument.nvtx import ranges_for
 from aorta.instrument.opened import Step
 from aorta.instrument.pending import PendingSteps
 from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.streams import HostClocks, Mark, Streams, clock_for
+from aorta.instrument.watching import Watching
 from aorta.instrument.wire import StepSummary
 from aorta.instrument.writer import set_aside
 
@@ -67,9 +68,10 @@ class StepRecorder:
     earlier run's files are moved aside first. With several ranks, create it on all of them, after
     `init_process_group`: they meet in a barrier there. A step whose body raises is not recorded.
 
-    FSDP2: `recorder.observe_fsdp(model)` after the last `fully_shard`. A program's own calls of
-    `torch.distributed`: `with recorder.intercept():` around the steps. With more than one rank and none of
-    these, communication is not observed: records then carry ranges but no breakdown and no overlap.
+    Every call of `torch.distributed` on every process group is timed: those of DDP's reducer and of
+    functional collectives (DTensor), sends and receives, and the program's own. Records count what was seen
+    and could not be timed (`untimed_calls`). FSDP2: `recorder.observe_fsdp(model)` after the last
+    `fully_shard` also shows where compute waits for weights.
 
     Args:
         output_dir: where records go outside a job.
@@ -114,7 +116,6 @@ class StepRecorder:
         self._asked_until = 0
         self._closed = False
         self._listeners: list[Callable[[StepSummary], None]] = []
-        self._observed = self.identity.world_size == 1
         self._global_step = 0
         self._clock = clock_for(device)
         self._now = now = OpenStep(self._clock, device, ranges_for(device))
@@ -131,7 +132,13 @@ class StepRecorder:
         self._streams = Streams(device, stream_priority)
         self._collectives = Collectives(self._clock, device, lambda: now.parts, self._streams)
         self._copies = BatchCopies(self._clock, device, self._streams)
-        self._intercepts: AbstractContextManager[None] = nullcontext()
+        self._blind = False
+        """Something happened that is not seen."""
+        self._calls: Watching | None = None
+        """None: there is one rank."""
+        if self.identity.world_size > 1:
+            self._calls = Watching(self._collectives, lambda: now.stream)
+            self._watchers.append(self._calls.watch)
         self._samples: Callable[[], str | None] | None = None
 
     def _make_room(self, fresh: bool) -> None:
@@ -150,34 +157,21 @@ class StepRecorder:
 
     def ddp_group(self, group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
         """The process group for `DistributedDataParallel(model, process_group=...)`: `group`, or the default
-        one, with its all-reduces timed. On a GPU and with a stream priority of -1 it is a new NCCL group with
-        that priority, for the default group: all ranks must call this then. A smaller group keeps its own.
-
-        It is none of `torch.distributed`'s own groups. What asks for those needs `ddp_hook` instead:
-        `DistributedDataParallel.join`, `ZeroRedundancyOptimizer` with this group, copies of the DDP model. A
-        communication hook of the program's own is timed if this group is its state.
+        one. On a GPU and with a stream priority of -1 it is a new NCCL group with that priority, for the
+        default group: all ranks must call this then. A smaller group keeps its own priority.
         """
         chosen = group if group is not None else dist.group.WORLD
         if chosen is None:
             raise RunError("no process group to time", "call torch.distributed.init_process_group first")
-        if self._cuda and self._streams.priority == -1:
-            chosen = high_priority(chosen)
-        watched = WatchedGroup(self._collectives, chosen, self._seen)
-        self._have_watched(watched.watch)
-        return watched.group
-
-    def _seen(self) -> None:
-        """A program's own hook may exchange gradients elsewhere: a group that is not called saw nothing."""
-        self._observed = True
+        return high_priority(chosen) if self._cuda and self._streams.priority == -1 else chosen
 
     def ddp_hook(self, group: dist.ProcessGroup | None = None, overlap: bool = True) -> GradientHook:
         """The communication hook for `DistributedDataParallel.register_comm_hook(None, hook)`.
 
         It averages gradients like DDP itself and times each all-reduce. With `overlap=False` all of them
-        run after the last gradient, one after another. A hook costs the host 0.1 ms a bucket, which
-        `ddp_group` does not.
+        run after the last gradient, one after another. A hook costs the host 0.1 ms per bucket. DDP without a
+        hook is timed as well, at no such cost.
         """
-        self._observed = True
         return GradientExchange(self._collectives, group, overlap).hook
 
     def observe_fsdp(
@@ -198,32 +192,20 @@ class StepRecorder:
             overlap_scatter=overlap_scatter,
             compiled=compiled,
         )
-        self._intercepts = Interception(self._collectives, exchange.install(model), exchange.before)
+        exchange.install(model)
+        if self._calls is not None:
+            self._calls.before = exchange.before
         self._have_watched(exchange.watch)
-        self._observed = True
 
-    @contextmanager
-    def intercept(self) -> Iterator[None]:
-        """Time the program's own calls of `torch.distributed` (all-reduce, all-gather, reduce-scatter) while
-        the body runs; other collectives are not seen.
+    def intercept(self) -> AbstractContextManager[None]:
+        """A context that does nothing. Calls of `torch.distributed` are timed without it; programs that were
+        written for earlier versions go on working.
         """
-        self._observed = True
-        with Interception(self._collectives):
-            yield
-
-    def observe_all(self) -> None:
-        """Time the collectives of a program that does not know of this recorder: all-reduces of the default
-        group, from Python or from C++, and calls of `torch.distributed`.
-        """
-        self._intercepts = Interception(self._collectives)
-        self._observed = True
-        if dist.is_initialized() and dist.group.WORLD is not None:
-            watched = WatchedGroup(self._collectives, dist.group.WORLD, apart=False)
-            self._have_watched(watched.watch)
+        return nullcontext()
 
     def blind(self) -> None:
         """Say that not everything is seen from now on: records have no breakdown any more."""
-        self._observed = False
+        self._blind = True
 
     @property
     def next_step(self) -> int:
@@ -405,15 +387,14 @@ class _Opening:
             recorder._allocator.start()
         self.opened = opened = Step(self.epoch, self.step, index, phase)
         recorder._now.begin(opened, parts)
-        if parts:
-            recorder._intercepts.__enter__()
         return opened
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         recorder, opened, now = self.recorder, self.opened, self.recorder._now
         assert opened is not None
-        if opened.tape is not None:
-            recorder._intercepts.__exit__(kind, *rest)
+        del rest
+        if kind is None and opened.tape is not None and recorder._calls is not None:
+            recorder._calls.close(opened.tape)
         try:
             if kind is None:
                 opened.end = now.clock.mark(now.stream)
@@ -425,7 +406,9 @@ class _Opening:
             return
         if opened.scalars is None:
             opened.results()
-        opened.communication_observed = recorder._observed
+        opened.communication_observed = not recorder._blind and (
+            recorder._calls is None or not DISPATCH.taken
+        )
         if recorder._recorded or opened.tape is not None or recorder._samples is not None:
             recorder._note(opened)
         recorder._global_step = opened.global_step + 1

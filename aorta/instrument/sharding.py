@@ -2,7 +2,7 @@
 
 All-gather and reduce-scatter are replaced through FSDP2's public `set_custom_all_gather` and
 `set_custom_reduce_scatter`. Versions of torch without them, and the all-reduce of hybrid sharding, are
-reached by intercepting `torch.distributed` while a step is open.
+seen like every other call (`aorta.instrument.watching`).
 
 FSDP2 makes the compute stream wait inside its module hooks. Hooks of ours around those mark the compute
 stream before and after, so that a forward pass that stands still for its weights does not count as compute.
@@ -28,10 +28,6 @@ from aorta.instrument.streams import Mark, current_stream
 from aorta.instrument.tape import Gate, Tape
 
 log = logging.getLogger(__name__)
-
-GATHER = ("all_gather_into_tensor", "all_gather_single")
-SCATTER = ("reduce_scatter_tensor", "reduce_scatter_single")
-
 
 # Newer torch renamed these two.
 _all_gather: Any = getattr(dist.ProcessGroup, "all_gather_single", None) or dist.ProcessGroup._allgather_base
@@ -109,33 +105,31 @@ class ShardedExchange:
         self._computed: Mark | None = None
         """When the block whose gradients are reduced next had computed them."""
 
-    def install(self, model: nn.Module) -> tuple[str, ...]:
-        """Take over the collectives of `model`.
-
-        Returns:
-            The functions of `torch.distributed` that have to be intercepted while a step is open.
-        """
+    def install(self, model: nn.Module) -> None:
+        """Take over the collectives of `model`."""
         parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
         ours = [part for part in parts if hasattr(part, "set_custom_all_gather") and not _taken(part)]
         for part in ours:
             self._gathers[id(part)] = gather = _Gather(self)
             part.set_custom_all_gather(gather)  # type: ignore[arg-type]
             part.set_custom_reduce_scatter(_Scatter(self))  # type: ignore[arg-type]
-        names: tuple[str, ...] = ("all_reduce",)
         if len(ours) < len(parts):
-            names = (*names, *GATHER, *SCATTER)
             why = (
                 "collectives of their own or several meshes"
                 if hasattr(FSDPModule, "set_custom_all_gather")
                 else f"no set_custom_all_gather (torch {torch.__version__})"
             )
-            log.info("%d of %d sharded modules have %s: intercepted", len(parts) - len(ours), len(parts), why)
+            log.info(
+                "%d of %d sharded modules have %s: their calls are watched",
+                len(parts) - len(ours),
+                len(parts),
+                why,
+            )
             if not (self._overlap_gather and self._overlap_scatter):
                 log.warning("for sharded modules that have %s, overlap cannot be switched off", why)
         if self._collectives.on_gpu:
             self._parts = [(part, part is model) for part in parts]
             self.watch(True)
-        return names
 
     def watch(self, on: bool) -> None:
         """Hooks at the places where compute waits, for as long as somebody wants to know. Those of a model

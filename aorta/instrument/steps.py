@@ -2,8 +2,8 @@
 
 Definitions, per rank and step, on one clock (integer ns, half-open):
 
-- U: union of compute (`compute`), C: union of communication (`allreduce`, `reducescatter`, `allgather`), M:
-  union of copies (`aux`), D: the loader's blocking time (`host`, tag `data`).
+- U: union of compute (`compute`), C: union of communication (`COMMUNICATION_STREAMS`), M: union of copies
+  (`aux`), D: the loader's blocking time (`host`, tag `data`).
 - The exclusive parts, in this order: compute |U|, exposed communication |C − U|, exposed copy |M − U − C|,
   data wait |D − U − C − M|, host: the rest. They sum to the step's duration exactly.
 - hidden communication |C ∩ U|; `overlap_ratio` = hidden / |C|, None where there is no communication.
@@ -19,15 +19,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from aorta.artefacts.step_record import Overlap, Parts, Range, StepProfile
+from aorta.artefacts.step_record import COMMUNICATION_STREAMS, Overlap, Parts, Range, StepProfile
 from aorta.units import ns_to_ms
 
 COMPUTE = "compute"
 HOST = "host"
 COPY = "aux"
-COMMUNICATION = ("allreduce", "reducescatter", "allgather")
 DATA = "data"
-STREAMS = (COMPUTE, *COMMUNICATION, COPY)
+STREAMS = (COMPUTE, *COMMUNICATION_STREAMS, COPY)
+ALWAYS = (COMPUTE, "allreduce", "reducescatter", "allgather", COPY)
+"""Streams that a profile always names; others where they ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ def _break_down(times: StepTimes, cut: list[Segment]) -> Parts:
     parts = dict.fromkeys(("compute", "exposed", "copy", "data", "host"), 0)
     hidden = 0
     for segment in cut:
-        communicating = any(stream in COMMUNICATION for stream in segment.streams)
+        communicating = any(stream in COMMUNICATION_STREAMS for stream in segment.streams)
         if COMPUTE in segment.streams:
             parts["compute"] += segment.length
             hidden += segment.length if communicating else 0
@@ -211,7 +212,12 @@ def _overlap(times: StepTimes, cut: list[Segment], breakdown: Parts | None) -> O
         return Overlap(
             per_stream_ms={}, overlap_ms={}, overlap_ratio=None, active_segments=[], utilization=None
         )
-    timed = [stream for stream in STREAMS if stream != COPY or times.copies_timed]
+    ran = {stream for part in cut for stream in part.streams}
+    timed = [
+        stream
+        for stream in STREAMS
+        if (stream in ALWAYS or stream in ran) and (stream != COPY or times.copies_timed)
+    ]
 
     def together(*streams: str) -> float:
         return ns_to_ms(sum(part.length for part in cut if all(stream in part.streams for stream in streams)))
@@ -224,6 +230,7 @@ def _overlap(times: StepTimes, cut: list[Segment], breakdown: Parts | None) -> O
             "compute_allreduce": together(COMPUTE, "allreduce"),
             "compute_reducescatter": together(COMPUTE, "reducescatter"),
             "compute_allgather": together(COMPUTE, "allgather"),
+            **{f"compute_{name}": together(COMPUTE, name) for name in timed if name not in ALWAYS},
             "compute_comm": ns_to_ms(breakdown.hidden_comm_ns),
             "idle": ns_to_ms(idle),
         },

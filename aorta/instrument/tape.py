@@ -55,6 +55,8 @@ class Tape:
     copies_timed: bool = False
     queues: dict[str, Mark] = field(default_factory=dict)
     """The end of the newest piece of each queue."""
+    untimed: dict[str, int] = field(default_factory=dict)
+    """Calls of `torch.distributed` of which nobody learned the end, by operation."""
     known: dict[int, Mark] = field(default_factory=dict)
     """After `read`: all marks but the step's own, by identity."""
 
@@ -70,13 +72,26 @@ class Tape:
         self.add(COPY, "h2d", start, end)
 
     def add_queued(
-        self, stream: str, tag: str, ready: Mark, end: Mark, metadata: dict[str, Any] | None = None
+        self,
+        stream: str,
+        tag: str,
+        ready: Mark,
+        end: Mark,
+        metadata: dict[str, Any] | None = None,
+        *,
+        queue: str | None = None,
     ) -> None:
         """Note a piece of a queue that does nothing but to wait for `ready` marks and to run such pieces one
         after another: it begins when it is ready and the one before is done, and no mark need say when.
+        Without a name of the queue it is the stream's.
         """
-        self.entries.append(Entry(stream, tag, ready, end, metadata, self.queues.get(stream)))
-        self.queues[stream] = end
+        name = queue or stream
+        self.entries.append(Entry(stream, tag, ready, end, metadata, self.queues.get(name)))
+        self.queues[name] = end
+
+    def count_untimed(self, op: str, calls: int = 1) -> None:
+        """Note calls that were seen and not timed; a negative number takes some back."""
+        self.untimed[op] = self.untimed.get(op, 0) + calls
 
     def add_backward(self, start: Mark, end: Mark) -> None:
         """A backward pass: compute until the last bucket is ready, after that the thread only waits for

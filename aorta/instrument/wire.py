@@ -77,6 +77,8 @@ class Measured(NamedTuple):
     rocm_smi_output: str | None
     detailed: bool
     """Timed part by part; otherwise there are no pieces."""
+    untimed: dict[str, int] | None = None
+    """Calls of `torch.distributed` that were seen and not timed, by operation; None: nobody counted."""
 
 
 class StepSummary(NamedTuple):

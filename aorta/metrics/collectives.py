@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import ClockFit
 from aorta.artefacts.step_columns import ABSENT, RangeKind, StepColumns, ranges_of
-from aorta.artefacts.steps import COMMUNICATION_STREAMS, Step
+from aorta.artefacts.step_record import COMMUNICATION_STREAMS
+from aorta.artefacts.steps import Step
 from aorta.intervals import Intervals, subtract, union
 from aorta.metrics.calls import NO_CALLS, NOT_RECORDED, Call, Calls, Key, StepTimes
 from aorta.metrics.clock_lines import ClockLine, put
@@ -248,7 +249,7 @@ def _calls(
     names: dict[str, int] = {}
     group_of, op_of = (
         np.array([names.setdefault(name, len(names)) for name in found], dtype=np.int64)
-        for found in ([item.group or "" for item in kinds], [item.op or item.stream for item in kinds])
+        for found in ([item.group or "" for item in kinds], [_operation(item) for item in kinds])
     )
     size_of = np.array([NOT_RECORDED if item.bytes is None else item.bytes for item in kinds], dtype=np.int64)
     group = group_of[kind]
@@ -260,6 +261,11 @@ def _calls(
     seq = seq - lowest[place]
     span = spans[:, 0], spans[:, 1]
     return Calls.of(tuple(names), (step, group, seq), op_of[kind], span, size_of[kind])
+
+
+def _operation(kind: RangeKind) -> str:
+    """Returns what all members call by one name: a send and its receive are one operation."""
+    return "send_recv" if kind.op in ("send", "recv") else kind.op or kind.stream
 
 
 def _matched(joined: Joined, ranks: Sequence[int], lines: Sequence[ClockLine]) -> tuple[Matched, ...]:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.step_columns import StepColumns, ranges_of
-from aorta.artefacts.steps import COMMUNICATION_STREAMS, Step
+from aorta.artefacts.step_record import COMMUNICATION_STREAMS
+from aorta.artefacts.steps import Step
 from aorta.metrics.rows import in_order
 from aorta.metrics.stack import batches
 from aorta.units import NS_PER_MS

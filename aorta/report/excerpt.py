@@ -13,7 +13,8 @@ import numpy as np
 
 from aorta.artefacts.page import Doing, Excerpt, Lane, Segment, StepTimes
 from aorta.artefacts.step_columns import ABSENT, StepColumns
-from aorta.artefacts.steps import COMMUNICATION_STREAMS, Step, StepRange
+from aorta.artefacts.step_record import COMMUNICATION_STREAMS
+from aorta.artefacts.steps import Step, StepRange
 from aorta.intervals import Intervals, as_intervals, clip, intersection, subtract, union
 from aorta.metrics.collectives import Collectives, match_collectives
 from aorta.report.selection import choose

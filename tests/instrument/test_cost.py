@@ -12,10 +12,13 @@ import torch
 
 from aorta.instrument import sharding
 from aorta.instrument.collectives import Collectives
-from aorta.instrument.gradients import GradientExchange, WatchedGroup
+from aorta.instrument.dispatch import Called
+from aorta.instrument.gradients import GradientExchange
 from aorta.instrument.sharding import ShardedExchange
 from aorta.instrument.streams import CudaClock
 from aorta.instrument.tape import Tape
+from aorta.instrument.waits import WAITS
+from aorta.instrument.watching import Watching
 from tests.support.gpu import DEVICE, CountedGpu, Stream
 
 START = 1_000
@@ -125,21 +128,65 @@ def test_a_bucket_takes_two_events_and_one_wait(gpu: CountedGpu, bench: Bench) -
     assert gpu.since(before) == {"record": 1, "elapsed": 2 + 1, "current_stream": 1}
 
 
-def test_a_watched_group_marks_both_ends_and_nobody_waits(gpu: CountedGpu, bench: Bench) -> None:
+def called(group: Any, bytes: int = 16, stream: str = "allreduce") -> Called:
+    return Called("all_reduce", stream, group, [[torch.zeros(bytes // 4)]], [])
+
+
+def test_a_call_is_marked_at_both_ends_and_nobody_waits(
+    gpu: CountedGpu, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WAITS, "wait", NcclWork.wait)
     nccl: Any = Nccl(gpu)
-    watched = WatchedGroup(bench.collectives, nccl)
+    watching = Watching(bench.collectives, lambda: gpu.compute)  # type: ignore[arg-type,return-value]
     before, works = gpu.calls.copy(), []
     for computed in (10, 5, 85):
         gpu.compute.work(computed)
         tensors = [torch.zeros(4)]
-        works.append(watched.noted(tensors, partial(nccl.allreduce, tensors)))
-    assert gpu.since(before) == {"record": 6, "set_stream": 6, "current_stream": 3}
+        works.append(partial(nccl.allreduce, tensors))
+        watching.noted(called(nccl), works[-1])
+    assert gpu.since(before) == {"record": 6, "set_stream": 6, "current_stream": 6}
     assert (gpu.current, gpu.compute.ns) == (gpu.compute, 10 + 5 + 85)
-    assert [work.ns for work in works] == [30, 50, 120]  # DDP has NCCL's own
     assert bench.windows() == [("allreduce", 10, 30), ("allreduce", 30, 50), ("allreduce", 100, 120)]
     assert bench.tape is not None
-    assert bench.tape.gradients_ready.ns == 100  # type: ignore[union-attr]
+    assert bench.tape.gates == []
     assert [entry.metadata and entry.metadata["bytes"] for entry in bench.tape.entries] == [16] * 3
+
+
+def test_compute_stands_still_from_the_wait_to_the_end_of_the_call(
+    gpu: CountedGpu, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ready at 10, done at 30: waited for at 15, compute stands still for 15 ns."""
+    monkeypatch.setattr(WAITS, "wait", NcclWork.wait)
+    nccl: Any = Nccl(gpu)
+    watching = Watching(bench.collectives, lambda: gpu.compute)  # type: ignore[arg-type,return-value]
+    gpu.compute.work(10)
+    made: list[NcclWork] = []
+
+    def begin() -> NcclWork:
+        made.append(nccl.allreduce([torch.zeros(1)]))
+        return made[0]
+
+    watching.noted(called(nccl), begin)
+    gpu.compute.work(5)
+    watching.waited(made[0], made[0].wait)
+    assert gpu.compute.ns == 30
+    assert bench.tape is not None
+    read = bench.tape.read(bench.collectives.clock, bench.collectives.clock.mark())
+    assert [(name, start - START, end - START) for name, start, end in read.waits] == [("allreduce", 15, 30)]
+
+
+def test_calls_of_a_batch_end_with_it(gpu: CountedGpu, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL launches a batch of sends and receives as one; the calls in it return works that mean nothing."""
+    monkeypatch.setattr(WAITS, "wait", NcclWork.wait)
+    nccl: Any = Nccl(gpu)
+    watching = Watching(bench.collectives, lambda: gpu.compute)  # type: ignore[arg-type,return-value]
+    watching.batched(lambda: None)
+    for _ in range(2):
+        gpu.compute.work(10)
+        watching.noted(called(nccl, stream="alltoall"), lambda: None)
+    work = watching.launched(lambda: nccl.allreduce([]))
+    assert work.ns == 40
+    assert bench.windows() == [("alltoall", 10, 40), ("alltoall", 20, 40)]
 
 
 def test_in_a_step_that_is_timed_as_a_whole_no_collective_costs_an_event(
@@ -148,12 +195,12 @@ def test_in_a_step_that_is_timed_as_a_whole_no_collective_costs_an_event(
     monkeypatch.setattr(sharding, "_all_gather", lambda group, *rest: group.run())
     monkeypatch.setattr(sharding, "_reduce_scatter", lambda group, *rest: group.run())
     nccl: Any = Nccl(gpu)
-    watched = WatchedGroup(bench.collectives, nccl)
+    watched = Watching(bench.collectives, lambda: gpu.compute)  # type: ignore[arg-type,return-value]
     exchange = ShardedExchange(bench.collectives, lambda: gpu.compute)  # type: ignore[arg-type,return-value]
     fsdp: Any = bench.group
     bench.tape = None
     before = gpu.calls.copy()
-    watched.noted([torch.zeros(1)], partial(nccl.allreduce, [torch.zeros(1)]))
+    watched.noted(called(nccl), partial(nccl.allreduce, [torch.zeros(1)]))
     exchange.gather(torch.zeros(4), torch.zeros(2), fsdp)
     exchange.scatter(torch.zeros(2), torch.zeros(4), fsdp, torch.distributed.ReduceOp.SUM)
     bench.collectives.joined("allreduce", "norm", {}, fsdp.run, gate=True)

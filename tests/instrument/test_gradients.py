@@ -1,11 +1,9 @@
-"""The process group that DDP gets, on one rank of gloo."""
+"""DDP's exchange of gradients, on one rank of gloo."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,15 +11,17 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import library as torch_library
 from torch import nn
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
 from aorta.config.schema import Capture
 from aorta.instrument import StepRecorder
-from aorta.instrument.dispatch import DISPATCH
-from aorta.instrument.gradients import GradientExchange, WatchedGroup, high_priority
-from aorta.instrument.tape import Tape
+from aorta.instrument.dispatch import _BELOW, DISPATCH
+from aorta.instrument.gradients import GradientExchange, high_priority
+from aorta.instrument.watching import Watching
+from tests.support.recorders import watch_alone
 from tests.support.step_records import read_records
 
 CPU = torch.device("cpu")
@@ -37,8 +37,13 @@ def alone() -> Iterator[None]:
 def recorder_of_two(folder: Path) -> StepRecorder:
     """As on one of two ranks: communication is not known to be none."""
     made = StepRecorder(folder, CPU, capture=Capture(warmup_steps=0))
-    made._observed = False
+    watch_alone(made)
     return made
+
+
+def watching(recorder: StepRecorder) -> Watching:
+    assert recorder._calls is not None
+    return recorder._calls
 
 
 def one_step(recorder: StepRecorder, call: Callable[..., Any], step: int = 0) -> None:
@@ -62,44 +67,50 @@ def test_a_compiled_model_with_buffers_sends_them_by_the_group(tmp_path: Path) -
     assert [sum(one.stream == "allreduce" for one in found) for found in ranges] == [1, 1]
 
 
-def test_each_backend_of_a_group_stays_what_it_is(tmp_path: Path) -> None:
-    pytest.importorskip("torch.testing._internal.distributed.fake_pg")
-    world: Any = dist.new_group([0], backend="cpu:gloo,cuda:fake")
+def test_a_closed_recorder_watches_nothing(tmp_path: Path) -> None:
+    waits = dist.Work.wait, dist.ProcessGroup._end_coalescing, dist._broadcast_coalesced
     with recorder_of_two(tmp_path) as recorder:
-        group: Any = recorder.ddp_group(world)
-        assert set(group._device_types) == set(world._device_types)
-        assert group.bound_device_id == world.bound_device_id
-        for device in world._device_types:
-            assert group._get_backend(device) is world._get_backend(device)
+        one_step(recorder, DistributedDataParallel(nn.Linear(3, 2)))
+        assert DISPATCH.watched_by(watching(recorder))
+        assert dist.Work.wait is not waits[0]
+    assert not DISPATCH.watched_by(watching(recorder))
+    assert (dist.Work.wait, dist.ProcessGroup._end_coalescing, dist._broadcast_coalesced) == waits
+    DistributedDataParallel(nn.Linear(3, 2))(torch.ones(4, 3)).sum().backward()
 
 
-def test_a_closed_recorder_lets_go_of_the_group(tmp_path: Path) -> None:
-    with recorder_of_two(tmp_path) as recorder:
-        group: Any = recorder.ddp_group()
-        one_step(recorder, DistributedDataParallel(nn.Linear(3, 2), process_group=group))
-        assert group in DISPATCH._watchers
-    assert group not in DISPATCH._watchers
-    model = DistributedDataParallel(nn.Linear(3, 2), process_group=group)
-    model(torch.ones(4, 3)).sum().backward()
+def test_gradients_of_a_hook_are_timed(tmp_path: Path) -> None:
+    """A communication hook of the program's own, in Python, whose futures the reducer waits for."""
 
-
-def test_gradients_that_went_elsewhere_were_not_observed(tmp_path: Path) -> None:
-    """A program's own hook: on the default group nobody sees it, on this group it is timed."""
-
-    def reduced(group: Any, bucket: Any) -> Any:
-        work = dist.all_reduce(bucket.buffer(), group=group or dist.group.WORLD, async_op=True)
+    def reduced(state: object, bucket: Any) -> Any:
+        del state
+        work = dist.all_reduce(bucket.buffer(), async_op=True)
         assert work is not None
         return work.get_future().then(lambda future: future.value()[0])
 
-    for seen in (False, True):
-        folder = tmp_path / str(seen)
-        with recorder_of_two(folder) as recorder:
-            group = recorder.ddp_group()
-            model = DistributedDataParallel(nn.Linear(3, 2), process_group=group)
-            model.register_comm_hook(group if seen else None, lambda state, bucket: reduced(state, bucket))  # noqa: PLW0108
-            one_step(recorder, model)
-        (record,) = read_records(folder, 0)
-        assert (record.breakdown is not None) == seen
+    with recorder_of_two(tmp_path) as recorder:
+        model = DistributedDataParallel(nn.Linear(3, 2))
+        model.register_comm_hook(None, lambda state, bucket: reduced(state, bucket))  # noqa: PLW0108
+        one_step(recorder, model)
+    (record,) = read_records(tmp_path, 0)
+    assert record.profile is not None
+    ranges = [one for one in record.profile.ranges if one.stream == "allreduce"]
+    assert [(one.tag, one.metadata and one.metadata["op"]) for one in ranges] == [("gradients", "all_reduce")]
+    assert record.untimed_calls == {}
+
+
+def test_a_kernel_of_the_programs_own_leaves_communication_unobserved(tmp_path: Path) -> None:
+    def kernel(keys: Any, *args: Any) -> Any:
+        return torch.ops.c10d.allreduce_.default.redispatch(keys & _BELOW, *args)
+
+    library = torch_library.Library("c10d", "IMPL")
+    library.impl("allreduce_", kernel, "BackendSelect", with_keyset=True)
+    try:
+        with recorder_of_two(tmp_path) as recorder:
+            one_step(recorder, DistributedDataParallel(nn.Linear(3, 2)))
+    finally:
+        library._destroy()
+    (record,) = read_records(tmp_path, 0)
+    assert (record.breakdown, record.untimed_calls) == (None, None)
 
 
 def test_steps_timed_as_a_whole_exchange_gradients_without_us(
@@ -107,63 +118,25 @@ def test_steps_timed_as_a_whole_exchange_gradients_without_us(
 ) -> None:
     monkeypatch.setattr("aorta.instrument.capture.DETAIL_STEPS", 2)
     asked: list[int] = []
-    watched = WatchedGroup.noted
+    watched = Watching.noted
 
-    def noted(self: WatchedGroup, *args: Any) -> Any:
+    def noted(self: Watching, *args: Any) -> Any:
         asked.append(step)
         return watched(self, *args)
 
-    monkeypatch.setattr(WatchedGroup, "noted", noted)
+    monkeypatch.setattr(Watching, "noted", noted)
     module, alone = nn.Linear(3, 2), nn.Linear(3, 2)
     alone.load_state_dict(module.state_dict())
     with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=1, detail_interval=2)) as recorder:
-        recorder._observed = False
+        watch_alone(recorder)
         model = DistributedDataParallel(module, process_group=recorder.ddp_group())
         for step in range(7):
             one_step(recorder, model, step)
             alone(torch.ones(4, 3)).sum().backward()
             assert torch.equal(module.weight.grad, alone.weight.grad)
-    assert asked == [0, 1, 2, 5, 6]  # steps 3 and 4 are a block that is timed as a whole
+    assert sorted(set(asked)) == [0, 1, 2, 5, 6]  # steps 3 and 4 are a block that is timed as a whole
     records = read_records(tmp_path, 0)
     assert [record.detailed for record in records] == [step in asked for step in range(7)]
-
-
-def test_calls_of_the_program_on_this_group_are_counted_once(tmp_path: Path) -> None:
-    with recorder_of_two(tmp_path) as recorder:
-        group = recorder.ddp_group()
-        assert dist.group.WORLD is not None
-        assert group.group_name == dist.group.WORLD.group_name
-        with recorder.intercept(), recorder.step(epoch=0, step=0) as opened:
-            dist.all_reduce(torch.ones(1), group=group)
-            opened.result(samples=1, lr=0.1)
-    (record,) = read_records(tmp_path, 0)
-    assert record.profile is not None
-    assert [one.stream for one in record.profile.ranges] == ["allreduce"]
-
-
-@contextmanager
-def watched_group(folder: Path) -> Iterator[tuple[Tape, WatchedGroup]]:
-    """Within a step that is timed part by part, and its tape."""
-    with recorder_of_two(folder) as recorder, recorder.step(epoch=0, step=0) as opened:
-        tape = recorder._collectives.tape()
-        assert tape is not None
-        assert dist.group.WORLD is not None
-        watched = WatchedGroup(recorder._collectives, dist.group.WORLD)
-        watched.watch(True)
-        yield tape, watched
-        watched.watch(False)
-        opened.result(samples=1, lr=0.1)
-
-
-def test_work_is_kept_until_it_was_waited_for(tmp_path: Path) -> None:
-    """Two models on one group: the reducer of the first waits when the second has begun others."""
-    with watched_group(tmp_path) as (_, watched):
-        group: Any = watched.group
-        works = [group.allreduce([torch.ones(1)]) for _ in range(3)]
-        assert watched._waited_for == set(works)
-        works[0].wait()
-        works[2].get_future().wait()
-        assert watched._waited_for == {works[1]}
 
 
 class UnderWay:
@@ -175,26 +148,6 @@ class UnderWay:
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         return self.future
 
-    def wait(self, timeout: timedelta | None = None) -> None:
-        raise RuntimeError(f"not after {timeout}")
-
-
-def test_work_is_under_way_until_it_is_done(tmp_path: Path) -> None:
-    """As the work of torch's own groups is, for whoever asks again and again, or only for so long."""
-    with watched_group(tmp_path) as (tape, watched):
-        inner, tensors = UnderWay(), [torch.ones(1)]
-        work = watched._on_host(tape, 0, {}, inner)
-        assert not work.is_completed()
-        inner.future.set_result(tensors)
-        assert work.is_completed()
-        with pytest.raises(RuntimeError, match="not after 0:00:02"):
-            work.wait(timedelta(seconds=2))
-        assert work.result() is tensors
-        group: Any = watched.group
-        done = group.allreduce([torch.ones(1)])
-        done.synchronize()
-        assert done not in watched._waited_for
-
 
 def test_a_collective_under_way_does_not_hold_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -205,19 +158,15 @@ def test_a_collective_under_way_does_not_hold_the_group(
     with recorder.step(epoch=0, step=0) as opened:
         tape = recorder._collectives.tape()
         assert tape is not None
-        assert dist.group.WORLD is not None
-        watched = WatchedGroup(recorder._collectives, dist.group.WORLD)
-        work = watched._on_host(tape, 0, {}, inner)
         monkeypatch.setattr(dist, "all_reduce", lambda *args, **named: inner)
         exchange = GradientExchange(recorder._collectives)
         future = exchange._reduce_async(torch.ones(1), tape, 0)
-        holders = weakref.ref(watched), weakref.ref(exchange)
+        holder = weakref.ref(exchange)
         opened.result(samples=1, lr=0.1)
     recorder.close()
-    del watched, exchange
-    assert [holder() for holder in holders] == [None, None]
+    del exchange
+    assert holder() is None
     inner.future.set_result([torch.ones(1)])
-    assert work.is_completed()
     assert future.done()
 
 

@@ -21,6 +21,7 @@ from aorta.errors import RunError
 from aorta.instrument import StepRecorder
 from aorta.instrument.gradients import AllReduce
 from aorta.instrument.wire import StepSummary
+from tests.support.recorders import watch_alone
 from tests.support.step_records import read_records
 
 CPU = torch.device("cpu")
@@ -162,6 +163,7 @@ def test_steps_timed_as_a_whole_have_all_but_their_parts(tmp_path: Path, group_o
     seen: list[StepSummary] = []
     with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0, detail_interval=2)) as recorder:
         recorder.listen(seen.append)
+        watch_alone(recorder)
         model = DistributedDataParallel(nn.Linear(4, 1), process_group=recorder.ddp_group())
         for index in range(62):
             one_step(recorder, index, model)
@@ -175,8 +177,8 @@ def test_steps_timed_as_a_whole_have_all_but_their_parts(tmp_path: Path, group_o
     assert (whole.profile.ranges, whole.profile.overlap.overlap_ratio) == ([], None)
     assert next_one.breakdown is not None
     assert next_one.profile is not None
-    # Collectives are counted where they are noted: 30 steps of one bucket before.
-    assert [item.metadata["seq"] for item in next_one.profile.ranges if item.metadata] == [31]
+    # Calls are counted where they are noted: 30 steps of one bucket, and 2 broadcasts of what DDP found.
+    assert [item.metadata["seq"] for item in next_one.profile.ranges if item.metadata] == [30 + 2 + 1]
     assert [summary.compute_ns is None for summary in seen] == [not record.detailed for record in records]
 
 
@@ -269,6 +271,7 @@ def test_several_ranks_need_a_process_group(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("way", ["group", "hook", "serial"])
 def test_every_bucket_is_a_range_with_its_identity(tmp_path: Path, group_of_one: None, way: str) -> None:
     with StepRecorder(tmp_path, CPU) as recorder:
+        watch_alone(recorder)
         layers = nn.Sequential(*[nn.Linear(4, 4, bias=False) for _ in range(3)])
         group = recorder.ddp_group() if way == "group" else None
         model = DistributedDataParallel(layers, bucket_cap_mb=1e-6, process_group=group)
@@ -277,13 +280,13 @@ def test_every_bucket_is_a_range_with_its_identity(tmp_path: Path, group_of_one:
         for index in range(2):
             one_step(recorder, index, model)
     # DDP exchanges everything in one bucket in the first step, where it learns the order of the gradients.
-    for record, sizes, numbers in zip(
-        read_records(tmp_path), [[192], [64] * 3], [[1], [2, 3, 4]], strict=True
-    ):
+    # Two broadcasts of that order come between them.
+    for record, sizes, first in zip(read_records(tmp_path), [[192], [64] * 3], [1, 1 + 2 + 1], strict=True):
         assert record.profile is not None
         found = [item for item in record.profile.ranges if item.stream == "allreduce"]
         assert [item.metadata["bytes"] for item in found if item.metadata] == sizes
-        assert sorted(item.metadata["seq"] for item in found if item.metadata) == numbers
+        numbers = sorted(item.metadata["seq"] for item in found if item.metadata)
+        assert numbers == list(range(first, first + len(sizes)))
         assert {(item.metadata["op"], item.metadata["group"]) for item in found if item.metadata} == {
             ("all_reduce", dist.group.WORLD.group_name)
         }

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from aorta.instrument.collectives import Collectives
-from aorta.instrument.sharding import GATHER, SCATTER, ShardedExchange
+from aorta.instrument.sharding import ShardedExchange
 from aorta.instrument.streams import HostClock
 
 
@@ -92,8 +92,7 @@ def test_collectives_of_the_programs_choice_stay(choice: str) -> None:
     usual = type(held[0]._all_gather_comm)
     for _ in range(2):  # a second recorder takes over from the first
         made = ShardedExchange(Collectives(HostClock(), torch.device("cpu"), lambda: None), lambda: None)
-        names = made.install(model)
-        assert names == (("all_reduce",) if choice == "none" else ("all_reduce", *GATHER, *SCATTER))
+        made.install(model)
         assert held[1]._all_gather_comm is made._gathers[id(model[1])]
         if choice == "none":
             assert held[0]._all_gather_comm is made._gathers[id(model[0])]

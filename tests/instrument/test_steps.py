@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aorta.instrument.steps import (
-    COMMUNICATION,
+    COMMUNICATION_STREAMS,
     COMPUTE,
     COPY,
     DATA,
@@ -187,7 +187,13 @@ PIECES = st.lists(
     st.builds(
         lambda kind, start, size: Timed(*kind, start, start + size),
         st.sampled_from(
-            [(COMPUTE, "x"), *((c, "x") for c in COMMUNICATION), (COPY, "h2d"), (HOST, DATA), (HOST, "x")]
+            [
+                (COMPUTE, "x"),
+                *((c, "x") for c in COMMUNICATION_STREAMS),
+                (COPY, "h2d"),
+                (HOST, DATA),
+                (HOST, "x"),
+            ]
         ),
         st.integers(-20, 120),
         st.integers(0, 60),
@@ -204,7 +210,7 @@ def test_the_sweep_equals_the_interval_algebra(pieces: list[Timed], copies_timed
         chosen = [p for p in pieces if p.stream in streams and tag in (None, p.tag)]
         return clip(as_intervals((p.start, p.end) for p in chosen), 0, 100)
 
-    compute, comm, copies = cover(COMPUTE), cover(*COMMUNICATION), cover(COPY)
+    compute, comm, copies = cover(COMPUTE), cover(*COMMUNICATION_STREAMS), cover(COPY)
     busy = union(np.concatenate((compute, comm)))
     covered = union(np.concatenate((busy, copies))) if copies_timed else busy
     breakdown, profile = describe(times, 0)

@@ -47,7 +47,7 @@ def test_what_is_noted_while_the_tape_is_read_goes_nowhere() -> None:
 
     class Meanwhile(HostClock):
         def nanoseconds(self, mark: Mark) -> int:
-            tape.add("allreduce", "intercepted", 10**9, 10**9 + 1)
+            tape.add("allreduce", "program", 10**9, 10**9 + 1)
             return super().nanoseconds(mark)
 
     tape = Tape(10**6, 10**6)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from aorta.instrument.collectives import Collectives
-from aorta.instrument.gradients import WatchedGroup
+from aorta.instrument.streams import current_stream
+from aorta.instrument.watching import Watching
 from aorta.workloads.ddp_benchmark.communicator import Communicator
 from aorta.workloads.ddp_benchmark.interface import Implementation
 
@@ -18,8 +18,7 @@ class TorchDdp(Implementation):
     Args:
         communicator: for its device, clock and tape.
         bucket_bytes: largest bucket.
-        observed: exchange in a process group that times each collective. Its reducer runs in C++ and shows
-            nothing otherwise.
+        observed: time each collective. Its reducer runs in C++ and shows nothing otherwise.
         find_unused: have it look for parameters without a gradient, each step.
     """
 
@@ -36,21 +35,18 @@ class TorchDdp(Implementation):
         self._bound = bucket_bytes
         self._observed = observed
         self._find_unused = find_unused
-        self._watched: WatchedGroup | None = None
+        self._watching: Watching | None = None
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """See `Implementation`."""
         shared = self._communicator
-        group: dist.ProcessGroup | None = None
         if self._observed:
-            assert dist.group.WORLD is not None
             collectives = Collectives(shared.clock, shared.device, shared.tape)
-            self._watched = WatchedGroup(collectives, dist.group.WORLD)
-            self._watched.watch(True)
-            group = self._watched.group
+            on = current_stream(shared.device) if shared.device.type == "cuda" else None
+            self._watching = Watching(collectives, lambda: on)
+            self._watching.watch(True)
         return DistributedDataParallel(
             model,
-            process_group=group,
             device_ids=[shared.device.index] if shared.device.type == "cuda" else None,
             bucket_cap_mb=self._bound / (1 << 20),
             gradient_as_bucket_view=True,
@@ -65,5 +61,5 @@ class TorchDdp(Implementation):
 
     def close(self) -> None:
         """See `Implementation`."""
-        if self._watched is not None:
-            self._watched.watch(False)
+        if self._watching is not None:
+            self._watching.watch(False)

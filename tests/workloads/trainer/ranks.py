@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
+from aorta.artefacts.step_record import COMMUNICATION_STREAMS
 from aorta.config.schema import Config
 from aorta.instrument import StepRecorder
-from aorta.instrument.steps import COMMUNICATION
 from aorta.workloads.ranking import Ranking
 from aorta.workloads.trainer.data import Batches
 from aorta.workloads.trainer.loop import Loop
@@ -68,7 +68,9 @@ def train(config: Config, world: World) -> dict[str, Any]:
             if record.profile
         ],
         "streams": [
-            dict(Counter(item.stream for item in record.profile.ranges if item.stream in COMMUNICATION))
+            dict(
+                Counter(item.stream for item in record.profile.ranges if item.stream in COMMUNICATION_STREAMS)
+            )
             for record in records
             if record.profile
         ],
