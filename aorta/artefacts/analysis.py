@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from msgspec import field
 
+from aorta.artefacts.hang import Hang
 from aorta.artefacts.records import SCHEMA_VERSION, Record
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
 from aorta.artefacts.weight import ProfilerWeight
@@ -410,5 +411,7 @@ class Analysis(Record, frozen=True, kw_only=True):
     """None: there are no traces, or they do not join launches to kernels."""
     detail_cost: DetailCost | None = None
     """None: every steady step was timed part by part."""
+    hang: Hang | None = None
+    """None: the job did not stand still, as far as that is known."""
     submitted: Submitted | None = None
     """None: there is no manifest, such as of raw traces."""

@@ -29,6 +29,8 @@ def analyze_traces(paths: Sequence[Path]) -> Analysis:
     from aorta.readers.unpacked import unpacked
 
     with unpacked(paths) as files:
+        if (recorded := _recordings(files)) is not None:
+            return recorded
         samples, problems = find_samples(files.paths)
         known = {*(item.path for item in samples), *(Path(item.file) for item in problems if item.file)}
         try:
@@ -41,6 +43,22 @@ def analyze_traces(paths: Sequence[Path]) -> Analysis:
         summaries = [_named(files, summarise(trace)) for trace in found.traces]
     said = list(dict.fromkeys((*found.problems, *problems, *files.problems, *unused)))
     return analyse_traces(summaries, samples, _named_problems(files, said))
+
+
+def _recordings(files: Unpacked) -> Analysis | None:
+    """Returns the analysis of the flight recorders among the files; None where there is none, or a trace."""
+    from aorta.readers import flight
+
+    found = flight.find(files.paths)
+    if not found:
+        return None
+    from aorta.diagnosis.analyse import analyse_recordings
+    from aorta.readers.traces import find
+
+    if find([path for path in files.paths if path not in found], []):
+        return None
+    recordings, problems = flight.read_all(found)
+    return analyse_recordings(recordings, _named_problems(files, problems))
 
 
 def _named(files: Unpacked, summary: TraceSummary) -> TraceSummary:

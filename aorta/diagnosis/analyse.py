@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aorta.artefacts.analysis import Analysis, Problem, Verdict
+from aorta.artefacts.analysis import Analysis, DataQuality, Problem, Verdict
+from aorta.artefacts.flight import Recording
 from aorta.artefacts.reduction import TraceSummary
 from aorta.diagnosis.findings import INSUFFICIENT
 from aorta.diagnosis.from_records import from_records
 from aorta.diagnosis.from_traces import Recorded, from_traces, with_traces
+from aorta.diagnosis.hang import hang_of_recordings
 from aorta.diagnosis.judge import judge
+from aorta.diagnosis.observation import Facts, Job, Observation, Steps
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.run_traces import RunTraces
 from aorta.metrics.trace_capture import captures
@@ -68,6 +71,29 @@ def analyse_traces(
         also = f"; they contradict each other: {item.format} alone gives {whose}"
         notes.append(note + (also if whose else ""))
     return _with_notes(chosen, [*notes, *chosen.data_quality.notes])
+
+
+def analyse_recordings(recordings: Sequence[Recording], problems: Sequence[Problem] = ()) -> Analysis:
+    """Returns who holds the job of these flight recorders up; their ranks must be known.
+
+    Args:
+        recordings: one per rank.
+        problems: what was wrong with other files.
+    """
+    members = {rank for item in recordings for group in item.groups.values() for rank in group.ranks}
+    size = max(members, default=-1) + 1 or None
+    seen = Observation(
+        job=Job(world_size=size or len(recordings), known=False),
+        steps=Steps(source="flight recorders"),
+        facts=Facts(world_size=size, hang=hang_of_recordings(recordings)),
+        quality=DataQuality(
+            ranks_expected=size,
+            ranks_seen=len(recordings),
+            sources=["flight recorders"],
+            problems=list(problems),
+        ),
+    )
+    return judge(seen, Policy.of(None).for_traces())
 
 
 def _contradiction(mine: Verdict, other: Verdict) -> str | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import msgspec
 
 from aorta.artefacts.analysis import Analysis, DetailCost, Throughput
 from aorta.diagnosis.capture_window import detail_note, overhead_note, overhead_of
+from aorta.diagnosis.hang import hang_of_run
 from aorta.diagnosis.model import modelled
 from aorta.diagnosis.observation import Facts, Host, Job, Monitored, Observation, Steps, Surroundings
 from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE
@@ -78,6 +80,8 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         tolerance=CROSS_CHECK_TOLERANCE,
     )
     quality = msgspec.structs.replace(quality, notes=[*quality.notes, *said])
+    last = {rank: int(steps.column("global_step")[-1]) for rank, steps in by_rank.items() if len(steps)}
+    facts = replace(facts, hang=hang_of_run(data.standstills, state=quality.state, last_steps=last))
     step_ms = [row.step_ms for row in breakdown.per_rank]
     return Observation(
         job=Job(

@@ -12,6 +12,7 @@ import msgspec
 from aorta.artefacts.analysis import Analysis, DataQuality, Finding, Kind, Measured, Verdict, WhatIf
 from aorta.diagnosis.finding import Answer, Found
 from aorta.diagnosis.findings import FINDINGS, HEALTHY, INSUFFICIENT
+from aorta.diagnosis.hang import hang_finding, hang_verdict
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.prediction import predicted, within_noise
@@ -91,6 +92,9 @@ def weigh(answers: Mapping[Kind, Answer], seen: Observation, policy: Policy) -> 
     weighed = _with_costs([made for made, _ in pairs], seen)
     findings = [with_sub_cause(item, seen, policy) for item in weighed]
     verdict, findings = _verdict(findings, seen, policy, dropped)
+    if (hang := seen.facts.hang) is not None:
+        verdict = hang_verdict(hang, _ending(seen.quality))
+        findings = [hang_finding(hang, seen.job.nodes(verdict.ranks)), *_found(findings)]
     return Conclusion(verdict, findings, measured, [what for _, what in pairs if what is not None])
 
 
@@ -221,7 +225,7 @@ def _verdict(
         dropped: what passed its threshold and is no finding, and why.
     """
     quality, reasons = seen.quality, insufficient(seen, policy)
-    ending = f" The job did not complete ({quality.state})." if quality.state in _BAD_STATES else ""
+    ending = _ending(quality)
     first = FINDINGS[findings[0].kind] if findings else None
     # Where ranks are missing, waiting for one of them looks like communication.
     unclear = first is not None and first.may_wait_for_missing and seen.job.ranks_missing
@@ -254,6 +258,14 @@ def _verdict(
     )
     statement = f"The data does not suffice for a verdict: {words}."
     return Verdict(kind=INSUFFICIENT, statement=statement, ranks=[]), [finding, *findings]
+
+
+def _ending(quality: DataQuality) -> str:
+    return f" The job did not complete ({quality.state})." if quality.state in _BAD_STATES else ""
+
+
+def _found(findings: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.kind != INSUFFICIENT]
 
 
 def insufficient(seen: Observation, policy: Policy) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from aorta.artefacts.analysis import BreakdownTable, DataQuality, DetailCost, Throughput, Utilization
+from aorta.artefacts.hang import Hang
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
 from aorta.artefacts.weight import ProfilerWeight
 from aorta.config.schema import Config
@@ -162,6 +163,7 @@ class Facts:
     profiler_weight: ProfilerWeight | None = None
     detail_cost: DetailCost | None = None
     traces: TraceTable | None = None
+    hang: Hang | None = None
 
 
 @dataclass(frozen=True, slots=True)

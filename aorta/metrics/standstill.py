@@ -270,10 +270,16 @@ def _first(
     edges: Mapping[int, Sequence[tuple[int, Call]]],
     pending: Mapping[int, Sequence[Call]],
 ) -> Call:
-    """The oldest open call that waits for a guilty rank, otherwise the oldest open call."""
+    """The call of a stuck GPU, else the oldest one that waits for a guilty rank, else the oldest one."""
     ranks = {item.rank for item in guilty}
+    stuck = [item.call for item in guilty if item.kind == "gpu_stuck"]
     waits = [call for pairs in edges.values() for other, call in pairs if other in ranks]
-    every = waits or [item.call for item in guilty] or [call for calls in pending.values() for call in calls]
+    every = (
+        stuck
+        or waits
+        or [item.call for item in guilty]
+        or [call for calls in pending.values() for call in calls]
+    )
     return min(every, key=lambda call: (call.created_ns is None, call.created_ns or 0))
 
 

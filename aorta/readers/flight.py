@@ -11,11 +11,12 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aorta.artefacts.files import read_regular
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.files import is_file, is_folder, open_regular, read_regular, walk
 from aorta.artefacts.flight import Call, Group, Recording
 from aorta.errors import ArtefactError
 
@@ -25,12 +26,56 @@ _RANK = re.compile(r"(?:rank|dump|trace)[_-]?(\d+)(?:\.\w+)*$|^(\d+)(?:\.\w+)*$"
 _PAIR = re.compile(r"\b(send|recv)\w*\s+(\d+)\s*(?:->|<-)\s*(\d+)")
 _HINT = "expected a dump of torch's flight recorder: a pickle of plain data, or JSON"
 _MOST_CALLS = 200_000
+_LOOK = 1 << 16
 
 
 def is_recording(head: bytes) -> bool:
     """True if a file that begins with `head` may be a dump of the flight recorder."""
     pickled = head[:1] == b"\x80" and head[1:2] <= b"\x05"
     return (pickled or head.lstrip()[:1] == b"{") and any(mark in head for mark in _MARKS)
+
+
+def find(paths: Iterable[Path]) -> list[Path]:
+    """The files that may be dumps by their content, among `paths` and below folders."""
+    below: dict[Path, None] = {}
+    for path in paths:
+        below.update(dict.fromkeys(sorted(walk(path)) if is_folder(path) else [path]))
+    return [path for path in below if is_file(path) and is_recording(_head(path))]
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with open_regular(path) as stream:
+            return stream.read(_LOOK)
+    except (OSError, ArtefactError):
+        return b""
+
+
+def read_all(paths: Sequence[Path]) -> tuple[list[Recording], list[Problem]]:
+    """One recording per rank, and why the other files are not used.
+
+    Raises:
+        ArtefactError: none of them can be used.
+    """
+    found: dict[int, Recording] = {}
+    problems = []
+    for path in paths:
+        try:
+            recording = read(path)
+        except ArtefactError as error:
+            problems.append(Problem(file=str(path), reason=error.message))
+            continue
+        if recording.rank is None:
+            reason = "neither its name nor its groups say which rank it is"
+        elif recording.rank in found:
+            reason = f"another dump of rank {recording.rank}: {found[recording.rank].source} is used"
+        else:
+            found[recording.rank] = recording
+            continue
+        problems.append(Problem(file=str(path), reason=f"{path}: {reason}"))
+    if not found:
+        raise ArtefactError("; ".join(problem.reason for problem in problems), _HINT)
+    return [found[rank] for rank in sorted(found)], problems
 
 
 def read(path: Path) -> Recording:

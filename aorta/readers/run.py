@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.attached import NodeStandstill
 from aorta.artefacts.layout import RunDir
 from aorta.readers.manifest import Account, read_account
 from aorta.readers.parallel import Pool
 from aorta.readers.sacct import Accounting, fetch_accounting, read_accounting
 from aorta.readers.samples import read_cpu_samples, read_gpu_samples
+from aorta.readers.standstills import read_standstills
 from aorta.readers.steps import StepRecords, read_steps
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class RunData:
     cpu: pd.DataFrame | None
     """CPU_COLUMNS, likewise; None without a sample."""
     accounting: Accounting
+    standstills: tuple[NodeStandstill, ...]
+    """Nodes whose ranks stood still until the end."""
     problems: tuple[Problem, ...]
     """Those of all parts."""
 
@@ -64,7 +68,15 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
         )
     else:
         accounting = read_accounting(run.sacct_summary)
-    parts = (account.problems, records.problems, gpu_problems, cpu_problems, accounting.problems)
+    standstills, unread = read_standstills(run, manifest.attempt if manifest else None)
+    parts = (
+        account.problems,
+        records.problems,
+        gpu_problems,
+        cpu_problems,
+        accounting.problems,
+        unread,
+    )
     return RunData(
         run=run,
         account=account,
@@ -72,5 +84,6 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
         gpu=gpu,
         cpu=cpu,
         accounting=accounting,
+        standstills=standstills,
         problems=tuple(problem for part in parts for problem in part),
     )

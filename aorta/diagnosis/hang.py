@@ -1,0 +1,166 @@
+"""A job that stood still: from stacks or from flight recorders to a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from aorta.artefacts.analysis import Finding, Verdict
+from aorta.artefacts.attached import NodeStandstill
+from aorta.artefacts.flight import Recording
+from aorta.artefacts.hang import Hang, HeldUp, Place
+from aorta.metrics.stacks import Frame
+from aorta.metrics.standstill import Guilty, standstill
+from aorta.metrics.still_stacks import still_ranks
+from aorta.units import rank_words
+
+KIND = "hang"
+_DOES = {
+    "host_stuck": "{who} did not come to it",
+    "loader_stuck": "{who} {wait} for the data loader",
+    "gpu_stuck": "the GPU of {who} does not finish it, while other GPUs have",
+    "other_collective": "{who} made another call",
+    "other_size": "{who} made the call with another size",
+    "dead_peer": "{who} left no sign of life",
+    "deadlock": "{who} wait for each other in a circle",
+    "transfer_stuck": "all ranks made the call, and none of them ends it",
+}
+_ACTIONS = {
+    "host_stuck": "look at the line that the rank is in: a lock, a file system, or a call that never returns",
+    "loader_stuck": "set a timeout for the DataLoader, and find out what its workers wait for",
+    "gpu_stuck": "look for Xid errors of that GPU (dmesg, nvidia-smi -q), and take its node out",
+    "other_collective": "make every rank call the same collectives in the same order",
+    "other_size": "give every rank tensors of one shape, or use the form of the call that allows several",
+    "dead_peer": "look at the output of that rank: it ended or its node is gone",
+    "deadlock": "order sends and receives so that one side sends first, or use batch_isend_irecv",
+    "transfer_stuck": "look at the network between these ranks: NCCL_DEBUG=INFO names the transport",
+}
+
+
+def hang_of_run(
+    told: Sequence[NodeStandstill], *, state: str | None, last_steps: Mapping[int, int]
+) -> Hang | None:
+    """Returns why a run stood still until it ended; None if it did not, or went on and completed.
+
+    Args:
+        told: of each node whose ranks stood still.
+        state: how the job ended.
+        last_steps: by rank: the last step that it has recorded.
+    """
+    if not told or state == "completed":
+        return None
+    stacks = {
+        item.rank: tuple(item.stacks[0].frames)
+        for node in told
+        for item in node.view.processes
+        if item.role == "rank" and item.rank is not None and item.stacks
+    }
+    ranks = still_ranks(stacks)
+    guilty = [item for _, item in sorted(ranks.items()) if item.kind != "waiting"]
+    waiting = sorted(rank for rank, item in ranks.items() if item.kind == "waiting")
+    calls = [item.call for item in ranks.values() if item.kind == "waiting" and item.call is not None]
+    if not guilty and not waiting:
+        return None
+    held = [HeldUp(rank=item.rank, kind=item.kind, where=_place(item.line)) for item in guilty]
+    return Hang(
+        kind=held[0].kind if held else "transfer_stuck",
+        collective=calls[0] if calls else None,
+        waiting_ranks=waiting,
+        where=_place((guilty or [ranks[waiting[0]]])[0].line),
+        ranks=held,
+        after_step=min(last_steps.values(), default=None),
+        source="the stacks of the ranks while they stood still",
+    )
+
+
+def hang_of_recordings(recordings: Sequence[Recording]) -> Hang | None:
+    """Returns why the ranks of flight recorders do not go on; None if every call that was made has ended."""
+    found = standstill(recordings)
+    if found is None:
+        return None
+    held = [_held(item) for item in found.guilty]
+    group = found.group
+    return Hang(
+        kind=found.kind,
+        collective=found.call.operation,
+        group=(group.about or group.name) if group is not None else None,
+        waiting_ranks=sorted(found.waiting),
+        where=held[0].where if held else None,
+        ranks=held,
+        source="flight recorders",
+    )
+
+
+def _held(item: Guilty) -> HeldUp:
+    # The missing call's stack is that of a rank that made it: where this rank's host is, nothing says.
+    own = item.kind not in ("host_stuck", "dead_peer") and item.call.where
+    return HeldUp(
+        rank=item.rank,
+        kind=item.kind,
+        collective=item.call.operation,
+        where=_place(item.call.where[0]) if own else None,
+    )
+
+
+def _place(frame: Frame) -> Place:
+    function, file, line = frame
+    return Place(function=function, file=file, line=line)
+
+
+def hang_verdict(hang: Hang, ending: str) -> Verdict:
+    """Returns the verdict; `ending` says how the job ended, and may be empty."""
+    ranks = [item.rank for item in hang.ranks]
+    return Verdict(kind=KIND, statement=_statement(hang) + ending, ranks=ranks)
+
+
+def hang_finding(hang: Hang, nodes: list[str]) -> Finding:
+    """Returns the finding that belongs to the verdict."""
+    return Finding(
+        kind=KIND,
+        severity="critical",
+        cause=_cause(hang),
+        ranks=[item.rank for item in hang.ranks],
+        nodes=nodes,
+        value=None,
+        threshold=None,
+        unit="",
+        evidence={
+            "waiting_ranks": hang.waiting_ranks,
+            "collective": hang.collective,
+            "after_step": hang.after_step,
+            "source": hang.source,
+        },
+        estimated_speedup=None,
+        actions=list(dict.fromkeys(_ACTIONS[item.kind] for item in hang.ranks)) or [_ACTIONS[hang.kind]],
+    )
+
+
+def _statement(hang: Hang) -> str:
+    since = f" after step {hang.after_step}" if hang.after_step is not None else ""
+    return f"The job stood still{since}: {_cause(hang)}."
+
+
+def _cause(hang: Hang) -> str:
+    kinds = dict.fromkeys(item.kind for item in hang.ranks) or {hang.kind: None}
+    said = [_of_kind(hang, kind) for kind in kinds]
+    waiting = rank_words(hang.waiting_ranks) if hang.waiting_ranks else ""
+    call = hang.collective or "a collective"
+    group = f" of {hang.group}" if hang.group else ""
+    waits = (
+        f"{waiting} {'wait' if len(hang.waiting_ranks) > 1 else 'waits'} in {call}{group}; "
+        if waiting
+        else ""
+    )
+    return waits + "; ".join(said)
+
+
+def _of_kind(hang: Hang, kind: str) -> str:
+    those = [item for item in hang.ranks if item.kind == kind]
+    who = rank_words([item.rank for item in those]) if those else ""
+    text = _DOES[kind].format(who=who, wait="wait" if len(those) > 1 else "waits")
+    places = list(dict.fromkeys(_words(item.where) for item in those if item.where is not None))
+    return text + (f" ({', '.join(places[:3])})" if places else "")
+
+
+def _words(place: Place) -> str:
+    return f"{place.function}, {PurePath(place.file).name}:{place.line}"

@@ -1,0 +1,68 @@
+"""Finds who holds a job up that stands still, from one stack per rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aorta.metrics.stacks import Frame, Stack, is_loading, is_waiting, line_of
+
+_CALLS = ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py")
+_PRIVATE = ("wrapper", "wait", "synchronize", "__exit__", "__call__")
+
+
+@dataclass(frozen=True, slots=True)
+class StillRank:
+    """Where one rank stands."""
+
+    rank: int
+    kind: str
+    """As `artefacts.hang.Hang.kind`; `waiting` for a rank that waits for others."""
+    call: str | None
+    """The collective that it is in; None: none, or its stack does not tell."""
+    line: Frame
+    """Its own line of the program, otherwise the innermost one."""
+
+
+def still_ranks(stacks: Mapping[int, Stack]) -> dict[int, StillRank]:
+    """Where each rank stands, and which of them hold the others up.
+
+    A rank that is in no call of torch's distributed code did not come to the call that the others are in. If
+    every rank is in such a call, the ranks that are in another one than most are the cause.
+    """
+    found = {rank: _of(rank, stack) for rank, stack in stacks.items()}
+    if any(item.kind != "waiting" for item in found.values()):
+        return found
+    odd = _others_than_most([item for item in found.values() if item.call is not None])
+    return {
+        rank: StillRank(rank, "other_collective" if rank in odd else "waiting", item.call, item.line)
+        for rank, item in found.items()
+    }
+
+
+def _of(rank: int, stack: Stack) -> StillRank:
+    line = line_of(stack)
+    if is_loading(stack):
+        return StillRank(rank, "loader_stuck", None, line)
+    if is_waiting(stack):
+        return StillRank(rank, "waiting", _call(stack), line)
+    return StillRank(rank, "host_stuck", None, line)
+
+
+def _call(stack: Stack) -> str | None:
+    """The outermost function of torch's interface to collectives in the stack."""
+    for function, file, _ in stack:
+        name = function.rsplit(".", 1)[-1]
+        if file.endswith(_CALLS) and name not in _PRIVATE:
+            return name
+    return None
+
+
+def _others_than_most(items: Sequence[StillRank]) -> set[int]:
+    """The ranks whose call differs from that of most; all of them where there is no majority."""
+    counts = Counter(item.call for item in items)
+    if len(counts) < 2:
+        return set()
+    (usual, most), (_, second) = counts.most_common(2)
+    return {item.rank for item in items if most == second or item.call != usual}

@@ -1,0 +1,33 @@
+"""Reads what the nodes of a run kept when their ranks stood still."""
+
+from __future__ import annotations
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.attached import NodeStandstill
+from aorta.artefacts.files import is_file
+from aorta.artefacts.io import read_json
+from aorta.artefacts.layout import RunDir
+from aorta.errors import ArtefactError
+
+
+def read_standstills(
+    run: RunDir, attempt: int | None
+) -> tuple[tuple[NodeStandstill, ...], tuple[Problem, ...]]:
+    """The standstills that did not end, by node, and the files that cannot be used.
+
+    Args:
+        run: the run directory.
+        attempt: of the job that counts; None: any.
+    """
+    found, problems = [], []
+    for _, node in run.nodes():
+        if not is_file(node.standstill):
+            continue
+        try:
+            told = read_json(node.standstill, NodeStandstill)
+        except ArtefactError as error:
+            problems.append(Problem(file=str(node.standstill.relative_to(run.root)), reason=error.message))
+            continue
+        if told.resumed_wall_ns is None and attempt in (None, told.attempt):
+            found.append(told)
+    return tuple(found), tuple(problems)
