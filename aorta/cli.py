@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import os
 import sys
 
 import click
 
 from aorta import __version__
-from aorta.errors import AortaError
+from aorta.errors import AortaError, FaultError
 
 COMMANDS = {
     "profile": "Run the scenarios on this machine, wait, aggregate.",
@@ -42,9 +44,12 @@ class LazyGroup(click.Group):
         """The names, in the order of the workflow."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the subcommand's module."""
         if cmd_name not in COMMANDS:
+            likely = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            if likely and not ctx.resilient_parsing:
+                raise click.UsageError(f"No such command {cmd_name!r}. Did you mean {likely[0]!r}?", ctx)
             return None
         module = importlib.import_module(f"aorta.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
@@ -64,8 +69,12 @@ def group() -> None:
 
 def main() -> None:
     """Entry point: errors of ours become one message and an exit code; anything else is a bug."""
+    if "_AORTA_COMPLETE" in os.environ:
+        from aorta.commands._completion import add_bash
+
+        add_bash()
     try:
-        outcome = group(standalone_mode=False)
+        outcome = group(standalone_mode=False, prog_name="aorta")
     except AortaError as error:
         click.echo(f"aorta: {error}", err=True)
         sys.exit(error.exit_code)
@@ -75,6 +84,11 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("aorta: interrupted", err=True)
         sys.exit(130)
+    except Exception as error:
+        from aorta.commands._crash import fault
+
+        click.echo(f"aorta: {fault(error)}", err=True)
+        sys.exit(FaultError.exit_code)
     sys.exit(outcome if isinstance(outcome, int) else 0)
 
 

@@ -56,3 +56,7 @@ class RunError(AortaError):
     """Something failed inside the job, on a node."""
 
     exit_code = 5
+
+
+class FaultError(AortaError):
+    """Something went wrong that nobody foresaw: a fault of aorta's own."""

@@ -22,6 +22,14 @@ def _signals_as_in_a_terminal() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _faults_aside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Reports of faults go to a folder of the tests, not to the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are made and not drawn, which takes most of an analysis; each leaves its files, as names only.

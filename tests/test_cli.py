@@ -45,6 +45,26 @@ def test_an_unknown_subcommand_is_a_usage_error() -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("analyse", "analyze"), ("agregate", "aggregate"), ("run_node", "run-node")]
+)
+def test_a_command_that_is_nearly_one_is_suggested(typed: str, meant: str) -> None:
+    result = run(typed)
+    assert result.returncode == 2
+    assert f"No such command '{typed}'. Did you mean '{meant}'?" in result.stderr
+
+
+def test_a_reader_that_goes_away_is_no_fault() -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m aorta --help | true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1)
+    assert done.stderr == ""
+
+
 def test_an_error_of_ours_is_a_message_with_a_hint_and_its_exit_code(
     tmp_path: pytest.TempPathFactory,
 ) -> None:

@@ -103,6 +103,14 @@ def test_a_command_imports_what_the_table_says_and_nothing_else(folder: Path, li
     assert imported(folder, *line.split()) == TABLE[line]
 
 
+def test_completion_imports_nothing_heavy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_AORTA_COMPLETE", "bash_complete")
+    for line in ("aorta ana", "aorta submit --override training.max", "aorta sweep --over training.max"):
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+        assert imported(tmp_path) == set()
+
+
 def test_help_of_no_command_imports_anything_heavy(tmp_path: Path) -> None:
     program = (
         "import sys\n"

@@ -16,6 +16,8 @@ from aorta.artefacts.layout import RESULTS
 from aorta.launch.durations import DEFAULT_TIME
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from aorta.launch.plan import LaunchRequest
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=.*", re.DOTALL)
@@ -45,10 +47,26 @@ class OverrideCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line."""
+        ctx.meta["aorta.words"] = list(args)
         rest = super().parse_args(ctx, spread_overrides(args))
         if ctx.params.pop("keep_environment", False):
             ctx.params["overrides"] += ("capture.keep_environment=true",)
         return rest
+
+
+def complete_override(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Keys of the configuration for the shell's completion."""
+    from aorta.commands._completion import complete_key
+
+    return complete_key(context, parameter, incomplete)
+
+
+def _word(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from aorta.commands._completion import complete_word
+
+    return complete_word(context, parameter, incomplete)
 
 
 def results_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,6 +122,7 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="KEY=VALUE ...",
             help="Such as training.max_steps=50.",
+            shell_complete=complete_override,
         ),
         click.option(
             "--profiler",
@@ -139,7 +158,13 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--time", "time_limit", default=DEFAULT_TIME, show_default=True, help="Limit of each job."
         ),
         results_option,
-        click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT [ARGUMENTS]...]"),
+        click.argument(
+            "command",
+            nargs=-1,
+            type=click.UNPROCESSED,
+            metavar="[-- SCRIPT [ARGUMENTS]...]",
+            shell_complete=_word,
+        ),
     ]
     for decorator in reversed(decorators):
         function = decorator(function)
@@ -199,7 +224,7 @@ def base_request(options: dict[str, Any], **more: Any) -> LaunchRequest:
     results = options["results"].absolute()
     return LaunchRequest(
         scenarios=parse_scenarios(options["scenarios"], options["nodes"]),
-        aorta=(find_aorta(),),
+        aorta=find_aorta(),
         project=Path.cwd(),
         results=results,
         submission=new_submission(results),

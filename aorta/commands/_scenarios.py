@@ -15,6 +15,7 @@ from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir, SubmissionDir
 from aorta.commands._analysis import Analyzed, analyses_of, analyze_run, ended
 from aorta.commands._choice import Choice, Chosen, choose, repeats
+from aorta.commands._crash import why
 from aorta.commands._progress import ProgressLine, place_words
 from aorta.diagnosis.findings import likeliest
 from aorta.errors import ArtefactError
@@ -91,7 +92,7 @@ def _analyse(choice: Choice, others: Sequence[Analysis]) -> tuple[list[ScenarioR
             except Exception as error:
                 # The last line of defence, so broad: what a broken run does to the analysis cannot be
                 # foreseen, and it must not cost the other scenarios their report.
-                reason = f"{item.scenario.name} could not be analysed: {type(error).__name__}: {error}"
+                reason = why(error, f"{item.scenario.name} could not be analysed")
                 missing.append(Problem(file=str(item.run.root), reason=reason))
             else:
                 reports.append(report)

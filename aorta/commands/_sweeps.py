@@ -14,7 +14,8 @@ from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
 from aorta.artefacts.study_layout import SweepDocs
 from aorta.artefacts.sweep import SweepAnalysis, SweepPoint
 from aorta.commands._analysis import analyze_run, ended
-from aorta.errors import AortaError, ArtefactError
+from aorta.commands._crash import why
+from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_sweep
 from aorta.metrics.sweep import PointRun, curves, sensitivities, settings, statement, why_not
 from aorta.report.content import spreads_one_machine
@@ -35,10 +36,10 @@ def aggregate_sweep(docs: Path, submission: SubmissionDir) -> SweepAnalysis:
         run = _run_of(submission, point)
         try:
             analysis, seen = _analysed(run)
-        except (AortaError, OSError, ValueError, ArithmeticError, LookupError, TypeError) as error:
+        except Exception as error:
             # Whatever a broken run does to the analysis, the other points are still reported.
             analysis, seen = None, 0
-            reason: str | None = f"could not be analysed: {type(error).__name__}: {error}"
+            reason: str | None = why(error, "could not be analysed")
         else:
             reason = why_not(PointRun(point, analysis))
         newest = max(newest, seen)

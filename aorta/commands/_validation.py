@@ -165,7 +165,7 @@ def _request(folder: ValidationDir, cell: Cell, *, gpu: bool) -> LaunchRequest:
     family = "" if gpu else f"{CPU_FAMILY}_"
     return LaunchRequest(
         scenarios=(Scenario(f"{family}{cell.nodes}node"),),
-        aorta=(find_aorta(),),
+        aorta=find_aorta(),
         project=Path.cwd(),
         results=results,
         submission=new_submission(results),

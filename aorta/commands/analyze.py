@@ -57,11 +57,10 @@ def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -
     except AortaError:
         raise
     except Exception as error:
-        # Readers refuse what they can foresee; anything else that a file does is still that run's.
-        raise ArtefactError(
-            f"{run.root} could not be analysed: {type(error).__name__}: {error}",
-            "one of its files holds what no run writes; move files away one by one to find it",
-        ) from error
+        from aorta.commands._crash import fault
+
+        # Readers refuse what they can foresee.
+        raise fault(error, f"{run.root} could not be analysed") from error
     files = [f"report: {path / run.report.name}"]
     click.echo(run_screen(analysis, page, str(path), files), err=json_path == "-")
 

@@ -13,6 +13,7 @@ from aorta.commands._json import echo_json, json_option, messages_aside
 from aorta.commands._options import (
     OverrideCommand,
     base_request,
+    complete_override,
     docs_option,
     launch_options,
     slurm_options,
@@ -34,7 +35,13 @@ if TYPE_CHECKING:
     context_settings={"allow_interspersed_args": False},
     short_help="Vary keys or nodes: job arrays, or one after another here.",
 )
-@click.option("--over", multiple=True, metavar="KEY=V1,V2,...", help="Such as training.batch_size=8,16,32.")
+@click.option(
+    "--over",
+    multiple=True,
+    metavar="KEY=V1,V2,...",
+    help="Such as training.batch_size=8,16,32.",
+    shell_complete=complete_override,
+)
 @click.option(
     "--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each setting."
 )

@@ -45,7 +45,7 @@ def python() -> list[Check]:
     if not SUPPORTED[0] <= version <= SUPPORTED[1]:
         known = " to ".join(".".join(map(str, end)) for end in SUPPORTED)
         return [Check("python", "note", f"{text}: tried with {known}", "set PYTHON for make setup", value)]
-    value["command"] = find_aorta()
+    value["command"] = " ".join(find_aorta())
     return [Check("python", "ok", text, value=value)]
 
 

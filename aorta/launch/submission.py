@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,17 +26,11 @@ from aorta.launch.tools import Caller
 GPU_CONFIG, CPU_CONFIG = "default.yaml", "small.yaml"
 
 
-def find_aorta() -> str:
-    """The absolute path of the `aorta` command of this Python, which the jobs call.
-
-    Raises:
-        PlanError: it is not installed as a command.
-    """
-    beside = Path(sys.executable).absolute().with_name("aorta")
-    found = str(beside) if beside.is_file() else shutil.which("aorta")
-    if found is None:
-        raise PlanError(f"there is no aorta command beside {sys.executable}", "run `make setup`")
-    return str(Path(found).absolute())
+def find_aorta() -> tuple[str, ...]:
+    """The command by which jobs call the `aorta` of this Python: its script, else the module."""
+    python = Path(sys.executable).absolute()
+    beside = python.with_name("aorta")
+    return (str(beside),) if beside.is_file() else (str(python), "-m", "aorta")
 
 
 def choose_config(given: Path | None, *, gpus: bool) -> tuple[Path, str]:

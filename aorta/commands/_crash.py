@@ -1,0 +1,74 @@
+"""A fault of aorta's own: what it says, and the file that a report of it needs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import click
+
+from aorta import __version__
+from aorta.errors import AortaError, FaultError
+
+
+def fault(error: Exception, about: str = "") -> FaultError:
+    """The message for an exception that nobody foresaw, with its traceback in a file.
+
+    Args:
+        error: the exception.
+        about: what could not be done; empty where the whole command ended.
+    """
+    path = _written(error)
+    what = f"{about}: " if about else ""
+    shown = f"report {path}" if path is not None else "report the lines above"
+    if path is None:
+        traceback.print_exception(error)
+    return FaultError(
+        f"{what}{type(error).__name__}: {error}",
+        f"this is a fault of aorta, not of your data, which is as it was; {shown}",
+    )
+
+
+def why(error: Exception, what: str) -> str:
+    """One line: what could not be done and why. Of a fault of aorta's own the hint is printed."""
+    if isinstance(error, AortaError):
+        return f"{what}: {error.message}"
+    told = fault(error, what)
+    click.echo(f"aorta: {told}", err=True)
+    return f"{told.message} (a fault of aorta)"
+
+
+def _written(error: Exception) -> Path | None:
+    """The file with the traceback, readable by its owner alone; None where none can be written.
+
+    It holds no argument and no variable: these may be secret.
+    """
+    text = "".join(
+        [
+            f"aorta {__version__}, Python {platform.python_version()}, {platform.platform()}\n",
+            f"command: aorta {sys.argv[1] if len(sys.argv) > 1 else ''}\n\n",
+            *traceback.format_exception(error),
+        ]
+    )
+    stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{time.time_ns() % 10**9:09d}"
+    for folder in (_state() / "aorta" / "faults", Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"aorta-fault-{stamp}.txt"
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as stream:
+                stream.write(text)
+            return path
+    return None
+
+
+def _state() -> Path:
+    """Where programs keep what the user may want to look at later."""
+    named = os.environ.get("XDG_STATE_HOME", "")
+    return Path(named) if named.startswith("/") else Path(os.path.expanduser("~")) / ".local" / "state"  # noqa: PTH111
