@@ -1,0 +1,65 @@
+"""The network of the plain trainer: a small transformer without anything special."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
+
+from aorta.workloads.mistakes.options import Options
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward network."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        width = options.width
+        self.heads = options.heads
+        self.materialise = options.wrong("math_attention")
+        self.read_back = options.wrong("item_sync")
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.bad = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The block's output, of the shape of `x`."""
+        batch, length, width = x.shape
+        q, k, v = (
+            part.view(batch, length, self.heads, -1).transpose(1, 2)
+            for part in self.qkv(self.before(x)).split(width, dim=2)
+        )
+        if self.materialise:
+            scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+            hidden = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+            mixed = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
+        else:
+            mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        x = x + self.down(nn.functional.gelu(self.up(self.between(x))))
+        if self.read_back:
+            self.bad += int(x.isnan().any().item())
+        return x
+
+
+class Network(nn.Module):
+    """Token embedding, blocks, and the logits."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(options.vocabulary, options.width)
+        self.blocks = nn.ModuleList(Block(options) for _ in range(options.layers))
+        self.norm = nn.LayerNorm(options.width)
+        self.head = nn.Linear(options.width, options.vocabulary, bias=False)
+        self.recompute = options.wrong("needless_checkpointing")
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Logits of the next token."""
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
+        return self.head(self.norm(x))

@@ -1,0 +1,36 @@
+"""What the plain trainer is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One run of the trainer: a mistake, made or not, and the sizes."""
+
+    mistake: str
+    """Id in the catalogue; `healthy` for none."""
+    fixed: bool
+    output: Path
+    device: str = "cpu"
+    backend: str = "gloo"
+    width: int = 128
+    heads: int = 4
+    layers: int = 4
+    vocabulary: int = 1024
+    length: int = 64
+    batch: int = 8
+    plain_steps: int = 20
+    """Timed without a profiler, before it starts."""
+    traced_steps: int = 4
+    stacks: bool = False
+    """Record Python stacks."""
+    load_ms: float = 6.0
+    """CPU time per sample of the slow loaders."""
+    seed: int = 0
+
+    def wrong(self, mistake: str) -> bool:
+        """True where this run makes the mistake."""
+        return self.mistake == mistake and not self.fixed

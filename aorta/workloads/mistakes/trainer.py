@@ -1,0 +1,183 @@
+"""The plain trainer: a loop as people write it, with one mistake or without."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from aorta.workloads.mistakes.data import ExtraInput, batches
+from aorta.workloads.mistakes.model import Network
+from aorta.workloads.mistakes.options import Options
+
+_WARM_UP = 5
+_MICRO_BATCHES = 4
+_LOGGED = 12
+
+
+class Trainer:
+    """The program's state, and one step of it."""
+
+    def __init__(self, options: Options, rank: int, world: int, *, grouped: bool) -> None:
+        self.options, self.rank, self.world = options, rank, world
+        self.device = torch.device(options.device, rank) if options.device == "cuda" else torch.device("cpu")
+        torch.manual_seed(options.seed)
+        full = options.wrong("fp32_matmul")
+        torch.backends.cuda.matmul.allow_tf32 = not full
+        self.autocast = options.device == "cuda" and not full
+        network: nn.Module = Network(options).to(self.device)
+        if options.mistake == "recompile":
+            # The usual limit would end the recompilation after some steps.
+            torch._dynamo.config.recompile_limit = 10_000
+            network = cast(nn.Module, torch.compile(network, backend="eager", dynamic=options.fixed))
+        self.network = self._parallel(network) if grouped else network
+        loops = options.wrong("foreach_off")
+        fused = options.device == "cuda" and not loops
+        self.optimizer = torch.optim.AdamW(
+            self.network.parameters(), lr=1e-4, foreach=False if loops else None, fused=fused or None
+        )
+        self.loss = nn.CrossEntropyLoss()
+        self.data = batches(options, rank)
+        self.extra = ExtraInput(options)
+        self.count = 0
+        self.garbage: list[Any] = []
+
+    def _parallel(self, network: nn.Module) -> nn.Module:
+        small = self.options.wrong("small_buckets")
+        return DistributedDataParallel(network, bucket_cap_mb=0.01 if small else 25)
+
+    def step(self) -> None:
+        """Load, forward, backward, optimizer, and what the program does besides."""
+        options = self.options
+        self.count += 1
+        micro = _MICRO_BATCHES if options.mistake == "no_no_sync" else 1
+        for number in range(micro):
+            with self._synchronised(number == micro - 1):
+                self._forward_backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._besides()
+
+    def _synchronised(self, last: bool) -> contextlib.AbstractContextManager[None]:
+        if last or self.options.wrong("no_no_sync") or not hasattr(self.network, "no_sync"):
+            return contextlib.nullcontext()
+        quiet: contextlib.AbstractContextManager[None] = cast(Any, self.network).no_sync()
+        return quiet
+
+    def _forward_backward(self) -> None:
+        options = self.options
+        tokens = next(self.data).to(self.device, non_blocking=True)
+        if options.mistake == "recompile":
+            tokens = tokens[:, : options.length + 1 - self.count % (options.length // 2)]
+        if options.wrong("seq_skew") and self.rank == 1:
+            tokens = tokens.repeat(2, 1)
+        if options.wrong("seq_imbalance") and self.count % self.world == self.rank:
+            tokens = tokens.repeat(2, 1)
+        large = self.extra.to(self.device)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+            logits = self.network(tokens[:, :-1])
+            loss = self.loss(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+        if large is not None:
+            loss = loss + 0 * large.mean()
+        if self.options.wrong("metric_reduces"):
+            for _ in range(30):
+                dist.all_reduce(loss.detach().clone())
+        cast(Any, loss).backward()
+
+    def _besides(self) -> None:
+        options = self.options
+        if options.wrong("empty_cache"):
+            if options.device == "cuda":
+                torch.cuda.empty_cache()
+            gc.collect()
+        if options.wrong("gc_pauses"):
+            self.garbage = [[object()] for _ in range(400_000)]
+            gc.collect()
+        logs = options.mistake in ("rank0_logging", "rank0_evaluation") and self.rank == 0
+        if logs and options.mistake == "rank0_logging" and not (options.fixed and self.count % 50):
+            for value in list(self.network.parameters())[:_LOGGED]:
+                torch.histc(value.detach().float().cpu(), bins=100)
+        if logs and options.wrong("rank0_evaluation") and self.count % 2 == 0:
+            with torch.no_grad():
+                inner = getattr(self.network, "module", self.network)
+                for _ in range(4):
+                    inner(torch.zeros(options.batch, options.length, dtype=torch.long, device=self.device))
+        if options.wrong("ckpt_stall") and self.count % 2 == 0:
+            with tempfile.TemporaryFile() as file:
+                torch.save([self.network.state_dict(), self.optimizer.state_dict()], file)
+
+    def finish(self) -> None:
+        """Wait for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def run(options: Options, rank: int = 0, world: int = 1, *, grouped: bool = False) -> dict[str, Any]:
+    """Time plain steps, then trace some; returns and writes what the truth is.
+
+    The process group must exist where `world` is above 1 or `grouped` says so.
+    """
+    trainer = Trainer(options, rank, world, grouped=grouped or world > 1)
+    anomaly = options.wrong("anomaly")
+    with torch.autograd.set_detect_anomaly(anomaly, check_nan=True) if anomaly else contextlib.nullcontext():
+        for _ in range(_WARM_UP):
+            trainer.step()
+        each = list(_timed(trainer, options.plain_steps))
+        truth = {
+            "case": options.mistake,
+            "fixed": options.fixed,
+            "world": world,
+            "rank": rank,
+            "step_ms": sum(each) / len(each),
+            "median_ms": statistics.median(each),
+            "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
+        }
+        _trace(trainer)
+        # Afterwards, so that a slow drift of the machine shows.
+        again = list(_timed(trainer, options.plain_steps // 2))
+        truth["after_ms"] = sum(again) / len(again)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / f"truth_rank{rank}.json").write_text(json.dumps(truth) + "\n", encoding="utf-8")
+    return truth
+
+
+def _timed(trainer: Trainer, steps: int) -> Iterator[float]:
+    """Milliseconds of each step. Their sum is exact: the device is waited for at the end."""
+    trainer.finish()
+    last = time.perf_counter()
+    for number in range(steps):
+        trainer.step()
+        if number == steps - 1:
+            trainer.finish()
+        now = time.perf_counter()
+        yield (now - last) * 1e3
+        last = now
+
+
+def _trace(trainer: Trainer) -> None:
+    options = trainer.options
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if options.device == "cuda":
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    options.output.mkdir(parents=True, exist_ok=True)
+    made = str(options.output / f"rank{trainer.rank}.pt.trace.json")
+    with torch.profiler.profile(
+        activities=kinds,
+        schedule=torch.profiler.schedule(wait=1, warmup=2, active=options.traced_steps, repeat=1),
+        on_trace_ready=lambda profiler: profiler.export_chrome_trace(made),
+        with_stack=options.stacks,
+    ) as profiler:
+        for _ in range(3 + options.traced_steps):
+            trainer.step()
+            profiler.step()
+    trainer.finish()
