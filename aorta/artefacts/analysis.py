@@ -339,6 +339,14 @@ class Utilization(Record, frozen=True, kw_only=True):
     samples: int
     job_memory_used_pct: float | None = None
     """Peak of the job's cgroup over its limit; None without a limit."""
+    energy_per_sample_j: float | None = None
+    """Energy of all GPUs of the job per training sample, J: the sum of their mean powers over samples/s."""
+    sm_active_pct: float | None = None
+    """Share of the multiprocessors that were busy, by NVML's performance monitoring."""
+    tensor_active_pct: float | None = None
+    """Share of the tensor cores' peak."""
+    dram_active_pct: float | None = None
+    """Share of the memory bandwidth in use."""
 
 
 class DetailCost(Record, frozen=True, kw_only=True):

@@ -64,6 +64,24 @@ GPU = (
     Column(
         "clock_event_reasons", "NVML's bit mask of reasons for a lower clock.", field="clock_event_reasons"
     ),
+    Column(
+        "sm_active_pct",
+        "Share of the multiprocessors that were busy, mean since the last sample, %.",
+        high=_FULL,
+        field="sm_active_pct",
+    ),
+    Column(
+        "tensor_active_pct",
+        "Share of the tensor cores' peak, mean since the last sample, %.",
+        high=_FULL,
+        field="tensor_active_pct",
+    ),
+    Column(
+        "dram_active_pct",
+        "Share of the memory bandwidth in use, mean since the last sample, %.",
+        high=_FULL,
+        field="dram_active_pct",
+    ),
 )
 """`gpu_monitor.csv`: one row per GPU and sample."""
 
@@ -90,6 +108,8 @@ CPU = (
     Column(
         "memory_stall_ms", "Time in which a process waited for memory, ms: the job's, else the machine's."
     ),
+    Column("ib_sent_bytes", "Bytes sent by the ports of InfiniBand and RoCE adapters so far."),
+    Column("ib_recv_bytes", "Bytes received by the ports of InfiniBand and RoCE adapters so far."),
 )
 """`cpu_monitor.csv`: one row per sample."""
 

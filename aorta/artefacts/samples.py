@@ -42,6 +42,9 @@ class GpuSample:
     energy_mj: float | None = None
     clock_event_reasons: int | None = None
     """NVML's bit mask."""
+    sm_active_pct: float | None = None
+    tensor_active_pct: float | None = None
+    dram_active_pct: float | None = None
     timestamp: str | None = None
     """As printed; nvidia-smi writes local time without a zone."""
 

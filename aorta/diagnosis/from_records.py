@@ -104,7 +104,9 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         ),
         host=_host(data, steady, seen),
         monitored=Monitored(
-            utilization=utilization(seen, effective) if len(steady) else None,
+            utilization=utilization(seen, effective, rate.samples_per_s if rate else None)
+            if len(steady)
+            else None,
             allocator=allocator_use(detailed),
             memory_estimate=data.accounting.memory,
         ),

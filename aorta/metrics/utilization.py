@@ -97,12 +97,15 @@ def sampled(windows: Mapping[str, Window], gpu: pd.DataFrame | None, cpu: pd.Dat
     )
 
 
-def utilization(seen: Sampled, effective_pct: float | None) -> Utilization:
+def utilization(
+    seen: Sampled, effective_pct: float | None, samples_per_s: float | None = None
+) -> Utilization:
     """Means (memory: peaks) over the samples of each host's steady window.
 
     Args:
         seen: the samples inside the windows.
         effective_pct: effective GPU utilisation by the step records; None where there is no GPU.
+        samples_per_s: of all ranks; None where it is not measured.
 
     A mean is taken per GPU (per node for the CPU) and then over them, each sample weighing the time to its
     neighbours. A column without any number in the window is None, never 0.
@@ -118,7 +121,20 @@ def utilization(seen: Sampled, effective_pct: float | None) -> Utilization:
         host_memory_used_pct=_peak(hosts, "memory_percent"),
         samples=sum(len(item.rows) for item in (*gpus, *hosts)),
         job_memory_used_pct=_peak_share(hosts, "job_memory_used_bytes", "job_memory_limit_bytes"),
+        energy_per_sample_j=_energy_per_sample(gpus, samples_per_s),
+        sm_active_pct=mean_of(gpus, "sm_active_pct"),
+        tensor_active_pct=mean_of(gpus, "tensor_active_pct"),
+        dram_active_pct=mean_of(gpus, "dram_active_pct"),
     )
+
+
+def _energy_per_sample(gpus: list[Series], samples_per_s: float | None) -> float | None:
+    """J per sample: the sum of the GPUs' mean powers (W) over samples/s; None where a GPU has no power."""
+    powers = [mean_of([gpu], "power_draw_w") for gpu in gpus]
+    known = [power for power in powers if power is not None]
+    if not samples_per_s or not known or len(known) < len(powers):
+        return None
+    return sum(known) / samples_per_s
 
 
 def effective_gpu_utilization(rows: list[RankBreakdown]) -> float | None:

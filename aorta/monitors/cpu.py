@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aorta.monitors import procfs
 from aorta.monitors.cgroup import JobUsage, OpenFile, cpu_limit, find_group, memory_limit_bytes
+from aorta.monitors.infiniband import Ports
 from aorta.monitors.output import Cell
 from aorta.units import BYTES_PER_GIB
 
@@ -36,6 +37,7 @@ class CpuSampler:
         self._links_left_out = frozenset({"lo"} | {path.parent.name for path in doubles})
         names = ("stat", "meminfo", "diskstats", "self/net/dev", "vmstat", "pressure/memory")
         self._files = tuple(OpenFile(proc / name) for name in names)
+        self._ports = Ports(sysfs)
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._last_ticks: procfs.CpuTicks | None = None
         self._last_cpu: tuple[int, int] | None = None
@@ -49,6 +51,7 @@ class CpuSampler:
         self._last_ticks = ticks if percent is not None or self._last_ticks is None else self._last_ticks
         read, written = procfs.disk_bytes(diskstats, self._disks)
         sent, received = procfs.network_bytes(net, self._links_left_out)
+        ib_sent, ib_received = self._ports.bytes()
         swapped_in, swapped_out = procfs.swap_bytes(vmstat, self._page_bytes)
         used, total = memory.used, memory.total
         return {
@@ -69,12 +72,15 @@ class CpuSampler:
             "swap_out_bytes": swapped_out,
             "job_swap_used_bytes": job.swap_bytes,
             "job_memory_limit_hits": job.limit_hits,
+            "ib_sent_bytes": ib_sent,
+            "ib_recv_bytes": ib_received,
             "memory_stall_ms": procfs.stall_ms(self._job.pressure() or pressure),
         }
 
     def close(self) -> None:
         """Close what is kept open."""
         self._job.close()
+        self._ports.close()
         for file in self._files:
             file.close()
 

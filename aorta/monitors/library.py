@@ -15,6 +15,8 @@ from typing import Any
 
 from aorta.artefacts.samples import GpuSample, number
 from aorta.monitors.devices import Device, Reading, SourceError, Vendor, choose, same_id
+from aorta.monitors.gpm import Gpm
+from aorta.monitors.gpm import available as gpm_available
 from aorta.units import BYTES_PER_MIB, NS_PER_S
 
 Values = dict[str, Any]
@@ -260,6 +262,7 @@ def _nvml_quantities(nvml: Any, handle: Any) -> list[Quantity]:
         return [lambda: {column: found(handle, *arguments) * factor}] if found is not None else []
 
     reasons = call("clock_event_reasons", "nvmlDeviceGetCurrentClocksEventReasons")
+    parts = [Gpm(nvml, handle).read] if gpm_available(nvml) else []
     return [
         Quantity([utilization]),
         Quantity([memory_v2, memory_v1] if hasattr(nvml, "nvmlMemory_v2") else [memory_v1]),
@@ -267,6 +270,7 @@ def _nvml_quantities(nvml: Any, handle: Any) -> list[Quantity]:
         Quantity(call("power_draw_w", "nvmlDeviceGetPowerUsage", factor=1e-3)),
         Quantity(call("sm_clock_mhz", "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)),
         Quantity(call("energy_mj", "nvmlDeviceGetTotalEnergyConsumption"), _ENERGY_EVERY_S),
+        Quantity([*parts]),
         Quantity(reasons + call("clock_event_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons")),
     ]
 

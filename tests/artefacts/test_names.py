@@ -18,4 +18,5 @@ SHARED = {value: key for key, value in vars(names).items() if key.isupper() and 
 def test_no_other_module_writes_the_name_as_a_literal(name):
     written = re.compile(rf"""["']{re.escape(name)}["']""")
     found = [path.name for path in PACKAGE.rglob("*.py") if written.search(path.read_text(encoding="utf-8"))]
-    assert found == ["names.py"]
+    # The injected start runs where aorta cannot be imported yet.
+    assert set(found) <= {"names.py", "sitecustomize.py"}

@@ -116,3 +116,20 @@ def test_groups_are_of_equal_keys_wherever_their_rows_lie() -> None:
         ("b", [1, 4]),
         ("b", [2]),
     ]
+
+
+def test_energy_per_sample_is_the_power_of_all_gpus_over_the_rate() -> None:
+    gpus = pd.concat(
+        [table([300.0, 300.0], "power_draw_w"), table([100.0], "power_draw_w", gpu_uuid="GPU-1", gpu_id=1)]
+    )
+    seen = sampled(window(0, 2), gpus, None)
+    assert utilization(seen, None, samples_per_s=50.0).energy_per_sample_j == pytest.approx((300 + 100) / 50)
+    assert utilization(seen, None).energy_per_sample_j is None
+
+
+@pytest.mark.parametrize(("watts", "joules"), [(None, None), (0.0, 0.0)])
+def test_a_gpu_without_power_makes_energy_absent_and_a_measured_zero_is_zero(
+    watts: float | None, joules: float | None
+) -> None:
+    seen = sampled(window(0, 2), table([watts], "power_draw_w"), None)
+    assert utilization(seen, None, samples_per_s=10.0).energy_per_sample_j == joules

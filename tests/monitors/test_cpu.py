@@ -79,6 +79,8 @@ def test_the_cells_of_two_samples(tmp_path):
         "job_swap_used_bytes": 0,
         "job_memory_limit_hits": 4,
         "memory_stall_ms": 1.5,
+        "ib_sent_bytes": None,
+        "ib_recv_bytes": None,
     }
     ticks(proc, busy=130, idle=970)
     (group / "cpu.stat").write_text("usage_usec 1500000\n")
