@@ -68,7 +68,7 @@ class RootModules:
 
     def _timed(self, module: nn.Module, call: Any, args: Any, kwargs: Any) -> Any:
         driver = self._driver
-        if not driver.hooks.call("forward", driver.forward_begins, module, args, kwargs):
+        if not driver.hooks.call("forward", driver.forward_begins, module, (args, kwargs)):
             return call(*args, **kwargs)
         try:
             return call(*args, **kwargs)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
+from typing import Any
 
 import torch
 from torch.nn import utils
@@ -33,8 +35,25 @@ def install() -> None:
     torch.save = hooks.after("checkpoint", torch.save, lambda _: driver.saves())
     utils.clip_grad_norm_ = hooks.after("clipping", utils.clip_grad_norm_, driver.clipped)
     _watch_loaders(driver, hooks)
+    _watch_scalers(driver, hooks)
     os.register_at_fork(after_in_child=driver.forked)
     atexit.register(hooks.guarded("end", driver.finish))
+
+
+def _watch_scalers(driver: Driver, hooks: Hooks) -> None:
+    scaler = torch.amp.GradScaler
+    scaler.step = hooks.around(  # type: ignore[method-assign]
+        "scaler", scaler.step, driver.scaler_begins, driver.scaler_ended
+    )
+    usual = scaler.scale
+
+    @functools.wraps(usual)
+    def scale(self: Any, outputs: Any) -> Any:
+        result = usual(self, outputs)
+        hooks.call("loss", driver.scaled, outputs, result)
+        return result
+
+    scaler.scale = scale  # type: ignore[method-assign]
 
 
 def _watch_loaders(driver: Driver, hooks: Hooks) -> None:

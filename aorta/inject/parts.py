@@ -1,0 +1,116 @@
+"""The parts of the open step, from what the hooks see of them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from aorta.inject.samples import first_size
+from aorta.instrument.opened import Step
+from aorta.instrument.recorder import StepRecorder
+from aorta.instrument.steps import COMPUTE, DATA, HOST
+from aorta.instrument.streams import Mark
+
+
+class Parts:
+    """One step: the marks at both ends of its parts, and what came out of it.
+
+    Marks are taken only where the step is timed part by part.
+
+    Args:
+        recorder: gives the marks.
+        step: that is open.
+    """
+
+    def __init__(self, recorder: StepRecorder, step: Step) -> None:
+        self.step = step
+        self.part = "other"
+        """What the training thread is in; one of `aorta.artefacts.instrument_record.PARTS`."""
+        self.no_grad = self.saved = False
+        """A root module ran without gradients; a checkpoint was written."""
+        self.loss: torch.Tensor | None = None
+        self.grad_norm: torch.Tensor | None = None
+        self.scaled: tuple[torch.Tensor, torch.Tensor] | None = None
+        """What a scaler gave, and what it was given."""
+        self._mark = recorder.mark
+        self._tape = step.tape
+        self._start: Mark = 0
+        self._outer = "other"
+        self._from_loader = 0
+        self._from_models: dict[int, int] = {}
+
+    @property
+    def samples(self) -> int | None:
+        """The samples of the loaders' batches, or of the model that saw most; None where none were seen."""
+        return self._from_loader or max(self._from_models.values(), default=0) or None
+
+    def begins(self, part: str) -> bool:
+        """Note the start of a part of compute; False inside another part.
+
+        A closure runs the forward and the backward pass inside of the optimizer's update. The update begins
+        again after each of them.
+        """
+        if self.part == "optimizer" != part:
+            self._outer = "optimizer"
+        elif self.part != "other":
+            return False
+        self.part = part
+        if self._tape is not None:
+            self._start = self._mark()
+        return True
+
+    def ended(self) -> None:
+        """Note the end of a part of compute."""
+        part, self.part = self.part, "other"
+        if self._tape is not None and part == "backward":
+            self._tape.add_backward(self._start, self._mark())
+        elif self._tape is not None:
+            self._tape.add(COMPUTE, part, self._start, self._mark())
+        outer, self._outer = self._outer, "other"
+        if outer != "other":
+            self.begins(outer)
+
+    def waits(self) -> int | None:
+        """Return the moment at which a loader is asked; None inside another part."""
+        if self.part != "other":
+            return None
+        self.part = "data"
+        return time.monotonic_ns()
+
+    def waited(self, start: int) -> None:
+        """Note the loader's answer, or that it has no more."""
+        end = time.monotonic_ns()
+        self.part = "other"
+        self.step.data_wait_ns += end - start
+        if self._tape is not None:
+            self._tape.add(HOST, DATA, start, end)
+
+    def copy_begins(self) -> Mark | None:
+        """Return the start of a copy; None where it is not timed."""
+        return None if self._tape is None else self._mark()
+
+    def copied(self, start: Mark) -> None:
+        """Note the end of a copy to the GPU."""
+        if self._tape is not None:
+            self._tape.add_copy(start, self._mark())
+
+    def came(self, batch: Any) -> None:
+        """Count the samples of a loader's batch."""
+        self._from_loader += first_size(batch) or 0
+
+    def saw(self, module: Any, arguments: Any) -> None:
+        """Count the samples that a root module was given."""
+        size = first_size(arguments)
+        if size is not None:
+            self._from_models[id(module)] = self._from_models.get(id(module), 0) + size
+
+    def lost(self, tensors: Any) -> None:
+        """Keep the loss that a backward pass begins with, before a scaler scaled it."""
+        loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            return
+        if self.scaled is not None and loss is self.scaled[0]:
+            loss = self.scaled[1]
+        self.loss = loss.detach()
