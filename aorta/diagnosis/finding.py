@@ -174,6 +174,13 @@ def gain(step_ms: float, low_ms: float, high_ms: float) -> Speedup | None:
     return Speedup(low=step_ms / (step_ms - low_ms), high=step_ms / (step_ms - high_ms))
 
 
+def mean_words(cost_ms: float, seen: Observation) -> str:
+    """Returns the sentence that says what a finding costs over all ranks: the base is the mean step."""
+    step_ms = seen.steps.step_ms
+    share = 100.0 * cost_ms / step_ms
+    return f"Over all ranks it costs {cost_ms:.1f} of {step_ms:.1f} ms per step ({share:.0f} %)."
+
+
 def value_words(finding: Finding) -> tuple[str, str]:
     """Returns the finding's value and its threshold, for its sentence."""
     value = f"{finding.value:.0f}" if finding.value is not None else "?"

@@ -89,6 +89,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
             cuda=cuda,
             world_size=data.ranks_expected or len(by_rank),
             hosts={rank: steps[-1:].labels[0].host for rank, steps in by_rank.items()},
+            machines=_machines(data),
             cpus_usable=min((info.cpus_usable for info in account.infos.values()), default=None),
             ranks_missing=missing,
             known=bool(account.manifest or account.status or data.accounting.attempts),
@@ -116,6 +117,13 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         facts=facts,
         quality=quality,
     )
+
+
+def _machines(data: RunData) -> dict[int, str]:
+    """Returns each rank's machine; empty where a node does not say which machine it is."""
+    known = {info.host: info.machine for info in data.account.infos.values() if info.machine}
+    hosts = {rank: steps[-1:].labels[0].host for rank, steps in data.records.by_rank.items()}
+    return {rank: known[host] for rank, host in hosts.items()} if known.keys() >= set(hosts.values()) else {}
 
 
 def _collectives(data: RunData, steady: Steady) -> Collectives | str:

@@ -99,7 +99,17 @@ def weigh(answers: Mapping[Kind, Answer], seen: Observation, policy: Policy) -> 
 
 
 def _with_actions(finding: Finding, seen: Observation) -> Finding:
-    return msgspec.structs.replace(finding, actions=FINDINGS[finding.kind].actions(finding, seen))
+    actions = FINDINGS[finding.kind].actions(finding, seen)
+    return msgspec.structs.replace(finding, actions=[*_own_cores(finding, seen), *actions])
+
+
+def _own_cores(finding: Finding, seen: Observation) -> list[str]:
+    """Returns what comes before every other action where ranks share cores, in what all ranks do slowly."""
+    everyone = set(finding.ranks) in (set(), {row.rank for row in seen.steps.breakdown.per_rank})
+    if seen.around.cores_shared is None or FINDINGS[finding.kind].cost is None or not everyone:
+        return []
+    ranks = "run fewer ranks per node (--procs-per-node), or give the nodes CPUs of their own"
+    return [f"{ranks}: {seen.around.cores_shared}"]
 
 
 def explain(found: Found, seen: Observation, policy: Policy) -> list[Finding]:

@@ -40,6 +40,8 @@ class Job:
     world_size: int = 1
     hosts: Mapping[int, str] = field(default_factory=dict)
     """Each rank's host."""
+    machines: Mapping[int, str] = field(default_factory=dict)
+    """Each rank's machine, where nodes say it: several nodes may be one machine."""
     cpus_usable: int | None = None
     """The fewest usable CPUs of any node."""
     ranks_missing: bool = False

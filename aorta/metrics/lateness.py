@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +20,8 @@ LATE_SHARE = 0.1
 """Of the median step: a rank that comes this much later than the median rank is late."""
 PERSISTENT = 0.8
 """Share of the steps since the first one."""
+PERSISTENT_OF_ALL = 0.25
+"""Share of all steps: what began near the end of a run does not persist yet."""
 ONE_OFF = 0.05
 """Longest single stretch, as a share of the steps."""
 _MIN_PERSISTENT = 5
@@ -55,6 +58,7 @@ def lateness(
         if late[place].any()
     ]
     found.sort(key=lambda item: (-item.late_ms * item.late_steps, item.rank))
+    found = _at_most_half(found, len(ranks))
     slow = [item.rank for item in found if item.pattern != "one_off"]
     persistent = {item.rank for item in found if item.pattern == "persistent"}
     late_nodes = _nodes(ranks, nodes, persistent, late_ms)
@@ -107,7 +111,8 @@ def pattern(late: NDArray[np.bool_], stretch: NDArray[np.int64]) -> tuple[Patter
     punctual = np.concatenate(([0], np.cumsum(~late)))
     since = int(np.argmin(before[:-1] + punctual[-1] - punctual[:-1]))
     after = late[since:]
-    if after.mean() >= PERSISTENT and len(after) >= min(_MIN_PERSISTENT, count):
+    stays = after.mean() >= PERSISTENT and len(after) >= min(_MIN_PERSISTENT, count)
+    if stays and late.sum() >= PERSISTENT_OF_ALL * count:
         return "persistent", since
     where = np.flatnonzero(late)
     once = stretch[where[0]] == stretch[where[-1]]
@@ -135,6 +140,17 @@ def _row(
         since_step=int(numbers[since]),
         late_ms=float(late_ms[late].mean()),
     )
+
+
+def _at_most_half(found: Sequence[Lateness], ranks: int) -> list[Lateness]:
+    """`found` with no more than half of all ranks late persistently: late is what comes after the others."""
+    kept: list[Lateness] = []
+    persistent = 0
+    for item in found:
+        persistent += item.pattern == "persistent"
+        too_many = item.pattern == "persistent" and persistent > ranks // 2
+        kept.append(msgspec.structs.replace(item, pattern="intermittent") if too_many else item)
+    return kept
 
 
 def _members(ranks: Sequence[int], nodes: Mapping[int, str]) -> dict[str, list[int]]:

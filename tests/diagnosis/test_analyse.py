@@ -251,7 +251,7 @@ def test_knobs_of_the_exchange_are_those_of_the_strategy(
     cause = finding(made(tmp_path, exposed_comm_ms=90.0, config=config), "communication")
     assert cause is not None
     said = " ".join(cause.actions)
-    assert ("distributed.bucket_cap_mb (now 25)" in said) is (strategy == "ddp")
+    assert ("distributed.bucket_cap_mb, now 25" in said) is (strategy == "ddp")
     assert ("fsdp.sharding_strategy is full_shard" in said) is (strategy == "fsdp")
 
 

@@ -87,7 +87,33 @@ def test_pattern_of_the_last_steps_of_a_run() -> None:
     late[-4:] = True
     assert pattern(late, np.zeros(100, dtype=np.int64)) == ("one_off", 96)
     late[-6:] = True
-    assert pattern(late, np.zeros(100, dtype=np.int64)) == ("persistent", 94)
+    assert pattern(late, np.zeros(100, dtype=np.int64)) == ("intermittent", 94)
+    late[-24:] = True
+    assert pattern(late, np.zeros(100, dtype=np.int64)) == ("intermittent", 76)
+    # A quarter of the steps
+    late[-25:] = True
+    assert pattern(late, np.zeros(100, dtype=np.int64)) == ("persistent", 75)
+
+
+def test_of_two_ranks_that_are_late_in_turn_only_one_is_late_persistently() -> None:
+    """Rank 0 comes 30 late to the first collective of each step, rank 1 to the second."""
+    come = {0: ((40, 50), (55, 95)), 1: ((10, 50), (85, 95))}
+    records = {
+        rank: [
+            step(number, (100 * number, 100 * number + 100), rank=rank,
+                 collectives=[(100 * number + start, 100 * number + end) for start, end in calls])
+            for number in range(STEPS)
+        ]
+        for rank, calls in come.items()
+    }  # fmt: skip
+    found = match_collectives(records, dict.fromkeys(records, "clock"))
+    assert not isinstance(found, str)
+    made = lateness(found, range(STEPS), 100.0, {})
+    assert made is not None
+    assert [(row.rank, row.late_steps, row.pattern) for row in made.ranks] == [
+        (0, STEPS, "persistent"),
+        (1, STEPS, "intermittent"),
+    ]
 
 
 def test_one_rank_is_late_for_nobody() -> None:

@@ -48,6 +48,10 @@ SLOW_GROUP = 2.0
 STEADY_LINK = 1.5
 """Mean over fastest transfer: below it the calls run at the rate that the link gives at its best."""
 POOR_OVERLAP = 0.2
+USUAL_BUCKET_MB = 25.0
+"""DDP's default."""
+FEW_CALLS = 2
+"""Collectives per step: with no more there is nothing that a larger bucket could join."""
 
 
 def _measure(seen: Observation, policy: Policy) -> Answer:
@@ -249,13 +253,13 @@ def _actions(_: Finding, seen: Observation) -> list[str]:
             actions.append(
                 "distributed.enable_overlap is false: set it to true, so that backward hides the exchange"
             )
-        actions += _sharding(config) if config.distributed.strategy == "fsdp" else [_buckets(config)]
+        actions += _sharding(config) if config.distributed.strategy == "fsdp" else _buckets(config, seen)
         actions.append(
             "exchange less often a sample: raise training.gradient_accumulation "
             f"(now {config.training.gradient_accumulation}) or training.batch_size "
             f"(now {config.training.batch_size}), if the optimization allows it"
         )
-    if len(set(seen.job.hosts.values())) > 1:
+    if len(set(seen.job.machines.values() or seen.job.hosts.values())) > 1:
         actions.append(
             "check the link between the nodes: which interface and transport the backend chose, and its rate"
         )
@@ -266,11 +270,36 @@ def _actions(_: Finding, seen: Observation) -> list[str]:
     return actions
 
 
-def _buckets(config: Config) -> str:
-    return (
-        f"try other bucket sizes, distributed.bucket_cap_mb (now {config.distributed.bucket_cap_mb:g}): "
-        "smaller ones start earlier, larger ones carry more a call"
-    )
+def _buckets(config: Config, seen: Observation) -> list[str]:
+    """Returns the bucket sizes to try, in one direction, with the command; none where neither would help."""
+    now = config.distributed.bucket_cap_mb
+    larger = _larger_buckets(now, seen)
+    if larger is None:
+        return []
+    up = (1, 2, 4, 8) if now >= USUAL_BUCKET_MB else (1, 5, 25, 125)
+    factors = up if larger else (1, 1 / 2, 1 / 4, 1 / 10)
+    sizes = ",".join(f"{now * factor:g}" for factor in factors)
+    nodes = f" --nodes {seen.facts.nodes}" if seen.facts.nodes else ""
+    return [
+        f"try {'larger' if larger else 'smaller'} buckets (distributed.bucket_cap_mb, now {now:g}): "
+        + ("fewer, larger messages" if larger else "the exchange starts earlier in the backward pass")
+        + f"; test: `aorta sweep{nodes} --over distributed.bucket_cap_mb={sizes}`"
+    ]
+
+
+def _larger_buckets(now_mb: float, seen: Observation) -> bool | None:
+    """Returns whether larger buckets may help, rather than smaller ones; None: neither.
+
+    Many calls that each take their latency are too small. One or two calls per step start too late.
+    """
+    replays = seen.model.replays if seen.model else None
+    places = [place for place in (replays.places() if replays else []) if place.bytes]
+    total = sum(place.transfer_ms for place in places)
+    if not places or not total:
+        return now_mb < USUAL_BUCKET_MB
+    if len(places) > FEW_CALLS and _small(places, total) is not None:
+        return True
+    return False if len(places) <= FEW_CALLS else None
 
 
 def _sharding(config: Config) -> list[str]:

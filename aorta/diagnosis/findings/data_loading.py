@@ -25,6 +25,7 @@ from aorta.diagnosis.finding import (
     Removal,
     SubCause,
     gain,
+    mean_words,
     measured,
     not_measured,
     removal_to_threshold,
@@ -195,9 +196,9 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
 
 def _statement(finding: Finding, seen: Observation) -> str:
     value, limit = value_words(finding)
-    mean = f"{_cost(seen):.1f} of {seen.steps.step_ms:.1f} ms on average"
     who = rank_words(finding.ranks)
-    return f"Data loading on {who} takes {value} % of the worst rank's step ({limit}), {mean}."
+    worst = f"Data loading on {who} takes {value} % of the worst rank's step ({limit})."
+    return f"{worst} {mean_words(_cost(seen), seen)}"
 
 
 SPEC = FindingSpec(

@@ -27,6 +27,7 @@ from aorta.diagnosis.finding import (
     Removal,
     SubCause,
     gain,
+    mean_words,
     measured,
     not_measured,
     severity,
@@ -281,8 +282,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
 def _statement(finding: Finding, seen: Observation) -> str:
     value, limit = value_words(finding)
     who = f"({rank_words(finding.ranks)})" if finding.ranks else "(a different one from step to step)"
-    mean = f"{_cost(seen):.1f} of {seen.steps.step_ms:.1f} ms on average"
-    return f"Waiting for a slower rank {who} takes {value} % of the worst rank's step ({limit}), {mean}."
+    worst = f"Waiting for a slower rank {who} takes {value} % of the worst rank's step ({limit})."
+    return f"{worst} {mean_words(_cost(seen), seen)}"
 
 
 SPEC = FindingSpec(

@@ -1,0 +1,108 @@
+"""What a person is told to do first: one direction, a command, and nothing about links that are not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from aorta.config.schema import Config, Distributed
+from aorta.diagnosis.finding import mean_words
+from aorta.diagnosis.findings import FINDINGS
+from aorta.diagnosis.judge import conclude
+from aorta.diagnosis.observation import Observation
+from aorta.metrics.whatif import Place
+from tests.support.findings import RECORDS, context, finding
+
+SHARED = "4 ranks share 2 CPUs: times contain waiting for a core"
+
+
+def ddp(bucket_mb: float) -> Config:
+    return Config(distributed=Distributed(strategy="ddp", bucket_cap_mb=bucket_mb))
+
+
+def observed(bucket_mb: float, *places: Place) -> Observation:
+    """Two nodes whose DDP exchange was recorded call by call."""
+    seen = context(config=ddp(bucket_mb))
+    seen = replace(seen, facts=replace(seen.facts, nodes=2))
+    model: Any = SimpleNamespace(replays=SimpleNamespace(places=lambda: list(places)))
+    return replace(seen, model=model) if places else seen
+
+
+def bucket_action(seen: Observation) -> str | None:
+    said = FINDINGS["communication"].actions(finding("communication"), seen)
+    return next((action for action in said if "bucket" in action), None)
+
+
+def calls(count: int, size: int) -> list[Place]:
+    return [Place("all_reduce", "0", number, size, 2.0, 1.9) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("bucket_mb", "places", "command"),
+    [
+        # 0.2, 1, 5 and 25 MB
+        (0.2, [], "--over distributed.bucket_cap_mb=0.2,1,5,25"),
+        (100.0, [], "--over distributed.bucket_cap_mb=100,50,25,10"),
+        # Many calls of 64 KiB take their latency; two of 50 MB begin too late.
+        (25.0, calls(40, 64 << 10), "--over distributed.bucket_cap_mb=25,50,100,200"),
+        (25.0, calls(2, 50 << 20), "--over distributed.bucket_cap_mb=25,12.5,6.25,2.5"),
+    ],
+)
+def test_one_direction_for_bucket_sizes_and_the_command_that_tries_it(
+    bucket_mb: float, places: list[Place], command: str
+) -> None:
+    action = bucket_action(observed(bucket_mb, *places))
+    assert action is not None
+    assert f"aorta sweep --nodes 2 {command}`" in action
+    sizes = [float(size) for size in command.partition("=")[2].split(",")]
+    assert ("try larger buckets" in action) is (sizes[1] > sizes[0])
+    assert ("try smaller buckets" in action) is (sizes[1] < sizes[0])
+
+
+def test_many_large_calls_are_no_matter_of_bucket_sizes() -> None:
+    assert bucket_action(observed(25.0, *calls(8, 25 << 20))) is None
+
+
+@pytest.mark.parametrize(
+    ("machines", "said"),
+    [({0: "a", 1: "a"}, False), ({0: "a", 1: "b"}, True), ({}, True)],
+    ids=["one machine", "two machines", "not known"],
+)
+def test_the_link_between_nodes_is_named_where_there_may_be_one(machines: dict[int, str], said: bool) -> None:
+    seen = context(machines=machines)
+    actions = FINDINGS["communication"].actions(finding("communication"), seen)
+    assert any("link between the nodes" in action for action in actions) is said
+
+
+def test_ranks_that_share_cores_get_fewer_or_cores_of_their_own_first() -> None:
+    seen = context(cores_shared=SHARED)
+    (cause,) = [item for item in conclude(seen, RECORDS).findings if item.kind == "communication"]
+    assert cause.actions[0].startswith("run fewer ranks per node (--procs-per-node)")
+    assert cause.actions[0].endswith(SHARED)
+    (alone,) = [item for item in conclude(context(), RECORDS).findings if item.kind == "communication"]
+    assert alone.actions == cause.actions[1:]
+
+
+def test_the_sentence_over_all_ranks_has_one_base() -> None:
+    # 6.5 of 100 ms are 6.5 %, shown as 6 %
+    assert mean_words(6.5, context()) == "Over all ranks it costs 6.5 of 100.0 ms per step (6 %)."
+
+
+@pytest.mark.parametrize("kind", ["data_loading", "straggler"])
+def test_a_verdict_gives_each_share_with_its_own_base(kind: str) -> None:
+    seen = context()
+    found = changed_value(kind, 26.0)
+    statement = FINDINGS[kind].statement(found, seen)
+    first, second = statement.split(". ")
+    assert "26 % of the worst rank's step" in first
+    assert " ms" not in first
+    assert second.startswith("Over all ranks it costs ")
+    assert "worst rank" not in second
+
+
+def changed_value(kind: str, value: float) -> Any:
+    return msgspec.structs.replace(finding(kind, ranks=[1]), value=value, threshold=20.0)
