@@ -9,6 +9,7 @@ from msgspec import field
 from aorta.artefacts.hang import Hang
 from aorta.artefacts.records import SCHEMA_VERSION, Record
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
+from aorta.artefacts.unseen import BetweenSteps, Missing, UnseenTime
 from aorta.artefacts.weight import ProfilerWeight
 
 Kind = str
@@ -41,6 +42,10 @@ class DataQuality(Record, frozen=True, kw_only=True):
     """What a reader must know before reading on, such as nodes that share one machine."""
     detailed_steps: int | None = None
     """Of the steady steps, those that every rank timed part by part; None: all of them."""
+    last_step: int | None = None
+    """The last step that every rank completed; None: there are no step records."""
+    standstill_s: float | None = None
+    """How long no step ended before the job did, where that is far more than a step takes."""
     failure: str | None = None
     """How the first rank failed, in its node's words; None where none did or nobody saw it."""
     ranks_assumed: bool = False
@@ -421,5 +426,9 @@ class Analysis(Record, frozen=True, kw_only=True):
     """None: every steady step was timed part by part."""
     hang: Hang | None = None
     """None: the job did not stand still, as far as that is known."""
+    unseen: list[UnseenTime] = field(default_factory=list)
+    between_steps: list[BetweenSteps] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    """What was not measured and is needed, where the verdict is `insufficient_data`."""
     submitted: Submitted | None = None
     """None: there is no manifest, such as of raw traces."""

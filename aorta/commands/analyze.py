@@ -95,7 +95,8 @@ def _refuse_nothing(paths: tuple[Path, ...]) -> None:
 
     if len(paths) > 1 or is_file(paths[0]):
         return
-    if is_there(paths[0]) and (not holds_runs(paths[0]) or find(paths, [])):
+    inside = is_there(paths[0]) and any(paths[0].iterdir())
+    if inside and (not holds_runs(paths[0]) or find(paths, [])):
         return
     open_run(paths[0])
 

@@ -99,6 +99,8 @@ class FindingSpec:
     """What the replay must gain at least, in % of the step; None: anything above its noise."""
     unsupported: Callable[[Finding, Observation, Policy], str | None] | None
     """Why a value above the threshold is no cause once waits are charged; None: it is one."""
+    needed: Callable[[Observation, Policy], bool] | None = None
+    """Whether a run is healthy only if this finding was looked for. None: never; it is then only named."""
     lowers: Mapping[str, int]
     """The factors of scaling efficiency that it lowers, as `metrics.scaling_loss` calls them, each with its
     place among the findings that do: 1 is the likeliest."""

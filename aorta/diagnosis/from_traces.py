@@ -31,6 +31,7 @@ from aorta.metrics.trace_capture import (
     ranks_expected,
     sources,
     table,
+    unseen_times,
     with_waits,
 )
 from aorta.metrics.trace_summary import counted
@@ -217,6 +218,8 @@ def _step_parts(
         costs=costs,
         waits=waits,
         blame_absent=charged if isinstance(charged, str) else None,
+        unseen=tuple(unseen_times(found)),
+        of_capture=found.whole,
         loader_marked=loader_marked(found),
         source=_SOURCE,
         files=sources(found),

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from aorta.artefacts.analysis import Analysis, DataQuality, Finding, Kind, Measured, Verdict, WhatIf
+from aorta.artefacts.analysis import Analysis, Finding, Kind, Measured, Verdict, WhatIf
+from aorta.artefacts.unseen import Missing
 from aorta.diagnosis.finding import Answer, Found
-from aorta.diagnosis.findings import FINDINGS, HEALTHY, INSUFFICIENT
-from aorta.diagnosis.hang import hang_finding, hang_verdict
+from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.prediction import predicted, within_noise
 from aorta.diagnosis.rank import blame_list
-from aorta.units import plural
-
-_MOST_OF_A_REASON = 200
-"""Characters."""
-_ENDED_BADLY = {"failed": "job_failed", "running": "job_not_ended"}
-_BAD_STATES = ("failed", "cancelled", "timeout")
+from aorta.diagnosis.unseen import beside_unseen
+from aorta.diagnosis.verdict import Judged, verdict_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +30,7 @@ class Conclusion:
     measured: list[Measured]
     """Every finding's answer, in order."""
     predictions: list[WhatIf]
+    missing: list[Missing]
 
 
 def judge(seen: Observation, policy: Policy) -> Analysis:
@@ -45,6 +41,8 @@ def judge(seen: Observation, policy: Policy) -> Analysis:
         verdict=made.verdict,
         findings=made.findings,
         measured=made.measured,
+        missing=made.missing,
+        unseen=list(seen.steps.unseen),
         breakdown=seen.steps.breakdown,
         blame=blame_list(seen.steps.waits),
         utilization=seen.monitored.utilization,
@@ -59,7 +57,8 @@ def judge(seen: Observation, policy: Policy) -> Analysis:
 
 def conclude(seen: Observation, policy: Policy) -> Conclusion:
     """Returns the verdict, the findings and their predictions."""
-    return weigh({kind: spec.measure(seen, policy) for kind, spec in FINDINGS.items()}, seen, policy)
+    answers = {kind: beside_unseen(spec, spec.measure(seen, policy), seen) for kind, spec in FINDINGS.items()}
+    return weigh(answers, seen, policy)
 
 
 def weigh(answers: Mapping[Kind, Answer], seen: Observation, policy: Policy) -> Conclusion:
@@ -91,11 +90,9 @@ def weigh(answers: Mapping[Kind, Answer], seen: Observation, policy: Policy) -> 
     ]
     weighed = _with_costs([made for made, _ in pairs], seen)
     findings = [with_sub_cause(item, seen, policy) for item in weighed]
-    verdict, findings = _verdict(findings, seen, policy, dropped)
-    if (hang := seen.facts.hang) is not None:
-        verdict = hang_verdict(hang, _ending(seen.quality))
-        findings = [hang_finding(hang, seen.job.nodes(verdict.ranks)), *_found(findings)]
-    return Conclusion(verdict, findings, measured, [what for _, what in pairs if what is not None])
+    judged = verdict_of(Judged(findings, measured, dropped), seen, policy)
+    predictions = [what for _, what in pairs if what is not None]
+    return Conclusion(judged.verdict, judged.findings, measured, predictions, judged.missing)
 
 
 def _with_actions(finding: Finding, seen: Observation) -> Finding:
@@ -221,104 +218,3 @@ def with_sub_cause(finding: Finding, seen: Observation, policy: Policy) -> Findi
         sub_cause_text=found.text,
         evidence={**finding.evidence, **found.evidence},
     )
-
-
-def _verdict(
-    findings: Sequence[Finding], seen: Observation, policy: Policy, dropped: Mapping[Kind, str]
-) -> tuple[Verdict, list[Finding]]:
-    """Returns the verdict, and the findings with an `insufficient_data` one added where that is the verdict.
-
-    Args:
-        findings: causes first.
-        seen: the run.
-        policy: the thresholds.
-        dropped: what passed its threshold and is no finding, and why.
-    """
-    quality, reasons = seen.quality, insufficient(seen, policy)
-    ending = _ending(quality)
-    first = FINDINGS[findings[0].kind] if findings else None
-    # Where ranks are missing, waiting for one of them looks like communication.
-    unclear = first is not None and first.may_wait_for_missing and seen.job.ranks_missing
-    if first is not None and not unclear:
-        statement = first.statement(findings[0], seen) + ending
-        return Verdict(kind=first.kind, statement=statement, ranks=findings[0].ranks), list(findings)
-    if not reasons:
-        steps = f"over {seen.steps.words()} of {plural(quality.ranks_seen, 'rank')}"
-        why = "; ".join(f"{FINDINGS[kind].subject} ({reason})" for kind, reason in dropped.items())
-        statement = f"No bottleneck: nothing passes its threshold {steps}.{ending}"
-        if why:
-            statement = f"No bottleneck {steps}. Above its threshold, but no cause: {why}.{ending}"
-        return Verdict(kind=HEALTHY, statement=statement, ranks=[]), []
-    words = "; ".join(text for _, text in reasons)
-    if unclear:
-        words += f"; the {findings[0].value:.0f} % of the step in communication may be waiting for the rest"
-    codes = [code for code, _ in reasons]
-    finding = Finding(
-        kind=INSUFFICIENT,
-        severity="warning",
-        cause=words,
-        ranks=[],
-        nodes=[],
-        value=None,
-        threshold=None,
-        unit="",
-        evidence={"reasons": codes},
-        estimated_speedup=None,
-        actions=[*_more_steps(codes, seen), "read the problems under data quality, then run again"],
-    )
-    statement = f"The data does not suffice for a verdict: {words}."
-    return Verdict(kind=INSUFFICIENT, statement=statement, ranks=[]), [finding, *findings]
-
-
-def _ending(quality: DataQuality) -> str:
-    return f" The job did not complete ({quality.state})." if quality.state in _BAD_STATES else ""
-
-
-def _found(findings: Sequence[Finding]) -> list[Finding]:
-    return [finding for finding in findings if finding.kind != INSUFFICIENT]
-
-
-def insufficient(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
-    """Returns reason codes, with words, why the absence of findings would prove nothing; empty if it does."""
-    quality, steps, least, reasons = seen.quality, seen.steps, policy.min_steady_steps, []
-    if quality.ranks_seen == 0:
-        reasons.append(("no_step_records", f"no rank left {steps.source}"))
-    elif quality.ranks_expected is None or quality.ranks_seen < quality.ranks_expected:
-        expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
-        reasons.append(("ranks_missing", f"{quality.ranks_seen} of {expected} ranks left {steps.source}"))
-    if quality.ranks_seen and steps.breakdown.steps < least:
-        code = "few_detailed_steps" if steps.lack_detail(policy) else "few_steady_steps"
-        reasons.append((code, f"all ranks have {steps.words()} in common, {least} are needed"))
-    elif quality.ranks_seen and len(steps.costs) < quality.ranks_seen:
-        reasons.append(("no_breakdown", f"the {steps.source} of some ranks do not break the step down"))
-    if steps.between_share is not None and steps.between_share > policy.cross_check_tolerance:
-        share = 100.0 * steps.between_share
-        reasons.append(
-            ("time_between_steps", f"{share:.0f} % of the time lies between steps, which no record covers")
-        )
-    if not seen.job.known:
-        reasons.append(("no_job_record", "no manifest, marker or accounting says what the job was"))
-    ended = _ENDED_BADLY.get(quality.state or "")
-    if ended:
-        words = _failed(quality) if ended == "job_failed" else "the job has no end yet, by its own markers"
-        reasons.append((ended, words))
-    return reasons
-
-
-def _failed(quality: DataQuality) -> str:
-    """Returns that the job failed, with the first line of why, as far as it says something in a sentence."""
-    if quality.failure is None:
-        return "the job failed"
-    return f"the job failed: {textwrap.shorten(quality.failure.splitlines()[0], _MOST_OF_A_REASON)}"
-
-
-def _more_steps(codes: Sequence[str], seen: Observation) -> list[str]:
-    """Returns what gives more of the steps that are too few, where the trainer's configuration is in use."""
-    if seen.job.config is None:
-        return []
-    if "few_detailed_steps" in codes:
-        return [
-            "time more steps part by part: a smaller capture.detail_interval (1: all), or a larger "
-            "training.max_steps"
-        ]
-    return ["train for more steps: training.max_steps"] if "few_steady_steps" in codes else []

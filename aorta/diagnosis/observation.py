@@ -14,6 +14,7 @@ from statistics import fmean
 from aorta.artefacts.analysis import BreakdownTable, DataQuality, DetailCost, Throughput, Utilization
 from aorta.artefacts.hang import Hang
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
+from aorta.artefacts.unseen import BetweenSteps, UnseenTime
 from aorta.artefacts.weight import ProfilerWeight
 from aorta.config.schema import Config
 from aorta.diagnosis.model import Modelled
@@ -69,6 +70,10 @@ class Steps:
     """Steady steps by the records, timed part by part or as a whole; None: the breakdown is of traces."""
     between_share: float | None = None
     """Share of the time (0 to 1) that lies between steps, in no record; None: not known."""
+    of_capture: bool = False
+    """The breakdown is of the capture as a whole, which shows no three steps that are alike."""
+    unseen: tuple[UnseenTime, ...] = ()
+    """Time of the step that nothing shows, by reason; the largest first."""
     loader_marked: bool = True
     """Whether the loader can be told from the rest of the host."""
     source: str = "step records"
@@ -82,6 +87,11 @@ class Steps:
     def step_ms(self) -> float:
         """The mean step over ranks; call it only where there is a breakdown."""
         return fmean(item.step_ms for item in self.costs)
+
+    def unseen_pct(self) -> float:
+        """Returns the largest share of any rank's step that nothing shows, in percent."""
+        rows = self.breakdown.per_rank
+        return max((100.0 * (row.unseen_ms or 0.0) / row.step_ms for row in rows if row.step_ms), default=0.0)
 
     def words(self) -> str:
         """Returns the steps that the breakdown is of, in words."""
@@ -166,6 +176,7 @@ class Facts:
     detail_cost: DetailCost | None = None
     traces: TraceTable | None = None
     hang: Hang | None = None
+    between_steps: list[BetweenSteps] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import msgspec
 from aorta.artefacts.analysis import Problem, RankBreakdown
 from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.traced import TraceTable
+from aorta.artefacts.unseen import UnseenTime
 from aorta.errors import ArtefactError
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.collectives import Collectives, match_timelines
@@ -60,6 +61,8 @@ class Capture:
     steps: tuple[int, ...]
     """Whole steps common to all ranks."""
     problems: tuple[Problem, ...]
+    whole: bool = False
+    """The one step is the capture as a whole."""
 
     def words(self) -> str:
         """Format, ranks and steps."""
@@ -185,6 +188,22 @@ def _with_waits(row: RankBreakdown, waits: BlameTable | None) -> RankBreakdown:
         return row
     wait = min(waits.wait_ns[row.rank] / waits.steps / NS_PER_MS, row.comm_ms)
     return msgspec.structs.replace(row, wait_ms=wait, transfer_ms=row.comm_ms - wait)
+
+
+def unseen_times(found: Capture) -> list[UnseenTime]:
+    """Returns the time per step that the traces do not show, by reason, the largest first."""
+    used = [item for item in found.ranks if item.rank in found.work]
+    sums: dict[tuple[str, str], float] = {}
+    for item in used:
+        steps = counted(item, found.steps)
+        for place, why in enumerate(item.unseen):
+            ns = fmean(step.unseen_by[place] if place < len(step.unseen_by) else 0 for step in steps)
+            key = why.reason, why.remedy
+            sums[key] = sums.get(key, 0.0) + ns / len(used) / NS_PER_MS
+    made = [
+        UnseenTime(ms=ms, reason=reason, remedy=remedy) for (reason, remedy), ms in sums.items() if ms > 0
+    ]
+    return sorted(made, key=lambda item: -item.ms)
 
 
 def loader_marked(found: Capture) -> bool:

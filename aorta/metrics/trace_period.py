@@ -11,6 +11,8 @@ from aorta.artefacts.events import ABSENT, Column, Kind, Role, Trace, launched_a
 
 REPEATS = 3
 """Whole repetitions from which a period is believed."""
+_LEAST_KERNELS = 4
+"""Kernels of a step; a shorter sequence that repeats is a part of one."""
 _EQUAL = 0.9
 """Share of kernels that must have the same name one period later."""
 _BEST = 0.005
@@ -96,7 +98,7 @@ def _gaps(names: Column) -> list[int]:
                 if usual * REPEATS <= whole and bool((distances == usual).mean() >= _EQUAL):
                     gaps[usual] = gaps.get(usual, 0) + 1
     likely = sorted(gaps, key=lambda gap: -gaps[gap])[:_MOST_CANDIDATES]
-    return [gap for gap in likely if 0 < gap * REPEATS < len(names)]
+    return [gap for gap in likely if gap >= _LEAST_KERNELS and gap * REPEATS < len(names)]
 
 
 def _anchor(trace: Trace, names: Column, length: int) -> NDArray[np.intp] | None:

@@ -10,7 +10,11 @@ from aorta.artefacts.analysis import DataQuality, Problem, Throughput
 from aorta.artefacts.files import is_file
 from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo
 from aorta.readers.run import RunData
-from aorta.units import plural, rank_words
+from aorta.units import NS_PER_S, plural, rank_words
+
+_STANDSTILL_S = 30
+_STANDSTILL_STEPS = 20
+"""Steps of the median length; together with the seconds more than saving results takes."""
 
 
 def data_quality(
@@ -59,9 +63,30 @@ def data_quality(
         steady_steps=steady,
         detailed_steps=detailed,
         state=state,
+        last_step=_last_step(data),
+        standstill_s=_standstill_s(data),
         notes=said,
         failure=_failure(data),
     )
+
+
+def _last_step(data: RunData) -> int | None:
+    """The last step that every rank with records completed."""
+    last = [int(steps.column("global_step")[-1]) for steps in data.records.by_rank.values() if len(steps)]
+    return min(last, default=None)
+
+
+def _standstill_s(data: RunData) -> float | None:
+    """How long the job went on after its last step, where that is far more than a step takes."""
+    nodes = data.account.status.nodes if data.account.status else []
+    ended = max((node.ended_wall_ns for node in nodes if node.ended_wall_ns), default=None)
+    records = [steps for steps in data.records.by_rank.values() if len(steps)]
+    if ended is None or not records:
+        return None
+    last = min(int(steps.column("wall_end_ns")[-1]) for steps in records)
+    step = float(np.median(np.concatenate([steps.duration_ns for steps in records])))
+    stood = ended - last
+    return stood / NS_PER_S if stood > max(_STANDSTILL_S * NS_PER_S, _STANDSTILL_STEPS * step) else None
 
 
 def _failure(data: RunData) -> str | None:

@@ -159,7 +159,7 @@ def exchanging(transfer: float) -> Observation:
         RankCosts(rank, 100.0, 70.0, 0.0, 0.0, 0.0, 30.0, {(1 - rank, "compute"): 30.0 - transfer})
         for rank in range(2)
     ]
-    return changed(made, breakdown=BreakdownTable(steps=20, per_rank=rows), costs=costs)
+    return changed(made, breakdown=BreakdownTable(steps=20, per_rank=rows), costs=costs, cuda=False)
 
 
 @pytest.mark.parametrize(

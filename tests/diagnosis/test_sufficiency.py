@@ -106,6 +106,7 @@ def test_a_cause_is_still_named_when_a_rank_is_missing(tmp_path: Path) -> None:
 def test_a_job_that_failed_or_never_ended_is_not_healthy(tmp_path: Path, state: str, code: str) -> None:
     found = made(tmp_path, state=state)
     assert reasons(found) == [code]
+    assert found.verdict.kind == {"failed": "incomplete", "running": "insufficient_data"}[state]
     assert found.data_quality.state == state
 
 
@@ -119,8 +120,9 @@ def test_the_first_failure_is_in_the_verdict(tmp_path: Path) -> None:
         change_json(run.node(index).status, ended_wall_ns=seconds * NS_PER_S, lost=lost)
     found = analysed(run)
     assert found.data_quality.failure == "rank 3 exited with 1: no memory"  # it ended first
-    (said,) = [item for item in found.findings if item.kind == "insufficient_data"]
-    assert "the job failed: rank 3 exited with 1: no memory" in said.cause
+    (said,) = [item for item in found.findings if item.kind == "incomplete"]
+    assert "the job did not complete (failed): rank 3 exited with 1: no memory" in said.cause
+    assert said.evidence["last_step"] == found.data_quality.last_step is not None
 
 
 def test_nothing_at_all_is_an_answer(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ def repeated(names: list[str], times: int, each: int = 10) -> Trace:
 
 
 @pytest.mark.parametrize(
-    "step", [["embed", *["attention", "mlp"] * 12, "loss"], ["gemm"] * 24 + ["nccl"] * 3, ["a", "b"]]
+    "step",
+    [["embed", *["attention", "mlp"] * 12, "loss"], ["gemm"] * 24 + ["nccl"] * 3, ["a", "b", "c", "d"]],
 )
 @pytest.mark.parametrize("times", [5, 9])
 def test_a_sequence_of_kernels_that_repeats_is_a_step(step: list[str], times: int) -> None:
@@ -34,9 +35,9 @@ def test_a_sequence_of_kernels_that_repeats_is_a_step(step: list[str], times: in
 
 
 def test_windows_reach_from_one_repetition_to_the_next() -> None:
-    steps = steps_of(repeated(["loss", "gemm", "gemm"], 5))
+    steps = steps_of(repeated(["loss", "gemm", "gemm", "gemm"], 5))
     assert steps.number.tolist() == [0, 1, 2, 3]
-    assert (steps.windows[:, 1] - steps.windows[:, 0]).tolist() == [30] * 4
+    assert (steps.windows[:, 1] - steps.windows[:, 0]).tolist() == [40] * 4
     assert steps.closed
 
 
@@ -66,7 +67,7 @@ def test_marks_come_first() -> None:
     assert len(steps_of(replace(marked, host=ranges, names=names))) == 3
 
 
-@given(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=20), st.integers(1, 60))
+@given(st.lists(st.sampled_from("abcdef"), min_size=3, max_size=20), st.integers(1, 60))
 def test_the_kernel_before_the_capture_changes_no_length(step: list[str], cut: int) -> None:
     """A capture begins anywhere in a step."""
     whole = [*step, "once"] * 8

@@ -9,12 +9,13 @@ from aorta.diagnosis.plugins import discover
 PLUGINS = tuple(sorted(discover(__name__, __path__, FindingSpec), key=lambda item: item.spec.order))
 FINDINGS = {item.spec.kind: item.spec for item in PLUGINS}
 """By kind, in the order in which they are reported."""
-HEALTHY, INSUFFICIENT, HANG = "healthy", "insufficient_data", "hang"
+HEALTHY, INSUFFICIENT, INCOMPLETE, HANG = "healthy", "insufficient_data", "incomplete", "hang"
 NAMES = {
     **{kind: spec.name for kind, spec in FINDINGS.items()},
     INSUFFICIENT: "insufficient data",
     HEALTHY: "healthy",
     HANG: "standstill",
+    INCOMPLETE: "incomplete",
 }
 """Every kind of finding and verdict, as documents call it."""
 

@@ -363,4 +363,5 @@ SPEC = FindingSpec(
     lowers={"transfer": 1, "communication": 1},
     actions=_actions,
     statement=_statement,
+    needed=lambda seen, _: seen.job.world_size > 1,
 )

@@ -54,6 +54,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         most = max(100.0 * item.host_ms / item.step_ms for item in steps.costs)
         part = f"it is within the host's part, at most {most:.1f} % of a step"
         reason = f"not measurable: no trace marks a loader; {part}"
+        remedy = "mark it: torch.cuda.nvtx.range('data') around next(loader), or record with torch.profiler"
     if reason:
         return not_measured(KIND, threshold, STEP_SHARE, reason, remedy=remedy)
     value = max(100.0 * item.loading_ms / item.step_ms for item in steps.costs)
@@ -84,6 +85,13 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         actions=[],
     )
     return Answer(answer, finding)
+
+
+def _needed(seen: Observation, policy: Policy) -> bool:
+    """Returns whether the host's part and unseen time could hold loading above its threshold."""
+    steps = seen.steps
+    most = max((100.0 * item.host_ms / item.step_ms for item in steps.costs), default=100.0)
+    return most + steps.unseen_pct() > policy.data_wait_pct
 
 
 def _evidence(seen: Observation) -> dict[str, Any]:
@@ -229,4 +237,5 @@ SPEC = FindingSpec(
     lowers={"serialisation": 2, "communication": 2, "between_steps": 1},
     actions=_actions,
     statement=_statement,
+    needed=_needed,
 )

@@ -137,4 +137,5 @@ SPEC = FindingSpec(
     lowers={"computation_scalability": 1},
     actions=_actions,
     statement=_statement,
+    needed=lambda seen, _: seen.job.cuda,
 )

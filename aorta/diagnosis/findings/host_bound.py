@@ -302,4 +302,5 @@ SPEC = FindingSpec(
     lowers={"serialisation": 3, "communication": 4},
     actions=_actions,
     statement=_statement,
+    needed=lambda _, __: True,
 )

@@ -318,4 +318,5 @@ SPEC = FindingSpec(
     lowers={"load_balance": 1, "serialisation": 1, "communication": 3},
     actions=_actions,
     statement=_statement,
+    needed=lambda seen, _: seen.job.world_size > 1,
 )

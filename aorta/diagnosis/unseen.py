@@ -1,0 +1,30 @@
+"""What unseen time does to the answers of findings: a share may be as large as what is unseen allows."""
+
+from __future__ import annotations
+
+from aorta.diagnosis.finding import Answer, FindingSpec, not_measured
+from aorta.diagnosis.observation import Observation
+
+_LEAST_PCT = 1.0
+"""Less unseen time than this, in % of the step, changes no answer."""
+_OF_TIME = ("% of step", "% of time")
+
+
+def beside_unseen(spec: FindingSpec, answer: Answer, seen: Observation) -> Answer:
+    """Returns the answer, or that the finding is not measurable if unseen time could change the answer.
+
+    Unseen time may be anything. A share above its threshold without it is above it with it.
+    """
+    said, unseen = answer.measured, seen.steps.unseen_pct()
+    if said.value is None or said.unit not in _OF_TIME or unseen < _LEAST_PCT:
+        return answer
+    most = said.value + unseen
+    open_above = not spec.fires_below and not said.fired and most > said.threshold
+    open_below = spec.fires_below and said.fired and most >= said.threshold
+    if not open_above and not open_below:
+        return answer
+    why = seen.steps.unseen[0].reason if seen.steps.unseen else "the sources do not show it"
+    remedy = seen.steps.unseen[0].remedy if seen.steps.unseen else None
+    span = f"{said.value:.0f} to {min(most, 100.0):.0f} {said.unit}"
+    reason = f"not measurable: {span}, since {unseen:.0f} % is unseen ({why})"
+    return not_measured(spec.kind, said.threshold, said.unit, reason, remedy=remedy)

@@ -1,0 +1,193 @@
+"""The one sentence: the costliest cause, healthy if that is earned, or what is missing to say more."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aorta.artefacts.analysis import DataQuality, Finding, Kind, Measured, Verdict
+from aorta.artefacts.unseen import Missing
+from aorta.diagnosis.findings import FINDINGS, HEALTHY, INCOMPLETE, INSUFFICIENT
+from aorta.diagnosis.hang import hang_finding, hang_verdict
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+from aorta.units import plural
+
+_MOST_OF_A_REASON = 200
+"""Characters."""
+_BAD_STATES = ("failed", "cancelled", "timeout")
+_REMEDIES = {
+    "no_step_records": "record steps: aorta profile -- YOUR_COMMAND, or 5 steps with torch.profiler",
+    "ranks_missing": "record every rank, and give aorta the files of all of them",
+    "few_steady_steps": "record more steps",
+    "few_detailed_steps": "time more steps part by part",
+    "no_breakdown": "observe communication: aorta profile -- YOUR_COMMAND",
+    "time_between_steps": "put what lies between the steps into a step or a range of its own",
+    "no_job_record": "run the job through aorta: aorta profile -- YOUR_COMMAND",
+    "job_not_ended": "wait until the job has ended: aorta wait",
+}
+_TRACE = "record all ranks with torch.profiler, which shows kernels, launches and collectives"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the findings came to, causes first."""
+
+    findings: list[Finding]
+    measured: Sequence[Measured]
+    """Every finding's answer, in order."""
+    dropped: Mapping[Kind, str]
+    """What passed its threshold and is no finding, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The verdict, with the findings that it stands on."""
+
+    verdict: Verdict
+    findings: list[Finding]
+    missing: list[Missing]
+
+
+def verdict_of(judged: Judged, seen: Observation, policy: Policy) -> Said:
+    """Returns the verdict and the findings, with one added where the verdict is no cause.
+
+    A job that did not complete is `incomplete`, whatever was found until then. A run is healthy only if each
+    finding that it needs was looked for.
+    """
+    quality, reasons = seen.quality, insufficient(judged, seen, policy)
+    findings = judged.findings
+    first = FINDINGS[findings[0].kind] if findings else None
+    # Where ranks are missing, waiting for one of them looks like communication.
+    unclear = first is not None and first.may_wait_for_missing and seen.job.ranks_missing
+    cause = first.statement(findings[0], seen) if first is not None and not unclear else None
+    if seen.facts.hang is not None:
+        ending = f" The job did not complete ({quality.state})." if quality.state in _BAD_STATES else ""
+        hang = hang_verdict(seen.facts.hang, ending)
+        return Said(hang, [hang_finding(seen.facts.hang, seen.job.nodes(hang.ranks)), *findings], [])
+    if quality.state in _BAD_STATES:
+        return _incomplete(judged, seen, cause)
+    if first is not None and cause is not None:
+        return Said(Verdict(kind=first.kind, statement=cause, ranks=findings[0].ranks), list(findings), [])
+    if not reasons:
+        return Said(Verdict(kind=HEALTHY, statement=_healthy(judged, seen), ranks=[]), [], [])
+    words = "; ".join(text for _, text, _ in reasons)
+    if unclear:
+        words += f"; the {findings[0].value:.0f} % of the step in communication may be waiting for the rest"
+    codes = [code for code, _, _ in reasons]
+    missing = [Missing(what=text, command=remedy) for _, text, remedy in reasons]
+    actions = [*_more_steps(codes, seen), *dict.fromkeys(item.command for item in missing)]
+    finding = _none(INSUFFICIENT, words, {"reasons": codes}, actions)
+    statement = f"The data does not suffice for a verdict: {words}."
+    return Said(Verdict(kind=INSUFFICIENT, statement=statement, ranks=[]), [finding, *findings], missing)
+
+
+def _incomplete(judged: Judged, seen: Observation, cause: str | None) -> Said:
+    quality = seen.quality
+    words = f"the job did not complete ({quality.state})" + (
+        f": {_failure(quality)}" if quality.failure else ""
+    )
+    progress = (
+        "it left no step records" if quality.last_step is None else f"its last step was {quality.last_step}"
+    )
+    if quality.standstill_s is not None and quality.last_step is not None:
+        progress = f"no progress after step {quality.last_step} for {quality.standstill_s:.0f} s"
+    until = f" Until then: {cause}" if cause else " Until then nothing passed its threshold."
+    if quality.last_step is None:
+        until = ""
+    actions = ["look at the ranks' logs and at the problems under data quality, then run again"]
+    evidence = {
+        "reasons": [f"job_{quality.state}"],
+        "state": quality.state,
+        "last_step": quality.last_step,
+        "standstill_s": quality.standstill_s,
+    }
+    finding = _none(INCOMPLETE, f"{words}; {progress}", evidence, actions)
+    statement = f"{words[0].upper()}{words[1:]}; {progress}.{until}"
+    ranks = judged.findings[0].ranks if cause else []
+    verdict = Verdict(kind=INCOMPLETE, statement=statement, ranks=ranks)
+    return Said(verdict, [finding, *judged.findings], [])
+
+
+def _healthy(judged: Judged, seen: Observation) -> str:
+    of = seen.steps.words() if not seen.steps.of_capture else "the whole capture"
+    steps = f"over {of} of {plural(seen.quality.ranks_seen, 'rank')}"
+    why = "; ".join(f"{FINDINGS[kind].subject} ({reason})" for kind, reason in judged.dropped.items())
+    if why:
+        return f"No bottleneck {steps}. Above its threshold, but no cause: {why}."
+    return f"No bottleneck: nothing passes its threshold {steps}."
+
+
+def _none(kind: Kind, cause: str, evidence: dict[str, Any], actions: list[str]) -> Finding:
+    """Returns the finding of a verdict that is no cause."""
+    return Finding(
+        kind=kind,
+        severity="warning",
+        cause=cause,
+        ranks=[],
+        nodes=[],
+        value=None,
+        threshold=None,
+        unit="",
+        evidence=evidence,
+        estimated_speedup=None,
+        actions=actions,
+    )
+
+
+def insufficient(judged: Judged, seen: Observation, policy: Policy) -> list[tuple[str, str, str]]:
+    """Returns reason codes, with words and what to do, why the absence of findings would prove nothing."""
+    found = [(code, text, _REMEDIES[code]) for code, text in _too_little(seen, policy)]
+    if found:
+        return found
+    for answer in judged.measured:
+        needed = FINDINGS[answer.kind].needed
+        if answer.answer == "not_measurable" and needed is not None and needed(seen, policy):
+            words = (answer.reason or "not measurable").removeprefix("not measurable: ")
+            text = f"{FINDINGS[answer.kind].subject} is not measurable: {words}"
+            found.append((f"not_measurable_{answer.kind}", text, answer.remedy or _TRACE))
+    return found
+
+
+def _too_little(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
+    quality, steps, reasons = seen.quality, seen.steps, []
+    least = policy.min_steady_steps if not steps.of_capture else 1
+    if quality.ranks_seen == 0:
+        reasons.append(("no_step_records", f"no rank left {steps.source}"))
+    elif quality.ranks_expected is None or quality.ranks_seen < quality.ranks_expected:
+        expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
+        reasons.append(("ranks_missing", f"{quality.ranks_seen} of {expected} ranks left {steps.source}"))
+    if quality.ranks_seen and steps.breakdown.steps < least:
+        code = "few_detailed_steps" if steps.lack_detail(policy) else "few_steady_steps"
+        reasons.append((code, f"all ranks have {steps.words()} in common, {least} are needed"))
+    elif quality.ranks_seen and len(steps.costs) < quality.ranks_seen:
+        reasons.append(("no_breakdown", f"the {steps.source} of some ranks do not break the step down"))
+    if steps.between_share is not None and steps.between_share > policy.cross_check_tolerance:
+        share = 100.0 * steps.between_share
+        reasons.append(
+            ("time_between_steps", f"{share:.0f} % of the time lies between steps, which no record covers")
+        )
+    if not seen.job.known:
+        reasons.append(("no_job_record", "no manifest, marker or accounting says what the job was"))
+    if quality.state == "running":
+        reasons.append(("job_not_ended", "the job has no end yet, by its own markers"))
+    return reasons
+
+
+def _failure(quality: DataQuality) -> str:
+    """Returns the first line of why the job failed, as far as it says something in a sentence."""
+    return textwrap.shorten((quality.failure or "").splitlines()[0], _MOST_OF_A_REASON)
+
+
+def _more_steps(codes: Sequence[str], seen: Observation) -> list[str]:
+    """Returns what gives more of the steps that are too few, where the trainer's configuration is in use."""
+    if seen.job.config is None:
+        return []
+    if "few_detailed_steps" in codes:
+        return [
+            "time more steps part by part: a smaller capture.detail_interval (1: all), or a larger "
+            "training.max_steps"
+        ]
+    return ["train for more steps: training.max_steps"] if "few_steady_steps" in codes else []
