@@ -43,6 +43,6 @@ def open_run(path: Path) -> RunDir:
     hint = (
         f"it holds runs; name one, such as {inside[-1]}, or take all with `aorta aggregate`"
         if inside
-        else "expected results/profiling/<scenario>/run_<JOB_ID> with manifest.json or step records, or traces"
+        else "expected results/profiling/<scenario>/run_<JOB_ID> (manifest.json, step records), or traces"
     )
     raise ArtefactError(f"{path} {what}", hint)
