@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
+import io
 import os
 import sys
 
 import click
 
 from aorta import __version__
+from aorta.artefacts.masking import remember
 from aorta.errors import AortaError, FaultError
 
 COMMANDS = {
@@ -39,6 +42,11 @@ COMMANDS = {
 
 class LazyGroup(click.Group):
     """Imports a subcommand only when it is used, so that the node agent starts without plotting libraries."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, and mask the secrets among them in all that this process writes and prints."""
+        remember(args)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """The names, in the order of the workflow."""
@@ -73,21 +81,30 @@ def main() -> None:
         from aorta.commands._completion import add_bash
 
         add_bash()
+    from aorta.commands._say import flush, say
+
     try:
         outcome = group(standalone_mode=False, prog_name="aorta")
+        flush()
     except AortaError as error:
-        click.echo(f"aorta: {error}", err=True)
+        say(f"aorta: {error}", err=True)
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        with contextlib.suppress(AortaError):
+            flush()
+        sys.exit(1)
     except click.ClickException as error:
-        error.show()
+        told = io.StringIO()
+        error.show(told)
+        say(told.getvalue().rstrip(), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("aorta: interrupted", err=True)
+        say("aorta: interrupted", err=True)
         sys.exit(130)
     except Exception as error:
         from aorta.commands._crash import fault
 
-        click.echo(f"aorta: {fault(error)}", err=True)
+        say(f"aorta: {fault(error)}", err=True)
         sys.exit(FaultError.exit_code)
     sys.exit(outcome if isinstance(outcome, int) else 0)
 

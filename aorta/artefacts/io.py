@@ -11,19 +11,24 @@ import tempfile
 from pathlib import Path
 from typing import TypeVar
 
+from aorta.artefacts.clean import escaped
 from aorta.artefacts.files import read_regular
+from aorta.artefacts.masking import Masker, here
 from aorta.errors import ArtefactError
 
 T = TypeVar("T")
 
+_MASKED_BYTES = 16 << 20
+"""Largest JSON whose texts are masked when it is read; what is larger are numbers."""
 _UMASK = os.umask(0)
 os.umask(_UMASK)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes, *, private: bool = False) -> None:
     """Replace `path` by `data` at once: a reader sees the old file or the new one, never half of it.
 
-    The name of the temporary file is unpredictable; the result has the user's usual permissions.
+    The name of the temporary file is unpredictable; the result has the user's usual permissions, or, where it
+    is private, the owner's alone.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -31,7 +36,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
-            os.fchmod(stream.fileno(), 0o666 & ~_UMASK)
+            os.fchmod(stream.fileno(), 0o600 if private else 0o666 & ~_UMASK)
             os.fsync(stream.fileno())
         Path(name).replace(path)
     except BaseException:
@@ -46,15 +51,48 @@ def give_usual_permissions(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """`write_bytes` of UTF-8 text."""
-    write_bytes(path, text.encode())
+    """`write_bytes` of UTF-8 text for people: secrets are masked, bytes that are no UTF-8 escaped."""
+    write_bytes(path, escaped(here().text(text)).encode())
+
+
+def write_exact(path: Path, text: str, *, private: bool = False) -> None:
+    """`write_bytes` of text that a program reads and that must not change: a script, a configuration.
+
+    Args:
+        path: of the file.
+        text: its content.
+        private: only the owner may read it.
+    """
+    write_bytes(path, text.encode("utf-8", "surrogateescape"), private=private)
 
 
 def write_json(path: Path, value: object) -> None:
-    """`write_bytes` of indented JSON of a record, a dict or a list."""
+    """`write_bytes` of indented JSON of a record, a dict or a list; its texts as `write_text` writes them."""
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: object) -> bytes:
+    """Indented JSON of a record, a dict or a list, secrets masked and bytes that are no UTF-8 escaped."""
     import msgspec
 
-    write_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    masker = here()
+    try:
+        data = msgspec.json.encode(value)
+        suspicious = masker.suspects(data.decode())
+    except UnicodeEncodeError:
+        suspicious = True
+    if suspicious:
+        data = msgspec.json.encode(_written(masker, msgspec.to_builtins(value)))
+    return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def _written(masker: Masker, value: object) -> object:
+    """Plain data whose texts may be written; keys are names of ours."""
+    if isinstance(value, str):
+        return escaped(masker.text(value))
+    if isinstance(value, dict):
+        return {escaped(str(name)): _written(masker, item) for name, item in value.items()}
+    return [_written(masker, item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def read_json(path: Path, kind: type[T]) -> T:
@@ -66,12 +104,17 @@ def read_json(path: Path, kind: type[T]) -> T:
     import msgspec
 
     try:
-        return msgspec.json.decode(read_regular(path), type=kind)
+        data = read_regular(path)
+        masker = here()
+        if len(data) <= _MASKED_BYTES and masker.suspects(data.decode("utf-8", "replace")):
+            # What another program or an older version wrote is shown and written again.
+            return msgspec.convert(_written(masker, msgspec.json.decode(data)), type=kind, str_keys=True)
+        return msgspec.json.decode(data, type=kind)
     except FileNotFoundError as error:
         raise ArtefactError(f"{path}: missing") from error
     except OSError as error:
         raise ArtefactError(f"{path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ArtefactError(f"{path}: {error}") from error
     except RecursionError as error:
         raise ArtefactError(f"{path}: nested too deeply") from error
@@ -81,7 +124,7 @@ def append_line(path: Path, line: str) -> None:
     """Add one line to `path` and have it on disk before returning: what was accepted survives a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab", buffering=0) as stream:
-        write_whole(stream.fileno(), (line.rstrip("\n") + "\n").encode())
+        write_whole(stream.fileno(), (escaped(here().text(line)).rstrip("\n") + "\n").encode())
         os.fsync(stream.fileno())
 
 

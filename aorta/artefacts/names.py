@@ -22,6 +22,8 @@ SHARED_NODES = "AORTA_SHARED_NODES"
 CONFIG = "AORTA_CONFIG"
 GPUS_PER_NODE = "AORTA_GPUS_PER_NODE"
 NSYS = "AORTA_NSYS"
+SECRET_VALUES = "AORTA_SECRET_VALUES"  # noqa: S105 (a name)
+"""JSON list of what a child masks beside its own secret variables, such as secrets of a command."""
 
 STEP_RANGE = "aorta.step"
 LOADER_RANGE = "aorta.data"

@@ -11,9 +11,9 @@ import time
 import traceback
 from pathlib import Path
 
-import click
-
 from aorta import __version__
+from aorta.artefacts.masking import here
+from aorta.commands._say import say
 from aorta.errors import AortaError, FaultError
 
 
@@ -28,7 +28,7 @@ def fault(error: Exception, about: str = "") -> FaultError:
     what = f"{about}: " if about else ""
     shown = f"report {path}" if path is not None else "report the lines above"
     if path is None:
-        traceback.print_exception(error)
+        say("".join(traceback.format_exception(error)), err=True)
     return FaultError(
         f"{what}{type(error).__name__}: {error}",
         f"this is a fault of aorta, not of your data, which is as it was; {shown}",
@@ -40,7 +40,7 @@ def why(error: Exception, what: str) -> str:
     if isinstance(error, AortaError):
         return f"{what}: {error.message}"
     told = fault(error, what)
-    click.echo(f"aorta: {told}", err=True)
+    say(f"aorta: {told}", err=True)
     return f"{told.message} (a fault of aorta)"
 
 
@@ -63,7 +63,7 @@ def _written(error: Exception) -> Path | None:
             path = folder / f"aorta-fault-{stamp}.txt"
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as stream:
-                stream.write(text)
+                stream.write(here().text(text))
             return path
     return None
 

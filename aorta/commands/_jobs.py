@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
 
-import click
 from rich.table import Table
 from rich.text import Text
 
+from aorta.artefacts.clean import plain
 from aorta.artefacts.files import Unread
 from aorta.artefacts.layout import SubmissionDir, runs
+from aorta.artefacts.masking import here
 from aorta.commands._progress import clock, step_words
+from aorta.commands._say import say
 from aorta.errors import ArtefactError
 from aorta.launch import slurm
 from aorta.launch.arrays import tasks_of
@@ -42,9 +44,9 @@ def select_jobs(submission: Path | None, job_ids: Sequence[str], results: Path, 
         chosen = SubmissionDir(submission) if submission is not None else newest_submission(results, unread)
     finally:
         for path, reason in unread:
-            click.echo(f"note: {path} is left out: {reason}", err=True)
+            say(f"note: {path} is left out: {reason}", err=True)
     labels = _labels(chosen)
-    records = read_jobs(chosen, lambda message: click.echo(f"note: {message}", err=True))
+    records = read_jobs(chosen, lambda message: say(f"note: {message}", err=True))
     return [replace(Job.of(record), label=labels.get(record.job_id)) for record in records]
 
 
@@ -91,7 +93,7 @@ def job_table(rows: Sequence[Row]) -> Table:
 def job_cells(job: Job, view: JobView) -> list[str]:
     """A job's row as plain text; a dash is what nobody knows."""
     nodes = "-" if view.nodes is None else str(view.nodes)
-    return [
+    cells = [
         job.label or job.scenario or "-",
         job.job_id,
         view.state.name,
@@ -99,6 +101,8 @@ def job_cells(job: Job, view: JobView) -> list[str]:
         f"{nodes} {view.node_list}".strip(),
         shorten(view.reason, 160) or "-",
     ]
+    masker = here()
+    return [plain(masker.text(cell)) for cell in cells]
 
 
 def progress_cells(view: JobView, progress: Progress | None) -> list[str]:

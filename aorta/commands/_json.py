@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from aorta.commands._say import say_json
+
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--json`."""
@@ -26,6 +28,5 @@ def messages_aside(as_json: bool) -> Iterator[None]:
 
 def echo_json(value: object) -> None:
     """Print `value` as JSON."""
-    import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    say_json(value)

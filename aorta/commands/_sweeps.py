@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-import click
-
 from aorta.artefacts.analysis import Analysis, Problem
+from aorta.artefacts.clean import plain
 from aorta.artefacts.files import entries
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
@@ -15,12 +14,12 @@ from aorta.artefacts.study_layout import SweepDocs
 from aorta.artefacts.sweep import SweepAnalysis, SweepPoint
 from aorta.commands._analysis import analyze_run, ended
 from aorta.commands._crash import why
+from aorta.commands._say import say
 from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_sweep
 from aorta.metrics.sweep import PointRun, curves, sensitivities, settings, statement, why_not
 from aorta.report.content import spreads_one_machine
 from aorta.report.sweep import write_sweep
-from aorta.report.text import plain
 
 
 def aggregate_sweep(docs: Path, submission: SubmissionDir) -> SweepAnalysis:
@@ -89,7 +88,7 @@ def _analysed(run: RunDir | None) -> tuple[Analysis | None, int]:
 
 def echo_sweep(analysis: SweepAnalysis, docs: Path) -> None:
     """Where the document is, what it says, and what does not count."""
-    click.echo(f"sweep:   {SweepDocs(docs).markdown}")
-    click.echo(f"result:  {plain(analysis.statement)}")
+    say(f"sweep:   {SweepDocs(docs).markdown}")
+    say(f"result:  {plain(analysis.statement)}")
     for problem in analysis.failed:
-        click.echo(f"missing: {plain(problem.reason)}")
+        say(f"missing: {plain(problem.reason)}")

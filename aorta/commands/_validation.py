@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aorta.artefacts.files import is_file
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.study_layout import ValidationDir
+from aorta.commands._say import say
 from aorta.errors import PlanError
 from aorta.launch.plan import CPU_FAMILY, LaunchPlan, LaunchRequest, make_plans
 from aorta.validation.matrix import Cell
@@ -100,7 +101,6 @@ class Slurm:
             Stopped: a signal ended it.
             SubmitError: it was refused.
         """
-        import click
 
         from aorta.commands._signals import EndingSignals
         from aorta.commands.submit import checked_plans
@@ -115,7 +115,7 @@ class Slurm:
         request, plans = _opened(request, plans, self.config, cell)
         with EndingSignals() as signals, _limited(cell):
             job = submit_all(plans, request.submission, call, lambda _: None)[0]
-            click.echo(f"{words}: {cell.name}: job {job.job_id}")
+            say(f"{words}: {cell.name}: job {job.job_id}")
             try:
                 completed = _wait(job)
             except KeyboardInterrupt as error:

@@ -8,6 +8,7 @@ import click
 
 from aorta.artefacts.files import is_file
 from aorta.artefacts.layout import RESULTS, SubmissionDir
+from aorta.commands._say import say
 
 
 @click.command("aggregate")
@@ -41,7 +42,7 @@ def command(results: Path, docs: Path, submission: Path | None) -> None:
         if not others:
             return
     chosen = SubmissionDir(submission) if submission is not None else None
-    run_aggregate(results, docs, submission=chosen, show=click.echo)
+    run_aggregate(results, docs, submission=chosen, show=say)
 
 
 def _what(results: Path, named: SubmissionDir | None) -> tuple[SubmissionDir | None, bool]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aorta.artefacts.files import is_file, is_there
+from aorta.commands._say import say, say_json
 from aorta.errors import AortaError, ArtefactError
 
 if TYPE_CHECKING:
@@ -62,20 +63,20 @@ def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -
         # Readers refuse what they can foresee.
         raise fault(error, f"{run.root} could not be analysed") from error
     files = [f"report: {path / run.report.name}"]
-    click.echo(run_screen(analysis, page, str(path), files), err=json_path == "-")
+    say(run_screen(analysis, page, str(path), files), err=json_path == "-")
 
 
 def _analyze_traces(paths: tuple[Path, ...], json_path: str | None, *, full: bool) -> None:
+    from aorta.artefacts.clean import plain
     from aorta.commands._traces import analyze_traces
     from aorta.report.bare import bare_page
     from aorta.report.run import run_text
     from aorta.report.terminal import run_screen
-    from aorta.report.text import plain
 
     _refuse_nothing(paths)
     analysis = analyze_traces(paths)
     if full and json_path != "-":
-        click.echo(run_text(analysis))
+        say(run_text(analysis))
     if json_path is not None:
         try:
             _write_json(analysis, json_path)
@@ -85,7 +86,7 @@ def _analyze_traces(paths: tuple[Path, ...], json_path: str | None, *, full: boo
             ) from error
     said = f"{analysis.verdict.kind}: {plain(analysis.verdict.statement)}"
     screen = said if full else run_screen(analysis, bare_page(analysis), None, [])
-    click.echo(screen, err=json_path == "-")
+    say(screen, err=json_path == "-")
 
 
 def _refuse_nothing(paths: tuple[Path, ...]) -> None:
@@ -119,8 +120,6 @@ def _write_json(analysis: Analysis, target: str) -> None:
     from aorta.artefacts.io import write_json
 
     if target == "-":
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(analysis), indent=2))
+        say_json(analysis)
     else:
         write_json(Path(target), analysis)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aorta.commands._say import say, say_json
+
 if TYPE_CHECKING:
     from aorta.attach.answer import Answer
 
@@ -34,9 +36,7 @@ def command(job: str | None, pids: tuple[int, ...], seconds: float, as_json: boo
     while True:
         found = _look(job, pids, seconds)
         if as_json:
-            import msgspec
-
-            click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+            say_json(found)
         else:
             _show(found)
         if not watch:
@@ -77,13 +77,13 @@ def _of_slurm(job: str, seconds: float) -> Answer:
 
 
 def _show(found: Answer) -> None:
-    click.echo(found.statement)
+    say(found.statement)
     for item in found.by_rank:
         line = item.where
         most = f"most in {line.function} ({line.file}:{line.line})" if line else "no line of its own"
         share = f", {100 * line.share:.0f} %" if line else ""
         cpu = "" if item.cpu is None else f", uses {item.cpu:.1f} CPUs"
         times = f"waits {100 * item.waiting:.0f} %, loads {100 * item.loading:.0f} %{cpu}"
-        click.echo(f"  rank {item.rank} on {item.host}: {times}; {most}{share}")
+        say(f"  rank {item.rank} on {item.host}: {times}; {most}{share}")
     for problem in found.problems:
-        click.echo(f"  note: {problem}")
+        say(f"  note: {problem}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from aorta.commands._say import say
+
 
 @click.command("attach-node")
 @click.option("--job", required=True, metavar="ID")
@@ -22,4 +24,4 @@ def command(job: str, seconds: float, node_index: int | None) -> None:
         view = node_view(of_job(job, node_index), seconds)
     except AortaError as error:
         view = NodeView(host=socket.gethostname(), processes=[], problems=[error.message])
-    click.echo(encoded(view))
+    say(encoded(view))

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from aorta.commands._options import how_to, results_option
+from aorta.commands._say import say
 
 
 @click.command("cancel")
@@ -35,18 +36,18 @@ def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) ->
             "this run is on this machine, not in Slurm", "press Ctrl-C where `aorta profile` runs"
         )
     if not going:
-        click.echo("nothing to cancel: every job has ended")
+        say("nothing to cancel: every job has ended")
         return
     slurm.cancel([job.job_id for job in going], call)
     # Of an id that it does not know, scancel may say nothing.
     unknown = {job.job_id for job, view in follower.rows() if view.state.phase == "unknown"}
     if known := ", ".join(job.job_id for job in going if job.job_id not in unknown):
-        click.echo(f"cancelled: {known}; what they wrote stays: {how_to('aggregate', results)}")
+        say(f"cancelled: {known}; what they wrote stays: {how_to('aggregate', results)}")
     if not unknown:
         return
     names = ", ".join(sorted(unknown))
     if not job_ids:  # a task that was cancelled before it started leaves its array without a trace
-        click.echo(f"Slurm does not know {names} any more")
+        say(f"Slurm does not know {names} any more")
         return
     raise SchedulerError(
         f"Slurm does not know {names}",

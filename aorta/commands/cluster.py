@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from aorta.commands._say import say
+
 
 def _folder_option(function: click.decorators.FC) -> click.decorators.FC:
     return click.option(
@@ -47,10 +49,10 @@ def up(directory: Path, nodes: int, netns: bool | None, rate: str | None, instal
     rate_bit_s = parse_rate(rate) if rate else None
     use_netns, reason = cluster.choose_netns(netns)
     if reason:
-        click.echo(f"no network namespaces: {reason}; all nodes share this machine's address", err=True)
+        say(f"no network namespaces: {reason}; all nodes share this machine's address", err=True)
     started = cluster.up(folder, Settings(nodes, use_netns, rate_bit_s), install)
     took = f"started in {time.monotonic() - began:.1f} s" if started else "already up"
-    click.echo(
+    say(
         f"{nodes} nodes idle, {took}. To use them:\n  export SLURM_CONF={shlex.quote(str(folder.slurm_conf))}"
     )
 
@@ -64,7 +66,7 @@ def down(directory: Path, keep_logs: bool) -> None:
     from aorta.cluster.config import ClusterDir
 
     found = cluster.down(ClusterDir(directory.absolute()), keep_logs)
-    click.echo("cluster is down" if found else f"no cluster in {directory}")
+    say("cluster is down" if found else f"no cluster in {directory}")
 
 
 @command.command()
@@ -80,7 +82,7 @@ def status(directory: Path) -> int:
     folder = ClusterDir(directory.absolute())
     now = cluster.status(folder)
     if now.record is None:
-        click.echo(now.problem or f"no cluster in {directory}; start one with `aorta cluster up`")
+        say(now.problem or f"no cluster in {directory}; start one with `aorta cluster up`")
         return 1
     known = {node.name: node for node in now.nodes}
     table = Table("daemon", "pid", "process", "node state", "address")
@@ -95,7 +97,7 @@ def status(directory: Path) -> int:
         )
     Console().print(table)
     if now.problem:
-        click.echo(now.problem)
+        say(now.problem)
     return 0 if now.up else 1
 
 
@@ -108,4 +110,4 @@ def env(directory: Path) -> None:
     folder = ClusterDir(directory.absolute())
     if not folder.slurm_conf.exists():
         raise ClusterError(f"no cluster in {directory}", "start one with `aorta cluster up`")
-    click.echo(f"export SLURM_CONF={shlex.quote(str(folder.slurm_conf))}")
+    say(f"export SLURM_CONF={shlex.quote(str(folder.slurm_conf))}")

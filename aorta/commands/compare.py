@@ -13,6 +13,7 @@ import click
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.comparison import Comparison, Dataset, Summary
 from aorta.artefacts.files import is_folder
+from aorta.commands._say import say
 from aorta.errors import ArtefactError, ConfigError
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def command(
     from aorta.report.compare import lines
 
     for line in lines(summary):
-        click.echo(line)
-    click.echo(f"written: {output / 'summary.json'}")
+        say(line)
+    say(f"written: {output / 'summary.json'}")
 
 
 def _chosen(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aorta.commands._say import say
 from aorta.errors import PlanError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 )
 def command(account: str | None, partition: str | None, gpus_per_node: int | None, output: Path) -> None:
     """Ask for account, partition and GPUs a node, check them against the cluster, and write them down."""
-    from aorta.artefacts.io import write_text
+    from aorta.artefacts.io import write_exact
     from aorta.launch.settings import Settings, check_settings, render_settings
     from aorta.launch.site import ask_site
     from aorta.launch.tools import call
@@ -41,7 +42,7 @@ def command(account: str | None, partition: str | None, gpus_per_node: int | Non
     )
     check_settings(settings, site)
     try:
-        write_text(output, render_settings(settings))
+        write_exact(output, render_settings(settings))
         output.chmod(0o600)
     except OSError as error:
         raise PlanError(f"{output}: {error.strerror}", "choose another file with --output") from error
@@ -49,10 +50,10 @@ def command(account: str | None, partition: str | None, gpus_per_node: int | Non
         what = (
             "no account is used" if settings.account is None else f"account {settings.account} is not checked"
         )
-        click.echo(f"note: this cluster has no accounting to ask; {what}")
+        say(f"note: this cluster has no accounting to ask; {what}")
     named = [settings.account or "no account", f"partition {settings.partition}"]
-    click.echo(f"{output}: {', '.join(named)}, {settings.gpus_per_node} GPUs a node")
-    click.echo(f"next: source {output} && ./scripts/run_profiling.sh")
+    say(f"{output}: {', '.join(named)}, {settings.gpus_per_node} GPUs a node")
+    say(f"next: source {output} && ./scripts/run_profiling.sh")
 
 
 def _ask_partition(site: Site) -> str:

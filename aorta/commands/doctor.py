@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aorta.commands._options import results_option
+from aorta.commands._say import say, say_json
 from aorta.doctor.abilities import DEFAULT, NAMES
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def command(results: Path, as_json: bool, needed: tuple[str, ...]) -> int:
         import msgspec
 
         document = {"schema_version": 1, "ok": found.ok, **msgspec.to_builtins(found)}
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+        say_json(document)
     else:
         _show(found)
     return 0 if found.ok else 1
@@ -49,7 +50,7 @@ def _show(found: Examination) -> None:
     """Tables on a terminal, one line a finding elsewhere."""
     from rich.console import Console
 
-    from aorta.report.text import plain
+    from aorta.artefacts.clean import plain
 
     console = Console()
     if console.is_terminal:
@@ -57,12 +58,12 @@ def _show(found: Examination) -> None:
     else:
         for check in found.checks:
             hint = f" -> {check.hint}" if check.hint and check.state != "ok" else ""
-            click.echo(f"{check.state:8} {check.name}: {plain(check.text + hint)}")
+            say(f"{check.state:8} {check.name}: {plain(check.text + hint)}")
         for ability in found.abilities:
             reasons = f": {'; '.join(ability.reasons)}" if ability.reasons else ""
-            click.echo(f"{ability.works:8} {ability.name} ({ability.command}){plain(reasons)}")
+            say(f"{ability.works:8} {ability.name} ({ability.command}){plain(reasons)}")
     named = ", ".join(group.replace("|", " or ") for group in found.lacking or found.needed)
-    click.echo(f"{'works' if found.ok else 'does not work'} on {found.host}: {named}")
+    say(f"{'works' if found.ok else 'does not work'} on {found.host}: {named}")
 
 
 def _tables(console: object, found: Examination) -> None:
@@ -70,7 +71,7 @@ def _tables(console: object, found: Examination) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from aorta.report.text import plain
+    from aorta.artefacts.clean import plain
 
     assert isinstance(console, Console)
     colours = {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aorta.commands._options import OverrideCommand, base_request, docs_option, launch_options
+from aorta.commands._say import say
 from aorta.commands._signals import EndingSignals
 from aorta.errors import PlanError
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans, parse_scenarios
@@ -57,8 +58,8 @@ def command(**options: Any) -> int:
     request = dataclasses.replace(request, submission=open_submission(request.submission, configs))
     plans = moved(plans, request.submission)
     if gpus and not per_node and options["gpus_per_node"] is None:
-        click.echo(f"note: {len(gpus)} GPUs cannot serve so many nodes, so this runs on the CPU; see --nodes")
-    click.echo(f"configuration: {config} ({why})")
+        say(f"note: {len(gpus)} GPUs cannot serve so many nodes, so this runs on the CPU; see --nodes")
+    say(f"configuration: {config} ({why})")
     completed, told = run_all(plans, request, gpus)
     _aggregate(results, options["docs"], request)
     return exit_status(completed, told)
@@ -127,7 +128,7 @@ def run_all(
                     started(place, run.job)
                 view = _follow(run, place_words(what, place, len(plans), name))
             except KeyboardInterrupt:
-                click.echo(f"interrupted: ending {name}; the report follows", err=True)
+                say(f"interrupted: ending {name}; the report follows", err=True)
                 _end(run)
                 return False, signals.number or signal.SIGINT
             except BaseException:
@@ -140,9 +141,9 @@ def run_all(
 
 def _say_end(view: JobView, name: str, output: Path) -> None:
     reason = f": {view.reason}" if view.reason else ""
-    click.echo(f"{name}: {view.state.name} after {view.elapsed_s} s{reason}")
+    say(f"{name}: {view.state.name} after {view.elapsed_s} s{reason}")
     if not view.state.ok:
-        click.echo(f"  what it printed: {output}")
+        say(f"  what it printed: {output}")
 
 
 def _end(run: LocalRun) -> None:
@@ -181,4 +182,4 @@ def _aggregate(results: Path, docs: Path, request: LaunchRequest) -> None:
     with ProgressLine(Console(), "analysing"):
         from aorta.commands._scenarios import run_aggregate
 
-    run_aggregate(results, docs, submission=request.submission, show=click.echo)
+    run_aggregate(results, docs, submission=request.submission, show=say)

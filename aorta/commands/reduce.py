@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from aorta.commands._say import say
 from aorta.errors import ArtefactError
 
 
@@ -27,9 +28,9 @@ def command(run_dir: Path, node: int | None) -> None:
     try:
         for folder, made in reduce_run(run, node):
             for problem in made.problems:
-                click.echo(f"{folder.root.name}: not reduced: {problem.reason}", err=True)
+                say(f"{folder.root.name}: not reduced: {problem.reason}", err=True)
             ranks = ", ".join(map(str, made.ranks))
-            click.echo(f"{folder.root.name}: {f'reduced rank {ranks}' if ranks else 'no trace to reduce'}")
+            say(f"{folder.root.name}: {f'reduced rank {ranks}' if ranks else 'no trace to reduce'}")
     except OSError as error:
         raise ArtefactError(
             f"{error.filename or run.root}: {error.strerror}", "the summaries need to be written there"

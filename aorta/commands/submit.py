@@ -20,6 +20,7 @@ from aorta.commands._options import (
     slurm_request,
     what_next,
 )
+from aorta.commands._say import say
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans
 from aorta.launch.profilers import refuse_named_tracer
 
@@ -75,13 +76,13 @@ def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
         scripts = _scripts(plans, request, options["docs"] if options["aggregate"] else None)
         if not as_json:
             for name, text in scripts.items():
-                click.echo(f"### {name if name != 'aggregate' else 'aggregate, after the others'}")
-                click.echo(text, nl=False)
+                say(f"### {name if name != 'aggregate' else 'aggregate, after the others'}")
+                say(text, nl=False)
         return {"submission": None, "jobs": [], "aggregate": None, "scripts": scripts}
-    click.echo(f"configuration: {config} ({why})")
+    say(f"configuration: {config} ({why})")
     in_turn = one_machine if options["one_after_another"] is None else options["one_after_another"]
     if in_turn and options["one_after_another"] is None and len(plans) > 1:
-        click.echo("all nodes are this machine: each scenario starts when the one before has ended")
+        say("all nodes are this machine: each scenario starts when the one before has ended")
     request = dataclasses.replace(request, submission=open_submission(request.submission, configs))
     plans = moved(plans, request.submission)
     jobs = _submit(plans, request, one_after_another=in_turn)
@@ -89,8 +90,8 @@ def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
     chained = None
     if docs is not None:
         chained = submit_aggregate(plans, jobs, request.submission, docs.absolute(), call)
-        click.echo(f"submitted aggregate: job {chained}, when the others have ended")
-    click.echo(what_next(options["results"], aggregated=docs is not None))
+        say(f"submitted aggregate: job {chained}, when the others have ended")
+    say(what_next(options["results"], aggregated=docs is not None))
     return {"submission": str(request.submission.root), "jobs": jobs, "aggregate": chained}
 
 
@@ -109,10 +110,10 @@ def checked_plans(request: LaunchRequest) -> tuple[list[LaunchPlan], bool]:
     storage = probe(request.results)
     plans = make_plans(request, storage, site)
     if request.account is not None and site.accounts is None:
-        click.echo(f"note: account {request.account} is not checked: there is no accounting to ask", err=True)
+        say(f"note: account {request.account} is not checked: there is no accounting to ask", err=True)
     _note_idle_gpus(request, site)
     if storage.shared is None and not request.assume_shared:
-        click.echo(
+        say(
             f"note: {storage.path} is on {storage.fs_type or 'an unknown file system'}; whether the nodes "
             "see it is not known",
             err=True,
@@ -124,7 +125,7 @@ def _note_idle_gpus(request: LaunchRequest, site: Site) -> None:
     names = (request.partition or (site.default_partition.name if site.default_partition else "")).split(",")
     most = max((site.partitions[name].gpus for name in names if name in site.partitions), default=0)
     if most and request.gpus_per_node is None:
-        click.echo(
+        say(
             f"note: no GPUs are asked for, and the nodes have {most}: --gpus-per-node {most} asks for them",
             err=True,
         )
@@ -150,12 +151,12 @@ def _submit(
     from aorta.launch.tools import call
 
     def accepted(job: SubmittedJob) -> None:
-        click.echo(f"submitted {job.scenario}: job {job.job_id}")
+        say(f"submitted {job.scenario}: job {job.job_id}")
 
     submission = request.submission
     jobs = submit_all(plans, submission, call, accepted, one_after_another=one_after_another)
     ids = [job.job_id for job in jobs]
-    click.echo(f"ids: {submission.job_ids}")
+    say(f"ids: {submission.job_ids}")
     results = shlex.quote(str(request.results))
-    click.echo(f"watch: squeue -j {','.join(ids)}, tail -f {results}/profile_*_{ids[0]}.out")
+    say(f"watch: squeue -j {','.join(ids)}, tail -f {results}/profile_*_{ids[0]}.out")
     return jobs

@@ -20,6 +20,7 @@ from aorta.commands._options import (
     slurm_request,
     what_next,
 )
+from aorta.commands._say import say
 
 if TYPE_CHECKING:
     from aorta.artefacts.layout import SubmissionDir
@@ -79,8 +80,8 @@ def command(as_json: bool, **options: Any) -> int:
         echo_json(told)
     elif options["dry_run"]:
         for scenario, script in told["scripts"].items():
-            click.echo(f"### {scenario}")
-            click.echo(script, nl=False)
+            say(f"### {scenario}")
+            say(script, nl=False)
     return status
 
 
@@ -121,7 +122,7 @@ def _sweep(request: LaunchRequest, options: dict[str, Any]) -> tuple[LaunchReque
     )
     for one in configs:
         refuse_named_tracer(request.profiler, one, own_program=bool(request.command))
-    click.echo(f"configuration: {config} ({why}); {len(sweep.points)} points", err=options["dry_run"])
+    say(f"configuration: {config} ({why}); {len(sweep.points)} points", err=options["dry_run"])
     return request, sweep, configs
 
 
@@ -140,23 +141,23 @@ def _on_slurm(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
         scripts = {base.scenario: _script(base, request, sweep, at_most) for base in plans}
         return {"submission": None, "points": sweep.points, "aggregate": None, "scripts": scripts}, 0
     if one_machine and options["at_most"] is None:
-        click.echo("all nodes are this machine: each point starts when the one before has ended")
+        say("all nodes are this machine: each point starts when the one before has ended")
     tasks: list[SubmittedJob] = []
 
     def accepted(array: str, jobs: Sequence[SubmittedJob]) -> None:
         tasks.extend(jobs)
-        click.echo(f"submitted {jobs[0].scenario}: array {array}, {len(jobs)} tasks")
+        say(f"submitted {jobs[0].scenario}: array {array}, {len(jobs)} tasks")
 
     submission = open_sweep(request.submission, sweep, configs)
     arrays = submit_sweep(plans, submission, sweep, call, accepted, at_most=at_most)
-    click.echo(f"points: {submission.sweep}")
+    say(f"points: {submission.sweep}")
     docs = options["docs"] if options["aggregate"] else None
     chained = None
     if docs is not None:
         whole = [msgspec.structs.replace(tasks[0], job_id=array) for array in arrays]
         chained = submit_aggregate(plans, whole, submission, docs.absolute(), call)
-        click.echo(f"submitted aggregate: job {chained}, when the others have ended")
-    click.echo(what_next(options["results"], aggregated=docs is not None))
+        say(f"submitted aggregate: job {chained}, when the others have ended")
+    say(what_next(options["results"], aggregated=docs is not None))
     return _submitted(submission, chained), 0
 
 

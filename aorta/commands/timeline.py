@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aorta.artefacts.files import is_there
+from aorta.commands._say import say
 from aorta.errors import ArtefactError
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def command(paths: tuple[Path, ...], output: Path) -> None:
         raise ArtefactError(
             f"{error.filename or output}: {error.strerror}", "name a file that can be written with -o"
         ) from error
-    click.echo(f"timeline: {output} ({events:,} events)")
-    click.echo(f"clocks:   {content.alignment.basis}")
+    say(f"timeline: {output} ({events:,} events)")
+    say(f"clocks:   {content.alignment.basis}")
 
 
 def _of_traces(paths: Sequence[Path]) -> tuple[Content, Iterator[tuple[Trace, int]]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aorta.artefacts.study_layout import VALIDATIONS, ValidationDir
+from aorta.commands._say import say
 from aorta.config.shipped import shipped
 from aorta.errors import ArtefactError, PlanError
 
@@ -50,19 +51,19 @@ def command(**options: Any) -> int:
     from aorta.validation.scoring import score
 
     matrix, folder = _matrix(options), _folder(options)
-    click.echo(f"{len(matrix.cells)} runs; to go on after an interruption: add --into {folder.root}")
+    say(f"{len(matrix.cells)} runs; to go on after an interruption: add --into {folder.root}")
 
-    def say(trial: Trial) -> None:
-        click.echo(told(trial))
+    def tell(trial: Trial) -> None:
+        say(told(trial))
 
     from aorta.commands._validation import Stopped, analyse
 
     ended = 0
     try:
         if options["analyse_only"]:
-            analyse_again(matrix.cells, folder, analyse, say)
+            analyse_again(matrix.cells, folder, analyse, tell)
         else:
-            run_cells(matrix.cells, folder, _executor(options, folder), analyse, say)
+            run_cells(matrix.cells, folder, _executor(options, folder), analyse, tell)
     except Stopped as stopped:
         ended = 128 + stopped.number
     trials = read_trials(folder)
@@ -71,7 +72,7 @@ def command(**options: Any) -> int:
     result = score(in_order(matrix.cells, trials))
     path = ValidationDir.document(options["docs"], matrix.name)
     _write(path, document(matrix, result, made_by=_made_by(options)))
-    click.echo(f"{targets_text(result)}\ntable: {path}")
+    say(f"{targets_text(result)}\ntable: {path}")
     return ended or (0 if result.met else 1)
 
 

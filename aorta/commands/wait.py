@@ -12,6 +12,7 @@ import click
 
 from aorta.commands._json import echo_json, json_option, messages_aside
 from aorta.commands._options import how_to, results_option
+from aorta.commands._say import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,11 +74,11 @@ def _wait(
         named = [shlex.quote(str(submission))] if submission else []
         named += [f"--job {job_id}" for job_id in job_ids]
         again = " ".join(["aorta wait", *named]) if named else how_to("wait", results)
-        click.echo(f"the jobs go on; to wait for them again: {again}", err=True)
+        say(f"the jobs go on; to wait for them again: {again}", err=True)
         return None, 130
     wrong = [view.job_id for _, view in follower.rows() if not view.state.ok]
     told = f"not completed: {', '.join(wrong)}" if wrong else "all completed"
-    click.echo(f"{told}; next: {how_to('aggregate', results)}")
+    say(f"{told}; next: {how_to('aggregate', results)}")
     return follower, 1 if wrong else 0
 
 
@@ -105,7 +106,7 @@ def watch(follower: Follower, console: Console, waits: Iterator[float]) -> None:
             seen = [*cells[:3], *cells[4:]]
             if shown.get(job.job_id) != seen:
                 shown[job.job_id] = seen
-                click.echo("  ".join(cells))
+                say("  ".join(cells))
         if not follower.going:
             return
         time.sleep(next(waits))

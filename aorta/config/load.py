@@ -19,7 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from aorta.artefacts.files import is_file, is_there, read_regular
-from aorta.artefacts.io import write_text
+from aorta.artefacts.io import write_exact
+from aorta.artefacts.masking import here, secret_name
 from aorta.config.schema import Config
 from aorta.errors import ConfigError
 
@@ -50,14 +51,29 @@ def save_config(config: Config, path: Path) -> None:
     """Write every key of `config`, defaults included, as YAML, and `...`, which ends a document.
 
     Raises:
-        ConfigError: `path` is a file that this function did not write; it is not replaced.
+        ConfigError: `path` is a file that this function did not write, or a value is a secret.
     """
     if is_file(path) and not read_regular(path).rstrip().endswith(_END):
         raise ConfigError(
             f"{path} exists and is not the resolved configuration of a run, which would replace it",
             "move the file away, or write elsewhere (training.output_dir)",
         )
-    write_text(path, yaml.safe_dump(msgspec.to_builtins(config), sort_keys=False, explicit_end=True))
+    tree = msgspec.to_builtins(config)
+    _refuse_secrets(tree)
+    write_exact(path, yaml.safe_dump(tree, sort_keys=False, explicit_end=True))
+
+
+def _refuse_secrets(tree: Mapping[str, Any], prefix: str = "") -> None:
+    """Raise for a text that must not be written down: a configuration is, and it must not change."""
+    masker = here()
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            _refuse_secrets(value, f"{prefix}{key}.")
+        elif isinstance(value, str) and (masker.text(value) != value or (value and secret_name(str(key)))):
+            raise ConfigError(
+                f"{prefix}{key} holds a secret, and configurations are written into the results",
+                "have the program read it from an environment variable",
+            )
 
 
 def cut_off(path: Path) -> str | None:

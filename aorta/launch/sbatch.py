@@ -14,7 +14,7 @@ from pathlib import Path
 
 import jinja2
 
-from aorta.artefacts.io import write_text
+from aorta.artefacts.io import write_exact
 from aorta.artefacts.layout import RESULTS, Scenario, SubmissionDir, job_output
 from aorta.launch import checks
 from aorta.launch.durations import DEFAULT_TIME, parse_limit
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     for name in COMMITTED:
-        write_text(folder / f"profile_{name}.sbatch", render(*committed(name)))
+        write_exact(folder / f"profile_{name}.sbatch", render(*committed(name)))
 
 
 if __name__ == "__main__":

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from aorta.artefacts.files import is_file, is_there
-from aorta.artefacts.io import append_line, write_text
+from aorta.artefacts.io import append_line, write_exact
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
+from aorta.artefacts.masking import MASK, here
 from aorta.artefacts.records import SubmittedJob
 from aorta.config.load import load_config, save_config
 from aorta.config.schema import Config
@@ -152,7 +154,20 @@ def submit_all(
         SubmitError: one was refused; those before it run and are on record, and the message names them. Or
             all were accepted, and some could not be put on record.
     """
-    write_scripts({submission.script(Scenario(plan.scenario)): render(plan) for plan in plans})
+    scripts = {submission.script(Scenario(plan.scenario)): render(plan) for plan in plans}
+    with written_scripts(scripts):
+        return _submit_each(plans, submission, call, accepted, one_after_another=one_after_another)
+
+
+def _submit_each(
+    plans: Sequence[LaunchPlan],
+    submission: SubmissionDir,
+    call: Caller,
+    accepted: Callable[[SubmittedJob], None],
+    *,
+    one_after_another: bool,
+) -> list[SubmittedJob]:
+    """Submit the scripts of the plans, which are written."""
     jobs: list[SubmittedJob] = []
     unrecorded: list[str] = []
     for plan in plans:
@@ -187,17 +202,29 @@ def submit_all(
     return jobs
 
 
-def write_scripts(scripts: Mapping[Path, str]) -> None:
-    """Write every script, before the first one is submitted.
+@contextlib.contextmanager
+def written_scripts(scripts: Mapping[Path, str]) -> Iterator[None]:
+    """Write every script before the first one is submitted; once all are, secrets in the files are masked.
+
+    Slurm keeps a copy of each script that it accepts. Commands may hold secrets, so only the owner may read
+    the files.
 
     Raises:
         PlanError: one cannot be written.
     """
-    for path, text in scripts.items():
-        try:
-            write_text(path, text)
-        except OSError as error:
-            raise PlanError(f"{path}: {error.strerror}", "nothing was submitted") from error
+    try:
+        for path, text in scripts.items():
+            try:
+                write_exact(path, text, private=True)
+            except OSError as error:
+                raise PlanError(f"{path}: {error.strerror}", "nothing was submitted") from error
+        yield
+    finally:
+        masker = here()
+        for path, text in scripts.items():
+            if (masked := masker.text(text)) != text and is_file(path):
+                heading, _, rest = masked.partition("\n")
+                write_exact(path, f"{heading}\n# {MASK} was a secret; Slurm has it.\n{rest}", private=True)
 
 
 def refuse_unrecorded(messages: Sequence[str]) -> None:
@@ -225,6 +252,6 @@ def submit_aggregate(
         SubmitError: refused; the jobs themselves are not affected.
     """
     script = submission.aggregate_script
-    write_text(script, render_aggregate(plans, submission, docs))
-    job_id, _ = slurm.submit(script, call, after=[job.job_id for job in jobs])
+    with written_scripts({script: render_aggregate(plans, submission, docs)}):
+        job_id, _ = slurm.submit(script, call, after=[job.job_id for job in jobs])
     return job_id

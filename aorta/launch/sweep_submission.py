@@ -18,7 +18,7 @@ from aorta.errors import ArtefactError, PlanError, SubmitError
 from aorta.launch import slurm
 from aorta.launch.plan import LaunchPlan
 from aorta.launch.sbatch import render
-from aorta.launch.submission import open_submission, record, refuse_unrecorded, write_scripts
+from aorta.launch.submission import open_submission, record, refuse_unrecorded, written_scripts
 from aorta.launch.sweep import array_plan, point_config
 from aorta.launch.tools import Caller
 
@@ -81,18 +81,30 @@ def submit_sweep(
     by_scenario = {
         base.scenario: [point for point in sweep.points if point.scenario == base.scenario] for base in plans
     }
-    write_scripts(
-        {
-            submission.script(Scenario(base.scenario)): render(
-                array_plan(base, submission, by_scenario[base.scenario], at_most)
-            )
-            for base in plans
-        }
-    )
+    scripts = {
+        submission.script(Scenario(base.scenario)): render(
+            array_plan(base, submission, by_scenario[base.scenario], at_most)
+        )
+        for base in plans
+    }
+    with written_scripts(scripts):
+        return _submit_each(plans, submission, sweep, call, accepted, at_most=at_most)
+
+
+def _submit_each(
+    plans: Sequence[LaunchPlan],
+    submission: SubmissionDir,
+    sweep: Sweep,
+    call: Caller,
+    accepted: Callable[[str, Sequence[SubmittedJob]], None],
+    *,
+    at_most: int | None,
+) -> list[str]:
+    """Submit the scripts of the arrays, which are written."""
     arrays: list[str] = []
     unrecorded: list[str] = []
     for base in plans:
-        points = by_scenario[base.scenario]
+        points = [point for point in sweep.points if point.scenario == base.scenario]
         script = submission.script(Scenario(base.scenario))
         after = arrays[-1:] if at_most is not None else []
         try:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import Analysis, Finding, Problem, Speedup, Verdict
+from aorta.artefacts.clean import plain
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.page import Confidence, Page, Recommendation, Summary
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content
-from aorta.report.text import ABSENT, gain, plain
+from aorta.report.text import ABSENT, gain
 
 NO_CAUSE = frozenset({"healthy", "insufficient_data"})
 """Verdicts that name no cause."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from aorta.artefacts.clean import plain
 from aorta.artefacts.comparison import Comparison, Dataset, Summary
 from aorta.metrics.compare import Values
 from aorta.report import palette, style
-from aorta.report.text import plain
 from aorta.units import plural
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aorta.artefacts.analysis import Analysis, DataQuality, DetailCost, Finding, Measured, RankBreakdown
+from aorta.artefacts.clean import plain
 from aorta.artefacts.page import Confidence
 from aorta.diagnosis.findings import FINDINGS, kind_name
 from aorta.report.palette import LEAST_PCT, PARTS, Part
 from aorta.report.parts import mean_parts
 from aorta.report.selection import shown_ranks
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, host, listing, number, plain, quantity, ranks, share
+from aorta.report.text import ABSENT, host, listing, number, quantity, ranks, share
 from aorta.units import plural
 
 LEAST = LEAST_PCT / 100.0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import Finding, Interval
+from aorta.artefacts.clean import plain
 from aorta.artefacts.files import is_file
 from aorta.artefacts.io import write_json, write_text
 from aorta.diagnosis.findings import kind_name
@@ -32,7 +33,7 @@ from aorta.report.front import FOLDER, NAME, front, relative, scaling_name, shar
 from aorta.report.glossary import glossary
 from aorta.report.render import to_markdown
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, gain, number, plain, quantity
+from aorta.report.text import ABSENT, gain, number, quantity
 
 MAX_BOTTLENECKS = 10
 

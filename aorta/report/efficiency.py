@@ -11,9 +11,10 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from aorta.artefacts.aggregate import ScalingPoint
 from aorta.artefacts.analysis import DevicePop, Pop
+from aorta.artefacts.clean import plain
 from aorta.report import palette, style
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, plain
+from aorta.report.text import ABSENT
 
 _SHADES = LinearSegmentedColormap.from_list("efficiency", ["#B04A00", "#E69F00", "#F6D9A8", "#FFFFFF"])
 """From low to 100 %: darker is lost more, also without colours."""

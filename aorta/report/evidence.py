@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from aorta.artefacts.analysis import Analysis, ClockFit, Interval, RankBreakdown, Replay
+from aorta.artefacts.clean import plain
 from aorta.artefacts.page import Page
 from aorta.artefacts.traced import RankTrace, TraceTable
 from aorta.report.parts import shown_parts, spread
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, host, listing, number, plain, ranks, share, short
+from aorta.report.text import ABSENT, host, listing, number, ranks, share, short
 from aorta.units import NS_PER_MS, plural
 
 

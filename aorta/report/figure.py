@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
 from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.clean import plain
 from aorta.artefacts.page import Page
 from aorta.report import panels, style
 from aorta.report.content import counted_steps, heading
-from aorta.report.text import plain
 
 
 def run_figure(analysis: Analysis, page: Page) -> Figure:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aorta.artefacts.aggregate import Aggregate, Scaling
+from aorta.artefacts.clean import plain
 from aorta.report import content, sections
 from aorta.report.aggregate import ScenarioReport, decisive
 from aorta.report.blocks import Block, Facts, Heading, Line, Link, Paragraph, Picture, Strong
-from aorta.report.text import plain
 from aorta.units import plural
 
 NAME = "BOTTLENECK_ANALYSIS"

@@ -12,11 +12,12 @@ from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
 from aorta.artefacts.aggregate import Scaling
 from aorta.artefacts.analysis import Interval
+from aorta.artefacts.clean import plain
 from aorta.artefacts.page import StepPart
 from aorta.report import palette, style
 from aorta.report.efficiency import tree, tree_panel
 from aorta.report.parts import shown_parts
-from aorta.report.text import number, plain
+from aorta.report.text import number
 
 LABELS = {
     "strong": "strong scaling: the same batch over all ranks",

@@ -13,10 +13,11 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Analysis, Blame, RankBreakdown
+from aorta.artefacts.clean import plain
 from aorta.artefacts.page import HeatMap, RankLoss, StepPart
 from aorta.report.palette import LEAST_PCT, PARTS, WAITS
 from aorta.report.selection import own_ms
-from aorta.report.text import host, plain
+from aorta.report.text import host
 
 MAX_HEAT_ROWS = 32
 """Rows of a heat map that stay readable; more ranks are binned."""

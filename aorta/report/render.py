@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
+from aorta.artefacts.clean import plain
 from aorta.report.blocks import (
     Block,
     Bullet,
@@ -23,7 +24,7 @@ from aorta.report.blocks import (
     words,
 )
 from aorta.report.tables import Table, md_table, text_table
-from aorta.report.text import code, md, plain, wrap
+from aorta.report.text import code, md, wrap
 
 
 def to_text(blocks: Iterable[Block]) -> str:

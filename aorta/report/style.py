@@ -23,9 +23,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter
 from PIL import Image
 
+from aorta.artefacts.clean import plain
 from aorta.artefacts.io import write_bytes
 from aorta.report.palette import FAINT, INK
-from aorta.report.text import plain
 
 _STYLE = {
     "font.family": ["DejaVu Sans"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aorta.artefacts.clean import plain
 from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.study_layout import SweepDocs
 from aorta.artefacts.sweep import Curve, Estimate, SettingResult, SweepAnalysis, words
@@ -14,7 +15,7 @@ from aorta.report.overview import LABELS
 from aorta.report.render import to_markdown
 from aorta.report.sweep_plots import MAX_SERIES, key_figure, scaling_figure
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, number, plain
+from aorta.report.text import ABSENT, number
 from aorta.units import plural
 
 

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 from numpy.typing import NDArray
 
+from aorta.artefacts.clean import plain
 from aorta.artefacts.sweep import Curve, Estimate, Sensitivity, Series, SettingResult, SweepAnalysis, words
 from aorta.report import palette, style
 from aorta.report.overview import LABELS
-from aorta.report.text import plain
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222", "#8C6BB1")
 MAX_SERIES = len(COLOURS)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from aorta.report.text import WIDTH, md, plain
+from aorta.artefacts.clean import plain
+from aorta.report.text import WIDTH, md
 
 _GAP = "  "
 _NARROWEST = 20

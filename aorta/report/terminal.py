@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.clean import plain
 from aorta.artefacts.page import Page, StepPart
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, sections
@@ -15,7 +16,7 @@ from aorta.report.front import front
 from aorta.report.parts import shown_parts
 from aorta.report.render import to_text
 from aorta.report.tables import Table
-from aorta.report.text import number, plain, quantity, short, wrap
+from aorta.report.text import number, quantity, short, wrap
 from aorta.units import plural
 
 MAX_LINES = 40

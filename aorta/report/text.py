@@ -14,11 +14,11 @@ from typing import Any
 from markupsafe import Markup
 
 from aorta.artefacts.analysis import Speedup
+from aorta.artefacts.clean import plain
 
 ABSENT = "—"
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 _MARKDOWN = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=[A-Za-z]):(?=//)")
 _LINE_START = re.compile(r"^(?:\d+(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[+-](?:\s|$)|[=-]+$))")
 _CODE = re.compile(r"[\w./=+:@,%~ -]+", re.ASCII)
@@ -26,11 +26,6 @@ _FILES = 2
 """Of one folder, that are named each."""
 WIDTH = 100
 """Columns of a text report."""
-
-
-def plain(value: object) -> str:
-    """One line without control characters or direction overrides: safe to print on a terminal."""
-    return _CONTROL.sub(" ", str(value)).strip()
 
 
 def short(value: object, limit: int) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from aorta.artefacts.masking import told_to_children
 from aorta.artefacts.records import RankExit
 from aorta.runner.captures import TempSpace, findings
 from aorta.runner.exits import tail
@@ -104,7 +105,7 @@ class Aftercare:
         argv = [sys.executable, "-m", "aorta", name, str(run.root.resolve()), "--node", str(index)]
         self._say(f"{name}: traces of this node, for at most {left_s:.0f} s")
         start = next_tick = time.monotonic()
-        child = Child(argv, env=environ, log=log, keep=True)
+        child = Child(argv, env={**environ, **told_to_children()}, log=log, keep=True)
         ended = ""
         while (code := child.poll()) is None and not ended:
             now = time.monotonic()

@@ -6,10 +6,10 @@ token.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from aorta.artefacts import names
+from aorta.artefacts.masking import here, looks_like_token, secret_name
 
 _EXPLAINING = (
     names.SHARED_NODES, "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING",
@@ -42,77 +42,22 @@ _RUNNING = (
 """What a profiler and the interpreter need to start."""
 _TOOLS = ("NSYS_", "QUADD_", "ROCP_", "ROCPROF_", "ROCPROFILER_", "HSA_")
 
-_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "AUTH")
-_TOKEN = re.compile(
-    r"(?:^|[^A-Za-z0-9])(?:hf_|sk-|gh[pousr]_|glpat-|xox[abprs]-|AKIA|ASIA|eyJ)[A-Za-z0-9_\-]{8,}"
-    r"|://[^/\s:@]*:[^/\s@]+@"  # a password in an address
-    r"|(?<![A-Za-z0-9])(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{32,}(?![A-Za-z0-9])"
-)
+
+def _safe(name: str, value: str) -> bool:
+    return (
+        not secret_name(name)
+        and not any(word in name.upper() for word in _HIDDEN)
+        and not looks_like_token(value)
+    )
 
 
-def looks_secret(name: str) -> bool:
-    """Whether a variable of this name usually holds something that must not be written down."""
-    return any(word in name.upper() for word in _SECRET_WORDS)
-
-
-def looks_like_token(value: str) -> bool:
-    """Whether a value has the form of a credential: a known beginning, a password in an address, or 32 and
-    more letters and digits in a row.
-    """
-    return _TOKEN.search(value) is not None
-
-
-_SECRET_OPTIONS = frozenset(
-    {
-        "key",
-        "apikey",
-        "token",
-        "secret",
-        "password",
-        "passwd",
-        "passphrase",
-        "credential",
-        "credentials",
-        "auth",
-    }
-)
-MASK = "***"
-_SECRET_LENGTH = 8
+_HIDDEN = ("TOKEN", "SECRET", "PASSW", "CREDENTIAL", "AUTH", "KEY")
+"""A listed variable whose name holds one of these anywhere is hidden."""
 
 
 def without_secrets(command: Sequence[str]) -> list[str]:
-    """`command` as it may be written down: values of options such as `--password`, and words that look like
-    tokens, are replaced by `MASK`.
-    """
-    shown_words = []
-    secret_next = False
-    for word in command:
-        name, equals, value = word.partition("=")
-        option = word.startswith("-")
-        secret = option and not _SECRET_OPTIONS.isdisjoint(re.split(r"[-_.]+", name.lower()))
-        if secret_next and not option:
-            shown_words.append(MASK)
-        elif equals and (secret or looks_like_token(value)):
-            shown_words.append(f"{name}={MASK}")
-        else:
-            shown_words.append(MASK if looks_like_token(word) else word)
-        secret_next = secret and not equals
-    return shown_words
-
-
-def _safe(name: str, value: str) -> bool:
-    return not looks_secret(name) and not looks_like_token(value)
-
-
-def secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that hold a secret, by their name or their form; not those too short to be told from
-    other text.
-    """
-    return {
-        name: value
-        for name, value in environ.items()
-        if len(value) >= _SECRET_LENGTH and not _safe(name, value)
-    }
+    """`command` as it may be written down: secrets are replaced by `***`."""
+    return here().command(command)
 
 
 def recorded(environ: Mapping[str, str]) -> dict[str, str]:

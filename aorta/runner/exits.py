@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import stat
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import psutil
 
+from aorta.artefacts import files
 from aorta.artefacts.layout import NodeDir
+from aorta.artefacts.masking import Masker, here
 from aorta.artefacts.records import RankExit
 from aorta.runner.processes import Child, decode_exit
 
@@ -58,6 +63,27 @@ def collect_logs(node: NodeDir, token: str, first_rank: int, processes: int) -> 
             if source.is_dir() and not target.exists():
                 source.rename(target)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def mask_logs(node: NodeDir) -> None:
+    """Mask the secrets in what the ranks of this node wrote into their own logs."""
+    masker = here()
+    for path in files.walk(node.logs):
+        with contextlib.suppress(OSError):
+            if any(masker.line(line) != line for line in files.lines(path)):
+                _rewrite(path, masker)
+
+
+def _rewrite(path: Path, masker: Masker) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.writelines(masker.line(line) for line in files.lines(path))
+            os.fchmod(stream.fileno(), stat.S_IMODE(path.stat().st_mode))
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def rank_exits(

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import msgspec
 
+from aorta.artefacts.clean import lines
 from aorta.artefacts.files import absent
 from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.layout import NodeDir
+from aorta.artefacts.masking import here, remember
 from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo, Plan, RankExit, Session, State
 from aorta.config.load import load_config, save_config
 from aorta.config.schema import Config
@@ -29,7 +31,15 @@ from aorta.runner.captures import ResultsSpace, TempSpace
 from aorta.runner.command import rank_command, rank_environment, torchrun_argv, workload_name
 from aorta.runner.describe import code_version, describe_node, with_version
 from aorta.runner.environment import without_secrets
-from aorta.runner.exits import collect_logs, describe_exit, rank_exits, ranks_finished, tail, told_to_end
+from aorta.runner.exits import (
+    collect_logs,
+    describe_exit,
+    mask_logs,
+    rank_exits,
+    ranks_finished,
+    tail,
+    told_to_end,
+)
 from aorta.runner.marker import Marker
 from aorta.runner.metadata import job_metadata
 from aorta.runner.network import interface_towards
@@ -76,6 +86,7 @@ def run_node(options: NodeOptions, environ: Mapping[str, str]) -> int:
             too, where it can be written.
     """
     limits = Limits.of(environ)
+    remember(options.command)
     adopt_orphans()
     with Interrupts() as interrupts:
         return Node(options, limits, interrupts, environ).run()
@@ -103,7 +114,7 @@ class Node:
     def say(self, text: str) -> None:
         """One line in the job's output."""
         with contextlib.suppress(OSError):
-            print(f"{self._say_prefix} ({socket.gethostname()}): {text}", flush=True)
+            print(lines(here().text(f"{self._say_prefix} ({socket.gethostname()}): {text}")), flush=True)
 
     def run(self) -> int:
         """All steps; whatever happens, the marker is written and no child is left."""
@@ -299,6 +310,7 @@ class Node:
                 monitor.stop(_MONITOR_GRACE_S)
         first_rank = session.first_rank[self.options.node_index]
         collect_logs(self.dir, session.token, first_rank, info.processes)
+        mask_logs(self.dir)
         code = 0 if outcome.finished else outcome.code
         exits, root = rank_exits(list(child.lines), code, self.dir, first_rank, info.processes)
         if nodes > 1 or told_to_end(exits, root):

@@ -20,10 +20,14 @@ from typing import BinaryIO
 
 import psutil
 
+from aorta.artefacts.masking import here
 from aorta.launch.lifeline import die_with
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 2000
+_LONGEST_LINE = 1 << 20
+MOST_COPIED_BYTES = 32 << 20
+"""Of the output of one child. A rank's own output is kept whole in its own log."""
 _KILL_ROUNDS = 50
 _PAUSE_S = 0.1
 
@@ -45,6 +49,8 @@ class Child:
         log: file that gets its output.
         echo: stream that gets the output as well, line by line; None for the file alone.
         keep: keep its recent output in `lines`, also without `echo`: the file may be on a full disk.
+
+    What is copied is masked, and no more of it than `MOST_COPIED_BYTES` goes into the log and the echo.
     """
 
     def __init__(
@@ -90,8 +96,15 @@ class Child:
         """
         assert self.process.stdout is not None
         targets = [self._log, self._echo]
-        for line in self.process.stdout:
+        masker, left = here(), MOST_COPIED_BYTES
+        while line := self.process.stdout.readline(_LONGEST_LINE):
+            line = masker.line(line)
             self.lines.append(line.decode(errors="replace").rstrip("\n"))
+            if left < 0:
+                continue
+            left -= len(line)
+            if left < 0:
+                line += b"\naorta: more output is not copied; the ranks' own logs have all of theirs\n"
             for index, target in enumerate(targets):
                 if target is not None:
                     try:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from aorta.runner.environment import secrets, shown
+from aorta.artefacts.masking import Masker, here, secret_values
+from aorta.runner.environment import shown
 
 _NSYS_ENVIRONMENT = "DeviceEnvironment"
 _BETWEEN = re.compile("[;\0\n]")
@@ -58,11 +59,13 @@ def still_in(path: Path, environ: Mapping[str, str]) -> list[str]:
     if path.stat().st_size == 0:
         return []
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return [name for name, value in secrets(environ).items() if data.find(value.encode()) >= 0]
+        held = secret_values(environ).items()
+        return [name for name, value in held if data.find(value.encode("utf-8", "surrogateescape")) >= 0]
 
 
 def scrub_database(path: Path) -> None:
     """The SQLite export of nsys, or a rocpd database."""
+    masker = here()
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA secure_delete = ON")
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -78,7 +81,26 @@ def scrub_database(path: Path) -> None:
             for table in sorted(tables):
                 if table.startswith(_ROCPD_PROCESS):
                     _rocpd_process(database, table)
+            for table in sorted(tables):
+                _mask_texts(database, table, masker)
         database.execute("VACUUM")
+
+
+def _mask_texts(database: sqlite3.Connection, table: str, masker: Masker) -> None:
+    """Secrets that stand in a text of a table, such as in the name of a process or its command line."""
+    quoted = table.replace('"', '""')
+    columns = [row[1] for row in database.execute(f'PRAGMA table_info("{quoted}")') if _may_be_text(row[2])]
+    for column in (name.replace('"', '""') for name in columns):
+        found = database.execute(
+            f'SELECT DISTINCT "{column}" FROM "{quoted}" WHERE typeof("{column}") = \'text\''  # noqa: S608
+        )
+        changed = [(text, value) for (value,) in found if (text := masker.text(value)) != value]
+        update = f'UPDATE "{quoted}" SET "{column}" = ? WHERE "{column}" = ?'  # noqa: S608
+        database.executemany(update, changed)
+
+
+def _may_be_text(declared: str) -> bool:
+    return not declared or any(word in declared.upper() for word in ("TEXT", "CHAR", "CLOB", "JSON"))
 
 
 def _nsys_environment(database: sqlite3.Connection) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -13,8 +12,10 @@ from typing import TypeVar
 
 import msgspec
 
-from aorta.artefacts.io import read_json, write_json
+from aorta.artefacts.files import is_file, read_regular
+from aorta.artefacts.io import read_json, write_exact, write_json
 from aorta.artefacts.layout import RunDir, flat_alias
+from aorta.artefacts.masking import here
 from aorta.artefacts.records import Manifest, NodeInfo, NodeStatus, Session
 from aorta.errors import ArtefactError, RunError
 from aorta.runner import network
@@ -91,8 +92,9 @@ def prepare(options: NodeOptions) -> Session:
     try:
         run.root.mkdir(parents=True, exist_ok=True)
         _rotate(run, options)
-        if options.script is not None and options.script.is_file():
-            shutil.copyfile(options.script, run.script)
+        if options.script is not None and is_file(options.script):
+            script = read_regular(options.script).decode("utf-8", "surrogateescape")
+            write_exact(run.script, here().text(script), private=True)
         if options.scenario.family:
             _link(flat_alias(options.results, options.scenario, options.job_id), run.root)
         session = Session(attempt=options.attempt, token=uuid.uuid4().hex, stage="gather")

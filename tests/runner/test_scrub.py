@@ -99,8 +99,8 @@ def test_formats_that_cannot_be_scrubbed_are_told_apart(tmp_path):
 
 def test_a_secret_that_is_left_is_found_by_its_variable(tmp_path):
     path = tmp_path / "a.sqlite"
-    path.write_bytes(b"\x00 here: correct horse battery \xff, short1")
-    environ = {"MY_PASSWORD": "correct horse battery", "API_KEY": "short1", "OTHER": "here: correct"}
+    path.write_bytes(b"\x00 here: correct horse battery \xff, tiny1")
+    environ = {"MY_PASSWORD": "correct horse battery", "API_KEY": "tiny1", "OTHER": "here: correct"}
     assert still_in(path, environ) == ["MY_PASSWORD"]
     assert still_in(path, {"MY_PASSWORD": "another battery"}) == []
     path.write_bytes(b"")
