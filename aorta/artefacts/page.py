@@ -72,6 +72,8 @@ class Segment(Record, frozen=True, kw_only=True):
     doing: Doing
     start_ms: float
     end_ms: float
+    waits_for: int | None = None
+    """The rank that came last to the collective; None where nothing is waited for, or nobody knows."""
 
 
 class Lane(Record, frozen=True, kw_only=True):

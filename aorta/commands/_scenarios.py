@@ -24,7 +24,7 @@ from aorta.metrics.scaling import newest_valid, scaling_curves
 from aorta.readers.run import RunData
 from aorta.report.aggregate import ScenarioReport, build
 from aorta.report.document import write_documents
-from aorta.report.page import run_page
+from aorta.report.page import run_page, run_timeline
 from aorta.report.run import write_run_report
 from aorta.report.terminal import scenarios_screen
 
@@ -34,6 +34,7 @@ def run_aggregate(
     docs: Path,
     *,
     submission: SubmissionDir | None = None,
+    redact: bool = False,
     show: Callable[[str], object] | None = None,
 ) -> Aggregate:
     """Analyse each scenario's run, write its report and the document over all of them below `docs`.
@@ -46,6 +47,7 @@ def run_aggregate(
         results: the base results directory.
         docs: where `BOTTLENECK_ANALYSIS.md`, `.json` and `bottleneck_analysis/` go.
         submission: take exactly its jobs (see `choose`).
+        redact: take names of hosts, users and paths out of the HTML page.
         show: prints the screen of a terminal.
 
     Raises:
@@ -66,7 +68,7 @@ def run_aggregate(
     aggregate = build(reports, curves, missing, newest)
     try:
         with ProgressLine(Console(stderr=True), "drawing the report"):
-            write_documents(docs, aggregate, reports)
+            write_documents(docs, aggregate, reports, redact=redact)
     except OSError as error:
         where = error.filename or docs
         raise ArtefactError(
@@ -74,7 +76,8 @@ def run_aggregate(
         ) from error
     if show is not None:
         files = [f"missing: {problem.reason}" for problem in missing[:5]]
-        show(scenarios_screen(aggregate, reports, [*files, f"report:  {docs / 'BOTTLENECK_ANALYSIS.md'}"]))
+        files += [f"report:  {docs / f'BOTTLENECK_ANALYSIS.{kind}'}" for kind in ("md", "html")]
+        show(scenarios_screen(aggregate, reports, files))
     return aggregate
 
 
@@ -115,14 +118,15 @@ def _one(item: Chosen, others: Sequence[Analysis]) -> tuple[ScenarioReport, RunD
         ((run, found) for run, found in tried if picked and found.analysis is picked[0]), tried[0]
     )
     analysis, data, _ = chosen
-    page = run_page(*chosen)
+    timeline = run_timeline(*chosen)
+    page = run_page(analysis, data, timeline)
     try:
         write_json(run.analysis, analysis)
         write_run_report(run, analysis, page, data)
     except OSError as error:  # such as somebody else's results
         reason = f"{item.scenario.name}: its own report could not be written: {error.strerror}"
         passed_over.append(Problem(file=str(error.filename or run.root), reason=reason))
-    return ScenarioReport(item.scenario, run, analysis, page, item.note), data, passed_over
+    return ScenarioReport(item.scenario, run, analysis, page, item.note, timeline[0]), data, passed_over
 
 
 def _empty(report: ScenarioReport) -> Problem:

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def analyze_traces(paths: Sequence[Path]) -> Analysis:
-    """Read and analyse the traces and samples among files and folders.
+    """Read and analyse the traces and samples among files and folders; as `read_and_analyze`."""
+    return read_and_analyze(paths)[0]
+
+
+def read_and_analyze(paths: Sequence[Path]) -> tuple[Analysis, Sequence[TraceSummary]]:
+    """The analysis of the traces and samples among files and folders, and the summaries that it is of.
 
     Raises:
         ArtefactError: nothing of it is a usable trace.
@@ -30,7 +35,7 @@ def analyze_traces(paths: Sequence[Path]) -> Analysis:
 
     with unpacked(paths) as files:
         if (recorded := _recordings(files)) is not None:
-            return recorded
+            return recorded, ()
         samples, problems = find_samples(files.paths)
         known = {*(item.path for item in samples), *(Path(item.file) for item in problems if item.file)}
         try:
@@ -42,7 +47,7 @@ def analyze_traces(paths: Sequence[Path]) -> Analysis:
         unused = _unused(files, known | found.files)
         summaries = [_named(files, summarise(trace)) for trace in found.traces]
     said = list(dict.fromkeys((*found.problems, *problems, *files.problems, *unused)))
-    return analyse_traces(summaries, samples, _named_problems(files, said))
+    return analyse_traces(summaries, samples, _named_problems(files, said)), summaries
 
 
 def _recordings(files: Unpacked) -> Analysis | None:

@@ -25,7 +25,8 @@ from aorta.commands._say import say
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Take exactly the jobs of this submission (results/profiling/run_<timestamp>).",
 )
-def command(results: Path, docs: Path, submission: Path | None) -> None:
+@click.option("--redact", is_flag=True, help="Take host names, users and paths out of the HTML page.")
+def command(results: Path, docs: Path, submission: Path | None, redact: bool) -> None:
     """Analyse every scenario below BASE_RESULTS_DIR and write docs/BOTTLENECK_ANALYSIS.md.
 
     The newest submission's jobs are taken, and runs by hand that are newer or of other scenarios. What is
@@ -42,7 +43,7 @@ def command(results: Path, docs: Path, submission: Path | None) -> None:
         if not others:
             return
     chosen = SubmissionDir(submission) if submission is not None else None
-    run_aggregate(results, docs, submission=chosen, show=say)
+    run_aggregate(results, docs, submission=chosen, redact=redact, show=say)
 
 
 def _what(results: Path, named: SubmissionDir | None) -> tuple[SubmissionDir | None, bool]:

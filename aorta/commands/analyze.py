@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,12 @@ import click
 
 from aorta.artefacts.files import is_file, is_there
 from aorta.commands._say import say, say_json
-from aorta.errors import AortaError, ArtefactError
+from aorta.errors import AortaError, ArtefactError, ConfigError
 
 if TYPE_CHECKING:
     from aorta.artefacts.analysis import Analysis
     from aorta.artefacts.layout import RunDir
-    from aorta.artefacts.page import Page
+    from aorta.report.web_page import WebRun
 
 
 @click.command()
@@ -22,9 +23,21 @@ if TYPE_CHECKING:
 @click.option(
     "--json", "json_path", metavar="FILE", help="Write the analysis as JSON to FILE; - is standard output."
 )
+@click.option(
+    "--html", metavar="FILE", help="Write the report as one HTML page that opens without a network."
+)
+@click.option("--redact", is_flag=True, help="Take host names, users and paths out of the HTML page.")
 @click.option("--full", is_flag=True, help="Print the whole report of raw traces, not 40 lines of it.")
 @click.option("--no-accounting", is_flag=True, help="Do not ask Slurm's accounting about the job.")
-def command(paths: tuple[Path, ...], json_path: str | None, full: bool, no_accounting: bool) -> None:
+def command(
+    *,
+    paths: tuple[Path, ...],
+    json_path: str | None,
+    html: str | None,
+    redact: bool,
+    full: bool,
+    no_accounting: bool,
+) -> None:
     """Analyse a run directory, such as results/profiling/2node/run_<JOB_ID>, or raw traces.
 
     Of a run directory, profiling_analysis.json, profiling_report.txt, profiling_analysis.png and .svg are
@@ -36,21 +49,28 @@ def command(paths: tuple[Path, ...], json_path: str | None, full: bool, no_accou
     """
     from aorta.readers.directory import find_run
 
+    if redact and html is None:
+        raise ConfigError("--redact is for the HTML page", "name its file with --html FILE")
     if len(paths) == 1 and find_run(paths[0]) is not None:
-        _analyze_run(paths[0], json_path, query_accounting=not no_accounting)
+        shown = _analyze_run(paths[0], json_path, query_accounting=not no_accounting)
     else:
-        _analyze_traces(paths, json_path, full=full)
+        shown = _analyze_traces(paths, json_path, full=full, timeline=html is not None)
+    if html is not None:
+        from aorta.artefacts.io import write_text
+        from aorta.report.web_page import single_page
+
+        _written(html, lambda: write_text(Path(html), single_page(shown, redact=redact)))
 
 
-def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -> None:
+def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -> WebRun:
     from aorta.readers.directory import open_run
     from aorta.report.terminal import run_screen
 
     run = open_run(path)
     try:
-        analysis, page = report(run, query_accounting=query_accounting)
+        shown = report(run, query_accounting=query_accounting)
         if json_path is not None:
-            _write_json(analysis, json_path)
+            _write_json(shown.analysis, json_path)
     except OSError as error:
         raise ArtefactError(
             f"{error.filename or run.root}: {error.strerror}", "the analysis needs to write there"
@@ -63,30 +83,41 @@ def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -
         # Readers refuse what they can foresee.
         raise fault(error, f"{run.root} could not be analysed") from error
     files = [f"report: {path / run.report.name}"]
-    say(run_screen(analysis, page, str(path), files), err=json_path == "-")
+    say(run_screen(shown.analysis, shown.page, str(path), files), err=json_path == "-")
+    return shown
 
 
-def _analyze_traces(paths: tuple[Path, ...], json_path: str | None, *, full: bool) -> None:
+def _analyze_traces(paths: tuple[Path, ...], json_path: str | None, *, full: bool, timeline: bool) -> WebRun:
     from aorta.artefacts.clean import plain
-    from aorta.commands._traces import analyze_traces
+    from aorta.commands._traces import read_and_analyze
     from aorta.report.bare import bare_page
     from aorta.report.run import run_text
     from aorta.report.terminal import run_screen
+    from aorta.report.web_page import WebRun
 
     _refuse_nothing(paths)
-    analysis = analyze_traces(paths)
+    analysis, summaries = read_and_analyze(paths)
     if full and json_path != "-":
         say(run_text(analysis))
     if json_path is not None:
-        try:
-            _write_json(analysis, json_path)
-        except OSError as error:
-            raise ArtefactError(
-                f"{error.filename or json_path}: {error.strerror}", "name a file that can be written"
-            ) from error
-    said = f"{analysis.verdict.kind}: {plain(analysis.verdict.statement)}"
-    screen = said if full else run_screen(analysis, bare_page(analysis), None, [])
-    say(screen, err=json_path == "-")
+        _written(json_path, lambda: _write_json(analysis, json_path))
+    said, page = f"{analysis.verdict.kind}: {plain(analysis.verdict.statement)}", bare_page(analysis)
+    say(said if full else run_screen(analysis, page, None, []), err=json_path == "-")
+    found = None
+    if timeline and summaries:
+        from aorta.report.excerpt_traced import capture_excerpt
+
+        found = capture_excerpt(summaries, analysis)
+    return WebRun("traces", analysis, page, found, None)
+
+
+def _written(target: str, write: Callable[[], object]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise ArtefactError(
+            f"{error.filename or target}: {error.strerror}", "name a file that can be written"
+        ) from error
 
 
 def _refuse_nothing(paths: tuple[Path, ...]) -> None:
@@ -102,18 +133,20 @@ def _refuse_nothing(paths: tuple[Path, ...]) -> None:
     open_run(paths[0])
 
 
-def report(run: RunDir, *, query_accounting: bool) -> tuple[Analysis, Page]:
+def report(run: RunDir, *, query_accounting: bool) -> WebRun:
     """Analyse `run` and write its JSON, text and plots beside the data."""
     from aorta.artefacts.io import write_json
     from aorta.commands._analysis import analyze_run
-    from aorta.report.page import run_page
+    from aorta.report.page import run_page, run_timeline
     from aorta.report.run import write_run_report
+    from aorta.report.web_page import WebRun
 
     found = analyze_run(run, query_accounting=query_accounting, shown=True)
     write_json(run.analysis, found.analysis)
-    page = run_page(*found)
+    timeline = run_timeline(*found)
+    page = run_page(found.analysis, found.data, timeline)
     write_run_report(run, found.analysis, page, found.data)
-    return found.analysis, page
+    return WebRun(found.analysis.scenario or "run", found.analysis, page, timeline[0], str(run.root))
 
 
 def _write_json(analysis: Analysis, target: str) -> None:

@@ -9,7 +9,7 @@ from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import Analysis, Finding, Problem, Speedup, Verdict
 from aorta.artefacts.clean import plain
 from aorta.artefacts.layout import RunDir, Scenario
-from aorta.artefacts.page import Confidence, Page, Recommendation, Summary
+from aorta.artefacts.page import Confidence, Excerpt, Page, Recommendation, Summary
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content
 from aorta.report.text import ABSENT, gain
@@ -25,6 +25,7 @@ class ScenarioReport:
     Attributes:
         page: what the report shows of the run.
         note: why this run was taken, where that is not obvious; else empty.
+        timeline: the longest step of all ranks; None where it is not known.
     """
 
     scenario: Scenario
@@ -32,6 +33,7 @@ class ScenarioReport:
     analysis: Analysis
     page: Page
     note: str = ""
+    timeline: Excerpt | None = None
 
 
 def rank_time_ms(analysis: Analysis, finding: Finding | None) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from aorta.artefacts.aggregate import Aggregate, Scaling
@@ -11,6 +12,7 @@ from aorta.artefacts.analysis import Finding, Interval
 from aorta.artefacts.clean import plain
 from aorta.artefacts.files import is_file
 from aorta.artefacts.io import write_json, write_text
+from aorta.artefacts.layout import RunDir
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, overview, sections, style
 from aorta.report.aggregate import NO_CAUSE, ScenarioReport, gain_words, rank_time_ms
@@ -34,14 +36,18 @@ from aorta.report.glossary import glossary
 from aorta.report.render import to_markdown
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, gain, number, quantity
+from aorta.report.web_page import WebRun, redactor_of, web_page
 
 MAX_BOTTLENECKS = 10
 
 
-def write_documents(docs: Path, aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Path:
+def write_documents(
+    docs: Path, aggregate: Aggregate, reports: Sequence[ScenarioReport], *, redact: bool = False
+) -> Path:
     """Write the Markdown, the JSON and the plots below `docs`; returns the Markdown's path.
 
     Plots are written beside the documents, so that the Markdown's links hold wherever the results are.
+    `redact` takes names of hosts, users and paths out of the HTML page.
     """
     plots = docs / FOLDER
     with style.styled():
@@ -62,7 +68,43 @@ def write_documents(docs: Path, aggregate: Aggregate, reports: Sequence[Scenario
     write_text(plots / "glossary.md", to_markdown([Heading("Terms", 1), glossary()]))
     write_text(path, to_markdown([*front(aggregate, reports, docs), *_folded(docs, aggregate, reports)]))
     write_json(docs / f"{NAME}.json", aggregate)
+    shown = redacted(aggregate, reports) if redact else (aggregate, reports)
+    write_text(docs / f"{NAME}.html", document_page(*shown))
     return path
+
+
+def document_page(aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> str:
+    """The HTML page over all scenarios."""
+    last = [*_causes(aggregate, reports), *_scaling(aggregate, reports), _quality_of_all(aggregate, reports)]
+    return web_page(front(aggregate, reports, None), _web_runs(reports), last)
+
+
+def redacted(
+    aggregate: Aggregate, reports: Sequence[ScenarioReport]
+) -> tuple[Aggregate, list[ScenarioReport]]:
+    """The same without names of hosts, users and paths."""
+    runs = _web_runs(reports)
+    redactor = redactor_of(runs, aggregate)
+    clean = [run.redacted(redactor) for run in runs]
+    return redactor.record(aggregate), [
+        replace(
+            report,
+            run=RunDir(Path(run.folder or "")),
+            analysis=run.analysis,
+            page=run.page,
+            note=redactor.text(report.note),
+            timeline=run.timeline,
+        )
+        for report, run in zip(reports, clean, strict=True)
+    ]
+
+
+def _web_runs(reports: Sequence[ScenarioReport]) -> list[WebRun]:
+    """The runs as the HTML page shows them."""
+    return [
+        WebRun(report.scenario.name, report.analysis, report.page, report.timeline, str(report.run.root))
+        for report in reports
+    ]
 
 
 def _plot(scaling: Scaling) -> str:
@@ -70,14 +112,26 @@ def _plot(scaling: Scaling) -> str:
 
 
 def _folded(docs: Path, aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Iterator[Folded]:
-    if table := _bottlenecks(reports):
-        yield Folded("All causes, by time lost", (*table, *_recommended(aggregate)))
-    for scaling in aggregate.scaling:
-        yield Folded(f"{scaling_name(scaling)}: throughput and efficiency", tuple(_curve(scaling, reports)))
+    yield from _causes(aggregate, reports)
+    yield from _scaling(aggregate, reports)
     for report in reports:
         verdict = kind_name(report.analysis.verdict.kind)
         yield Folded(f"{report.scenario.name}: {verdict}", tuple(_scenario(docs, report)))
-    yield Folded("Data quality of all scenarios", tuple(_quality(aggregate, reports)))
+    yield _quality_of_all(aggregate, reports)
+
+
+def _causes(aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Iterator[Folded]:
+    if table := _bottlenecks(reports):
+        yield Folded("All causes, by time lost", (*table, *_recommended(aggregate)))
+
+
+def _scaling(aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Iterator[Folded]:
+    for scaling in aggregate.scaling:
+        yield Folded(f"{scaling_name(scaling)}: throughput and efficiency", tuple(_curve(scaling, reports)))
+
+
+def _quality_of_all(aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Folded:
+    return Folded("Data quality of all scenarios", tuple(_quality(aggregate, reports)))
 
 
 def _bottlenecks(reports: Sequence[ScenarioReport]) -> list[Block]:

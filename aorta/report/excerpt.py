@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import structs
 
 from aorta.artefacts.page import Doing, Excerpt, Lane, Segment, StepTimes
 from aorta.artefacts.step_columns import ABSENT, StepColumns
@@ -21,11 +22,19 @@ from aorta.report.selection import choose
 from aorta.units import NS_PER_MS, ms_to_ns
 
 MAX_LANES = 12
-_FINEST = 1500
-"""Pieces shorter than one of this many parts of the step are not told apart: thinner than a pixel."""
+"""Of a picture."""
+MAX_TIMELINE = 512
+"""Ranks of a timeline that can be zoomed; of more ranks, `FEW_OF_MANY` are chosen."""
+FEW_OF_MANY = 64
+_FINEST = {32: 1500, MAX_TIMELINE: 300}
+"""By the most lanes: pieces shorter than one of this many parts of the step are not told apart."""
 
-Piece = tuple[int, int, Doing]
+What = tuple[Doing, int | None]
+"""What a rank did, and the rank that it waited for."""
+Piece = tuple[int, int, What]
 """From and to, ns."""
+Waits = Mapping[int, Intervals]
+"""By the rank that came last."""
 
 
 def worst_step(times: StepTimes | None) -> tuple[int, float, float] | None:
@@ -68,7 +77,8 @@ def excerpt(
     }
     if not those:
         return None, f"not measured: the records of step {number} hold no ranges"
-    ranks, note = choose({rank: _own_ns(own) for rank, own in those.items()}, named, MAX_LANES)
+    limit = FEW_OF_MANY if len(those) > MAX_TIMELINE else MAX_TIMELINE
+    ranks, note = choose({rank: _own_ns(own) for rank, own in those.items()}, named, limit)
     steps = {rank: those[rank][-1] for rank in ranks}
     notes = [note] if note else []
     placed = match_collectives({rank: [steps[rank]] for rank in ranks}, clocks)
@@ -77,12 +87,13 @@ def excerpt(
         several = len({clocks[rank] for rank in ranks}) > 1
         shifts = {rank: -steps[rank].mono_start_ns if several else 0 for rank in ranks}
         notes += [f"each rank from its own start: {placed}"] if several else []
-        waits: Mapping[int, Intervals] = {}
+        waits: Mapping[int, Waits] = {}
     else:
         shifts = {rank: placed.timelines[rank].starts[number] - steps[rank].mono_start_ns for rank in ranks}
         waits = waits_of(placed, shifts)
     origin = min(steps[rank].mono_start_ns + shifts[rank] for rank in ranks)
-    lanes = [_lane(steps[rank], origin - shifts[rank], waits.get(rank)) for rank in ranks]
+    pieces = finest(len(ranks))
+    lanes = [_lane(steps[rank], origin - shifts[rank], waits.get(rank), pieces) for rank in ranks]
     found = Excerpt(
         global_step=number,
         step_ms=step_ms,
@@ -99,22 +110,49 @@ def _own_ns(steps: StepColumns) -> float:
     return int(steps.duration_ns[-1]) - (0 if exposed == ABSENT else exposed)
 
 
-def waits_of(placed: Collectives, shifts: Mapping[int, int]) -> dict[int, Intervals]:
-    """When each rank was in a collective whose last member had not come to it, on the rank's own clock.
+def cut(found: Excerpt, named: Collection[int], limit: int = MAX_LANES) -> Excerpt:
+    """The same of at most `limit` ranks, chosen by their own time."""
+    own = {
+        lane.rank: sum(
+            item.end_ms - item.start_ms
+            for item in lane.segments
+            if item.doing not in ("wait", "transfer", "hidden")
+        )
+        for lane in found.lanes
+    }
+    kept, note = choose(own, named, limit)
+    if not note:
+        return found
+    lanes = [lane for lane in found.lanes if lane.rank in set(kept)]
+    return structs.replace(found, lanes=lanes, note="; ".join(part for part in (note, found.note) if part))
+
+
+def finest(lanes: int) -> int:
+    """How many pieces of the step are told apart on each of so many lanes."""
+    return next((pieces for most, pieces in _FINEST.items() if lanes <= most), min(_FINEST.values()))
+
+
+def waits_of(placed: Collectives, shifts: Mapping[int, int]) -> dict[int, Waits]:
+    """When each rank was in a collective whose last member had not come, on the rank's own clock.
 
     Args:
         placed: the ranks on one clock.
         shifts: ns by which that is ahead of each rank's own.
     """
-    pairs: dict[int, list[tuple[int, int]]] = {rank: [] for rank in shifts}
+    pairs: dict[int, dict[int, list[tuple[int, int]]]] = {rank: {} for rank in shifts}
     for item in placed.matched:
-        last = int(item.entry.max())
+        last, culprit = int(item.entry.max()), item.ranks[int(item.entry.argmax())]
         for rank, entry, end in zip(item.ranks, item.entry.tolist(), item.end.tolist(), strict=True):
-            pairs[rank].append((entry - shifts[rank], min(last, end) - shifts[rank]))
-    return {rank: union(as_intervals(found)) for rank, found in pairs.items()}
+            if rank != culprit:
+                mine = pairs[rank].setdefault(culprit, [])
+                mine.append((entry - shifts[rank], min(last, end) - shifts[rank]))
+    return {
+        rank: {culprit: union(as_intervals(found)) for culprit, found in waits.items()}
+        for rank, waits in pairs.items()
+    }
 
 
-def _lane(step: Step, zero: int, waits: Intervals | None) -> Lane:
+def _lane(step: Step, zero: int, waits: Waits | None, pieces: int) -> Lane:
     """One rank's segments, from its record, which has ranges; as `segments`."""
     assert step.profile is not None
     did = Did(
@@ -124,7 +162,7 @@ def _lane(step: Step, zero: int, waits: Intervals | None) -> Lane:
         data=_of(step, lambda item: item.stream == "host" and item.tag == "data"),
         waits=waits,
     )
-    return Lane(rank=step.rank, host=step.host, segments=segments(did, zero))
+    return Lane(rank=step.rank, host=step.host, segments=segments(did, zero, pieces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,37 +175,46 @@ class Did:
     communication: Intervals
     data: Intervals
     """The loader's."""
-    waits: Intervals | None
+    waits: Waits | None
     """For the last member of a collective; None where that is not known."""
 
 
-def segments(did: Did, zero: int) -> list[Segment]:
-    """What is drawn of it, in ms after `zero` of its clock."""
+def segments(did: Did, zero: int, pieces: int = _FINEST[32]) -> list[Segment]:
+    """The segments of one rank, in ms after `zero` of its clock; the step is told apart in `pieces`."""
     start, end = did.span
     busy, communication = did.compute, did.communication
     exposed = subtract(communication, busy)
-    waited = intersection(exposed, did.waits) if did.waits is not None else as_intervals([])
+    waited: list[tuple[What, Intervals]] = []
+    transfer = exposed
+    for culprit, intervals in (did.waits or {}).items():
+        waited.append((("wait", culprit), intersection(transfer, intervals)))
+        transfer = subtract(transfer, intervals)
     data = subtract(subtract(did.data, busy), communication)
-    whole = as_intervals([(start, end)])
-    pieces: list[tuple[Doing, Intervals]] = [
-        ("compute", busy),
-        ("wait", waited),
-        ("transfer", subtract(exposed, waited)),
-        ("data_wait", data),
-        ("host", subtract(subtract(subtract(whole, busy), communication), data)),
+    idle = subtract(subtract(subtract(as_intervals([(start, end)]), busy), communication), data)
+    found: list[tuple[What, Intervals]] = [
+        (("compute", None), busy),
+        *waited,
+        (("transfer", None), transfer),
+        (("data_wait", None), data),
+        (("host", None), idle),
     ]
     kept = [
-        (int(first), int(last), doing)
-        for doing, found in pieces
-        for first, last in clip(found, start, end).tolist()
+        (int(first), int(last), what)
+        for what, intervals in found
+        for first, last in clip(intervals, start, end).tolist()
     ]
-    finest = (end - start) // _FINEST
-    shown = _drawable(sorted(kept), finest)
+    least = (end - start) // pieces
+    shown = _drawable(sorted(kept, key=lambda piece: piece[:2]), least)
     hidden = clip(intersection(communication, busy), start, end).tolist()
-    shown += [(first, last, "hidden") for first, last in hidden if last - first > finest]
+    shown += [(first, last, ("hidden", None)) for first, last in hidden if last - first > least]
     return [
-        Segment(doing=doing, start_ms=(first - zero) / NS_PER_MS, end_ms=(last - zero) / NS_PER_MS)
-        for first, last, doing in shown
+        Segment(
+            doing=doing,
+            start_ms=(first - zero) / NS_PER_MS,
+            end_ms=(last - zero) / NS_PER_MS,
+            waits_for=rank,
+        )
+        for first, last, (doing, rank) in shown
     ]
 
 
@@ -176,10 +223,10 @@ def _drawable(pieces: Sequence[Piece], finest: int) -> list[Piece]:
     several in a row become one of what most of it is, and one alone goes to its neighbour.
     """
     shown: list[Piece] = []
-    few: Counter[Doing] = Counter()
+    few: Counter[What] = Counter()
     since = pieces[0][0] if pieces else 0
 
-    def show(last: int, doing: Doing) -> None:
+    def show(last: int, doing: What) -> None:
         nonlocal since
         if shown and shown[-1][2] == doing:
             shown[-1] = (shown[-1][0], last, doing)

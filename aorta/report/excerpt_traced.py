@@ -6,37 +6,62 @@ Records time a step's parts by windows; of a GPU that waits for its host, they a
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.page import Excerpt, Lane
+from aorta.artefacts.reduction import TraceSummary
 from aorta.diagnosis.run_traces import RunTraces
-from aorta.metrics.trace_capture import Capture, capture, collectives_of
+from aorta.metrics.trace_capture import Capture, capture, captures, collectives_of
 from aorta.metrics.trace_summary import latest
 from aorta.metrics.trace_work import timelines
 from aorta.metrics.traced_steps import numbered
 from aorta.readers.run import RunData
 from aorta.readers.run_identity import boot_epochs
-from aorta.report.excerpt import MAX_LANES, Did, segments, waits_of
+from aorta.report.excerpt import FEW_OF_MANY, MAX_TIMELINE, Did, finest, segments, waits_of
 from aorta.report.selection import shown_ranks
 from aorta.units import NS_PER_MS
 
 
 def traced_excerpt(traces: RunTraces, data: RunData, analysis: Analysis) -> Excerpt | None:
-    """That step of at most `MAX_LANES` ranks on one clock; None where the breakdown is not of the traces."""
+    """The longest traced step on one clock; None where the breakdown is not of the traces."""
     table = analysis.traces
     if table is None or not table.stands:
         return None
-    rows, note = shown_ranks(analysis.breakdown.per_rank, analysis.verdict.ranks, MAX_LANES)
-    wanted = {row.rank for row in rows}
-    mine = [item for item in traces.summaries if item.rank in wanted and item.format == table.format]
+    rows, note = _shown(analysis)
+    mine = [item for item in traces.summaries if item.rank in rows and item.format == table.format]
     steps = numbered(mine, data.records.by_rank, boot_epochs(data))
     whole = capture(steps.summaries)
-    lengths = _lengths(whole, steps.kept(whole.steps))
+    return _longest(whole, steps.kept(whole.steps), rows, note)
+
+
+def capture_excerpt(summaries: Sequence[TraceSummary], analysis: Analysis) -> Excerpt | None:
+    """The longest step of raw traces on one clock; None where they have no step in common."""
+    rows, note = _shown(analysis)
+    if not rows:
+        return None
+    found = captures(summaries)[0]
+    whole = capture([item for item in found.ranks if item.rank in rows])
+    return _longest(whole, whole.steps, rows, note)
+
+
+def _shown(analysis: Analysis) -> tuple[dict[int, str | None], str]:
+    """The ranks to show with their hosts, and which they are where not all are shown."""
+    ranks = analysis.breakdown.per_rank
+    limit = FEW_OF_MANY if len(ranks) > MAX_TIMELINE else MAX_TIMELINE
+    rows, note = shown_ranks(ranks, analysis.verdict.ranks, limit)
+    return {row.rank: row.host for row in rows}, note
+
+
+def _longest(
+    whole: Capture, steps: tuple[int, ...], hosts: dict[int, str | None], note: str
+) -> Excerpt | None:
+    lengths = _lengths(whole, steps)
     if not lengths:
         return None
     number = max(lengths, key=lambda step: (lengths[step], -step))
     found = capture([latest(item, {number}) for item in whole.ranks if item.rank in whole.work])
-    lanes, alone = _lanes(found, number, {row.rank: row.host for row in rows})
+    lanes, alone = _lanes(found, number, hosts)
     return Excerpt(
         global_step=number,
         step_ms=lengths[number] / NS_PER_MS,
@@ -76,5 +101,7 @@ def _lanes(found: Capture, number: int, hosts: dict[int, str | None]) -> tuple[l
             data=line.data,
             waits=waits.get(rank) if waits is not None else None,
         )
-        lanes.append(Lane(rank=rank, host=hosts[rank], segments=segments(did, zeros[rank])))
+        lanes.append(
+            Lane(rank=rank, host=hosts[rank], segments=segments(did, zeros[rank], finest(len(lines))))
+        )
     return lanes, reason

@@ -44,6 +44,7 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
         yield from sections.next_block(str(main.run.root))
     if docs is not None:
         links: list[Link] = [
+            Link("interactive report", f"{NAME}.html"),
             Link("data for programs", f"{NAME}.json"),
             Link("terms", f"{FOLDER}/glossary.md"),
         ]

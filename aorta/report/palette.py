@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from aorta.artefacts.page import Doing
+
 COMPUTE, EXPOSED_COMM, EXPOSED_COPY = "#0072B2", "#D55E00", "#CC79A7"
 DATA_WAIT, HOST, HIDDEN_COMM = "#E69F00", "#A6A6A6", "#56B4E9"
 WAITING, OWN_HOST, UNCLASSIFIED, UNSEEN, OTHER = "#F0C9A8", "#CFCFCF", "#555555", "#2B2B2B", "#E4E4E4"
@@ -37,6 +39,9 @@ PARTS = (
 )
 """The parts that sum to a step, in the order in which they are stacked. A further part is a further row."""
 
+EXPOSED = next(part.short for part in PARTS if part.key == "exposed_comm")
+"""The column of waits and transfers: an effect of other ranks, so maps show it in grey."""
+
 WAITS = {
     "data_loading": ("waiting for a slow loader", "#F6CF8B"),
     "compute": ("waiting for slow compute", WAITING),
@@ -58,3 +63,21 @@ def part_colour(key: str) -> str:
     """The colour of a `StepPart`."""
     known = WAITS.get(key.removeprefix("wait_"))
     return _COLOURS.get(key) or (known[1] if known else WAITING)
+
+
+DOING: dict[Doing, tuple[str, str]] = {
+    "compute": ("compute", COMPUTE),
+    "transfer": ("exposed transfer", EXPOSED_COMM),
+    "wait": ("waiting for the last rank", WAITING),
+    "data_wait": ("data wait", DATA_WAIT),
+    "host": ("host", HOST),
+    "hidden": ("communication under compute", HIDDEN_COMM),
+}
+"""What a rank does in a timeline: names and colours."""
+
+CURVES: dict[str, tuple[str, str]] = {
+    "gpu": ("GPU, driver counter", GPU),
+    "job_cpu": ("CPU, job's share of its CPUs", JOB_CPU),
+    "cpu": ("CPU, whole host", HOST_CPU),
+}
+"""Curves of the monitors: names and colours."""

@@ -22,21 +22,6 @@ NO_BREAKDOWN = "not measured: no rank has a steady step with a breakdown"
 LOSS = LinearSegmentedColormap.from_list("loss", ["#FFFFFF", "#F6D9A8", "#E69F00", "#B04A00", "#5E2600"])
 """From nothing to much: its lightness falls all the way, so that it reads without colours too."""
 EFFECT = LinearSegmentedColormap.from_list("effect", ["#FFFFFF", "#D0D0D0"])
-EXPOSED = next(part.short for part in palette.PARTS if part.key == "exposed_comm")
-
-_DOING: dict[Doing, tuple[str, str]] = {
-    "compute": ("compute", palette.COMPUTE),
-    "transfer": ("exposed transfer", palette.EXPOSED_COMM),
-    "wait": ("waiting for the last rank", palette.WAITING),
-    "data_wait": ("data wait", palette.DATA_WAIT),
-    "host": ("host", palette.HOST),
-    "hidden": ("communication under compute", palette.HIDDEN_COMM),
-}
-_CURVES: dict[str, tuple[str, str]] = {
-    "gpu": ("GPU, driver counter", palette.GPU),
-    "job_cpu": ("CPU, job's share of its CPUs", palette.JOB_CPU),
-    "cpu": ("CPU, whole host", palette.HOST_CPU),
-}
 
 
 def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
@@ -76,7 +61,9 @@ def heat_panel(axes: Axes, found: HeatMap | None) -> None:
         return
     values = np.array([[np.nan if v is None else v for v in row] for row in found.values], dtype=float)
     top = max(float(np.nanmax(values)), 30.0)  # what costs little stays pale
-    effect = np.array([name == EXPOSED for name in found.columns])  # waits are an effect, so they stay grey
+    effect = np.array(
+        [name == palette.EXPOSED for name in found.columns]
+    )  # waits are an effect, so they stay grey
     shades = [(LOSS, np.where(effect, np.nan, values)), (EFFECT, np.where(effect, values, np.nan))]
     for colours, cells in shades:
         axes.imshow(cells, cmap=colours, vmin=0, vmax=top, aspect="auto", interpolation="nearest")
@@ -129,14 +116,14 @@ def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
     style.title(axes, f"{longest}, {found.global_step:,}", note)
     used: set[Doing] = set()
     for place, lane in enumerate(found.lanes):
-        for doing in _DOING:
+        for doing in palette.DOING:
             spans = [
                 (item.start_ms, item.end_ms - item.start_ms) for item in lane.segments if item.doing == doing
             ]
             if spans:
                 used.add(doing)
                 band = (place + 0.2, 0.16) if doing == "hidden" else (place - 0.36, 0.72)
-                axes.broken_barh(spans, band, facecolors=_DOING[doing][1])
+                axes.broken_barh(spans, band, facecolors=palette.DOING[doing][1])
     hosts = len({lane.host for lane in found.lanes}) > 1
     names = [
         f"rank {lane.rank}" + (f" · {host(lane.host, 14)}" if hosts and lane.host else "")
@@ -152,7 +139,9 @@ def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
     axes.set_xlabel("ms since the first rank began the step")
     axes.figure.legend(
         handles=[
-            Patch(color=colour, label=name) for doing, (name, colour) in _DOING.items() if doing in used
+            Patch(color=colour, label=name)
+            for doing, (name, colour) in palette.DOING.items()
+            if doing in used
         ],
         loc="outside lower center",
         ncols=6,
@@ -263,7 +252,7 @@ def utilization_panel(figure: SubFigure, found: UtilizationOverTime) -> None:
 
 
 def _curve(axes: Axes, curve: Curve) -> None:
-    name, colour = _CURVES[curve.what]
+    name, colour = palette.CURVES[curve.what]
     if curve.low is not None and curve.high is not None:
         axes.fill_between(curve.seconds, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
     axes.plot(curve.seconds, curve.middle, color=colour, linewidth=1.3, label=name)

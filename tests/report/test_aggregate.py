@@ -72,6 +72,16 @@ def reported(root: Path, whole: Analysis, *, plots: bool = True) -> ScenarioRepo
     return ScenarioReport(name, run, whole, bare_page(whole))
 
 
+@pytest.fixture(autouse=True)
+def drawn_once(request: pytest.FixtureRequest) -> None:
+    """Figures are drawn only where a test looks at the files of the folder."""
+    if request.node.name not in {
+        "test_the_same_inputs_give_the_same_files",
+        "test_every_relative_link_exists",
+    }:
+        request.getfixturevalue("no_charts")
+
+
 def document(root: Path, reports: list[ScenarioReport], missing: list[Problem] | None = None) -> str:
     curves = scaling_curves([report.analysis for report in reports], likeliest=likeliest)
     aggregate = build(reports, curves, missing or [], 1_750_000_000_000_000_000)

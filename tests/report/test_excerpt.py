@@ -12,7 +12,7 @@ from aorta.artefacts.page import Doing, Excerpt, Lane, StepTimes
 from aorta.artefacts.step_columns import StepColumns
 from aorta.readers.run import RunData, read_run
 from aorta.readers.run_identity import clocks
-from aorta.report.excerpt import MAX_LANES, Piece, _drawable, excerpt, worst_step
+from aorta.report.excerpt import MAX_LANES, Piece, _drawable, cut, excerpt, worst_step
 from aorta.report.series import step_times
 from tests.support.synthetic import RunSpec, write_run
 
@@ -82,6 +82,8 @@ def test_a_lane_is_what_the_rank_did_on_one_clock(tmp_path: Path) -> None:
     assert total(waiting, "data_wait") == pytest.approx(4.0)
     assert total(waiting, "wait") == pytest.approx(40.0)
     assert total(late, "wait") == 0.0
+    assert {item.waits_for for item in waiting.segments if item.doing == "wait"} == {1}
+    assert {item.waits_for for item in late.segments} == {None}
     for lane in found.lanes:
         assert total(lane, "compute") == pytest.approx(60.0)
         assert total(lane, "host") == pytest.approx(5.0)
@@ -92,9 +94,12 @@ def test_a_lane_is_what_the_rank_did_on_one_clock(tmp_path: Path) -> None:
 
 def test_many_ranks_are_chosen_from_and_the_note_says_so(tmp_path: Path) -> None:
     data = data_of(tmp_path, RunSpec(nodes=4, ranks_per_node=8, steps=12, extra_compute_ms={21: 30.0}))
-    found, _ = excerpt_of(data, [21])
-    assert found is not None
+    whole, _ = excerpt_of(data, [21])
+    assert whole is not None
+    assert [lane.rank for lane in whole.lanes] == list(range(32))
+    found = cut(whole, [21])
     assert len(found.lanes) == MAX_LANES
+    assert cut(found, [21]) is found
     assert 21 in [lane.rank for lane in found.lanes]
     assert found.note.startswith("12 of 32 ranks: the verdict's")
 

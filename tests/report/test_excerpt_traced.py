@@ -9,7 +9,7 @@ import pytest
 from aorta.artefacts.page import Doing, Excerpt
 from aorta.commands._analysis import analyze_run
 from aorta.report.excerpt import MAX_LANES
-from aorta.report.page import run_page
+from aorta.report.page import run_page, run_timeline
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.traced import Job, Rank, write_job
 
@@ -17,7 +17,8 @@ from tests.support.traced import Job, Rank, write_job
 def shown(folder: Path, job: Job, ranks: int = 2) -> Excerpt:
     run = write_run(folder, RunSpec(nodes=1, ranks_per_node=ranks, device="cuda:0"))
     write_job(run.torch_profiler, job)
-    page = run_page(*analyze_run(run, query_accounting=False, shown=True))
+    found = analyze_run(run, query_accounting=False, shown=True)
+    page = run_page(found.analysis, found.data, run_timeline(*found))
     assert page.excerpt is not None
     return page.excerpt
 

@@ -9,6 +9,7 @@ import pytest
 
 from aorta.artefacts.analysis import Analysis, Problem, Verdict
 from aorta.artefacts.layout import RunDir, Scenario
+from aorta.diagnosis.findings import likeliest
 from aorta.metrics.scaling import scaling_curves
 from aorta.report.aggregate import ScenarioReport, build
 from aorta.report.bare import bare_page
@@ -47,7 +48,7 @@ def test_many_scenarios_fit(tmp_path: Path) -> None:
         for item in analyses
     ]
     missing = [Problem(file=None, reason=f"{nodes}node: has no job") for nodes in range(20, 40)]
-    aggregate = build(reports, scaling_curves(analyses), missing, 0)
+    aggregate = build(reports, scaling_curves(analyses, likeliest=likeliest), missing, 0)
     text = scenarios_screen(aggregate, reports, ["report: x.md"])
     lines = text.splitlines()
     assert len(lines) <= MAX_LINES
