@@ -14,6 +14,7 @@ from aorta.artefacts import names
 from aorta.artefacts.layout import RunDir
 from aorta.inject.copies import watch_copies
 from aorta.inject.cycle import Cycle
+from aorta.inject.graphs import Graphs, captured
 from aorta.inject.hooks import Hooks, say
 from aorta.inject.parts import Parts
 from aorta.inject.phases import Rare
@@ -42,6 +43,7 @@ class Driver:
         """The thread that trains: the first one with a backward pass or an update."""
         self.hooks = Hooks(self._hook_failed)
         self.roots = RootModules(self)
+        self.graphs = Graphs(self)
         self.updates = 0
         """Updates of the training thread so far."""
         self.on_gpu = False
@@ -70,7 +72,7 @@ class Driver:
         if parts is None or threading.get_ident() != self.thread or os.getpid() != self._pid:
             return None
         # What is captured into a CUDA graph runs later, and an event in it cannot be read.
-        return None if self.on_gpu and torch.cuda.is_current_stream_capturing() else parts
+        return None if self.on_gpu and captured() else parts
 
     def forked(self) -> None:
         """Let go of the parent's step in a child process.
@@ -97,6 +99,9 @@ class Driver:
         inside = self._depth > 0
         if os.getpid() != self._pid or not (inside or threading.get_ident() == self.thread):
             return
+        if captured():
+            self.graphs.update_captured(optimizer)
+            return
         self.updates += 1
         parts = self.here()
         if parts is not None and parts.part == "optimizer":
@@ -118,6 +123,20 @@ class Driver:
         optimizer, updates = begun
         if self.updates == updates:
             self.update_ended(optimizer)
+
+    def replay_begins(self) -> None:
+        """Note the start of a graph that holds a whole step: all of it counts as compute."""
+        if self.thread is None:
+            self.thread = threading.get_ident()
+        parts = self.here()
+        if parts is not None:
+            parts.begins("forward")
+
+    def replay_ended(self, optimizer: Any) -> None:
+        """End the step of a graph that holds its update."""
+        self._worked = self._ever_worked = True
+        self.forward_ended()
+        self.update_ended(optimizer)
 
     def _end_step(self, optimizer: Any) -> None:
         self._worked = False
@@ -209,7 +228,7 @@ class Driver:
         """Note the start of a backward pass. Returns None where its end is not wanted."""
         if self.thread is None:
             self.thread = threading.get_ident()
-        if threading.get_ident() != self.thread or os.getpid() != self._pid:
+        if threading.get_ident() != self.thread or os.getpid() != self._pid or captured():
             return None
         self._depth += 1
         self._worked = self._ever_worked = True

@@ -36,6 +36,7 @@ def install() -> None:
     utils.clip_grad_norm_ = hooks.after("clipping", utils.clip_grad_norm_, driver.clipped)
     _watch_loaders(driver, hooks)
     _watch_scalers(driver, hooks)
+    driver.graphs.watch()
     os.register_at_fork(after_in_child=driver.forked)
     atexit.register(hooks.guarded("end", driver.finish))
 

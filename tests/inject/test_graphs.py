@@ -1,0 +1,53 @@
+"""Graphs that hold a whole step. CUDA itself is tried by `benchmarks/own_program_gpu.py`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aorta.inject import graphs as module
+from aorta.inject.graphs import Graphs
+from aorta.inject.hooks import Hooks
+
+
+class Seen:
+    """Stands for the driver."""
+
+    def __init__(self) -> None:
+        self.hooks = Hooks(lambda name: None)
+        self.told: list[object] = []
+
+    def replay_begins(self) -> None:
+        self.told.append("begins")
+
+    def replay_ended(self, optimizer: object) -> None:
+        self.told.append(optimizer)
+
+
+@pytest.fixture
+def graph(monkeypatch: pytest.MonkeyPatch) -> type:
+    class Graph:
+        def capture_end(self) -> None: ...
+
+        def replay(self) -> None: ...
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    return Graph
+
+
+def test_a_replay_ends_a_step_only_where_the_graph_holds_an_update(graph: type) -> None:
+    seen = Seen()
+    watched = Graphs(seen)  # type: ignore[arg-type]
+    watched.watch()
+    forward, whole = graph(), graph()
+    forward.capture_end()
+    watched.update_captured("adam")
+    whole.capture_end()
+    forward.replay()
+    assert seen.told == []
+    whole.replay()
+    assert seen.told == ["begins", "adam"]
+
+
+def test_nothing_is_captured_without_a_gpu() -> None:
+    assert module.captured() is torch.cuda.is_initialized()
