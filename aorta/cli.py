@@ -27,6 +27,7 @@ COMMANDS = {
     "aggregate": "Analyse every scenario and write docs/BOTTLENECK_ANALYSIS.md.",
     "timeline": "One timeline of all ranks, for Perfetto.",
     "compare": "Step records of several runs side by side.",
+    "explain": "What a finding or a threshold means.",
     "attach": "Where a running job spends its time, without a restart.",
     "monitor": "Sample this node's GPUs and CPUs to CSV.",
     "doctor": "What is here, what will work, what to do.",

@@ -48,6 +48,8 @@ class DataQuality(Record, frozen=True, kw_only=True):
     """How long no step ended before the job did, where that is far more than a step takes."""
     failure: str | None = None
     """How the first rank failed, in its node's words; None where none did or nobody saw it."""
+    contradictions: list[str] = field(default_factory=list)
+    """Other sources of the same job that lead to another verdict, in words."""
     ranks_assumed: bool = False
     """Nothing records how many ranks there are: those seen, from 0 on without a gap, count as all."""
 
@@ -385,6 +387,13 @@ class Submitted(Record, frozen=True, kw_only=True):
     """The folder of the submission that the run is a job of."""
 
 
+class ThresholdChange(Record, frozen=True, kw_only=True):
+    """What a threshold was, and what it was for this analysis."""
+
+    before: float
+    now: float
+
+
 class Analysis(Record, frozen=True, kw_only=True):
     """`profiling_analysis.json` of one run."""
 
@@ -402,6 +411,8 @@ class Analysis(Record, frozen=True, kw_only=True):
     utilization: Utilization | None
     data_quality: DataQuality
     thresholds: dict[str, float]
+    thresholds_changed: dict[str, ThresholdChange] = field(default_factory=dict)
+    """Those that `--override` changed for this analysis alone."""
     shared_machine: bool = False
     device: str | None = None
     started_wall_ns: int | None = None

@@ -16,14 +16,18 @@ Doing = Literal["compute", "wait", "transfer", "data_wait", "host", "hidden"]
 
 
 class Confidence(Record, frozen=True, kw_only=True):
-    """How far the verdict can be trusted."""
+    """How far the verdict's cause can be trusted, and how far its gain."""
 
     level: Level
-    """`none`: there is no verdict to trust."""
+    """Of the cause; `none`: there is no verdict to trust."""
     basis: list[str]
     """What it stands on."""
     doubts: list[str]
     """What lowers it; empty where it is high."""
+    gain: Level = "none"
+    """Of the expected speed-up; `none`: there is none to trust."""
+    gain_doubts: list[str] = field(default_factory=list)
+    """What lowers that; empty where it is high."""
 
 
 class StepPart(Record, frozen=True, kw_only=True):

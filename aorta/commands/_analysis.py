@@ -32,7 +32,12 @@ class Analyzed(NamedTuple):
 
 
 def analyze_run(
-    run: RunDir, *, query_accounting: bool = True, others: Sequence[Analysis] = (), shown: bool = False
+    run: RunDir,
+    *,
+    query_accounting: bool = True,
+    others: Sequence[Analysis] = (),
+    overrides: Sequence[str] = (),
+    shown: bool = False,
 ) -> Analyzed:
     """Read and analyse a run; nothing that is missing or broken in it is fatal.
 
@@ -40,11 +45,14 @@ def analyze_run(
         run: the run directory, which gets its merged monitor files and `sacct_summary.txt`.
         query_accounting: ask Slurm about the job.
         others: analyses of other runs, of which the run may have repeats.
+        overrides: of thresholds, `thresholds.KEY=VALUE`.
         shown: a report of it is drawn.
     """
     data = read_run(run, query_accounting=query_accounting)
     traces = read_run_traces(run)
-    analysis = msgspec.structs.replace(analyse(data, traces, others), submitted=submitted(run, data))
+    analysis = msgspec.structs.replace(
+        analyse(data, traces, others, overrides), submitted=submitted(run, data)
+    )
     return Analyzed(analysis, data, traced_excerpt(traces, data, analysis) if shown else None)
 
 

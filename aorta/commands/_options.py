@@ -69,6 +69,27 @@ def _word(context: click.Context, parameter: click.Parameter, incomplete: str) -
     return complete_word(context, parameter, incomplete)
 
 
+def threshold_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--override` of an analysis: thresholds alone, since what ran cannot be changed any more."""
+    return click.option(
+        "--override",
+        "overrides",
+        multiple=True,
+        metavar="thresholds.KEY=VALUE ...",
+        callback=_checked,
+        help="Analyse with other thresholds; `aorta explain` lists them.",
+    )(function)
+
+
+def _checked(_: click.Context, __: click.Parameter, overrides: tuple[str, ...]) -> tuple[str, ...]:
+    if overrides:
+        from aorta.config.load import override_thresholds
+        from aorta.config.thresholds import Thresholds
+
+        override_thresholds(Thresholds(), overrides)
+    return overrides
+
+
 def results_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--results`."""
     return click.option(

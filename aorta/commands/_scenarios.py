@@ -35,6 +35,7 @@ def run_aggregate(
     *,
     submission: SubmissionDir | None = None,
     redact: bool = False,
+    overrides: Sequence[str] = (),
     show: Callable[[str], object] | None = None,
 ) -> Aggregate:
     """Analyse each scenario's run, write its report and the document over all of them below `docs`.
@@ -48,6 +49,7 @@ def run_aggregate(
         docs: where `BOTTLENECK_ANALYSIS.md`, `.json` and `bottleneck_analysis/` go.
         submission: take exactly its jobs (see `choose`).
         redact: take names of hosts, users and paths out of the HTML page.
+        overrides: of thresholds, `thresholds.KEY=VALUE`.
         show: prints the screen of a terminal.
 
     Raises:
@@ -62,7 +64,7 @@ def run_aggregate(
             else "run `make profile` on this machine or `make submit-profiling` on a cluster first",
         )
     others = [] if submission is not None else analyses_of(repeats(results, choice.chosen))
-    reports, missing, newest = _analyse(choice, others)
+    reports, missing, newest = _analyse(choice, others, overrides)
     analyses = [report.analysis for report in reports]
     curves = scaling_curves(analyses, others, likeliest=likeliest)
     aggregate = build(reports, curves, missing, newest)
@@ -81,7 +83,9 @@ def run_aggregate(
     return aggregate
 
 
-def _analyse(choice: Choice, others: Sequence[Analysis]) -> tuple[list[ScenarioReport], list[Problem], int]:
+def _analyse(
+    choice: Choice, others: Sequence[Analysis], overrides: Sequence[str]
+) -> tuple[list[ScenarioReport], list[Problem], int]:
     """Reports of the scenarios, what gave nothing, and the time of the newest input (ns since the epoch)."""
     reports: list[ScenarioReport] = []
     missing, newest = list(choice.missing), 0
@@ -91,7 +95,7 @@ def _analyse(choice: Choice, others: Sequence[Analysis]) -> tuple[list[ScenarioR
             name = place_words("scenario", place, count, item.scenario.name)
             line.show("", done=place, total=count, name=f"analysing {name}")
             try:
-                report, data, passed_over = _one(item, others)
+                report, data, passed_over = _one(item, others, overrides)
             except Exception as error:
                 # The last line of defence, so broad: what a broken run does to the analysis cannot be
                 # foreseen, and it must not cost the other scenarios their report.
@@ -106,11 +110,13 @@ def _analyse(choice: Choice, others: Sequence[Analysis]) -> tuple[list[ScenarioR
     return reports, missing, newest
 
 
-def _one(item: Chosen, others: Sequence[Analysis]) -> tuple[ScenarioReport, RunData, list[Problem]]:
+def _one(
+    item: Chosen, others: Sequence[Analysis], overrides: Sequence[str]
+) -> tuple[ScenarioReport, RunData, list[Problem]]:
     """The report of a scenario, from its newest valid run; newer ones that are not valid are named."""
     tried: list[tuple[RunDir, Analyzed]] = []
     for run in (item.run, *item.older):
-        tried.append((run, analyze_run(run, others=others, shown=True)))
+        tried.append((run, analyze_run(run, others=others, overrides=overrides, shown=True)))
         if is_valid(tried[-1][1].analysis):
             break
     picked, passed_over = newest_valid([found.analysis for _, found in reversed(tried)])

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from aorta.readers.unpacked import Unpacked
 
 
-def analyze_traces(paths: Sequence[Path]) -> Analysis:
+def analyze_traces(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Analysis:
     """Read and analyse the traces and samples among files and folders; as `read_and_analyze`."""
-    return read_and_analyze(paths)[0]
+    return read_and_analyze(paths, overrides)[0]
 
 
-def read_and_analyze(paths: Sequence[Path]) -> tuple[Analysis, Sequence[TraceSummary]]:
+def read_and_analyze(
+    paths: Sequence[Path], overrides: Sequence[str] = ()
+) -> tuple[Analysis, Sequence[TraceSummary]]:
     """The analysis of the traces and samples among files and folders, and the summaries that it is of.
 
     Raises:
@@ -47,7 +49,7 @@ def read_and_analyze(paths: Sequence[Path]) -> tuple[Analysis, Sequence[TraceSum
         unused = _unused(files, known | found.files)
         summaries = [_named(files, summarise(trace)) for trace in found.traces]
     said = list(dict.fromkeys((*found.problems, *problems, *files.problems, *unused)))
-    return analyse_traces(summaries, samples, _named_problems(files, said)), summaries
+    return analyse_traces(summaries, samples, _named_problems(files, said), overrides), summaries
 
 
 def _recordings(files: Unpacked) -> Analysis | None:

@@ -8,10 +8,11 @@ import click
 
 from aorta.artefacts.files import is_file
 from aorta.artefacts.layout import RESULTS, SubmissionDir
+from aorta.commands._options import OverrideCommand, threshold_option
 from aorta.commands._say import say
 
 
-@click.command("aggregate")
+@click.command("aggregate", cls=OverrideCommand)
 @click.argument("results", type=click.Path(path_type=Path), default=RESULTS, metavar="[BASE_RESULTS_DIR]")
 @click.option(
     "--docs",
@@ -26,7 +27,10 @@ from aorta.commands._say import say
     help="Take exactly the jobs of this submission (results/profiling/run_<timestamp>).",
 )
 @click.option("--redact", is_flag=True, help="Take host names, users and paths out of the HTML page.")
-def command(results: Path, docs: Path, submission: Path | None, redact: bool) -> None:
+@threshold_option
+def command(
+    results: Path, docs: Path, submission: Path | None, redact: bool, overrides: tuple[str, ...]
+) -> None:
     """Analyse every scenario below BASE_RESULTS_DIR and write docs/BOTTLENECK_ANALYSIS.md.
 
     The newest submission's jobs are taken, and runs by hand that are newer or of other scenarios. What is
@@ -43,7 +47,7 @@ def command(results: Path, docs: Path, submission: Path | None, redact: bool) ->
         if not others:
             return
     chosen = SubmissionDir(submission) if submission is not None else None
-    run_aggregate(results, docs, submission=chosen, redact=redact, show=say)
+    run_aggregate(results, docs, submission=chosen, redact=redact, overrides=overrides, show=say)
 
 
 def _what(results: Path, named: SubmissionDir | None) -> tuple[SubmissionDir | None, bool]:

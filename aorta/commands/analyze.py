@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from aorta.artefacts.files import is_file, is_there
+from aorta.commands._options import OverrideCommand, threshold_option
 from aorta.commands._say import say, say_json
 from aorta.errors import AortaError, ArtefactError, ConfigError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from aorta.report.web_page import WebRun
 
 
-@click.command()
+@click.command(cls=OverrideCommand)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--json", "json_path", metavar="FILE", help="Write the analysis as JSON to FILE; - is standard output."
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--redact", is_flag=True, help="Take host names, users and paths out of the HTML page.")
 @click.option("--full", is_flag=True, help="Print the whole report of raw traces, not 40 lines of it.")
 @click.option("--no-accounting", is_flag=True, help="Do not ask Slurm's accounting about the job.")
+@threshold_option
 def command(
     *,
     paths: tuple[Path, ...],
@@ -37,6 +39,7 @@ def command(
     redact: bool,
     full: bool,
     no_accounting: bool,
+    overrides: tuple[str, ...],
 ) -> None:
     """Analyse a run directory, such as results/profiling/2node/run_<JOB_ID>, or raw traces.
 
@@ -52,9 +55,9 @@ def command(
     if redact and html is None:
         raise ConfigError("--redact is for the HTML page", "name its file with --html FILE")
     if len(paths) == 1 and find_run(paths[0]) is not None:
-        shown = _analyze_run(paths[0], json_path, query_accounting=not no_accounting)
+        shown = _analyze_run(paths[0], json_path, overrides, query_accounting=not no_accounting)
     else:
-        shown = _analyze_traces(paths, json_path, full=full, timeline=html is not None)
+        shown = _analyze_traces(paths, json_path, overrides, full=full, timeline=html is not None)
     if html is not None:
         from aorta.artefacts.io import write_text
         from aorta.report.web_page import single_page
@@ -62,13 +65,15 @@ def command(
         _written(html, lambda: write_text(Path(html), single_page(shown, redact=redact)))
 
 
-def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -> WebRun:
+def _analyze_run(
+    path: Path, json_path: str | None, overrides: Sequence[str], *, query_accounting: bool
+) -> WebRun:
     from aorta.readers.directory import open_run
     from aorta.report.terminal import run_screen
 
     run = open_run(path)
     try:
-        shown = report(run, query_accounting=query_accounting)
+        shown = report(run, overrides, query_accounting=query_accounting)
         if json_path is not None:
             _write_json(shown.analysis, json_path)
     except OSError as error:
@@ -87,7 +92,9 @@ def _analyze_run(path: Path, json_path: str | None, *, query_accounting: bool) -
     return shown
 
 
-def _analyze_traces(paths: tuple[Path, ...], json_path: str | None, *, full: bool, timeline: bool) -> WebRun:
+def _analyze_traces(
+    paths: tuple[Path, ...], json_path: str | None, overrides: Sequence[str], *, full: bool, timeline: bool
+) -> WebRun:
     from aorta.artefacts.clean import plain
     from aorta.commands._traces import read_and_analyze
     from aorta.report.bare import bare_page
@@ -96,7 +103,7 @@ def _analyze_traces(paths: tuple[Path, ...], json_path: str | None, *, full: boo
     from aorta.report.web_page import WebRun
 
     _refuse_nothing(paths)
-    analysis, summaries = read_and_analyze(paths)
+    analysis, summaries = read_and_analyze(paths, overrides)
     if full and json_path != "-":
         say(run_text(analysis))
     if json_path is not None:
@@ -133,7 +140,7 @@ def _refuse_nothing(paths: tuple[Path, ...]) -> None:
     open_run(paths[0])
 
 
-def report(run: RunDir, *, query_accounting: bool) -> WebRun:
+def report(run: RunDir, overrides: Sequence[str] = (), *, query_accounting: bool) -> WebRun:
     """Analyse `run` and write its JSON, text and plots beside the data."""
     from aorta.artefacts.io import write_json
     from aorta.commands._analysis import analyze_run
@@ -141,7 +148,7 @@ def report(run: RunDir, *, query_accounting: bool) -> WebRun:
     from aorta.report.run import write_run_report
     from aorta.report.web_page import WebRun
 
-    found = analyze_run(run, query_accounting=query_accounting, shown=True)
+    found = analyze_run(run, query_accounting=query_accounting, overrides=overrides, shown=True)
     write_json(run.analysis, found.analysis)
     timeline = run_timeline(*found)
     page = run_page(found.analysis, found.data, timeline)

@@ -22,6 +22,7 @@ from aorta.artefacts.files import is_file, is_there, read_regular
 from aorta.artefacts.io import write_exact
 from aorta.artefacts.masking import here, secret_name
 from aorta.config.schema import Config
+from aorta.config.thresholds import Thresholds
 from aorta.errors import ConfigError
 
 _LONGEST = 1 << 20
@@ -45,6 +46,24 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Conf
         raise ConfigError(f"overrides do not fit {source}: {_first_line(error)}") from error
     plain = OmegaConf.to_container(merged, resolve=False)
     return _convert(plain, source, overrides)
+
+
+def override_thresholds(thresholds: Thresholds, overrides: Sequence[str]) -> Thresholds:
+    """Returns `thresholds` with `thresholds.KEY=VALUE` overrides applied in order.
+
+    Raises:
+        ConfigError: names the override, what it was and what is allowed.
+    """
+    for text in overrides:
+        if not text.startswith("thresholds."):
+            raise ConfigError(
+                f"override {text!r} is no threshold: an analysis can change nothing else of what ran",
+                "write --override thresholds.KEY=VALUE; `aorta explain` lists the keys",
+            )
+    trees = [_override(text) for text in overrides]
+    base = OmegaConf.create({"thresholds": msgspec.to_builtins(thresholds)})
+    plain = OmegaConf.to_container(OmegaConf.merge(base, *trees), resolve=False)
+    return _convert(plain, "the run's configuration", overrides).thresholds
 
 
 def save_config(config: Config, path: Path) -> None:
@@ -161,7 +180,12 @@ def _unknown_keys(tree: Mapping[Any, Any], struct: type, prefix: str = "") -> It
 
 def _refuse_unknown(tree: Mapping[Any, Any], source: str) -> None:
     for dotted, known in _unknown_keys(tree, Config):
-        close = difflib.get_close_matches(dotted, known, n=1, cutoff=0.6)
+        # The blocks before the key are right: alike names are looked for among the last words alone.
+        names = {name.rpartition(".")[2]: name for name in known}
+        close = [
+            names[name]
+            for name in difflib.get_close_matches(dotted.rpartition(".")[2], names, n=1, cutoff=0.6)
+        ]
         guess = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(f"{source}: unknown key {dotted}", f"{guess}known here: {', '.join(known)}")
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
+from aorta.config.thresholds import Thresholds
+
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Duration = Annotated[float, Meta(ge=0)]
@@ -255,27 +257,6 @@ class Faults(Block, frozen=True, kw_only=True):
     stand_in_ms: Duration = 0.0
     """Slept in each forward pass of every rank, from the first step on: no fault, but a stand-in for a device
     that computes beside the CPU, so that many ranks fit on few cores."""
-
-
-class Thresholds(Block, frozen=True, kw_only=True):
-    """When a measured share becomes a finding."""
-
-    effective_gpu_utilization_pct: Percent = 70.0
-    data_wait_pct: Percent = 30.0
-    exposed_comm_pct: Percent = 20.0
-    memory_used_pct: Percent = 90.0
-    host_pct: Percent = 30.0
-    """Share of the step in which the device idles for the host alone."""
-    exchange_pct: Percent | None = None
-    """Share of the step in which data is exchanged and nothing is computed, waits for late ranks aside; null:
-    as `exposed_comm_pct`.
-    """
-    swap_mb_per_s: Duration = 4.0
-    """What a node moves between memory and swap; 4 MB/s are 1,000 pages, at 0.1 ms each a tenth of the time
-    of a process.
-    """
-    alloc_retries_per_step: Duration = 0.1
-    """Allocations on a GPU that fail and are repeated."""
 
 
 class Config(Block, frozen=True, kw_only=True):

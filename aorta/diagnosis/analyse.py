@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
-from aorta.artefacts.analysis import Analysis, DataQuality, Problem, Verdict
+from aorta.artefacts.analysis import Analysis, DataQuality, Problem, ThresholdChange, Verdict
 from aorta.artefacts.flight import Recording
 from aorta.artefacts.reduction import TraceSummary
+from aorta.config.thresholds import Thresholds
 from aorta.diagnosis.findings import INSUFFICIENT
 from aorta.diagnosis.from_records import from_records
 from aorta.diagnosis.from_traces import Recorded, from_traces, with_traces
@@ -24,7 +26,46 @@ from aorta.readers.sample_files import SampleFile
 from aorta.units import rank_words
 
 
-def analyse(data: RunData, traces: RunTraces | None = None, others: Sequence[Analysis] = ()) -> Analysis:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The thresholds of an analysis, before and after what was changed for it."""
+
+    before: Thresholds
+    now: Thresholds
+
+    @classmethod
+    def of(cls, before: Thresholds, overrides: Sequence[str]) -> Limits:
+        """Returns the thresholds with `overrides` applied."""
+        if not overrides:
+            return cls(before, before)
+        from aorta.config.load import override_thresholds
+
+        return cls(before, override_thresholds(before, overrides))
+
+    def policy(self, *, traced: bool) -> Policy:
+        """Returns the policy in force."""
+        return Policy.of(self.now, traced=traced)
+
+    def judged(self, seen: Observation) -> Analysis:
+        """Returns the analysis, which says what was changed."""
+        policy = self.policy(traced=seen.steps.traced)
+        made = judge(seen, policy)
+        before = Policy.of(self.before, traced=seen.steps.traced).as_dict()
+        changed = {
+            key: ThresholdChange(before=before[key], now=value)
+            for key, value in policy.as_dict().items()
+            if value != before[key]
+        }
+        found: Analysis = msgspec.structs.replace(made, thresholds_changed=changed)
+        return found
+
+
+def analyse(
+    data: RunData,
+    traces: RunTraces | None = None,
+    others: Sequence[Analysis] = (),
+    overrides: Sequence[str] = (),
+) -> Analysis:
     """Returns metrics, findings and verdict of one run; whatever is missing, there is an answer.
 
     Args:
@@ -32,24 +73,29 @@ def analyse(data: RunData, traces: RunTraces | None = None, others: Sequence[Ana
         traces: of the run's ranks. Where they cover all of them, breakdown, waits and verdict are theirs;
             throughput is always the records'.
         others: analyses of other runs; those that repeat this one say by how much runs of it differ.
+        overrides: of thresholds, `thresholds.KEY=VALUE`, for this analysis alone.
     """
-    seen, policy = from_records(data, others), Policy.of(data.account.config)
+    config = data.account.config
+    limits = Limits.of(config.thresholds if config is not None else Thresholds(), overrides)
+    seen = from_records(data, others)
     if traces is None:
-        return judge(seen, policy)
+        return limits.judged(seen)
     recorded = Recorded(data.records.by_rank, data.ranks_expected, nodes_of(data), boot_epochs(data))
-    joined = with_traces(seen, traces, recorded, policy.for_traces())
+    joined = with_traces(seen, traces, recorded, limits.policy(traced=True))
     if joined.steps is seen.steps:
-        return judge(joined, policy)
-    made, alone = judge(joined, policy.for_traces()), judge(seen, policy).verdict
+        return limits.judged(joined)
+    made, alone = limits.judged(joined), limits.judged(seen).verdict
     whose = _contradiction(made.verdict, alone)
-    said = f"sources contradict each other: the step records alone give {whose}"
-    return _with_notes(made, [*made.data_quality.notes, *([said] if whose else [])])
+    against = [f"the step records alone give {whose}"] if whose else []
+    said = [f"sources contradict each other: {text}" for text in against]
+    return _with_notes(made, [*made.data_quality.notes, *said], against)
 
 
 def analyse_traces(
     summaries: Sequence[TraceSummary],
     samples: Sequence[SampleFile] = (),
     problems: Sequence[Problem] = (),
+    overrides: Sequence[str] = (),
 ) -> Analysis:
     """Returns metrics, findings and verdict of the ranks' traces.
 
@@ -57,20 +103,23 @@ def analyse_traces(
         summaries: of each format and rank one.
         samples: of GPUs and hosts while they were made.
         problems: what was wrong with other traces and with the samples.
+        overrides: of thresholds, `thresholds.KEY=VALUE`.
 
     Traces of several formats are of several runs of one job: the format with the most ranks, then the most
     steps, is analysed; if another one leads to a different verdict, a note says so.
     """
-    found, policy = captures(summaries), Policy.of(None).for_traces()
+    found, limits = captures(summaries), Limits.of(Thresholds(), overrides)
     every = [*(problem for summary in summaries for problem in summary.problems), *problems]
-    chosen, *others = [judge(from_traces(item, samples, every), policy) for item in found]
-    notes = []
+    chosen, *others = [limits.judged(from_traces(item, samples, every)) for item in found]
+    notes, against = [], []
     for item, other in zip(found[1:], others, strict=True):
         note = f"the breakdown is of {found[0].words()}, not of {item.words()}: they are different runs"
         whose = _contradiction(chosen.verdict, other.verdict)
-        also = f"; they contradict each other: {item.format} alone gives {whose}"
-        notes.append(note + (also if whose else ""))
-    return _with_notes(chosen, [*notes, *chosen.data_quality.notes])
+        if whose:
+            against.append(f"{item.format} alone gives {whose}")
+            note += f"; they contradict each other: {against[-1]}"
+        notes.append(note)
+    return _with_notes(chosen, [*notes, *chosen.data_quality.notes], against)
 
 
 def analyse_recordings(recordings: Sequence[Recording], problems: Sequence[Problem] = ()) -> Analysis:
@@ -93,7 +142,7 @@ def analyse_recordings(recordings: Sequence[Recording], problems: Sequence[Probl
             problems=list(problems),
         ),
     )
-    return judge(seen, Policy.of(None).for_traces())
+    return judge(seen, Policy.of(traced=True))
 
 
 def _contradiction(mine: Verdict, other: Verdict) -> str | None:
@@ -103,6 +152,6 @@ def _contradiction(mine: Verdict, other: Verdict) -> str | None:
     return other.kind + (f" on {rank_words(other.ranks)}" if other.ranks else "")
 
 
-def _with_notes(made: Analysis, notes: Sequence[str]) -> Analysis:
-    quality = msgspec.structs.replace(made.data_quality, notes=list(notes))
+def _with_notes(made: Analysis, notes: Sequence[str], against: Sequence[str]) -> Analysis:
+    quality = msgspec.structs.replace(made.data_quality, notes=list(notes), contradictions=list(against))
     return msgspec.structs.replace(made, data_quality=quality)

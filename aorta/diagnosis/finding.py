@@ -67,6 +67,10 @@ class FindingSpec:
     """In tables and documents."""
     subject: str
     """As the subject of its sentence."""
+    value: str
+    """What is compared with the first threshold, in words."""
+    measured_from: str
+    """What that is measured from."""
     order: int
     """Its place in the report. Of two findings that claim the same symptom the later one has it."""
     thresholds: tuple[str, ...]
@@ -99,7 +103,7 @@ class FindingSpec:
     """What the replay must gain at least, in % of the step; None: anything above its noise."""
     unsupported: Callable[[Finding, Observation, Policy], str | None] | None
     """Why a value above the threshold is no cause once waits are charged; None: it is one."""
-    needed: Callable[[Observation, Policy], bool] | None = None
+    needed: Callable[[Observation, Policy], bool] | None
     """Whether a run is healthy only if this finding was looked for. None: never; it is then only named."""
     lowers: Mapping[str, int]
     """The factors of scaling efficiency that it lowers, as `metrics.scaling_loss` calls them, each with its

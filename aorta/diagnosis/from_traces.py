@@ -220,6 +220,7 @@ def _step_parts(
         blame_absent=charged if isinstance(charged, str) else None,
         unseen=tuple(unseen_times(found)),
         of_capture=found.whole,
+        traced=True,
         loader_marked=loader_marked(found),
         source=_SOURCE,
         files=sources(found),

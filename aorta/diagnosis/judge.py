@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import msgspec
 
@@ -96,8 +97,20 @@ def weigh(answers: Mapping[Kind, Answer], seen: Observation, policy: Policy) -> 
 
 
 def _with_actions(finding: Finding, seen: Observation) -> Finding:
-    actions = FINDINGS[finding.kind].actions(finding, seen)
-    return msgspec.structs.replace(finding, actions=[*_own_cores(finding, seen), *actions])
+    """Returns the finding with what to do. What yields to any cause takes the advice of the cause that takes
+    most time, though that is below its threshold.
+    """
+    spec = FINDINGS[finding.kind]
+    costs = {
+        kind: other.cost(seen)
+        for kind, other in FINDINGS.items()
+        if spec.yields and seen.steps.costs and other.cost and not other.yields
+    }
+    most = max(costs, key=lambda kind: costs[kind], default=finding.kind)
+    copied = fmean(item.copy_ms for item in seen.steps.costs) if seen.steps.costs else 0.0
+    advice = FINDINGS[most] if costs.get(most, 0.0) > copied else spec
+    actions = [*_own_cores(finding, seen), *advice.actions(finding, seen)]
+    return msgspec.structs.replace(finding, actions=actions)
 
 
 def _own_cores(finding: Finding, seen: Observation) -> list[str]:

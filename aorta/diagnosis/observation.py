@@ -18,7 +18,7 @@ from aorta.artefacts.unseen import BetweenSteps, UnseenTime
 from aorta.artefacts.weight import ProfilerWeight
 from aorta.config.schema import Config
 from aorta.diagnosis.model import Modelled
-from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.policy import CULPRIT_SHARE, Policy
 from aorta.diagnosis.rank import RankCosts, waited_for
 from aorta.metrics.allocator import AllocatorUse
 from aorta.metrics.another_run import Repeat
@@ -74,6 +74,8 @@ class Steps:
     """The breakdown is of the capture as a whole, which shows no three steps that are alike."""
     unseen: tuple[UnseenTime, ...] = ()
     """Time of the step that nothing shows, by reason; the largest first."""
+    traced: bool = False
+    """Whether the breakdown is of kernel traces."""
     loader_marked: bool = True
     """Whether the loader can be told from the rest of the host."""
     source: str = "step records"
@@ -197,7 +199,7 @@ class Observation:
         default_factory=lambda: DataQuality(ranks_expected=None, ranks_seen=0, sources=[], problems=[])
     )
 
-    def last_ranks(self, policy: Policy) -> list[int]:
+    def last_ranks(self) -> list[int]:
         """Returns the ranks that the others wait for, as `waited_for`."""
         late = self.model.lateness if self.model else None
-        return waited_for(self.steps.costs, policy.culprit_share, late)
+        return waited_for(self.steps.costs, CULPRIT_SHARE, late)

@@ -17,6 +17,7 @@ MOST_OF_CHARGE = 0.75
 MOST_STEPS = 0.5
 """A rank that is late in this share of the steps is late by itself, whatever the others cost."""
 TIMES_AS_OFTEN = 2
+"""A rank stands out where it is late this many times as often as any other one that is late by as much."""
 EXPLAINED = 0.5
 """Of what the others wait for a rank: where it takes that much longer than most do, that is why."""
 HARDLY = 0.1

@@ -12,7 +12,7 @@ from aorta.artefacts.unseen import Missing
 from aorta.diagnosis.findings import FINDINGS, HEALTHY, INCOMPLETE, INSUFFICIENT
 from aorta.diagnosis.hang import hang_finding, hang_verdict
 from aorta.diagnosis.observation import Observation
-from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE, Policy
 from aorta.units import plural
 
 _MOST_OF_A_REASON = 200
@@ -164,7 +164,7 @@ def _too_little(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
         reasons.append((code, f"all ranks have {steps.words()} in common, {least} are needed"))
     elif quality.ranks_seen and len(steps.costs) < quality.ranks_seen:
         reasons.append(("no_breakdown", f"the {steps.source} of some ranks do not break the step down"))
-    if steps.between_share is not None and steps.between_share > policy.cross_check_tolerance:
+    if steps.between_share is not None and steps.between_share > CROSS_CHECK_TOLERANCE:
         share = 100.0 * steps.between_share
         reasons.append(
             ("time_between_steps", f"{share:.0f} % of the time lies between steps, which no record covers")

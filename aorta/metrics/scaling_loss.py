@@ -17,7 +17,7 @@ TOLERANCE = 0.02
 """How far the POP factors' product may be from the efficiency by throughput."""
 _LOST = 0.995
 """A ratio of efficiencies at or above it has lost nothing worth a word."""
-_WORDS = {
+FACTORS = {
     "load_balance": "ranks compute for different times",
     "serialisation": "ranks wait for one another, or for their hosts and loaders, while nobody computes",
     "transfer": "exchanging data takes time that nothing hides",
@@ -25,6 +25,7 @@ _WORDS = {
     "computation_scalability": "a sample takes more compute than at the smaller scale",
     "between_steps": "time is spent between the steps",
 }
+"""The factors that efficiency is a product of, and what lowers each."""
 Likeliest = Callable[[str], Sequence[Kind]]
 """A factor to the findings that may show its loss, the likeliest first."""
 
@@ -112,7 +113,7 @@ def _kept(ratio: float) -> str:
 
 def _lost(ratio: float, factor: str, its_ratio: float) -> str:
     name = factor.replace("_", " ")
-    part = f"most of it by {name} ({its_ratio:.2f}): {_WORDS[factor]}"
+    part = f"most of it by {name} ({its_ratio:.2f}): {FACTORS[factor]}"
     return f"efficiency falls to {ratio:.2f} of what it was, {part}"
 
 

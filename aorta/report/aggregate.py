@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import Analysis, Finding, Problem, Speedup, Verdict
 from aorta.artefacts.clean import plain
 from aorta.artefacts.layout import RunDir, Scenario
-from aorta.artefacts.page import Confidence, Excerpt, Page, Recommendation, Summary
+from aorta.artefacts.page import Excerpt, Page, Recommendation, Summary
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content
 from aorta.report.text import ABSENT, gain
@@ -151,9 +153,9 @@ def _summary(main: ScenarioReport, missing: Sequence[Problem]) -> Summary:
     """The first screen; runs that gave nothing lower the confidence in what the others say of the whole."""
     finding, found = content.main_finding(main.analysis), main.page.confidence
     if missing:
-        found = Confidence(
+        found = msgspec.structs.replace(
+            found,
             level="medium" if found.level == "high" else found.level,
-            basis=found.basis,
             doubts=[
                 *found.doubts,
                 f"{len(missing)} run{'s' if len(missing) > 1 else ''} missing, listed below",

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from aorta.artefacts.analysis import Analysis, Finding
 from aorta.artefacts.page import Confidence, Level
+from aorta.diagnosis.findings import INSUFFICIENT
 from aorta.units import plural
 
 _STEPS = 30
 """Steady steps below which a mean is called thin; the analysis itself needs fewer."""
 _TOLERANCE = 0.1
 """How far throughput by the clock and by the median step may be apart."""
+_NARROW = 1.25
+"""Highest over lowest speed-up up to which the gain is well known."""
+_WIDE = 2.0
+"""Highest over lowest speed-up above which little is known of the gain."""
 
 
 def confidence(analysis: Analysis, main: Finding | None, *, shared: bool) -> Confidence:
-    """High without a doubt, medium with small ones, low with a grave one; none where there is no verdict.
+    """Returns how far the cause can be trusted, and how far its gain; none where there is no such thing.
+
+    The cause: high without a doubt, medium with small ones, low with a grave one.
 
     Args:
         analysis: of the run.
@@ -27,23 +34,42 @@ def confidence(analysis: Analysis, main: Finding | None, *, shared: bool) -> Con
     if quality.detailed_steps is not None:
         steps += f", {quality.detailed_steps:,} of them detailed"
     basis = [f"{steps}, records of {quality.ranks_seen:,} of {expected} ranks"]
-    grave, small = _grave(analysis, main), _small(analysis, main, shared=shared)
-    if analysis.verdict.kind == "insufficient_data":
+    grave, small = _grave(analysis), _small(analysis, main, shared=shared)
+    if analysis.verdict.kind == INSUFFICIENT:
         return Confidence(level="none", basis=basis, doubts=grave + small)
     level: Level = "low" if grave else "medium" if small else "high"
-    return Confidence(level=level, basis=basis, doubts=grave + small)
+    gain, doubts = _gain(analysis, main)
+    return Confidence(level=level, basis=basis, doubts=grave + small, gain=gain, gain_doubts=doubts)
 
 
-def _grave(analysis: Analysis, main: Finding | None) -> list[str]:
+def _gain(analysis: Analysis, main: Finding | None) -> tuple[Level, list[str]]:
+    """Returns how well the expected speed-up is known, and what speaks against it."""
+    gained = main.estimated_speedup if main is not None else None
+    if main is None or gained is None:
+        return "none", []
+    spread = gained.high / max(gained.low, 1.0)
+    doubts, low = [], gained.low <= 1.0 or spread > _WIDE
+    if gained.low <= 1.0:
+        doubts.append("removing the cause may gain nothing")
+    if spread > _NARROW:
+        doubts.append(f"the highest speed-up of its range is {spread:.1f} times the lowest")
+    replay = analysis.replay
+    if replay is not None and replay.withheld:
+        doubts.append(f"no replay: {replay.withheld}")
+    elif gained.basis == "bounds":
+        doubts.append("no replay: the range is what the cause takes at least and at most")
+    if any(item.bound and item.kind == main.kind for item in (replay.predictions if replay else [])):
+        doubts.append("what hosts need for a step is not in the traces, and may be the next limit")
+    return "low" if low else "medium" if doubts else "high", doubts
+
+
+def _grave(analysis: Analysis) -> list[str]:
     quality = analysis.data_quality
     doubts = []
     if quality.ranks_expected is not None and quality.ranks_seen < quality.ranks_expected:
         doubts.append(f"{plural(quality.ranks_expected - quality.ranks_seen, 'rank')} left no records")
     if quality.state is not None and quality.state != "completed":
         doubts.append(f"the job did not complete ({quality.state})")
-    gained = main.estimated_speedup if main is not None else None
-    if gained is not None and gained.basis == "replay" and gained.low <= 1.0:
-        doubts.append("within its interval, removing the cause may gain nothing")
     return doubts
 
 
@@ -52,6 +78,7 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
     doubts = []
     if quality.problems:
         doubts.append(f"{plural(len(quality.problems), 'problem')} with its data")
+    doubts += [f"sources contradict each other: {text}" for text in quality.contradictions]
     if quality.ranks_assumed:
         doubts.append("how many ranks there are is not recorded: another one may be the last")
     if 0 < quality.steady_steps < _STEPS:
@@ -62,13 +89,6 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
     if run is not None and run.cross_check_ratio is not None and abs(run.cross_check_ratio - 1) > _TOLERANCE:
         off = 100 * (run.cross_check_ratio - 1)
         doubts.append(f"throughput by the clock and by the median step differ by {off:+.0f} %")
-    if main is not None and analysis.replay is not None and analysis.replay.withheld:
-        doubts.append(f"no replay: {analysis.replay.withheld}")
-    predictions = analysis.replay.predictions if analysis.replay else []
-    if main is not None and any(item.bound and item.kind == main.kind for item in predictions):
-        doubts.append(
-            "what hosts need for a step is not in the traces: without the cause it may take as long"
-        )
     if main is not None and main.sub_cause == "not_determined":
         doubts.append("nothing measured tells what is behind the cause")
     if shared:

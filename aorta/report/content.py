@@ -90,6 +90,14 @@ def _rank_row(row: RankBreakdown, parts: Sequence[Part], hosts: bool) -> tuple[s
     )
 
 
+def changed_thresholds(analysis: Analysis) -> str:
+    """Returns each threshold that was changed for an analysis, from what to what."""
+    return ", ".join(
+        f"{key} from {change.before:g} to {change.now:g}"
+        for key, change in analysis.thresholds_changed.items()
+    )
+
+
 def measured_table(measured: list[Measured]) -> Table:
     """Each rule's value beside its threshold, and its answer."""
     rows = []
@@ -248,7 +256,16 @@ def cost_words(analysis: Analysis, finding: Finding) -> str:
 
 
 def confidence_words(found: Confidence) -> str:
-    """The level, the main doubt if there is one, and what it stands on."""
-    reasons = [*found.doubts[:1], *found.basis]
-    more = f"; {plural(len(found.doubts) - 1, 'more reason')} in the details" if len(found.doubts) > 1 else ""
-    return f"{found.level}: {'; '.join(plain(reason) for reason in reasons)}{more}"
+    """Returns how far the cause can be trusted, the main doubt if there is one, and what it stands on."""
+    return _level_words(found.level, found.doubts, found.basis)
+
+
+def gain_confidence_words(found: Confidence) -> str:
+    """Returns how far the expected speed-up can be trusted, and the main doubt if there is one."""
+    return _level_words(found.gain, found.gain_doubts, [])
+
+
+def _level_words(level: str, doubts: Sequence[str], basis: Sequence[str]) -> str:
+    reasons = "; ".join(plain(reason) for reason in (*doubts[:1], *basis))
+    more = f"; {plural(len(doubts) - 1, 'more reason')} in the details" if len(doubts) > 1 else ""
+    return f"{level}: {reasons}{more}" if reasons else level

@@ -30,10 +30,15 @@ TERMS = (
     ),
     ("Others wait", "what a rank that waits for this rank loses per step, mean over the others."),
     (
-        "Confidence",
-        "high if nothing below applies. Medium: problems in the data, few steps, a shared machine, no "
-        "replay, or no known sub-cause. Low: missing ranks, a job that did not complete, or a gain within "
-        "noise.",
+        "Confidence in the cause",
+        "high if nothing below applies. Medium: problems in the data, few steps, a shared machine, sources "
+        "that contradict each other, or no known sub-cause. Low: missing ranks, or a job that did not "
+        "complete.",
+    ),
+    (
+        "Confidence in the gain",
+        "high if a replay gives a narrow range. Medium: no replay, or a highest speed-up of more than 1.25 "
+        "times the lowest. Low: more than twice the lowest, or a range that holds no gain at all.",
     ),
     ("Efficiency", "samples/s per rank over samples/s per rank of the reference, the smallest run."),
     (

@@ -39,7 +39,12 @@ def summary(analysis: Analysis, page: Page, run: str | None) -> Facts:
             pairs.append(("Evidence", finding.sub_cause_text))
         pairs += _fix(analysis, finding, run)
         pairs.append(("Expected speed-up", gain(finding.estimated_speedup)))
-    return Facts((*pairs, ("Confidence", content.confidence_words(page.confidence))))
+    pairs.append(("Confidence in the cause", content.confidence_words(page.confidence)))
+    if page.confidence.gain != "none":
+        pairs.append(("Confidence in the gain", content.gain_confidence_words(page.confidence)))
+    if analysis.thresholds_changed:
+        pairs.append(("Thresholds changed", content.changed_thresholds(analysis)))
+    return Facts(tuple(pairs))
 
 
 def _fix(analysis: Analysis, finding: Finding, run: str | None) -> Iterator[tuple[str, Line]]:
@@ -131,7 +136,10 @@ def _thresholds(analysis: Analysis) -> list[Block]:
     if not analysis.thresholds:
         return []
     values = ", ".join(f"{name} {value:g}" for name, value in analysis.thresholds.items())
-    return [Paragraph(f"Thresholds of this analysis: {values}.")]
+    said: list[Block] = [Paragraph(f"Thresholds of this analysis: {values}.")]
+    if analysis.thresholds_changed:
+        said.insert(0, Paragraph(f"Changed for this analysis alone: {content.changed_thresholds(analysis)}."))
+    return said
 
 
 def _ranks(analysis: Analysis) -> list[Block]:

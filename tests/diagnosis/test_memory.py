@@ -7,7 +7,7 @@ import pytest
 from aorta.artefacts.analysis import BreakdownTable, DataQuality, Finding, Kind, RankBreakdown
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import Step
-from aorta.config.schema import Config, Thresholds
+from aorta.config.thresholds import Thresholds
 from aorta.diagnosis.findings.memory_pressure import RETRIES, USED
 from aorta.diagnosis.judge import Conclusion, conclude
 from aorta.diagnosis.observation import Job, Monitored, Observation, Steps
@@ -137,7 +137,7 @@ def test_allocations_that_fail_below_the_limit_of_memory_are_pressure(retries: f
 
 
 def test_the_limit_of_failing_allocations_is_the_configurations() -> None:
-    policy = Policy.of(Config(thresholds=Thresholds(alloc_retries_per_step=3.0)))
+    policy = Policy.of(Thresholds(alloc_retries_per_step=3.0))
     assert policy.as_dict()["alloc_retries_per_step"] == 3.0
     assert concluded(context(use(95.0, 2.0)), policy).verdict.kind == "host_bound"
 
@@ -176,6 +176,6 @@ def test_exchange_is_a_cause_above_its_threshold_alone(transfer: float, kind: st
 
 @pytest.mark.parametrize(("limit", "kind"), [(15.0, "communication"), (16.0, "healthy"), (None, "healthy")])
 def test_that_threshold_is_the_configurations(limit: float | None, kind: str) -> None:
-    policy = Policy.of(Config(thresholds=Thresholds(exchange_pct=limit)))
+    policy = Policy.of(Thresholds(exchange_pct=limit))
     assert policy.as_dict()["exchange_pct"] == (20.0 if limit is None else limit)
     assert concluded(exchanging(15.5), policy).verdict.kind == kind

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aorta.config.schema import Config, Thresholds
+from aorta.config.schema import Config
+from aorta.config.thresholds import Thresholds
 from aorta.diagnosis.findings.memory_pressure import SWAPPED, USED
 from tests.support.verdicts import finding, made, measured
 

@@ -132,7 +132,11 @@ def test_the_first_screen_fits_and_everything_else_is_folded(tmp_path: Path) -> 
     assert len(first.splitlines()) <= 45
     assert "overview.png" in first
     assert "do the work of" in first
-    assert first.index("**Fix**") < first.index("**Expected speed-up**") < first.index("**Confidence**")
+    assert (
+        first.index("**Fix**")
+        < first.index("**Expected speed-up**")
+        < first.index("**Confidence in the cause**")
+    )
     assert re.findall(r"<summary>(.*)</summary>", text) == [
         "All causes, by time lost",
         "Scaling: throughput and efficiency",

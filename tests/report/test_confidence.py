@@ -38,11 +38,17 @@ def test_each_doubt_lowers_it(changes: dict[str, Any], grade: str, doubt: str) -
     assert level(quality(**changes)) == (grade, [doubt])
 
 
+def gain_of(speedup: Speedup | None, **changes: Any) -> tuple[str, list[str]]:
+    whole = analysis(findings=[data_loading_finding(estimated_speedup=speedup)], **changes)
+    found = confidence(whole, main_finding(whole), shared=False)
+    return found.gain, found.gain_doubts
+
+
 @pytest.mark.parametrize(
     ("kind", "bound", "grade"),
     [("data_loading", True, "medium"), ("data_loading", False, "high"), ("communication", True, "high")],
 )
-def test_hosts_of_which_no_trace_tells_lower_it(kind: Kind, bound: bool, grade: str) -> None:
+def test_hosts_of_which_no_trace_tells_lower_the_gain(kind: Kind, bound: bool, grade: str) -> None:
     what = WhatIf(
         kind=kind, removed="", ranks=[1], step_ms=50.0, step_ms_interval=None, speedup=2.0,
         speedup_interval=None, bound=bound,
@@ -51,7 +57,36 @@ def test_hosts_of_which_no_trace_tells_lower_it(kind: Kind, bound: bool, grade: 
         steps=9, measured_step_ms=100.0, modelled_step_ms=100.0, error_pct=0.0, ideal_network_step_ms=None,
         predictions=[what],
     )  # fmt: skip
-    assert level(analysis(replay=replay))[0] == grade
+    assert gain_of(Speedup(low=1.9, high=2.1, basis="replay"), replay=replay)[0] == grade
+    assert level(analysis(replay=replay))[0] == "high"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "grade"),
+    [
+        (1.72, 11.45, "low"),
+        (1.2, 1.2 * 2.01, "low"),
+        (1.2, 1.2 * 1.99, "medium"),
+        (1.2, 1.2 * 1.26, "medium"),
+        (1.2, 1.2 * 1.24, "high"),
+        (0.99, 1.05, "low"),
+    ],
+)
+def test_a_wide_range_of_the_gain_lowers_the_gain_alone(low: float, high: float, grade: str) -> None:
+    speedup = Speedup(low=low, high=high, expected=low, basis="replay")
+    assert gain_of(speedup)[0] == grade
+    assert level(analysis(findings=[data_loading_finding(estimated_speedup=speedup)]))[0] == "high"
+
+
+def test_bounds_are_never_a_gain_of_high_confidence_and_no_gain_has_none() -> None:
+    assert gain_of(Speedup(low=1.2, high=1.2, basis="bounds"))[0] == "medium"
+    assert gain_of(None) == ("none", [])
+
+
+def test_sources_that_contradict_each_other_lower_the_cause() -> None:
+    grade, doubts = level(quality(contradictions=["the step records alone give straggler on rank 1"]))
+    assert grade == "medium"
+    assert doubts == ["sources contradict each other: the step records alone give straggler on rank 1"]
 
 
 def test_few_detailed_steps_lower_it_and_are_said() -> None:
@@ -72,13 +107,6 @@ def test_few_detailed_steps_lower_it_and_are_said() -> None:
 
 def test_one_machine_under_all_nodes_lowers_it() -> None:
     assert level(analysis(), shared=True)[0] == "medium"
-
-
-def test_a_gain_that_may_be_none_is_low_and_a_bound_of_none_is_not() -> None:
-    within = Speedup(low=0.99, high=1.3, expected=1.1, basis="replay")
-    assert level(analysis(findings=[data_loading_finding(estimated_speedup=within)]))[0] == "low"
-    bound = Speedup(low=1.0, high=1.3)
-    assert level(analysis(findings=[data_loading_finding(estimated_speedup=bound)]))[0] == "high"
 
 
 def test_a_cause_behind_which_nothing_was_seen_is_said() -> None:

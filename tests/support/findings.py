@@ -16,8 +16,8 @@ from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
 from aorta.metrics.node_load import NodeLoad
 
-RECORDS = Policy.of(None)
-TRACES = RECORDS.for_traces()
+RECORDS = Policy.of()
+TRACES = Policy.of(traced=True)
 IDLE = NodeLoad(50.0, 50.0, 2.0, 0.0)
 """Half of the machine's CPU time, and one of the job's four half CPUs."""
 

@@ -48,6 +48,7 @@ SLOW_GROUP = 2.0
 STEADY_LINK = 1.5
 """Mean over fastest transfer: below it the calls run at the rate that the link gives at its best."""
 POOR_OVERLAP = 0.2
+"""With a smaller share of the transfers under compute that could hide them, they are the cause."""
 USUAL_BUCKET_MB = 25.0
 """DDP's default."""
 FEW_CALLS = 2
@@ -339,6 +340,8 @@ SPEC = FindingSpec(
     kind=KIND,
     name="communication",
     subject="communication",
+    value="exposed communication",
+    measured_from="collectives, less what compute hides, less what is waiting for a late rank",
     order=20,
     thresholds=("exposed_comm_pct", "exchange_pct"),
     fires_below=False,

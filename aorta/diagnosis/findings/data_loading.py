@@ -34,7 +34,7 @@ from aorta.diagnosis.finding import (
     value_words,
 )
 from aorta.diagnosis.observation import Observation
-from aorta.diagnosis.policy import Policy
+from aorta.diagnosis.policy import CULPRIT_SHARE, Policy
 from aorta.diagnosis.rank import slow_loaders
 from aorta.metrics.node_load import NodeLoad
 from aorta.metrics.whatif import Replays
@@ -61,7 +61,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired:
         return Answer(answer)
-    ranks = slow_loaders(steps.costs, policy.culprit_share, threshold)
+    ranks = slow_loaders(steps.costs, CULPRIT_SHARE, threshold)
     if not ranks and job.ranks_missing:
         ranks = [item.rank for item in steps.costs]
     loading, step = fmean(item.loading_ms for item in steps.costs), steps.step_ms
@@ -213,6 +213,8 @@ SPEC = FindingSpec(
     kind=KIND,
     name="data loading",
     subject="data loading",
+    value="waits for data",
+    measured_from="the loader's blocking time, on the rank that has it and on those that wait for that rank",
     order=10,
     thresholds=("data_wait_pct",),
     fires_below=False,

@@ -118,6 +118,11 @@ SPEC = FindingSpec(
     kind=KIND,
     name="GPU under-utilisation",
     subject="gpu under-utilisation",
+    value="compute kernels run",
+    measured_from=(
+        "compute over step time; the driver's counter only where it says less, since it says busy while NCCL "
+        "spins"
+    ),
     order=50,
     thresholds=("effective_gpu_utilization_pct",),
     fires_below=True,

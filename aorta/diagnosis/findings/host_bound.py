@@ -66,7 +66,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     reason = steps.too_little(policy)
     if reason:
         return not_measured(KIND, threshold, STEP_SHARE, reason)
-    inside, waits = idle_inside_ms(seen), _waits_of_all_hosts(seen, policy)
+    inside, waits = idle_inside_ms(seen), _waits_of_all_hosts(seen)
     parts = [item.host_ms + inside + waited for item, waited in zip(steps.costs, waits, strict=True)]
     shares = [100.0 * ms / item.step_ms for item, ms in zip(steps.costs, parts, strict=True)]
     value = median_low(shares)
@@ -81,22 +81,22 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     finding = Finding(
         kind=KIND,
         severity=severity(value / 100.0),
-        cause=_cause(seen, policy),
+        cause=_cause(seen),
         ranks=[],
         nodes=[],
         value=value,
         threshold=threshold,
         unit=STEP_SHARE,
-        evidence=_evidence(seen, policy, waits),
+        evidence=_evidence(seen, waits),
         estimated_speedup=gain(step, removal_to_threshold(step, host, threshold), host),
         actions=[],
     )
     return Answer(answer, finding)
 
 
-def _evidence(seen: Observation, policy: Policy, waits: list[float]) -> dict[str, Any]:
+def _evidence(seen: Observation, waits: list[float]) -> dict[str, Any]:
     evidence: dict[str, Any] = {"host_ms": host_ms(seen), "step_ms": seen.steps.step_ms}
-    if _by_turns(seen, policy) and any(waits):
+    if _by_turns(seen) and any(waits):
         evidence["waits_for_hosts_by_turns_ms"] = fmean(waits)
     evidence |= waits_of_own_hosts(seen)
     recorded, inside, idle = launches(seen), idle_inside_ms(seen), seen.host.idle
@@ -115,19 +115,19 @@ def _evidence(seen: Observation, policy: Policy, waits: list[float]) -> dict[str
     return {**evidence, "files": list(seen.steps.files)}
 
 
-def _waits_of_all_hosts(seen: Observation, policy: Policy) -> list[float]:
+def _waits_of_all_hosts(seen: Observation) -> list[float]:
     """Returns what of each rank's waits for others is all hosts' doing, ms per step."""
-    by_turns, costs = _by_turns(seen, policy), seen.steps.costs
+    by_turns, costs = _by_turns(seen), seen.steps.costs
     return [max(item.charged("host") if by_turns else 0.0, item.own_host_wait_ms) for item in costs]
 
 
-def _by_turns(seen: Observation, policy: Policy) -> bool:
+def _by_turns(seen: Observation) -> bool:
     """Returns whether traces show no rank that stands out."""
-    return seen.host.idle is not None and not seen.last_ranks(policy)
+    return seen.host.idle is not None and not seen.last_ranks()
 
 
-def _cause(seen: Observation, policy: Policy) -> str:
-    idle, behind = seen.host.idle, _behind_waits(seen, policy)
+def _cause(seen: Observation) -> str:
+    idle, behind = seen.host.idle, _behind_waits(seen)
     unmarked = "" if seen.steps.loader_marked else "; a loader, which no trace marks, would be part of this"
     if launch_bound(seen):
         text = "launch-bound: kernels are so short that the GPU waits for the next launch most of the time"
@@ -140,13 +140,13 @@ def _cause(seen: Observation, policy: Policy) -> str:
     return text + behind
 
 
-def _behind_waits(seen: Observation, policy: Policy) -> str:
+def _behind_waits(seen: Observation) -> str:
     """Returns that all hosts are slow where most of it shows on the GPUs as waits for the last one."""
     costs = seen.steps.costs
     own = fmean(item.own_host_wait_ms for item in costs)
     if own <= fmean(item.host_ms for item in costs):
         return ""
-    last = seen.last_ranks(policy)
+    last = seen.last_ranks()
     who = rank_words(last) if last else "whichever rank is last"
     later = max(item.lateness_ms for item in costs)
     return (
@@ -279,6 +279,8 @@ SPEC = FindingSpec(
     kind=KIND,
     name="host bound",
     subject="the host",
+    value="the device idles for its host",
+    measured_from="step records, kernels where there are traces; loader and communication aside",
     order=40,
     thresholds=("host_pct",),
     fires_below=False,

@@ -29,6 +29,7 @@ _GPU, _TENSORS = "GPU memory, by the monitor", "GPU memory, by the allocator"
 HOST, MACHINE = "the job's memory limit on a host", "a host's memory, by all of its programs"
 _OF_HOSTS = frozenset({HOST, MACHINE})
 CRITICAL_PCT = 97.0
+"""From this share of the memory on, the finding is critical."""
 _NAMED = 3
 """Nodes that are named."""
 WAITED_SHARE = 0.02
@@ -288,6 +289,8 @@ SPEC = FindingSpec(
     kind=KIND,
     name="memory pressure",
     subject="memory pressure",
+    value="memory used over total",
+    measured_from="occupancy, not bandwidth; host memory against the job's limit",
     order=60,
     thresholds=("memory_used_pct", "alloc_retries_per_step", "swap_mb_per_s"),
     fires_below=False,
@@ -311,6 +314,7 @@ SPEC = FindingSpec(
     removes=None,
     least_gain_pct=None,
     unsupported=None,
+    needed=None,
     lowers={"computation_scalability": 2},
     actions=_actions,
     statement=_statement,

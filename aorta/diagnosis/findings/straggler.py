@@ -47,7 +47,7 @@ KIND = "straggler"
 OTHERS_CPU_PCT = 50.0
 """Of one CPU, used by others than the job: above it they are a noisy neighbour."""
 THROTTLED = 0.5
-"""Share of samples."""
+"""A GPU that is slowed down in this share of the samples is throttled."""
 _PARTS: tuple[Part, ...] = ("compute", "host")
 
 
@@ -65,7 +65,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired:
         return Answer(_beside_own_hosts(answer, seen))
-    ranks = seen.last_ranks(policy)
+    ranks = seen.last_ranks()
     waiting = [item for item in steps.costs if item.rank not in ranks]
     lost = [item.lateness_ms for item in waiting]
     compute = fmean(item.charged("compute") for item in waiting)
@@ -254,12 +254,9 @@ def _slow_node(seen: Observation) -> SubCause | None:
 
 def _actions(finding: Finding, seen: Observation) -> list[str]:
     ranks, job, actions = finding.ranks, seen.job, []
-    compute, host = _late_by(
-        ranks,
-        late_by_host(seen.steps.costs, ranks),
-        finding.evidence["waits_for_compute_ms"],
-        finding.evidence["waits_for_host_ms"],
-    )
+    waiting = [item for item in seen.steps.costs if item.rank not in ranks]
+    work = [fmean(item.charged(cause) for item in waiting) for cause in _PARTS]
+    compute, host = _late_by(ranks, late_by_host(seen.steps.costs, ranks), *work)
     where = ", ".join(job.nodes(ranks)) if len(set(job.hosts.values())) > 1 else ""
     if ranks and where:
         actions.append(f"compare {where} with the other nodes: clocks, temperature, other processes")
@@ -290,6 +287,8 @@ SPEC = FindingSpec(
     kind=KIND,
     name="straggler",
     subject="waiting for a slower rank",
+    value="waits for another rank's compute or host work",
+    measured_from="collectives matched across ranks",
     order=30,
     thresholds=("straggler_pct",),
     fires_below=False,

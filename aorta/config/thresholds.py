@@ -1,0 +1,190 @@
+"""The numbers that decide a verdict: one row per key.
+
+A row is a field of `Thresholds` with what `row` says of it. The schema, the policy, the report's line, the
+tables of the docs and the comments of `config/default.yaml` are made of these rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args
+
+import msgspec
+from msgspec import Meta, Struct
+
+
+def row(
+    unit: str,
+    sentence: str,
+    why: str,
+    *,
+    below: bool = False,
+    most: float | None = None,
+    least: float = 0,
+    null: str | None = None,
+    traces: str | None = None,
+) -> Meta:
+    """Returns what is known of a threshold beside its key, type and default.
+
+    Args:
+        unit: of the value.
+        sentence: what happens on the other side of it.
+        why: what justifies the default.
+        below: a value below it is a finding; else a value above it.
+        most: the largest value allowed.
+        least: the smallest value allowed.
+        null: what null means, where it may be null.
+        traces: the default for kernel traces, where it is another one.
+    """
+    said = {"unit": unit, "why": why, "below": below, "null": null, "traces": traces}
+    return Meta(ge=least, le=most, description=sentence, extra=said)
+
+
+class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a measured value becomes a finding."""
+
+    effective_gpu_utilization_pct: Annotated[
+        float,
+        row(
+            "% of time",
+            "A GPU that computes for less of the time is under-utilised.",
+            "The default of the profiling guide that users know.",
+            below=True,
+            most=100,
+        ),
+    ] = 70.0
+    data_wait_pct: Annotated[
+        float,
+        row(
+            "% of step",
+            "Waiting for the data loader for longer is data loading.",
+            "The default of the profiling guide that users know.",
+            most=100,
+        ),
+    ] = 30.0
+    exposed_comm_pct: Annotated[
+        float,
+        row(
+            "% of step",
+            "Communication that no compute hides, waits included, for longer is communication.",
+            "The default of the profiling guide that users know.",
+            most=100,
+        ),
+    ] = 20.0
+    memory_used_pct: Annotated[
+        float,
+        row(
+            "% of memory",
+            "Fuller memory at its peak, used over total, is memory pressure.",
+            "The default of the profiling guide that users know.",
+            most=100,
+        ),
+    ] = 90.0
+    straggler_pct: (
+        Annotated[
+            float,
+            row(
+                "% of step",
+                "Waiting for other ranks' compute and host work for longer is a straggler.",
+                "Such waits are communication to the ranks that wait. Waits in kernel traces hold no "
+                "scheduling noise of the host, so that a smaller share is sure.",
+                most=100,
+                null="as exposed_comm_pct",
+                traces="as exposed_comm_pct, at most 10",
+            ),
+        ]
+        | None
+    ) = None
+    host_pct: Annotated[
+        float,
+        row(
+            "% of step",
+            "A device that idles for its host alone for longer is host-bound.",
+            "As for data loading: the device waits for the CPU in both cases.",
+            most=100,
+        ),
+    ] = 30.0
+    exchange_pct: (
+        Annotated[
+            float,
+            row(
+                "% of step",
+                "Exchange without waits for late ranks, at or below it, makes communication no cause.",
+                "Communication that passes its threshold only with waits has another cause.",
+                most=100,
+                null="as exposed_comm_pct",
+            ),
+        ]
+        | None
+    ) = None
+    alloc_retries_per_step: Annotated[
+        float,
+        row(
+            "per step",
+            "Allocations on a GPU that fail and are repeated more often are memory pressure.",
+            "Each one empties the allocator's cache and waits for the GPU: one in ten steps shows.",
+        ),
+    ] = 0.1
+    swap_mb_per_s: Annotated[
+        float,
+        row(
+            "MB/s",
+            "A node that moves more between memory and swap is under memory pressure.",
+            "4 MB/s are 1,000 pages. At 0.1 ms each they take a tenth of the time of a process.",
+        ),
+    ] = 4.0
+    min_steady_steps: (
+        Annotated[
+            int,
+            row(
+                "steps",
+                "With fewer steady steps there is no verdict.",
+                "Fewer step records say nothing of the spread. Kernel traces are exact to the ns, and "
+                "captures are short.",
+                least=1,
+                null="10",
+                traces="3",
+            ),
+        ]
+        | None
+    ) = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One threshold."""
+
+    key: str
+    default: str
+    """As YAML: a number, or null."""
+    unit: str
+    below: bool
+    """A value below it is a finding; else a value above it."""
+    sentence: str
+    why: str
+    null: str | None
+    """What null means."""
+    traces: str | None
+    """The default for kernel traces, where it is another one."""
+
+    @property
+    def value(self) -> str:
+        """The default, with what null means."""
+        return f"{self.default} ({self.null})" if self.null else self.default
+
+
+def rows() -> list[Row]:
+    """Returns the thresholds in their order."""
+    return [_row(field) for field in msgspec.structs.fields(Thresholds)]
+
+
+def _row(field: Any) -> Row:
+    (meta,) = (
+        item for part in (field.type, *get_args(field.type)) for item in getattr(part, "__metadata__", ())
+    )
+    return Row(
+        key=field.name,
+        default="null" if field.default is None else f"{field.default:g}",
+        sentence=meta.description,
+        **meta.extra,
+    )
