@@ -219,7 +219,7 @@ def _step_parts(
         waits=waits,
         blame_absent=charged if isinstance(charged, str) else None,
         unseen=tuple(unseen_times(found)),
-        of_capture=found.whole,
+        of_capture=found.short,
         traced=True,
         loader_marked=loader_marked(found),
         source=_SOURCE,

@@ -71,7 +71,7 @@ class Steps:
     between_share: float | None = None
     """Share of the time (0 to 1) that lies between steps, in no record; None: not known."""
     of_capture: bool = False
-    """The breakdown is of the capture as a whole, which shows no three steps that are alike."""
+    """The breakdown is of a capture with too few whole steps: what is found is about the capture alone."""
     unseen: tuple[UnseenTime, ...] = ()
     """Time of the step that nothing shows, by reason; the largest first."""
     traced: bool = False
@@ -106,9 +106,13 @@ class Steps:
         """Returns whether enough steps are steady and too few of them were timed part by part."""
         return self.breakdown.steps < policy.min_steady_steps <= (self.steady or 0)
 
+    def enough(self, policy: Policy) -> bool:
+        """Returns whether the breakdown is of enough steps, or of what a short capture has."""
+        return self.breakdown.steps >= (1 if self.of_capture else policy.min_steady_steps)
+
     def too_little(self, policy: Policy) -> str | None:
         """Returns why no finding about the step can be judged; None if it can."""
-        if self.breakdown.steps < policy.min_steady_steps:
+        if not self.enough(policy):
             return f"not measurable: {self.words()}, {policy.min_steady_steps} are needed"
         if not self.costs:
             return (

@@ -63,6 +63,7 @@ def verdict_of(judged: Judged, seen: Observation, policy: Policy) -> Said:
     # Where ranks are missing, waiting for one of them looks like communication.
     unclear = first is not None and first.may_wait_for_missing and seen.job.ranks_missing
     cause = first.statement(findings[0], seen) if first is not None and not unclear else None
+    cause = f"{cause}{_about(seen)}" if cause else None
     if seen.facts.hang is not None:
         ending = f" The job did not complete ({quality.state})." if quality.state in _BAD_STATES else ""
         hang = hang_verdict(seen.facts.hang, ending)
@@ -112,12 +113,21 @@ def _incomplete(judged: Judged, seen: Observation, cause: str | None) -> Said:
 
 
 def _healthy(judged: Judged, seen: Observation) -> str:
-    of = seen.steps.words() if not seen.steps.of_capture else "the whole capture"
-    steps = f"over {of} of {plural(seen.quality.ranks_seen, 'rank')}"
+    steps = f"over {seen.steps.words()} of {plural(seen.quality.ranks_seen, 'rank')}"
     why = "; ".join(f"{FINDINGS[kind].subject} ({reason})" for kind, reason in judged.dropped.items())
     if why:
         return f"No bottleneck {steps}. Above its threshold, but no cause: {why}."
     return f"No bottleneck: nothing passes its threshold {steps}."
+
+
+def _about(seen: Observation) -> str:
+    """Returns that the answer is about a capture, where it shows too few whole steps."""
+    if not seen.steps.of_capture:
+        return ""
+    took = f" of {seen.steps.step_ms:.0f} ms" if seen.steps.costs else ""
+    count = plural(seen.steps.breakdown.steps, "window")
+    about = f" This is about the capture ({count}{took}), which shows no three whole steps."
+    return f"{about} Mark steps with prof.step()."
 
 
 def _none(kind: Kind, cause: str, evidence: dict[str, Any], actions: list[str]) -> Finding:
@@ -153,7 +163,7 @@ def insufficient(judged: Judged, seen: Observation, policy: Policy) -> list[tupl
 
 def _too_little(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
     quality, steps, reasons = seen.quality, seen.steps, []
-    least = policy.min_steady_steps if not steps.of_capture else 1
+    least = policy.min_steady_steps
     if quality.ranks_seen == 0:
         reasons.append(("no_step_records", f"no rank left {steps.source}"))
     elif quality.ranks_expected is None or quality.ranks_seen < quality.ranks_expected:

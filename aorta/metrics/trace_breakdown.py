@@ -149,7 +149,8 @@ def _unseen(trace: Trace, seen: Intervals, windows: Intervals) -> tuple[Column, 
 
 def unknown_communication(trace: Trace) -> str | None:
     """Why the communication part is not known; None where it is."""
-    if (trace.gpu.kind == Kind.COMMUNICATION).any():
+    alone = trace.world_size == 1 or bool(trace.collectives.group_size.max(initial=0) == 1)
+    if alone or (trace.gpu.kind == Kind.COMMUNICATION).any():
         return None
     called = (trace.host.role == Role.COLLECTIVE).any() or (trace.gpu_ranges.role == Role.COLLECTIVE).any()
     return NOT_CLASSIFIED if called else None

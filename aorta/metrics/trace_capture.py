@@ -19,6 +19,8 @@ from aorta.metrics.trace_summary import breakdown_row, counted, mean_ms, rank_tr
 from aorta.metrics.trace_work import GpuWork, common_steps, impossible_share, timelines
 from aorta.units import NS_PER_MS, plural
 
+FEWEST_STEPS = 3
+"""Whole steps below which an answer is about the capture and not about steps."""
 _IMPOSSIBLE = 0.1
 """Share of matches that cannot be true above which none is believed."""
 
@@ -61,8 +63,8 @@ class Capture:
     steps: tuple[int, ...]
     """Whole steps common to all ranks."""
     problems: tuple[Problem, ...]
-    whole: bool = False
-    """The one step is the capture as a whole."""
+    short: bool = False
+    """There are steps, and too few to compare them: what is found is about the capture alone."""
 
     def words(self) -> str:
         """Format, ranks and steps."""
@@ -101,7 +103,10 @@ def capture(summaries: Sequence[TraceSummary]) -> Capture:
         good.append(summary)
         if mine is not None:
             work[summary.rank] = mine
-    return Capture(summaries[0].format, tuple(good), work, common_steps(work), tuple(problems))
+    common = common_steps(work)
+    return Capture(
+        summaries[0].format, tuple(good), work, common, tuple(problems), 0 < len(common) < FEWEST_STEPS
+    )
 
 
 def sources(found: Capture) -> tuple[str, ...]:

@@ -201,7 +201,7 @@ def _one_window(item: _Attributed) -> Steps:
         return Steps(item.host.number[:0], windows[:0], item.host.basis)
     span = as_intervals([(int(gpu.start_ns[mine].min()), int(gpu.end_ns[mine].max()))])
     basis = f"{item.host.basis}, from the first to the last event on the GPU that they launched"
-    return Steps(item.host.number[:1], span, basis, whole_capture=True)
+    return Steps(np.zeros(1, dtype=np.int64), span, basis, whole_capture=True)
 
 
 def _calls(item: _Attributed) -> tuple[tuple[str, ...], CallTable, int]:

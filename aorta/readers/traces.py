@@ -17,6 +17,7 @@ from aorta.readers import kineto
 from aorta.readers.detect import Format, detect
 from aorta.readers.devices import by_device
 from aorta.readers.kineto_merged import holds_several, read_merged
+from aorta.readers.sessions import one_session
 
 Source = TypeVar("Source", Path, tuple[Path, ...])
 
@@ -143,7 +144,9 @@ def _told_apart(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], list[Proble
     formats: defaultdict[str, list[Trace]] = defaultdict(list)
     for trace in traces:
         formats[trace.format].append(trace)
-    for group in formats.values():
+    for every in formats.values():
+        group, apart = one_session(every)
+        problems += apart
         if len(group) == 1 and group[0].rank is None:
             note = "the trace does not say which rank it is; being the only one, it counts as rank 0"
             usable.append(replace(group[0], rank=0, notes=(*group[0].notes, note)))

@@ -217,7 +217,7 @@ def test_ranks_from_0_count_as_all_where_no_trace_records_how_many(
 
 
 def test_a_trace_without_gpu_work_costs_only_itself(tmp_path: Path) -> None:
-    write_job(tmp_path, Job(BALANCED))
+    write_job(tmp_path, Job(BALANCED, world_size=5))
     cpu = [event("cpu_op", "aten::add", 1, 2), event("user_annotation", "ProfilerStep#1", 0, 9)]
     write(tmp_path / "rank4.json", cpu, distributedInfo={"rank": 4, "world_size": 5})
     found = analyze_traces([tmp_path])

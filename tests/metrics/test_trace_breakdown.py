@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -123,3 +124,13 @@ def test_parts_sum_to_the_step_and_match_a_count_of_ticks(
         for tick in range(start, end):
             counted[next(name for name, holds in order if holds(tick))] += 1
         assert counted == {name: int(getattr(table, f"{name}_ns")[row]) for name, _ in order}
+
+
+def test_a_world_of_one_rank_exchanges_nothing() -> None:
+    """The base of every scaling curve: collectives are called and run no kernel."""
+    made = trace([(0, 10, Kind.COMPUTE)], [(2, 4, Role.COLLECTIVE)], steps=[(0, 20, "step 1")])
+    alone, pair = (break_down(replace(made, world_size=size)) for size in (1, 2))
+    assert alone is not None
+    assert pair is not None
+    assert (alone.reason, alone.comm_ns.tolist()) == (None, [0])
+    assert pair.reason == NOT_CLASSIFIED

@@ -31,7 +31,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     reason = None
     if not seen.job.cuda:
         reason = "not measurable: no GPU"
-    elif steps.breakdown.steps < policy.min_steady_steps:
+    elif not steps.enough(policy):
         reason = steps.too_little(policy)
     elif effective is None and driver is None:
         reason = f"not measurable: no breakdown in the {steps.source}, and the driver gives no utilisation"
