@@ -177,7 +177,7 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
             ("batch, a rank / all ranks", f"{run.per_rank_batch} / {run.global_batch}"),
             ("samples/s × median step / batch", f"{number(run.cross_check_ratio)} (1 where both agree)"),
         ]
-    absent: list[str] = []
+    absent: dict[str, list[str]] = {}
     if (use := analysis.utilization) is not None:
         gpu = "no GPU in the job" if analysis.device == "cpu" else "not sampled"
         no_cgroup, no_limit = "no cgroup of its own, or not sampled", "no limit, or not sampled"
@@ -197,8 +197,11 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
         )
         rows += [(name, quantity(value, unit)) for name, value, unit, _ in found if value is not None]
         rows.append(("monitor samples", str(use.samples)))
-        absent = [f"{name} ({reason})" for name, value, _, reason in found if value is None]
-    return [*rows, *((("not measured", "; ".join(absent)),) if absent else ())]
+        for name, value, _, reason in found:
+            if value is None:
+                absent.setdefault(reason, []).append(name)
+    words = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in absent.items())
+    return [*rows, *((("not measured", words),) if words else ())]
 
 
 def scope(finding: Finding) -> str:

@@ -8,12 +8,11 @@ bucket's all-reduce begins when the rank has entered it and its previous one has
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from aorta import intervals
 from aorta.artefacts.io import write_json
