@@ -31,6 +31,7 @@ def read_and_analyze(
     """
     from aorta.diagnosis.analyse import analyse_traces
     from aorta.metrics.trace_summary import summarise
+    from aorta.readers.operations import find_operations
     from aorta.readers.sample_files import find_samples
     from aorta.readers.traces import read_traces
     from aorta.readers.unpacked import unpacked
@@ -38,6 +39,8 @@ def read_and_analyze(
     with unpacked(paths) as files:
         if (recorded := _recordings(files)) is not None:
             return recorded, ()
+        if timelines := find_operations(files.paths):
+            return _of_operations(files, timelines), ()
         samples, problems = find_samples(files.paths)
         known = {*(item.path for item in samples), *(Path(item.file) for item in problems if item.file)}
         try:
@@ -66,6 +69,21 @@ def _recordings(files: Unpacked) -> Analysis | None:
         return None
     recordings, problems = flight.read_all(found)
     return analyse_recordings(recordings, _named_problems(files, problems))
+
+
+def _of_operations(files: Unpacked, timelines: Sequence[Path]) -> Analysis:
+    """Returns the analysis of the one timeline of operations.
+
+    Raises:
+        ArtefactError: there are several, of which each is a job of its own.
+    """
+    from aorta.diagnosis.analyse import analyse_operations
+    from aorta.readers.operations import read_operations
+
+    if len(timelines) > 1:
+        names = ", ".join(files.named(str(path)) for path in timelines)
+        raise ArtefactError(f"several timelines of operations: {names}", "name one of them")
+    return analyse_operations(read_operations(timelines[0]), files.named(str(timelines[0])))
 
 
 def _named(files: Unpacked, summary: TraceSummary) -> TraceSummary:

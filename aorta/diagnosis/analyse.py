@@ -9,9 +9,11 @@ import msgspec
 
 from aorta.artefacts.analysis import Analysis, DataQuality, Problem, ThresholdChange, Verdict
 from aorta.artefacts.flight import Recording
+from aorta.artefacts.operations import Operations
 from aorta.artefacts.reduction import TraceSummary
 from aorta.config.thresholds import Thresholds
 from aorta.diagnosis.findings import INSUFFICIENT
+from aorta.diagnosis.from_operations import from_operations
 from aorta.diagnosis.from_records import from_records
 from aorta.diagnosis.from_traces import Recorded, from_traces, with_traces
 from aorta.diagnosis.hang import hang_of_recordings
@@ -143,6 +145,17 @@ def analyse_recordings(recordings: Sequence[Recording], problems: Sequence[Probl
         ),
     )
     return judge(seen, Policy.of(traced=True))
+
+
+def analyse_operations(job: Operations, name: str, problems: Sequence[Problem] = ()) -> Analysis:
+    """Returns metrics, findings and verdict of a timeline of operations.
+
+    Args:
+        job: its operations.
+        name: of the file.
+        problems: what was wrong with other files.
+    """
+    return judge(from_operations(job, name, problems), Policy.of(None).for_traces())
 
 
 def _contradiction(mine: Verdict, other: Verdict) -> str | None:

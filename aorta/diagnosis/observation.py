@@ -13,6 +13,7 @@ from statistics import fmean
 
 from aorta.artefacts.analysis import BreakdownTable, DataQuality, DetailCost, Throughput, Utilization
 from aorta.artefacts.hang import Hang
+from aorta.artefacts.mesh import Mesh, SlowdownRecord
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
 from aorta.artefacts.unseen import BetweenSteps, UnseenTime
 from aorta.artefacts.weight import ProfilerWeight
@@ -25,6 +26,7 @@ from aorta.metrics.another_run import Repeat
 from aorta.metrics.blame import BlameTable
 from aorta.metrics.host_gaps import HostGap
 from aorta.metrics.launches import Launches
+from aorta.metrics.mesh import MeshFacts
 from aorta.metrics.node_load import NodeLoad, Throttling
 from aorta.metrics.trace_capture import HostIdle
 from aorta.readers.sacct import MemoryEstimate
@@ -181,6 +183,8 @@ class Facts:
     profiler_weight: ProfilerWeight | None = None
     detail_cost: DetailCost | None = None
     traces: TraceTable | None = None
+    mesh: Mesh | None = None
+    slowdown: SlowdownRecord | None = None
     hang: Hang | None = None
     between_steps: list[BetweenSteps] = field(default_factory=list)
 
@@ -196,6 +200,8 @@ class Observation:
     around: Surroundings = field(default_factory=Surroundings)
     model: Modelled | None = None
     """The replay, and who is late."""
+    mesh: MeshFacts | None = None
+    """Stages, groups and slowdown of a mesh; None: the job is none, or nothing tells."""
     repeats: tuple[Repeat, ...] = ()
     """Each other run of the same thing, without the costliest cause found in it."""
     facts: Facts = field(default_factory=Facts)

@@ -35,6 +35,7 @@ from aorta.diagnosis.finding import (
     unknown,
     value_words,
 )
+from aorta.diagnosis.findings import _mesh
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.metrics.whatif import Place, Replays
@@ -57,6 +58,8 @@ FEW_CALLS = 2
 
 def _measure(seen: Observation, policy: Policy) -> Answer:
     threshold, steps = policy.exposed_comm_pct, seen.steps
+    if seen.mesh is not None:
+        return _mesh.answer(seen, KIND, policy.straggler_pct, (_mesh.LINK,))
     reason = steps.too_little(policy)
     if not reason and seen.job.world_size > 1 and not any(row.comm_ms for row in steps.breakdown.per_rank):
         reason = f"not measurable: {seen.job.world_size} ranks, but the {steps.source} hold no communication"
@@ -122,6 +125,8 @@ def _cause(seen: Observation) -> str:
 
 def _symptom_of(waits: Mapping[Kind, float], seen: Observation) -> Kind | None:
     """Returns the finding that explains most waits, where waits are most of the exposed communication."""
+    if seen.mesh is not None:
+        return None
     if sum(waits.values()) > sum(item.transfer_ms for item in seen.steps.costs):
         return max(waits, key=lambda kind: waits[kind])
     return None
@@ -155,7 +160,9 @@ def _removes(_: Finding, __: Observation, replays: Replays) -> Removal | None:
     return Removal("every transfer (an ideal network)", ideal)
 
 
-def _sub_cause(_: Finding, seen: Observation, __: Policy) -> SubCause:
+def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
+    if seen.mesh is not None:
+        return _mesh.sub_cause(finding)
     # What calls take is measured, also where the replay may predict nothing from it.
     replays = seen.model.replays if seen.model else None
     places = replays.places() if replays else []
@@ -243,7 +250,9 @@ def _bandwidth(places: list[Place]) -> SubCause:
     )
 
 
-def _actions(_: Finding, seen: Observation) -> list[str]:
+def _actions(finding: Finding, seen: Observation) -> list[str]:
+    if seen.mesh is not None:
+        return _mesh.actions(finding)
     config, actions = seen.job.config, []
     if seen.job.ranks_missing:
         return [
@@ -328,6 +337,8 @@ def _sharding(config: Config) -> list[str]:
 
 
 def _statement(finding: Finding, seen: Observation) -> str:
+    if seen.mesh is not None:
+        return _mesh.statement(finding)
     value, limit = value_words(finding)
     exposed = _exposed(seen)
     waits = exposed - _transfer(seen)

@@ -34,6 +34,7 @@ from aorta.diagnosis.finding import (
     unknown,
     value_words,
 )
+from aorta.diagnosis.findings import _mesh
 from aorta.diagnosis.host_time import waits_of_own_hosts
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
@@ -54,6 +55,8 @@ _PARTS: tuple[Part, ...] = ("compute", "host")
 def _measure(seen: Observation, policy: Policy) -> Answer:
     """What of a rank's waits its own host takes anyway is no loss to another rank: it is the hosts' part."""
     threshold, steps = policy.straggler_pct, seen.steps
+    if seen.mesh is not None:
+        return _mesh.answer(seen, KIND, threshold, tuple(_mesh.CODES))
     reason = steps.too_little(policy)
     if not reason and seen.job.world_size == 1:
         reason = "not measurable: one rank waits for nobody"
@@ -124,6 +127,8 @@ def _beside_own_hosts(answer: Measured, seen: Observation) -> Measured:
 
 
 def _cost(seen: Observation) -> float:
+    if seen.mesh is not None:
+        return _mesh.cost_ms(seen, tuple(_mesh.CODES))
     return fmean(item.lateness_ms for item in seen.steps.costs)
 
 
@@ -136,7 +141,7 @@ def _waits(_: Found, seen: Observation, taken: float) -> float:
 
 def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
     """Returns why lateness by turns is no cause: it is no rank's own."""
-    if finding.ranks:
+    if finding.ranks or seen.mesh is not None:
         return None
     shared = seen.around.cores_shared
     return f"ranks are late by turns, {f'and {shared}' if shared else 'none stands out'}"
@@ -151,6 +156,8 @@ def _removes(finding: Finding, _: Observation, replays: Replays) -> Removal:
 
 
 def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
+    if seen.mesh is not None:
+        return _mesh.sub_cause(finding)
     if not finding.ranks:
         shared = seen.around.cores_shared
         return (
@@ -253,6 +260,8 @@ def _slow_node(seen: Observation) -> SubCause | None:
 
 
 def _actions(finding: Finding, seen: Observation) -> list[str]:
+    if seen.mesh is not None:
+        return _mesh.actions(finding)
     ranks, job, actions = finding.ranks, seen.job, []
     waiting = [item for item in seen.steps.costs if item.rank not in ranks]
     work = [fmean(item.charged(cause) for item in waiting) for cause in _PARTS]
@@ -277,6 +286,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
 
 
 def _statement(finding: Finding, seen: Observation) -> str:
+    if seen.mesh is not None:
+        return _mesh.statement(finding)
     value, limit = value_words(finding)
     who = f"({rank_words(finding.ranks)})" if finding.ranks else "(a different one from step to step)"
     worst = f"Waiting for a slower rank {who} takes {value} % of the worst rank's step ({limit})."
@@ -308,6 +319,7 @@ SPEC = FindingSpec(
         "slow_node": "All ranks of a node are late together.",
         "host_work": "The late rank's host works for longer.",
         "compute": "The late rank computes for longer.",
+        **_mesh.CODES,
     },
     sub_cause=_sub_cause,
     removes=_removes,

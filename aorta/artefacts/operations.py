@@ -1,0 +1,116 @@
+"""Operations of a job that is a mesh: computation, sends, receives and collectives of each worker."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+UNKNOWN = -1
+"""In a column: the record does not say."""
+
+
+class Role(IntEnum):
+    """The part that an operation plays."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    WEIGHT = 2
+    """The backward pass of the weights alone, which zero-bubble schedules move."""
+    LOCAL = 3
+    """Other work of one worker, such as the optimizer."""
+    SEND = 4
+    RECEIVE = 5
+    COLLECTIVE = 6
+
+
+COMPUTE = (Role.FORWARD, Role.BACKWARD, Role.WEIGHT)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of the job's dimensions; None: nothing says."""
+
+    data: int | None = None
+    pipeline: int | None = None
+    tensor: int | None = None
+    sequence: int | None = None
+    virtual: int | None = None
+    """Model chunks of each stage."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operations:
+    """One row per operation, in order of worker, step and start. (rows,) each."""
+
+    sizes: Sizes
+    kinds: tuple[str, ...]
+    """Names as they were recorded."""
+    roles: tuple[Role, ...]
+    """The role of each kind."""
+    kind: Ints
+    rank: Ints
+    replica: Ints
+    """The data-parallel rank."""
+    stage: Ints
+    step: Ints
+    chunk: Ints
+    """The model chunk within the stage; `UNKNOWN` where there is none."""
+    microbatch: Ints
+    start: Ints
+    """ns on one clock of all workers."""
+    end: Ints
+    said: tuple[str, ...] = ()
+    """What was wrong with some of the rows."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def role(self) -> Ints:
+        """The role of each operation."""
+        return np.array(self.roles, dtype=np.int64)[self.kind]
+
+    @property
+    def stages(self) -> int:
+        """Number of stages that any operation is of."""
+        return int(self.stage.max(initial=-1)) + 1
+
+    def workers(self, stage: int) -> list[int]:
+        """Ranks of a stage."""
+        return [int(rank) for rank in np.unique(self.rank[self.stage == stage])]
+
+
+_WORDS: tuple[tuple[Role, tuple[str, ...], tuple[str, ...]], ...] = (
+    (Role.SEND, ("send",), ()),
+    (Role.RECEIVE, ("recv", "receive"), ()),
+    (
+        Role.COLLECTIVE,
+        ("allreduce", "allgather", "reducescatter", "broadcast", "alltoall", "barrier", "clip"),
+        (),
+    ),
+    (Role.WEIGHT, ("wgrad", "weight"), ("w",)),
+    (Role.BACKWARD, ("backward", "bwd", "dgrad"), ("b", "bp")),
+    (Role.FORWARD, ("forward", "fwd"), ("f", "fp")),
+)
+"""The first role of which a name has one of the words, or is one of the letters."""
+
+
+def role_of(name: str) -> Role:
+    """The role that the name of an operation says."""
+    text = re.sub(r"[\s_.-]", "", name.lower())
+    for role, words, letters in _WORDS:
+        if text in letters or any(word in text for word in words):
+            return role
+    return Role.LOCAL
+
+
+def backwards(name: str) -> bool:
+    """Tells whether a send or receive carries gradients, from a later stage to an earlier one."""
+    text = name.lower()
+    return any(word in text for word in ("backward", "bwd", "grad"))

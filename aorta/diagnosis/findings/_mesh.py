@@ -1,0 +1,133 @@
+"""Findings about the ranks of a mesh: what its replay says of workers, stages, microbatches and links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aorta.artefacts.analysis import Finding, Speedup
+from aorta.artefacts.mesh import MeshCause, SlowdownRecord
+from aorta.diagnosis.finding import STEP_SHARE, Answer, SubCause, measured, not_measured, severity
+from aorta.diagnosis.observation import Observation
+from aorta.units import rank_words
+
+CODES = {
+    "slow_worker": "One worker takes longer than the others for the same work.",
+    "stage_work": "One stage of the pipeline has more work than the others.",
+    "uneven_microbatches": "Microbatches differ: some take longer in the forward and the backward pass.",
+}
+"""Causes that make ranks wait for other ranks."""
+LINK = "slow_link"
+
+
+def loss_pct(cause: MeshCause, of: SlowdownRecord) -> float:
+    """Returns the share of the step that goes with a cause, in %."""
+    return 100.0 * (1.0 - cause.step_ms / of.step_ms)
+
+
+def worst(seen: Observation, codes: Sequence[str]) -> MeshCause | None:
+    """Returns the costliest cause among `codes`; None: there is none, or nothing was replayed."""
+    found = seen.mesh.slowdown if seen.mesh else None
+    return next((one for one in found.causes if one.cause in codes), None) if found else None
+
+
+def answer(seen: Observation, kind: str, threshold: float, codes: Sequence[str]) -> Answer:
+    """Returns the answer of a finding whose causes are `codes`, by the replay of the mesh."""
+    assert seen.mesh is not None
+    of = seen.mesh.slowdown
+    if of is None:
+        return not_measured(kind, threshold, STEP_SHARE, f"not measurable: {seen.mesh.why_not}")
+    cause = worst(seen, codes)
+    value = loss_pct(cause, of) if cause else 0.0
+    made = measured(kind, value, threshold, STEP_SHARE, fired=value > threshold)
+    if cause is None or not made.fired:
+        return Answer(made)
+    gain = of.step_ms / cause.step_ms
+    return Answer(
+        made,
+        Finding(
+            kind=kind,
+            severity=severity(value / 100.0),
+            cause=words(cause, seen),
+            ranks=[] if cause.cause == "uneven_microbatches" else cause.ranks,
+            nodes=seen.job.nodes(cause.ranks),
+            value=value,
+            threshold=threshold,
+            unit=STEP_SHARE,
+            evidence={
+                "mesh_cause": cause.cause,
+                "stages": cause.stages,
+                "excess": cause.excess,
+                "slowdown": of.value,
+                "m_worker": of.worker_share,
+                "m_last_stage": of.stage_share,
+                "step_ms": of.step_ms,
+                "files": list(seen.steps.files),
+            },
+            estimated_speedup=Speedup(low=1.0 + (gain - 1.0) / 2, high=gain, expected=gain, basis="replay"),
+            actions=[],
+        ),
+    )
+
+
+def cost_ms(seen: Observation, codes: Sequence[str]) -> float:
+    """Returns what the costliest cause among `codes` takes of the step."""
+    of, cause = seen.mesh.slowdown if seen.mesh else None, worst(seen, codes)
+    return of.step_ms - cause.step_ms if of and cause else 0.0
+
+
+def where(cause: MeshCause, seen: Observation) -> str:
+    """Returns the stages of a cause in words."""
+    total = len(seen.mesh.mesh.stages) if seen.mesh else 0
+    names = " and ".join(str(stage) for stage in cause.stages)
+    return f"stage{'s' if len(cause.stages) > 1 else ''} {names} of {total} ({rank_words(cause.ranks)})"
+
+
+def words(cause: MeshCause, seen: Observation) -> str:
+    """Returns a cause in words."""
+    more = f"{100 * cause.excess:.0f} %"
+    if cause.cause == "slow_worker":
+        return f"{rank_words(cause.ranks)} takes {more} longer than the other ranks for the same work"
+    if cause.cause == "stage_work":
+        return f"{where(cause, seen)} has {more} more work than the others"
+    if cause.cause == LINK:
+        return f"transfers between {where(cause, seen)} take {more} longer than between the others"
+    return f"microbatches differ by {more} (standard deviation over mean), so that ranks wait in turn"
+
+
+def sub_cause(finding: Finding) -> SubCause:
+    """Returns the cause behind a finding of the mesh."""
+    return SubCause(finding.evidence["mesh_cause"], finding.cause)
+
+
+def actions(finding: Finding) -> list[str]:
+    """Returns what to do about a cause."""
+    code, stages = finding.evidence["mesh_cause"], finding.evidence["stages"]
+    if code == "slow_worker":
+        who = rank_words(finding.ranks)
+        return [
+            f"compare the machine of {who} with the others: clocks, temperature, other processes",
+            f"run once without the machine of {who} to see what it costs",
+        ]
+    if code == "stage_work":
+        return [
+            f"move layers from stage {stages[0]} to the other stages",
+            "count the embedding and the loss as work: they belong to the first and the last stage",
+        ]
+    if code == LINK:
+        return [
+            f"compare the network between the ranks of stage {stages[0]} and of stage {stages[-1]} with the"
+            " other links: interface, rate, errors",
+            "place neighbouring stages on nodes that share a fast network",
+        ]
+    return [
+        "balance sequence lengths: give each microbatch the same work, not only the same number of tokens",
+        "sort or pack sequences so that the sum of squared lengths is equal in all microbatches",
+    ]
+
+
+def statement(finding: Finding) -> str:
+    """Returns the sentence of the verdict."""
+    found = finding.evidence
+    lost = f"costs {finding.value:.1f} % of the step"
+    slow = f"The step takes {found['slowdown']:.2f} times as long as with all workers equal"
+    return f"{slow}: {finding.cause}. That {lost}."

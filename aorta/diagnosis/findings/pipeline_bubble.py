@@ -1,0 +1,111 @@
+"""Pipeline bubble: ranks idle because the pipeline fills and drains with too few microbatches.
+
+What it finds:
+    The share of the pipeline's time that ranks would idle even with equal stages and microbatches.
+Why it costs time:
+    With p stages and m microbatches each rank idles (p - 1) / (m + p - 1) of the pipeline's time while the
+    first microbatches arrive and the last ones leave.
+What to do:
+    Use more microbatches per step, fewer stages, or an interleaved or zero-bubble schedule.
+"""
+
+from __future__ import annotations
+
+from aorta.artefacts.analysis import Finding, Speedup
+from aorta.diagnosis.finding import STEP_SHARE, Answer, FindingSpec, measured, not_measured, severity
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+
+KIND = "pipeline_bubble"
+THRESHOLD_PCT = 35.0
+"""Of the pipeline's time that ranks idle in an ideal run of the schedule."""
+
+
+def _measure(seen: Observation, _: Policy) -> Answer:
+    threshold = THRESHOLD_PCT
+    mesh = seen.mesh.mesh if seen.mesh else None
+    if mesh is None or mesh.bubble is None:
+        return Answer(measured(KIND, 0.0, threshold, STEP_SHARE, fired=False))
+    if mesh.bubble.ideal is None:
+        return not_measured(
+            KIND, threshold, STEP_SHARE, f"not measurable: the ideal of a schedule that is {mesh.schedule}"
+        )
+    value = 100.0 * mesh.bubble.ideal
+    made = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
+    if not made.fired:
+        return Answer(made)
+    stages, microbatches = len(mesh.stages), mesh.microbatches or 0
+    gain = 1.0 / (1.0 - mesh.bubble.ideal)
+    finding = Finding(
+        kind=KIND,
+        severity=severity(value / 100.0),
+        cause=f"{stages} stages share {microbatches} microbatches per step",
+        ranks=[],
+        nodes=[],
+        value=value,
+        threshold=threshold,
+        unit=STEP_SHARE,
+        evidence={
+            "stages": stages,
+            "microbatches": microbatches,
+            "schedule": mesh.schedule,
+            "bubble_measured": mesh.bubble.measured,
+            "bubble_ideal": mesh.bubble.ideal,
+        },
+        estimated_speedup=Speedup(low=1.0, high=gain),
+        actions=[],
+    )
+    return Answer(made, finding)
+
+
+def _cost(seen: Observation) -> float:
+    bubble = seen.mesh.mesh.bubble if seen.mesh else None
+    return (bubble.ideal or 0.0) * seen.steps.step_ms if bubble and seen.steps.costs else 0.0
+
+
+def _actions(finding: Finding, _: Observation) -> list[str]:
+    stages = finding.evidence["stages"]
+    least = 4 * stages
+    return [
+        f"use more microbatches per step: {least} leave a bubble of {_ideal_pct(stages, least):.0f} %",
+        "or use fewer stages, or an interleaved or zero-bubble schedule",
+    ]
+
+
+def _ideal_pct(stages: int, microbatches: int) -> float:
+    return 100.0 * (stages - 1) / (microbatches + stages - 1)
+
+
+def _statement(finding: Finding, _: Observation) -> str:
+    found = finding.evidence
+    return (
+        f"Ranks idle {finding.value:.0f} % of the pipeline's time while it fills and drains"
+        f" ({found['stages']} stages, {found['microbatches']} microbatches, {found['schedule']};"
+        f" measured bubble {100 * found['bubble_measured']:.0f} %)."
+    )
+
+
+SPEC = FindingSpec(
+    kind=KIND,
+    name="pipeline bubble",
+    subject="the pipeline's bubble",
+    order=35,
+    thresholds=(),
+    fires_below=False,
+    measure=_measure,
+    cost=_cost,
+    waits_for=(),
+    waits=None,
+    symptom_of=None,
+    claims=None,
+    yields=False,
+    may_wait_for_missing=False,
+    sub_causes={},
+    sub_cause=None,
+    removes=None,
+    least_gain_pct=None,
+    unsupported=None,
+    lowers={},
+    actions=_actions,
+    statement=_statement,
+)

@@ -1,0 +1,49 @@
+"""A timeline of operations to an observation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from aorta.artefacts.analysis import BreakdownTable, DataQuality, Problem
+from aorta.artefacts.operations import Operations
+from aorta.diagnosis.observation import Facts, Job, Observation, Steps
+from aorta.metrics.mesh import breakdowns, mesh_of
+
+
+def from_operations(job: Operations, name: str, problems: Sequence[Problem] = ()) -> Observation:
+    """Returns what the operations of a job show.
+
+    Args:
+        job: its operations.
+        name: of the file.
+        problems: what was wrong with other files.
+    """
+    found, ranks = mesh_of(job), len(np.unique(job.rank))
+    steps = len(np.unique(job.step))
+    notes = [] if found.why_not is None else [f"no slowdown: {found.why_not}"]
+    return Observation(
+        job=Job(world_size=ranks),
+        steps=Steps(
+            breakdown=BreakdownTable(steps=steps, per_rank=breakdowns(job)),
+            blame_absent="a timeline of operations is judged by its replay",
+            source="operations",
+            files=(name,),
+        ),
+        mesh=found,
+        facts=Facts(
+            world_size=ranks,
+            mesh=found.mesh,
+            slowdown=found.slowdown,
+        ),
+        quality=DataQuality(
+            ranks_expected=ranks,
+            ranks_seen=ranks,
+            sources=[f"{name} ({len(job)} operations of {ranks} ranks, {steps} steps)"],
+            problems=[*problems, *(Problem(file=name, reason=said) for said in job.said)],
+            steady_steps=steps,
+            notes=notes,
+            ranks_assumed=job.sizes.pipeline is None,
+        ),
+    )

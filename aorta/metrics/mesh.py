@@ -1,0 +1,141 @@
+"""A job's operations to what the analysis says of its mesh."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from aorta.artefacts.analysis import RankBreakdown
+from aorta.artefacts.mesh import Bubble, Mesh, MeshCause, MeshGroup, MeshStage, SlowdownRecord
+from aorta.artefacts.operations import COMPUTE, Operations, Role
+from aorta.intervals import length, subtract, union
+from aorta.metrics.operation_graph import graph_of, lanes
+from aorta.metrics.schedules import Schedule, schedule_of
+from aorta.metrics.slowdown import Slowdown, slowdown
+from aorta.units import NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class MeshFacts:
+    """A mesh and how much slower it is than with all workers equal."""
+
+    mesh: Mesh
+    slowdown: SlowdownRecord | None
+    why_not: str | None = None
+    """Why there is no slowdown."""
+
+
+def mesh_of(job: Operations) -> MeshFacts:
+    """Returns groups, stages, schedule and slowdown of a job's operations."""
+    schedule, graph = schedule_of(job), graph_of(job)
+    mesh = Mesh(
+        groups=_groups(job),
+        stages=_stages(job, schedule),
+        schedule=schedule.name if schedule else None,
+        microbatches=schedule.microbatches if schedule else None,
+        bubble=Bubble(measured=schedule.bubble, ideal=schedule.ideal) if schedule else None,
+    )
+    if isinstance(graph, str):
+        return MeshFacts(mesh, None, graph)
+    return MeshFacts(mesh, _record(slowdown(graph)))
+
+
+def _record(found: Slowdown) -> SlowdownRecord:
+    return SlowdownRecord(
+        value=found.value,
+        by_rank=found.by_rank,
+        by_stage=found.by_stage,
+        by_kind=found.by_kind,
+        by_step=found.by_step,
+        step_ms=found.step_ms,
+        ideal_ms=found.ideal_ms,
+        worker_share=found.worker_share,
+        stage_share=found.stage_share,
+        causes=[
+            MeshCause(
+                cause=one.code,
+                ranks=list(one.ranks),
+                stages=list(one.stages),
+                step_ms=one.step_ms,
+                share=one.share,
+                excess=one.excess,
+            )
+            for one in found.causes
+        ],
+    )
+
+
+def _groups(job: Operations) -> list[MeshGroup]:
+    """Ranks of one replica and stage are a tensor group, of one stage and lane a data group, and so on."""
+    lane = lanes(job)
+    places = {
+        int(rank): (int(job.replica[row]), int(job.stage[row]), int(lane[row]))
+        for rank, row in zip(*np.unique(job.rank, return_index=True), strict=True)
+    }
+    found = []
+    for dimension, kept in (("data", (1, 2)), ("pipeline", (0, 2)), ("tensor", (0, 1))):
+        members: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for rank, place in places.items():
+            members[tuple(place[at] for at in kept)].append(rank)
+        found += [
+            MeshGroup(name=f"{dimension} {number}", dimension=dimension, ranks=ranks)  # type: ignore[arg-type]
+            for number, ranks in enumerate(group for group in members.values() if len(group) > 1)
+        ]
+    return found
+
+
+def _stages(job: Operations, schedule: Schedule | None) -> list[MeshStage]:
+    if job.stages < 2:
+        return []
+    work = np.isin(job.role, [int(role) for role in COMPUTE])
+    steps = max(len(np.unique(job.step)), 1)
+    found = []
+    for stage in range(job.stages):
+        ranks, mine = job.workers(stage), work & (job.stage == stage)
+        total = int((job.end[mine] - job.start[mine]).sum())
+        found.append(
+            MeshStage(
+                stage=stage,
+                of=job.stages,
+                ranks=ranks,
+                work_ms=total / steps / max(len(ranks), 1) / NS_PER_MS,
+                bubble_ratio=schedule.by_stage.get(stage) if schedule else None,
+            )
+        )
+    return found
+
+
+def breakdowns(job: Operations) -> list[RankBreakdown]:
+    """Returns the mean step of each rank: computation, exposed communication, and the unseen rest."""
+    steps, found = np.unique(job.step), []
+    transfers = np.isin(job.role, [int(role) for role in (Role.SEND, Role.RECEIVE, Role.COLLECTIVE)])
+    bounds = [(job.start[job.step == step].min(), job.end[job.step == step].max()) for step in steps]
+    whole = sum(int(last - first) for first, last in bounds)
+    for rank in np.unique(job.rank).tolist():
+        mine = job.rank == rank
+        busy, talk = (
+            union(np.stack((job.start[rows], job.end[rows]), axis=1))
+            for rows in (mine & ~transfers, mine & transfers)
+        )
+        compute, exposed, comm = length(busy), length(subtract(talk, busy)), length(talk)
+        unseen = max(whole - compute - exposed, 0)
+        per_step = max(len(steps), 1) * NS_PER_MS
+        found.append(
+            RankBreakdown(
+                rank=rank,
+                host=None,
+                steps=len(steps),
+                step_ms=whole / per_step,
+                compute_ms=compute / per_step,
+                exposed_comm_ms=exposed / per_step,
+                exposed_copy_ms=None,
+                data_wait_ms=0.0,
+                host_ms=0.0,
+                comm_ms=comm / per_step,
+                overlap_ratio=(comm - exposed) / comm if comm else None,
+                unseen_ms=unseen / per_step,
+            )
+        )
+    return found

@@ -1,0 +1,195 @@
+"""What each operation of a mesh waited for: a graph that can be replayed.
+
+An operation waits for what came before it on its own worker: computation for the computation before it, for
+the receive that brings its input, and for collectives that ended before it; a send for the computation that
+made its data; a receive and a collective for the last computation or collective that had ended when it began.
+A send and its receive, and the members of a collective, transfer when the last of them has begun.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.operations import Ints, Operations, Role, backwards
+
+Floats = NDArray[np.float64]
+
+SEND, RECEIVE, COLLECTIVE = int(Role.SEND), int(Role.RECEIVE), int(Role.COLLECTIVE)
+MOVES = (SEND, RECEIVE)
+SLACK_NS = 100_000
+"""Clocks of workers are that far apart at least: what ended so little later still came before."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Nodes in an order in which they can be replayed."""
+
+    operations: Operations
+    members: Sequence[Sequence[int]]
+    """Rows of each node: one of a computation, several of a transfer."""
+    before: Sequence[Sequence[int]]
+    """Of each row, the rows that it waited for."""
+    shared: NDArray[np.bool_]
+    """Of each row: it is part of a transfer, so its own time begins when the last member has begun."""
+    own: Floats
+    """Of each row, ns: its duration, or its transfer after the last member had begun."""
+    unmatched: int
+    """Sends and receives without another side."""
+
+
+def graph_of(operations: Operations) -> Graph | str:
+    """Returns the graph, or in words why there is none."""
+    rows = _by_worker(operations)
+    before: list[list[int]] = [[] for _ in range(len(operations))]
+    role = operations.role
+    for mine in rows:
+        _on_one_worker(operations, mine, role[mine], before)
+    groups, unmatched = _groups(operations, rows)
+    members: list[list[int]] = list(groups)
+    grouped = {row for group in groups for row in group}
+    members += [[row] for row in range(len(operations)) if row not in grouped]
+    shared = np.zeros(len(operations), dtype=np.bool_)
+    shared[list(grouped)] = True
+    order = _ordered(members, before)
+    if order is None:
+        return "the operations wait for each other in a circle: their clocks or their order are wrong"
+    own = (operations.end - operations.start).astype(np.float64)
+    for group in groups:
+        own[group] = np.maximum(operations.end[group] - operations.start[group].max(), 0)
+    return Graph(operations, [members[node] for node in order], before, shared, own, unmatched)
+
+
+def _by_worker(operations: Operations) -> list[Ints]:
+    """Rows of each worker and step, by start."""
+    order = np.lexsort((operations.end, operations.start, operations.step, operations.rank))
+    rank, step = operations.rank[order], operations.step[order]
+    edges = np.flatnonzero((np.diff(rank) != 0) | (np.diff(step) != 0)) + 1
+    return np.split(order, edges) if len(order) else []
+
+
+def _on_one_worker(operations: Operations, mine: Ints, role: Ints, before: list[list[int]]) -> None:
+    start, end, kind = operations.start[mine], operations.end[mine], operations.kind[mine]
+    moves = np.isin(role, MOVES)
+    work, there = np.flatnonzero(~moves), np.arange(len(mine))
+    pairs = list(_sources(operations, mine, role))
+    for one in np.unique(kind[moves]):
+        same = np.flatnonzero(kind == one)
+        pairs += zip(same[1:].tolist(), same[:-1].tolist(), strict=True)
+    # All work that had ended stands in one line: the last of it is enough.
+    if len(work):
+        ended = np.searchsorted(np.maximum.accumulate(end[work]), start + SLACK_NS, side="right") - 1
+        place = np.minimum(ended, np.searchsorted(work, there, side="left") - 1)
+        waits = (place >= 0) & (role != SEND)
+        pairs += zip(there[waits].tolist(), work[place[waits]].tolist(), strict=True)
+    computing = work[role[work] != COLLECTIVE]
+    pairs += zip(computing[1:].tolist(), computing[:-1].tolist(), strict=True)
+    rows = mine.tolist()
+    for later, earlier in pairs:
+        before[rows[later]].append(rows[earlier])
+
+
+def _sources(operations: Operations, mine: Ints, role: Ints) -> Iterator[tuple[int, int]]:
+    """Pairs of places: a send and the computation before it, a computation and its receive."""
+    back = np.array([backwards(name) for name in operations.kinds])[operations.kind[mine]]
+    for gradients, direction in ((False, Role.FORWARD), (True, Role.BACKWARD)):
+        compute = np.flatnonzero(role == direction)
+        for transfer in (Role.SEND, Role.RECEIVE):
+            moves = np.flatnonzero((role == transfer) & (back == gradients))
+            yield from _paired(operations, mine, compute, moves, transfer)
+
+
+def _paired(
+    operations: Operations, mine: Ints, compute: Ints, moves: Ints, transfer: Role
+) -> Iterator[tuple[int, int]]:
+    start, end = operations.start[mine], operations.end[mine]
+    if len(compute) == len(moves):
+        pairs = zip(moves.tolist(), compute.tolist(), strict=True)
+    elif transfer == Role.SEND:
+        place = np.searchsorted(end[compute], start[moves] + SLACK_NS, side="right") - 1
+        pairs = zip(moves[place >= 0].tolist(), compute[place[place >= 0]].tolist(), strict=True)
+    else:
+        place = np.searchsorted(start[compute], end[moves] - SLACK_NS, side="left")
+        there = place < len(compute)
+        pairs = zip(moves[there].tolist(), compute[place[there]].tolist(), strict=True)
+    for move, work in pairs:
+        yield (move, work) if transfer == Role.SEND else (work, move)
+
+
+def _groups(operations: Operations, rows: list[Ints]) -> tuple[list[list[int]], int]:
+    """Rows that transfer together, two or more each; and how many sends and receives have no other side."""
+    stages = max(operations.stages, 1)
+    step, stage, replica, lane = (
+        column.tolist()
+        for column in (operations.step, operations.stage, operations.replica, lanes(operations))
+    )
+    kinds, roles = operations.kind.tolist(), [int(role) for role in operations.roles]
+    back = [backwards(name) for name in operations.kinds]
+    sides: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    together: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for mine in rows:
+        count: dict[object, int] = defaultdict(int)
+        for row in mine.tolist():
+            kind = kinds[row]
+            if roles[kind] in MOVES:
+                # Both sides name the stage that sends.
+                ahead = -1 if back[kind] else 1
+                source = stage[row] if roles[kind] == SEND else (stage[row] - ahead) % stages
+                way: tuple[object, ...] = (step[row], replica[row], lane[row], source, back[kind])
+                sides[way, count[way, kind]].append(row)
+                count[way, kind] += 1
+            elif roles[kind] == COLLECTIVE:
+                name = _who(operations.kinds[kind], step[row], (replica[row], stage[row], lane[row]))
+                together[name, count[name]].append(row)
+                count[name] += 1
+    pairs = [group for group in sides.values() if len(group) == 2]
+    collectives = [group for group in together.values() if len(group) > 1]
+    return pairs + collectives, sum(len(group) for group in sides.values() if len(group) != 2)
+
+
+def lanes(operations: Operations) -> Ints:
+    """Of each row, the place of its rank among those of its replica and stage: its tensor-parallel rank."""
+    found = np.zeros(len(operations), dtype=np.int64)
+    place = operations.replica * max(operations.stages, 1) + operations.stage
+    ranks, first = np.unique(operations.rank, return_index=True)
+    seen: dict[int, int] = defaultdict(int)
+    for rank, row in zip(ranks.tolist(), first.tolist(), strict=True):
+        where = int(place[row])
+        found[operations.rank == rank] = seen[where]
+        seen[where] += 1
+    return found
+
+
+def _who(kind: str, step: int, place: tuple[int, int, int]) -> tuple[object, ...]:
+    """Names the members of a collective, by what the name of its kind says."""
+    text, (replica, stage, lane) = kind.lower(), place
+    if "clip" in text or "norm" in text.replace("layernorm", ""):
+        return step, kind
+    if "embedding" in text:
+        return step, kind, "replica", replica, lane
+    if any(word in text for word in ("layernorm", "tp-", "tensor", "sequence")):
+        return step, kind, "worker", replica, stage
+    return step, kind, "stage", stage, lane
+
+
+def _ordered(members: Sequence[Sequence[int]], before: Sequence[Sequence[int]]) -> list[int] | None:
+    """Nodes after all that they wait for; None: there is a circle."""
+    node_of = {row: node for node, rows in enumerate(members) for row in rows}
+    waiting = [0] * len(members)
+    followers: list[list[int]] = [[] for _ in members]
+    for node, rows in enumerate(members):
+        sources = {node_of[source] for row in rows for source in before[row]} - {node}
+        waiting[node] = len(sources)
+        for source in sources:
+            followers[source].append(node)
+    ready = [node for node, count in enumerate(waiting) if not count]
+    for node in ready:
+        for follower in followers[node]:
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                ready.append(follower)
+    return ready if len(ready) == len(members) else None

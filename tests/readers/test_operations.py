@@ -1,0 +1,122 @@
+"""Timelines of operations: the same job as CSV, as a timeline with its meta file, and as Parquet."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from aorta.artefacts.operations import Operations, Role, role_of
+from aorta.errors import ArtefactError
+from aorta.readers.operations import find_operations, is_operations, read_operations
+from tests.support.pipelines import as_csv, pipeline
+
+ROWS = pipeline("1f1b", 2, 3, lambda replica, stage, m: 1_000_000 + 1_000 * (replica + stage + m), replicas=2)
+
+
+def as_timeline(folder: Path) -> Path:
+    """The rows as the public jobs are: pid is the replica, a named thread per stage, times in µs."""
+    events: list[dict[str, object]] = [
+        {
+            "name": "thread_name",
+            "ph": "M",
+            "pid": replica,
+            "tid": stage,
+            "args": {"name": f"PP rank {stage}, TP rank 0, compute"},
+        }
+        for replica in range(2)
+        for stage in range(2)
+    ]
+    for row in ROWS:
+        arguments = {"step": row["step"], "model_chunk": 0, "mb_id": row["microbatch"], "seq_id": 0}
+        start, length = int(row["start_ns"]) / 1000, int(row["duration_ns"]) / 1000
+        place = {"pid": row["replica"], "tid": row["stage"], "ts": start, "dur": length, "ph": "X"}
+        events.append({"name": row["kind"], "args": arguments, **place})
+    path = folder / "timeline-X.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(events).encode()))
+    (folder / "meta-X.yaml").write_text("dp_size: 2\npp_size: 2\ntp_size: 1\n", encoding="utf-8")
+    return path
+
+
+def times(job: Operations) -> list[tuple[str, int, int, int]]:
+    found = zip(job.kind, job.stage, job.start, job.end, strict=True)
+    return sorted((job.kinds[kind], int(stage), int(start), int(end)) for kind, stage, start, end in found)
+
+
+def test_each_format_gives_the_same_operations(tmp_path: Path) -> None:
+    path = tmp_path / "operations.csv"
+    path.write_text(as_csv(ROWS), encoding="utf-8")
+    table, timeline = read_operations(path), read_operations(as_timeline(tmp_path))
+    assert times(table) == times(timeline)
+    assert len(table) == len(ROWS)
+    # Stage by stage, as Megatron numbers ranks.
+    assert [timeline.workers(stage) for stage in (0, 1)] == [[0, 1], [2, 3]]
+    assert (timeline.sizes.data, timeline.sizes.pipeline) == (2, 2)
+
+
+def test_parquet_is_read_or_named_with_what_it_needs(tmp_path: Path) -> None:
+    path = tmp_path / "operations.parquet"
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        path.write_bytes(b"PAR1")
+        with pytest.raises(ArtefactError, match="needs the package pyarrow"):
+            read_operations(path)
+        return
+    columns = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+    parquet.write_table(pyarrow.table(columns), path)
+    assert len(read_operations(path)) == len(ROWS)
+
+
+def test_files_are_recognised_by_content(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(as_csv(ROWS), encoding="utf-8")
+    (tmp_path / "b.csv").write_text("timestamp,gpu_id\n1,2\n", encoding="utf-8")
+    (tmp_path / "c.json").write_text('{"traceEvents": [{"ph": "X", "args": {"mb_id": 1}}]}', encoding="utf-8")
+    timeline = as_timeline(tmp_path)
+    assert find_operations([tmp_path]) == [tmp_path / "a", timeline]
+    assert not is_operations(tmp_path / "b.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rank,step,kind,start_us,duration_us\n0,0,F,x,1\n", "column start_us"),
+        ("rank,step,kind,start_us,duration_us\n0,,F,1,1\n", "without a rank or a step"),
+        ("rank,step,kind,start_us,duration_us\n0,0,F,1e30,1\n", "a time that cannot be"),
+        ("rank,step,kind,start_us,duration_us\n", "no operation below the header"),
+    ],
+)
+def test_what_cannot_be_is_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "operations.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ArtefactError, match=said):
+        read_operations(path)
+
+
+def test_a_row_that_ends_early_costs_itself_alone(tmp_path: Path) -> None:
+    path = tmp_path / "operations.csv"
+    path.write_text("rank,step,kind,start_us,end_us\n0,0,F,5,4\n0,0,B,6,8\n", encoding="utf-8")
+    job = read_operations(path)
+    assert (job.end - job.start).tolist() == [0, 2000]
+    assert job.said == ("1 operation ended before the start and counts as 0 ns",)
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("forward-compute", Role.FORWARD),
+        ("BWD", Role.BACKWARD),
+        ("W", Role.WEIGHT),
+        ("backward_weight", Role.WEIGHT),
+        ("forward-send", Role.SEND),
+        ("recv_backward", Role.RECEIVE),
+        ("grads-reduce-scatter", Role.COLLECTIVE),
+        ("optimizer-clip-main-grad", Role.COLLECTIVE),
+        ("optimizer", Role.LOCAL),
+    ],
+)
+def test_a_name_says_the_role(name: str, role: Role) -> None:
+    assert role_of(name) == role
