@@ -155,7 +155,7 @@ def analyse_operations(job: Operations, name: str, problems: Sequence[Problem] =
         name: of the file.
         problems: what was wrong with other files.
     """
-    return judge(from_operations(job, name, problems), Policy.of(None).for_traces())
+    return judge(from_operations(job, name, problems), Policy.of(traced=True))
 
 
 def _contradiction(mine: Verdict, other: Verdict) -> str | None:
