@@ -61,6 +61,8 @@ class TracedCalls(Record, frozen=True, kw_only=True):
     op: Packed
     entry_ns: Packed
     end_ns: Packed
+    size: Packed | None = None
+    """Bytes; -1: the trace has none. None: a summary of a version that kept none."""
     seen: list[str]
     """The groups that occur in the trace, in its steps or not."""
     numbered: list[str]

@@ -107,8 +107,9 @@ def analyse_traces(
         problems: what was wrong with other traces and with the samples.
         overrides: of thresholds, `thresholds.KEY=VALUE`.
 
-    Traces of several formats are of several runs of one job: the format with the most ranks, then the most
-    steps, is analysed; if another one leads to a different verdict, a note says so.
+    Traces of several formats are of several runs of one job: the format with the most ranks, then the one
+    with sizes of collectives, then the most steps, is analysed; if another one leads to a different verdict,
+    a note says so.
     """
     found, limits = captures(summaries), Limits.of(Thresholds(), overrides)
     every = [*(problem for summary in summaries for problem in summary.problems), *problems]

@@ -66,6 +66,12 @@ class Capture:
     short: bool = False
     """There are steps, and too few to compare them: what is found is about the capture alone."""
 
+    @property
+    def sized(self) -> bool:
+        """Whether there are enough steps, and the collectives' sizes are recorded."""
+        enough = len(self.steps) >= FEWEST_STEPS
+        return enough and any(int(work.calls.size.max(initial=-1)) > 0 for work in self.work.values())
+
     def words(self) -> str:
         """Format, ranks and steps."""
         ranks, steps = plural(len(self.ranks), "rank"), plural(len(self.steps), "whole step")
@@ -85,10 +91,10 @@ class Capture:
 
 
 def captures(summaries: Sequence[TraceSummary]) -> list[Capture]:
-    """The summaries by format, the one with the most ranks, then the most steps, first."""
+    """The summaries by format, most ranks first; then those with sizes of collectives, then most steps."""
     formats = sorted({summary.format for summary in summaries})
     found = [capture([item for item in summaries if item.format == name]) for name in formats]
-    return sorted(found, key=lambda item: (-len(item.work), -len(item.steps), item.format))
+    return sorted(found, key=lambda item: (-len(item.work), not item.sized, -len(item.steps), item.format))
 
 
 def capture(summaries: Sequence[TraceSummary]) -> Capture:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from aorta.artefacts.analysis import RankBreakdown
-from aorta.artefacts.events import Column, Kind, Role, Trace, take
+from aorta.artefacts.events import ABSENT, Column, Kind, Role, Trace, take
 from aorta.artefacts.packed import Packed, pack, unpack, unpack_intervals
 from aorta.artefacts.reduction import TracedCalls, TracedTimeline, TraceStep, TraceSummary, Unseen
 from aorta.artefacts.traced import RankTrace
@@ -133,9 +133,12 @@ def work_of(summary: TraceSummary) -> GpuWork | None:
     if line is None:
         return None
     try:
-        calls = CallTable(
-            **{field.name: unpack(getattr(line.calls, field.name)) for field in fields(CallTable)}
-        )
+        columns = {
+            field.name: unpack(packed)
+            for field in fields(CallTable)
+            if (packed := getattr(line.calls, field.name)) is not None
+        }
+        calls = CallTable(**{"size": np.full(len(columns["step"]), ABSENT, dtype=np.int64), **columns})
     except ValueError as error:
         raise ArtefactError(f"summary of rank {summary.rank}: {error}") from error
     for codes in (calls.group, calls.op):

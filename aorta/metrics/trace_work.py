@@ -42,6 +42,8 @@ class CallTable(Table):
     op: Column
     entry_ns: Column
     end_ns: Column
+    size: Column
+    """Bytes of the larger of what goes in and what comes out; ABSENT: the trace has none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +119,7 @@ def _timeline(item: GpuWork, numbered: frozenset[str]) -> Timeline:
     table, steps = item.calls, item.steps
     by_sequence = np.array([name in numbered for name in item.names], dtype=np.bool_)
     number = np.where(by_sequence[table.group], table.sequence, table.order) if len(table) else table.order
-    size = np.full(len(table), NOT_RECORDED, dtype=np.int64)
+    size = np.where(table.size == ABSENT, NOT_RECORDED, table.size)
     span = table.entry_ns, table.end_ns
     return Timeline(
         starts=StepTimes(steps.number, steps.windows[:, 0]),
@@ -227,6 +229,7 @@ def _calls(item: _Attributed) -> tuple[tuple[str, ...], CallTable, int]:
         op=op,
         entry_ns=trace.gpu.start_ns[event],
         end_ns=trace.gpu.end_ns[event],
+        size=np.maximum(table.bytes_in, table.bytes_out)[rows],
     )
     return tuple(names), calls, int((~inside).sum())
 

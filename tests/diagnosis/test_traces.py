@@ -357,3 +357,32 @@ def test_a_path_that_is_nothing_is_refused(tmp_path: Path) -> None:
     assert isinstance(result.exception, ArtefactError)
     assert "does not exist" in result.exception.message
     assert "or traces" in result.exception.hint
+
+
+@pytest.mark.parametrize(
+    ("nelems", "code"), [(8_000_000, "slow_transport"), (4_000_000_000, None), (None, None)]
+)
+def test_the_sizes_of_traced_collectives_tell_a_slow_transport(
+    tmp_path: Path, nelems: int | None, code: str | None
+) -> None:
+    """32 MB in 30 ms over 4 ranks: 32/30 × 2 × 3/4 = 1.6 GB/s of bus bandwidth, as sockets give."""
+    write_job(tmp_path, Job(BALANCED, transfer=30_000))
+    for path in tmp_path.iterdir():
+        content = json.loads(path.read_text())
+        for one in content["traceEvents"]:
+            if "nccl" in one["name"] and nelems is not None:
+                one["args"] |= {
+                    "Collective name": "allreduce",
+                    "In msg nelems": nelems,
+                    "Out msg nelems": nelems,
+                    "Group size": 4,
+                    "dtype": "Float",
+                }
+        path.write_text(json.dumps(content))
+    found = analyze_traces([tmp_path])
+    assert found.verdict.kind == "communication"
+    first = found.findings[0]
+    assert (first.sub_cause == "slow_transport") == (code is not None)
+    assert any("NCCL_DEBUG=INFO" in action for action in first.actions) == (code is not None)
+    if code:
+        assert first.evidence["bus_gb_per_s"] == pytest.approx(32e6 / 30e6 * 1.5, rel=0.1)

@@ -38,8 +38,9 @@ from aorta.diagnosis.finding import (
 from aorta.diagnosis.findings import _mesh
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
+from aorta.metrics.trace_tops import bus_bandwidth
 from aorta.metrics.whatif import Place, Replays
-from aorta.units import plural
+from aorta.units import NS_PER_MS, plural
 
 KIND = "communication"
 SMALL_BYTES = 256 * 1024
@@ -49,6 +50,16 @@ SLOW_GROUP = 2.0
 STEADY_LINK = 1.5
 """Mean over fastest transfer: below it the calls run at the rate that the link gives at its best."""
 POOR_OVERLAP = 0.2
+LARGE_BYTES = 1 << 20
+"""A collective of as many bytes is bound by its link."""
+SOCKET_GB_PER_S = 5.0
+"""Sockets of 10 to 40 Gbit/s carry less; PCIe 3.0 with 16 lanes, the slowest link for GPUs, carries 12."""
+_TRANSPORT = (
+    "find the transport that NCCL chose: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET prints it; NET/Socket "
+    "between GPUs of one node, or of nodes with InfiniBand, is a wrong setting",
+    "unset NCCL_P2P_DISABLE, NCCL_SHM_DISABLE and NCCL_IB_DISABLE; name the interface with "
+    "NCCL_SOCKET_IFNAME and the adapter with NCCL_IB_HCA",
+)
 """With a smaller share of the transfers under compute that could hide them, they are the cause."""
 USUAL_BUCKET_MB = 25.0
 """DDP's default."""
@@ -170,7 +181,7 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     sized = [place for place in places if place.bytes]
     if not total or sum(place.transfer_ms for place in sized) < MOST * total:
         return _overlap(seen) or unknown("the sizes of the collectives are not recorded")
-    found = _small(sized, total) or _slow_group(sized, total)
+    found = _small(sized, total) or _slow_group(sized, total) or _slow_transport(sized, seen)
     return found or _overlap(seen) or _bandwidth(sized)
 
 
@@ -205,6 +216,28 @@ def _slow_group(places: list[Place], total: float) -> SubCause | None:
     return SubCause(
         "slow_link", text, {"slow_group_gb_per_s": rates[slow], "fast_group_gb_per_s": rates[fast]}
     )
+
+
+def _slow_transport(places: list[Place], seen: Observation) -> SubCause | None:
+    """Returns large exchanges between GPUs at a rate that no link made for GPUs is as slow as."""
+    taken = sum(place.transfer_ms for place in places)
+    large = [place for place in places if (place.bytes or 0) >= LARGE_BYTES]
+    if not seen.steps.traced or sum(place.transfer_ms for place in large) < MOST * taken:
+        return None
+    size, ranks = sum(place.bytes or 0 for place in large) / len(large), seen.job.world_size
+    rates = [
+        (place.transfer_ms, bus_bandwidth(place.op, place.bytes or 0, ranks, place.transfer_ms * NS_PER_MS))
+        for place in large
+    ]
+    known = [(ms, rate) for ms, rate in rates if rate is not None]
+    rate = sum(ms * rate for ms, rate in known) / sum(ms for ms, _ in known) if known else _rate(large)
+    if rate >= SOCKET_GB_PER_S:
+        return None
+    text = (
+        f"collectives of {size / 1e6:.1f} MB per call run at {rate:.2f} GB/s of bus bandwidth, as sockets "
+        "do: PCIe, NVLink and InfiniBand give more than ten"
+    )
+    return SubCause("slow_transport", text, {"bus_gb_per_s": rate, "mean_bytes": size})
 
 
 def _rate(places: list[Place]) -> float:
@@ -253,11 +286,14 @@ def _bandwidth(places: list[Place]) -> SubCause:
 def _actions(finding: Finding, seen: Observation) -> list[str]:
     if seen.mesh is not None:
         return _mesh.actions(finding)
-    config, actions = seen.job.config, []
+    config = seen.job.config
+    actions: list[str] = []
     if seen.job.ranks_missing:
         return [
             "find out why ranks left no records, and run again: waiting for them is in this, or is all of it"
         ]
+    if _sub_cause(finding, seen, Policy.of(None)).code == "slow_transport":
+        actions += _TRANSPORT
     if config is not None:
         if not config.distributed.enable_overlap:
             actions.append(
@@ -367,6 +403,7 @@ SPEC = FindingSpec(
     sub_causes={
         "latency_bound": "Most transfer goes to small collectives, which take their latency.",
         "slow_link": "One process group carries far fewer bytes per second than another.",
+        "slow_transport": "Large collectives between GPUs run at the rate of sockets.",
         "poor_overlap": "Compute could hide the transfers and does not.",
         "bandwidth_bound": "The collectives run at the rate that the link gives at its best.",
     },
