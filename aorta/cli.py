@@ -26,7 +26,7 @@ COMMANDS = {
     "analyze": "Analyse one run, or any traces.",
     "aggregate": "Analyse every scenario and write docs/BOTTLENECK_ANALYSIS.md.",
     "timeline": "One timeline of all ranks, for Perfetto.",
-    "compare": "Step records of several runs side by side.",
+    "compare": "Before and after a change, or several runs side by side.",
     "explain": "What a finding or a threshold means.",
     "attach": "Where a running job spends its time, without a restart.",
     "monitor": "Sample this node's GPUs and CPUs to CSV.",

@@ -1,4 +1,4 @@
-"""`aorta compare`: step records of several runs side by side."""
+"""`aorta compare`: two runs before and after a change, or step records of several runs side by side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -36,26 +36,77 @@ DETAIL = (
 
 
 @click.command()
+@click.argument("sides", nargs=-1, type=click.Path(path_type=Path), metavar="[BEFORE AFTER]")
+@click.option("--json", "json_path", metavar="FILE", help="Write the comparison of BEFORE and AFTER as JSON.")
 @click.option(
     "--log-dir",
     "log_dirs",
     type=click.Path(path_type=Path),
     multiple=True,
-    required=True,
     help="Folder with rank_<rank>_metrics.jsonl; one for each --label.",
 )
-@click.option("--label", "labels", multiple=True, required=True, help="Name of the --log-dir before it.")
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder to write into.")
+@click.option("--label", "labels", multiple=True, help="Name of the --log-dir before it.")
+@click.option("--output", type=click.Path(path_type=Path), help="Folder to write into.")
 @click.option("--reference", help="Label that the others are compared with; the first without.")
 @click.option("--candidate", "candidates", multiple=True, help="Labels to compare; all others without.")
-def command(
+def command(sides: tuple[Path, ...], json_path: str | None, **options: Any) -> None:
+    """Compare BEFORE with AFTER: step time, efficiency, verdict and parts.
+
+    Each is a submission (results/profiling/run_<timestamp>), a run directory, a report's JSON or traces. The
+    answer is faster, slower or cannot be told apart. --output gets comparison.md and its picture.
+
+    With --log-dir and --label, the step records of any number of runs are compared instead: summary.json and
+    <label>_timeline.png in the output folder.
+    """
+    if options["log_dirs"]:
+        if sides:
+            raise ConfigError("BEFORE AFTER and --log-dir are two forms", "use one of them")
+        _compare_records(**options)
+        return
+    if len(sides) != 2:
+        raise ConfigError(
+            f"{len(sides)} paths, but BEFORE and AFTER are two",
+            "name two submissions, runs, report JSON files or traces",
+        )
+    _before_after(sides[0], sides[1], options["output"], json_path)
+
+
+def _before_after(before: Path, after: Path, output: Path | None, json_path: str | None) -> None:
+    from aorta.artefacts.io import write_json, write_text
+    from aorta.commands._before_after import compare
+    from aorta.report.before_after import blocks
+    from aorta.report.blocks import Picture
+    from aorta.report.render import to_markdown, to_text
+
+    found, drawn = compare(before, after)
+    say(to_text(blocks(found)).rstrip("\n"))
+    try:
+        if json_path is not None:
+            write_json(Path(json_path), found)
+        if output is not None:
+            from aorta.report import overview, style
+            from aorta.report.parts import step_parts
+
+            with style.styled():
+                figure = overview.parts_figure([(name, step_parts(item)) for name, item in drawn])
+                style.save(figure, output / "comparison.png", output / "comparison.svg")
+            title, *rest = blocks(found)
+            picture = Picture("Where a step goes, before and after", "comparison")
+            write_text(output / "comparison.md", to_markdown([title, picture, *rest]))
+            say(f"written: {output / 'comparison.md'}")
+    except OSError as error:
+        raise ArtefactError(f"{error.filename or output}: {error.strerror}") from error
+
+
+def _compare_records(
     log_dirs: tuple[Path, ...],
     labels: tuple[str, ...],
-    output: Path,
+    output: Path | None,
     reference: str | None,
     candidates: tuple[str, ...],
 ) -> None:
-    """Compare the step records of runs: summary.json and <label>_timeline.png in the output folder."""
+    if output is None:
+        raise ConfigError("--log-dir needs --output", "name the folder to write into with --output DIR")
     reference, candidates = _chosen(log_dirs, labels, reference, candidates)
     try:
         summary = _compare(dict(zip(labels, log_dirs, strict=True)), output, reference, candidates)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from aorta.artefacts.before_after import BeforeAfter
 from aorta.artefacts.comparison import Summary
 from aorta.artefacts.io import read_json
+from aorta.commands.analyze import command as analyze
 from aorta.commands.compare import command
 from aorta.errors import AortaError, ArtefactError, ConfigError
 from tests.support.synthetic import RunSpec, write_run
@@ -112,3 +114,54 @@ def test_bad_input_is_one_message(
     outcome = CliRunner().invoke(command, [*words, "--output", "out"])
     assert isinstance(outcome.exception, error)
     assert message in str(outcome.exception)
+
+
+def compared(*words: str | Path) -> str:
+    outcome = CliRunner().invoke(command, [str(word) for word in words])
+    assert outcome.exit_code == 0, outcome.output
+    return outcome.output
+
+
+def test_before_and_after_of_two_runs(tmp_path: Path) -> None:
+    usual, slow = run(tmp_path, "a"), run(tmp_path, "b", extra_data_ms={1: 60.0})
+    out = tmp_path / "out"
+    text = compared(usual, slow, "--output", out, "--json", tmp_path / "found.json")
+    # Rank 0 takes 75 ms; rank 1's loader takes 60 ms more, for which rank 0 waits.
+    assert "Slower: the step takes 135 ms instead of 75.0 ms (1.800×" in text
+    found = read_json(tmp_path / "found.json", BeforeAfter)
+    (pair,) = found.pairs
+    assert (pair.answer, pair.before_verdict, pair.after_verdict) == ("slower", "healthy", "data loading")
+    waits = {part.name: (part.after_ms or 0.0) - (part.before_ms or 0.0) for part in pair.parts}
+    assert waits["data wait"] == pytest.approx(30.0)  # the mean over two ranks
+    assert waits["exposed communication"] == pytest.approx(30.0)
+    assert {path.name for path in out.iterdir()} == {"comparison.md", "comparison.png", "comparison.svg"}
+    assert "Faster: the step takes 75.0 ms instead of 135 ms" in compared(slow, usual)
+    assert "Cannot be told apart" in compared(usual, usual)
+
+
+def test_before_and_after_of_reports_and_submissions(tmp_path: Path) -> None:
+    from aorta.commands._scenarios import run_aggregate
+
+    runs = [
+        run(tmp_path, name, **changes) for name, changes in (("a", {}), ("b", {"extra_data_ms": {1: 9.0}}))
+    ]
+    for folder in runs:
+        CliRunner().invoke(analyze, [str(folder), "--no-accounting"])
+    reports = [folder / "profiling_analysis.json" for folder in runs]
+    assert "Slower" in compared(*reports)
+    run_aggregate(tmp_path / "a", tmp_path / "docs")
+    assert "Slower" in compared(tmp_path / "docs" / "BOTTLENECK_ANALYSIS.json", runs[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [(["one"], ConfigError), (["a", "b", "c"], ConfigError), (["no such", "nothing"], ArtefactError)],
+)
+def test_wrong_sides_are_refused(words: list[str], error: type[AortaError]) -> None:
+    outcome = CliRunner().invoke(command, words)
+    assert isinstance(outcome.exception, error)
+
+
+def test_the_two_forms_are_not_mixed(tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(command, ["a", "b", *arguments(("x", tmp_path), output=tmp_path)])
+    assert isinstance(outcome.exception, ConfigError)
