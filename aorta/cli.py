@@ -25,6 +25,8 @@ COMMANDS = {
     "configure": "Write scripts/profiling_config.sh for this cluster.",
     "analyze": "Analyse one run, or any traces.",
     "aggregate": "Analyse every scenario and write docs/BOTTLENECK_ANALYSIS.md.",
+    "runs": "List runs, submissions and earlier reports.",
+    "clean": "Remove old runs and reports.",
     "timeline": "One timeline of all ranks, for Perfetto.",
     "compare": "Before and after a change, or several runs side by side.",
     "explain": "What a finding or a threshold means.",

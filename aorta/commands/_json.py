@@ -28,5 +28,4 @@ def messages_aside(as_json: bool) -> Iterator[None]:
 
 def echo_json(value: object) -> None:
     """Print `value` as JSON."""
-
     say_json(value)

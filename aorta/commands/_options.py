@@ -120,9 +120,7 @@ def docs_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--docs",
         type=click.Path(path_type=Path, file_okay=False),
-        default=Path("docs"),
-        show_default=True,
-        help="Where BOTTLENECK_ANALYSIS.md goes.",
+        help="Where the report goes. Default: docs/ in aorta's own checkout, elsewhere beside the results.",
     )(function)
 
 

@@ -17,6 +17,7 @@ from aorta.commands._analysis import Analyzed, analyses_of, analyze_run, ended
 from aorta.commands._choice import Choice, Chosen, choose, repeats
 from aorta.commands._crash import why
 from aorta.commands._progress import ProgressLine, place_words
+from aorta.commands._reports import keep_earlier, writing
 from aorta.diagnosis.findings import likeliest
 from aorta.errors import ArtefactError
 from aorta.metrics.repeats import is_valid
@@ -24,6 +25,7 @@ from aorta.metrics.scaling import newest_valid, scaling_curves
 from aorta.readers.run import RunData
 from aorta.report.aggregate import ScenarioReport, build
 from aorta.report.document import write_documents
+from aorta.report.front import NAME
 from aorta.report.page import run_page, run_timeline
 from aorta.report.run import write_run_report
 from aorta.report.terminal import scenarios_screen
@@ -68,14 +70,9 @@ def run_aggregate(
     analyses = [report.analysis for report in reports]
     curves = scaling_curves(analyses, others, likeliest=likeliest)
     aggregate = build(reports, curves, missing, newest)
-    try:
-        with ProgressLine(Console(stderr=True), "drawing the report"):
-            write_documents(docs, aggregate, reports, redact=redact)
-    except OSError as error:
-        where = error.filename or docs
-        raise ArtefactError(
-            f"{where}: {error.strerror}", "name a folder that can be written with --docs"
-        ) from error
+    with writing(docs), ProgressLine(Console(stderr=True), "drawing the report"):
+        keep_earlier(docs, results, NAME, newest)
+        write_documents(docs, aggregate, reports, redact=redact)
     if show is not None:
         files = [f"missing: {problem.reason}" for problem in missing[:5]]
         files += [f"report:  {docs / f'BOTTLENECK_ANALYSIS.{kind}'}" for kind in ("md", "html")]

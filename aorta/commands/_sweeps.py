@@ -14,15 +14,15 @@ from aorta.artefacts.study_layout import SweepDocs
 from aorta.artefacts.sweep import SweepAnalysis, SweepPoint
 from aorta.commands._analysis import analyze_run, ended
 from aorta.commands._crash import why
+from aorta.commands._reports import keep_earlier, writing
 from aorta.commands._say import say
-from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_sweep
 from aorta.metrics.sweep import PointRun, curves, sensitivities, settings, statement, why_not
 from aorta.report.content import spreads_one_machine
 from aorta.report.sweep import write_sweep
 
 
-def aggregate_sweep(docs: Path, submission: SubmissionDir) -> SweepAnalysis:
+def aggregate_sweep(docs: Path, submission: SubmissionDir, results: Path) -> SweepAnalysis:
     """Analyse every point of a sweep and write `SWEEP_ANALYSIS.md`, `.json` and plots below `docs`.
 
     Raises:
@@ -58,12 +58,9 @@ def aggregate_sweep(docs: Path, submission: SubmissionDir) -> SweepAnalysis:
         failed=failed,
         shared_machine=shared,
     )
-    try:
+    with writing(docs):
+        keep_earlier(docs, results, SweepDocs(docs).json.stem, newest)
         write_sweep(SweepDocs(docs), whole)
-    except OSError as error:
-        raise ArtefactError(
-            f"{error.filename or docs}: {error.strerror}", "name a folder that can be written with --docs"
-        ) from error
     return whole
 
 

@@ -8,19 +8,13 @@ import click
 
 from aorta.artefacts.files import is_file
 from aorta.artefacts.layout import RESULTS, SubmissionDir
-from aorta.commands._options import OverrideCommand, threshold_option
+from aorta.commands._options import OverrideCommand, docs_option, threshold_option
 from aorta.commands._say import say
 
 
 @click.command("aggregate", cls=OverrideCommand)
 @click.argument("results", type=click.Path(path_type=Path), default=RESULTS, metavar="[BASE_RESULTS_DIR]")
-@click.option(
-    "--docs",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("docs"),
-    show_default=True,
-    help="Where the document goes.",
-)
+@docs_option
 @click.option(
     "--submission",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -29,21 +23,24 @@ from aorta.commands._say import say
 @click.option("--redact", is_flag=True, help="Take host names, users and paths out of the HTML page.")
 @threshold_option
 def command(
-    results: Path, docs: Path, submission: Path | None, redact: bool, overrides: tuple[str, ...]
+    results: Path, docs: Path | None, submission: Path | None, redact: bool, overrides: tuple[str, ...]
 ) -> None:
-    """Analyse every scenario below BASE_RESULTS_DIR and write docs/BOTTLENECK_ANALYSIS.md.
+    """Analyse every scenario below BASE_RESULTS_DIR and write BOTTLENECK_ANALYSIS.md.
 
     The newest submission's jobs are taken, and runs by hand that are newer or of other scenarios. What is
     missing or broken is named in the document and costs nothing else. BASE_RESULTS_DIR is results/profiling
-    unless given. A sweep that was submitted last, or is named, gives docs/SWEEP_ANALYSIS.md.
+    unless given. A sweep that was submitted last, or is named, gives SWEEP_ANALYSIS.md. The report that is
+    replaced is kept: `aorta runs` lists it.
     """
+    from aorta.commands._reports import docs_folder
     from aorta.commands._scenarios import run_aggregate
 
+    docs = docs_folder(docs, results)
     sweep, others = _what(results, SubmissionDir(submission) if submission is not None else None)
     if sweep is not None:
         from aorta.commands._sweeps import aggregate_sweep, echo_sweep
 
-        echo_sweep(aggregate_sweep(docs, sweep), docs)
+        echo_sweep(aggregate_sweep(docs, sweep, results), docs)
         if not others:
             return
     chosen = SubmissionDir(submission) if submission is not None else None

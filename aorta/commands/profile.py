@@ -36,11 +36,12 @@ POLL_S = 0.5
 @launch_options
 @docs_option
 def command(**options: Any) -> int:
-    """Run the scenarios one after another on this machine, and write docs/BOTTLENECK_ANALYSIS.md.
+    """Run the scenarios one after another on this machine, and write BOTTLENECK_ANALYSIS.md.
 
     Each node of a scenario is a task with its own node agent. What follows -- is your own program, run in
     place of the built-in trainer. Exit status 0: every scenario completed; 128 + n: signal n ended them.
     """
+    from aorta.commands._reports import docs_folder
     from aorta.launch.local import visible_gpus
     from aorta.launch.storage import probe
     from aorta.launch.submission import choose_config, moved, open_submission, resolve_configs
@@ -61,7 +62,7 @@ def command(**options: Any) -> int:
         say(f"note: {len(gpus)} GPUs cannot serve so many nodes, so this runs on the CPU; see --nodes")
     say(f"configuration: {config} ({why})")
     completed, told = run_all(plans, request, gpus)
-    _aggregate(results, options["docs"], request)
+    _aggregate(results, docs_folder(options["docs"], options["results"]), request)
     return exit_status(completed, told)
 
 

@@ -57,6 +57,7 @@ def command(as_json: bool, **options: Any) -> None:
 
 def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
     """Submit, or print what would be submitted; gives what `--json` prints."""
+    from aorta.commands._reports import docs_folder
     from aorta.launch.submission import (
         choose_config,
         moved,
@@ -67,13 +68,14 @@ def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
     from aorta.launch.tools import call
 
     request = slurm_request(options)
+    docs = docs_folder(options["docs"], options["results"]) if options["aggregate"] else None
     config, why = choose_config(options["config"], gpus=bool(request.gpus_per_node))
     configs = resolve_configs(request.scenarios, config, options["overrides"])
     for one in configs.values():
         refuse_named_tracer(request.profiler, one, own_program=bool(request.command))
     plans, one_machine = checked_plans(request)
     if options["dry_run"]:
-        scripts = _scripts(plans, request, options["docs"] if options["aggregate"] else None)
+        scripts = _scripts(plans, request, docs)
         if not as_json:
             for name, text in scripts.items():
                 say(f"### {name if name != 'aggregate' else 'aggregate, after the others'}")
@@ -86,7 +88,6 @@ def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
     request = dataclasses.replace(request, submission=open_submission(request.submission, configs))
     plans = moved(plans, request.submission)
     jobs = _submit(plans, request, one_after_another=in_turn)
-    docs = options["docs"] if options["aggregate"] else None
     chained = None
     if docs is not None:
         chained = submit_aggregate(plans, jobs, request.submission, docs.absolute(), call)

@@ -69,7 +69,7 @@ def command(as_json: bool, **options: Any) -> int:
 
     --nodes is 1 unless --strong or --weak asks for scaling (then 1,2,4); --profiler is none, because a
     profiler changes the times that are compared. On Slurm the points of one number of nodes are one job
-    array. `aorta aggregate` then writes docs/SWEEP_ANALYSIS.md.
+    array. `aorta aggregate` then writes SWEEP_ANALYSIS.md.
     """
     if options["scenarios"] is None and options["nodes"] is None:
         options["nodes"] = "1,2,4" if options["strong"] is not None or options["weak"] else "1"
@@ -129,6 +129,7 @@ def _sweep(request: LaunchRequest, options: dict[str, Any]) -> tuple[LaunchReque
 def _on_slurm(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
     import msgspec
 
+    from aorta.commands._reports import docs_folder
     from aorta.commands.submit import checked_plans
     from aorta.launch.submission import submit_aggregate
     from aorta.launch.sweep_submission import open_sweep, submit_sweep
@@ -151,7 +152,7 @@ def _on_slurm(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
     submission = open_sweep(request.submission, sweep, configs)
     arrays = submit_sweep(plans, submission, sweep, call, accepted, at_most=at_most)
     say(f"points: {submission.sweep}")
-    docs = options["docs"] if options["aggregate"] else None
+    docs = docs_folder(options["docs"], options["results"]) if options["aggregate"] else None
     chained = None
     if docs is not None:
         whole = [msgspec.structs.replace(tasks[0], job_id=array) for array in arrays]
@@ -172,6 +173,7 @@ def _script(base: LaunchPlan, request: LaunchRequest, sweep: Sweep, at_most: int
 
 
 def _locally(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    from aorta.commands._reports import docs_folder
     from aorta.commands.profile import exit_status, gpus_per_node, run_all
     from aorta.errors import PlanError
     from aorta.launch.local import visible_gpus
@@ -203,7 +205,8 @@ def _locally(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
     )
     from aorta.commands._sweeps import aggregate_sweep, echo_sweep
 
-    echo_sweep(aggregate_sweep(options["docs"], request.submission), options["docs"])
+    docs = docs_folder(options["docs"], options["results"])
+    echo_sweep(aggregate_sweep(docs, request.submission, request.results), docs)
     return _submitted(request.submission), exit_status(completed, told)
 
 

@@ -37,15 +37,15 @@ CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
 @click.option(
     "--docs",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path("docs"),
-    show_default=True,
-    help="Where validation.md goes.",
+    help="Where validation.md goes. Default: docs/ in aorta's own checkout, elsewhere results/.",
 )
 def command(**options: Any) -> int:
     """Put known faults into real runs, and count how often the analysis finds kind, rank and gain.
 
     The document is docs/validation.md (validation-small, -slurm or -gpu). Exit status 0: every target is met.
     """
+    from aorta.artefacts.layout import RESULTS
+    from aorta.commands._reports import docs_folder
     from aorta.validation.document import document, targets_text, told
     from aorta.validation.running import analyse_again, in_order, read_trials, run_cells
     from aorta.validation.scoring import score
@@ -70,7 +70,7 @@ def command(**options: Any) -> int:
     if not trials and not ended:
         raise PlanError(f"{folder.root} holds no run of a validation", "name the folder of one with --into")
     result = score(in_order(matrix.cells, trials))
-    path = ValidationDir.document(options["docs"], matrix.name)
+    path = ValidationDir.document(docs_folder(options["docs"], RESULTS), matrix.name)
     _write(path, document(matrix, result, made_by=_made_by(options)))
     say(f"{targets_text(result)}\ntable: {path}")
     return ended or (0 if result.met else 1)

@@ -102,7 +102,7 @@ def test_the_scenarios_one_after_another_and_the_verdict_last(machine: Machine) 
     lines = result.output.splitlines()
     assert lines[0] == "configuration: config/small.yaml (no GPUs)"
     assert lines[1] == "1node: COMPLETED after 3 s"
-    assert lines[-2:] == ["report: docs/BOTTLENECK_ANALYSIS.md", "verdict: all is well"]
+    assert lines[-2:] == ["report: results/BOTTLENECK_ANALYSIS.md", "verdict: all is well"]
 
 
 def test_a_failed_scenario_does_not_stop_the_others_and_shows_in_the_status(machine: Machine) -> None:

@@ -160,7 +160,7 @@ def test_from_points_to_the_document(slurm: FakeSlurm, project: Path) -> None:
         write(submission.root.parent, point, state="failed" if place == 4 else "completed")
     result = run("aggregate")
     assert result.exception is None
-    docs = SweepDocs(project / "docs")
+    docs = SweepDocs(project / "results")
     found = read_json(docs.json, SweepAnalysis)
     assert [setting.repeats_valid for setting in found.settings] == [2, 2, 1, 1]
     assert [curve.label for curve in found.curves] == ["weak", "weak"]
@@ -185,7 +185,7 @@ def test_from_points_to_the_document(slurm: FakeSlurm, project: Path) -> None:
     assert "missing: 2node batch_size=8 #1" in result.output
     # The sweep's runs are nobody's scenarios.
     assert choose(submission.root.parent).chosen == ()
-    assert not (project / "docs/BOTTLENECK_ANALYSIS.md").exists()
+    assert not (project / "results/BOTTLENECK_ANALYSIS.md").exists()
 
 
 @pytest.mark.usefixtures("no_charts")
@@ -196,9 +196,9 @@ def test_scenarios_beside_a_sweep_are_reported_as_ever(slurm: FakeSlurm, project
     for point in read_sweep(submission).points:
         write(results, point)
     assert run("aggregate").exception is None
-    report = read_json(project / "docs/BOTTLENECK_ANALYSIS.json", Aggregate)
+    report = read_json(project / "results/BOTTLENECK_ANALYSIS.json", Aggregate)
     assert [item.job_id for item in report.scenarios] == ["7"]
-    assert (project / "docs/SWEEP_ANALYSIS.md").is_file()
+    assert (project / "results/SWEEP_ANALYSIS.md").is_file()
     only = project / "only"
     assert run("aggregate", "--submission", str(submission.root), "--docs", str(only)).exception is None
     assert sorted(path.name for path in only.iterdir()) == [
@@ -272,6 +272,6 @@ def test_on_this_machine_the_points_run_in_turn(project: Path, monkeypatch: pyte
     assert used == [8, 16, 8, 16]
     kept = read_json(newest(project).sweep, Sweep)
     assert [point.job_id for point in kept.points] == [f"local-{number}" for number in range(1, 5)]
-    found = read_json(project / "docs/SWEEP_ANALYSIS.json", SweepAnalysis)
+    found = read_json(project / "results/SWEEP_ANALYSIS.json", SweepAnalysis)
     assert [setting.repeats_valid for setting in found.settings] == [2, 2]
     assert found.failed == []

@@ -35,7 +35,7 @@ def validate(*words: str) -> Result:
 def test_a_small_matrix_through_the_real_pipeline(project: Path) -> None:
     result = validate("--small", "--into", "runs")
     assert result.exception is None, result.output
-    text = Path("docs/validation-small.md").read_text()
+    text = Path("results/validation-small.md").read_text()
     assert "Made by `aorta validate --small`" in text
     assert "Incomplete" not in text
     trials = [
@@ -89,7 +89,7 @@ def test_a_signal_ends_it_with_what_there_is(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(profile, "run_all", lambda *_, **__: (False, 15))
     ended = validate("--small", "--into", "runs")
     assert (ended.exception, ended.return_value) == (None, 128 + 15)
-    assert "**Incomplete: 2 of 3 runs are missing.**" in Path("docs/validation-small.md").read_text()
+    assert "**Incomplete: 2 of 3 runs are missing.**" in Path("results/validation-small.md").read_text()
 
 
 def test_what_cannot_work_is_refused() -> None:

@@ -1,0 +1,169 @@
+"""`aorta runs` lists runs and reports; `aorta clean` removes old ones, and only what aorta wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from aorta.artefacts.layout import RunDir
+from aorta.commands._reports import docs_folder, keep_earlier, kept_reports
+from tests.support.commands import run
+from tests.support.run_spec import RunSpec
+from tests.support.synthetic import write_run
+
+DAY_S = 86_400
+NS = 1_000_000_000
+
+
+def report(docs: Path, at_s: int, verdict: str = "all is well") -> None:
+    """A report whose newest input is of `at_s`."""
+    (docs / "bottleneck_analysis").mkdir(parents=True, exist_ok=True)
+    value = {"generated_wall_ns": at_s * NS, "verdict": {"kind": "healthy", "statement": verdict}}
+    (docs / "BOTTLENECK_ANALYSIS.json").write_text(json.dumps(value))
+    (docs / "BOTTLENECK_ANALYSIS.md").write_text(
+        "![map](bottleneck_analysis/1node.png) [run](../results/profiling/1node/run_7/)"
+    )
+    (docs / "bottleneck_analysis" / "1node.png").write_text(str(at_s))
+
+
+def made(tmp_path: Path, job: str, *, days: float) -> RunDir:
+    """A run in which nothing changed for some days."""
+    found = write_run(tmp_path / "results" / "profiling", RunSpec(steps=3, nodes=1, job_id=job))
+    age(found.root, days)
+    return found
+
+
+def age(folder: Path, days: float) -> None:
+    at = time.time() - days * DAY_S
+    for path in [*folder.rglob("*"), folder]:
+        os.utime(path, (at, at), follow_symlinks=False)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_report_goes_to_docs_in_the_checkout_alone(project: Path) -> None:
+    assert docs_folder(Path("there"), Path("results/profiling")) == Path("there")
+    assert docs_folder(None, Path("results/profiling")) == Path("results")
+    assert docs_folder(None, Path("mine")) == Path("mine")
+    (project / "pyproject.toml").write_text('[project]\nname = "mine"\n')
+    assert docs_folder(None, Path("results/profiling")) == Path("results")
+    (project / "pyproject.toml").write_text('[project]\nname = "aorta"\n')
+    assert docs_folder(None, Path("results/profiling")) == Path("docs")
+
+
+def test_the_report_that_is_replaced_is_kept_with_its_links(project: Path) -> None:
+    docs, results = project / "docs", project / "results" / "profiling"
+    (results / "1node" / "run_7").mkdir(parents=True)
+    report(docs, 1000)
+    assert keep_earlier(docs, results, "BOTTLENECK_ANALYSIS", 1000 * NS) is None
+    folder = keep_earlier(docs, results, "BOTTLENECK_ANALYSIS", 2000 * NS)
+    assert folder == results / "reports" / "19700101T001640Z"
+    text = (folder / "BOTTLENECK_ANALYSIS.md").read_text()
+    picture, target = (piece.partition(")")[0] for piece in text.split("](")[1:])
+    assert (folder / picture).read_text() == "1000"
+    assert (folder / target).resolve() == results / "1node" / "run_7"
+    assert [kept.generated_wall_ns for kept in kept_reports(results)] == [1000 * NS]
+    # The same once more makes no second copy.
+    assert keep_earlier(docs, results, "BOTTLENECK_ANALYSIS", 3000 * NS) is None
+
+
+def test_runs_lists_runs_and_reports(project: Path) -> None:
+    made(project, "7", days=0)
+    report(project / "results", int(time.time()), "waits for rank 1")
+    keep_earlier(project / "results", project / "results" / "profiling", "BOTTLENECK_ANALYSIS", 0)
+    entries = json.loads(run("runs", "--json").stdout)["entries"]
+    assert {entry["what"] for entry in entries} == {"run", "report", "earlier report"}
+    (found,) = (entry for entry in entries if entry["what"] == "run")
+    assert (found["name"], found["job_id"], found["state"]) == ("1node", "7", "completed")
+    table = run("runs").stdout
+    assert "waits for" in table
+    assert "1node" in table
+    assert len(run("runs", "--limit", "1").stdout.splitlines()) < len(table.splitlines())
+
+
+def test_runs_without_any_says_how_to_start(project: Path) -> None:
+    assert "make profile" in run("runs").stdout
+    assert json.loads(run("runs", "--json").stdout) == {"entries": []}
+
+
+def test_old_runs_go_and_young_ones_stay(project: Path) -> None:
+    old, young = made(project, "7", days=40), made(project, "8", days=20)
+    output = project / "results" / "profiling" / "profile_1node_7.out"
+    output.write_text("")
+    told = run("clean", "--older-than", "30d", "--dry-run").stdout
+    assert str(old.root.relative_to(project)) in told
+    assert old.root.exists()
+    result = run("clean", "--older-than", "30d", "--yes")
+    assert result.exception is None
+    assert not old.root.exists()
+    assert not output.exists()
+    assert young.manifest.is_file()
+    assert "nothing below" in run("clean", "--older-than", "30d", "--yes").stdout
+
+
+def test_a_file_of_the_users_stays_with_the_folder_and_its_mark(project: Path) -> None:
+    old = made(project, "7", days=40)
+    (old.root / "notes.txt").write_text("mine")
+    age(old.root, 40)
+    told = run("clean", "--older-than", "30d", "--yes").stdout
+    assert "notes.txt" in told
+    assert (old.root / "notes.txt").read_text() == "mine"
+    assert old.manifest.is_file()
+    assert not old.records(0).exists()
+
+
+@pytest.mark.parametrize("mark", ["none", "of another job", "broken"])
+def test_a_folder_without_our_own_mark_stays(project: Path, mark: str) -> None:
+    old = made(project, "7", days=40)
+    if mark == "none":
+        old.manifest.unlink()
+    elif mark == "broken":
+        old.manifest.write_text("{")
+    else:
+        old.manifest.write_text(old.manifest.read_text().replace('"7"', '"8"'))
+    age(old.root, 40)
+    before = sorted(old.root.rglob("*"))
+    assert "nothing below" in run("clean", "--older-than", "30d", "--yes").stdout
+    assert sorted(old.root.rglob("*")) == before
+
+
+def test_a_link_to_a_run_is_not_followed(project: Path) -> None:
+    elsewhere = write_run(project / "elsewhere", RunSpec(steps=3, nodes=1, job_id="7"))
+    age(elsewhere.root, 40)
+    folder = project / "results" / "profiling" / "1node"
+    folder.mkdir(parents=True)
+    (folder / "run_7").symlink_to(elsewhere.root)
+    assert "nothing below" in run("clean", "--older-than", "30d", "--yes").stdout
+    assert elsewhere.manifest.is_file()
+
+
+def test_an_earlier_report_goes_and_the_newest_stays(project: Path) -> None:
+    docs, results = project / "results", project / "results" / "profiling"
+    report(docs, 1000)
+    kept = keep_earlier(docs, results, "BOTTLENECK_ANALYSIS", 2000 * NS)
+    assert kept is not None
+    age(project / "results", 40)
+    run("clean", "--older-than", "30d", "--yes")
+    assert not kept.exists()
+    assert (docs / "BOTTLENECK_ANALYSIS.md").is_file()
+
+
+def test_without_a_terminal_it_wants_yes(project: Path) -> None:
+    old = made(project, "7", days=40)
+    result = run("clean", "--older-than", "30d")
+    assert "--yes" in str(result.exception)
+    assert old.root.exists()
+
+
+@pytest.mark.parametrize("age_words", ["30", "d", "-1d", "1y", "1.5d"])
+def test_an_age_needs_a_unit(project: Path, age_words: str) -> None:
+    result = run("clean", f"--older-than={age_words}", "--yes")
+    assert "write 12h, 30d or 8w" in str(result.exception)
