@@ -11,6 +11,7 @@ against the schema of step records: a line that it does not decode, or that lack
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime as dt
 import itertools
 import json
@@ -209,7 +210,7 @@ def check(path: Path) -> None:
     """
     line = path.read_bytes().split(b"\n", 1)[0]
     record = msgspec.json.decode(line, type=StepRecord)
-    lacking = {field.name for field in msgspec.structs.fields(StepRecord)} - json.loads(line).keys()
+    lacking = {field.name for field in dataclasses.fields(StepRecord)} - json.loads(line).keys()
     parts = record.breakdown
     assert parts is not None
     total = parts.compute_ns + parts.exposed_comm_ns + parts.data_wait_ns + parts.host_ns

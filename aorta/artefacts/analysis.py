@@ -218,6 +218,18 @@ class Pop(Record, frozen=True, kw_only=True):
     """Why a factor is absent."""
 
 
+class Where(Record, frozen=True, kw_only=True):
+    """A place in the program, from stacks that were sampled while it ran."""
+
+    function: str
+    file: str
+    line: int
+    share: float
+    """Of the step, 0 to 1, on the rank that is there longest."""
+    longer_ms: float | None = None
+    """Per step, over the median of the ranks that the finding does not name; None: it names all."""
+
+
 class Finding(Record, frozen=True, kw_only=True):
     """One cause, with what shows it and what to do."""
 
@@ -240,6 +252,8 @@ class Finding(Record, frozen=True, kw_only=True):
     measurements in `evidence`; `not_determined` where nothing measured tells; None: this kind has none."""
     sub_cause_text: str | None = None
     """The same in words, with the numbers."""
+    where: Where | None = None
+    """The function that takes the time; None: no stacks were sampled, or none of them tells."""
     lost_ms_per_step: float | None = None
     """Mean over ranks of the time that the cause takes of a step, of memory what its costliest symptom does;
     None: it takes none."""

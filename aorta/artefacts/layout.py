@@ -18,6 +18,7 @@ LOCAL = "local-"
 
 _SCENARIO = re.compile(r"(?P<prefix>[a-z][a-z0-9]*_)?(?P<nodes>[1-9][0-9]*)node")
 _RECORDS = re.compile(r"rank_([0-9]+)_metrics\.jsonl")
+_INSTRUMENTS = re.compile(r"rank_(\d+)_instrument\.json")
 _SUMMARY = re.compile(r"rank_([0-9]+)\.json")
 _FLAT = re.compile(r"(?P<scenario>(?:[a-z][a-z0-9]*_)?[1-9][0-9]*node)_(?P<job>\w+)")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
@@ -275,6 +276,15 @@ class RunDir:
     def planned(self) -> Path:
         """How many steps the trainer is to make."""
         return self.root / "planned.json"
+
+    def all_instruments(self) -> dict[int, Path]:
+        """What the hooks saw in each rank, by rank."""
+        found = {}
+        for path in self.root.glob("rank_*_instrument.json"):
+            match = _INSTRUMENTS.fullmatch(path.name)
+            if match:
+                found[int(match[1])] = path
+        return dict(sorted(found.items()))
 
     def attempt(self, number: int) -> Path:
         """Where an earlier attempt of a requeued job is kept."""

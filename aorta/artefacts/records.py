@@ -108,6 +108,8 @@ class Plan(Record, frozen=True, kw_only=True):
     monitor_interval_s: float
     time_limit_s: int | None = None
     workload: str | None = None
+    instrument: str | None = None
+    """`auto`: hooks were to be put into the user's program; None: an earlier version wrote it."""
 
 
 MAX_RANKS = 1_000_000

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from statistics import fmean
+from typing import Any
 
 import msgspec
 
@@ -25,6 +27,7 @@ from aorta.metrics.detail_cost import detail_cost
 from aorta.metrics.host_gaps import host_gaps
 from aorta.metrics.launches import recorded_launches
 from aorta.metrics.node_load import driver_busy, node_loads, throttling
+from aorta.metrics.places import where
 from aorta.metrics.repeats import Ran, batches, is_local, repeats_of, undisturbed
 from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
@@ -101,6 +104,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
             blame_absent=charged if isinstance(charged, str) else None,
             steady=len(steady),
             between_share=between_steps_share(steady),
+            **_loader(data),
             notes=(*notes, *of_detail),
         ),
         host=_host(data, steady, seen),
@@ -158,6 +162,20 @@ def _notes(charged: BlameTable | str, expected: int | None) -> list[str]:
     return [f"{calls} without a partner on another rank: not blamed"]
 
 
+def _loader(data: RunData) -> dict[str, Any]:
+    """Returns whether hooks saw a loader, and where it may be if they did not; empty without hooks."""
+    hooked = [one for one in data.instruments.values() if one.note is None]
+    if not hooked or any("loader" in one.seen for one in hooked):
+        return {}
+    place = where(data.instruments, (), ("other",))
+    most = f", most of it in {place.function}, {PurePath(place.file).name} line {place.line}" if place else ""
+    return {
+        "loader_marked": False,
+        "loader_absent": f"the program uses no DataLoader: loading, if any, is part of host work{most}",
+        "loader_remedy": "load with torch.utils.data.DataLoader, or record with StepRecorder's data()",
+    }
+
+
 def _host(data: RunData, steady: Steady, seen: Sampled) -> Host:
     """Returns what the records and the monitors tell of the host's part; parts are of the detailed steps."""
     detailed, busy = steady.detailed(), driver_busy(seen.gpus)
@@ -167,6 +185,7 @@ def _host(data: RunData, steady: Steady, seen: Sampled) -> Host:
     return Host(
         gap=gaps[0] if gaps else None,
         launches=recorded_launches(data.records.by_rank, detailed),
+        stacks=data.instruments,
         driver_busy_pct=fmean(known) if known and len(known) == len(counters) else None,
     )
 

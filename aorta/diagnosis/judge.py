@@ -19,6 +19,7 @@ from aorta.diagnosis.prediction import predicted, within_noise
 from aorta.diagnosis.rank import blame_list
 from aorta.diagnosis.unseen import beside_unseen
 from aorta.diagnosis.verdict import Judged, verdict_of
+from aorta.diagnosis.where import with_where
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ def weigh(answers: Mapping[Kind, Answer], seen: Observation, policy: Policy) -> 
         for kind, item in answers.items()
     ]
     weighed = _with_costs([made for made, _ in pairs], seen)
-    findings = [with_sub_cause(item, seen, policy) for item in weighed]
+    caused = [with_sub_cause(item, seen, policy) for item in weighed]
+    findings = [with_where(FINDINGS[item.kind], item, seen) for item in caused]
     judged = verdict_of(Judged(findings, measured, dropped), seen, policy)
     predictions = [what for _, what in pairs if what is not None]
     return Conclusion(judged.verdict, judged.findings, measured, predictions, judged.missing)

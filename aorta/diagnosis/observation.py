@@ -13,6 +13,7 @@ from statistics import fmean
 
 from aorta.artefacts.analysis import BreakdownTable, DataQuality, DetailCost, Throughput, Utilization
 from aorta.artefacts.hang import Hang
+from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.mesh import Mesh, SlowdownRecord
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
 from aorta.artefacts.unseen import BetweenSteps, UnseenTime
@@ -80,6 +81,11 @@ class Steps:
     """Whether the breakdown is of kernel traces."""
     loader_marked: bool = True
     """Whether the loader can be told from the rest of the host."""
+    loader_absent: str = "no trace marks a loader"
+    """Why the loader cannot be told, where it cannot."""
+    loader_remedy: str = (
+        "mark it: torch.cuda.nvtx.range('data') around next(loader), or record with torch.profiler"
+    )
     source: str = "step records"
     """What the ranks left, in words."""
     files: tuple[str, ...] = ("rank_*_metrics.jsonl",)
@@ -133,6 +139,8 @@ class Host:
     """By steps recorded kernel by kernel."""
     gap: HostGap | None = None
     """Between which two things most of the host's part lies, by the step records."""
+    stacks: Mapping[int, InstrumentRecord] = field(default_factory=dict)
+    """Sampled stacks of the training threads, by rank; empty: none were sampled."""
     driver_busy_pct: float | None = None
     """Of the time in which any kernel ran, by the driver's counter: mean over the ranks' GPUs; None where one
     of them has too few samples.

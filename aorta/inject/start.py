@@ -15,6 +15,7 @@ from torch.utils.data import dataloader
 
 from aorta.inject.driver import Driver
 from aorta.inject.hooks import Hooks
+from aorta.inject.status import mark_installed
 
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "torchrun")
 
@@ -24,6 +25,7 @@ def install() -> None:
     if any(os.path.basename(word) in _LAUNCHERS for word in sys.orig_argv[:5]):  # noqa: PTH119
         return
     driver = Driver()
+    mark_installed()
     hooks = driver.hooks
     optimizers.register_optimizer_step_pre_hook(hooks.guarded("optimizer", lambda *_: driver.update_begins()))
     optimizers.register_optimizer_step_post_hook(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import platform
@@ -11,9 +12,37 @@ from typing import BinaryIO
 
 import torch
 
+from aorta.artefacts import names
 from aorta.artefacts.instrument_record import InstrumentRecord, encode
+from aorta.artefacts.layout import RunDir
 from aorta.inject.hooks import Hooks
 from aorta.inject.stacks import Stacks
+
+
+def installed_only(rank: int) -> InstrumentRecord:
+    """Return what there is to say of a rank before its first steps."""
+    return InstrumentRecord(
+        rank=rank,
+        pid=os.getpid(),
+        python=sys.executable,
+        python_version=platform.python_version(),
+        torch_version=str(torch.__version__),
+        note="no optimizer of torch has updated twice",
+    )
+
+
+def mark_installed() -> None:
+    """Say that the hooks took in this rank, where its number is known and nothing was said before.
+
+    Processes that load data have the same number: they find the file.
+    """
+    rank, folder = os.environ.get("RANK", ""), os.environ.get(names.RUN_DIR)
+    if not rank.isdigit() or not folder:
+        return
+    with contextlib.suppress(OSError):
+        path = RunDir(Path(folder)).instrument(int(rank))
+        with path.open("xb") as stream:
+            stream.write(encode(installed_only(int(rank))))
 
 
 class Status:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.attached import NodeStandstill
+from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.layout import RunDir
+from aorta.readers.instruments import read_instruments
 from aorta.readers.manifest import Account, read_account
 from aorta.readers.parallel import Pool
 from aorta.readers.sacct import Accounting, fetch_accounting, read_accounting
@@ -37,6 +40,8 @@ class RunData:
     """Nodes whose ranks stood still until the end."""
     problems: tuple[Problem, ...]
     """Those of all parts."""
+    instruments: Mapping[int, InstrumentRecord] = field(default_factory=dict)
+    """What hooks saw in each rank; empty: there were none."""
 
     @property
     def ranks_expected(self) -> int | None:
@@ -68,6 +73,7 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
         )
     else:
         accounting = read_accounting(run.sacct_summary)
+    instruments, unusable = read_instruments(run)
     standstills, unread = read_standstills(run, manifest.attempt if manifest else None)
     parts = (
         account.problems,
@@ -76,6 +82,7 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
         cpu_problems,
         accounting.problems,
         unread,
+        unusable,
     )
     return RunData(
         run=run,
@@ -86,4 +93,5 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
         accounting=accounting,
         standstills=standstills,
         problems=tuple(problem for part in parts for problem in part),
+        instruments=instruments,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,9 +10,12 @@ import numpy as np
 from aorta.artefacts.analysis import DataQuality, Problem, Throughput
 from aorta.artefacts.files import is_file
 from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo
+from aorta.readers.instruments import instrument_notes
 from aorta.readers.run import RunData
 from aorta.units import NS_PER_S, plural, rank_words
 
+_IGNORES_PATH = re.compile(r"-[a-zA-Z]*[EI][a-zA-Z]*")
+"""Options of Python that keep it from reading PYTHONPATH."""
 _STANDSTILL_S = 30
 _STANDSTILL_STEPS = 20
 """Steps of the median length; together with the seconds more than saving results takes."""
@@ -52,6 +56,7 @@ def data_quality(
     if account.manifest is not None and account.manifest.shared_machine and len(account.manifest.nodes) > 1:
         said.append("the nodes of this run share one machine: its scaling is that machine's")
     said += cores_shared(data)
+    said += _hooks(data)
     said += _profilers(data)
     return DataQuality(
         ranks_expected=data.ranks_expected,
@@ -67,6 +72,17 @@ def data_quality(
         standstill_s=_standstill_s(data),
         notes=said,
         failure=_failure(data),
+    )
+
+
+def _hooks(data: RunData) -> list[str]:
+    """Returns where hooks were put into a program and did not take, or did not see everything."""
+    plan = data.account.manifest.plan if data.account.manifest else None
+    asked = plan is not None and plan.instrument == "auto"
+    # A list of short options may hold others, as -Eu does.
+    flags = [word for word in (plan.command[1:4] if plan else []) if _IGNORES_PATH.fullmatch(word)]
+    return instrument_notes(
+        data.instruments, data.ranks_expected if asked else None, flags[0] if flags else ""
     )
 
 

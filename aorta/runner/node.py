@@ -262,6 +262,7 @@ class Node:
                 monitor_interval_s=prepared.config.monitor.interval_s,
                 time_limit_s=int(end) - int(start) if start.isdigit() and end.isdigit() else None,
                 workload=None if options.command else prepared.config.workload,
+                instrument=options.instrument if options.command else "none",
             ),
             nodes=nodes,
             nodes_missing=rendezvous.missing_nodes(nodes, options.nodes),

@@ -53,8 +53,8 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     if not reason and not steps.loader_marked:
         most = max(100.0 * item.host_ms / item.step_ms for item in steps.costs)
         part = f"it is within the host's part, at most {most:.1f} % of a step"
-        reason = f"not measurable: no trace marks a loader; {part}"
-        remedy = "mark it: torch.cuda.nvtx.range('data') around next(loader), or record with torch.profiler"
+        reason = f"not measurable: {steps.loader_absent}; {part}"
+        remedy = steps.loader_remedy
     if reason:
         return not_measured(KIND, threshold, STEP_SHARE, reason, remedy=remedy)
     value = max(100.0 * item.loading_ms / item.step_ms for item in steps.costs)
@@ -211,6 +211,7 @@ def _statement(finding: Finding, seen: Observation) -> str:
 
 SPEC = FindingSpec(
     kind=KIND,
+    parts=lambda _finding, _seen: ("data",),
     name="data loading",
     subject="data loading",
     value="waits for data",

@@ -277,6 +277,7 @@ def _statement(finding: Finding, seen: Observation) -> str:
 
 SPEC = FindingSpec(
     kind=KIND,
+    parts=lambda _finding, _seen: ("other",),
     name="host bound",
     subject="the host",
     value="the device idles for its host",

@@ -294,8 +294,18 @@ def _statement(finding: Finding, seen: Observation) -> str:
     return f"{worst} {mean_words(_cost(seen), seen)}"
 
 
+def _late_parts(finding: Finding, seen: Observation) -> tuple[str, ...]:
+    """Returns the parts of the step that the late ranks take longer for."""
+    hosts = late_by_host(seen.steps.costs, finding.ranks)
+    if finding.ranks and len(hosts) == len(finding.ranks):
+        return ("other",)
+    compute = ("forward", "backward", "optimizer")
+    return ("other", *compute) if hosts else compute
+
+
 SPEC = FindingSpec(
     kind=KIND,
+    parts=_late_parts,
     name="straggler",
     subject="waiting for a slower rank",
     value="waits for another rank's compute or host work",

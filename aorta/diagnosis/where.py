@@ -1,0 +1,43 @@
+"""The function and the line that a finding is in, from the sampled stacks of the ranks."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import msgspec
+
+from aorta.artefacts.analysis import Finding, Where
+from aorta.diagnosis.finding import FindingSpec
+from aorta.diagnosis.observation import Observation
+from aorta.metrics.places import where
+from aorta.units import rank_words
+
+
+def with_where(spec: FindingSpec, finding: Finding, seen: Observation) -> Finding:
+    """Returns the finding with its place in the program; unchanged where no stack tells."""
+    if spec.parts is None or finding.symptom_of is not None or not seen.host.stacks:
+        return finding
+    found = where(seen.host.stacks, finding.ranks, spec.parts(finding, seen))
+    if found is None:
+        return finding
+    step_ms = {row.rank: row.step_ms for row in seen.steps.breakdown.per_rank}
+    mean = max(step_ms.get(rank, seen.steps.step_ms) for rank in (finding.ranks or step_ms))
+    place = Where(
+        function=found.function,
+        file=found.file,
+        line=found.line,
+        share=found.share,
+        longer_ms=None if found.longer is None else found.longer * mean,
+    )
+    return msgspec.structs.replace(finding, where=place, actions=[_look(finding, place), *finding.actions])
+
+
+def _look(finding: Finding, place: Where) -> str:
+    whose = f"of {rank_words(finding.ranks)}" if finding.ranks else "of the step"
+    longer = (
+        f", {place.longer_ms:.1f} ms per step longer than on the other ranks"
+        if place.longer_ms is not None and finding.ranks
+        else ""
+    )
+    file = PurePath(place.file).name
+    return f"look at {place.function}, {file} line {place.line}: {100 * place.share:.0f} % {whose}{longer}"

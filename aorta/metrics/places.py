@@ -1,0 +1,86 @@
+"""Where the training thread is in a part of the step, and how much longer it is there than on other ranks.
+
+The shares are those of samples, so each has the error of a count: a place that was found fewer than
+`FEWEST` times is not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from aorta.artefacts.instrument_record import InstrumentRecord, Place
+
+FEWEST = 4
+"""Samples of a place that is named."""
+SCRIPT = "<module>"
+"""The code of a file outside of every function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A place, in the ranks that a finding names."""
+
+    function: str
+    file: str
+    line: int
+    share: float
+    """Of the steps of the rank that is there longest, 0 to 1."""
+    longer: float | None
+    """How much larger the share is than the median of the other ranks; None: there are no others."""
+
+
+def where(
+    records: Mapping[int, InstrumentRecord], ranks: Sequence[int], parts: Sequence[str]
+) -> Found | None:
+    """Returns the place that takes the ranks longest in these parts of the step, compared with other ranks.
+
+    Args:
+        records: by rank.
+        ranks: that a finding names; empty: all.
+        parts: of `aorta.artefacts.instrument_record.PARTS`.
+    """
+    named = [rank for rank in (ranks or records) if rank in records]
+    others = [rank for rank in records if rank not in named]
+    best: Found | None = None
+    for rank in named:
+        for place in _told_apart(records[rank], parts):
+            share = _share(records[rank], place)
+            elsewhere = [_share_of(records[other], place, parts) for other in others]
+            longer = share - median(elsewhere) if elsewhere else None
+            found = Found(place.function, place.file, place.line, share, longer)
+            if best is None or _weight(found) > _weight(best):
+                best = found
+    return best
+
+
+def _weight(found: Found) -> float:
+    return found.share if found.longer is None else found.longer
+
+
+def _told_apart(record: InstrumentRecord, parts: Sequence[str]) -> list[Place]:
+    """Returns the program's own places; of a script's one call, those of the package that it calls."""
+    usable = [place for place in record.places if place.part in parts and place.samples >= FEWEST]
+    own = [place for place in usable if not place.package]
+    packages = [place for place in usable if place.package]
+    kept = []
+    for place in own:
+        inside = sum(one.samples for one in packages if one.part == place.part)
+        if place.function != SCRIPT or 2 * inside < place.samples:
+            kept.append(place)
+    return kept or packages
+
+
+def _share(record: InstrumentRecord, place: Place) -> float:
+    return place.samples / max(sum(record.samples.values()), 1)
+
+
+def _share_of(record: InstrumentRecord, like: Place, parts: Sequence[str]) -> float:
+    samples = sum(
+        place.samples
+        for place in record.places
+        if (place.function, place.file, place.package) == (like.function, like.file, like.package)
+        and place.part in parts
+    )
+    return samples / max(sum(record.samples.values()), 1)

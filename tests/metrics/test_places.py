@@ -1,0 +1,56 @@
+"""Sampled stacks to the function that takes a rank longer than the others."""
+
+from __future__ import annotations
+
+from aorta.artefacts.instrument_record import InstrumentRecord, Place
+from aorta.metrics.places import where
+
+
+def place(function: str, samples: int, part: str = "other", *, package: bool = False) -> Place:
+    return Place(part=part, function=function, file="/t.py", line=7, samples=samples, package=package)
+
+
+def record(rank: int, total: int, *places: Place) -> InstrumentRecord:
+    return InstrumentRecord(
+        rank=rank,
+        pid=1,
+        python="python",
+        python_version="3.11",
+        torch_version="2.6",
+        samples={"other": total // 2, "forward": total - total // 2},
+        places=list(places),
+    )
+
+
+def test_what_takes_longer_than_on_the_others_is_found_not_what_takes_longest() -> None:
+    records = {
+        0: record(0, 100, place("log", 40)),
+        1: record(1, 100, place("log", 41), place("preprocess", 30)),
+        2: record(2, 100, place("log", 40), place("preprocess", 10)),
+    }
+    found = where(records, [1], ["other"])
+    assert found is not None
+    # 30 of 100 samples, and 0 and 10 of 100 on the others.
+    assert (found.function, found.share, found.longer) == ("preprocess", 0.30, 0.30 - 0.05)
+
+
+def test_a_finding_of_all_ranks_names_what_takes_longest() -> None:
+    records = {0: record(0, 100, place("log", 40)), 1: record(1, 100, place("log", 50), place("other", 30))}
+    found = where(records, [], ["other"])
+    assert found is not None
+    assert (found.function, found.share, found.longer) == ("log", 0.5, None)
+
+
+def test_other_parts_and_few_samples_tell_nothing() -> None:
+    records = {0: record(0, 100, place("forward", 50, "forward"), place("rare", 3))}
+    assert where(records, [0], ["other"]) is None
+    assert where({}, [0], ["other"]) is None
+
+
+def test_a_scripts_one_call_of_a_framework_is_replaced_by_what_that_calls() -> None:
+    calls = record(0, 100, place("<module>", 50), place("Trainer.save", 40, package=True))
+    found = where({0: calls}, [], ["other"])
+    assert found is not None
+    assert found.function == "Trainer.save"
+    itself = record(0, 100, place("<module>", 50), place("Trainer.save", 10, package=True))
+    assert getattr(where({0: itself}, [], ["other"]), "function", None) == "<module>"
