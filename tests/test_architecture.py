@@ -1,0 +1,40 @@
+"""docs/architecture.md says which package imports which; this compares it with the code."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BASIS = {"errors", "units", "intervals", "aorta"}
+ROW = re.compile(r"^\| `aorta\.(\w+)` \| .* \| (.*) \|$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, set[str]]:
+    """By package: the packages whose modules its own modules import."""
+    graph = grimp.build_graph("aorta", cache_dir=None)
+    found: dict[str, set[str]] = defaultdict(set)
+    for module in graph.modules:
+        for other in graph.find_modules_directly_imported_by(module):
+            found[_package(module)].add(_package(other))
+    return {package: others - BASIS - {package} for package, others in found.items()}
+
+
+def _package(module: str) -> str:
+    return module.split(".")[1] if "." in module else module
+
+
+def test_the_table_of_imports_is_that_of_the_code(imported):
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    told = {
+        name: set(re.findall(r"`(\w+)`", cell)) for name, cell in ROW.findall(text) if cell != "everything"
+    }
+    free = {name for name, cell in ROW.findall(text) if cell == "everything"}
+    assert told == {name: imported.get(name, set()) for name in told}
+    assert imported.keys() - BASIS - {"__main__"} <= told.keys() | free
+    assert len(told) > 10
