@@ -8,6 +8,7 @@ from msgspec import field
 
 from aorta.artefacts.hang import Hang
 from aorta.artefacts.mesh import Mesh, SlowdownRecord
+from aorta.artefacts.mistakes import Mistake, Mistakes
 from aorta.artefacts.records import SCHEMA_VERSION, Record
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
 from aorta.artefacts.unseen import BetweenSteps, Missing, UnseenTime
@@ -447,11 +448,15 @@ class Analysis(Record, frozen=True, kw_only=True):
     profiler_overhead: ProfilerOverhead | None = None
     """None: no profiler captured steps of this run."""
     profiler_weight: ProfilerWeight | None = None
+    """None: there are no traces, or they do not join launches to kernels."""
     mesh: Mesh | None = None
     """Groups and stages; null: the job is no mesh, or nothing tells."""
     slowdown: SlowdownRecord | None = None
     """How much slower the mesh is than with all workers equal; null: not replayed."""
-    """None: there are no traces, or they do not join launches to kernels."""
+    mistakes: list[Mistake] = field(default_factory=list)
+    """By traces, the one with the best gain first."""
+    mistakes_together: Mistakes | None = None
+    """None: fewer than two of them gain something."""
     detail_cost: DetailCost | None = None
     """None: every steady step was timed part by part."""
     hang: Hang | None = None

@@ -36,6 +36,10 @@ class Tag(enum.IntFlag):
     """What a piece of host work belongs to; several may apply."""
 
     OPTIMIZER = 1
+    PAGEABLE = 2048
+    """A copy from pageable memory."""
+    LOADER_START = 4096
+    """Between two calls of a loader: it begins anew."""
     BACKWARD = 2
     RECOMPUTE = 4
     """Forward operators that run inside of the backward pass."""
@@ -107,6 +111,8 @@ class ComputeKind(enum.IntEnum):
     COMMUNICATION = 6
     COPY = 7
     PAGEABLE_COPY = 8
+    READ_COPY = 11
+    """From the device to the host."""
     SOFTMAX = 9
     """Softmax of materialised scores."""
     OTHER = 10
@@ -129,11 +135,32 @@ class Pace(Record, frozen=True, kw_only=True):
     """The capture recorded Python functions, which raises its weight further."""
 
 
+class Place(Record, frozen=True, kw_only=True):
+    """Where in the program something is; null: not known."""
+
+    function: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+
 class TagTime(Record, frozen=True, kw_only=True):
     """How much of each item's work a tag covers."""
 
     tag: int
     work_ns: Packed
+    place: Place | None = None
+    """The user's own line that most of it comes from; None: the capture holds no stacks."""
+
+
+class Census(Record, frozen=True, kw_only=True):
+    """What occurs in the steps, per step."""
+
+    counts: dict[str, float]
+    """Forward passes of DDP, optimizer steps, collectives by operation, allocator calls."""
+    units: list[str]
+    """Names of FSDP's units."""
+    kernels: Packed
+    """A code of each kernel and launch shape that ran, sorted."""
 
 
 class HostLine(Record, frozen=True, kw_only=True):
@@ -143,6 +170,7 @@ class HostLine(Record, frozen=True, kw_only=True):
     groups: list[str]
     tagged: list[TagTime] = field(default_factory=list)
     pace: Pace
+    census: Census
 
 
 def pack_line(table: LineTable) -> dict[str, Packed]:

@@ -17,7 +17,7 @@ from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_costs
 from aorta.diagnosis.run_traces import RunTraces
 from aorta.diagnosis.trace_samples import capture_utilization
-from aorta.diagnosis.traced_weight import profiler_weight
+from aorta.diagnosis.traced_weight import weighed
 from aorta.metrics.blame import BlameTable
 from aorta.metrics.trace_capture import (
     Capture,
@@ -114,7 +114,7 @@ def from_traces(
             world_size=expected,
             device="cuda",
             traces=table(found),
-            profiler_weight=profiler_weight(found.ranks, expected),
+            **weighed(found.ranks, expected),
         ),
         quality=quality,
     )
@@ -155,8 +155,14 @@ def with_traces(seen: Observation, traces: RunTraces, recorded: Recorded, policy
         usage = msgspec.structs.replace(usage, effective_gpu_util_pct=effective)
     left = [note for note in seen.quality.notes if note not in seen.steps.notes]
     quality: DataQuality = msgspec.structs.replace(seen.quality, notes=left)
+    outside = seen.facts.profiler_overhead
+    # An attached nsys slows the steps outside of its capture, too.
+    untraced = outside.outside_ms if outside is not None and found.format == "kineto" else None
+    intended = seen.job.config.profiling.intended_mistakes if seen.job.config is not None else ()
+    weight = weighed(found.ranks, expected, intended=intended, untraced_ms=untraced)
     made = replace(
         seen,
+        facts=replace(seen.facts, **weight),
         steps=replace(steps, source="step records and traces", between_share=seen.steps.between_share),
         host=replace(seen.host, idle=host.idle),
         monitored=replace(seen.monitored, utilization=usage),

@@ -15,6 +15,7 @@ from aorta.artefacts.analysis import BreakdownTable, DataQuality, DetailCost, Th
 from aorta.artefacts.hang import Hang
 from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.mesh import Mesh, SlowdownRecord
+from aorta.artefacts.mistakes import Mistake, Mistakes
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
 from aorta.artefacts.unseen import BetweenSteps, UnseenTime
 from aorta.artefacts.weight import ProfilerWeight
@@ -189,6 +190,8 @@ class Facts:
     throughput: Throughput | None = None
     profiler_overhead: ProfilerOverhead | None = None
     profiler_weight: ProfilerWeight | None = None
+    mistakes: list[Mistake] = field(default_factory=list)
+    mistakes_together: Mistakes | None = None
     detail_cost: DetailCost | None = None
     traces: TraceTable | None = None
     mesh: Mesh | None = None

@@ -1,11 +1,12 @@
-"""The host lines of a capture, and the profiler's weight in its steps."""
+"""What the host lines of a capture say: the profiler's weight, and the mistakes that the program makes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from aorta.artefacts.reduction import TraceSummary
-from aorta.artefacts.weight import ProfilerWeight
+from aorta.diagnosis.mistaken import mistakes_of
 from aorta.errors import ArtefactError
 from aorta.metrics.profiler_weight import Lines, weight
 
@@ -21,7 +22,29 @@ def host_lines(ranks: Sequence[TraceSummary], expected: int | None) -> Lines | N
         return None
 
 
-def profiler_weight(ranks: Sequence[TraceSummary], expected: int | None) -> ProfilerWeight | None:
-    """The weight in the steps of a capture; None where it is not known."""
+def weighed(
+    ranks: Sequence[TraceSummary],
+    expected: int | None,
+    *,
+    intended: Collection[str] = (),
+    untraced_ms: float | None = None,
+) -> dict[str, Any]:
+    """Returns `profiler_weight`, `mistakes` and `mistakes_together` of `Facts`; empty where nothing is known.
+
+    Args:
+        ranks: of one capture.
+        expected: ranks of the job.
+        intended: ids of mistakes that the user declared as intended.
+        untraced_ms: mean of the run's steps that no profiler recorded; None: there are none.
+    """
     lines = host_lines(ranks, expected)
-    return None if lines is None else weight(lines)
+    if lines is None:
+        return {}
+    if untraced_ms is not None:
+        lines = lines.calibrated(untraced_ms)
+    mistakes, together = mistakes_of(lines, intended)
+    return {
+        "profiler_weight": weight(lines, untraced_ms),
+        "mistakes": mistakes,
+        "mistakes_together": together,
+    }

@@ -21,6 +21,7 @@ from aorta.artefacts.hostline import (
 )
 from aorta.artefacts.packed import pack
 from aorta.intervals import EMPTY, Intervals, lengths_in, subtract, union
+from aorta.metrics.host_census import census, own_frames, place_of
 from aorta.metrics.host_tags import SILENT_NS, coded, loader_work, tagged
 from aorta.metrics.kernel_names import kinds_of_events
 from aorta.metrics.rows import order_within
@@ -36,7 +37,10 @@ _BLOCKED = 3.0
 _REAL_WAIT = 0.05
 """A loader of other processes is waited for where its range takes this share of the step."""
 _TOLERANCE_NS = 2_000
+_COPIES = (ComputeKind.COPY, ComputeKind.PAGEABLE_COPY, ComputeKind.READ_COPY)
 _FEW = 20
+_NEARLY = 0.02
+"""Share of a copy that may be left when the call returns that waited for it: clocks differ."""
 _LEAST_STEPS = 2
 _WAIT_EVENT = re.compile(r"(?:cuda|hip)StreamWaitEvent(?:_v\d+)?(?:_ptsz)?|cuStreamWaitEvent(?:_ptsz)?")
 
@@ -64,13 +68,20 @@ def host_line(trace: Trace) -> HostLine | None:
     host, steps = _last_steps(host, steps, launches)
     items = _items(trace, host, gpu, steps)
     table, windows = _table(trace, host, gpu, items, steps)
+    frames = own_frames(trace)
     times = [
-        TagTime(tag=int(tag), work_ns=pack(work))
-        for tag, spans in _tags(trace, host, windows).items()
-        if (work := lengths_in(spans, windows)).any()
+        TagTime(tag=int(tag), work_ns=pack(work), place=place_of(spans, frames, trace.names))
+        for tag, spans in {**_tags(trace, host, windows), **_copies(table, items)}.items()
+        if (work := lengths_in(spans, windows)).any() or tag is Tag.PAGEABLE
     ]
     names, table = _groups(trace, gpu, table, items)
-    return HostLine(columns=pack_line(table), groups=names, tagged=times, pace=_pace(trace, host, steps))
+    return HostLine(
+        columns=pack_line(table),
+        groups=names,
+        tagged=times,
+        pace=_pace(trace, host, steps),
+        census=census(trace, host, gpu, steps),
+    )
 
 
 def _own_lanes(trace: Trace) -> Ranges:
@@ -164,10 +175,11 @@ def _table(
     took = items.end - items.at
     launch = items.item == Item.LAUNCH
     usual = int(np.median(took[launch])) if launch.any() else 0
-    copy = has & np.isin(kinds[row], (ComputeKind.COPY, ComputeKind.PAGEABLE_COPY))
-    waited = launch & copy & (items.end >= end - 1_000) & (items.end > start)
+    copy = has & np.isin(kinds[row], _COPIES)
+    late = np.maximum(1_000, _NEARLY * (end - start))
+    waited = launch & copy & (items.end >= end - late) & (items.end > start)
     waited |= np.isin(items.item, (Item.SYNC, Item.LOADER))
-    queued = launch & ~waited & (took > _BLOCKED * usual) & (_depth(items, start, has) >= _FULL_QUEUE)
+    queued = launch & ~waited & (took > _BLOCKED * usual) & (_depth(items, gpu) >= _FULL_QUEUE)
     resume = np.where(waited, items.end, np.where(queued, np.maximum(items.end - usual, items.at), items.at))
     # A call may have several events, and threads overlap: time goes on once.
     resume = np.maximum.accumulate(np.maximum(resume, items.at))
@@ -198,10 +210,17 @@ def _table(
     return table, windows
 
 
-def _depth(items: _Items, start: Column, has: NDArray[np.bool_]) -> Column:
-    """How many launches of the line had not started when each item began."""
+def _depth(items: _Items, gpu: GpuEvents) -> Column:
+    """How many launches had not started when each item began, those from before the line included."""
+    has = items.row != ABSENT
     launched = np.cumsum(has.astype(np.int64)) - has.astype(np.int64)
-    return np.asarray(launched - np.searchsorted(np.sort(start[has]), items.at), dtype=np.int64)
+    within = (gpu.start_ns >= items.at[0]) & (gpu.start_ns <= items.at[-1])
+    before = within.copy()
+    before[items.row[has]] = False
+    own = within.copy()
+    own[items.row[has]] = True
+    started = np.searchsorted(np.sort(gpu.start_ns[own]), items.at)
+    return np.asarray(launched + int(before.sum()) - started, dtype=np.int64)
 
 
 def _needs(
@@ -273,6 +292,12 @@ def _tags(trace: Trace, host: Ranges, windows: Intervals) -> dict[Tag, Intervals
     quiet = subtract(union(windows), union(np.concatenate(known)))
     quiet = quiet[quiet[:, 1] - quiet[:, 0] >= SILENT_NS]
     return {**found, Tag.SILENT: quiet} if len(quiet) else found
+
+
+def _copies(table: LineTable, items: _Items) -> dict[Tag, Intervals]:
+    """When the host copied from pageable memory."""
+    rows = (table.kind == ComputeKind.PAGEABLE_COPY) & (table.held_ns > 0)
+    return {Tag.PAGEABLE: np.stack((items.at[rows], items.end[rows]), axis=1)} if rows.any() else {}
 
 
 def _groups(trace: Trace, gpu: GpuEvents, table: LineTable, items: _Items) -> tuple[list[str], LineTable]:

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Column, Ranges, Role, Trace, take
 from aorta.artefacts.hostline import Tag
-from aorta.intervals import Intervals, as_intervals, subtract, union
+from aorta.intervals import EMPTY, Intervals, as_intervals, subtract, union
 
 SILENT_NS = 2_000_000
 """Python code that calls no operator for this long does something else than launching work."""
 _CPU_NS = 50_000
+_RESTART_NS = 10_000_000
 """An operator that launches nothing and takes this long computes on the CPU."""
 _EVALUATE = re.compile(r"autograd::engine::evaluate_function: .*")
 _FORWARD = re.compile(
@@ -34,7 +35,7 @@ _NAMES: dict[Tag, re.Pattern[str]] = {
         r"|TorchDynamo.*|_compile\..*"
     ),
 }
-_ALLOCATE = re.compile(
+ALLOCATE = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free)(?:Async)?(?:_v\d+)?|cu(?:MemCreate|MemRelease|MemMap|MemUnmap)"
 )
 _SINGLE_LOADER = re.compile(r".*_SingleProcessDataLoaderIter.*")
@@ -64,8 +65,9 @@ def _tagged(trace: Trace) -> Iterator[tuple[Tag, Intervals]]:
     operators = take(trace.operators, trace.operators.role == Role.OPERATOR)
     yield Tag.OPTIMIZER, host.intervals(Role.OPTIMIZER)
     yield Tag.LOADER, loader_work(trace)
+    yield Tag.LOADER_START, _restarts(trace)
     api = (host.role == Role.API) | (host.role == Role.SYNC)
-    yield Tag.ALLOCATOR, spans(host, api & coded(names, host.name, _ALLOCATE.fullmatch))
+    yield Tag.ALLOCATOR, spans(host, api & coded(names, host.name, ALLOCATE.fullmatch))
     for tag, pattern in _NAMES.items():
         parts = [
             spans(table, coded(names, table.name, pattern.fullmatch))
@@ -89,19 +91,34 @@ def loader_work(trace: Trace) -> Intervals:
     return subtract(union(spans(host, worked)), union(spans(host, waits)))
 
 
+def _restarts(trace: Trace) -> Intervals:
+    """Long stretches between two calls of a loader in which nothing is launched."""
+    loaders = union(trace.host.intervals(Role.LOADER))
+    if len(loaders) < 2:
+        return EMPTY
+    gaps = np.stack((loaders[:-1, 1], loaders[1:, 0]), axis=1)
+    gaps = gaps[gaps[:, 1] - gaps[:, 0] >= _RESTART_NS]
+    launches = np.sort(trace.host.start_ns[trace.host.role == Role.LAUNCH])
+    empty = np.searchsorted(launches, gaps[:, 1]) == np.searchsorted(launches, gaps[:, 0])
+    return np.asarray(gaps[empty], dtype=np.int64)
+
+
 def _recomputed(operators: Ranges, evaluate: NDArray[np.bool_], names: Sequence[str]) -> Intervals:
-    """From the first to the last forward operator within each backward function that holds any."""
+    """From the start of each backward function that holds forward operators to the operator behind them."""
     forward = coded(names, operators.name, _FORWARD.fullmatch)
     found: list[tuple[int, int]] = []
     for lane in np.unique(operators.lane[evaluate]).tolist():
         outer = np.flatnonzero(evaluate & (operators.lane == lane))
         inner = np.flatnonzero(forward & (operators.lane == lane))
+        starts = np.sort(operators.start_ns[operators.lane == lane])
         begin, end = operators.start_ns[outer], operators.end_ns[outer]
         place = np.searchsorted(begin, operators.start_ns[inner], side="right") - 1
         inside = (place >= 0) & (operators.start_ns[inner] < end[np.maximum(place, 0)])
         for number in np.unique(place[inside]).tolist():
-            rows = inner[inside & (place == number)]
-            found.append((int(operators.start_ns[rows].min()), int(operators.end_ns[rows].max())))
+            last = int(operators.end_ns[inner[inside & (place == number)]].max())
+            after = int(np.searchsorted(starts, last))
+            following = int(starts[after]) if after < len(starts) else last
+            found.append((int(begin[number]), min(following, int(end[number]))))
     return as_intervals(found)
 
 

@@ -55,13 +55,20 @@ def compute_kind(name: str) -> ComputeKind:
 def kinds_of_events(gpu: GpuEvents, names: Sequence[str]) -> Column:
     """The `ComputeKind` of each GPU event."""
     table = np.full(len(names) + 1, int(ComputeKind.OTHER), dtype=np.int64)
-    pageable = np.zeros(len(names) + 1, dtype=np.bool_)
+    copy = np.full(len(names) + 1, int(ComputeKind.COPY), dtype=np.int64)
     for code in np.unique(gpu.name[gpu.name != ABSENT]).tolist():
         table[code] = compute_kind(names[code])
-        pageable[code] = "pageable" in names[code].lower()
+        copy[code] = _copy_kind(names[code])
     kind = table[gpu.name]
     kind[gpu.kind == Kind.COMMUNICATION] = int(ComputeKind.COMMUNICATION)
     kind[gpu.kind == Kind.UNCLASSIFIED] = int(ComputeKind.OTHER)
     copies = (gpu.kind == Kind.COPY) | (gpu.kind == Kind.MEMSET)
-    kind[copies] = np.where(pageable[gpu.name[copies]], int(ComputeKind.PAGEABLE_COPY), int(ComputeKind.COPY))
+    kind[copies] = copy[gpu.name[copies]]
     return kind
+
+
+def _copy_kind(name: str) -> int:
+    text = name.lower()
+    if "dtoh" in text or "device-to-host" in text:
+        return int(ComputeKind.READ_COPY)
+    return int(ComputeKind.PAGEABLE_COPY if "pageable" in text else ComputeKind.COPY)

@@ -1,0 +1,159 @@
+"""The form of a mistake of the catalogue, and what a mistake looks at.
+
+Each module of `aorta.diagnosis.mistakes` exports one `MistakeSpec`. Its `look` finds the mistake in the
+program's host lines and says what is different without it; the gain is a replay of that difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.hostline import ComputeKind, HostLine, Item, LineTable, Place, Tag
+from aorta.artefacts.packed import unpack
+from aorta.metrics.line_replay import Change, Floats, Outcome
+from aorta.metrics.profiler_weight import Lines
+from aorta.units import NS_PER_MS
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A mistake that was found."""
+
+    changes: Mapping[int, Change]
+    """What is different without it, by rank."""
+    ranks: Sequence[int] = ()
+    """Empty: all of them."""
+    where: Place | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MistakeSpec:
+    """Everything that aorta knows about one mistake."""
+
+    id: str
+    before: str
+    """The mistake as code."""
+    after: str
+    """The fix as code."""
+    predicted_by: str
+    """How the gain is predicted, in one sentence."""
+    captures: tuple[str, ...]
+    """Real captures that prove it; empty: none yet."""
+    look: Callable[[Program], Sign | None] | None
+    """None: traces do not show it; `shown_by` says what does."""
+    shown_by: str
+
+
+class RankProgram:
+    """One rank's line, without the profiler."""
+
+    def __init__(self, rank: int, line: HostLine, table: LineTable, work_ns: Floats) -> None:
+        self.rank, self.line, self.table, self.work_ns = rank, line, table, work_ns
+        self.steps = max(len(np.unique(table.step)), 1)
+
+    @cached_property
+    def _tagged(self) -> dict[Tag, Floats]:
+        left = self.work_ns / np.maximum(self.table.work_ns, 1)
+        return {Tag(item.tag): unpack(item.work_ns) * left for item in self.line.tagged}
+
+    def tag_ns(self, tag: Tag) -> Floats:
+        """Work for something before each item."""
+        found = self._tagged.get(tag)
+        return np.zeros(len(self.table)) if found is None else found
+
+    def tagged_ms(self, tag: Tag) -> float:
+        """Work for something, per step."""
+        return self.per_step(self.tag_ns(tag))
+
+    def per_step(self, ns: NDArray[Any]) -> float:
+        """The sum in ms per step."""
+        return float(ns.sum()) / self.steps / NS_PER_MS
+
+    def count(self, rows: Mask) -> float:
+        """Rows per step."""
+        return float(rows.sum()) / self.steps
+
+    def has(self, tag: Tag) -> Mask:
+        """Which items carry a tag."""
+        return np.asarray((self.table.tags & int(tag)) != 0, dtype=np.bool_)
+
+    def launched(self, *kinds: ComputeKind) -> Mask:
+        """Which items launch work of these kinds."""
+        return np.asarray((self.table.item == Item.LAUNCH) & np.isin(self.table.kind, kinds), dtype=np.bool_)
+
+    @cached_property
+    def compute(self) -> Mask:
+        """Which items launch a compute kernel."""
+        others = (ComputeKind.NONE, ComputeKind.COMMUNICATION, ComputeKind.COPY)
+        copies = (ComputeKind.PAGEABLE_COPY, ComputeKind.READ_COPY)
+        return np.asarray(
+            (self.table.item == Item.LAUNCH) & ~np.isin(self.table.kind, (*others, *copies)), dtype=np.bool_
+        )
+
+    def place(self, tag: Tag) -> Place | None:
+        """Where the work for something comes from; None without stacks."""
+        return next((item.place for item in self.line.tagged if item.tag == int(tag)), None)
+
+    def without(
+        self, *tags: Tag, keep: float = 0.0, also: Mask | None = None, gpu_ns: Floats | None = None
+    ) -> Change:
+        """The line without work for `tags` and the items that carry them, and without the items `also`.
+
+        Args:
+            tags: what goes.
+            keep: share of the work that stays.
+            also: further items that go.
+            gpu_ns: durations instead of the measured ones.
+        """
+        gone = sum((self.tag_ns(tag) for tag in tags), np.zeros(len(self.table)))
+        dropped = np.zeros(len(self.table), dtype=np.bool_) if also is None else also.copy()
+        for tag in tags:
+            dropped |= self.has(tag)
+        dropped &= (self.table.item == Item.LAUNCH) | (self.table.item == Item.SYNC)
+        return Change(
+            work_ns=np.maximum(self.work_ns - gone * (1 - keep), 0.0), dropped=dropped, gpu_ns=gpu_ns
+        )
+
+
+class Program:
+    """The lines of all ranks, and what the steps take without the profiler."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.lines = lines
+        self.ranks = {
+            rank: RankProgram(rank, line, lines.tables[rank], lines.work_ns(rank))
+            for rank, line in sorted(lines.lines.items())
+        }
+
+    @cached_property
+    def now(self) -> Outcome:
+        """The steps as they are."""
+        return self.lines.run()
+
+    @property
+    def step_ms(self) -> float:
+        """Mean step."""
+        return self.now.mean_ns / NS_PER_MS
+
+    def share(self, ms: float) -> float:
+        """Of the step."""
+        return ms / self.step_ms if self.step_ms else 0.0
+
+    def where(self, tag: Tag, ranks: Sequence[int] = ()) -> Place | None:
+        """Where the work for something comes from; None without stacks."""
+        chosen = [self.ranks[rank] for rank in ranks or self.ranks]
+        return next((place for item in chosen if (place := item.place(tag)) is not None), None)
+
+    def most(self, test: Callable[[RankProgram], bool]) -> list[int]:
+        """The ranks that pass a test, if more than half do; else none."""
+        found = [rank for rank, item in self.ranks.items() if test(item)]
+        return found if 2 * len(found) > len(self.ranks) else []

@@ -1,0 +1,61 @@
+"""Waits for loaders that work in other processes, which three mistakes share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aorta.artefacts.hostline import Item
+from aorta.diagnosis.mistake import Program, RankProgram
+from aorta.metrics.line_replay import Change
+from aorta.units import NS_PER_MS
+
+LEAST_SHARE = 0.1
+_MANY_STEPS = 8
+_BURST = 0.8
+_FEW_STEPS = 0.25
+_APART = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long each rank waits for its loader, ms per step, and whether few steps have nearly all of it."""
+
+    ms: dict[int, float]
+    bursts: bool
+
+    def ranks(self, program: Program) -> list[int]:
+        """The ranks that wait for more than a tenth of the step."""
+        return [rank for rank, ms in self.ms.items() if program.share(ms) >= LEAST_SHARE]
+
+    def some(self, program: Program) -> list[int]:
+        """Those ranks where others wait for much less; else none."""
+        found = self.ranks(program)
+        others = [ms for rank, ms in self.ms.items() if rank not in found]
+        typical = float(np.median([self.ms[rank] for rank in found])) if found else 0.0
+        return found if others and max(others) <= _APART * typical else []
+
+
+def waits(program: Program) -> Waits:
+    """The waits of all ranks."""
+    each = {rank: _by_step(item) for rank, item in program.ranks.items()}
+    total = np.concatenate(list(each.values()))
+    steps = min(len(column) for column in each.values())
+    order = np.sort(total)[::-1]
+    first = order[: max(int(_FEW_STEPS * len(order)), 1)].sum()
+    bursts = steps >= _MANY_STEPS and total.sum() > 0 and first >= _BURST * total.sum()
+    return Waits({rank: float(column.mean()) for rank, column in each.items()}, bool(bursts))
+
+
+def _by_step(item: RankProgram) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    rows = item.table.item == Item.LOADER
+    numbers = np.unique(item.table.step)
+    place = np.searchsorted(numbers, item.table.step[rows])
+    held = item.table.held_ns[rows].astype(np.float64) / NS_PER_MS
+    return np.asarray(np.bincount(place, held, minlength=len(numbers)), dtype=np.float64)
+
+
+def without_waits(item: RankProgram) -> Change:
+    """The line in which each batch is ready in time."""
+    return Change(unheld=item.table.item == Item.LOADER)

@@ -1,0 +1,76 @@
+"""`empty_cache()` or `gc.collect()` in every step.
+
+What it finds:
+    Memory is given back to the driver and taken again in nearly every step (`cudaFree` and
+    `cudaMalloc`).
+Why it costs time:
+    `cudaFree` waits for the whole GPU, and each `cudaMalloc` takes up to a millisecond. A full garbage
+    collection walks all Python objects.
+What to do:
+    Remove `torch.cuda.empty_cache()` and `gc.collect()` from the loop. Call them after an evaluation at
+    most.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aorta.artefacts.hostline import Tag
+from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.line_replay import Change, Floats
+
+_LEAST_STEPS = 0.8
+_LEAST_CALLS = 4.0
+_LEAST_SHARE = 0.02
+
+
+def _look(program: Program) -> Sign | None:
+    def frees(item: RankProgram) -> bool:
+        counts = item.line.census.counts
+        each = counts.get("allocating_steps", 0.0) >= _LEAST_STEPS
+        many = counts.get("allocator_calls", 0.0) >= _LEAST_CALLS
+        return each and many and program.share(item.tagged_ms(Tag.ALLOCATOR)) >= _LEAST_SHARE
+
+    ranks = [rank for rank, item in program.ranks.items() if frees(item)]
+    if not ranks:
+        return None
+    one = program.ranks[ranks[0]]
+    return Sign(
+        {rank: _fixed(program.ranks[rank]) for rank in ranks},
+        ranks=ranks if len(ranks) < len(program.ranks) else (),
+        where=program.where(Tag.ALLOCATOR, ranks),
+        evidence={
+            "allocator_calls_per_step": round(one.line.census.counts["allocator_calls"], 1),
+            "allocator_ms_per_step": round(one.tagged_ms(Tag.ALLOCATOR), 2),
+            "silent_ms_per_step": round(one.per_step(_behind(one)), 2),
+        },
+    )
+
+
+def _behind(item: RankProgram) -> Floats:
+    """Silent Python time in the stretches in which memory is given back."""
+    return np.where(item.tag_ns(Tag.ALLOCATOR) > 0, item.tag_ns(Tag.SILENT), 0.0)
+
+
+def _fixed(item: RankProgram) -> Change:
+    left = item.work_ns - item.tag_ns(Tag.ALLOCATOR) - _behind(item)
+    return Change(work_ns=np.maximum(left, 0.0), unheld=item.has(Tag.ALLOCATOR))
+
+
+SPEC = MistakeSpec(
+    id="empty_cache",
+    before="""\
+loss.backward(); optimizer.step()
+torch.cuda.empty_cache()
+gc.collect()
+""",
+    after="""\
+loss.backward(); optimizer.step()
+""",
+    predicted_by=(
+        "replay without the allocator's driver calls and without the silent Python time right behind them"
+    ),
+    captures=("empty_cache",),
+    look=_look,
+    shown_by="traces",
+)

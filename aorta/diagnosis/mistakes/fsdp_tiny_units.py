@@ -1,0 +1,69 @@
+"""FSDP units too small.
+
+What it finds:
+    FSDP gathers parameters in more than 40 units per step, several to a block of the model.
+Why it costs time:
+    Each unit has an all-gather and a reduce-scatter of its own. Small ones cost more latency and host
+    time than they move data.
+What to do:
+    Shard whole blocks: call `fully_shard` on each transformer block, and once on the model.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from aorta.artefacts.events import ABSENT
+from aorta.artefacts.hostline import Item, Place, Tag
+from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.line_replay import Change
+
+_LEAST_UNITS = 40
+_BLOCK = re.compile(r"^(.*?[.]\d+)(?:[.]|$)")
+
+
+def _look(program: Program) -> Sign | None:
+    one = next(iter(program.ranks.values()))
+    units = one.line.census.units
+    blocks = {found[1] if (found := _BLOCK.match(name)) else "" for name in units}
+    if len(units) < _LEAST_UNITS or len(units) < 2 * len(blocks):
+        return None
+    share = (len(blocks) + 1) / len(units)
+    return Sign(
+        {rank: _fixed(item, share) for rank, item in program.ranks.items()},
+        where=Place(function=f"fully_shard ({units[0]})"),
+        evidence={"units": len(units), "blocks": len(blocks)},
+    )
+
+
+def _fixed(item: RankProgram, share: float) -> Change:
+    """Every n-th collective and what prepares it stays; it carries the others' data."""
+    table = item.table
+    calls = table.group != ABSENT
+    every = max(round(1 / share), 1)
+    kept = calls & (table.order % every == every - 1)
+    of_fsdp = item.has(Tag.COLLECTIVE) & (table.item == Item.LAUNCH) & ~kept
+    work = item.work_ns - item.tag_ns(Tag.COLLECTIVE) * (1 - share)
+    return Change(work_ns=np.maximum(work, 0.0), dropped=(calls & ~kept) | of_fsdp)
+
+
+SPEC = MistakeSpec(
+    id="fsdp_tiny_units",
+    before="""\
+for module in model.modules():
+    if isinstance(module, (nn.Linear, nn.LayerNorm)):
+        fully_shard(module)
+fully_shard(model)
+""",
+    after="""\
+for block in model.blocks:
+    fully_shard(block)
+fully_shard(model)
+""",
+    predicted_by="replay with the collectives and their preparation cut down to one unit per block",
+    captures=("fsdp_tiny_units",),
+    look=_look,
+    shown_by="traces",
+)

@@ -1,0 +1,45 @@
+"""Slow storage or loader on some ranks.
+
+What it finds:
+    Some ranks wait for their loader for more than a tenth of the step, the others for less than a
+    quarter of that.
+Why it costs time:
+    All ranks meet in the gradients' all-reduce, so one slow loader sets the pace of all.
+What to do:
+    Compare files, mounts and CPU cores of these ranks with those of the others. Spread large files
+    evenly.
+"""
+
+from __future__ import annotations
+
+from aorta.artefacts.hostline import Place
+from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
+from aorta.diagnosis.mistakes._loaders import waits, without_waits
+
+
+def _look(program: Program) -> Sign | None:
+    found = waits(program)
+    ranks = found.some(program)
+    if not ranks or found.bursts:
+        return None
+    return Sign(
+        {rank: without_waits(program.ranks[rank]) for rank in ranks},
+        ranks=ranks,
+        where=Place(function="DataLoader.__next__"),
+        evidence={"loader_wait_ms_per_step": {str(rank): round(ms, 2) for rank, ms in found.ms.items()}},
+    )
+
+
+SPEC = MistakeSpec(
+    id="loader_rank1",
+    before="""\
+paths = files if rank else files_on_network_share
+""",
+    after="""\
+paths = files[rank::world_size]  # all of them on the same storage
+""",
+    predicted_by="replay in which these ranks' batches are ready in time",
+    captures=(),
+    look=_look,
+    shown_by="traces",
+)

@@ -1,0 +1,62 @@
+"""Loader workers start anew in each epoch.
+
+What it finds:
+    Between two calls of a loader with workers the host does nothing else for a long time: the workers
+    start anew, in each epoch.
+Why it costs time:
+    Without `persistent_workers` the loader starts its processes again in each epoch. They import the
+    program, open the data and fill the queue while the GPU waits.
+What to do:
+    Set `persistent_workers=True`. With very short epochs, repeat the data set within one epoch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aorta.artefacts.hostline import Item, Place, Tag
+from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.line_replay import Change
+
+_LEAST_SHARE = 0.05
+
+
+def _look(program: Program) -> Sign | None:
+    ranks = program.most(lambda item: program.share(_cost_ms(item)) >= _LEAST_SHARE)
+    if not ranks:
+        return None
+    one = program.ranks[ranks[0]]
+    return Sign(
+        {rank: _fixed(program.ranks[rank]) for rank in ranks},
+        where=program.where(Tag.LOADER_START) or Place(function="DataLoader.__iter__"),
+        evidence={
+            "starts_per_step": round(one.count(one.tag_ns(Tag.LOADER_START) > 0), 3),
+            "start_ms_per_step": round(_cost_ms(one), 2),
+        },
+    )
+
+
+def _cost_ms(item: RankProgram) -> float:
+    return item.tagged_ms(Tag.LOADER_START)
+
+
+def _fixed(item: RankProgram) -> Change:
+    left = item.work_ns - item.tag_ns(Tag.LOADER_START)
+    return Change(work_ns=np.maximum(left, 0.0), unheld=item.table.item == Item.LOADER)
+
+
+SPEC = MistakeSpec(
+    id="loader_respawn",
+    before="""\
+loader = DataLoader(dataset, batch_size=32, num_workers=8)
+""",
+    after="""\
+loader = DataLoader(dataset, batch_size=32, num_workers=8, persistent_workers=True)
+""",
+    predicted_by=(
+        "replay without the stretches in which workers start, and in which every batch is ready in time"
+    ),
+    captures=("loader_respawn",),
+    look=_look,
+    shown_by="traces",
+)

@@ -1,0 +1,44 @@
+"""Loader without workers.
+
+What it finds:
+    The training process makes its batches itself (`num_workers=0`), for more than a tenth of the step.
+Why it costs time:
+    While the process reads and transforms samples it launches nothing, and the GPU waits.
+What to do:
+    Set `num_workers` so that workers times batches per second of one worker exceed the steps per
+    second. Add `persistent_workers=True`.
+"""
+
+from __future__ import annotations
+
+from aorta.artefacts.hostline import Place, Tag
+from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
+
+_LEAST_SHARE = 0.1
+
+
+def _look(program: Program) -> Sign | None:
+    ranks = program.most(lambda item: program.share(item.tagged_ms(Tag.LOADER)) >= _LEAST_SHARE)
+    if not ranks:
+        return None
+    cost = max(program.ranks[rank].tagged_ms(Tag.LOADER) for rank in ranks)
+    return Sign(
+        {rank: program.ranks[rank].without(Tag.LOADER) for rank in ranks},
+        where=program.where(Tag.LOADER) or Place(function="DataLoader.__next__"),
+        evidence={"loading_ms_per_step": round(cost, 2)},
+    )
+
+
+SPEC = MistakeSpec(
+    id="loader_serial",
+    before="""\
+loader = DataLoader(dataset, batch_size=32)
+""",
+    after="""\
+loader = DataLoader(dataset, batch_size=32, num_workers=8, pin_memory=True, persistent_workers=True)
+""",
+    predicted_by="replay without the loader's work in the training process",
+    captures=(),
+    look=_look,
+    shown_by="traces",
+)

@@ -1,0 +1,59 @@
+"""Recomputation though memory is free.
+
+What it finds:
+    Forward operators run again inside of the backward pass (activation checkpointing), for more than a
+    twentieth of the step.
+Why it costs time:
+    Recomputation saves memory and costs a second forward pass. Where memory is free it only costs. A
+    trace does not hold how much memory is free: look at the peak before you switch it off.
+What to do:
+    Switch activation checkpointing off, or checkpoint only as many blocks as memory needs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aorta.artefacts.hostline import Tag
+from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+
+_LEAST_SHARE = 0.05
+
+
+def _look(program: Program) -> Sign | None:
+    ranks = program.most(lambda item: program.share(_cost_ms(item)) >= _LEAST_SHARE)
+    if not ranks:
+        return None
+    one = program.ranks[ranks[0]]
+    return Sign(
+        {rank: program.ranks[rank].without(Tag.RECOMPUTE) for rank in ranks},
+        where=program.where(Tag.RECOMPUTE),
+        evidence={
+            "recomputed_host_ms_per_step": round(one.tagged_ms(Tag.RECOMPUTE), 2),
+            "recomputed_gpu_ms_per_step": round(_gpu_ms(one), 2),
+            "memory_free": None,
+        },
+    )
+
+
+def _gpu_ms(item: RankProgram) -> float:
+    return item.per_step(np.where(item.has(Tag.RECOMPUTE), item.table.gpu_ns, 0))
+
+
+def _cost_ms(item: RankProgram) -> float:
+    return max(item.tagged_ms(Tag.RECOMPUTE), _gpu_ms(item))
+
+
+SPEC = MistakeSpec(
+    id="needless_checkpointing",
+    before="""\
+x = checkpoint(block, x, use_reentrant=False)
+""",
+    after="""\
+x = block(x)
+""",
+    predicted_by="replay without the forward operators that run inside of the backward pass",
+    captures=("needless_checkpointing",),
+    look=_look,
+    shown_by="traces",
+)

@@ -1,0 +1,80 @@
+"""Gradient accumulation without `no_sync()`.
+
+What it finds:
+    DDP runs several forward and backward passes per optimizer step and exchanges the gradients in each.
+Why it costs time:
+    Only the last micro-batch needs the exchange: the gradients of the others are added locally.
+What to do:
+    Wrap all micro-batches but the last in `model.no_sync()`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aorta.artefacts.events import ABSENT
+from aorta.artefacts.hostline import Item, Place, Tag
+from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.line_replay import Change
+
+_LEAST_PASSES = 1.9
+
+
+def _look(program: Program) -> Sign | None:
+    ranks = program.most(lambda item: _passes(item) >= 2 and _calls(item) >= _passes(item))
+    if not ranks:
+        return None
+    one = program.ranks[ranks[0]]
+    if any(round(_calls(program.ranks[rank])) % _passes(program.ranks[rank]) for rank in ranks):
+        return None
+    return Sign(
+        {rank: _fixed(program.ranks[rank]) for rank in ranks},
+        where=Place(function="DistributedDataParallel.forward"),
+        evidence={"passes_per_step": _passes(one), "collectives_per_step": round(_calls(one), 1)},
+    )
+
+
+def _passes(item: RankProgram) -> int:
+    counts = item.line.census.counts
+    passes = counts.get("ddp_forward", 0.0) / max(counts.get("optimizer", 0.0), 1.0)
+    return round(passes) if passes >= _LEAST_PASSES else 1
+
+
+def _calls(item: RankProgram) -> float:
+    return item.count(item.table.group != ABSENT)
+
+
+def _fixed(item: RankProgram) -> Change:
+    """Without the first passes' exchange; what belongs to it lies before the last pass's first collective."""
+    table, passes = item.table, _passes(item)
+    early = np.zeros(len(table), dtype=np.bool_)
+    for step in np.unique(table.step).tolist():
+        rows = np.flatnonzero((table.step == step) & (table.group != ABSENT))
+        kept = len(rows) // passes
+        if kept and len(rows) > kept:
+            last = rows[len(rows) - kept - 1]
+            early |= (table.step == step) & (np.arange(len(table)) <= last)
+    exchange = early & ((table.group != ABSENT) | item.has(Tag.COLLECTIVE)) & (table.item == Item.LAUNCH)
+    work = item.work_ns - np.where(early, item.tag_ns(Tag.COLLECTIVE), 0.0)
+    return Change(work_ns=np.maximum(work, 0.0), dropped=exchange)
+
+
+SPEC = MistakeSpec(
+    id="no_no_sync",
+    before="""\
+for batch in micro_batches:
+    model(batch).backward()
+optimizer.step()
+""",
+    after="""\
+for number, batch in enumerate(micro_batches):
+    last = number == len(micro_batches) - 1
+    with contextlib.nullcontext() if last else model.no_sync():
+        model(batch).backward()
+optimizer.step()
+""",
+    predicted_by="replay without the collectives and their preparation in all passes but the last",
+    captures=("no_no_sync",),
+    look=_look,
+    shown_by="traces",
+)

@@ -1,0 +1,73 @@
+"""Blocking copies from pageable memory.
+
+What it finds:
+    Copies from pageable host memory to the GPU hold the host for more than a twentieth of the step.
+Why it costs time:
+    The driver copies pageable memory through a small buffer of its own: slower than the link, and the
+    host waits meanwhile.
+What to do:
+    Pin the batches (`pin_memory=True` in the loader) and copy with `non_blocking=True`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aorta.artefacts.hostline import ComputeKind, Tag
+from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.line_replay import Change
+
+_LEAST_SHARE = 0.05
+_BYTES_PER_NS = 20.0
+
+
+def _look(program: Program) -> Sign | None:
+    costs = {rank: _held_ms(item) for rank, item in program.ranks.items()}
+    ranks = [rank for rank, ms in costs.items() if program.share(ms) >= _LEAST_SHARE]
+    if not ranks:
+        return None
+    one = program.ranks[ranks[0]]
+    size = one.table.bytes[_slow(one)]
+    return Sign(
+        {rank: _fixed(program.ranks[rank]) for rank in ranks},
+        ranks=ranks if len(ranks) < len(program.ranks) else (),
+        where=program.where(Tag.PAGEABLE, ranks),
+        evidence={
+            "held_ms_per_step": round(max(costs.values()), 2),
+            "mb_per_step": round(float(np.maximum(size, 0).sum()) / one.steps / 1e6, 1),
+        },
+    )
+
+
+def _slow(item: RankProgram) -> Mask:
+    return item.launched(ComputeKind.PAGEABLE_COPY)
+
+
+def _held_ms(item: RankProgram) -> float:
+    return item.per_step(np.where(_slow(item), item.table.held_ns, 0))
+
+
+def _fixed(item: RankProgram) -> Change:
+    rows, gpu = _slow(item), item.table.gpu_ns.astype(np.float64)
+    known = rows & (item.table.bytes > 0)
+    gpu[known] = np.minimum(gpu[known], item.table.bytes[known] / _BYTES_PER_NS)
+    return Change(gpu_ns=gpu, unheld=rows)
+
+
+SPEC = MistakeSpec(
+    id="pageable_copy",
+    before="""\
+images = images.to("cuda")
+""",
+    after="""\
+loader = DataLoader(dataset, num_workers=8, pin_memory=True)
+images = images.to("cuda", non_blocking=True)
+""",
+    predicted_by=(
+        "replay in which the host does not wait for these copies, and each takes what its bytes "
+        "need at 20 GB/s at most"
+    ),
+    captures=("pageable_copy", "nsys_pageable_copy"),
+    look=_look,
+    shown_by="traces",
+)

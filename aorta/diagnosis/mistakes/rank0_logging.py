@@ -1,0 +1,77 @@
+"""Logging or statistics on one rank.
+
+What it finds:
+    Some ranks do CPU work in each step that the others do not: copies to the host, statistics, writing.
+Why it costs time:
+    The other ranks wait for these in the gradients' all-reduce. The job runs at the speed of the rank
+    that logs.
+What to do:
+    Log every 50th step, compute statistics on the GPU, and write from another thread.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aorta.artefacts.hostline import ComputeKind, Tag
+from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.line_replay import Change, Floats
+
+_LEAST_SHARE = 0.1
+
+
+def _look(program: Program) -> Sign | None:
+    costs = {rank: _own_ms(item) for rank, item in program.ranks.items()}
+    if len(costs) < 2:
+        return None
+    typical = float(np.percentile(list(costs.values()), 50, method="lower"))
+    ranks = [rank for rank, ms in costs.items() if program.share(ms - typical) >= _LEAST_SHARE]
+    if not ranks or 2 * len(ranks) > len(costs):
+        return None
+    return Sign(
+        {rank: _fixed(program.ranks[rank]) for rank in ranks},
+        ranks=ranks,
+        where=program.where(Tag.CPU_OPERATOR, ranks) or program.where(Tag.SILENT, ranks),
+        evidence={"cpu_ms_per_step": {str(rank): round(ms, 2) for rank, ms in costs.items()}},
+    )
+
+
+def _reads(item: RankProgram) -> Floats:
+    rows = item.launched(ComputeKind.READ_COPY)
+    return np.asarray(np.where(rows, item.table.held_ns, 0), dtype=np.float64)
+
+
+def _own_ns(item: RankProgram) -> Floats:
+    own = item.tag_ns(Tag.CPU_OPERATOR) + item.tag_ns(Tag.SILENT)
+    return np.minimum(np.maximum(own - item.tag_ns(Tag.LOADER), 0.0), item.work_ns)
+
+
+def _own_ms(item: RankProgram) -> float:
+    return item.per_step(_own_ns(item) + _reads(item))
+
+
+def _fixed(item: RankProgram) -> Change:
+    copies = item.launched(ComputeKind.READ_COPY)
+    return Change(work_ns=item.work_ns - _own_ns(item), dropped=copies)
+
+
+SPEC = MistakeSpec(
+    id="rank0_logging",
+    before="""\
+if rank == 0:
+    for name, p in model.named_parameters():
+        writer.add_histogram(name, p.cpu())
+""",
+    after="""\
+if rank == 0 and step % 50 == 0:
+    for name, p in model.named_parameters():
+        writer.add_histogram(name, p.cpu())
+""",
+    predicted_by=(
+        "replay without the CPU operators, copies to the host and silent Python time that these "
+        "ranks have beyond the others"
+    ),
+    captures=("rank0_logging",),
+    look=_look,
+    shown_by="traces",
+)

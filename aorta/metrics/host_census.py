@@ -1,0 +1,102 @@
+"""Counts what occurs in traced steps, and finds the user's own lines."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, Ranges, Role, Trace, take
+from aorta.artefacts.hostline import Census, Place
+from aorta.artefacts.packed import pack
+from aorta.intervals import Intervals
+from aorta.metrics.host_tags import ALLOCATE, coded
+from aorta.metrics.trace_steps import Steps
+
+_UNIT = re.compile(r"FSDP::all_gather \((.+)\)")
+_DDP = re.compile(r"DistributedDataParallel\.forward")
+_NAN = re.compile(r"aten::isnan")
+_FRAME = re.compile(r"(?P<file>.+\.py)\((?P<line>\d+)\): (?P<function>.+)")
+_NOT_OWN = re.compile(
+    r"(?:^|/)(?:torch|torchgen|site-packages|dist-packages|lib/python3[^/]*|aorta/instrument)/|^<"
+)
+_MOST_UNITS = 1_000
+_SAMPLES = 200
+
+
+def census(trace: Trace, host: Ranges, gpu: GpuEvents, steps: Steps) -> Census:
+    """What occurs in the steps of a line."""
+    first, last = int(steps.windows[0, 0]), int(steps.windows[-1, 1])
+    names, count = trace.names, len(steps)
+
+    def within(table: Ranges) -> Ranges:
+        return take(table, (table.start_ns >= first) & (table.start_ns < last))
+
+    operators, ranges = within(trace.operators), within(trace.host)
+    allocating = within(take(host, coded(names, host.name, ALLOCATE.fullmatch)))
+    places = np.searchsorted(steps.windows[:, 0], allocating.start_ns, side="right")
+    counts = {
+        "ddp_forward": float(coded(names, ranges.name, _DDP.fullmatch).sum()) / count,
+        "optimizer": float((ranges.role == Role.OPTIMIZER).sum()) / count,
+        "nan_checks": float(coded(names, operators.name, _NAN.fullmatch).sum()) / count,
+        "allocator_calls": len(allocating) / count,
+        "allocating_steps": len(np.unique(places)) / count,
+    }
+    known = trace.collectives
+    inside = (trace.gpu.start_ns[known.event] >= first) & (trace.gpu.start_ns[known.event] < last)
+    for code, number in zip(*np.unique(known.op[inside], return_counts=True), strict=True):
+        if code != ABSENT:
+            counts[names[int(code)]] = float(number) / count
+    units = {
+        found[1]
+        for code in np.unique(ranges.name).tolist()
+        if code >= 0 and (found := _UNIT.fullmatch(names[code]))
+    }
+    return Census(counts=counts, units=sorted(units)[:_MOST_UNITS], kernels=pack(_kernels(gpu, names)))
+
+
+def _kernels(gpu: GpuEvents, names: Sequence[str]) -> Column:
+    rows = gpu.kind == Kind.COMPUTE
+    pairs = np.unique(np.stack((gpu.name[rows], gpu.shape[rows]), axis=1), axis=0)
+    codes = {
+        zlib.crc32(f"{names[name] if name >= 0 else ''}|{shape}".encode()) for name, shape in pairs.tolist()
+    }
+    return np.array(sorted(codes), dtype=np.int64)
+
+
+def own_frames(trace: Trace) -> Ranges:
+    """The Python functions of the user's own files, on the thread that has most of them."""
+    frames = take(trace.operators, trace.operators.role == Role.FRAME)
+    own = coded(
+        trace.names,
+        frames.name,
+        lambda name: (found := _FRAME.fullmatch(name)) is not None and not _NOT_OWN.search(found["file"]),
+    )
+    frames = take(frames, own)
+    if len(frames) == 0:
+        return frames
+    lanes, counts = np.unique(frames.lane, return_counts=True)
+    frames = take(frames, frames.lane == lanes[np.argmax(counts)])
+    return take(frames, np.argsort(frames.start_ns, kind="stable"))
+
+
+def place_of(spans: Intervals, frames: Ranges, names: Sequence[str]) -> Place | None:
+    """The innermost own function that most of the spans lie in; None without stacks."""
+    if len(frames) == 0 or len(spans) == 0:
+        return None
+    longest = spans[np.argsort(spans[:, 0] - spans[:, 1])][:_SAMPLES]
+    votes: Counter[int] = Counter()
+    for start, end in longest.tolist():
+        middle = (start + end) // 2
+        reach = int(np.searchsorted(frames.start_ns, middle, side="right"))
+        open_ = np.flatnonzero(frames.end_ns[:reach] > middle)
+        if len(open_):
+            votes[int(frames.name[open_[-1]])] += end - start
+    if not votes:
+        return None
+    found = _FRAME.fullmatch(names[votes.most_common(1)[0][0]])
+    assert found is not None
+    return Place(function=found["function"], file=found["file"], line=int(found["line"]))
