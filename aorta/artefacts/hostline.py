@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from msgspec import field
 
 from aorta.artefacts.events import Column, Table
+from aorta.artefacts.mistakes import Place
 from aorta.artefacts.packed import Packed, pack, unpack
 from aorta.artefacts.records import Record
 
@@ -133,14 +134,6 @@ class Pace(Record, frozen=True, kw_only=True):
     """Mean step, as traced."""
     stacks: bool = False
     """The capture recorded Python functions, which raises its weight further."""
-
-
-class Place(Record, frozen=True, kw_only=True):
-    """Where in the program something is; null: not known."""
-
-    function: str | None = None
-    file: str | None = None
-    line: int | None = None
 
 
 class TagTime(Record, frozen=True, kw_only=True):

@@ -6,9 +6,16 @@ from typing import Any
 
 from msgspec import field
 
-from aorta.artefacts.hostline import Place
 from aorta.artefacts.records import Record
 from aorta.artefacts.weight import Estimate
+
+
+class Place(Record, frozen=True, kw_only=True):
+    """Where in the program something is; null: not known."""
+
+    function: str | None = None
+    file: str | None = None
+    line: int | None = None
 
 
 class Mistake(Record, frozen=True, kw_only=True):

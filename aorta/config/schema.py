@@ -196,6 +196,8 @@ class Profiling(Block, frozen=True, kw_only=True):
     tensorboard: bool = True
     chrome_trace: bool = False
     trace_filename: str = "trace.json"
+    intended_mistakes: tuple[str, ...] = ()
+    """Ids of mistakes that are intended: they are named as such, and no gain is promised."""
 
 
 class Capture(Block, frozen=True, kw_only=True):

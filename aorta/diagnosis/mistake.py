@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.hostline import ComputeKind, HostLine, Item, LineTable, Place, Tag
+from aorta.artefacts.hostline import ComputeKind, HostLine, Item, LineTable, Tag
+from aorta.artefacts.mistakes import Place
 from aorta.artefacts.packed import unpack
 from aorta.metrics.line_replay import Change, Floats, Outcome
 from aorta.metrics.profiler_weight import Lines

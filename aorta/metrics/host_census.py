@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, Ranges, Role, Trace, take
-from aorta.artefacts.hostline import Census, Place
+from aorta.artefacts.hostline import Census
+from aorta.artefacts.mistakes import Place
 from aorta.artefacts.packed import pack
 from aorta.intervals import Intervals
 from aorta.metrics.host_tags import ALLOCATE, coded

@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.artefacts.events import ABSENT, build
 from aorta.artefacts.hostline import Item, LineTable
 from aorta.metrics.line_replay import LAUNCH_NS, Change, lanes, lessened, replay
-
-Row = dict[str, int]
-
-
-def launch(work: int, gpu: int, **more: int) -> Row:
-    return {"item": int(Item.LAUNCH), "work_ns": work, "gpu_ns": gpu, "stream": 7, **more}
-
-
-def line(steps: Sequence[Sequence[Row]], tail: int = 0) -> LineTable:
-    """A line of these steps, which begin without work; the last one ends after `tail`."""
-    rows = [
-        {**row, "step": number}
-        for number, step in enumerate(steps)
-        for row in ({"item": int(Item.STEP)}, *step)
-    ]
-    rows.append({"item": int(Item.END), "work_ns": tail, "step": len(steps) - 1})
-    absent = {"stream", "group", "order", "bytes"}
-    columns = {
-        name: [row.get(name, ABSENT if name in absent else 0) for row in rows]
-        for name in LineTable.__dataclass_fields__
-    }
-    return build(LineTable, len(rows), **columns)
+from tests.support.host_lines import launch, line
 
 
 def step_ns(tables: dict[int, LineTable], changes: dict[int, Change] | None = None) -> list[float]:

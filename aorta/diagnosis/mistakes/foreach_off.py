@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aorta.artefacts.hostline import ComputeKind, Place, Tag
+from aorta.artefacts.hostline import ComputeKind, Tag
+from aorta.artefacts.mistakes import Place
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
 from aorta.metrics.line_replay import Change
 

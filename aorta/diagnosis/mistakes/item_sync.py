@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aorta.artefacts.hostline import Place, Tag
+from aorta.artefacts.hostline import Tag
+from aorta.artefacts.mistakes import Place
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
 
 _LEAST = 3.0

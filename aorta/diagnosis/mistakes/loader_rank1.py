@@ -12,7 +12,7 @@ What to do:
 
 from __future__ import annotations
 
-from aorta.artefacts.hostline import Place
+from aorta.artefacts.mistakes import Place
 from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
 from aorta.diagnosis.mistakes._loaders import waits, without_waits
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aorta.artefacts.hostline import Item, Place, Tag
+from aorta.artefacts.hostline import Item, Tag
+from aorta.artefacts.mistakes import Place
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
 from aorta.metrics.line_replay import Change
 

@@ -11,7 +11,8 @@ What to do:
 
 from __future__ import annotations
 
-from aorta.artefacts.hostline import Place, Tag
+from aorta.artefacts.hostline import Tag
+from aorta.artefacts.mistakes import Place
 from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
 
 _LEAST_SHARE = 0.1

@@ -38,12 +38,14 @@ def _look(program: Program) -> Sign | None:
 
 def _reads(item: RankProgram) -> Floats:
     rows = item.launched(ComputeKind.READ_COPY)
-    return np.asarray(np.where(rows, item.table.held_ns, 0), dtype=np.float64)
+    held: Floats = item.table.held_ns.astype(np.float64)
+    return np.where(rows, held, 0.0)
 
 
 def _own_ns(item: RankProgram) -> Floats:
     own = item.tag_ns(Tag.CPU_OPERATOR) + item.tag_ns(Tag.SILENT)
-    return np.minimum(np.maximum(own - item.tag_ns(Tag.LOADER), 0.0), item.work_ns)
+    own = np.clip(own - item.tag_ns(Tag.LOADER), 0.0, item.work_ns)
+    return np.asarray(own, dtype=np.float64)
 
 
 def _own_ms(item: RankProgram) -> float:

@@ -1,0 +1,135 @@
+"""Mistakes found in small host lines, and not found in the same lines without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from aorta.artefacts.hostline import (
+    Census,
+    ComputeKind,
+    HostLine,
+    Item,
+    LineTable,
+    Pace,
+    Tag,
+    TagTime,
+    pack_line,
+)
+from aorta.artefacts.mistakes import Mistake
+from aorta.artefacts.packed import pack
+from aorta.diagnosis.mistaken import mistakes_of
+from aorta.diagnosis.mistakes import CATALOGUE
+from aorta.metrics.profiler_weight import Lines
+from tests.support.host_lines import Row, launch, line
+
+MS = 1_000_000
+HELD = {"held_ns": 20 * MS}
+
+
+def host_line(table: LineTable, tagged: Mapping[Tag, Sequence[int]], **counts: float) -> HostLine:
+    """The line of a table; without operators, so that no profiler weighs in it."""
+    pace = Pace(operators=0, calls=0, spacing_ns=None, launch_ns=None, step_ns=1.0)
+    return HostLine(
+        columns=pack_line(table),
+        groups=["g"],
+        tagged=[TagTime(tag=int(tag), work_ns=pack(work)) for tag, work in tagged.items()],
+        pace=pace,
+        census=Census(counts=counts, units=[], kernels=pack([])),
+    )
+
+
+def found(steps: Sequence[Sequence[Row]], tag: Tag | None = None, **counts: float) -> list[Mistake]:
+    """The mistakes of one rank; the work of each row with `tag` is all for it."""
+    table = line(steps)
+    tagged = (
+        {
+            tag: [
+                work if tags & tag else 0
+                for work, tags in zip(table.work_ns.tolist(), table.tags.tolist(), strict=True)
+            ]
+        }
+        if tag
+        else {}
+    )
+    lines = Lines.of({0: host_line(table, tagged, **counts)})
+    assert lines is not None
+    return mistakes_of(lines)[0]
+
+
+def gain_of(id_: str, mistakes: Sequence[Mistake]) -> float | None:
+    return next((item.gain.value for item in mistakes if item.id == id_), None)
+
+
+def test_a_healthy_program_makes_no_mistake() -> None:
+    assert found([[launch(1 * MS, 9 * MS, kind=int(ComputeKind.TENSOR_MATMUL))] * 3] * 3) == []
+
+
+def test_plain_matmuls_gain_what_tensor_cores_are_faster() -> None:
+    plain = launch(1 * MS, 90 * MS, kind=int(ComputeKind.PLAIN_MATMUL))
+    rest = launch(1 * MS, 10 * MS, kind=int(ComputeKind.ELEMENTWISE))
+    gain = gain_of("fp32_matmul", found([[plain, rest]] * 3))
+    assert gain == pytest.approx((90 + 10) / (90 / 9 + 10), rel=0.02)
+
+
+def test_reading_back_gains_only_what_the_host_waits_for() -> None:
+    read = {"item": int(Item.SYNC), "needs": 1, "tags": int(Tag.READ_BACK), "held_ns": 4 * MS}
+    busy = [launch(1 * MS, 5 * MS), read, launch(4 * MS, 1 * MS)] * 4
+    gain = gain_of("item_sync", found([busy] * 3))
+    assert gain is not None and gain > 1.3
+    idle = [launch(5 * MS, MS // 100), {**read, "held_ns": 10_000}, launch(5 * MS, MS // 100)] * 4
+    nothing = gain_of("item_sync", found([idle] * 3))
+    assert nothing == pytest.approx(1.0, abs=0.01)
+    assert gain_of("item_sync", found([busy[:3]] * 3)) is None
+
+
+def test_an_optimizer_that_loops_over_parameters() -> None:
+    one = launch(MS // 10, 2_000, kind=int(ComputeKind.ELEMENTWISE), tags=int(Tag.OPTIMIZER))
+    model = launch(5 * MS, 1 * MS, kind=int(ComputeKind.TENSOR_MATMUL))
+    gain = gain_of("foreach_off", found([[model, *[one] * 150]] * 3, Tag.OPTIMIZER))
+    # 15 ms of launches become a tenth.
+    assert gain == pytest.approx((5 + 15) / (5 + 1.5), rel=0.05)
+    fused = {**one, "kind": int(ComputeKind.OPTIMIZER)}
+    assert gain_of("foreach_off", found([[model, *[fused] * 150]] * 3, Tag.OPTIMIZER)) is None
+
+
+def test_waiting_for_the_loader_in_every_step() -> None:
+    wait: Row = {"item": int(Item.LOADER), "held_ns": 60 * MS}
+    assert gain_of("loader_few_workers", found([[wait, launch(40 * MS, MS)]] * 4)) == pytest.approx(
+        2.5, rel=0.02
+    )
+    short: Row = {"item": int(Item.LOADER), "held_ns": 2 * MS}
+    assert found([[short, launch(40 * MS, MS)]] * 4) == []
+
+
+def test_recomputation_goes_with_its_kernels() -> None:
+    again = launch(4 * MS, 4 * MS, kind=int(ComputeKind.TENSOR_MATMUL), tags=int(Tag.RECOMPUTE))
+    once = launch(4 * MS, 4 * MS, kind=int(ComputeKind.TENSOR_MATMUL))
+    gain = gain_of("needless_checkpointing", found([[once, again, once]] * 3, Tag.RECOMPUTE))
+    assert gain == pytest.approx(12 / 8, rel=0.02)
+
+
+def test_several_mistakes_are_counted_once_together() -> None:
+    again = launch(4 * MS, MS, kind=int(ComputeKind.ELEMENTWISE), tags=int(Tag.RECOMPUTE))
+    plain = launch(1 * MS, 90 * MS, kind=int(ComputeKind.PLAIN_MATMUL))
+    table = line([[plain, *[again] * 10]] * 3)
+    tagged = [4 * MS if tags else 0 for tags in table.tags.tolist()]
+    lines = Lines.of({0: host_line(table, {Tag.RECOMPUTE: tagged})})
+    assert lines is not None
+    mistakes, together = mistakes_of(lines)
+    assert together is not None
+    assert set(together.ids) == {item.id for item in mistakes if item.gain.value > 1.02}
+    assert together.gain.value >= max(item.gain.value for item in mistakes)
+    intended, rest = mistakes_of(lines, intended=["fp32_matmul"])
+    assert rest is None
+    assert [item.id for item in intended if item.intended] == ["fp32_matmul"]
+    assert intended[-1].intended
+
+
+def test_each_mistake_has_code_before_and_after() -> None:
+    assert len(CATALOGUE) > 0
+    for id_, plugin in CATALOGUE.items():
+        assert plugin.module.endswith(f".{id_}")
+        assert plugin.spec.before.strip() != plugin.spec.after.strip() != ""
+        assert plugin.spec.look is not None or "traces" not in plugin.spec.shown_by
