@@ -54,8 +54,8 @@ format: setup ## rewrite the code in the house style
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-cluster-up: setup ## start a real 4-node Slurm cluster on this machine
-	$(AORTA) cluster up $(ARGS)
+cluster-up: setup ## start a real 4-node Slurm cluster on this machine; as root it installs Slurm's packages if need be
+	$(AORTA) cluster up --install $(ARGS)
 
 cluster-down: setup ## stop it and leave nothing behind
 	$(AORTA) cluster down

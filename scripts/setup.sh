@@ -40,8 +40,25 @@ if [ "${AORTA_SYSTEM_TORCH:-0}" = 1 ]; then
     flags+=(--system-site-packages)
 fi
 rm -f "$venv/.ready"
-[ -x "$venv/bin/python" ] || "$python" -m venv "${flags[@]}" "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"
+if [ ! -x "$venv/bin/python" ]; then
+    echo "setup: making $venv with $("$python" --version)"
+    "$python" -m venv "${flags[@]}" "$venv"
+fi
+echo "setup: installing aorta and what it needs; the first time takes some minutes, most of it for torch"
+install=("$venv/bin/python" -m pip install --disable-pip-version-check -c constraints.txt -e ".[$extras]")
+if [ -t 1 ]; then
+    # One line that changes: which package is at hand.
+    "${install[@]}" --progress-bar off | while read -r what name _; do
+        case $what in
+            Collecting | Downloading | Preparing | Building | Installing) printf '\r\033[Ksetup: %s %s' "$what" "${name:0:60}" ;;
+        esac
+    done
+    printf '\r\033[K'
+else
+    "${install[@]}" --quiet
+fi
+# Compiled once here: every command would compile what it imports where PYTHONDONTWRITEBYTECODE is set.
+"$venv/bin/python" -m compileall -q aorta
 version=$("$venv/bin/aorta" --version)
 touch "$venv/.ready"
 echo "setup: $version in $venv"

@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,8 +105,16 @@ def choose_netns(wanted: bool | None) -> tuple[bool, str | None]:
     return reason is None, reason
 
 
-def up(folder: ClusterDir, settings: Settings, install: bool) -> bool:
+def up(
+    folder: ClusterDir, settings: Settings, install: bool, tell: Callable[[str], object] = lambda _: None
+) -> bool:
     """Start a cluster and wait until all its nodes are idle. Returns False where it already runs like that.
+
+    Args:
+        folder: of the cluster.
+        settings: of the cluster.
+        install: install missing packages.
+        tell: told what is done next.
 
     Raises:
         ClusterError: something is missing or did not start, or another cluster is up. What was started is
@@ -122,12 +130,12 @@ def up(folder: ClusterDir, settings: Settings, install: bool) -> bool:
                 "run `aorta cluster down` first",
             )
         folders.refuse_foreign(folder)
-        packages.require(settings, install)
+        packages.require(settings, install, tell)
         if settings.netns:
             _refuse_foreign_network(folder)
         _clear(folder, keep_logs=False)
         try:
-            _start(folder, settings, this_machine())
+            _start(folder, settings, this_machine(), tell)
         except BaseException:
             _clear(folder, keep_logs=True)
             raise
@@ -218,7 +226,8 @@ def _refuse_foreign_network(folder: ClusterDir) -> None:
         )
 
 
-def _start(folder: ClusterDir, settings: Settings, machine: Machine) -> None:
+def _start(folder: ClusterDir, settings: Settings, machine: Machine, tell: Callable[[str], object]) -> None:
+    tell("making the database")
     _write(folder, settings, machine)
     if settings.netns:
         network.create(folder, settings)
@@ -234,6 +243,7 @@ def _start(folder: ClusterDir, settings: Settings, machine: Machine) -> None:
         what = f"{process.name} accepts connections"
         daemons.wait_until(what, lambda: daemons.listens(address), [process], folder.log, _DAEMON_TIMEOUT_S)
 
+    tell("starting munge, the database and the accounting")
     munged = start("munged", programs.munged_argv(folder))
     mariadbd = start("mariadbd", programs.mariadbd_argv(folder, machine))
     ready(munged, folder.munge_socket)
@@ -242,11 +252,13 @@ def _start(folder: ClusterDir, settings: Settings, machine: Machine) -> None:
     ready(slurmdbd, (settings.controller_address, config.ACCOUNTING_PORT))
     for argv in programs.accounting_argvs(_users(machine)):
         client(folder, argv)
+    tell(f"starting Slurm's controller and {len(settings.names)} nodes")
     slurmctld = start("slurmctld", ["slurmctld", "-D", "-f", str(folder.slurm_conf)])
     ready(slurmctld, (settings.controller_address, config.CONTROLLER_PORT))
     for name in settings.names:
         prefix = network.enter_argv(folder, name) if settings.netns else []
         start(name, [*prefix, "slurmd", "-D", "-f", str(folder.slurm_conf), "-N", name])
+    tell("waiting until every node is idle")
     _await_nodes(folder, [*running[4:], slurmctld])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from aorta.cluster.config import ClusterError, Settings
@@ -45,7 +46,7 @@ def install_argvs(packages: list[str]) -> list[list[str]]:
     ]
 
 
-def require(settings: Settings, install: bool) -> list[str]:
+def require(settings: Settings, install: bool, tell: Callable[[str], object] = lambda _: None) -> list[str]:
     """Make sure that every program is there, and return the packages that were installed.
 
     Raises:
@@ -63,6 +64,7 @@ def require(settings: Settings, install: bool) -> list[str]:
     if not install or os.geteuid() != 0:
         why = "--install needs root" if install else "or run as root with --install"
         raise ClusterError(f"these packages are missing: {', '.join(packages)}", f"{by_hand}   ({why})")
+    tell(f"installing {', '.join(packages)} with apt-get, which takes a minute or more")
     _install(packages, by_hand)
     if still := missing(settings):
         raise ClusterError(f"installed, and yet programs of {', '.join(still)} are missing", by_hand)

@@ -50,7 +50,8 @@ def up(directory: Path, nodes: int, netns: bool | None, rate: str | None, instal
     use_netns, reason = cluster.choose_netns(netns)
     if reason:
         say(f"no network namespaces: {reason}; all nodes share this machine's address", err=True)
-    started = cluster.up(folder, Settings(nodes, use_netns, rate_bit_s), install)
+    settings = Settings(nodes, use_netns, rate_bit_s)
+    started = cluster.up(folder, settings, install, lambda text: say(f"cluster: {text}", err=True))
     took = f"started in {time.monotonic() - began:.1f} s" if started else "already up"
     say(
         f"{nodes} nodes idle, {took}. To use them:\n  export SLURM_CONF={shlex.quote(str(folder.slurm_conf))}"

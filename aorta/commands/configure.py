@@ -64,8 +64,12 @@ def _ask_partition(site: Site) -> str:
 def _ask_account(site: Site) -> str | None:
     if site.accounts is None:
         return None
+    from aorta.launch.site import ask_default_account
+    from aorta.launch.tools import call
+
     names = sorted(site.accounts)
-    return _ask("account", "--account", names, names[0] if len(names) == 1 else None)
+    default = names[0] if len(names) == 1 else ask_default_account(getpass.getuser(), call)
+    return _ask("account", "--account", names, default if default in names else None)
 
 
 def _ask_gpus(site: Site, partition: str) -> int:
@@ -85,8 +89,19 @@ def _ask(what: str, option: str, names: list[str], default: str | None) -> str:
         PlanError: there is nobody to ask and no default.
     """
     if sys.stdin.isatty():
-        answer: str = click.prompt(what, type=click.Choice(names), default=default)
-        return answer
+        if default is not None:
+            answer: str = click.prompt(what, type=click.Choice(names), default=default)
+            return answer
+
+        def named(text: str) -> str:
+            # Without this, an empty line would be asked again without a word.
+            if text not in names:
+                raise click.UsageError(f"there is no default; type one of: {', '.join(names)}")
+            return text
+
+        question = f"{what} ({', '.join(names)})"
+        typed: str = click.prompt(question, default="", show_default=False, value_proc=named)
+        return typed
     if default is None:
         raise PlanError(
             f"which {what}? there are: {', '.join(names)}", f"say {option}, or run this at a terminal"

@@ -117,6 +117,13 @@ def ask_accounts(user: str, call: Caller) -> frozenset[str] | None:
     return names if answer.ok and names else None
 
 
+def ask_default_account(user: str, call: Caller) -> str | None:
+    """The account that a job of `user` is charged to if it names none, in lower case; None: nobody says."""
+    answer = call(["sacctmgr", "-n", "-P", "show", "user", user, "format=DefaultAccount"])
+    names = [line.strip().lower() for line in answer.out.splitlines() if line.strip()]
+    return names[0] if answer.ok and len(set(names)) == 1 else None
+
+
 def ask_nodes_here(call: Caller) -> frozenset[str]:
     """Names of the nodes whose slurmd is on this machine, by address.
 

@@ -75,7 +75,9 @@ def test_install_holds_daemons_back_and_cleans_up(bin_folder: Path, monkeypatch:
         "apt-get",
         f'{policy}; echo "$? $DEBIAN_FRONTEND $*" >>{log}; echo "#!/bin/sh" >{last}; chmod 755 {last}',
     )
-    assert packages.require(Settings(netns=False), install=True) == ["mariadb-server"]
+    told: list[str] = []
+    assert packages.require(Settings(netns=False), install=True, tell=told.append) == ["mariadb-server"]
+    assert told == ["installing mariadb-server with apt-get, which takes a minute or more"]
     assert log.read_text().splitlines() == [
         "101 noninteractive -q update",
         "101 noninteractive -q -y --no-install-recommends install mariadb-server",
