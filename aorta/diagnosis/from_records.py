@@ -23,6 +23,7 @@ from aorta.metrics.another_run import Repeat
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.metrics.collector_pauses import collector_pauses
 from aorta.metrics.detail_cost import detail_cost
 from aorta.metrics.host_gaps import host_gaps
 from aorta.metrics.launches import recorded_launches
@@ -186,6 +187,7 @@ def _host(data: RunData, steady: Steady, seen: Sampled) -> Host:
         gap=gaps[0] if gaps else None,
         launches=recorded_launches(data.records.by_rank, detailed),
         stacks=data.instruments,
+        collector_ms=collector_pauses(detailed.by_rank),
         driver_busy_pct=fmean(known) if known and len(known) == len(counters) else None,
     )
 

@@ -142,6 +142,8 @@ class Host:
     """Between which two things most of the host's part lies, by the step records."""
     stacks: Mapping[int, InstrumentRecord] = field(default_factory=dict)
     """Sampled stacks of the training threads, by rank; empty: none were sampled."""
+    collector_ms: Mapping[int, float] = field(default_factory=dict)
+    """Pauses of Python's garbage collector by rank, mean ms per step; a rank without any is left out."""
     driver_busy_pct: float | None = None
     """Of the time in which any kernel ran, by the driver's counter: mean over the ranks' GPUs; None where one
     of them has too few samples.

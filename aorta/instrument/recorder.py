@@ -22,6 +22,7 @@ from aorta.instrument.allocator import AllocatorCounts
 from aorta.instrument.capture import Capture, CaptureSteps, ExternalCapture, Plan
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import Collectives
+from aorta.instrument.collector import CollectorPauses
 from aorta.instrument.contexts import OpenStep, Part, Wait, outside
 from aorta.instrument.copies import BatchCopies
 from aorta.instrument.dispatch import DISPATCH
@@ -119,6 +120,7 @@ class StepRecorder:
         self._global_step = 0
         self._clock = clock_for(device)
         self._now = now = OpenStep(self._clock, device, ranges_for(device))
+        self._watchers.append(CollectorPauses(now).watch)
         self._wait = Wait(now)
         self._forward, self._backward, self._optimizer = (
             Part(now, tag) for tag in ("forward", "backward", "optimizer")

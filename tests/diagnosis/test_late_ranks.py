@@ -109,3 +109,31 @@ def test_what_ranks_do_agrees_with_their_number(ranks: list[int], said: str) -> 
     late = finding("straggler", ranks, waits_for_compute_ms=1.0, waits_for_host_ms=9.0)
     text = caused(late, context()).sub_cause_text
     assert text == f"{said} more time on the host, outside of compute and loader"
+
+
+@pytest.mark.parametrize(
+    ("pauses", "expected"),
+    [
+        ({1: 12.0}, "gc_pauses"),
+        ({1: 12.0, 0: 3.0}, "host_work"),  # 9 more than the others, of 20 that they wait
+        ({1: 9.0}, "host_work"),
+        ({0: 12.0}, "host_work"),
+        ({}, "host_work"),
+    ],
+)
+def test_a_collector_that_pauses_the_late_rank_alone_is_named(
+    pauses: dict[int, float], expected: str
+) -> None:
+    late = finding("straggler", [1], waits_for_compute_ms=5.0, waits_for_host_ms=20.0, step_ms=100.0)
+    found = caused(late, context(collector_ms=pauses))
+    assert found.sub_cause == expected
+    if expected == "gc_pauses":
+        assert found.sub_cause_text is not None
+        assert "pauses rank 1 for 12.0 ms per step, the others for 0.0 ms" in found.sub_cause_text
+        assert (found.evidence["collector_ms"], found.evidence["collector_ms_others"]) == (12.0, 0.0)
+
+
+def test_pauses_within_the_forward_pass_of_a_cpu_are_named_too() -> None:
+    late = finding("straggler", [1], **WAITS)
+    assert code(late, context(collector_ms={1: 11.0})) == "gc_pauses"
+    assert code(late, context(collector_ms={1: 9.0})) == "compute"

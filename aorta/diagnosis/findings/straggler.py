@@ -168,7 +168,7 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     late = [rank for rank in finding.ranks if (rank in hosts) == (host > compute)] or finding.ranks
     loss = _clock_loss(late, finding, seen) if compute >= host else None
     found = _throttled(late, loss, finding, seen) if compute >= host else None
-    found = found or _neighbour(finding, seen) or _slow_node(seen)
+    found = found or _collector(late, finding, seen) or _neighbour(finding, seen) or _slow_node(seen)
     if found is not None:
         return found
     who = rank_words(late)
@@ -181,6 +181,22 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     elif seen.around.loads:
         text += "; neither throttling nor other load was seen"
     return SubCause("compute", text, _measured_loss(loss))
+
+
+def _collector(late: Sequence[int], finding: Finding, seen: Observation) -> SubCause | None:
+    """Returns that the collector pauses the late ranks for most of what the others wait for them. On a CPU a
+    pause in the forward or backward pass is part of their compute.
+    """
+    pauses = seen.host.collector_ms
+    mine = fmean(pauses.get(rank, 0.0) for rank in late)
+    others = [pauses.get(item.rank, 0.0) for item in seen.steps.costs if item.rank not in finding.ranks]
+    its = fmean(others) if others else 0.0
+    waits = max(finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"])
+    if not mine or mine - its < MOST * waits:
+        return None
+    who = rank_words(list(late))
+    text = f"Python's garbage collector pauses {who} for {mine:.1f} ms per step, the others for {its:.1f} ms"
+    return SubCause("gc_pauses", text, {"collector_ms": mine, "collector_ms_others": its})
 
 
 def _measured_loss(loss: float | None) -> dict[str, float]:
@@ -273,6 +289,11 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
         actions.append("give every rank the same work a step: equal batches and sequence lengths")
     if host:
         threads = f", training.cpu_threads (now {job.config.training.cpu_threads})" if job.config else ""
+        if any(seen.host.collector_ms.get(rank, 0.0) >= MOST * max(work) for rank in ranks):
+            actions.append(
+                "collect garbage less often: gc.freeze() after start-up, then gc.disable() and gc.collect() "
+                "every few hundred steps"
+            )
         actions.append(
             f"look at the host side of these ranks: CPU pinning, threads{threads}, other processes"
         )
@@ -327,6 +348,7 @@ SPEC = FindingSpec(
         "power_throttling": "The late rank's GPU is slowed down for its power limit.",
         "noisy_neighbour": "Other programs use the late rank's node.",
         "slow_node": "All ranks of a node are late together.",
+        "gc_pauses": "Python's garbage collector pauses the late rank.",
         "host_work": "The late rank's host works for longer.",
         "compute": "The late rank computes for longer.",
         **_mesh.CODES,
