@@ -15,6 +15,11 @@ FEW_PAUSES = 1 / 3
 MOST_OF_HOST = 0.5
 """A gap with this share of the host's part is one thing that can be removed."""
 
+LESS_GARBAGE = (
+    "collect garbage less often: gc.freeze() after start-up, then gc.disable() and gc.collect() every few "
+    "hundred steps"
+)
+
 
 def launches(seen: Observation) -> Launches | None:
     """Returns the steps recorded kernel by kernel, where no traces tell more."""

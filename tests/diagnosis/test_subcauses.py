@@ -17,6 +17,7 @@ from aorta.artefacts.analysis import (
 from aorta.artefacts.steps import CollectiveId, Step, StepRange, StepRanges
 from aorta.config.schema import Config, Dataloader
 from aorta.diagnosis.finding import NOT_DETERMINED
+from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.host_time import host_share
 from aorta.diagnosis.judge import unsupported
 from aorta.diagnosis.model import Modelled
@@ -172,6 +173,24 @@ def test_a_single_gap_that_is_most_of_the_hosts_part_is_named() -> None:
     many = context(gap=HostGap("the loader", "forward", 4.0, 0.4))
     assert code(finding("host_bound"), many) == NOT_DETERMINED
     assert host_share(many) is None
+
+
+@pytest.mark.parametrize(
+    ("pauses", "expected"),
+    [
+        ({0: 11.0}, "gc_pauses"),
+        ({0: 5.1, 1: 5.1}, "gc_pauses"),
+        ({0: 10.0}, NOT_DETERMINED),
+        ({}, NOT_DETERMINED),
+    ],
+)
+def test_pauses_of_the_collector_that_are_most_of_the_hosts_part_are_named(
+    pauses: dict[int, float], expected: str
+) -> None:
+    """The host's part is 10 ms on either rank."""
+    assert code(finding("host_bound"), context(collector_ms=pauses)) == expected
+    advice = FINDINGS["host_bound"].actions(finding("host_bound"), context(collector_ms=pauses))
+    assert any("gc.freeze()" in action for action in advice) is (expected == "gc_pauses")
 
 
 @pytest.mark.parametrize(

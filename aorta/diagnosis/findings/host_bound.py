@@ -35,6 +35,7 @@ from aorta.diagnosis.finding import (
     value_words,
 )
 from aorta.diagnosis.host_time import (
+    LESS_GARBAGE,
     MOST_OF_HOST,
     driver_busy_pct,
     host_ms,
@@ -199,6 +200,10 @@ def _removes(_: Finding, seen: Observation, replays: Replays) -> Removal | None:
 
 def _sub_cause(_: Finding, seen: Observation, __: Policy) -> SubCause:
     recorded, gap, busy = launches(seen), seen.host.gap, driver_busy_pct(seen)
+    paused = _collector_ms(seen)
+    if paused > MOST * host_ms(seen):
+        text = f"Python's garbage collector pauses the ranks for {paused:.1f} ms per step on average"
+        return SubCause("gc_pauses", text, {"collector_ms": paused})
     if recorded is not None and launch_bound(seen):
         each = 1000 * recorded.kernels_ms / recorded.kernels
         kernels = plural(round(recorded.kernels), "kernel")
@@ -221,6 +226,12 @@ def _sub_cause(_: Finding, seen: Observation, __: Policy) -> SubCause:
     return unknown("the host's part lies in many places between what was timed")
 
 
+def _collector_ms(seen: Observation) -> float:
+    """Returns the mean pause of the collector per step and rank; 0 where none was noted."""
+    pauses = seen.host.collector_ms
+    return fmean(pauses.get(item.rank, 0.0) for item in seen.steps.costs)
+
+
 def _traced(idle: HostIdle, *, launches_late: bool) -> SubCause:
     gaps = idle.gaps_ms
     if launches_late:
@@ -240,6 +251,8 @@ def _traced(idle: HostIdle, *, launches_late: bool) -> SubCause:
 
 def _actions(_: Finding, seen: Observation) -> list[str]:
     config, actions = seen.job.config, []
+    if _collector_ms(seen) > MOST * host_ms(seen):
+        return [LESS_GARBAGE]
     if launch_bound(seen):
         if config is not None:
             compiled = "reduce-overhead"
@@ -294,6 +307,7 @@ SPEC = FindingSpec(
     yields=False,
     may_wait_for_missing=False,
     sub_causes={
+        "gc_pauses": "Python's garbage collector pauses the ranks.",
         "launch_bound": "Kernels are so short that launching them takes longer than running them.",
         "synchronisation": "The host waits for the GPU, and launches nothing meanwhile.",
         "host_work": "The host works between launches: Python or other CPU work.",

@@ -35,7 +35,7 @@ from aorta.diagnosis.finding import (
     value_words,
 )
 from aorta.diagnosis.findings import _mesh
-from aorta.diagnosis.host_time import waits_of_own_hosts
+from aorta.diagnosis.host_time import LESS_GARBAGE, waits_of_own_hosts
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import late_by_host
@@ -290,10 +290,7 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
     if host:
         threads = f", training.cpu_threads (now {job.config.training.cpu_threads})" if job.config else ""
         if any(seen.host.collector_ms.get(rank, 0.0) >= MOST * max(work) for rank in ranks):
-            actions.append(
-                "collect garbage less often: gc.freeze() after start-up, then gc.disable() and gc.collect() "
-                "every few hundred steps"
-            )
+            actions.append(LESS_GARBAGE)
         actions.append(
             f"look at the host side of these ranks: CPU pinning, threads{threads}, other processes"
         )
