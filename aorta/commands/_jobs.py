@@ -23,6 +23,7 @@ from aorta.launch.durations import show
 from aorta.launch.follow import Follower, Job
 from aorta.launch.progress import Progress, read_progress
 from aorta.launch.slurm import JobView
+from aorta.launch.so_far import so_far
 from aorta.launch.submitted import newest_submission, read_jobs, read_sweep
 from aorta.launch.tools import Caller
 
@@ -88,6 +89,16 @@ def job_table(rows: Sequence[Row]) -> Table:
         steps = progress_cells(view, progress)
         table.add_row(scenario, job_id, _state(view), elapsed, *steps, nodes, reason)
     return table
+
+
+def so_far_lines(rows: Sequence[Row]) -> list[str]:
+    """One line per job that trains: step time, where it goes, and who is waited for."""
+    found = []
+    for job, view, _ in rows:
+        seen = so_far(job.run) if job.run is not None and view.state.phase == "running" else None
+        if seen is not None:
+            found.append(f"{job.label or job.scenario or job.job_id}: {seen.words}")
+    return found
 
 
 def job_cells(job: Job, view: JobView) -> list[str]:

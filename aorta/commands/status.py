@@ -8,6 +8,7 @@ import click
 
 from aorta.commands._json import echo_json, json_option
 from aorta.commands._options import results_option
+from aorta.commands._say import say
 
 
 @click.command("status")
@@ -23,7 +24,7 @@ from aorta.commands._options import results_option
 @json_option
 def command(submission: Path | None, job_ids: tuple[str, ...], results: Path, as_json: bool) -> None:
     """Show the jobs of a submission (the newest one) as they are now."""
-    from aorta.commands._jobs import job_object, job_rows, job_table, select_jobs
+    from aorta.commands._jobs import job_object, job_rows, job_table, select_jobs, so_far_lines
     from aorta.launch.follow import Follower
     from aorta.launch.tools import call
 
@@ -36,3 +37,5 @@ def command(submission: Path | None, job_ids: tuple[str, ...], results: Path, as
     from rich.console import Console
 
     Console().print(job_table(rows))
+    for line in so_far_lines(rows):
+        say(line)

@@ -113,13 +113,19 @@ def watch(follower: Follower, console: Console, waits: Iterator[float]) -> None:
 
 
 def _watch_live(follower: Follower, console: Console, waits: Iterator[float]) -> None:
+    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
-    from aorta.commands._jobs import job_rows, job_table
+    from aorta.commands._jobs import job_rows, job_table, so_far_lines
+
+    def shown() -> Group:
+        rows = job_rows(follower)
+        return Group(job_table(rows), *(Text(line) for line in so_far_lines(rows)))
 
     follower.poll()
-    with Live(job_table(job_rows(follower)), console=console, auto_refresh=False) as live:
+    with Live(shown(), console=console, auto_refresh=False) as live:
         while follower.going:
             time.sleep(next(waits))
             follower.poll()
-            live.update(job_table(job_rows(follower)), refresh=True)
+            live.update(shown(), refresh=True)
