@@ -65,6 +65,8 @@ class Operations:
     start: Ints
     """ns on one clock of all workers."""
     end: Ints
+    group: Ints | None = None
+    """The group that a send, receive or collective is of, where it is known; else names and stages tell."""
     said: tuple[str, ...] = ()
     """What was wrong with some of the rows."""
 

@@ -24,6 +24,8 @@ from aorta.units import NS_PER_MS, ns_to_ms
 Ints = NDArray[np.int64]
 _Stored = NDArray[np.signedinteger]
 
+STAGE = "stage "
+"""Begins the group of ranges that are passes of a microbatch; their sequence number is the microbatch."""
 ABSENT = -(2**31)
 """In a column: the record does not say."""
 _MOST = float(2**61)
@@ -403,10 +405,7 @@ def _ranges_of(steps: Sequence[Step]) -> tuple[_Stored, _Stored, _RangeStore]:
         )
         for item in items
     ]
-    seq = [
-        ABSENT if (meta := item.metadata) is None or (number := meta.seq) is None else number
-        for item in items
-    ]
+    seq = [ABSENT if (number := _number(item.metadata)) is None else number for item in items]
     store = _RangeStore(
         kinds=tuple(RangeKind(*key) for key in kinds),
         kind=_narrow(kind),
@@ -418,11 +417,21 @@ def _ranges_of(steps: Sequence[Step]) -> tuple[_Stored, _Stored, _RangeStore]:
 
 
 def _calling(meta: CollectiveId, rank: int) -> str | None:
-    """Returns who calls together: a group, or the two sides of a send and its receive."""
+    """Returns who calls together: a group, or the two sides of a send and its receive; of a pass of a
+    microbatch the stage.
+    """
+    if meta.stage is not None:
+        return f"{STAGE}{meta.stage}"
     if meta.op not in ("send", "recv"):
         return meta.group
     peer = "any" if meta.peer is None else meta.peer
     return f"{meta.group} {rank}>{peer}" if meta.op == "send" else f"{meta.group} {peer}>{rank}"
+
+
+def _number(meta: CollectiveId | None) -> int | None:
+    if meta is None:
+        return None
+    return meta.seq if meta.microbatch is None else meta.microbatch
 
 
 def _ns(ms: list[float]) -> Ints:

@@ -43,10 +43,11 @@ class Range:
     metadata: dict[str, Any] | None = None
     """Of a collective: op, group, seq, bytes; of a send or receive also `peer`, the global rank of the other
     side (absent: from any rank); of an all-to-all with unequal parts `peer_bytes`, the bytes to each rank of
-    the group. Sends to a peer are counted apart, as are receives from it. `seq` is the order of the group's
-    collectives within a step. From step to step it goes on counting, but of the steps that are timed as a
-    whole only some collectives: gaps say nothing, and ranks that timed different steps part by part are
-    shifted against each other.
+    the group. Of a pass of a microbatch through a stage of a pipeline: op, stage, microbatch. Sends to a
+    peer are counted apart, as are receives from it. `seq` is the order of the group's collectives within a
+    step. From step to step it goes on counting, but of the steps that are timed as a whole only some
+    collectives: gaps say nothing, and ranks that timed different steps part by part are shifted against
+    each other.
     """
 
 

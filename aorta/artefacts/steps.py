@@ -21,6 +21,9 @@ class CollectiveId(Struct, frozen=True, kw_only=True, gc=False):
     bytes: int | None = None
     peer: int | None = None
     """Of a send or receive: the global rank of the other side."""
+    stage: int | None = None
+    """Of a pass of a microbatch through a stage of a pipeline."""
+    microbatch: int | None = None
 
 
 class StepRange(Struct, frozen=True, kw_only=True, gc=False):

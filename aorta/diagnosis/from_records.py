@@ -27,8 +27,10 @@ from aorta.metrics.collector_pauses import collector_pauses
 from aorta.metrics.detail_cost import detail_cost
 from aorta.metrics.host_gaps import host_gaps
 from aorta.metrics.launches import recorded_launches
+from aorta.metrics.mesh import mesh_of
 from aorta.metrics.node_load import driver_busy, node_loads, throttling
 from aorta.metrics.places import where
+from aorta.metrics.recorded_mesh import recorded_operations
 from aorta.metrics.repeats import Ran, batches, is_local, repeats_of, undisturbed
 from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
@@ -87,6 +89,11 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
     last = {rank: int(steps.column("global_step")[-1]) for rank, steps in by_rank.items() if len(steps)}
     facts = replace(facts, hang=hang_of_run(data.standstills, state=quality.state, last_steps=last))
     step_ms = [row.step_ms for row in breakdown.per_rank]
+    lines = collectives.lines if isinstance(collectives, Collectives) else {}
+    pipeline = None if missing else recorded_operations(by_rank, detailed.numbers, lines)
+    mesh = mesh_of(pipeline) if pipeline is not None else None
+    if mesh is not None:
+        facts = replace(facts, mesh=mesh.mesh, slowdown=mesh.slowdown)
     return Observation(
         job=Job(
             config=knobs(data),
@@ -117,6 +124,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
             memory_estimate=data.accounting.memory,
         ),
         around=_surroundings(data, steady, seen),
+        mesh=mesh,
         model=modelled(collectives, detailed.numbers, step_ms, nodes_of(data)),
         repeats=_repeats(facts, quality.detailed_steps is None, others),
         facts=facts,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -32,6 +32,7 @@ from aorta.instrument.nvtx import ranges_for
 from aorta.instrument.opened import Step
 from aorta.instrument.pending import PendingSteps
 from aorta.instrument.sampler import KernelSampler
+from aorta.instrument.stages import Stages
 from aorta.instrument.streams import HostClocks, Mark, Streams, clock_for
 from aorta.instrument.watching import Watching
 from aorta.instrument.wire import StepSummary
@@ -134,6 +135,8 @@ class StepRecorder:
         self._streams = Streams(device, stream_priority)
         self._collectives = Collectives(self._clock, device, lambda: now.parts, self._streams)
         self._copies = BatchCopies(self._clock, device, self._streams)
+        self._stages = Stages(now)
+        self._watchers.append(self._stages.watch)
         self._blind = False
         """Something happened that is not seen."""
         self._calls: Watching | None = None
@@ -271,6 +274,15 @@ class StepRecorder:
         """Clipping, the update, and clearing the gradients."""
         now = self._now
         return now.nothing if now.quiet else self._part(self._optimizer)
+
+    def microbatch(
+        self, index: int, *, stage: int, kind: Literal["forward", "backward", "weight"] = "forward"
+    ) -> AbstractContextManager[None]:
+        """One pass of a microbatch through a stage of a pipeline, both counted from 0.
+
+        Schedules of `torch.distributed.pipelining` need no marks.
+        """
+        return self._stages.marked(kind, index, stage)
 
     def drain(self) -> None:
         """Write every closed step, waiting for the GPU where needed. For the end of an epoch, never inside

@@ -61,6 +61,9 @@ def graph_of(operations: Operations) -> Graph | str:
     own = (operations.end - operations.start).astype(np.float64)
     for group in groups:
         own[group] = np.maximum(operations.end[group] - operations.start[group].max(), 0)
+        if role[group[0]] in MOVES:
+            # A side that is waited for late, as a send may be, says nothing of the transfer.
+            own[group] = own[group].min()
     return Graph(operations, [members[node] for node in order], before, shared, own, unmatched)
 
 
@@ -129,13 +132,18 @@ def _groups(operations: Operations, rows: list[Ints]) -> tuple[list[list[int]], 
     )
     kinds, roles = operations.kind.tolist(), [int(role) for role in operations.roles]
     back = [backwards(name) for name in operations.kinds]
+    known = None if operations.group is None else operations.group.tolist()
     sides: dict[tuple[object, ...], list[int]] = defaultdict(list)
     together: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for mine in rows:
         count: dict[object, int] = defaultdict(int)
         for row in mine.tolist():
             kind = kinds[row]
-            if roles[kind] in MOVES:
+            if known is not None and known[row] >= 0:
+                key = step[row], known[row], roles[kind] == COLLECTIVE
+                together[key, count[key, roles[kind]]].append(row)
+                count[key, roles[kind]] += 1
+            elif roles[kind] in MOVES:
                 # Both sides name the stage that sends.
                 ahead = -1 if back[kind] else 1
                 source = stage[row] if roles[kind] == SEND else (stage[row] - ahead) % stages

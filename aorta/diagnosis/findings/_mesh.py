@@ -88,6 +88,8 @@ def words(cause: MeshCause, seen: Observation) -> str:
     if cause.cause == "slow_worker":
         return f"{rank_words(cause.ranks)} takes {more} longer than the other ranks for the same work"
     if cause.cause == "stage_work":
+        if len(cause.ranks) == 1:
+            return f"{where(cause, seen)} computes {more} longer than the others: more work, or a slow rank"
         return f"{where(cause, seen)} has {more} more work than the others"
     if cause.cause == LINK:
         return f"transfers between {where(cause, seen)} take {more} longer than between the others"

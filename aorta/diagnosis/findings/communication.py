@@ -156,10 +156,12 @@ def _unsupported(_: Finding, seen: Observation, policy: Policy) -> str | None:
     return f"{transfer:.1f} % of the step is exchange (threshold {policy.exchange_pct:g}), {rest}"
 
 
-def _removes(_: Finding, __: Observation, replays: Replays) -> Removal | None:
+def _removes(_: Finding, seen: Observation, replays: Replays) -> Removal | None:
     """Returns the costliest collective, where it is most of what a network without cost would gain; else all
     transfers.
     """
+    if seen.mesh is not None:
+        return None  # the replay of the mesh has said what it gains
     ideal, costliest = replays.without_transfer(), replays.costliest_place()
     if costliest is None:
         return None

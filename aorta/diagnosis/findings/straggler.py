@@ -147,7 +147,9 @@ def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
     return f"ranks are late by turns, {f'and {shared}' if shared else 'none stands out'}"
 
 
-def _removes(finding: Finding, _: Observation, replays: Replays) -> Removal:
+def _removes(finding: Finding, seen: Observation, replays: Replays) -> Removal | None:
+    if seen.mesh is not None:
+        return None  # the replay of the mesh has said what it gains
     found, who = replays.as_the_others(_PARTS, finding.ranks), rank_words(finding.ranks)
     words = f"the longer compute and host work of {who}"
     if not finding.ranks:
