@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by launch_cuda.sh and launch_rocm.sh: start train.py once for every visible GPU of this machine.
-#   NPROC=2 starts fewer than there are; PYTHON=... chooses the interpreter. Without a GPU: NPROC or 1 on the CPU.
+#   NPROC=2 starts fewer than there are; PYTHON=... chooses the interpreter. Without a GPU it asks, or takes --cpu.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
@@ -26,14 +26,39 @@ count_processes() {
     fi
     if [ "$visible" -eq 0 ]; then
         [ "$processes" -gt 0 ] || processes=1
-        say "no GPU is visible: $processes process(es) on the CPU"
+        on_cpu=1
     fi
 }
 
+# Sets `arguments`: those given, without --cpu.
+take_cpu_flag() {
+    arguments=()
+    while [ $# -gt 0 ]; do
+        if [ "$1" = --cpu ]; then cpu=1; else arguments+=("$1"); fi
+        shift
+    done
+}
+
+# Without a GPU, a configuration that may be of GPU size is trained only if --cpu or the person says so.
+agree_to_cpu() {
+    [ "${on_cpu:-0}" = 1 ] || return 0
+    say "no GPU is visible: $processes process(es) on the CPU"
+    case $(basename "$config") in small.yaml | dcrnn.yaml) return 0 ;; esac
+    [ "${cpu:-0}" = 0 ] || return 0
+    say "$config may be of GPU size: a step of config/default.yaml takes seconds on a CPU"
+    if [ -t 0 ]; then
+        local answer
+        read -r -p "train it on the CPU? [y/N] " answer
+        case $answer in y | Y | yes) return 0 ;; esac
+    fi
+    say "add --cpu to train it all the same, or name config/small.yaml"
+    exit 2
+}
+
 # The first argument is the configuration, unless it is a flag; everything else goes to train.py as it is.
-# Sets `trainer`.
+# Sets `config` and `trainer`.
 choose_trainer() {
-    local config=$root/config/default.yaml
+    config=$root/config/default.yaml
     if [ $# -gt 0 ] && [[ $1 != -* ]]; then
         config=$1
         shift
@@ -42,7 +67,9 @@ choose_trainer() {
 }
 
 launch() {
+    take_cpu_flag "$@"
     count_processes
-    choose_trainer "$@"
+    choose_trainer "${arguments[@]}"
+    agree_to_cpu
     exec "$python" -m torch.distributed.run --standalone --nproc_per_node "$processes" "${trainer[@]}"
 }

@@ -11,8 +11,10 @@ mapfile -d '' -t prefix < <("$python" -m aorta.launch.rocprof_capture "$output" 
 if [ "${prefix[-1]:-failed}" = failed ]; then
     exit 2
 fi
+take_cpu_flag "$@"
 count_processes
-choose_trainer "$@"
+choose_trainer "${arguments[@]}"
+agree_to_cpu
 say "traces: $output"
 export AORTA_PROFILER=rocprofv3
 exec "$python" -m torch.distributed.run --standalone --nproc_per_node "$processes" --no-python \

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 from pathlib import Path
 
@@ -60,10 +62,53 @@ def test_without_a_configuration_the_default_one(tmp_path: Path) -> None:
 
 
 def test_without_a_gpu_one_process_and_it_is_said(tmp_path: Path) -> None:
-    found = Launched(tmp_path, "launch_cuda.sh", gpus=0)
+    found = Launched(tmp_path, "launch_cuda.sh", "--cpu", gpus=0)
     assert found.processes == "1"
     assert "no GPU is visible: 1 process(es) on the CPU" in found.said
-    assert Launched(tmp_path, "launch_cuda.sh", gpus=0, NPROC="2").processes == "2"
+    assert "--cpu" not in found.words
+    assert Launched(tmp_path, "launch_cuda.sh", "--cpu", gpus=0, NPROC="2").processes == "2"
+
+
+@pytest.mark.parametrize("script", ["launch_cuda.sh", "launch_rocm.sh"])
+@pytest.mark.parametrize("arguments", [[], ["config/default.yaml"], ["mine.yaml", "--override", "a.b=1"]])
+def test_what_may_be_of_gpu_size_is_not_trained_on_a_cpu_unasked(
+    tmp_path: Path, script: str, arguments: list[str]
+) -> None:
+    found = Launched(tmp_path, script, *arguments, gpus=0)
+    assert (found.code, found.words) == (2, [])
+    assert "add --cpu" in found.said
+    agreed = Launched(tmp_path, script, *arguments, "--cpu", gpus=0)
+    assert agreed.code == 0
+    assert agreed.words[-len(arguments) :] == arguments if arguments[1:] else agreed.words
+    # On a GPU nobody is asked.
+    assert Launched(tmp_path, script, *arguments).processes == "4"
+
+
+@pytest.mark.parametrize("config", ["config/small.yaml", "config/dcrnn.yaml"])
+def test_what_is_made_for_a_cpu_is_not_asked_about(tmp_path: Path, config: str) -> None:
+    assert Launched(tmp_path, "launch_cuda.sh", config, gpus=0).processes == "1"
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 2), ("", 2)])
+def test_a_person_is_asked(tmp_path: Path, answer: str, code: int) -> None:
+    program = tmp_path / "python"
+    program.write_text(PYTHON)
+    program.chmod(0o755)
+    main, other = pty.openpty()
+    os.write(main, f"{answer}\n".encode())
+    done = subprocess.run(
+        ["bash", str(SCRIPTS / "launch_cuda.sh")],
+        stdin=other,
+        env={"PATH": "/usr/bin:/bin", "PYTHON": str(program), "GPUS": "0"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(main)
+    os.close(other)
+    assert done.returncode == code
+    assert "train it on the CPU?" in done.stderr
 
 
 def test_fewer_processes_than_gpus_and_never_more(tmp_path: Path) -> None:

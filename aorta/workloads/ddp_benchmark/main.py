@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import sys
+from collections.abc import Callable
 
 import torch
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -39,6 +40,7 @@ def run(options: Options) -> bool:
     if launch.launched():
         if options.nproc is not None:
             raise ConfigError("--nproc is given, but a launcher has started the ranks", "leave it out")
+        agree(options, int(os.environ["WORLD_SIZE"]), ask=None)
         reporter = Identity.from_environment().rank == 0
         if reporter:
             announce(options, int(os.environ["WORLD_SIZE"]))
@@ -46,6 +48,7 @@ def run(options: Options) -> bool:
         return reporter
     ranks = launch.ranks_to_start(options.device, options.nproc)
     announce(options, ranks)
+    agree(options, ranks, ask=_ask if sys.stdin is not None and sys.stdin.isatty() else None)
     launch.start(run_rank, ranks, options)
     return True
 
@@ -74,21 +77,56 @@ def run_rank(options: Options) -> None:
         (trace if options.profile else compare)(options, world)
 
 
+def _ask(question: str) -> bool:
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
+def agree(options: Options, ranks: int, *, ask: Callable[[str], bool] | None) -> None:
+    """Return where the model fits the machine, or somebody wants it trained all the same.
+
+    Args:
+        options: what is trained; `--device cpu` is consent.
+        ranks: of all nodes.
+        ask: asks the person at the terminal; None: there is nobody to ask.
+
+    Raises:
+        ConfigError: a model that is large for a CPU was chosen without a word about the CPU.
+    """
+    if launch.uses_gpu(options.device) or options.device == "cpu":
+        return
+    seconds = cpu_seconds(options, ranks)
+    if seconds <= WORTH_SAYING_S or (ask is not None and ask("Train it on the CPU all the same?")):
+        return
+    raise ConfigError(
+        f"there is no GPU, and this would take some {math.ceil(seconds / 60):,} minutes on the CPU",
+        "--cpu trains it all the same; --preset small takes seconds",
+    )
+
+
+def _flop_per_step(options: Options) -> int:
+    # 6 FLOP a parameter and token: 2 forward, 4 backward (Kaplan et al. 2020, section 2.1).
+    return 6 * parameter_count(options) * options.batch_size * options.context_length
+
+
+def cpu_seconds(options: Options, ranks: int) -> float:
+    """Seconds that the cores of this machine take for all steps of all ranks, in order of magnitude."""
+    count = 1 if options.profile else len(options.implementations)
+    cores = len(os.sched_getaffinity(0))
+    return _flop_per_step(options) * options.total_steps * count * ranks / (cores * CORE_FLOP_PER_S)
+
+
 def announce(options: Options, ranks: int) -> None:
     """Say before the start what is coming, and on a CPU how to make it smaller if it is large."""
     on_gpu = launch.uses_gpu(options.device)
     count = 1 if options.profile else len(options.implementations)
     tokens = options.batch_size * options.context_length
-    # 6 FLOP a parameter and token: 2 forward, 4 backward (Kaplan et al. 2020, section 2.1).
-    flop = 6 * parameter_count(options) * tokens
     print(
         f"{parameter_count(options):,} parameters, {ranks} rank(s) on {'GPU' if on_gpu else 'CPU'},"
-        f" {tokens:,} tokens a rank and step ({flop / 1e12:.3g} TFLOP),"
+        f" {tokens:,} tokens a rank and step ({_flop_per_step(options) / 1e12:.3g} TFLOP),"
         f" {options.total_steps} steps × {count} implementation(s)",
         flush=True,
     )
-    cores = len(os.sched_getaffinity(0))
-    seconds = flop * options.total_steps * count * ranks / (cores * CORE_FLOP_PER_S)
+    cores, seconds = len(os.sched_getaffinity(0)), cpu_seconds(options, ranks)
     if not on_gpu and seconds > WORTH_SAYING_S:
         print(
             f"large for a CPU: some {math.ceil(seconds / 60):,} minutes on {cores} core(s), or more.\n"

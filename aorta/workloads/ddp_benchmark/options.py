@@ -129,6 +129,14 @@ def _run_flags(group: argparse._ArgumentGroup) -> None:
         "--nproc", type=int, metavar="N", help="ranks to start: 2 on CPU, or every visible GPU"
     )
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), help="auto: a GPU where there is one")
+    group.add_argument(
+        "--cpu",
+        dest="device",
+        action="store_const",
+        const="cpu",
+        default="auto",
+        help="short for --device cpu: train on the CPU however long it takes",
+    )
     group.add_argument("--seed", type=int, metavar="N", help="of weights and tokens")
     group.add_argument(
         "--timeout-s", type=float, metavar="S", help="a collective that waits longer is an error"

@@ -82,3 +82,36 @@ def test_a_large_model_on_a_cpu_is_announced(
     assert "--preset small" in said
     main.announce(parse(["--preset", "small"]), 2)
     assert "--preset small" not in capsys.readouterr().out
+
+
+def test_a_large_model_is_not_trained_on_a_cpu_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        ConfigError, match=r"there is no GPU, and this would take some [\d,]+ minutes"
+    ) as refused:
+        main.agree(Options(), 2, ask=None)
+    assert refused.value.hint.startswith("--cpu")
+    asked: list[str] = []
+
+    def answer(question: str) -> bool:
+        asked.append(question)
+        return len(asked) > 1
+
+    with pytest.raises(ConfigError):
+        main.agree(Options(), 2, ask=answer)
+    main.agree(Options(), 2, ask=answer)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("words", [["--cpu"], ["--device", "cpu"], ["--preset", "small"]])
+def test_consent_and_small_models_are_not_asked_about(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    main.agree(parse(words), 2, ask=None)
+
+
+def test_on_a_gpu_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    main.agree(Options(), 2, ask=None)
+    main.agree(parse(["--device", "cuda"]), 2, ask=None)
