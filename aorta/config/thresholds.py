@@ -133,6 +133,15 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "4 MB/s are 1,000 pages. At 0.1 ms each they take a tenth of the time of a process.",
         ),
     ] = 4.0
+    pipeline_bubble_pct: Annotated[
+        float,
+        row(
+            "% of step",
+            "A pipeline whose ideal schedule leaves ranks idle for longer has too few microbatches.",
+            "Four microbatches per stage, as GPipe advises, leave 20 %; 35 % is about two per stage.",
+            most=100,
+        ),
+    ] = 35.0
     min_steady_steps: (
         Annotated[
             int,

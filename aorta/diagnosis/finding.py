@@ -103,7 +103,7 @@ class FindingSpec:
     """What the replay must gain at least, in % of the step; None: anything above its noise."""
     unsupported: Callable[[Finding, Observation, Policy], str | None] | None
     """Why a value above the threshold is no cause once waits are charged; None: it is one."""
-    parts: Callable[[Finding, Observation], tuple[str, ...]] | None = None
+    parts: Callable[[Finding, Observation], tuple[str, ...]] | None
     """The parts of the step in which sampled stacks tell where the time goes; None: none of them."""
     needed: Callable[[Observation, Policy], bool] | None
     """Whether a run is healthy only if this finding was looked for. None: never; it is then only named."""

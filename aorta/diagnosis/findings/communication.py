@@ -50,6 +50,7 @@ SLOW_GROUP = 2.0
 STEADY_LINK = 1.5
 """Mean over fastest transfer: below it the calls run at the rate that the link gives at its best."""
 POOR_OVERLAP = 0.2
+"""With a smaller share of the transfers under compute that could hide them, they are the cause."""
 LARGE_BYTES = 1 << 20
 """A collective of as many bytes is bound by its link."""
 SOCKET_GB_PER_S = 5.0
@@ -413,6 +414,7 @@ SPEC = FindingSpec(
     removes=_removes,
     least_gain_pct=None,
     unsupported=_unsupported,
+    parts=None,
     lowers={"transfer": 1, "communication": 1},
     actions=_actions,
     statement=_statement,

@@ -139,6 +139,7 @@ SPEC = FindingSpec(
     removes=None,
     least_gain_pct=None,
     unsupported=None,
+    parts=None,
     lowers={"computation_scalability": 1},
     actions=_actions,
     statement=_statement,

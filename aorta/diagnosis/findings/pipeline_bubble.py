@@ -17,15 +17,15 @@ from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 
 KIND = "pipeline_bubble"
-THRESHOLD_PCT = 35.0
-"""Of the pipeline's time that ranks idle in an ideal run of the schedule."""
 
 
-def _measure(seen: Observation, _: Policy) -> Answer:
-    threshold = THRESHOLD_PCT
+def _measure(seen: Observation, policy: Policy) -> Answer:
+    threshold = policy.pipeline_bubble_pct
     mesh = seen.mesh.mesh if seen.mesh else None
     if mesh is None or mesh.bubble is None:
-        return Answer(measured(KIND, 0.0, threshold, STEP_SHARE, fired=False))
+        return not_measured(
+            KIND, threshold, STEP_SHARE, "not measurable: no schedule of a pipeline was recorded"
+        )
     if mesh.bubble.ideal is None:
         return not_measured(
             KIND, threshold, STEP_SHARE, f"not measurable: the ideal of a schedule that is {mesh.schedule}"
@@ -92,7 +92,7 @@ SPEC = FindingSpec(
     value="the ideal bubble of the pipeline",
     measured_from="the schedule of computations by stage and microbatch",
     order=35,
-    thresholds=(),
+    thresholds=("pipeline_bubble_pct",),
     fires_below=False,
     measure=_measure,
     cost=_cost,
@@ -108,6 +108,7 @@ SPEC = FindingSpec(
     least_gain_pct=None,
     unsupported=None,
     needed=None,
+    parts=None,
     lowers={},
     actions=_actions,
     statement=_statement,
