@@ -85,8 +85,8 @@ def test_the_environment_is_kept_where_that_is_asked_for(tmp_path):
 
 def test_an_export_with_a_secret_where_no_version_had_one_is_kept_back(run, tmp_path, capsys, monkeypatch):
     with sqlite3.connect(tmp_path / "made.sqlite") as db:
-        db.execute("CREATE TABLE NEW_TABLE (line TEXT)")
-        db.execute("INSERT INTO NEW_TABLE VALUES ('run with correct horse battery')")
+        db.execute("CREATE TABLE NEW_TABLE (line BLOB)")
+        db.execute("INSERT INTO NEW_TABLE VALUES (CAST('run with correct horse battery' AS BLOB))")
     (run.nsys_reports / "x_rank0_h_1.nsys-rep").write_text("report")
     monkeypatch.setenv("MY_PASSWORD", "correct horse battery")
     export_node(run, 0)
