@@ -12,6 +12,7 @@ from aorta.metrics.line_replay import Change
 from aorta.units import NS_PER_MS
 
 LEAST_SHARE = 0.1
+"""Of the step: a rank that waits less for its loader has no mistake there."""
 _MANY_STEPS = 8
 _BURST = 0.8
 _FEW_STEPS = 0.25
