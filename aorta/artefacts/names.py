@@ -14,7 +14,9 @@ CAPTURE = "AORTA_CAPTURE"
 """The job's `capture` block as JSON: a rank may have no reader of YAML."""
 INSTRUMENT = "AORTA_INSTRUMENT"
 """`auto` where own programs are instrumented by `aorta.inject`."""
-OF_A_RANK = (RUN_DIR, JOB_ID, RUN_ID, ATTEMPT, SCENARIO, NODE_INDEX, PROFILER, CAPTURE, INSTRUMENT)
+STEPS = "AORTA_STEPS"
+"""Optimizer steps after which the hooks end the program."""
+OF_A_RANK = (RUN_DIR, JOB_ID, RUN_ID, ATTEMPT, SCENARIO, NODE_INDEX, PROFILER, CAPTURE, INSTRUMENT, STEPS)
 """Variables that the node agent sets for each rank."""
 
 SHARED_NODES = "AORTA_SHARED_NODES"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import re
 import shlex
 import time
@@ -13,6 +15,8 @@ import click
 
 from aorta.artefacts import names
 from aorta.artefacts.layout import RESULTS
+from aorta.artefacts.own_program import OwnProgram
+from aorta.errors import PlanError
 from aorta.launch.durations import DEFAULT_TIME
 
 if TYPE_CHECKING:
@@ -156,6 +160,24 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Step records of your own program: by hooks that aorta puts into it, or none.",
         ),
         click.option(
+            "--python",
+            metavar="PATH",
+            help="Interpreter of your own program. Default: that of the active environment.",
+        ),
+        click.option(
+            "--launcher",
+            type=click.Choice(["aorta", "own"]),
+            default="aorta",
+            show_default=True,
+            help="Who starts the ranks of your own program; own: it does so itself, once per node.",
+        ),
+        click.option(
+            "--steps",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="End your own program after N optimizer steps.",
+        ),
+        click.option(
             "--keep-environment",
             is_flag=True,
             help="Traces keep environment variables and command lines, secrets included.",
@@ -231,6 +253,31 @@ def slurm_request(options: dict[str, Any]) -> LaunchRequest:
     )
 
 
+def _own_program(options: dict[str, Any]) -> OwnProgram:
+    """How the user's program is run; what the run will show is said.
+
+    Raises:
+        PlanError: its interpreter is not there, or options contradict each other.
+        ConfigError: an override has no effect on it.
+    """
+    command = options["command"]
+    given = {name: options[name] for name in ("instrument", "python", "launcher", "steps")}
+    own = OwnProgram(**given)
+    if not command:
+        idle = next((name for name in ("python", "steps") if given[name] is not None), None)
+        if idle is not None:
+            raise PlanError(f"--{idle} is for a program of your own", "name the program after --")
+        return own
+    from aorta.commands._say import say
+    from aorta.launch.own_program import choose_python, refuse_idle_overrides, resolved, starts_python
+
+    refuse_idle_overrides(options["overrides"], command)
+    interpreter = choose_python(own.python, os.environ)
+    for text in resolved(own, command, interpreter):
+        say(text, err=True)
+    return dataclasses.replace(own, python=interpreter.path if starts_python(command) else None)
+
+
 def base_request(options: dict[str, Any], **more: Any) -> LaunchRequest:
     """The request that `launch_options` describe, from the current folder, with `more` of its fields.
 
@@ -252,7 +299,7 @@ def base_request(options: dict[str, Any], **more: Any) -> LaunchRequest:
         time_limit=options["time_limit"],
         profiler=options["profiler"],
         monitor_interval_s=options["monitor_interval"],
-        instrument=options["instrument"],
+        own=_own_program(options),
         command=options["command"],
         **more,
     )

@@ -19,12 +19,10 @@ import click
     "--procs-per-node", type=click.IntRange(min=1), help="Ranks a node [default: one a GPU, or one]."
 )
 @click.option("--monitor-interval", type=float, help="Seconds between samples [default: monitor.interval_s].")
-@click.option(
-    "--instrument",
-    type=click.Choice(["auto", "none"]),
-    default="auto",
-    help="Records of COMMAND.",
-)
+@click.option("--instrument", type=click.Choice(["auto", "none"]), default="auto", help="Records of COMMAND.")
+@click.option("--python", help="The interpreter of COMMAND [default: that of the agent].")
+@click.option("--launcher", type=click.Choice(["aorta", "own"]), default="aorta", help="Who starts ranks.")
+@click.option("--steps", type=click.IntRange(min=1), help="End COMMAND after so many optimizer steps.")
 @click.option("--executor", type=click.Choice(["slurm", "local"]), help="[default: slurm inside a Slurm job]")
 @click.option("--job-id", help="[default: SLURM_JOB_ID]")
 @click.option("--node-index", type=click.IntRange(min=0), help="[default: SLURM_NODEID]")
@@ -44,6 +42,7 @@ def command(
 ) -> int:
     """Run this node's ranks, monitors and profiler; COMMAND (after --): a program instead of the trainer."""
     from aorta.artefacts.layout import Scenario
+    from aorta.artefacts.own_program import OwnProgram
     from aorta.runner.node import run_node
     from aorta.runner.options import NodeOptions, find_place
 
@@ -62,7 +61,7 @@ def command(
         profiler=rest["profiler"],
         procs_per_node=rest["procs_per_node"],
         monitor_interval_s=rest["monitor_interval"],
-        instrument=rest["instrument"],
+        own=OwnProgram(**{name: rest[name] for name in ("instrument", "python", "launcher", "steps")}),
         executor=place.executor,
         job_id=place.job_id,
         node_index=place.node_index,

@@ -62,6 +62,10 @@ class Driver:
         self._stacks: Stacks | None = None
         self._sampler: Sampler | None = None
         self._steady = 0
+        self._cycles = 0
+        """Steps that have ended, but for the first one, from which the cycle was learned."""
+        most = os.environ.get(names.STEPS, "")
+        self._most = int(most) if most.isdigit() else None
         GIVE_WAY.append(self._give_way)
 
     # --- who is asked --------------------------------------------------------------------------------------
@@ -140,12 +144,17 @@ class Driver:
 
     def _end_step(self, optimizer: Any) -> None:
         self._worked = False
+        self._cycles += 1
         if self.recorder is None:
             if not self._begin(optimizer):
                 return
         elif self._parts is not None:
             self._close(optimizer, self._parts)
         self._open()
+        if self._most is not None and self._cycles >= self._most - 1:
+            if os.environ.get("RANK", "0") == "0":
+                say(f"{self._most} optimizer steps are done, as asked for: the program ends here")
+            raise SystemExit(0)
 
     def _begin(self, optimizer: Any) -> bool:
         """Make the recorder; False where another process of this rank has one."""

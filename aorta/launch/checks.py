@@ -57,6 +57,11 @@ _LAUNCHERS = frozenset({"torchrun", "srun", "mpirun", "mpiexec", "deepspeed"})
 _LAUNCHER_MODULES = frozenset(
     {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed"}
 )
+_SHELLS = frozenset({"bash", "sh", "zsh"})
+_CALLS_LAUNCHER = re.compile(
+    r"^[^#\n]*?\b(torchrun|accelerate +launch|deepspeed|srun|mpirun|mpiexec|torch\.distributed\.run)\b",
+    re.MULTILINE,
+)
 _PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|num_processes|num_gpus)(?:=(?P<value>.*))?")
 
 
@@ -81,7 +86,9 @@ def time_limit(text: str, lead_s: int) -> int:
     return seconds
 
 
-def processes(tasks: int, asked: int | None, gpus: int | None, command: Sequence[str]) -> None:
+def processes(
+    tasks: int, asked: int | None, gpus: int | None, command: Sequence[str], launcher_is_own: bool = False
+) -> None:
     """One task a node, whose agent starts the processes: nothing else may multiply them.
 
     Raises:
@@ -95,7 +102,7 @@ def processes(tasks: int, asked: int | None, gpus: int | None, command: Sequence
             "task a node, whose agent starts the processes",
             f"leave --tasks-per-node at 1 and say --procs-per-node {max(tasks, each)}",
         )
-    launcher = _launcher(command)
+    launcher = None if launcher_is_own else _launcher(command)
     if launcher is not None:
         inner = _count_after(command)
         many = (
@@ -103,7 +110,8 @@ def processes(tasks: int, asked: int | None, gpus: int | None, command: Sequence
         )
         raise PlanError(
             f"the program is started by {launcher}, and the agent starts torchrun already: {many}",
-            "give the script and its arguments alone, and --procs-per-node for the number of processes",
+            f"give the script and its arguments alone: {_works(command)}; or, on one node, let it start its "
+            f"ranks: --launcher own --procs-per-node {inner or each} -- {shlex.join(command)}",
         )
     if asked is not None and gpus and asked > gpus:
         raise PlanError(
@@ -126,6 +134,31 @@ def _launcher(command: Sequence[str]) -> str | None:
     return None
 
 
+def _works(command: Sequence[str]) -> str:
+    """Return the options and the program that work in place of a launcher's command."""
+    words = list(command)
+    at = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
+    count = _count_after(command)
+    options = f"--procs-per-node {count}" if count else "--procs-per-node N"
+    return f"{options} -- {shlex.join(words[at:]) if at is not None else 'SCRIPT ...'}"
+
+
+def own_launcher(profiler: str | None, command: Sequence[str]) -> str:
+    """Return the profiler of a program that starts its ranks itself: none, since aorta starts no rank.
+
+    Raises:
+        PlanError: one was named, or there is no program.
+    """
+    if not command:
+        raise PlanError("--launcher own is for a program of your own", "name the program after --")
+    if profiler not in (None, "auto", "none"):
+        raise PlanError(
+            f"--profiler {profiler} goes around each rank, and with --launcher own aorta starts none",
+            "use --profiler none, or let aorta start the ranks",
+        )
+    return "none"
+
+
 def _count_after(command: Sequence[str]) -> int | None:
     words = list(command)
     for index, word in enumerate(words):
@@ -134,6 +167,25 @@ def _count_after(command: Sequence[str]) -> int | None:
             value = match["value"] if match["value"] is not None else "".join(words[index + 1 : index + 2])
             return int(value) if value.isascii() and value.isdigit() else None
     return None
+
+
+def shell_script(command: Sequence[str], project: Path) -> None:
+    """A shell script that starts ranks itself must not be started once per rank.
+
+    Raises:
+        PlanError: it calls a launcher.
+    """
+    words = list(command[1:] if command and Path(command[0]).name in _SHELLS else command)
+    path = project / words[0] if words else project
+    if not words or not (path.suffix == ".sh" or len(words) < len(command)) or not path.is_file():
+        return
+    text = path.read_text(encoding="utf-8", errors="replace")
+    found = _CALLS_LAUNCHER.search(text)
+    if found is not None:
+        raise PlanError(
+            f"{words[0]} calls {found[1]}, and the agent would start it once per rank",
+            f"let it start its ranks: --launcher own --procs-per-node N -- {shlex.join(command)}",
+        )
 
 
 def program(command: Sequence[str], project: Path) -> None:

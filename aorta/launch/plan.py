@@ -5,10 +5,11 @@ What cannot work is refused here, before anything is submitted, with the reason.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aorta.artefacts.layout import Scenario, SubmissionDir, job_output
+from aorta.artefacts.own_program import AORTAS, OwnProgram
 from aorta.errors import ArtefactError, PlanError
 from aorta.launch import checks
 from aorta.launch.durations import DEFAULT_TIME
@@ -55,8 +56,7 @@ class LaunchRequest:
     """None: what the configuration says."""
     command: tuple[str, ...] = ()
     """The user's own program; empty: the trainer."""
-    instrument: str = "auto"
-    """How the user's own program gets its step records; see `aorta run-node --instrument`."""
+    own: OwnProgram = AORTAS
     assume_shared: bool = False
     submitted_wall_ns: int | None = None
 
@@ -89,7 +89,7 @@ class LaunchPlan:
     profiler: str | None = None
     monitor_interval_s: float | None = None
     command: tuple[str, ...] = ()
-    instrument: str = "auto"
+    own: OwnProgram = AORTAS
     signal_lead_s: int = SIGNAL_LEAD_S
     submitted_wall_ns: int | None = None
     array: str | None = None
@@ -139,9 +139,17 @@ def make_plans(request: LaunchRequest, storage: Storage, site: Site | None) -> l
         if value is not None and value < (0 if name == "gpus_per_node" else 1):
             raise PlanError(f"--{name.replace('_', '-')} is {value}", "give a positive number")
     checks.processes(
-        request.tasks_per_node, request.processes_per_node, request.gpus_per_node, request.command
+        request.tasks_per_node,
+        request.processes_per_node,
+        request.gpus_per_node,
+        request.command,
+        launcher_is_own=request.own.launcher == "own",
     )
+    if request.own.launcher == "own":
+        request = replace(request, profiler=checks.own_launcher(request.profiler, request.command))
     checks.program(request.command, request.project)
+    if request.own.launcher == "aorta":
+        checks.shell_script(request.command, request.project)
     checks.sbatch_lines(request.sbatch_lines)
     checks.writable(storage)
     checks.run_folders(request.results, [scenario.name for scenario in request.scenarios])
@@ -181,7 +189,7 @@ def _plan(scenario: Scenario, request: LaunchRequest, limit_s: int) -> LaunchPla
         sbatch_lines=request.sbatch_lines,
         profiler=request.profiler,
         monitor_interval_s=request.monitor_interval_s,
-        instrument=request.instrument,
+        own=request.own,
         command=request.command,
         submitted_wall_ns=request.submitted_wall_ns,
     )
@@ -196,7 +204,6 @@ def agent_arguments(plan: LaunchPlan) -> list[list[str]]:
         "--profiler": plan.profiler,
         "--procs-per-node": plan.processes_per_node,
         "--monitor-interval": plan.monitor_interval_s,
-        "--instrument": plan.instrument if plan.command and plan.instrument != "auto" else None,
         "--submitted-wall-ns": plan.submitted_wall_ns,
     }
     groups += [
@@ -204,4 +211,4 @@ def agent_arguments(plan: LaunchPlan) -> list[list[str]]:
         for name, value in optional.items()
         if value is not None
     ]
-    return groups
+    return groups + (plan.own.arguments() if plan.command else [])

@@ -13,6 +13,7 @@ import msgspec
 
 import aorta
 from aorta.artefacts import names
+from aorta.artefacts.own_program import AORTAS, OwnProgram
 from aorta.artefacts.records import Manifest, NodeInfo, Session
 from aorta.config.schema import Capture
 from aorta.errors import PlanError
@@ -24,12 +25,16 @@ _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "
 
 
 def rank_command(
-    user: Sequence[str], config: Path, which: Callable[[str], str | None] = shutil.which
+    user: Sequence[str],
+    config: Path,
+    which: Callable[[str], str | None] = shutil.which,
+    *,
+    own: OwnProgram = AORTAS,
 ) -> list[str]:
     """The program of one rank: the user's, or the trainer with the run's configuration.
 
-    `script.py ...` and `-m package ...` run under the interpreter of the agent; any other first word is a
-    program.
+    `script.py ...` and `-m package ...` run under the interpreter that was chosen, or that of the agent; any
+    other first word is a program.
 
     Raises:
         PlanError: the program is not there, or is a launcher itself.
@@ -37,7 +42,7 @@ def rank_command(
     if not user:
         return [sys.executable, "-u", "-m", "aorta.workloads.trainer", "--config", str(config)]
     words = list(user)
-    for word in words[:3]:
+    for word in words[:3] if own.launcher == "aorta" else ():
         if Path(word).name in _LAUNCHERS:
             raise PlanError(
                 f"the command starts {Path(word).name}, and the agent already starts one process a rank",
@@ -48,7 +53,7 @@ def rank_command(
             raise PlanError(
                 f"the program {words[0]} does not exist in {Path.cwd()}", "name an existing script"
             )
-        return [sys.executable, "-u", *words]
+        return [own.python or sys.executable, "-u", *words]
     if which(words[0]) is None:
         raise PlanError(
             f"the program {words[0]} is not in PATH", "name an existing program or a Python script"
@@ -68,7 +73,14 @@ def workload_name(user: Sequence[str], workload: str) -> str:
 
 
 def torchrun_argv(
-    command: Sequence[str], session: Session, own: NodeInfo, *, nodes: int, logs: Path, timeout_s: float
+    command: Sequence[str],
+    session: Session,
+    own: NodeInfo,
+    *,
+    nodes: int,
+    logs: Path,
+    timeout_s: float,
+    python: str | None = None,
 ) -> list[str]:
     """torchrun with static ranks: node and rank numbers are those that the run recorded.
 
@@ -79,17 +91,30 @@ def torchrun_argv(
         nodes: of the run.
         logs: folder that gets each rank's output, which is shown too.
         timeout_s: how long torchrun waits for the other nodes'.
+        python: the interpreter that has torch; None: that of the agent.
     """
     # Without the two dashes torchrun would look at the program's options too, and refuse one that begins
     # several of its own, such as --log or --n.
     return [
-        *(sys.executable, "-m", "torch.distributed.run"),
+        *(python or sys.executable, "-m", "torch.distributed.run"),
         *("--nnodes", str(nodes), "--nproc-per-node", str(own.processes), "--node-rank", str(own.node_index)),
         *("--master-addr", str(session.master_address), "--master-port", str(session.master_port)),
         *("--rdzv-id", session.token, "--rdzv-conf", f"timeout={math.ceil(timeout_s)}"),
         *("--max-restarts", "0", "--log-dir", str(logs), "--tee", "3"),
         *("--no-python", "--", *command),
     ]
+
+
+def launcher_environment(session: Session, own: NodeInfo, *, nodes: int) -> dict[str, str]:
+    """Return what a program needs to know that starts the ranks of its node itself.
+
+    torchrun takes the variables that begin with `PET_` for options that are not given.
+    """
+    address, port = str(session.master_address), str(session.master_port)
+    shared = {"MASTER_ADDR": address, "MASTER_PORT": port}
+    counts = {"NNODES": str(nodes), "NODE_RANK": str(own.node_index), "NPROC_PER_NODE": str(own.processes)}
+    options = {f"PET_{name}": value for name, value in (shared | counts).items()}
+    return {**shared, **counts, **options}
 
 
 def ranks_on_machine(own: NodeInfo, manifest: Manifest, environ: Mapping[str, str]) -> int:
@@ -145,7 +170,9 @@ def rank_environment(
         names.PROFILER: own.profiler.resolved,
         names.CAPTURE: msgspec.json.encode(capture).decode(),
     }
-    if options.command and options.instrument == "auto":
+    if options.command and options.own.steps is not None:
+        fixed[names.STEPS] = str(options.own.steps)
+    if options.command and options.own.instrument == "auto":
         fixed[names.INSTRUMENT] = "auto"
         # An empty entry would be the current folder.
         fixed["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOOKS), environ.get("PYTHONPATH"))))

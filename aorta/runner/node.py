@@ -28,7 +28,13 @@ from aorta.monitors.gpu import find_gpus
 from aorta.runner import session as rendezvous
 from aorta.runner.aftercare import Aftercare
 from aorta.runner.captures import ResultsSpace, TempSpace
-from aorta.runner.command import rank_command, rank_environment, torchrun_argv, workload_name
+from aorta.runner.command import (
+    launcher_environment,
+    rank_command,
+    rank_environment,
+    torchrun_argv,
+    workload_name,
+)
 from aorta.runner.describe import code_version, describe_node, with_version
 from aorta.runner.environment import without_secrets
 from aorta.runner.exits import (
@@ -200,7 +206,7 @@ class Node:
             environ=self.environ,
             output=(self._trace_folder(choice.resolved) or self.run_dir.root).resolve(),
             stem=stem,
-            own_program=bool(options.command),
+            whole=bool(options.command) and options.own.instrument != "auto",
         )
         for note in around.notes:
             self.say(f"profiler: {note}")
@@ -208,7 +214,7 @@ class Node:
         return Prepared(
             config=config,
             info=describe_node(options, gpus, choice, self.environ),
-            command=rank_command(options.command, self.run_dir.config.resolve()),
+            command=rank_command(options.command, self.run_dir.config.resolve(), own=options.own),
             stem=stem,
             wrapper=around,
         )
@@ -262,11 +268,27 @@ class Node:
                 monitor_interval_s=prepared.config.monitor.interval_s,
                 time_limit_s=int(end) - int(start) if start.isdigit() and end.isdigit() else None,
                 workload=None if options.command else prepared.config.workload,
-                instrument=options.instrument if options.command else "none",
+                instrument=options.own.instrument if options.command else "none",
             ),
             nodes=nodes,
             nodes_missing=rendezvous.missing_nodes(nodes, options.nodes),
             shared_machine=options.executor == "local" or len(set(machines)) < len(machines),
+        )
+
+    def _launch(self, session: Session, prepared: Prepared, environ: dict[str, str]) -> list[str]:
+        """The command that starts this node's ranks; a program that does so itself is told what it needs."""
+        nodes = self.options.nodes
+        if self.options.own.launcher == "own":
+            environ |= launcher_environment(session, prepared.info, nodes=nodes)
+            return prepared.command
+        return torchrun_argv(
+            prepared.wrapper.around(prepared.command),
+            session,
+            prepared.info,
+            nodes=nodes,
+            logs=self.dir.logs.resolve(),
+            timeout_s=prepared.config.distributed.timeout_s,
+            python=self.options.own.python,
         )
 
     def _execute(self, session: Session, manifest: Manifest, prepared: Prepared) -> int:
@@ -284,14 +306,7 @@ class Node:
                 folder.chmod(0o700)
         if self.temp.warning is not None:
             self.say(self.temp.warning)
-        argv = torchrun_argv(
-            prepared.wrapper.around(prepared.command),
-            session,
-            info,
-            nodes=nodes,
-            logs=self.dir.logs.resolve(),
-            timeout_s=prepared.config.distributed.timeout_s,
-        )
+        argv = self._launch(session, prepared, environ)
         monitor = self._start_monitor(prepared, environ)
         try:
             ranks = f"{info.processes} of {manifest.world_size} ranks"

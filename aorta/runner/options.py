@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from aorta.artefacts.layout import RunDir, Scenario
+from aorta.artefacts.own_program import AORTAS, OwnProgram
 from aorta.errors import PlanError
 
 _OUTSIDE = (
@@ -37,8 +38,8 @@ class NodeOptions:
     slurm_node: str | None = None
     submitted_wall_ns: int | None = None
     script: Path | None = None
-    instrument: Literal["auto", "none"] = "auto"
-    """How the user's program gets its step records: by hooks, or by itself."""
+    own: OwnProgram = AORTAS
+    """How the user's program is run."""
     command: tuple[str, ...] = ()
     """The user's program; empty: the trainer."""
 

@@ -60,7 +60,7 @@ def wrapper(
     environ: Mapping[str, str],
     output: Path,
     stem: str,
-    own_program: bool,
+    whole: bool,
 ) -> Wrapper:
     """What to put around each rank, and what to know about it.
 
@@ -71,13 +71,13 @@ def wrapper(
         environ: of the agent; ROCPROF_ARGS are options for rocprofv3.
         output: folder of the reports.
         stem: start of their names.
-        own_program: the user's program runs, which marks no capture range.
+        whole: nothing in the program marks a capture range, so that its whole run is recorded.
 
     Raises:
         ConfigError: options for rocprofv3 that it does not know.
     """
     if choice.resolved == "nsys":
-        return _nsys(choice, capture, gpus, output, stem, own_program=own_program)
+        return _nsys(choice, capture, gpus, output, stem, whole=whole)
     if choice.resolved == "rocprofv3":
         known = rocprof_capture.known_options()
         prefix, notes = rocprof_capture.rocprof_prefix(output, stem, environ.get("ROCPROF_ARGS", ""), known)
@@ -86,7 +86,7 @@ def wrapper(
 
 
 def _nsys(
-    choice: ProfilerChoice, capture: Capture, gpus: Gpus, output: Path, stem: str, *, own_program: bool
+    choice: ProfilerChoice, capture: Capture, gpus: Gpus, output: Path, stem: str, *, whole: bool
 ) -> Wrapper:
     program = choice.program or "nsys"
     note = nsys.version_note(choice.version)
@@ -94,7 +94,7 @@ def _nsys(
     if shutil.which("nsys") is None:
         notes.append(f"nsys is not in PATH: {program} is used")
     gpu = gpus.vendor == "nvidia"
-    ranged = not own_program
+    ranged = not whole
     if ranged and not gpu and not nsys.sees_nvtx(choice.version, _installed("nvtx")):
         ranged = False
         notes.append(

@@ -32,7 +32,7 @@ def test_gpu_metrics_are_asked_for_by_the_name_that_this_nsys_knows(tmp_path, kn
         environ={},
         output=tmp_path,
         stem="x",
-        own_program=False,
+        whole=False,
     )
     assert made.first == ([f"{known}=cuda-visible"] if known else [])
     said = (

@@ -1,0 +1,33 @@
+"""How a program of the user's own is run and watched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnProgram:
+    """What the command line says of it."""
+
+    instrument: str = "auto"
+    """`auto`: hooks record its steps; `none`: it is left alone."""
+    python: str | None = None
+    """The interpreter that it runs under; None: that of aorta."""
+    launcher: str = "aorta"
+    """`aorta`: one process per rank is started; `own`: one per node, which starts its ranks itself."""
+    steps: int | None = None
+    """Optimizer steps after which it is ended; None: when it ends by itself."""
+
+    def arguments(self) -> list[list[str]]:
+        """Return it as options of the node agent, without those that have their default."""
+        options = {
+            "--instrument": self.instrument if self.instrument != "auto" else None,
+            "--python": self.python,
+            "--launcher": self.launcher if self.launcher != "aorta" else None,
+            "--steps": self.steps,
+        }
+        return [[name, str(value)] for name, value in options.items() if value is not None]
+
+
+AORTAS = OwnProgram()
+"""As the command line says where it says nothing."""
