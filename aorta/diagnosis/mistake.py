@@ -52,6 +52,8 @@ class MistakeSpec:
     look: Callable[[Program], Sign | None] | None
     """None: traces do not show it; `shown_by` says what does."""
     shown_by: str
+    least_gain: float = 1.0
+    """A smaller gain is no mistake: for differences between ranks, which always exist."""
 
 
 class RankProgram:

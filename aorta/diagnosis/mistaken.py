@@ -45,6 +45,7 @@ def mistakes_of(lines: Lines, intended: Collection[str] = ()) -> tuple[list[Mist
         )
         for id_, sign in signs.items()
     ]
+    found = [item for item in found if item.gain.value >= CATALOGUE[item.id].spec.least_gain]
     found.sort(key=lambda item: (item.intended, -item.gain.value))
     counted = [item.id for item in found if not item.intended and item.gain.value > NO_GAIN]
     if len(counted) < 2:

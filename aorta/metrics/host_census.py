@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from aorta.metrics.trace_steps import Steps
 
 _UNIT = re.compile(r"FSDP::all_gather \((.+)\)")
 _DDP = re.compile(r"DistributedDataParallel\.forward")
+_FREE = re.compile(r"(?:cuda|hip)Free(?:Async)?(?:_v\d+)?|cuMem(?:Release|Unmap)")
 _NAN = re.compile(r"aten::isnan")
 _FRAME = re.compile(r"(?P<file>.+\.py)\((?P<line>\d+)\): (?P<function>.+)")
 _NOT_OWN = re.compile(
@@ -44,6 +46,7 @@ def census(trace: Trace, host: Ranges, gpu: GpuEvents, steps: Steps) -> Census:
         "optimizer": float((ranges.role == Role.OPTIMIZER).sum()) / count,
         "nan_checks": float(coded(names, operators.name, _NAN.fullmatch).sum()) / count,
         "allocator_calls": len(allocating) / count,
+        "frees": float(coded(names, allocating.name, _FREE.fullmatch).sum()) / count,
         "allocating_steps": len(np.unique(places)) / count,
     }
     known = trace.collectives
@@ -69,19 +72,28 @@ def _kernels(gpu: GpuEvents, names: Sequence[str]) -> Column:
 
 
 def own_frames(trace: Trace) -> Ranges:
-    """The Python functions of the user's own files, on the thread that has most of them."""
+    """The Python functions of the user's own files, on the thread that runs the steps."""
     frames = take(trace.operators, trace.operators.role == Role.FRAME)
     own = coded(
         trace.names,
         frames.name,
-        lambda name: (found := _FRAME.fullmatch(name)) is not None and not _NOT_OWN.search(found["file"]),
+        lambda name: (found := _FRAME.fullmatch(name)) is not None and _own(found["file"]),
     )
     frames = take(frames, own)
     if len(frames) == 0:
         return frames
-    lanes, counts = np.unique(frames.lane, return_counts=True)
-    frames = take(frames, frames.lane == lanes[np.argmax(counts)])
+    # Other threads have frames, too: of the loader, of the profiler.
+    main = np.unique(trace.host.lane[trace.host.role == Role.STEP])
+    frames = take(frames, np.isin(frames.lane, main))
     return take(frames, np.argsort(frames.start_ns, kind="stable"))
+
+
+def _own(file: str) -> bool:
+    """True for a file that is neither torch's nor Python's; paths may be cut to what follows `sys.path`."""
+    return (
+        not _NOT_OWN.search(file)
+        and file.split("/", maxsplit=1)[0].removesuffix(".py") not in sys.stdlib_module_names
+    )
 
 
 def place_of(spans: Intervals, frames: Ranges, names: Sequence[str]) -> Place | None:

@@ -39,6 +39,7 @@ _REAL_WAIT = 0.05
 _TOLERANCE_NS = 2_000
 _COPIES = (ComputeKind.COPY, ComputeKind.PAGEABLE_COPY, ComputeKind.READ_COPY)
 _FEW = 20
+_FRAMES = 4
 _NEARLY = 0.02
 """Share of a copy that may be left when the call returns that waited for it: clocks differ."""
 _LEAST_STEPS = 2
@@ -263,14 +264,18 @@ def _needs(
 
 
 def _counts(trace: Trace, host: Ranges, windows: Intervals) -> tuple[Column, Column]:
-    """Starts and ends of operators, and those of driver calls, in each window."""
-    operators = take(trace.operators, trace.operators.role == Role.OPERATOR)
+    """Starts and ends of operators, and those of driver calls, in each window.
+
+    Four Python functions count as one operator: the profiler keeps less of each.
+    """
+    inner = trace.operators
     calls = take(host, np.isin(host.role, (Role.LAUNCH, Role.SYNC, Role.API)))
+    tables = (take(inner, inner.role == Role.OPERATOR), take(inner, inner.role == Role.FRAME), calls)
     made = []
-    for table in (operators, calls):
+    for table in tables:
         edges = np.sort(np.concatenate((table.start_ns, table.end_ns)))
         made.append(np.searchsorted(edges, windows[:, 1]) - np.searchsorted(edges, windows[:, 0]))
-    return made[0], made[1]
+    return np.asarray(made[0] + made[1] // _FRAMES, dtype=np.int64), made[2]
 
 
 def _item_tags(trace: Trace, items: _Items) -> Column:

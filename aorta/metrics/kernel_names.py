@@ -19,7 +19,7 @@ _PATTERNS = (
         ComputeKind.ATTENTION,
         r"flash|fmha|sdpa|attention|attn|AttnFwd|AttnBwd|paged_?att|efficient_att|mha_",
     ),
-    (ComputeKind.SOFTMAX, r"(?<!log_)softmax(?!.*log_?softmax)"),
+    (ComputeKind.SOFTMAX, r"(?<!log_)(?<!log)softmax(?!.*log_?softmax)"),
     (
         ComputeKind.PLAIN_MATMUL,
         r"simt_?[sdc]?gemm|_ffma_|f32f32_f32f32_f32|[sd]gemm_(?:\d|largek|nt|nn|tn)|gemv|gemmk1|"

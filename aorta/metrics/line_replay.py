@@ -27,6 +27,7 @@ LAUNCH_NS = 3_000.0
 QUEUE = 1_000
 """Launches that the driver keeps before it makes the host wait."""
 _SYNC_NS = 2_000.0
+_MOST_OF_STEPS = 0.5
 _LEAST_LEFT = 0.1
 """Share of a stretch of host work that stays, whatever is taken from it."""
 _MOST_STEPS = 400_000
@@ -136,16 +137,21 @@ def _lane(table: LineTable, groups: Sequence[str], change: Change, steps: NDArra
         )
     ]
     item = np.where(dropped & ~np.isin(table.item, (Item.STEP, Item.END)), ABSENT, table.item)
+    # A loader that is waited for in most steps sets the pace; a wait now and then lasts as long as it did.
+    loaded = np.unique(table.step[kept & (table.item == Item.LOADER)])
+    paced = len(loaded) >= _MOST_OF_STEPS * len(steps)
+    ready = (clock - start)[kept].astype(np.float64) if paced else np.full(int(kept.sum()), _NEVER)
+    behind = np.where((table.item == Item.LOADER) & (not paced), table.held_ns, table.behind_ns)
     return Lane(
         work=work[kept].tolist(),
         item=item[kept].tolist(),
         waits=waits[kept].tolist(),
-        behind=table.behind_ns[kept].astype(np.float64).tolist(),
+        behind=behind[kept].astype(np.float64).tolist(),
         stream=table.stream[kept].tolist(),
         gpu=gpu[kept].tolist(),
         needs=table.needs[kept].tolist(),
         call=call,
-        ready=(clock - start)[kept].astype(np.float64).tolist(),
+        ready=ready.tolist(),
         length=float((table.work_ns + table.held_ns)[kept].sum()),
     )
 
@@ -252,7 +258,7 @@ class _Run:
                 elif item == Item.SYNC:
                     now = max(now + _SYNC_NS, need + behind)
                 else:
-                    now = max(now + _SYNC_NS, number * lane.length + ready)
+                    now = max(now + _SYNC_NS, now + behind, number * lane.length + ready)
             self._ends.append(max(now, busy))
 
     def _met(self, call: tuple[int, tuple[int, int, str, int]], begin: float) -> Generator[None, None, float]:

@@ -1,0 +1,74 @@
+"""How the compute time of ranks differs, which four mistakes share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aorta.artefacts.packed import unpack
+from aorta.diagnosis.mistake import Program, RankProgram
+from aorta.metrics.line_replay import Change, Floats
+from aorta.units import NS_PER_MS
+
+LEAST_EXCESS = 0.1
+"""Compute beyond the typical rank's, of the step."""
+_ALIKE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Compute time of ranks, ms per step."""
+
+    by_step: dict[int, Floats]
+    """A value per step."""
+
+    @property
+    def means(self) -> dict[int, float]:
+        """Mean over steps."""
+        return {rank: float(column.mean()) for rank, column in self.by_step.items()}
+
+    def typical(self) -> float:
+        """The lower median of the ranks."""
+        return float(np.percentile(list(self.means.values()), 50, method="lower"))
+
+    def slow(self, program: Program) -> list[int]:
+        """The ranks that always compute for longer, where they are fewer than half."""
+        typical = self.typical()
+        found = [
+            rank
+            for rank, ms in self.means.items()
+            if program.share(ms - typical) >= LEAST_EXCESS and self.by_step[rank].min() > typical
+        ]
+        return found if 2 * len(found) <= len(self.means) else []
+
+
+def differences(program: Program) -> Differences:
+    """The compute time of all ranks in the steps that all have."""
+    common = set.intersection(*(set(item.table.step.tolist()) for item in program.ranks.values()))
+    steps = np.array(sorted(common), dtype=np.int64)
+    return Differences({rank: _by_step(item, steps) for rank, item in program.ranks.items()})
+
+
+def _by_step(item: RankProgram, steps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Floats:
+    rows = item.compute & np.isin(item.table.step, steps)
+    place = np.searchsorted(steps, item.table.step[rows])
+    took = item.table.gpu_ns[rows].astype(np.float64) / NS_PER_MS
+    return np.asarray(np.bincount(place, took, minlength=len(steps)), dtype=np.float64)
+
+
+def same_kernels(program: Program, rank: int) -> bool:
+    """True where a rank runs the kernels, in the launch shapes, that the others run."""
+    mine = set(unpack(program.ranks[rank].line.census.kernels).tolist())
+    for other, item in program.ranks.items():
+        theirs = set(unpack(item.line.census.kernels).tolist())
+        if other != rank and len(mine & theirs) < _ALIKE * len(mine | theirs):
+            return False
+    return True
+
+
+def scaled(item: RankProgram, factor: float) -> Change:
+    """The line with compute kernels that take `factor` of their time."""
+    gpu = item.table.gpu_ns.astype(np.float64)
+    gpu[item.compute] *= factor
+    return Change(gpu_ns=gpu)

@@ -1,0 +1,89 @@
+"""Checkpoint inside the step.
+
+What it finds:
+    In some steps the host copies many tensors from the device, more than 8 MB in all, and the step
+    waits for it.
+Why it costs time:
+    The step stands still while weights and optimizer state are copied, packed and written.
+What to do:
+    Copy to pinned memory and write from another thread or process
+    (`torch.distributed.checkpoint.async_save`), and less often.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aorta.artefacts.events import Column
+from aorta.artefacts.hostline import ComputeKind, Tag
+from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.line_replay import Change
+
+_LEAST_COPIES = 20
+_LEAST_BYTES = 8e6
+_MOST_STEPS = 0.8
+_LEAST_SHARE = 0.05
+
+
+def _look(program: Program) -> Sign | None:
+    ranks = [rank for rank, item in program.ranks.items() if _stalls(program, item)]
+    if not ranks:
+        return None
+    one = program.ranks[ranks[0]]
+    return Sign(
+        {rank: _fixed(program.ranks[rank]) for rank in ranks},
+        ranks=ranks if len(ranks) < len(program.ranks) else (),
+        where=program.where(Tag.SILENT, ranks),
+        evidence={
+            "steps_with_checkpoint": len(_steps(one)),
+            "steps": one.steps,
+            "ms_per_step": round(_cost_ms(one), 2),
+        },
+    )
+
+
+def _steps(item: RankProgram) -> Column:
+    """The steps in which many tensors are copied to the host."""
+    copies = item.launched(ComputeKind.READ_COPY)
+    numbers, counts = np.unique(item.table.step[copies], return_counts=True)
+    sums = np.array(
+        [np.maximum(item.table.bytes[copies & (item.table.step == one)], 0).sum() for one in numbers]
+    )
+    chosen = numbers[(counts >= _LEAST_COPIES) & (sums >= _LEAST_BYTES)] if len(numbers) else numbers
+    return np.asarray(chosen)
+
+
+def _stalls(program: Program, item: RankProgram) -> bool:
+    found = len(_steps(item))
+    return 0 < found <= _MOST_STEPS * item.steps and program.share(_cost_ms(item)) >= _LEAST_SHARE
+
+
+def _within(item: RankProgram) -> Mask:
+    return np.isin(item.table.step, _steps(item))
+
+
+def _cost_ms(item: RankProgram) -> float:
+    copies = item.launched(ComputeKind.READ_COPY) & _within(item)
+    silent = np.where(_within(item), item.tag_ns(Tag.SILENT), 0.0)
+    return item.per_step(np.where(copies, item.table.held_ns, 0) + silent)
+
+
+def _fixed(item: RankProgram) -> Change:
+    silent = np.where(_within(item), item.tag_ns(Tag.SILENT), 0.0)
+    copies = item.launched(ComputeKind.READ_COPY) & _within(item)
+    return Change(work_ns=np.maximum(item.work_ns - silent, 0.0), dropped=copies)
+
+
+SPEC = MistakeSpec(
+    id="ckpt_stall",
+    before="""\
+torch.save(model.state_dict(), path)
+""",
+    after="""\
+future = dcp.async_save(model.state_dict(), checkpoint_id=path)
+""",
+    predicted_by="replay without these copies and without the silent Python time in their steps",
+    captures=(),
+    look=_look,
+    shown_by="traces",
+)

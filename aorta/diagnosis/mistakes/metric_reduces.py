@@ -1,0 +1,64 @@
+"""One small collective per metric.
+
+What it finds:
+    More than four collectives of at most 4 KB run per step.
+Why it costs time:
+    Each small all-reduce costs a launch and a round trip, and makes all ranks wait for the last one. A
+    value that is read afterwards also makes the host wait.
+What to do:
+    Put all metrics into one tensor, reduce it once, and only every few steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aorta.artefacts.events import ABSENT
+from aorta.artefacts.hostline import Tag
+from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.line_replay import Change
+
+_LEAST = 4.0
+_MOST_BYTES = 4096
+
+
+def _look(program: Program) -> Sign | None:
+    ranks = program.most(lambda item: item.count(_tiny(item)) > _LEAST)
+    if not ranks:
+        return None
+    one = program.ranks[ranks[0]]
+    return Sign(
+        {rank: _fixed(program.ranks[rank]) for rank in ranks},
+        where=program.where(Tag.COLLECTIVE),
+        evidence={"small_collectives_per_step": round(one.count(_tiny(one)), 1)},
+    )
+
+
+def _tiny(item: RankProgram) -> Mask:
+    size = item.table.bytes
+    tiny = (item.table.group != ABSENT) & (size > 0) & (size <= _MOST_BYTES)
+    return np.asarray(tiny & ~item.has(Tag.BACKWARD), dtype=np.bool_)
+
+
+def _fixed(item: RankProgram) -> Change:
+    rows = _tiny(item)
+    work = item.work_ns - np.where(rows, item.tag_ns(Tag.COLLECTIVE), 0.0)
+    return Change(work_ns=np.maximum(work, 0.0), dropped=rows)
+
+
+SPEC = MistakeSpec(
+    id="metric_reduces",
+    before="""\
+for value in (loss, accuracy, norm):
+    dist.all_reduce(value)
+""",
+    after="""\
+if step % 50 == 0:
+    values = torch.stack((loss, accuracy, norm))
+    dist.all_reduce(values)
+""",
+    predicted_by="replay without these collectives and their preparation",
+    captures=(),
+    look=_look,
+    shown_by="traces",
+)

@@ -1,0 +1,73 @@
+"""Evaluation on one rank while the others wait.
+
+What it finds:
+    One rank launches many more compute kernels than the others in some steps.
+Why it costs time:
+    The other ranks reach the next all-reduce and wait until the evaluation is over.
+What to do:
+    Evaluate on all ranks, each a part of the data, and reduce the result. Or evaluate checkpoints in
+    another job.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.line_replay import Change
+
+_MORE = 1.3
+_LEAST_SHARE = 0.1
+
+
+def _look(program: Program) -> Sign | None:
+    if len(program.ranks) < 2:
+        return None
+    counts = {rank: item.count(item.compute) for rank, item in program.ranks.items()}
+    typical = float(np.percentile(list(counts.values()), 50, method="lower"))
+    more = [rank for rank, count in counts.items() if count >= _MORE * typical]
+    if not more or 2 * len(more) > len(counts):
+        return None
+    changes = {rank: _fixed(program.ranks[rank], typical) for rank in more}
+    cost = {rank: _cost_ms(program.ranks[rank], changes[rank]) for rank in more}
+    ranks = [rank for rank in more if program.share(cost[rank]) >= _LEAST_SHARE]
+    if not ranks:
+        return None
+    return Sign(
+        {rank: changes[rank] for rank in ranks},
+        ranks=ranks,
+        evidence={"kernels_per_step": {str(rank): round(count, 1) for rank, count in counts.items()}},
+    )
+
+
+def _cost_ms(item: RankProgram, change: Change) -> float:
+    assert change.work_ns is not None
+    return item.per_step(item.work_ns - change.work_ns)
+
+
+def _fixed(item: RankProgram, typical: float) -> Change:
+    """Without the last kernels of each step beyond the typical number, and the work for them."""
+    dropped = np.zeros(len(item.table), dtype=np.bool_)
+    for step in np.unique(item.table.step).tolist():
+        rows = np.flatnonzero(item.compute & (item.table.step == step))
+        dropped[rows[round(typical) :]] = True
+    return Change(work_ns=np.where(dropped, 0.0, item.work_ns), dropped=dropped)
+
+
+SPEC = MistakeSpec(
+    id="rank0_evaluation",
+    before="""\
+if rank == 0 and step % 100 == 0:
+    evaluate(model, everything)
+""",
+    after="""\
+if step % 100 == 0:
+    evaluate(model, my_part_of_it)
+""",
+    predicted_by=(
+        "replay without the launches and the work that this rank has beyond the others in these steps"
+    ),
+    captures=(),
+    look=_look,
+    shown_by="traces",
+)

@@ -1,0 +1,54 @@
+"""Recompilation and graph breaks.
+
+What it finds:
+    `torch.compile` works inside of steady steps, for more than a twentieth of the step.
+Why it costs time:
+    Each new shape or changed value that a guard holds makes the compiler start again. It takes seconds,
+    while the GPU waits.
+What to do:
+    Pad batches to few sizes, or compile with `dynamic=True`. `TORCH_LOGS=recompiles,graph_breaks` names
+    the guards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aorta.artefacts.hostline import Tag
+from aorta.artefacts.mistakes import Place
+from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.line_replay import Change
+
+_LEAST_SHARE = 0.05
+
+
+def _look(program: Program) -> Sign | None:
+    ranks = program.most(lambda item: program.share(item.tagged_ms(Tag.COMPILE)) >= _LEAST_SHARE)
+    if not ranks:
+        return None
+    cost = max(program.ranks[rank].tagged_ms(Tag.COMPILE) for rank in ranks)
+    return Sign(
+        {rank: _fixed(program.ranks[rank]) for rank in ranks},
+        where=program.where(Tag.COMPILE) or Place(function="torch.compile"),
+        evidence={"compile_ms_per_step": round(cost, 2)},
+    )
+
+
+def _fixed(item: RankProgram) -> Change:
+    left = item.work_ns - item.tag_ns(Tag.COMPILE)
+    return Change(work_ns=np.maximum(left, 0.0))
+
+
+SPEC = MistakeSpec(
+    id="recompile",
+    before="""\
+model = torch.compile(model)
+""",
+    after="""\
+model = torch.compile(model, dynamic=True)
+""",
+    predicted_by="replay without the work of the compiler",
+    captures=(),
+    look=_look,
+    shown_by="traces",
+)

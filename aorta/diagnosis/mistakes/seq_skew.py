@@ -1,0 +1,47 @@
+"""One rank always has more work.
+
+What it finds:
+    One rank computes for longer than the others in every step, with other kernels or launch shapes: its
+    share of the batch is larger.
+Why it costs time:
+    All ranks meet in the gradients' all-reduce. The rank with the longest sequences sets the pace.
+What to do:
+    Give each rank the same number of tokens: sort or bucket by length before the samples are shared
+    out.
+"""
+
+from __future__ import annotations
+
+from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
+from aorta.diagnosis.mistakes._compute import differences, same_kernels, scaled
+
+
+def _look(program: Program) -> Sign | None:
+    if len(program.ranks) < 2:
+        return None
+    found = differences(program)
+    ranks = [rank for rank in found.slow(program) if not same_kernels(program, rank)]
+    if not ranks:
+        return None
+    typical = found.typical()
+    return Sign(
+        {rank: scaled(program.ranks[rank], typical / found.means[rank]) for rank in ranks},
+        ranks=ranks,
+        evidence={"compute_ms_per_step": {str(rank): round(ms, 2) for rank, ms in found.means.items()}},
+    )
+
+
+SPEC = MistakeSpec(
+    id="seq_skew",
+    before="""\
+sampler = DistributedSampler(dataset, shuffle=False)  # sorted by length
+""",
+    after="""\
+sampler = LengthGroupedSampler(lengths, batch_size, world_size)
+""",
+    predicted_by="replay with these ranks' kernels as fast, in all, as the typical rank's",
+    captures=(),
+    look=_look,
+    shown_by="traces",
+    least_gain=1.05,
+)

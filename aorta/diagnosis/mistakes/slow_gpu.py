@@ -1,0 +1,47 @@
+"""Another process on a rank's GPU.
+
+What it finds:
+    One rank runs the same kernels as the others in the same launch shapes, and each takes longer, in
+    every step.
+Why it costs time:
+    Another process takes a part of the GPU, or the GPU is limited. All ranks wait for this one.
+What to do:
+    Look at `nvidia-smi` on this node for other processes, then at clocks and temperature. Ask the
+    scheduler for exclusive GPUs.
+"""
+
+from __future__ import annotations
+
+from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
+from aorta.diagnosis.mistakes._compute import differences, same_kernels, scaled
+
+
+def _look(program: Program) -> Sign | None:
+    if len(program.ranks) < 2:
+        return None
+    found = differences(program)
+    ranks = [rank for rank in found.slow(program) if same_kernels(program, rank)]
+    if not ranks:
+        return None
+    typical = found.typical()
+    return Sign(
+        {rank: scaled(program.ranks[rank], typical / found.means[rank]) for rank in ranks},
+        ranks=ranks,
+        evidence={"compute_ms_per_step": {str(rank): round(ms, 2) for rank, ms in found.means.items()}},
+    )
+
+
+SPEC = MistakeSpec(
+    id="slow_gpu",
+    before="""\
+#SBATCH --gpus-per-node=8
+""",
+    after="""\
+#SBATCH --gpus-per-node=8 --exclusive
+""",
+    predicted_by="replay with these ranks' kernels as fast, in all, as the typical rank's",
+    captures=(),
+    look=_look,
+    shown_by="traces",
+    least_gain=1.05,
+)
