@@ -5,9 +5,13 @@ It holds what the analysis needs of a trace, exactly, at a small part of its siz
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
 from msgspec import field
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.events import Trace
 from aorta.artefacts.hostline import HostLine
 from aorta.artefacts.packed import Packed
 from aorta.artefacts.records import SCHEMA_VERSION, Record
@@ -138,3 +142,13 @@ class Reduction(Record, frozen=True, kw_only=True):
     """Those with a summary."""
     problems: list[Problem]
     """Of files that gave no summary."""
+
+
+class Reducer(NamedTuple):
+    """What readers need of the arithmetic on traces, which they may not import."""
+
+    summarise: Callable[[Trace], TraceSummary]
+    latest: Callable[[TraceSummary, Collection[int]], TraceSummary]
+    """The summary of some of its steps."""
+    check: Callable[[TraceSummary], object]
+    """Raises an `ArtefactError` for a summary that contradicts itself."""

@@ -15,10 +15,11 @@ from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, submissions
 from aorta.artefacts.page import Excerpt
 from aorta.diagnosis.analyse import analyse
-from aorta.diagnosis.run_traces import read_run_traces
 from aorta.errors import AortaError, ArtefactError
 from aorta.launch.submitted import read_jobs
+from aorta.metrics.trace_summary import REDUCER
 from aorta.readers.run import RunData, read_run
+from aorta.readers.run_traces import read_run_traces
 from aorta.report.excerpt_traced import traced_excerpt
 
 
@@ -49,7 +50,7 @@ def analyze_run(
         shown: a report of it is drawn.
     """
     data = read_run(run, query_accounting=query_accounting)
-    traces = read_run_traces(run)
+    traces = read_run_traces(run, REDUCER)
     analysis = msgspec.structs.replace(
         analyse(data, traces, others, overrides), submitted=submitted(run, data)
     )

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from aorta.artefacts.events import Trace
 from aorta.artefacts.layout import RunDir
-from aorta.diagnosis.run_traces import read_rank, read_run_traces, trace_files
 from aorta.errors import ArtefactError
 from aorta.metrics.alignment import Alignment, align
 from aorta.metrics.collectives import step_timelines
 from aorta.metrics.trace_capture import Capture, captures
-from aorta.metrics.trace_summary import summarise
+from aorta.metrics.trace_summary import REDUCER, summarise
 from aorta.metrics.trace_work import timelines
 from aorta.readers.run import RunData, read_run
 from aorta.readers.run_identity import boot_epochs, clocks
+from aorta.readers.run_traces import read_rank, read_run_traces, trace_files
 from aorta.readers.sample_files import find_samples
 from aorta.readers.traces import read_traces
 from aorta.report.timeline import Content
@@ -30,7 +30,7 @@ def of_run(run: RunDir) -> tuple[Content, Traces]:
     Raises:
         ArtefactError: it holds nothing that has a time.
     """
-    data, traces = read_run(run, query_accounting=False), read_run_traces(run)
+    data, traces = read_run(run, query_accounting=False), read_run_traces(run, REDUCER)
     found = captures(traces.summaries)[0] if traces.summaries else None
     boots = boot_epochs(data)
     epochs = {

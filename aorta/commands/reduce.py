@@ -21,12 +21,13 @@ def command(run_dir: Path, node: int | None) -> None:
     A job does this on each node after training, so that the analysis reads summaries. By hand it is useful
     where a job was ended before it could; traces that a summary exists of are reduced again.
     """
-    from aorta.diagnosis.run_traces import reduce_run
+    from aorta.metrics.trace_summary import REDUCER
     from aorta.readers.directory import open_run
+    from aorta.readers.run_traces import reduce_run
 
     run = open_run(run_dir)
     try:
-        for folder, made in reduce_run(run, node):
+        for folder, made in reduce_run(run, REDUCER, node):
             for problem in made.problems:
                 say(f"{folder.root.name}: not reduced: {problem.reason}", err=True)
             ranks = ", ".join(map(str, made.ranks))

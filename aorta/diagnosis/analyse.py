@@ -20,10 +20,10 @@ from aorta.diagnosis.hang import hang_of_recordings
 from aorta.diagnosis.judge import judge
 from aorta.diagnosis.observation import Facts, Job, Observation, Steps
 from aorta.diagnosis.policy import Policy
-from aorta.diagnosis.run_traces import RunTraces
 from aorta.metrics.trace_capture import captures
 from aorta.readers.run import RunData
 from aorta.readers.run_identity import boot_epochs, nodes_of
+from aorta.readers.run_traces import RunTraces
 from aorta.readers.sample_files import SampleFile
 from aorta.units import rank_words
 

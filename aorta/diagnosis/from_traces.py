@@ -15,7 +15,6 @@ from aorta.diagnosis.model import Modelled, modelled
 from aorta.diagnosis.observation import Facts, Host, Job, Monitored, Observation, Steps
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_costs
-from aorta.diagnosis.run_traces import RunTraces
 from aorta.diagnosis.trace_samples import capture_utilization
 from aorta.diagnosis.traced_weight import weighed
 from aorta.metrics.blame import BlameTable
@@ -37,6 +36,7 @@ from aorta.metrics.trace_capture import (
 from aorta.metrics.trace_summary import counted
 from aorta.metrics.traced_steps import Numbered, numbered
 from aorta.metrics.utilization import effective_gpu_utilization
+from aorta.readers.run_traces import RunTraces
 from aorta.readers.sample_files import SampleFile
 from aorta.units import plural, rank_words
 

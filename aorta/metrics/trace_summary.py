@@ -11,7 +11,7 @@ import numpy as np
 from aorta.artefacts.analysis import RankBreakdown
 from aorta.artefacts.events import ABSENT, Column, Kind, Role, Trace, take
 from aorta.artefacts.packed import Packed, pack, unpack, unpack_intervals
-from aorta.artefacts.reduction import TracedCalls, TracedTimeline, TraceStep, TraceSummary, Unseen
+from aorta.artefacts.reduction import Reducer, TracedCalls, TracedTimeline, TraceStep, TraceSummary, Unseen
 from aorta.artefacts.traced import RankTrace
 from aorta.errors import ArtefactError
 from aorta.intervals import Intervals, clip
@@ -268,3 +268,7 @@ def rank_trace(summary: TraceSummary, numbers: Sequence[int]) -> RankTrace | Non
         kernels=summary.kernels[:SHOWN],
         collectives=summary.collectives[:SHOWN],
     )
+
+
+REDUCER = Reducer(summarise, latest, work_of)
+"""What readers of a run's traces are given."""

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.page import Excerpt, Lane
 from aorta.artefacts.reduction import TraceSummary
-from aorta.diagnosis.run_traces import RunTraces
 from aorta.metrics.trace_capture import Capture, capture, captures, collectives_of
 from aorta.metrics.trace_summary import latest
 from aorta.metrics.trace_work import timelines
 from aorta.metrics.traced_steps import numbered
 from aorta.readers.run import RunData
 from aorta.readers.run_identity import boot_epochs
+from aorta.readers.run_traces import RunTraces
 from aorta.report.excerpt import FEW_OF_MANY, MAX_TIMELINE, Did, finest, segments, waits_of
 from aorta.report.selection import shown_ranks
 from aorta.units import NS_PER_MS

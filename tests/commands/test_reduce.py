@@ -16,9 +16,10 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.reduction import Reduction, TraceSummary
 from aorta.cli import group
 from aorta.diagnosis.analyse import analyse
-from aorta.diagnosis.run_traces import read_run_traces, trace_files
 from aorta.errors import ArtefactError
+from aorta.metrics.trace_summary import REDUCER
 from aorta.readers.run import read_run
+from aorta.readers.run_traces import read_run_traces, trace_files
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.traced import Job, Rank, write_job
 
@@ -55,15 +56,15 @@ def test_a_node_reduces_its_own_ranks(run: RunDir) -> None:
 
 
 def test_summaries_and_traces_say_the_same(run: RunDir) -> None:
-    direct = read_run_traces(run)
+    direct = read_run_traces(run, REDUCER)
     assert not direct.from_summaries
     assert reduce(run).exit_code == 0
-    read = read_run_traces(run)
+    read = read_run_traces(run, REDUCER)
     assert read.from_summaries
     assert read.summaries == direct.summaries
     assert [summary.rank for summary in read.summaries] == [0, 1, 2, 3]
     shutil.rmtree(run.torch_profiler)
-    assert read_run_traces(run).summaries == direct.summaries
+    assert read_run_traces(run, REDUCER).summaries == direct.summaries
 
 
 def test_a_trace_newer_than_its_summary_counts(run: RunDir) -> None:
@@ -72,7 +73,7 @@ def test_a_trace_newer_than_its_summary_counts(run: RunDir) -> None:
     trace.write_text('{"traceEvents": []}')
     later = run.node(0).trace_summary(0).stat().st_mtime_ns + 10**9
     os.utime(trace, ns=(later, later))
-    found = read_run_traces(run)
+    found = read_run_traces(run, REDUCER)
     assert not found.from_summaries
     assert found.summaries[0].gpu_events == 0
     assert found.summaries[1].gpu_events > 0
@@ -89,7 +90,7 @@ def test_a_copy_of_a_run_has_its_summaries(run: RunDir) -> None:
     """Its files may get their times in any order, and the profiler that could read them is elsewhere."""
     reduce(run)
     later_than_its_summary(run, 0)
-    found = read_run_traces(run)
+    found = read_run_traces(run, REDUCER)
     assert found.from_summaries
     assert (found.problems, found.notes) == ((), ())
 
@@ -99,19 +100,19 @@ def test_a_run_that_moved_names_its_files_where_they_are(run: RunDir, tmp_path: 
     moved = RunDir(tmp_path / "elsewhere" / run.root.name)
     moved.root.parent.mkdir()
     run.root.rename(moved.root)
-    sources = [summary.source for summary in read_run_traces(moved).summaries]
+    sources = [summary.source for summary in read_run_traces(moved, REDUCER).summaries]
     assert sources == [str(trace_files(moved)[rank][0]) for rank in range(4)]
 
 
 def test_a_summary_older_than_a_trace_that_cannot_be_read_is_better_than_nothing(run: RunDir) -> None:
     reduce(run)
     later_than_its_summary(run, 0, b"other")
-    found = read_run_traces(run)
+    found = read_run_traces(run, REDUCER)
     assert [summary.rank for summary in found.summaries] == [0, 1, 2, 3]
     assert found.notes == ("rank_0.json is older than the trace, which cannot be read here",)
     assert len(found.problems) == 1
     run.node(0).trace_summary(0).unlink()
-    assert [summary.rank for summary in read_run_traces(run).summaries] == [1, 2, 3]
+    assert [summary.rank for summary in read_run_traces(run, REDUCER).summaries] == [1, 2, 3]
 
 
 def test_a_trace_that_cannot_be_read_costs_itself(run: RunDir) -> None:
@@ -121,7 +122,7 @@ def test_a_trace_that_cannot_be_read_costs_itself(run: RunDir) -> None:
     assert done.exit_code == 0
     assert "reduced rank 0\n" in done.output
     assert "rank_1.0.pt.trace.json" in done.output
-    found = read_run_traces(run)
+    found = read_run_traces(run, REDUCER)
     assert [summary.rank for summary in found.summaries] == [0, 2, 3]
     assert len(found.problems) == 1
 
@@ -130,7 +131,7 @@ def test_a_damaged_summary_is_named_and_the_trace_is_read(run: RunDir) -> None:
     reduce(run)
     path = run.node(0).trace_summary(1)
     path.write_bytes(path.read_bytes()[:100])
-    found = read_run_traces(run)
+    found = read_run_traces(run, REDUCER)
     assert [summary.rank for summary in found.summaries] == [0, 1, 2, 3]
     assert [problem.file for problem in found.problems] == [str(path)]
 
@@ -140,7 +141,7 @@ def test_a_summary_of_a_newer_version_is_refused(run: RunDir) -> None:
     path = run.node(0).trace_summary(0)
     newer = msgspec.structs.replace(read_json(path, TraceSummary), schema_version=99)
     path.write_bytes(msgspec.json.encode(newer))
-    assert "schema version 99" in read_run_traces(run).problems[0].reason
+    assert "schema version 99" in read_run_traces(run, REDUCER).problems[0].reason
 
 
 def test_a_summary_that_names_a_step_it_lacks_is_a_problem_of_its_file(run: RunDir) -> None:
@@ -149,7 +150,7 @@ def test_a_summary_that_names_a_step_it_lacks_is_a_problem_of_its_file(run: RunD
     path = run.node(0).trace_summary(1)
     summary = read_json(path, TraceSummary)
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(summary, steps=summary.steps[1:])))
-    made = analyse(read_run(run, query_accounting=False), read_run_traces(run))
+    made = analyse(read_run(run, query_accounting=False), read_run_traces(run, REDUCER))
     named = [problem for problem in made.data_quality.problems if problem.file == str(path)]
     assert len(named) == 1
     assert "a collective is of step 0, which is not there" in named[0].reason
@@ -162,7 +163,7 @@ def test_a_run_without_traces_has_nothing_to_reduce(tmp_path: Path) -> None:
     done = reduce(run, "--node", "0")
     assert (done.exit_code, done.output) == (0, "node0: no trace to reduce\n")
     assert not run.node(0).reduction.exists()
-    found = read_run_traces(run)
+    found = read_run_traces(run, REDUCER)
     assert (found.summaries, found.problems, found.from_summaries) == ((), (), False)
 
 

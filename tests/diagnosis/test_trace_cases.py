@@ -9,9 +9,10 @@ import pytest
 from aorta.artefacts.layout import RunDir
 from aorta.commands._traces import analyze_traces
 from aorta.diagnosis.analyse import analyse
-from aorta.diagnosis.run_traces import read_run_traces
 from aorta.launch.rocprof_capture import rocprof_prefix
+from aorta.metrics.trace_summary import REDUCER
 from aorta.readers.run import read_run
+from aorta.readers.run_traces import read_run_traces
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.traced import NCCL, Job, Rank, write_job
 
@@ -57,7 +58,7 @@ def test_case_13_each_child_of_rocprof_writes_a_file_of_its_own_rank_and_pid(tmp
 def test_case_13_the_report_says_which_rank_left_no_trace(tmp_path: Path) -> None:
     run = write_run(tmp_path, RunSpec(device="cuda"))
     kernel_trace(run, 0)
-    found = analyse(read_run(run, query_accounting=False), read_run_traces(run))
+    found = analyse(read_run(run, query_accounting=False), read_run_traces(run, REDUCER))
     assert any("rank 1" in note and "left no trace" in note for note in found.data_quality.notes)
 
 

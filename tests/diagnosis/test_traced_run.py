@@ -12,12 +12,13 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.steps import Step
 from aorta.config.schema import Capture, Config, Profiling
-from aorta.diagnosis import run_traces
 from aorta.diagnosis.analyse import analyse
 from aorta.diagnosis.capture_window import overhead_note, overhead_of
-from aorta.diagnosis.run_traces import read_run_traces, reduce_run
 from aorta.metrics.profiler_overhead import profiler_overhead
+from aorta.metrics.trace_summary import REDUCER
+from aorta.readers import run_traces
 from aorta.readers.run import read_run
+from aorta.readers.run_traces import read_run_traces, reduce_run
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.traced import Job, Rank, write_job
 
@@ -32,7 +33,7 @@ def traced(tmp_path: Path, job: Job, spec: RunSpec = SPEC) -> RunDir:
 
 
 def analysed(run: RunDir) -> Analysis:
-    return analyse(read_run(run, query_accounting=False), read_run_traces(run))
+    return analyse(read_run(run, query_accounting=False), read_run_traces(run, REDUCER))
 
 
 def test_the_breakdown_is_the_traces_and_the_throughput_the_records(tmp_path: Path) -> None:
@@ -192,13 +193,13 @@ def test_of_summaries_that_are_too_large_together_the_last_steps_are_analysed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = traced(tmp_path, Job({0: Rank(), 1: Rank(compute=1600)}, steps=9))
-    assert [made.ranks for _, made in reduce_run(run)] == [[0, 1]]
+    assert [made.ranks for _, made in reduce_run(run, REDUCER)] == [[0, 1]]
     whole = analysed(run)
-    assert (whole.breakdown.steps, len(read_run_traces(run).notes)) == (9, 0)
+    assert (whole.breakdown.steps, len(read_run_traces(run, REDUCER).notes)) == (9, 0)
     size = sum(path.stat().st_size for path in run.node(0).trace_summaries().values())
-    monkeypatch.setattr(run_traces, "_MOST_BYTES", size * 5 // 9)
+    monkeypatch.setattr(run_traces, "_MOST_BYTES", size * 5 // 9 - 1)  # less than five of nine steps
     monkeypatch.setattr(run_traces, "_FEWEST_STEPS", 2)
-    found = read_run_traces(run)
+    found = read_run_traces(run, REDUCER)
     assert [[step.number for step in summary.steps] for summary in found.summaries] == [[5, 6, 7, 8]] * 2
     made = analysed(run)
     # All steps are alike: 1600 + 200 + 100 µs, in which rank 0 waits for 600.
@@ -216,12 +217,12 @@ def test_a_broken_summary_among_large_ones_is_a_problem_and_its_trace_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = traced(tmp_path, Job(BALANCED, steps=9))
-    list(reduce_run(run))
+    list(reduce_run(run, REDUCER))
     path = run.node(0).trace_summary(1)
     path.write_bytes(path.read_bytes()[:-100])
     monkeypatch.setattr(run_traces, "_MOST_BYTES", 1)
     monkeypatch.setattr(run_traces, "_FEWEST_STEPS", 4)
-    found = read_run_traces(run)
+    found = read_run_traces(run, REDUCER)
     assert [problem.file for problem in found.problems] == [str(path)]
     assert [len(summary.steps) for summary in found.summaries] == [4, 4]
     assert not found.from_summaries

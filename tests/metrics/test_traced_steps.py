@@ -14,10 +14,10 @@ from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import Phase
 from aorta.artefacts.steps import Step
 from aorta.diagnosis.analyse import analyse
-from aorta.diagnosis.run_traces import read_run_traces
-from aorta.metrics.trace_summary import work_of
+from aorta.metrics.trace_summary import REDUCER, work_of
 from aorta.metrics.traced_steps import numbered
 from aorta.readers.run import read_run
+from aorta.readers.run_traces import read_run_traces
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.traced import BASE_NS, ORIGIN, Job, Rank, write_job
 
@@ -51,7 +51,7 @@ def records(job: Job, phase: Callable[[int], Phase] = lambda _: "steady") -> dic
 def summaries(tmp_path: Path, job: Job = JOB) -> tuple[TraceSummary, ...]:
     run = RunDir(tmp_path)
     write_job(run.torch_profiler, job)
-    return read_run_traces(run).summaries
+    return read_run_traces(run, REDUCER).summaries
 
 
 def test_steps_get_the_numbers_of_the_records_that_they_lie_in(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_profilers_start_on_one_rank_makes_no_straggler(
     run = write_run(tmp_path / "results", SPEC)
     write_job(run.torch_profiler, job)
     on_the_clock_of(run, job, marked)
-    found = analyse(read_run(run, query_accounting=False), read_run_traces(run))
+    found = analyse(read_run(run, query_accounting=False), read_run_traces(run, REDUCER))
     assert found.breakdown.timing == "kineto"
     assert (found.verdict.kind, found.breakdown.steps) == (kind, steps)
     if marked:

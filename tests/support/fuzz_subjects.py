@@ -23,11 +23,12 @@ from aorta.artefacts.samples import (
 from aorta.artefacts.sweep import Sweep, SweepPoint
 from aorta.config.load import load_config
 from aorta.diagnosis.analyse import analyse
-from aorta.diagnosis.run_traces import read_run_traces, reduce_run
 from aorta.launch.markers import read_markers
 from aorta.launch.submitted import read_jobs, read_sweep
+from aorta.metrics.trace_summary import REDUCER
 from aorta.readers.detect import detect
 from aorta.readers.run import RunData, read_run
+from aorta.readers.run_traces import read_run_traces, reduce_run
 from aorta.readers.sacct import FIELDS, fetch_accounting, summary_text
 from aorta.readers.sample_files import find_samples
 from aorta.readers.traces import read_traces
@@ -280,7 +281,7 @@ def trace_subjects(folder: Path) -> list[Subject]:
     """What a job leaves of its traces: a summary a rank, and what could not be reduced."""
     run = RunDir(folder / "2node" / "run_101")
     write_job(run.torch_profiler, Job({0: Rank(loader=300), 1: Rank(host=150)}))
-    (node,) = [node for node, _ in reduce_run(run)]
+    (node,) = [node for node, _ in reduce_run(run, REDUCER)]
     shutil.rmtree(run.torch_profiler)
     subjects = []
     for path in sorted(node.reduction.parent.iterdir()):
@@ -296,7 +297,7 @@ def _summary_reader(root: Path, inside: Path) -> Callable[[Path], Reading]:
         place = path.parent / "run"
         shutil.copytree(root, place)
         shutil.copyfile(path, place / inside)
-        found = read_run_traces(RunDir(place))
+        found = read_run_traces(RunDir(place), REDUCER)
         rows = [msgspec.json.encode(summary) for summary in found.summaries]
         return Reading(numbered(rows), tuple(problem.reason for problem in found.problems))
 

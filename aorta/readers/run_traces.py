@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,9 +17,8 @@ from aorta.artefacts.files import changed_ns, is_file, size_of, walk
 from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import NodeDir, RunDir
 from aorta.artefacts.records import SCHEMA_VERSION, Manifest, Record
-from aorta.artefacts.reduction import Reduction, TraceSummary
+from aorta.artefacts.reduction import Reducer, Reduction, TraceSummary
 from aorta.errors import ArtefactError
-from aorta.metrics.trace_summary import latest, summarise, work_of
 from aorta.readers.parallel import Pool, side_by_side, usable_cores
 from aorta.readers.trace_build import file_rank
 from aorta.readers.traces import read_traces
@@ -85,8 +85,13 @@ def _once(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if ".pt.trace.json" in path.name or path.parent not in boards]
 
 
-def reduce_run(run: RunDir, node: int | None = None) -> Iterator[tuple[NodeDir, Reduction]]:
+def reduce_run(run: RunDir, reducer: Reducer, node: int | None = None) -> Iterator[tuple[NodeDir, Reduction]]:
     """Write a summary of each rank's trace, of one node or of all; yields each node when it is done.
+
+    Args:
+        run: the run directory.
+        reducer: makes the summaries.
+        node: its number; None: all nodes.
 
     Raises:
         ArtefactError: the run does not say which ranks the node has.
@@ -101,7 +106,7 @@ def reduce_run(run: RunDir, node: int | None = None) -> Iterator[tuple[NodeDir, 
     for index in [node] if node is not None else sorted(set(homes.values()) or {0}):
         ranks = [rank for rank in files if homes.get(rank, 0) == index]
         folder, done, problems = run.node(index), [], list[Problem]()
-        for summary, found in _summaries([(rank, files[rank]) for rank in ranks]):
+        for summary, found in _summaries([(rank, files[rank]) for rank in ranks], reducer):
             problems += found
             if summary is not None:
                 write_json(folder.trace_summary(summary.rank), summary)
@@ -125,7 +130,7 @@ def _homes(run: RunDir) -> dict[int, int]:
 
 
 def _summaries(
-    groups: Sequence[tuple[int, list[Path]]],
+    groups: Sequence[tuple[int, list[Path]]], reducer: Reducer
 ) -> Iterator[tuple[TraceSummary | None, list[Problem]]]:
     """The summary of each rank's files, a rank a process; none at once in memory.
 
@@ -133,24 +138,20 @@ def _summaries(
     """
     size = sum(size_of(path) for _, paths in groups for path in paths)
     if usable_cores() < 2 or len(groups) < 2 or size < _POOL_BYTES:
-        yield from map(_summary, groups)
+        yield from (_summary(group, reducer) for group in groups)
         return
     with Pool() as pool:
-        yield from pool.processes.map(_alone, groups)
-
-
-def _alone(group: tuple[int, list[Path]]) -> tuple[TraceSummary | None, list[Problem]]:
-    return _summary(group, workers=1)
+        yield from pool.processes.map(partial(_summary, reducer=reducer, workers=1), groups)
 
 
 def _summary(
-    group: tuple[int, list[Path]], workers: int | None = None
+    group: tuple[int, list[Path]], reducer: Reducer, workers: int | None = None
 ) -> tuple[TraceSummary | None, list[Problem]]:
     trace, problems = read_rank(*group, workers=workers)
     if trace is None:
         return None, problems
     own = set(trace.problems)
-    made = msgspec.structs.replace(summarise(trace), sizes=_sizes(group[1]))
+    made = msgspec.structs.replace(reducer.summarise(trace), sizes=_sizes(group[1]))
     return made, [problem for problem in problems if problem not in own]
 
 
@@ -184,7 +185,7 @@ def _ranked(trace: Trace, rank: int) -> Trace:
     return replace(trace, rank=rank, rank_basis="folder") if trace.rank_basis is None else trace
 
 
-def read_run_traces(run: RunDir) -> RunTraces:
+def read_run_traces(run: RunDir, reducer: Reducer) -> RunTraces:
     """One summary a rank: as the job reduced it, or, without or where it is older, from the trace itself.
 
     Of summaries that are larger together than can be analysed, the last common steps are read.
@@ -195,7 +196,7 @@ def read_run_traces(run: RunDir) -> RunTraces:
     current = {rank: path for rank, path in reduced.items() if not _outdated(path, files.get(rank, ()))}
     numbers, notes = _counted(current)
     keyed = [((rank, numbers), path) for rank, path in current.items()]
-    for read in side_by_side(_read_one, keyed):
+    for read in side_by_side(partial(_read_one, reducer), keyed):
         if isinstance(read, Problem):
             problems.append(read)
         else:
@@ -207,15 +208,15 @@ def read_run_traces(run: RunDir) -> RunTraces:
             except ArtefactError as error:
                 problems.append(Problem(file=str(node.reduction), reason=error.message))
     left = [(rank, paths) for rank, paths in files.items() if rank not in summaries]
-    for (rank, _), (summary, found) in zip(left, _summaries(left), strict=True):
+    for (rank, _), (summary, found) in zip(left, _summaries(left, reducer), strict=True):
         problems += found
         if summary is not None:
             try:
-                summaries[summary.rank] = summary if numbers is None else latest(summary, numbers)
+                summaries[summary.rank] = summary if numbers is None else reducer.latest(summary, numbers)
             except ArtefactError as error:
                 problems.append(Problem(file=summary.source, reason=error.message))
         elif rank in reduced and rank not in current:
-            old = _read_one(((rank, numbers), reduced[rank]))
+            old = _read_one(reducer, ((rank, numbers), reduced[rank]))
             if isinstance(old, Problem):
                 problems.append(old)
             else:
@@ -266,10 +267,12 @@ def _numbers(path: Path) -> frozenset[int]:
     return frozenset(step.number for step in found.steps) if found.whole else frozenset()
 
 
-def _read_one(item: tuple[tuple[int, frozenset[int] | None], Path]) -> TraceSummary | Problem:
+def _read_one(
+    reducer: Reducer, item: tuple[tuple[int, frozenset[int] | None], Path]
+) -> TraceSummary | Problem:
     (rank, numbers), path = item
     try:
-        return _read(path, rank, numbers)
+        return _read(path, rank, numbers, reducer)
     except ArtefactError as error:
         return Problem(file=str(path), reason=error.message)
 
@@ -291,7 +294,7 @@ def _reduced(run: RunDir) -> dict[int, Path]:
     return found
 
 
-def _read(path: Path, rank: int, numbers: frozenset[int] | None) -> TraceSummary:
+def _read(path: Path, rank: int, numbers: frozenset[int] | None, reducer: Reducer) -> TraceSummary:
     summary = read_json(path, TraceSummary)
     if summary.schema_version > SCHEMA_VERSION:
         raise ArtefactError(
@@ -302,8 +305,8 @@ def _read(path: Path, rank: int, numbers: frozenset[int] | None) -> TraceSummary
         raise ArtefactError(f"{path}: it is the summary of rank {summary.rank}")
     try:
         if numbers is not None:
-            return latest(summary, numbers)
-        work_of(summary)
+            return reducer.latest(summary, numbers)
+        reducer.check(summary)
     except ArtefactError as error:
         raise ArtefactError(f"{path}: {error.message}") from error
     return summary
