@@ -24,6 +24,7 @@ CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
 @click.command("validate")
 @click.option("--small", is_flag=True, help="A few runs, to see that everything works.")
 @click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="The matrix of N GPUs of this machine.")
+@click.option("--hangs", is_flag=True, help="Jobs that stand still on purpose instead, on this machine.")
 @click.option("--executor", type=click.Choice(["local", "slurm"]), default="local", show_default=True)
 @click.option("--partition", envvar="SLURM_PARTITION", help="With --executor slurm.")
 @click.option("--account", envvar="SLURM_ACCOUNT", help="With --executor slurm.")
@@ -44,6 +45,10 @@ def command(**options: Any) -> int:
 
     The document is docs/validation.md (validation-small, -slurm or -gpu). Exit status 0: every target is met.
     """
+    if options["hangs"]:
+        from aorta.commands._hangs import validate_hangs
+
+        return validate_hangs(_folder(options).root, small=options["small"])
     from aorta.artefacts.layout import RESULTS
     from aorta.commands._reports import docs_folder
     from aorta.validation.document import document, targets_text, told
