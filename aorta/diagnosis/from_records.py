@@ -10,16 +10,15 @@ from typing import Any
 
 import msgspec
 
-from aorta.artefacts.analysis import Analysis, DetailCost, Throughput
-from aorta.diagnosis.capture_window import detail_note, overhead_note, overhead_of
+from aorta.artefacts.analysis import Analysis, DataQuality, RankBreakdown, Throughput
+from aorta.diagnosis.capture_window import detail_note, overhead_note
+from aorta.diagnosis.facts import facts_of, repeats_beside
 from aorta.diagnosis.hang import hang_of_run
 from aorta.diagnosis.model import modelled
 from aorta.diagnosis.observation import Facts, Host, Job, Monitored, Observation, Steps, Surroundings
 from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE
-from aorta.diagnosis.program import program, settings
 from aorta.diagnosis.rank import rank_costs
 from aorta.metrics.allocator import allocator_use
-from aorta.metrics.another_run import Repeat
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.collectives import Collectives, match_collectives
@@ -31,7 +30,6 @@ from aorta.metrics.mesh import mesh_of
 from aorta.metrics.node_load import driver_busy, node_loads, throttling
 from aorta.metrics.places import where
 from aorta.metrics.recorded_mesh import recorded_operations
-from aorta.metrics.repeats import Ran, batches, is_local, repeats_of, undisturbed
 from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, throughput
 from aorta.metrics.utilization import (
@@ -42,7 +40,7 @@ from aorta.metrics.utilization import (
     utilization,
 )
 from aorta.readers.run import RunData
-from aorta.readers.run_identity import clocks, job_id, knobs, nodes_of, scenario
+from aorta.readers.run_identity import clocks, knobs, nodes_of
 from aorta.readers.run_quality import cores_shared, data_quality
 from aorta.units import plural
 
@@ -59,77 +57,101 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
     """
     by_rank, account = data.records.by_rank, data.account
     steady = steady_steps(by_rank)
-    detailed, detail = steady.detailed(), detail_cost(steady)
+    detailed = steady.detailed()
     missing = data.ranks_expected is None or len(by_rank) < data.ranks_expected
     collectives = _MISSING if missing else _collectives(data, steady)
-    charged = _charged(collectives, detailed)
-    waits = charged if isinstance(charged, BlameTable) else None
-    breakdown = breakdown_table(detailed, waits.wait_ns if waits else None)
     # A rate without some ranks would be too low by an unknown share.
     complete = bool(by_rank) and len(by_rank) == data.ranks_expected
     rate = throughput(steady) if complete else None
     cuda = any(steps.labels[0].device.startswith("cuda") for steps in by_rank.values())
-    seen = sampled(steady_windows(steady), data.gpu, data.cpu)
-    effective = effective_gpu_utilization(breakdown.per_rank if cuda else [])
-    facts = _facts(data, rate, detail, cuda=cuda)
-    notes = _notes(charged, data.ranks_expected)
-    of_detail = detail_note(detail) if len(steady) else []
-    said = [*overhead_note(facts.profiler_overhead), *of_detail]
-    if rate is None:
-        said.append("throughput is not measurable: it needs steady steps of every rank")
-    quality = data_quality(
-        data,
-        rate,
-        notes,
-        steady=len(steady),
-        detailed=steady.detailed_steps,
-        tolerance=CROSS_CHECK_TOLERANCE,
-    )
-    quality = msgspec.structs.replace(quality, notes=[*quality.notes, *said])
-    last = {rank: int(steps.column("global_step")[-1]) for rank, steps in by_rank.items() if len(steps)}
-    facts = replace(facts, hang=hang_of_run(data.standstills, state=quality.state, last_steps=last))
-    step_ms = [row.step_ms for row in breakdown.per_rank]
+    facts = facts_of(data, rate, detail_cost(steady), cuda=cuda)
+    steps = _steps(data, steady, collectives, facts)
+    rows = steps.breakdown.per_rank
+    quality = _quality(data, steady, steps, facts)
+    last = {rank: int(column.column("global_step")[-1]) for rank, column in by_rank.items() if len(column)}
     lines = collectives.lines if isinstance(collectives, Collectives) else {}
     pipeline = None if missing else recorded_operations(by_rank, detailed.numbers, lines)
     mesh = mesh_of(pipeline) if pipeline is not None else None
-    if mesh is not None:
-        facts = replace(facts, mesh=mesh.mesh, slowdown=mesh.slowdown)
+    facts = replace(
+        facts,
+        hang=hang_of_run(data.standstills, state=quality.state, last_steps=last),
+        mesh=mesh.mesh if mesh is not None else None,
+        slowdown=mesh.slowdown if mesh is not None else None,
+    )
     return Observation(
         job=Job(
             config=knobs(data),
             cuda=cuda,
             world_size=data.ranks_expected or len(by_rank),
-            hosts={rank: steps[-1:].labels[0].host for rank, steps in by_rank.items()},
+            hosts={rank: column[-1:].labels[0].host for rank, column in by_rank.items()},
             machines=_machines(data),
             cpus_usable=min((info.cpus_usable for info in account.infos.values()), default=None),
             ranks_missing=missing,
             known=bool(account.manifest or account.status or data.accounting.attempts),
         ),
-        steps=Steps(
-            breakdown=breakdown,
-            costs=rank_costs(breakdown.per_rank, waits),
-            waits=waits,
-            blame_absent=charged if isinstance(charged, str) else None,
-            steady=len(steady),
-            between_share=between_steps_share(steady),
-            **_loader(data),
-            notes=(*notes, *of_detail),
-        ),
-        host=_host(data, steady, seen),
-        monitored=Monitored(
-            utilization=utilization(seen, effective, rate.samples_per_s if rate else None)
-            if len(steady)
-            else None,
-            allocator=allocator_use(detailed),
-            memory_estimate=data.accounting.memory,
-        ),
-        around=_surroundings(data, steady, seen),
+        steps=steps,
+        **_sampled(data, steady, rows if cuda else [], rate),
         mesh=mesh,
-        model=modelled(collectives, detailed.numbers, step_ms, nodes_of(data)),
-        repeats=_repeats(facts, quality.detailed_steps is None, others),
+        model=modelled(collectives, detailed.numbers, [row.step_ms for row in rows], nodes_of(data)),
+        repeats=repeats_beside(facts, quality.detailed_steps is None, others),
         facts=facts,
         quality=quality,
     )
+
+
+def _steps(data: RunData, steady: Steady, collectives: Collectives | str, facts: Facts) -> Steps:
+    """Returns where the step goes by the records, and whom ranks wait for."""
+    detailed = steady.detailed()
+    charged = _charged(collectives, detailed)
+    waits = charged if isinstance(charged, BlameTable) else None
+    breakdown = breakdown_table(detailed, waits.wait_ns if waits else None)
+    of_detail = detail_note(facts.detail_cost) if len(steady) else []
+    return Steps(
+        breakdown=breakdown,
+        costs=rank_costs(breakdown.per_rank, waits),
+        waits=waits,
+        blame_absent=charged if isinstance(charged, str) else None,
+        steady=len(steady),
+        between_share=between_steps_share(steady),
+        **_loader(data),
+        notes=(*_notes(charged, data.ranks_expected), *of_detail),
+    )
+
+
+def _quality(data: RunData, steady: Steady, steps: Steps, facts: Facts) -> DataQuality:
+    """Returns what a reader must know before the findings."""
+    of_detail = detail_note(facts.detail_cost) if len(steady) else []
+    blamed = steps.notes[: len(steps.notes) - len(of_detail)]
+    said = [*overhead_note(facts.profiler_overhead), *of_detail]
+    if facts.throughput is None:
+        said.append("throughput is not measurable: it needs steady steps of every rank")
+    quality = data_quality(
+        data,
+        facts.throughput,
+        blamed,
+        steady=len(steady),
+        detailed=steady.detailed_steps,
+        tolerance=CROSS_CHECK_TOLERANCE,
+    )
+    made: DataQuality = msgspec.structs.replace(quality, notes=[*quality.notes, *said])
+    return made
+
+
+def _sampled(
+    data: RunData, steady: Steady, rows: list[RankBreakdown], rate: Throughput | None
+) -> dict[str, Any]:
+    """Returns the parts of the observation that stand on monitor samples."""
+    seen = sampled(steady_windows(steady), data.gpu, data.cpu)
+    effective, per_second = effective_gpu_utilization(rows), rate.samples_per_s if rate else None
+    return {
+        "host": _host(data, steady, seen),
+        "monitored": Monitored(
+            utilization=utilization(seen, effective, per_second) if len(steady) else None,
+            allocator=allocator_use(steady.detailed()),
+            memory_estimate=data.accounting.memory,
+        ),
+        "around": _surroundings(data, steady, seen),
+    }
 
 
 def _machines(data: RunData) -> dict[int, str]:
@@ -216,38 +238,3 @@ def _surroundings(data: RunData, steady: Steady, seen: Sampled) -> Surroundings:
 def _uuids(steady: Steady) -> dict[int, str | None]:
     """Returns each rank's GPU."""
     return {rank: steps[-1:].labels[0].device_uuid for rank, steps in steady.by_rank.items() if len(steps)}
-
-
-def _facts(data: RunData, rate: Throughput | None, detail: DetailCost | None, *, cuda: bool) -> Facts:
-    manifest = data.account.manifest
-    device = ("cuda" if cuda else "cpu") if data.records.by_rank else None
-    return Facts(
-        scenario=scenario(data.run, manifest.scenario if manifest else None),
-        job_id=manifest.job_id if manifest else job_id(data.run),
-        nodes=data.account.nodes_expected,
-        world_size=data.ranks_expected,
-        shared_machine=manifest.shared_machine if manifest else False,
-        device=device,
-        started_wall_ns=manifest.started_wall_ns if manifest else None,
-        program=program(manifest),
-        settings=settings(manifest, knobs(data), device),
-        throughput=rate,
-        profiler_overhead=overhead_of(data),
-        detail_cost=detail,
-    )
-
-
-def _repeats(facts: Facts, detailed: bool, others: Sequence[Analysis]) -> tuple[Repeat, ...]:
-    """Returns what other runs of the same thing took without their costliest cause."""
-    ran = Ran(
-        scenario=facts.scenario,
-        world_size=facts.world_size,
-        program=facts.program,
-        settings=facts.settings,
-        batches=batches(facts.throughput),
-        profiled=facts.profiler_overhead is not None,
-        detailed=detailed,
-        local=is_local(facts.job_id),
-    )
-    found = [undisturbed(item) for item in repeats_of(ran, facts.job_id, others)]
-    return tuple(item for item in found if item is not None)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from aorta.artefacts.analysis import BreakdownTable, DataQuality, Problem, RankBreakdown, Utilization
+from aorta.artefacts.analysis import BreakdownTable, DataQuality, Problem, RankBreakdown
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.traced import TraceTable
 from aorta.diagnosis.model import Modelled, modelled
 from aorta.diagnosis.observation import Facts, Host, Job, Monitored, Observation, Steps
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_costs
-from aorta.diagnosis.trace_samples import capture_utilization
+from aorta.diagnosis.trace_samples import sampled_beside
 from aorta.diagnosis.traced_weight import weighed
 from aorta.metrics.blame import BlameTable
 from aorta.metrics.trace_capture import (
@@ -33,7 +32,7 @@ from aorta.metrics.trace_capture import (
     unseen_times,
     with_waits,
 )
-from aorta.metrics.trace_summary import counted
+from aorta.metrics.trace_notes import differences, notes_of, size_notes
 from aorta.metrics.traced_steps import Numbered, numbered
 from aorta.metrics.utilization import effective_gpu_utilization
 from aorta.readers.run_traces import RunTraces
@@ -41,15 +40,6 @@ from aorta.readers.sample_files import SampleFile
 from aorta.units import plural, rank_words
 
 _SOURCE = "usable traces"
-_CLAUSE = re.compile(r"; |, (?=on the GPU )")
-"""Between what is said of where steps come from."""
-DIFFERENT_PCT = 10.0
-"""Points of the step by which two sources of one part may differ before a note says so."""
-_PARTS: Mapping[str, Callable[[RankBreakdown], float]] = {
-    "compute": lambda row: row.compute_ms,
-    "exposed communication": lambda row: row.exposed_comm_ms,
-    "loading": lambda row: row.data_wait_ms,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +69,7 @@ def from_traces(
     expected, assumed = ranks_expected(found)
     hosts = {item.rank: item.host for item in found.ranks if item.host and item.rank in found.work}
     steps, host, model, unusable = _step_parts(found, expected, hosts)
-    usage, said = _utilization(found, samples, steps.breakdown.per_rank)
+    usage, said = sampled_beside(found, samples, steps.breakdown.per_rank)
     lost = [rank for rank in range(expected or 0) if rank not in seen]
     missing = [Problem(file=None, reason=f"{rank_words(lost)} left no {_SOURCE}")] if lost and seen else []
     files = [f"{item.path.name} ({plural(len(item.table), 'sample')})" for item in samples]
@@ -91,7 +81,7 @@ def from_traces(
         nodes_expected=None,
         nodes_seen=len(set(hosts.values())),
         steady_steps=len(found.steps),
-        notes=[*_size_note(found, expected, assumed=assumed), *steps.notes, *said],
+        notes=[*size_notes(found, expected, assumed=assumed), *steps.notes, *said],
         ranks_assumed=assumed,
     )
     nodes = len(set(hosts.values())) if len(hosts) == len(seen) and seen else None
@@ -148,7 +138,7 @@ def with_traces(seen: Observation, traces: RunTraces, recorded: Recorded, policy
     if reason is not None:
         note = f"the breakdown is of the step records, not of the {found.format} traces: {reason}"
         return _noted(seen, source, problems, [*said, note], shown)
-    notes = [*said, *steps.notes, *_differences(seen.steps.breakdown, rows)]
+    notes = [*said, *steps.notes, *differences(seen.steps.breakdown, rows)]
     usage = seen.monitored.utilization
     if usage is not None:
         effective = effective_gpu_utilization(rows)
@@ -236,29 +226,6 @@ def _step_parts(
     return steps, Host(idle=host_idle(found)), model, unusable
 
 
-def _size_note(found: Capture, expected: int | None, *, assumed: bool) -> list[str]:
-    if assumed:
-        last = found.ranks[-1].rank
-        return [f"the traces do not say how many ranks there are: 0 to {last} count as all"]
-    return ["the traces do not say how many ranks there are"] if found.ranks and expected is None else []
-
-
-def _utilization(
-    found: Capture, samples: Sequence[SampleFile], rows: list[RankBreakdown]
-) -> tuple[Utilization | None, list[str]]:
-    used = [item for item in found.ranks if item.rank in found.work]
-    spans = [
-        (step.start_ns + item.epoch_ns, step.end_ns + item.epoch_ns)
-        for item in used
-        if item.epoch_ns is not None
-        for step in counted(item, found.steps)
-    ]
-    window = None
-    if found.steps and all(item.epoch_ns is not None for item in used):
-        window = min(start for start, _ in spans), max(end for _, end in spans)
-    return capture_utilization(samples, window, effective_gpu_utilization(rows), len(found.work))
-
-
 def _steady(found: Capture, recorded: Recorded) -> tuple[Capture, Numbered]:
     """Returns the capture with the records' step numbers, only its steady steps to be counted."""
     steps = numbered(found.ranks, recorded.by_rank, recorded.boots)
@@ -280,68 +247,3 @@ def _unfit(found: Capture, rows: Sequence[RankBreakdown], expected: int | None, 
         common = plural(len(found.steps), "whole step")
         return f"all ranks have {common} in common that count, {policy.min_steady_steps} are needed"
     return None
-
-
-def _differences(records: BreakdownTable, rows: Sequence[RankBreakdown]) -> list[str]:
-    """Returns the parts of the step that records and traces put far apart, at their largest difference."""
-    by_rank: Mapping[int, RankBreakdown] = {row.rank: row for row in records.per_rank}
-    notes = []
-    for name, part in _PARTS.items():
-        pairs = [
-            (
-                row.rank,
-                100.0 * part(by_rank[row.rank]) / by_rank[row.rank].step_ms,
-                100.0 * part(row) / row.step_ms,
-            )
-            for row in rows
-            if row.rank in by_rank and by_rank[row.rank].step_ms > 0 and row.step_ms > 0
-        ]
-        rank, by_records, by_traces = max(
-            pairs, key=lambda item: abs(item[1] - item[2]), default=(0, 0.0, 0.0)
-        )
-        if abs(by_records - by_traces) > DIFFERENT_PCT:
-            notes.append(
-                f"sources differ: {name} of rank {rank} is {by_records:.0f} % of a step by its records "
-                f"and {by_traces:.0f} % by its trace, which the breakdown is of"
-            )
-    return notes
-
-
-def notes_of(found: Capture, charged: BlameTable | str, expected: int | None) -> list[str]:
-    """Returns what a reader must know of the traces."""
-    alike: dict[str, list[str]] = {}
-    for summary in found.ranks:
-        for note in summary.notes:
-            alike.setdefault(re.sub(r"\d+", "#", note), []).append(note)
-    notes = [
-        same[0] + (f" (and {len(same) - 1} more like this)" if len(same) > 1 else "")
-        for same in alike.values()
-    ]
-    notes += _basis_note({rank: item.steps.basis for rank, item in sorted(found.work.items())})
-    if isinstance(charged, str):
-        return [*notes, f"waits are not charged to ranks: {charged}"] if expected != 1 else notes
-    if charged.unmatched:
-        lost = plural(charged.unmatched, "collective")
-        notes.append(f"{lost} without a partner on another rank: not blamed")
-    edges = sum(item.edge_calls for item in found.work.values())
-    if edges:
-        kernels = plural(edges, "communication kernel")
-        notes.append(f"{kernels} at the edges of the captures, of no whole step: not blamed")
-    return notes
-
-
-def _basis_note(bases: Mapping[int, str]) -> list[str]:
-    """Returns what the ranks' steps are; what is said of some ranks alone comes last, with those."""
-    clauses = {rank: _CLAUSE.split(basis) for rank, basis in bases.items()}
-    if not clauses:
-        return []
-    every = dict.fromkeys(clause for mine in clauses.values() for clause in mine)
-    of = {clause: [rank for rank, mine in clauses.items() if clause in mine] for clause in every}
-    common = [clause for clause in every if len(of[clause]) == len(clauses)]
-    some: dict[tuple[int, ...], list[str]] = {}
-    for clause in every:
-        if clause not in common:
-            some.setdefault(tuple(of[clause]), []).append(clause)
-    said = [", ".join(common)] if common else []
-    said += [f"of {rank_words(list(ranks))}: {', '.join(words)}" for ranks, words in some.items()]
-    return [f"steps are {'; '.join(said)}"]

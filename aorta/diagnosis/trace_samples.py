@@ -5,14 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from aorta.artefacts.analysis import Utilization
-from aorta.metrics.utilization import Window, sampled, utilization
+from aorta.artefacts.analysis import RankBreakdown, Utilization
+from aorta.metrics.trace_capture import Capture
+from aorta.metrics.trace_summary import counted
+from aorta.metrics.utilization import Window, effective_gpu_utilization, sampled, utilization
 from aorta.metrics.zones import zone_offset
 from aorta.readers.sample_files import SampleFile
 from aorta.units import plural
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def sampled_beside(
+    found: Capture, samples: Sequence[SampleFile], rows: list[RankBreakdown]
+) -> tuple[Utilization | None, list[str]]:
+    """Returns what was sampled while the steps of a capture ran, and why samples were not used."""
+    used = [item for item in found.ranks if item.rank in found.work]
+    spans = [
+        (step.start_ns + item.epoch_ns, step.end_ns + item.epoch_ns)
+        for item in used
+        if item.epoch_ns is not None
+        for step in counted(item, found.steps)
+    ]
+    window = None
+    if found.steps and all(item.epoch_ns is not None for item in used):
+        window = min(start for start, _ in spans), max(end for _, end in spans)
+    return capture_utilization(samples, window, effective_gpu_utilization(rows), len(found.work))
 
 
 def capture_utilization(

@@ -11,9 +11,9 @@ import pytest
 from aorta.artefacts.analysis import BreakdownTable, RankBreakdown, Utilization
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.host_time import idles_for_launches
-from aorta.diagnosis.judge import explain
 from aorta.diagnosis.observation import Host, Job, Observation, Steps
 from aorta.diagnosis.rank import RankCosts
+from aorta.diagnosis.symptoms import explain
 from aorta.metrics.blame import Cause, Charge
 from aorta.metrics.launches import Launches
 from aorta.metrics.trace_capture import HostIdle

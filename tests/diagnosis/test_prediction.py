@@ -12,10 +12,11 @@ import pytest
 from aorta.artefacts.analysis import Finding, Interval, Kind, Speedup, WhatIf
 from aorta.diagnosis.finding import Answer, not_measured
 from aorta.diagnosis.findings import FINDINGS
-from aorta.diagnosis.judge import cost_ms, weigh
+from aorta.diagnosis.judge import weigh
 from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.prediction import predicted, within_noise
+from aorta.diagnosis.symptoms import cost_ms
 from aorta.metrics.another_run import Repeat
 from aorta.metrics.launches import Launches
 from aorta.metrics.whatif import Replays

@@ -18,9 +18,9 @@ from aorta.artefacts.traced import QueueDepth
 from aorta.cli import group
 from aorta.commands._traces import analyze_traces
 from aorta.diagnosis.analyse import analyse_traces
-from aorta.diagnosis.from_traces import notes_of
 from aorta.errors import ArtefactError
 from aorta.metrics.trace_capture import capture, host_idle
+from aorta.metrics.trace_notes import notes_of
 from aorta.metrics.trace_summary import summarise
 from aorta.readers.traces import read_traces
 from tests.support.kineto import event, write

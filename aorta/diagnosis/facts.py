@@ -1,0 +1,50 @@
+"""What the analysis repeats of a run without judging it, and which other runs repeat that run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aorta.artefacts.analysis import Analysis, DetailCost, Throughput
+from aorta.diagnosis.capture_window import overhead_of
+from aorta.diagnosis.observation import Facts
+from aorta.diagnosis.program import program, settings
+from aorta.metrics.another_run import Repeat
+from aorta.metrics.repeats import Ran, batches, is_local, repeats_of, undisturbed
+from aorta.readers.run import RunData
+from aorta.readers.run_identity import job_id, knobs, scenario
+
+
+def facts_of(data: RunData, rate: Throughput | None, detail: DetailCost | None, *, cuda: bool) -> Facts:
+    """Returns the facts of a run."""
+    manifest = data.account.manifest
+    device = ("cuda" if cuda else "cpu") if data.records.by_rank else None
+    return Facts(
+        scenario=scenario(data.run, manifest.scenario if manifest else None),
+        job_id=manifest.job_id if manifest else job_id(data.run),
+        nodes=data.account.nodes_expected,
+        world_size=data.ranks_expected,
+        shared_machine=manifest.shared_machine if manifest else False,
+        device=device,
+        started_wall_ns=manifest.started_wall_ns if manifest else None,
+        program=program(manifest),
+        settings=settings(manifest, knobs(data), device),
+        throughput=rate,
+        profiler_overhead=overhead_of(data),
+        detail_cost=detail,
+    )
+
+
+def repeats_beside(facts: Facts, detailed: bool, others: Sequence[Analysis]) -> tuple[Repeat, ...]:
+    """Returns what other runs of the same thing took without their costliest cause."""
+    ran = Ran(
+        scenario=facts.scenario,
+        world_size=facts.world_size,
+        program=facts.program,
+        settings=facts.settings,
+        batches=batches(facts.throughput),
+        profiled=facts.profiler_overhead is not None,
+        detailed=detailed,
+        local=is_local(facts.job_id),
+    )
+    found = [undisturbed(item) for item in repeats_of(ran, facts.job_id, others)]
+    return tuple(item for item in found if item is not None)

@@ -1,0 +1,84 @@
+"""Which findings are symptoms of which, and what each costs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+from aorta.artefacts.analysis import Finding, Kind
+from aorta.diagnosis.finding import Found
+from aorta.diagnosis.findings import FINDINGS
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+
+
+def explain(found: Found, seen: Observation, policy: Policy) -> list[Finding]:
+    """Returns the findings with symptoms marked: causes first, the costliest first.
+
+    A symptom has no speed-up of its own: it goes with its cause.
+    """
+    symptoms = _symptoms(found, seen, policy)
+    marked = [
+        msgspec.structs.replace(
+            finding,
+            symptom_of=symptoms[kind],
+            estimated_speedup=None,
+            actions=[f"none of its own: it goes with its cause, {symptoms[kind]}"],
+        )
+        if kind in symptoms
+        else finding
+        for kind, finding in found.items()
+    ]
+    return sorted(marked, key=lambda item: (item.symptom_of is not None, -weight(item, marked, seen)))
+
+
+def _symptoms(found: Found, seen: Observation, policy: Policy) -> dict[Kind, Kind]:
+    """Returns each symptom's cause.
+
+    A finding says itself what it is a symptom of, or another one claims it; a cause that is a symptom itself
+    hands its symptoms on. What yields to any cause that takes time is a symptom of the costliest one, or else
+    of a cause that takes no time by itself and has symptoms.
+    """
+    specs = [spec for kind, spec in FINDINGS.items() if kind in found]
+    waits = _waits(found, seen)
+    symptoms = {
+        spec.kind: cause for spec in specs if spec.symptom_of and (cause := spec.symptom_of(waits, seen))
+    }
+    for spec, other in itertools.permutations(specs, 2):
+        if spec.claims is not None and spec.claims(other, found[other.kind], found, seen, policy):
+            symptoms[other.kind] = spec.kind
+    for _ in symptoms:
+        symptoms = {kind: symptoms.get(cause, cause) for kind, cause in symptoms.items()}
+    costs = {
+        spec.kind: spec.cost(seen)
+        for spec in specs
+        if spec.cost and not spec.yields and spec.kind not in symptoms
+    }
+    cause = max(costs, key=lambda kind: costs[kind], default=next(iter(symptoms.values()), None))
+    yielding = [spec.kind for spec in specs if spec.yields and spec.kind not in symptoms]
+    return symptoms | (dict.fromkeys(yielding, cause) if cause is not None else {})
+
+
+def _waits(found: Found, seen: Observation) -> dict[Kind, float]:
+    """Returns how much of ranks' waits in collectives each finding explains, ms per step."""
+    waits: dict[Kind, float] = {}
+    for kind, spec in reversed(FINDINGS.items()):
+        if kind in found and spec.waits is not None:
+            taken = sum(ms for other, ms in waits.items() if FINDINGS[other].waits_for == spec.waits_for)
+            waits[kind] = spec.waits(found, seen, taken)
+    return {kind: waits[kind] for kind in FINDINGS if waits.get(kind, 0.0) > 0}
+
+
+def cost_ms(finding: Finding, seen: Observation) -> float:
+    """Returns the mean ms per step and rank that a finding takes; 0 where it takes none by itself."""
+    cost = FINDINGS[finding.kind].cost
+    return cost(seen) if cost is not None else 0.0
+
+
+def weight(finding: Finding, findings: Sequence[Finding], seen: Observation) -> float:
+    """Returns its cost; what takes no time by itself weighs what its costliest symptom does."""
+    if FINDINGS[finding.kind].cost is not None:
+        return cost_ms(finding, seen)
+    return max((cost_ms(item, seen) for item in findings if item.symptom_of == finding.kind), default=0.0)
