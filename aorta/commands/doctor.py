@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     type=click.Choice(NAMES),
     help="Exit with 1 unless this works; repeatable. Default: analyze, and profile or submit.",
 )
-def command(results: Path, as_json: bool, needed: tuple[str, ...]) -> int:
+@click.option(
+    "--python",
+    metavar="PATH",
+    help="Ask this interpreter instead whether hooks work in programs that it runs.",
+)
+def command(results: Path, as_json: bool, needed: tuple[str, ...], python: str | None) -> int:
     """Look at this machine and say what will work on it. Changes nothing.
 
     On a cluster, run it where you submit and, for GPUs and profilers, inside a job:
@@ -33,6 +38,8 @@ def command(results: Path, as_json: bool, needed: tuple[str, ...]) -> int:
 
     The exit code is 0 when everything needed works, if only in part, and 1 otherwise.
     """
+    if python is not None:
+        return _hooks(python, as_json=as_json)
     from aorta.doctor.examine import examine
 
     found = examine(results.absolute(), needed or DEFAULT)
@@ -44,6 +51,22 @@ def command(results: Path, as_json: bool, needed: tuple[str, ...]) -> int:
     else:
         _show(found)
     return 0 if found.ok else 1
+
+
+def _hooks(python: str, *, as_json: bool) -> int:
+    """Say whether hooks work under an interpreter; 0 if they do."""
+    from aorta.doctor.hooks import examine_hooks
+
+    check = examine_hooks(python)
+    if as_json:
+        import msgspec
+
+        say_json({"schema_version": 1, "ok": check.state == "ok", "check": msgspec.to_builtins(check)})
+    else:
+        say(f"{check.name}: {check.state}: {check.text}")
+        if check.hint:
+            say(f"  -> {check.hint}")
+    return 0 if check.state == "ok" else 1
 
 
 def _show(found: Examination) -> None:

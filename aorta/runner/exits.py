@@ -86,6 +86,10 @@ def _rewrite(path: Path, masker: Masker) -> None:
         raise
 
 
+OTHER_PYTHON = "name a Python that has it: aorta submit --python PATH; try it: aorta doctor --python PATH"
+"""What to do about a module that is missing in a program of the user's own."""
+
+
 def rank_exits(
     lines: Sequence[str], code: int, node: NodeDir, first_rank: int, processes: int
 ) -> tuple[list[RankExit], int | None]:
@@ -169,4 +173,7 @@ def describe_exit(item: RankExit) -> str:
         words = f"rank {item.rank} was killed by {item.signal}"
     else:
         words = f"rank {item.rank} exited with {item.exit_code}"
-    return f"{words}: {item.error}" if item.error else words
+    if item.error is None:
+        return words
+    missing = "ModuleNotFoundError" in item.error
+    return f"{words}: {item.error}" + (f" ({OTHER_PYTHON})" if missing else "")

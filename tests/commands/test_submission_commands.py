@@ -139,7 +139,7 @@ def test_what_no_job_can_carry_is_refused_before_anything_is_made_or_printed(
         ["--profiler", "nsys"],
         ["--profiler", "none", "--override", "profiling.enabled=true"],
         ["--override", "profiling.enabled=true"],
-        ["--profiler", "nsys", "--override", "profiling.enabled=true", "--", "mine.py"],
+        ["--profiler", "nsys", "--override", "capture.steps=5", "--", "mine.py"],
     ],
 )
 def test_one_tracer_or_one_that_the_node_chooses_is_taken(
