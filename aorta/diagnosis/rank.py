@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from statistics import median_low
 
+import msgspec
+
 from aorta.artefacts.analysis import Blame, LatenessTable, RankBreakdown
 from aorta.metrics.blame import MANY_RANKS, BlameTable, Cause, Charge
 from aorta.units import NS_PER_MS
@@ -151,8 +153,9 @@ def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None)
                 lost[culprit] += charged
     worst = max(lost.values(), default=0.0)
     costly = {rank for rank, ms in lost.items() if ms >= share * worst and ms > 0}
-    found = _named(sorted(costly | _as_late(costly, share, late)), costs)
-    if not found or not _stand_out(found, lost, len(costs), share, late):
+    held = _held_up(costs, costly, share, late)
+    found = _named(sorted(costly | (_as_late(costly, share, late) - held)), costs)
+    if not found or not _stand_out(found, lost, len(costs), share, _without(late, held)):
         return []
     as_slow = _as_slow(costs, charges, costly, share)
     return _named(sorted({*found, *as_slow}), costs) or found
@@ -202,6 +205,26 @@ def _as_late(costly: Set[int], share: float, late: LatenessTable | None) -> set[
     rows = {row.rank: row.late_ms for row in late.ranks if row.pattern == "persistent"} if late else {}
     longest = max((ms for rank, ms in rows.items() if rank in costly), default=math.inf)
     return {rank for rank, ms in rows.items() if ms >= share * longest}
+
+
+def _held_up(costs: list[RankCosts], costly: Set[int], share: float, late: LatenessTable | None) -> set[int]:
+    """Returns the ranks that are late because of one of `costly`, which they meet before the others wait:
+    they take no longer than most, and the costly one does.
+    """
+    own = {item.rank: item.takes_ms("compute") + item.takes_ms("host") for item in costs}
+    usual = median_low(own.values())
+    longer = max((own[rank] - usual for rank in costly), default=0.0)
+    if longer <= 0 or late is None:
+        return set()
+    least = usual + share * EXPLAINED * longer
+    return {row.rank for row in late.ranks if row.rank not in costly and own.get(row.rank, least) < least}
+
+
+def _without(late: LatenessTable | None, ranks: Set[int]) -> LatenessTable | None:
+    if late is None or not ranks:
+        return late
+    kept = [row for row in late.ranks if row.rank not in ranks]
+    return msgspec.structs.replace(late, ranks=kept)
 
 
 def _as_slow(

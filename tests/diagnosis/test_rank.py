@@ -134,3 +134,15 @@ def test_what_is_little_of_a_charge_names_nobody_with_it() -> None:
         for rank, (compute, host) in enumerate(((120.0, 2.0), (190.0, 2.0), (120.0, 1.0), (120.0, 1.0)))
     ]
     assert waited_for(made, 0.5, None) == [1]
+
+
+@pytest.mark.parametrize(("computes", "expected"), [(10.0, [2]), (38.0, [2, 3])])
+def test_a_rank_that_meets_the_slow_one_first_is_late_because_of_it(
+    computes: float, expected: list[int]
+) -> None:
+    """Ranks 2 and 3 are one group and late to the next one; rank 2 computes 40 ms and most ranks 10."""
+    charged: list[dict[Charge, float]] = [{(2, "compute"): 30.0}, {(2, "compute"): 30.0}, {}, {}]
+    own = [10.0, 10.0, 40.0, computes]
+    made = [RankCosts(rank, 50.0, own[rank], 0.0, 0.0, 0.0, 10.0, charged[rank]) for rank in range(4)]
+    late = table([0.0, 0.0, 1.0, 1.0], "persistent", [0.0, 0.0, 30.0, 28.0])
+    assert waited_for(made, 0.5, late) == expected
