@@ -82,6 +82,13 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """Lines of a program."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Folded:
     """Details behind a title that opens them; plain text shows them under the title."""
 
@@ -89,7 +96,7 @@ class Folded:
     blocks: tuple[Block, ...]
 
 
-Block = Heading | Paragraph | Bullets | Facts | Picture | Folded | Table
+Block = Heading | Paragraph | Bullets | Facts | Picture | Listing | Folded | Table
 
 
 def bullets(lines: list[Line] | list[str]) -> Bullets:

@@ -16,7 +16,9 @@ from aorta.report.blocks import (
     Heading,
     Line,
     Link,
+    Listing,
     Paragraph,
+    Picture,
     Piece,
     Strong,
     pieces,
@@ -56,6 +58,10 @@ def _block(block: Block) -> str:
         return f"<h{block.level}>{esc(block.text)}</h{block.level}>"
     if isinstance(block, Folded):
         return folded(block.title, to_html(block.blocks))
+    return f"<pre>{esc(block.text)}</pre>" if isinstance(block, Listing) else _paragraph(block)
+
+
+def _paragraph(block: Paragraph | Picture) -> str:
     return f"<p>{inline(block.line)}</p>" if isinstance(block, Paragraph) else ""
 
 

@@ -68,8 +68,9 @@ def threshold_blocks(key: str) -> list[Block]:
     if found is None:
         kinds = ", ".join(plugin.spec.kind for plugin in PLUGINS)
         raise ConfigError(
-            f"{key} is neither a finding nor a threshold",
-            f"findings: {kinds}; thresholds: {', '.join(row.key for row in rows())}",
+            f"{key} is no finding, mistake or threshold",
+            f"findings: {kinds}; thresholds: {', '.join(row.key for row in rows())}; "
+            "`aorta explain` alone lists the mistakes, too",
         )
     users = [plugin.spec.kind for plugin in PLUGINS if found.key in plugin.spec.thresholds]
     also = [Paragraph(f"It decides: {', '.join(users)}.")] if users else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from aorta.report.blocks import (
     Heading,
     Line,
     Link,
+    Listing,
     Paragraph,
     Picture,
     Piece,
@@ -47,6 +49,12 @@ def _text(block: Block) -> str:
         return f"{title}\n{'=' * len(title)}" if block.level == 1 else wrap(title.upper())
     if isinstance(block, Folded):
         return wrap(block.title.upper()) + "\n" + to_text(block.blocks).rstrip("\n")
+    return _text_lines(block)
+
+
+def _text_lines(block: Paragraph | Listing | Picture) -> str:
+    if isinstance(block, Listing):
+        return "\n".join(f"    {plain(line)}".rstrip() for line in block.text.splitlines())
     return wrap(words(block.line), 2) if isinstance(block, Paragraph) else ""
 
 
@@ -76,7 +84,14 @@ def _markdown(block: Block) -> str:
         return f"{'#' * block.level} {md(block.text)}"
     if isinstance(block, Folded):
         return f"<details><summary>{md(block.title)}</summary>\n\n{to_markdown(block.blocks)}\n</details>"
-    return _inline(block.line) if isinstance(block, Paragraph) else _md_picture(block)
+    return _inline(block.line) if isinstance(block, Paragraph) else _md_figure(block)
+
+
+def _md_figure(block: Picture | Listing) -> str:
+    if isinstance(block, Picture):
+        return _md_picture(block)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
+    return f"{fence}python\n{block.text}\n{fence}"
 
 
 def _md_picture(block: Picture) -> str:

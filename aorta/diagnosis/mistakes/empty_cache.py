@@ -1,4 +1,4 @@
-"""`empty_cache()` or `gc.collect()` in every step.
+"""empty_cache() or gc.collect() in every step.
 
 What it finds:
     Memory is given back to the driver and taken again in nearly every step (`cudaFree` and

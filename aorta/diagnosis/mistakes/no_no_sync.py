@@ -1,4 +1,4 @@
-"""Gradient accumulation without `no_sync()`.
+"""Gradient accumulation without no_sync().
 
 What it finds:
     DDP runs several forward and backward passes per optimizer step and exchanges the gradients in each.

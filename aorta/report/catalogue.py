@@ -1,0 +1,66 @@
+"""The catalogue of mistakes as pages: for `aorta explain` and `docs/mistakes/`."""
+
+from __future__ import annotations
+
+from aorta.diagnosis.mistake import MistakeSpec
+from aorta.diagnosis.mistakes import CATALOGUE
+from aorta.diagnosis.plugins import Plugin
+from aorta.report.blocks import Block, Bullet, Bullets, Code, Heading, Line, Link, Listing, Paragraph
+from aorta.report.render import to_markdown
+
+
+def mistake_blocks(plugin: Plugin[MistakeSpec], *, level: int = 1) -> list[Block]:
+    """Returns the page of one mistake."""
+    spec, page = plugin.spec, plugin.page
+    captures = ", ".join(spec.captures) if spec.captures else "none yet"
+    return [
+        Heading(f"{spec.id}: {page.title}", level),
+        Heading("How it shows", level + 1),
+        Paragraph(_line(page.finds)),
+        Paragraph(f"It is seen in: {spec.shown_by}."),
+        Heading("Why it costs time", level + 1),
+        Paragraph(_line(page.costs)),
+        Heading("What to do", level + 1),
+        Paragraph(_line(page.remedy)),
+        Paragraph("Before:"),
+        Listing(spec.before.rstrip("\n")),
+        Paragraph("After:"),
+        Listing(spec.after.rstrip("\n")),
+        Heading("How the gain is predicted", level + 1),
+        Paragraph(f"{spec.predicted_by[0].upper()}{spec.predicted_by[1:]}."),
+        Paragraph(f"Real captures that prove it: {captures}."),
+        Paragraph(("Intended? Add ", Code(spec.id), " to ", Code("profiling.intended_mistakes"), ".")),
+    ]
+
+
+def _line(text: str) -> Line:
+    """The text with what stands between backticks as code."""
+    parts = text.split("`")
+    return tuple(Code(part) if place % 2 else part for place, part in enumerate(parts) if part)
+
+
+def mistake_pages() -> dict[str, str]:
+    """Returns the files of `docs/mistakes/`, by name."""
+    entries = tuple(
+        Bullet((Link(id_, f"{id_}.md"), f": {plugin.page.title} (seen in: {plugin.spec.shown_by})"))
+        for id_, plugin in CATALOGUE.items()
+    )
+    index: list[Block] = [
+        Heading("Mistakes", 1),
+        Paragraph(
+            "Mistakes that people really make. Each page says how the mistake shows, and how it is fixed. "
+            "The pages are made of the code."
+        ),
+        Bullets(entries),
+        Paragraph(("On a terminal: ", Code("aorta explain fp32_matmul"))),
+    ]
+    pages = {f"{id_}.md": to_markdown(mistake_blocks(plugin)) for id_, plugin in CATALOGUE.items()}
+    return {"README.md": to_markdown(index), **pages}
+
+
+def mistakes_overview() -> list[Block]:
+    """Returns the list of mistakes."""
+    return [
+        Heading("Mistakes", 1),
+        Bullets(tuple(Bullet((Code(id_), f": {plugin.page.title}")) for id_, plugin in CATALOGUE.items())),
+    ]
