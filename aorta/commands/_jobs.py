@@ -69,9 +69,20 @@ def _labels(submission: SubmissionDir) -> dict[str | None, str]:
 Row = tuple[Job, JobView, Progress | None]
 
 
-def job_rows(follower: Follower) -> list[Row]:
-    """Each job with the newest view of it and how far its run is; None where it has no files yet."""
-    return [(job, view, _progress(job, view)) for job, view in follower.rows()]
+def job_rows(follower: Follower, since_s: float = 0.0) -> list[Row]:
+    """Each job with the newest view of it and how far its run is; None where it has no files yet.
+
+    Args:
+        follower: what is known of the jobs.
+        since_s: seconds since it was asked, by which running jobs are older.
+    """
+    return [(job, _aged(view, since_s), _progress(job, view)) for job, view in follower.rows()]
+
+
+def _aged(view: JobView, since_s: float) -> JobView:
+    if view.elapsed_s is None or view.state.phase != "running":
+        return view
+    return replace(view, elapsed_s=view.elapsed_s + int(since_s))
 
 
 def _progress(job: Job, view: JobView) -> Progress | None:

@@ -169,7 +169,9 @@ def _follow(run: LocalRun, name: str) -> JobView:
         while (view := run.poll()).state.phase != "ended":
             if console.is_terminal:
                 now = read_progress(folder)
-                line.show(progress_words(now, view.elapsed_s or 0), done=now.steps, total=now.total)
+                # Only training has a known end; in any other phase the bar runs to and fro.
+                done, total = (now.steps, now.total) if now.phase == "training" else (0, None)
+                line.show(progress_words(now, view.elapsed_s or 0), done=done, total=total)
             time.sleep(POLL_S)
     return view
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from aorta.launch.follow import Follower
 
 FIRST_S, LAST_S, GROWTH = 2.0, 30.0, 1.5
+LOOK_S = 2.0
+"""Between looks at the files of the runs, which cost Slurm nothing."""
 
 
 @click.command("wait")
@@ -119,13 +121,17 @@ def _watch_live(follower: Follower, console: Console, waits: Iterator[float]) ->
 
     from aorta.commands._jobs import job_rows, job_table, so_far_lines
 
-    def shown() -> Group:
-        rows = job_rows(follower)
+    def shown(since_s: float = 0.0) -> Group:
+        rows = job_rows(follower, since_s)
         return Group(job_table(rows), *(Text(line) for line in so_far_lines(rows)))
 
     follower.poll()
     with Live(shown(), console=console, auto_refresh=False) as live:
         while follower.going:
-            time.sleep(next(waits))
+            # The runs' own files are looked at between the questions to Slurm.
+            asked, pause = time.monotonic(), next(waits)
+            while (since := time.monotonic() - asked) < pause:
+                time.sleep(min(LOOK_S, pause - since))
+                live.update(shown(time.monotonic() - asked), refresh=True)
             follower.poll()
             live.update(shown(), refresh=True)

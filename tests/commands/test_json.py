@@ -143,3 +143,11 @@ def test_a_job_that_nobody_knows_has_null_for_what_is_not_known(slurm: FakeSlurm
     assert {told[name] for name in ("scenario", "label", "elapsed_s", "nodes", "run_dir", "progress")} == {
         None
     }
+
+
+def test_between_two_questions_to_slurm_a_running_job_grows_older(slurm: FakeSlurm) -> None:
+    run("submit", "--nodes", "1,2")
+    slurm.replies["squeue"] = Answer(0, "101|RUNNING|0:42|1|n0|None\n102|PENDING|0:00|2||Priority\n")
+    follower = Follower(select_jobs(None, (), Path("results/profiling"), tools.call), tools.call)
+    follower.poll()
+    assert [view.elapsed_s for _, view, _ in job_rows(follower, 9.7)] == [42 + 9, 0]

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -80,6 +81,20 @@ def parallelize(config: schema.Config, workload: Workload, world: World, recorde
     return Replicated(workload, config, world, recorder)
 
 
+_FIRST_BUCKET = "_DEFAULT_FIRST_BUCKET_BYTES"
+
+
+def _fit_first_bucket(ddp: DistributedDataParallel) -> None:
+    """Make the compiler's first bucket no larger than the others, which it insists on.
+
+    torch.compile cuts the graph at DDP's buckets. It takes 1 MiB for the first one whatever `bucket_cap_mb`
+    says, and refuses to compile where the others are smaller. DDP itself takes `bucket_cap_mb` for all.
+    """
+    first = getattr(dist, _FIRST_BUCKET, None)
+    if first is not None:
+        setattr(dist, _FIRST_BUCKET, min(first, ddp.bucket_bytes_cap))
+
+
 class Replicated:
     """DDP: rank 0's weights are broadcast once, gradients are averaged in the recorder's process group, or
     without overlap by its hook. One rank needs no wrapper and no exchange.
@@ -105,6 +120,8 @@ class Replicated:
             )
             if not config.distributed.enable_overlap:
                 self._ddp.register_comm_hook(None, recorder.ddp_hook(overlap=False))
+            if config.compile.enabled:
+                _fit_first_bucket(self._ddp)
         wrapped = self._ddp if self._ddp is not None else self.module
         self._call = Compiled(wrapped, config.compile) if config.compile.enabled else wrapped
 

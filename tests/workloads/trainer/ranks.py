@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +113,21 @@ def plain(config: Config, world: World) -> list[float]:
     return [value.double().sum().item() for value in model.module.state_dict().values()]
 
 
+@contextmanager
+def complaints() -> Iterator[list[str]]:
+    """The warnings of the compiled model while this is entered."""
+    told: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record.getMessage())
+
+    handler, log = Handler(logging.WARNING), logging.getLogger("aorta.workloads.trainer.compiled")
+    log.addHandler(handler)
+    yield told
+    log.removeHandler(handler)
+
+
 def stopped(world: World) -> list[int]:
     """Answers of three exchanges when only rank 1 saw a signal, before the second."""
     stop = StopSignal(world)
@@ -137,6 +155,10 @@ def main(folder: Path) -> None:
         # Nearly all steps timed as a whole: gloo's threads and the reducer's take each other's locks then.
         whole_steps = ["capture.detail_interval=1000", "training.max_steps=300", "training.epochs=100"]
         found["seldom"] = train(tiny(folder / "seldom", BUCKETS, *whole_steps), world)
+        compiled = ["compile.enabled=true", "compile.backend=aot_eager", "training.max_steps=2"]
+        with complaints() as told:
+            found["compiled"] = train(tiny(folder / "compiled", BUCKETS, *compiled), world)
+        found["complaints"] = told
         found["plain"] = plain(tiny(folder / "plain"), world)
         found["stopped"] = stopped(world)
         rank = world.rank

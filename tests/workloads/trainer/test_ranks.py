@@ -125,6 +125,13 @@ def test_steps_timed_as_a_whole_exchange_gradients_likewise(found: list[dict[str
         assert first == second
 
 
+def test_buckets_below_a_mebibyte_compile(found: list[dict[str, Any]]) -> None:
+    for rank in found:
+        assert rank["complaints"] == []
+        assert len(rank["compiled"]["loss"]) == 2
+        assert len(set(rank["compiled"]["weights"])) == 1
+
+
 def test_all_ranks_stop_after_the_same_step(found: list[dict[str, Any]]) -> None:
     # Seen by one rank before the second exchange; every rank knows one step later.
     assert [rank["stopped"] for rank in found] == [[0, 0, int(signal.SIGTERM)]] * 2
