@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -13,7 +15,16 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from aorta.artefacts.analysis import Throughput
-from aorta.artefacts.page import Curve, Doing, Excerpt, HeatMap, StepPart, StepTimes, UtilizationOverTime
+from aorta.artefacts.page import (
+    Curve,
+    Doing,
+    Excerpt,
+    HeatMap,
+    StepPart,
+    StepTimes,
+    Strip,
+    UtilizationOverTime,
+)
 from aorta.report import palette, style
 from aorta.report.parts import shown_parts
 from aorta.report.text import host, number, short
@@ -21,6 +32,10 @@ from aorta.report.text import host, number, short
 NO_BREAKDOWN = "not measured: no rank has a steady step with a breakdown"
 LOSS = LinearSegmentedColormap.from_list("loss", ["#FFFFFF", "#F6D9A8", "#E69F00", "#B04A00", "#5E2600"])
 """From nothing to much: its lightness falls all the way, so that it reads without colours too."""
+FULL_PCT = 97.0
+"""A curve that never falls below it is full: one line of text says as much."""
+FLAT_SAMPLES = 5
+"""Samples of such a curve: fewer may have missed a change."""
 EFFECT = LinearSegmentedColormap.from_list("effect", ["#FFFFFF", "#D0D0D0"])
 
 
@@ -53,12 +68,9 @@ def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
     axes.set_xlabel("% of the step")
 
 
-def heat_panel(axes: Axes, found: HeatMap | None) -> None:
+def heat_panel(axes: Axes, found: HeatMap) -> None:
     """Rank × cause: each rank's own time, and the waits of others that are charged to it, % of the step."""
-    style.title(axes, "Which rank, which cause", (found.note if found else "") or "% of the mean step")
-    if found is None:
-        style.absent(axes, NO_BREAKDOWN)
-        return
+    style.title(axes, "Which rank, which cause", found.note or "% of the mean step")
     values = np.array([[np.nan if v is None else v for v in row] for row in found.values], dtype=float)
     top = max(float(np.nanmax(values)), 30.0)  # what costs little stays pale
     effect = np.array(
@@ -219,12 +231,19 @@ def utilization_panel(figure: SubFigure, found: UtilizationOverTime) -> None:
         style.title(axes, heading)
         style.absent(axes, found.absent)
         return
-    columns = 1 if len(found.strips) <= 2 else 2
-    rows = -(-len(found.strips) // columns)
+    strips, told = _without_flat(found.strips)
+    if not strips:
+        axes = figure.subplots()
+        style.title(axes, heading, found.absent)
+        style.absent(axes, "; ".join(told))
+        return
+    columns = 1 if len(strips) <= 2 else 2
+    rows = -(-len(strips) // columns)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    style.title(grid[0], heading, found.absent or "the driver's counter says busy while a kernel waits")
+    busy = "the driver's counter says busy while a kernel waits"
+    style.title(grid[0], heading, found.absent or busy, *told)
     handles: dict[str, Artist] = {}
-    for axes, strip in zip(grid, found.strips, strict=False):
+    for axes, strip in zip(grid, strips, strict=False):
         if found.window_s is not None:
             axes.axvspan(*found.window_s, color=palette.STEADY, linewidth=0, label="steady window")
         for curve in strip.curves:
@@ -237,7 +256,7 @@ def utilization_panel(figure: SubFigure, found: UtilizationOverTime) -> None:
         axes.grid(axis="y")
         axes.margins(x=0.01)
         handles.update(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    for axes in grid[len(found.strips) :]:
+    for axes in grid[len(strips) :]:
         axes.set_axis_off()
     for axes in grid[-columns:]:
         axes.set_xlabel("seconds since the start" if columns == 1 else "seconds")
@@ -249,6 +268,34 @@ def utilization_panel(figure: SubFigure, found: UtilizationOverTime) -> None:
         handlelength=1.4,
         columnspacing=1.2,
     )
+
+
+def _without_flat(strips: Sequence[Strip]) -> tuple[list[Strip], list[str]]:
+    """The strips without the curves that are full throughout, and a sentence for each kind of these."""
+    kept: list[Strip] = []
+    flat: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+    for strip in strips:
+        moving = [curve for curve in strip.curves if _level(curve) is None]
+        for curve in strip.curves:
+            if (level := _level(curve)) is not None:
+                flat[palette.CURVES[curve.what][0], round(level)].append(strip.name)
+        if moving:
+            kept.append(msgspec.structs.replace(strip, curves=moving))
+    told = [
+        f"{name}: {level} % throughout" + ("" if len(nodes) == len(strips) else f" on {short(nodes[0], 34)}")
+        + (f" and {len(nodes) - 1} more" if 1 < len(nodes) < len(strips) else "")
+        for (name, level), nodes in flat.items()
+    ]  # fmt: skip
+    return kept, told
+
+
+def _level(curve: Curve) -> float | None:
+    """The percentage of a curve that is full from first to last; None for any other, or of few samples."""
+    low = min(curve.low if curve.low is not None else curve.middle, default=0.0)
+    high = max(curve.high if curve.high is not None else curve.middle, default=0.0)
+    if len(curve.middle) < FLAT_SAMPLES or low < FULL_PCT:
+        return None
+    return (low + high) / 2
 
 
 def _curve(axes: Axes, curve: Curve) -> None:

@@ -145,14 +145,14 @@ def _charges(analysis: Analysis) -> _Charges:
 
 
 def heat_map(analysis: Analysis) -> HeatMap | None:
-    """Rank × cause, % of the mean step; None without a breakdown.
+    """Rank × cause, % of the mean step; None without a breakdown, and for one rank, which its parts show.
 
     More than `MAX_HEAT_ROWS` ranks are binned by node, or by several neighbouring nodes, and a cell is that
     of the worst rank in it: a mean would hide the one slow rank of many.
     """
     rows = sorted(analysis.breakdown.per_rank, key=lambda row: row.rank)
     step = mean_parts(analysis).get("step_ms")
-    if not step:
+    if not step or len(rows) < 2:
         return None
     kept = waits(analysis).kept
     late = [None if (ms := row.own_host_wait_ms) is None else kept * ms for row in rows]

@@ -40,6 +40,11 @@ def scaling_figure(curves: Sequence[Curve], shared: bool) -> Figure:
     drawn = [curve for curve in curves if curve.points][:MAX_SERIES]
     rows = -(-len(drawn) // 4)
     figure = style.new_figure(10, 4.0 + 0.2 * rows)
+    if not drawn:
+        axes = figure.subplots()
+        style.title(axes, "Speed-up and efficiency")
+        style.absent(axes, "not measured: no valid run")
+        return figure
     speed, efficiency = figure.subplots(1, 2)
     labels = {curve.label for curve in drawn if curve.label}
     style.title(speed, "Speed-up", LABELS[labels.pop()] if len(labels) == 1 else "throughput over reference")
@@ -48,10 +53,6 @@ def scaling_figure(curves: Sequence[Curve], shared: bool) -> Figure:
         "Parallel efficiency",
         "of one machine shared by all nodes" if shared else "throughput a rank",
     )
-    if not drawn:
-        style.absent(speed, "not measured: no valid run")
-        style.absent(efficiency, "not measured: no valid run")
-        return figure
     ranks = sorted({float(point.world_size) for curve in drawn for point in curve.points})
     for axes in (speed, efficiency):
         _ranks_axis(axes, ranks)
@@ -88,23 +89,36 @@ def _ranks_axis(axes: Axes, ranks: Sequence[float]) -> None:
 
 
 def key_figure(analysis: SweepAnalysis, sensitivity: Sensitivity) -> Figure:
-    """Four panels over the values of one key, a line for each setting of the others; inside `styled()`."""
+    """A panel for each quantity that was measured over the values of one key; inside `style.styled()`."""
     drawn = sensitivity.series[:MAX_SERIES]
-    figure = style.new_figure(10, 6.4 + 0.2 * -(-len(drawn) // 4))
-    grid = figure.subplots(2, 2).flatten()
     places = _places(sensitivity.values)
     several = len({series.scenario for series in sensitivity.series}) > 1
-    for axes, (title, unit, quantity, factor) in zip(grid, PANELS, strict=True):
+    found = [
+        (title, unit, factor, lines)
+        for title, unit, quantity, factor in PANELS
+        if _measured(lines := [_series_line(analysis, item, places, quantity, several) for item in drawn])
+    ]
+    rows = max(-(-len(found) // 2), 1)
+    figure = style.new_figure(10, 0.4 + 3.0 * rows + 0.2 * -(-len(drawn) // 4))
+    if not found:
+        axes = figure.subplots()
+        style.title(axes, plain(sensitivity.key))
+        style.absent(axes, "not measured in any valid run")
+        return figure
+    grid = figure.subplots(rows, min(len(found), 2), squeeze=False).flatten()
+    for axes in grid[len(found) :]:
+        axes.set_axis_off()
+    for axes, (title, unit, factor, lines) in zip(grid, found, strict=False):
         style.title(axes, title, unit)
-        lines = [_series_line(analysis, series, places, quantity, several) for series in drawn]
-        if all(value is None for _, _, values in lines for value in values):
-            style.absent(axes, "not measured in any valid run")
-            continue
         _values_axis(axes, sensitivity.values, places)
         axes.set_xlabel(plain(sensitivity.key))
         _lines(axes, lines, factor, floor=100.0 if factor > 1 else 0.0)
     _legend(figure, next((axes for axes in grid if axes.lines), grid[0]))
     return figure
+
+
+def _measured(lines: Sequence[Line]) -> bool:
+    return any(value is not None for _, _, values in lines for value in values)
 
 
 def _series_line(

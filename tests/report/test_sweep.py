@@ -106,6 +106,26 @@ def test_the_values_of_an_overlap_knob_stand_side_by_side() -> None:
     assert ticks == ["true", "false"]
 
 
+def test_a_panel_of_nothing_is_left_out_and_a_figure_of_nothing_is_one_sentence() -> None:
+    analysis = knobs()
+    without = [msgspec.structs.replace(item, overlap_ratio=None) for item in analysis.settings]
+    bare = [
+        msgspec.structs.replace(
+            item, step_ms=None, samples_per_s=None, exposed_comm_ms=None, overlap_ratio=None
+        )
+        for item in analysis.settings
+    ]
+    with style.styled():
+        some, none = (
+            key_figure(msgspec.structs.replace(analysis, settings=settings), analysis.sensitivities[0])
+            for settings in (without, bare)
+        )
+    titles = [axes.get_title(loc="left").strip() for axes in some.axes if axes.axison]
+    assert titles == ["Step time", "Throughput", "Exposed communication"]
+    (axes,) = none.axes
+    assert axes.texts[0].get_text() == "not measured in any valid run"
+
+
 def test_a_range_of_two_repeats_is_not_written_as_a_band(tmp_path: Path) -> None:
     whole = knobs()
     two = [
