@@ -131,7 +131,10 @@ def _made(
 ) -> Operations:
     place = {rank: min(found) for rank, found in stages.items()}
     order = {stage: at for at, stage in enumerate(sorted(set(place.values())))}
-    names = [_direction(kind, group, place) for kind, group in zip(rows.kind, rows.group, strict=True)]
+    # With several chunks per rank, the last rank sends forwards to the first one.
+    ring = len(order) if len(order) > 2 and max(len(found) for found in stages.values()) > 1 else 0
+    at = {rank: order[stage] for rank, stage in place.items()}
+    names = [_direction(kind, group, at, ring) for kind, group in zip(rows.kind, rows.group, strict=True)]
     kinds, kind = np.unique(names, return_inverse=True)
     groups = {name: at for at, name in enumerate(sorted(set(rows.group)))}
     group = np.array([groups[name] if name else UNKNOWN for name in rows.group], dtype=np.int64)
@@ -157,10 +160,11 @@ def _made(
     )
 
 
-def _direction(kind: str, group: str, place: Mapping[int, int]) -> str:
+def _direction(kind: str, group: str, place: Mapping[int, int], ring: int) -> str:
     """The name of a send or receive says which way it goes."""
     ends = _ends(group) if kind in ("send", "recv") else None
     if ends is None or ends[0] not in place or ends[1] not in place:
         return kind
-    ahead = place[ends[1]] > place[ends[0]]
+    step = place[ends[1]] - place[ends[0]]
+    ahead = step % ring == 1 if ring else step > 0
     return f"{'forward' if ahead else 'backward'}-{kind}"
