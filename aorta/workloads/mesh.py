@@ -18,8 +18,8 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from aorta.instrument import StepRecorder
 
-STEPS = 24
-"""Ten of them are warm-up."""
+STEPS = 36
+"""Ten of them are warm-up, and so many more may not count as steady."""
 MICROBATCHES = 8
 UNIT_S = 0.012
 SLOW = 3.0
