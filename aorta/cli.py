@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import importlib
 import io
 import os
@@ -41,6 +42,8 @@ COMMANDS = {
     "cluster": "A real four-node Slurm cluster on this machine.",
 }
 """Name to one-line help; the module is `aorta.commands.<name with _>` and its command is called `command`."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LazyGroup(click.Group):
@@ -84,7 +87,7 @@ def main() -> None:
         from aorta.commands._completion import add_bash
 
         add_bash()
-    from aorta.commands._say import flush, say
+    from aorta.commands._say import flush, say, unwritten
 
     try:
         outcome = group(standalone_mode=False, prog_name="aorta")
@@ -107,8 +110,12 @@ def main() -> None:
     except Exception as error:
         from aorta.commands._crash import fault
 
-        say(f"aorta: {fault(error)}", err=True)
-        sys.exit(FaultError.exit_code)
+        full = isinstance(error, OSError) and error.errno in _FULL and error.filename is None
+        if full:
+            say(f"aorta: {unwritten(error)}", err=True)
+        else:
+            say(f"aorta: {fault(error)}", err=True)
+        sys.exit(1 if full else FaultError.exit_code)
     sys.exit(outcome if isinstance(outcome, int) else 0)
 
 

@@ -2,8 +2,8 @@
 
 Healthy runs of two scenarios lie there. Beside them comes one entry of another user: a FIFO, a device, a
 socket, a sparse file, a link, a wrong mode or owner, a cut or swapped file, an odd name. Each time
-`aorta aggregate` and `aorta status` must end without a fault, below 1 GiB and 60 s. The reports of the
-healthy runs must be whole.
+`aorta aggregate` and `aorta status` must end without a fault, below 1 GiB and 60 s of CPU time. The healthy
+runs' reports must be whole.
 
     .venv/bin/python benchmarks/hostile_folder.py [--only WORDS] [--json FILE]
 
@@ -19,10 +19,10 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -42,6 +42,8 @@ HEALTHY = {
     "2node": RunSpec(steps=24, nodes=2, ranks_per_node=1),
 }
 _OTHER_USER = 65534
+_HANGS_S = 300
+"""After which a process that waits for something is ended; a loaded machine takes long for little."""
 
 
 @dataclass(frozen=True)
@@ -231,13 +233,13 @@ def analysed(results: Path, docs: Path) -> str:
 
 
 def alone(results: Path, docs: Path) -> tuple[str, float, float]:
-    """Return what is wrong, the seconds and the peak memory (MiB) of an analysis in a process of its own."""
+    """Return what is wrong, the CPU seconds and the peak memory (MiB) of a process that analyses."""
     reader, writer = os.pipe()
-    began = time.monotonic()
     child = os.fork()
     if child == 0:
         try:
             resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
+            signal.alarm(_HANGS_S)
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                 wrong = analysed(results, docs)
             os.write(writer, wrong.encode("utf-8", "backslashreplace")[:4000])
@@ -251,7 +253,7 @@ def alone(results: Path, docs: Path) -> tuple[str, float, float]:
     _, status, used = os.wait4(child, 0)
     if os.waitstatus_to_exitcode(status) and not wrong:
         wrong = f"ended with {os.waitstatus_to_exitcode(status)}"
-    return wrong, time.monotonic() - began, used.ru_maxrss / 1024
+    return wrong, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
 def cleared(folder: Path) -> None:
@@ -307,13 +309,12 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="WORDS", help="entries whose names hold this")
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
-    os.nice(10)
     results = measured(given.only)
     wrong = [result for result in results if result.wrong]
     slowest = max(results, key=lambda result: result.seconds)
     largest = max(results, key=lambda result: result.peak_mib)
     print(f"{len(results)} hostile entries, {len(wrong)} wrong")
-    print(f"slowest: {slowest.seconds:.1f} s ({slowest.name})")
+    print(f"slowest: {slowest.seconds:.1f} s of CPU time ({slowest.name})")
     print(f"largest: {largest.peak_mib:.0f} MiB ({largest.name}), of which the imports are a good part")
     if given.json:
         given.json.write_text(json.dumps([asdict(result) for result in results], indent=1))

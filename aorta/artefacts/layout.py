@@ -16,11 +16,11 @@ RESULTS = Path("results/profiling")
 LOCAL = "local-"
 """What the ids of jobs begin with that no cluster ran."""
 
-_SCENARIO = re.compile(r"(?P<prefix>[a-z][a-z0-9]*_)?(?P<nodes>[1-9][0-9]*)node")
+_SCENARIO = re.compile(r"(?P<prefix>[a-z][a-z0-9]*_)?(?P<nodes>[1-9][0-9]{0,5})node")
 _RECORDS = re.compile(r"rank_([0-9]+)_metrics\.jsonl")
 _INSTRUMENTS = re.compile(r"rank_(\d+)_instrument\.json")
 _SUMMARY = re.compile(r"rank_([0-9]+)\.json")
-_FLAT = re.compile(r"(?P<scenario>(?:[a-z][a-z0-9]*_)?[1-9][0-9]*node)_(?P<job>\w+)")
+_FLAT = re.compile(r"(?P<scenario>(?:[a-z][a-z0-9]*_)?[1-9][0-9]{0,5}node)_(?P<job>\w+)")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import pwd
@@ -134,6 +135,7 @@ def up(
         if settings.netns:
             _refuse_foreign_network(folder)
         _clear(folder, keep_logs=False)
+        _refuse_taken_ports(settings)
         try:
             _start(folder, settings, this_machine(), tell)
         except BaseException:
@@ -226,6 +228,35 @@ def _refuse_foreign_network(folder: ClusterDir) -> None:
         )
 
 
+def _refuse_taken_ports(settings: Settings) -> None:
+    """Raise for a port of a daemon on which another program listens.
+
+    Raises:
+        ClusterError: names the port, the daemon and, where the system tells, the program.
+    """
+    for daemon, port in settings.ports():
+        with socket.socket() as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                tried.bind(("", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    continue
+                raise ClusterError(
+                    f"port {port}, which {daemon} needs, is taken{_listener(port)}",
+                    "end that program, or run the cluster on another machine",
+                ) from error
+
+
+def _listener(port: int) -> str:
+    """Return which program listens on a port, in words; nothing where the system does not tell."""
+    with contextlib.suppress(psutil.Error, OSError):
+        for found in psutil.net_connections("tcp"):
+            if found.status == psutil.CONN_LISTEN and found.laddr and found.laddr.port == port and found.pid:
+                return f" by {psutil.Process(found.pid).name()} (process {found.pid})"
+    return ""
+
+
 def _start(folder: ClusterDir, settings: Settings, machine: Machine, tell: Callable[[str], object]) -> None:
     tell("making the database")
     _write(folder, settings, machine)
@@ -312,7 +343,9 @@ def _clear(folder: ClusterDir, keep_logs: bool) -> bool:
     """
     environment = programs.environment(folder)
     ours = {"SLURM_CONF": environment["SLURM_CONF"], "MYSQL_UNIX_PORT": environment["MYSQL_UNIX_PORT"]}
-    jobs = {"SLURM_CONF": environment["SLURM_CONF"], "SLURM_JOB_ID": ""}
+    # Only slurmstepd gives a process these; a shell in which somebody names a job is no job's.
+    jobs = {"SLURM_CONF": environment["SLURM_CONF"]}
+    jobs |= dict.fromkeys(("SLURM_JOB_ID", "SLURM_TASK_PID", "SLURMD_NODENAME"), "")
     found = folder.root.exists()
     network_is_ours = _network_is_ours(folder)
     # Steps first: a slurmd that is asked to end leaves them, and slurmctld would start what is queued.

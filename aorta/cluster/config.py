@@ -160,6 +160,11 @@ class Settings:
         """Where slurmctld and slurmdbd listen, as the nodes see it."""
         return f"{SUBNET}.1" if self.netns else "127.0.0.1"
 
+    def ports(self) -> list[tuple[str, int]]:
+        """Each daemon that listens on this machine's own addresses, and its port."""
+        nodes = [] if self.netns else [(name, self.port(index)) for index, name in enumerate(self.names, 1)]
+        return [("slurmctld", CONTROLLER_PORT), ("slurmdbd", ACCOUNTING_PORT), *nodes]
+
     def address(self, index: int) -> str:
         """Address of node `index`, counted from 1."""
         return f"{SUBNET}.{10 + index}" if self.netns else "127.0.0.1"

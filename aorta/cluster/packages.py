@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from aorta.cluster.config import ClusterError, Settings
@@ -23,6 +24,7 @@ _NETNS_PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", 
 # Daemons live in sbin, which a user's PATH often lacks.
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 _POLICY = Path("/usr/sbin/policy-rc.d")
+_MARK = "# of aorta cluster up --install, while it runs"
 
 
 def search_environment() -> dict[str, str]:
@@ -73,11 +75,7 @@ def require(settings: Settings, install: bool, tell: Callable[[str], object] = l
 
 def _install(packages: list[str], by_hand: str) -> None:
     """Install without letting the packages start daemons of their own; ours bring their configuration."""
-    held_back = not _POLICY.exists()
-    if held_back:
-        _POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
-        _POLICY.chmod(0o755)
-    try:
+    with _held_back() as alive:
         for argv in install_argvs(packages):
             done = subprocess.run(
                 argv,
@@ -86,10 +84,37 @@ def _install(packages: list[str], by_hand: str) -> None:
                 capture_output=True,
                 text=True,
                 check=False,
+                pass_fds=alive,
             )
             if done.returncode != 0:
                 answer = "\n    ".join((done.stderr or done.stdout).splitlines()[-5:])
                 raise ClusterError(f"`{' '.join(argv)}` exited {done.returncode}: {answer}", by_hand)
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[tuple[int, ...]]:
+    """Keep daemons of packages from being started meanwhile; what is in the machine already stays.
+
+    A process of its own takes the file away when this one and those that hold the descriptors have ended, be
+    it by SIGKILL.
+    """
+    if _POLICY.exists() and _MARK not in _POLICY.read_text(encoding="utf-8", errors="replace"):
+        yield ()
+        return
+    reader, writer = os.pipe()
+    try:
+        with subprocess.Popen(
+            ["sh", "-c", 'cat > /dev/null; rm -f -- "$1"', "sh", str(_POLICY)],
+            stdin=reader,
+            start_new_session=True,
+        ) as remover:
+            os.close(reader)
+            _POLICY.write_text(f"#!/bin/sh\n{_MARK}\nexit 101\n", encoding="ascii")
+            _POLICY.chmod(0o755)
+            try:
+                yield (writer,)
+            finally:
+                os.close(writer)
+                remover.wait()
     finally:
-        if held_back:
-            _POLICY.unlink(missing_ok=True)
+        _POLICY.unlink(missing_ok=True)

@@ -39,11 +39,14 @@ def _print(text: str, *, err: bool = False, nl: bool = True) -> None:
     except BrokenPipeError:
         raise  # who reads has seen enough
     except OSError as error:
-        raise _unwritten(error) from error
+        raise unwritten(error) from error
 
 
-def _unwritten(error: OSError) -> AortaError:
-    return AortaError(f"cannot write the output: {error.strerror}", "redirect it to where there is room")
+def unwritten(error: Exception) -> AortaError:
+    """Return the message for output that cannot be written."""
+    return AortaError(
+        f"cannot write the output: {getattr(error, 'strerror', error)}", "redirect it to where there is room"
+    )
 
 
 def flush() -> None:
@@ -59,4 +62,4 @@ def flush() -> None:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            raise _unwritten(error) from error
+            raise unwritten(error) from error

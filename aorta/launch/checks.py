@@ -63,6 +63,10 @@ _CALLS_LAUNCHER = re.compile(
     re.MULTILINE,
 )
 _PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|num_processes|num_gpus)(?:=(?P<value>.*))?")
+MOST_PROCESSES = 1024
+"""Of a node."""
+MOST_HERE, MOST_HERE_PER_CPU = 64, 8
+"""Processes of a scenario that one machine runs, and of each CPU where it has many."""
 
 
 def time_limit(text: str, lead_s: int) -> int:
@@ -84,6 +88,32 @@ def time_limit(text: str, lead_s: int) -> int:
             f"give more than {show(least)}",
         )
     return seconds
+
+
+def size(nodes: int, processes: int | None, *, here: bool) -> None:
+    """Refuse more processes than any machine of this kind runs.
+
+    Args:
+        nodes: of a scenario.
+        processes: of a node; None: one a GPU.
+        here: this machine runs them all.
+
+    Raises:
+        PlanError: more are asked for.
+    """
+    each, cpus = processes or 1, os.cpu_count() or 1
+    if each > MOST_PROCESSES:
+        raise PlanError(
+            f"--procs-per-node is {each}; at most {MOST_PROCESSES} are started on a node",
+            "give a smaller number",
+        )
+    most = max(MOST_HERE, MOST_HERE_PER_CPU * cpus)
+    if here and nodes * each > most:
+        raise PlanError(
+            f"{nodes} nodes of {each} processes are {nodes * each} processes on this machine of {cpus} CPUs; "
+            f"at most {most} are started",
+            "give fewer with --nodes or --procs-per-node, or submit them to a cluster",
+        )
 
 
 def processes(

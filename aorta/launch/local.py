@@ -35,6 +35,8 @@ from aorta.monitors.gpu import find_gpus
 CANCEL_S = 45.0
 """How long a cancelled run may take to end: the agents' own grace, and some more for monitors and markers."""
 
+NO_ROOM_BYTES = 64 << 10
+"""With less free, no agent can write down how it ended."""
 OWNER_S = 1.0
 """How often a task looks whether who started the run still lives."""
 
@@ -198,10 +200,15 @@ class LocalRun:
         markers = read_markers(RunDir(Path(self.job.run_dir)), self.job.job_id, self.job.nodes)
         wrong = next(index for index, code in enumerate(codes) if code != 0)
         ended = "was killed" if codes[wrong] is None else f"ended with exit code {codes[wrong]}"
-        reason = markers.reason or f"the agent of node{wrong} {ended}"
+        reason = markers.reason or self._no_room() or f"the agent of node{wrong} {ended}"
         if self._cancelled:
             return "CANCELLED", reason
         return ("TIMEOUT" if elapsed >= self._limit_s else "FAILED"), reason
+
+    def _no_room(self) -> str:
+        """Return that the disk of the results is full, where it is: nothing that fails can say so on it."""
+        free = shutil.disk_usage(self._private).free
+        return f"the disk of {self._private.parent} is full" if free < NO_ROOM_BYTES else ""
 
 
 def start(

@@ -5,6 +5,7 @@ What cannot work is refused here, before anything is submitted, with the reason.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -109,10 +110,12 @@ def parse_scenarios(scenarios: str | None, nodes: str | None) -> tuple[Scenario,
     if nodes is not None:
         counts = [part.strip() for part in nodes.split(",")]
         wrong = next(
-            (part for part in counts if not (part.isascii() and part.isdigit() and int(part) > 0)), None
+            (part for part in counts if not re.fullmatch(r"0{0,9}[1-9][0-9]{0,5}", part, re.ASCII)), None
         )
         if wrong is not None:
-            raise PlanError(f"--nodes: {wrong!r} is not a number of nodes", "write --nodes 1,2,4")
+            raise PlanError(
+                f"--nodes: {wrong[:40]!r} is not a number of nodes from 1 to 999999", "write --nodes 1,2,4"
+            )
         names = [f"{int(part)}node" for part in counts]
     elif scenarios is not None:
         names = [part.strip() for part in scenarios.split(",")]
@@ -147,6 +150,8 @@ def make_plans(request: LaunchRequest, storage: Storage, site: Site | None) -> l
     )
     if request.own.launcher == "own":
         request = replace(request, profiler=checks.own_launcher(request.profiler, request.command))
+    for scenario in request.scenarios:
+        checks.size(scenario.nodes, request.processes_per_node, here=site is None)
     checks.program(request.command, request.project)
     if request.own.launcher == "aorta":
         checks.shell_script(request.command, request.project)

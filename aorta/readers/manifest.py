@@ -27,6 +27,8 @@ from aorta.errors import AortaError, ArtefactError
 
 T = TypeVar("T")
 
+_MOST_CPUS = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -60,7 +62,11 @@ def read_account(run: RunDir) -> Account:
     for index, folder in run.nodes():
         if index not in infos:
             info = _read(run.root, folder.info, NodeInfo, problems)
-            if info is not None:
+            wrong = _impossible(info) if info is not None else None
+            if wrong is not None:
+                name = str(folder.info.relative_to(run.root))
+                problems.append(Problem(file=name, reason=f"{wrong}: the file is not used"))
+            elif info is not None:
                 infos[index] = info
         marker = _read(run.root, folder.status, NodeStatus, problems)
         if marker is not None:
@@ -101,10 +107,29 @@ def _manifest(run: RunDir, problems: list[Problem]) -> Manifest | None:
         reason = f"world_size is {manifest.world_size}, expected 1 to {MAX_RANKS}: the file is not used"
         problems.append(Problem(file=name, reason=reason))
         return None
+    wrong = next(filter(None, map(_impossible, manifest.nodes)), None)
+    if wrong is not None:
+        problems.append(Problem(file=name, reason=f"{wrong}: the file is not used"))
+        return None
     if folder != manifest.scenario and is_scenario(folder):
         reason = f"is of {manifest.scenario}, and the run lies in {folder}: its own nodes and ranks count"
         problems.append(Problem(file=name, reason=reason))
     return manifest
+
+
+def _impossible(info: NodeInfo) -> str | None:
+    """Return which count of a node cannot be, in words; None where all can."""
+    counts = {
+        "node_index": (info.node_index, 0, MAX_RANKS),
+        "processes": (info.processes, 0, MAX_RANKS),
+        "cpus_usable": (info.cpus_usable, 1, _MOST_CPUS),
+        "cpus_machine": (info.cpus_machine, 1, _MOST_CPUS),
+        "memory_limit_bytes": (info.memory_limit_bytes, 1, 2**62),
+    }
+    for name, (value, least, most) in counts.items():
+        if value is not None and not least <= value <= most:
+            return f"{name} of node {info.node_index} is {value}, expected {least} to {most}"
+    return None
 
 
 def _read(root: Path, path: Path, kind: type[T], problems: list[Problem]) -> T | None:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from aorta.artefacts.io import write_json
-from aorta.cluster import cluster, daemons, network, packages, programs
+from aorta.cluster import cluster, config, daemons, network, packages, programs
 from aorta.cluster.cluster import NodeState, Status
 from aorta.cluster.config import ClusterDir, ClusterError, Machine, Settings
 from aorta.cluster.daemons import Process
@@ -135,13 +136,15 @@ def test_down_ends_daemons_that_the_record_does_not_know(folder: ClusterDir, tmp
     job = daemons.start(
         "job",
         ["sleep", "60"],
-        {"PATH": os.environ["PATH"], "SLURM_CONF": str(folder.slurm_conf), "SLURM_JOB_ID": "5"},
+        {"PATH": os.environ["PATH"], "SLURM_CONF": str(folder.slurm_conf), "SLURM_JOB_ID": "5",
+         "SLURM_TASK_PID": "7", "SLURMD_NODENAME": "node1"},
         tmp_path / "log",
-    )
+    )  # fmt: skip
     shell = daemons.start(
         "shell",
         ["sleep", "60"],
-        {"PATH": os.environ["PATH"], "SLURM_CONF": str(folder.slurm_conf)},
+        # A user asks about a job, by its id in a variable.
+        {"PATH": os.environ["PATH"], "SLURM_CONF": str(folder.slurm_conf), "SLURM_JOB_ID": "5"},
         tmp_path / "log",
     )
     try:
@@ -181,7 +184,9 @@ def test_a_folder_with_other_things_is_never_touched(folder: ClusterDir) -> None
 
 
 def test_failed_start_is_undone_and_says_why(folder: ClusterDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "require", lambda settings, install: [])
+    monkeypatch.setattr(packages, "require", lambda *_: [])
+    # Those of a cluster that runs on this machine.
+    monkeypatch.setattr(cluster, "_refuse_taken_ports", lambda _: None)
     monkeypatch.setattr(cluster, "this_machine", lambda: Machine("box", "root", 1000, (22, 5)))
     monkeypatch.setattr(programs, "mariadb_init_argv", lambda folder, machine: ["true"])
     monkeypatch.setattr(programs, "mariadbd_argv", lambda folder, machine: ["sleep", "60"])
@@ -194,11 +199,24 @@ def test_failed_start_is_undone_and_says_why(folder: ClusterDir, monkeypatch: py
 
 
 def test_network_of_another_folder_is_refused(folder: ClusterDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "require", lambda settings, install: [])
+    monkeypatch.setattr(packages, "require", lambda *_: [])
     monkeypatch.setattr(network, "owner", lambda: Path("/elsewhere"))
     with pytest.raises(ClusterError) as refused:
         cluster.up(folder, Settings(netns=True), install=False)
     assert refused.value.hint == "run `aorta cluster down --dir /elsewhere` first"
+    assert not folder.root.exists()
+
+
+@pytest.mark.parametrize("netns", [False, True])
+def test_a_taken_port_is_named(folder: ClusterDir, monkeypatch: pytest.MonkeyPatch, netns: bool) -> None:
+    monkeypatch.setattr(packages, "require", lambda *_: [])
+    monkeypatch.setattr(network, "owner", lambda: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(config, "CONTROLLER_PORT", 0)  # any: a cluster may run on this machine
+        monkeypatch.setattr(config, "ACCOUNTING_PORT", port)
+        with pytest.raises(ClusterError, match=rf"port {port}, which slurmdbd needs, is taken"):
+            cluster.up(folder, Settings(1, netns=netns), install=False)
     assert not folder.root.exists()
 
 

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -104,3 +108,43 @@ def test_a_policy_of_the_site_stays(bin_folder: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ClusterError):
         packages.require(Settings(netns=False), install=True)
     assert (bin_folder / "policy-rc.d").read_text() == "#!/bin/sh\nexit 0\n"
+
+
+def test_a_kill_while_packages_are_installed_leaves_no_policy(bin_folder: Path) -> None:
+    """The policy stays while apt-get, which nobody kills with us, goes on; then it is gone."""
+    program = (
+        "import sys; from pathlib import Path; from aorta.cluster import packages;"
+        "packages._POLICY = Path(sys.argv[1]) / 'policy-rc.d'; "
+        "packages.SEARCH_PATH = sys.argv[1] + ':/bin:/usr/bin';"
+        "packages._install(['munge'], '')"
+    )
+    put(bin_folder, "apt-get", f"touch {bin_folder}/began; read line < {bin_folder}/go; exit 0")
+    os.mkfifo(bin_folder / "go")
+    policy = bin_folder / "policy-rc.d"
+    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+    with subprocess.Popen([sys.executable, "-c", program, str(bin_folder)], env=environment) as child:
+        eventually((bin_folder / "began").exists)
+        assert "exit 101" in policy.read_text()
+        child.kill()
+        child.wait()
+        assert policy.exists()
+        (bin_folder / "go").write_text("go\n")
+    eventually(lambda: not policy.exists())
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_policy_of_somebody_else_stays(bin_folder: Path) -> None:
+    put(bin_folder, "apt-get")
+    policy = bin_folder / "policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 0\n")
+    packages._install(["munge"], "")
+    assert policy.read_text() == "#!/bin/sh\nexit 0\n"
+    policy.write_text(f"#!/bin/sh\n{packages._MARK}\nexit 101\n")  # an earlier one of ours
+    packages._install(["munge"], "")
+    assert not policy.exists()

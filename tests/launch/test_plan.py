@@ -259,3 +259,18 @@ def test_arguments_of_the_agent(site: Site) -> None:
         "--scenario 2node --results /shared/results --config /shared/results/run_1/2node.yaml "
         "--profiler none --procs-per-node 2 --monitor-interval 0.5"
     ).split()
+
+
+@pytest.mark.parametrize("nodes", ["99999999999999999999", "9" * 6000, "1000000", "-1", "0"])
+def test_a_number_of_nodes_that_cannot_be(nodes: str) -> None:
+    with pytest.raises(PlanError, match="is not a number of nodes from 1 to 999999"):
+        parse_scenarios(None, nodes)
+    with pytest.raises(PlanError, match="is not of the form"):
+        parse_scenarios(f"{nodes}node", None)
+
+
+def test_more_processes_than_a_machine_runs(site: Site) -> None:
+    with pytest.raises(PlanError, match="--procs-per-node is 100000; at most 1024 are started on a node"):
+        make_plans(request("1node", processes_per_node=100_000), SHARED, site)
+    with pytest.raises(PlanError, match="9999 nodes of 1 processes are 9999 processes on this machine"):
+        make_plans(request("9999node"), SHARED, None)

@@ -133,3 +133,30 @@ def test_a_run_in_another_scenarios_folder_is_named(tmp_path: Path) -> None:
     assert [item.reason for item in account.problems] == [
         "is of 2node, and the run lies in 4node: its own nodes and ranks count"
     ]
+
+
+@pytest.mark.parametrize(
+    ("count", "value"),
+    [
+        ("cpus_usable", -4),
+        ("cpus_usable", 0),
+        ("processes", -1),
+        ("cpus_machine", -1),
+        ("memory_limit_bytes", -1),
+    ],
+)
+def test_counts_that_cannot_be_are_not_believed(tmp_path: Path, count: str, value: int) -> None:
+    run = write_run(tmp_path, RunSpec(steps=24))
+    for path in (run.manifest, run.node(0).info):
+        assert read_account(run).infos
+        document = json.loads(path.read_text())
+        node = document["nodes"][0] if "nodes" in document else document
+        node[count] = value
+        path.write_text(json.dumps(document))
+        if path == run.manifest:
+            continue
+        account = read_account(run)
+        assert account.manifest is None
+        assert account.infos == {}
+        reasons = [problem.reason for problem in account.problems]
+        assert sum(f"{count} of node 0 is {value}, expected" in reason for reason in reasons) == 2

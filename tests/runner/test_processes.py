@@ -157,3 +157,16 @@ def test_adopting_orphans_is_repeatable():
     code = "from aorta.runner.processes import adopt_orphans as a; a(); a()"
     assert subprocess.run(python(code), check=True, timeout=LIMIT_S).returncode == 0
     assert callable(adopt_orphans)
+
+
+def test_what_is_copied_of_much_output_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("aorta.runner.processes.MOST_COPIED_BYTES", 1000)
+    echo = io.BytesIO()
+    program = "print('x' * 98, end='\\n' * 2); " * 40 + "print('the end')"
+    child = Child([sys.executable, "-c", program], env=dict(os.environ), log=tmp_path / "log", echo=echo)
+    assert child.process.wait() == 0
+    child.drain()
+    for copied in (echo.getvalue(), (tmp_path / "log").read_bytes()):
+        assert 1000 < len(copied) < 1300
+        assert copied.endswith(b"aorta: more output is not copied; the ranks' own logs have all of theirs\n")
+    assert child.lines[-1] == "the end"  # what is looked at to say how it ended is the end
