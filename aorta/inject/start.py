@@ -20,10 +20,10 @@ from aorta.inject.status import mark_installed
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "torchrun")
 
 
-def install() -> None:
-    """Install the hooks in this process, unless it is a launcher."""
+def install() -> Driver | None:
+    """Install the hooks in this process. Returns what they drive; None in a launcher, which gets none."""
     if any(os.path.basename(word) in _LAUNCHERS for word in sys.orig_argv[:5]):  # noqa: PTH119
-        return
+        return None
     driver = Driver()
     mark_installed()
     hooks = driver.hooks
@@ -41,6 +41,7 @@ def install() -> None:
     driver.graphs.watch()
     os.register_at_fork(after_in_child=driver.forked)
     atexit.register(hooks.guarded("end", driver.finish))
+    return driver
 
 
 def _watch_scalers(driver: Driver, hooks: Hooks) -> None:
