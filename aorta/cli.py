@@ -30,6 +30,7 @@ COMMANDS = {
     "clean": "Remove old runs and reports.",
     "timeline": "One timeline of all ranks, for Perfetto.",
     "compare": "Before and after a change, or several runs side by side.",
+    "gate": "Is B slower than A? An exit status for CI.",
     "explain": "What a finding or a threshold means.",
     "attach": "Where a running job spends its time, without a restart.",
     "monitor": "Sample this node's GPUs and CPUs to CSV.",

@@ -1,0 +1,96 @@
+"""`aorta gate`: is B slower than A? Interleaved runs, and an exit status for CI."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import click
+
+from aorta.commands._say import say
+from aorta.errors import ArtefactError, ConfigError
+
+SLOWER = 1
+
+
+@click.command()
+@click.option("--a", "first", required=True, metavar="COMMAND", help="The program before the change.")
+@click.option("--b", "second", required=True, metavar="COMMAND", help="The program after the change.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(0.1, 100.0),
+    default=2.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="The slowdown that must be found.",
+)
+@click.option(
+    "--blocks",
+    type=click.IntRange(min=6),
+    default=120,
+    show_default=True,
+    help="The most blocks of four runs.",
+)
+@click.option("--metric", metavar="REGEX", help="Finds the number in what a run prints; the less the better.")
+@click.option("--cpu-time", is_flag=True, help="Measure the CPU time of the command: for shared machines.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="Seconds of one run."
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("results/gate"),
+    show_default=True,
+    help="Folder for gate.json, gate.md, gate.xml (JUnit) and the runs.",
+)
+def command(
+    *,
+    first: str,
+    second: str,
+    limit: float,
+    blocks: int,
+    metric: str | None,
+    cpu_time: bool,
+    timeout: float,
+    output: Path,
+) -> int:
+    """Run A and B in blocks (A B B A, B A A B) until it is clear whether B is slower by the limit.
+
+    Exit status 0: B is not slower; 1: it is; 2: a run failed. Measured are the steps of the step records,
+    which aorta puts into PyTorch programs; otherwise the number that --metric finds; otherwise the wall time
+    of the whole command. A command may be `srun ...` or `sbatch --wait ...`, so that runs are Slurm jobs.
+    """
+    if metric is not None and cpu_time:
+        raise ConfigError("--metric and --cpu-time are two measures", "use one of them")
+    from aorta.artefacts.io import write_json, write_text
+    from aorta.commands._gate import Runner, decide
+    from aorta.metrics.gate import Gate, Plan
+    from aorta.report.gate import junit, markdown, sentence
+
+    folder = output / time.strftime("run_%Y%m%dT%H%M%SZ", time.gmtime())
+    runner = Runner({"A": first, "B": second}, folder / "runs", _pattern(metric), cpu_time, timeout, say)
+    try:
+        result = decide(Gate(Plan(limit=limit / 100.0, most_blocks=blocks)), runner)
+        write_json(folder / "gate.json", result)
+        write_text(folder / "gate.md", markdown(result))
+        write_text(folder / "gate.xml", junit(result))
+    except OSError as error:
+        raise ArtefactError(f"{error.filename or folder}: {error.strerror}") from error
+    say(sentence(result))
+    say(f"report: {folder / 'gate.md'}, {folder / 'gate.xml'}")
+    return SLOWER if result.slower else 0
+
+
+def _pattern(metric: str | None) -> re.Pattern[str] | None:
+    if metric is None:
+        return None
+    try:
+        pattern = re.compile(metric)
+    except re.error as error:
+        raise ConfigError(f"--metric {metric!r}: {error}", "a regular expression with one group") from error
+    if pattern.groups != 1:
+        raise ConfigError(
+            f"--metric {metric!r} has {pattern.groups} groups", "put parentheses around the number alone"
+        )
+    return pattern

@@ -1,0 +1,84 @@
+"""The gate's answer: a sentence, Markdown and JUnit XML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+from aorta.artefacts.clean import plain
+from aorta.artefacts.gate import GateResult
+from aorta.report.blocks import Block, Code, Facts, Folded, Heading, Line, Paragraph, Strong
+from aorta.report.render import to_markdown
+from aorta.report.tables import Table
+from aorta.report.text import number, ranks
+
+
+def sentence(found: GateResult) -> str:
+    """`B is slower than A: 1.031×, more than the limit of 2 %.`, or that it is not."""
+    limit = f"{100 * found.limit:g} %"
+    ratio = f"{found.ratio:.3f}×"
+    blocks = f"{len(found.log_ratios)} blocks of four runs"
+    if found.slower:
+        return (
+            f"B is slower than A: {ratio} ({found.measured}; found against a limit of {limit} in {blocks})."
+        )
+    if not found.decided:
+        return (
+            f"No slowdown of {limit} was found, but {blocks} do not rule it out: {ratio} ({found.measured})."
+        )
+    return f"B is not slower than A by {limit}: {ratio} ({found.measured}; {blocks})."
+
+
+def cause_words(found: GateResult) -> str | None:
+    """What takes longer, on which ranks and where; None where it is not known."""
+    cause = found.cause
+    if cause is None:
+        return None
+    said = f"{cause.part} grew from {number(cause.before_ms)} to {number(cause.after_ms)} ms per step"
+    said += f"; B's verdict is {cause.verdict}"
+    if cause.ranks:
+        said += f" on {ranks(cause.ranks)}"
+    return said + (f", in {cause.where}" if cause.where else "")
+
+
+def markdown(found: GateResult) -> str:
+    """The answer and every run."""
+    return to_markdown(_blocks(found))
+
+
+def _blocks(found: GateResult) -> Iterator[Block]:
+    yield Heading("Gate", 1)
+    yield Paragraph(Strong(sentence(found)))
+    pairs: list[tuple[str, Line]] = [("A", Code(found.a)), ("B", Code(found.b))]
+    if (cause := cause_words(found)) is not None:
+        pairs.append(("Cause", cause))
+    yield Facts(tuple(pairs))
+    rows = tuple(
+        (str(place), f"{math.exp(value):.4f}×") for place, value in enumerate(found.log_ratios, start=1)
+    )
+    runs = tuple((str(run.block), run.side, number(run.value), run.folder) for run in found.runs)
+    yield Folded(
+        "Blocks and runs",
+        (
+            Table((">block", ">B over A"), rows),
+            Paragraph("Block 0 warms caches up and does not count."),
+            Table((">block", "side", f">{found.measured}", "folder"), runs),
+        ),
+    )
+
+
+def junit(found: GateResult) -> str:
+    """One test case, failed where B is slower."""
+    suite = ElementTree.Element(
+        "testsuite", name="aorta gate", tests="1", failures=str(int(found.slower)), errors="0"
+    )
+    case = ElementTree.SubElement(suite, "testcase", classname="aorta.gate", name="B is not slower than A")
+    if found.slower:
+        said = sentence(found)
+        failure = ElementTree.SubElement(case, "failure", message=said, type="slower")
+        failure.text = plain(cause_words(found) or said)
+    printed = ElementTree.SubElement(case, "system-out")
+    printed.text = plain(f"A: {found.a}; B: {found.b}; {sentence(found)}")
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
