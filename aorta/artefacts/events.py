@@ -19,6 +19,8 @@ from aorta.intervals import Intervals
 
 ABSENT = -1
 """Not in the trace (int columns only)."""
+OWN = "own"
+"""Stands for the trace's own rank in the group `GROUP SOURCE>TARGET` of a send and its receive."""
 
 Column = NDArray[np.int64]
 

@@ -14,7 +14,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Collectives, Column, Kind, Role, Table, Trace, launched_at, take
+from aorta.artefacts.events import (
+    ABSENT,
+    OWN,
+    Collectives,
+    Column,
+    Kind,
+    Role,
+    Table,
+    Trace,
+    launched_at,
+    take,
+)
 from aorta.intervals import Intervals, as_intervals, subtract, union
 from aorta.metrics.calls import NOT_RECORDED, Calls, StepTimes
 from aorta.metrics.collectives import Collectives as CollectiveSet
@@ -81,7 +92,7 @@ _WORK = (Kind.COMPUTE, Kind.GRAPH)
 
 def gpu_work(trace: Trace) -> GpuWork | None:
     """The work of a trace; None where it has no GPU events or no steps."""
-    host = steps_of(trace)
+    trace, host = _with_own_rank(trace), steps_of(trace)
     if len(trace.gpu) == 0 or len(host) == 0:
         return None
     item, line = _attribute(trace, host), timeline_of(trace)
@@ -100,6 +111,15 @@ def gpu_work(trace: Trace) -> GpuWork | None:
         numbered=numbered,
         edge_calls=edge + int((~whole).sum()),
     )
+
+
+def _with_own_rank(trace: Trace) -> Trace:
+    """Returns the trace with its rank in the names of the pairs that send to each other."""
+    if trace.rank is None or not any(f" {OWN}>" in name or f">{OWN}" in name for name in trace.names):
+        return trace
+    rank = str(trace.rank)
+    names = [name.replace(f" {OWN}>", f" {rank}>").replace(f">{OWN}", f">{rank}") for name in trace.names]
+    return replace(trace, names=tuple(names))
 
 
 def timelines(work: Mapping[int, GpuWork]) -> dict[int, Timeline]:

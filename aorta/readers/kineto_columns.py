@@ -18,7 +18,7 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Collectives, Column, GpuEvents, Ranges, Role, build
+from aorta.artefacts.events import ABSENT, OWN, Collectives, Column, GpuEvents, Ranges, Role, build
 from aorta.readers.fast.kineto_spans import Learned, Rows
 from aorta.readers.kernels import operation
 from aorta.readers.kineto_events import (
@@ -399,13 +399,28 @@ def _add_collectives(columns: Columns, known: Sequence[tuple[int, Arguments]]) -
             len(known),
             event=np.array([row for row, _ in known]) + columns.gpu_count,
             op=[code(operation(a.collective or "") or a.collective or "") for _, a in known],
-            group=[ABSENT if a.group is None else code(str(a.group)) for _, a in known],
-            sequence=integers([a.sequence for _, a in known]),
+            group=[ABSENT if a.group is None else code(_calling(a)) for _, a in known],
+            # A group counts its sends and receives on each rank for itself.
+            sequence=integers([ABSENT if _pair(a) else a.sequence for _, a in known]),
             bytes_in=_sizes([a.elements_in for _, a in known], items),
             bytes_out=_sizes([a.elements_out for _, a in known], items),
             group_size=integers([a.group_size for _, a in known]),
         )
     )
+
+
+def _calling(arguments: Arguments) -> str:
+    """Who calls together: the group, of a send and its receive the two ranks as well."""
+    pair = _pair(arguments)
+    return f"{arguments.group} {pair}" if pair else str(arguments.group)
+
+
+def _pair(arguments: Arguments) -> str | None:
+    """The two ranks of a send or receive, of which the own one may be left open."""
+    if operation(arguments.collective or "") != "send_recv":
+        return None
+    ends = [OWN if rank is None else str(rank) for rank in (arguments.source, arguments.target)]
+    return None if ends == [OWN, OWN] else ">".join(ends)
 
 
 def _sizes(elements: Sequence[Number], items: Sequence[int | None]) -> Column:

@@ -53,6 +53,10 @@ class Arguments(Struct, gc=False, frozen=True):
     dtype: str | None = None
     group: Number = msgspec.field(name="Process Group Name", default=None)
     sequence: Number = msgspec.field(name="Seq", default=ABSENT)
+    source: Number = msgspec.field(name="Src Rank", default=None)
+    """Of a receive: the rank that sends."""
+    target: Number = msgspec.field(name="Dst Rank", default=None)
+    """Of a send: the rank that receives."""
     dims: Any = msgspec.field(name="Input Dims", default=None)
     """Of the tensors that an annotation was given, where shapes were recorded."""
     types: Any = msgspec.field(name="Input type", default=None)
