@@ -217,7 +217,7 @@ def _host(data: RunData, steady: Steady, seen: Sampled) -> Host:
         gap=gaps[0] if gaps else None,
         launches=recorded_launches(data.records.by_rank, detailed),
         stacks=data.instruments,
-        collector_ms=collector_pauses(detailed.by_rank),
+        collector=collector_pauses(detailed.by_rank),
         driver_busy_pct=fmean(known) if known and len(known) == len(counters) else None,
     )
 

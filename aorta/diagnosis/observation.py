@@ -26,6 +26,7 @@ from aorta.diagnosis.rank import RankCosts, waited_for
 from aorta.metrics.allocator import AllocatorUse
 from aorta.metrics.another_run import Repeat
 from aorta.metrics.blame import BlameTable
+from aorta.metrics.collector_pauses import Pauses
 from aorta.metrics.host_gaps import HostGap
 from aorta.metrics.launches import Launches
 from aorta.metrics.mesh import MeshFacts
@@ -142,8 +143,8 @@ class Host:
     """Between which two things most of the host's part lies, by the step records."""
     stacks: Mapping[int, InstrumentRecord] = field(default_factory=dict)
     """Sampled stacks of the training threads, by rank; empty: none were sampled."""
-    collector_ms: Mapping[int, float] = field(default_factory=dict)
-    """Pauses of Python's garbage collector by rank, mean ms per step; a rank without any is left out."""
+    collector: Mapping[int, Pauses] = field(default_factory=dict)
+    """Pauses of Python's garbage collector by rank; a rank without any is left out."""
     driver_busy_pct: float | None = None
     """Of the time in which any kernel ran, by the driver's counter: mean over the ranks' GPUs; None where one
     of them has too few samples.

@@ -35,7 +35,11 @@ def predicted(
         return finding, None
     removed, finding = _with_hiding(spec, removed, finding, seen, policy)
     found, apart = removed.found, another_run.apart(seen.repeats)
-    limit = f"; the next limit are hosts that need {found.hosts_ms:.1f} ms a step" if found.hosts_ms else ""
+    limit = (
+        f"; the next limit is the hosts, which need {found.hosts_ms:.1f} ms per step"
+        if found.hosts_ms
+        else ""
+    )
     if found.bound:
         limit += "; what every host needs is not in the traces, and may be the next limit"
     what = WhatIf(

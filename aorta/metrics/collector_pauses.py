@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from aorta.artefacts.step_columns import StepColumns, ranges_of
+import numpy as np
+
+from aorta.artefacts.step_columns import Ranges, StepColumns, ranges_of
+from aorta.intervals import Intervals, length, subtract
 from aorta.units import NS_PER_MS
 
 
-def collector_pauses(by_rank: Mapping[int, StepColumns]) -> dict[int, float]:
-    """Returns the mean ms per step that the collector took, by rank.
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Mean ms per step that the collector took on one rank."""
+
+    ms: float
+    outside_ms: float
+    """The part outside of forward, backward and optimizer."""
+
+
+def collector_pauses(by_rank: Mapping[int, StepColumns]) -> dict[int, Pauses]:
+    """Returns the collector's pauses by rank, which records hold as ranges of the host with the tag `gc`.
 
     A rank whose steps hold no pause is left out: its records may be of a program that did not watch the
-    collector, so that 0 would be a guess. `ranges_of` gives the pauses as ranges with the tag `gc`.
+    collector, so that 0 would be a guess.
     """
     found = {}
     for rank, steps in by_rank.items():
         profiled = steps.where(steps.profiled)
         ranges = ranges_of([profiled])
-        pauses = [code for code, kind in enumerate(ranges.kinds) if (kind.stream, kind.tag) == ("host", "gc")]
-        mine = [ranges.kind == code for code in pauses]
-        total = sum(int((ranges.end_ns[rows] - ranges.start_ns[rows]).sum()) for rows in mine)
+        pauses = _of(ranges, [kind.stream == "host" and kind.tag == "gc" for kind in ranges.kinds])
+        total = length(pauses)
         if total:
-            found[rank] = total / len(profiled) / NS_PER_MS
+            compute = _of(ranges, [kind.stream == "compute" for kind in ranges.kinds])
+            outside, per_ms = length(subtract(pauses, compute)), len(profiled) * NS_PER_MS
+            found[rank] = Pauses(total / per_ms, outside / per_ms)
     return found
+
+
+def _of(ranges: Ranges, wanted: list[bool]) -> Intervals:
+    """Returns the ranges of some kinds, each step on a stretch of its own."""
+    rows = np.flatnonzero(np.array(wanted, dtype=np.bool_)[ranges.kind]) if wanted else np.empty(0, np.int64)
+    base = ranges.row * (int(ranges.end_ns.max(initial=0)) + 1)
+    start = np.maximum(ranges.start_ns, 0)
+    return np.stack((base + start, base + np.maximum(ranges.end_ns, start)), axis=1)[rows]

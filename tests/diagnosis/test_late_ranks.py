@@ -13,6 +13,7 @@ from aorta.artefacts.analysis import (
 )
 from aorta.diagnosis.finding import NOT_DETERMINED
 from aorta.diagnosis.model import Modelled
+from aorta.metrics.collector_pauses import Pauses
 from aorta.metrics.node_load import Throttling
 from tests.support.findings import IDLE, caused, changed, code, context, finding
 
@@ -125,7 +126,7 @@ def test_a_collector_that_pauses_the_late_rank_alone_is_named(
     pauses: dict[int, float], expected: str
 ) -> None:
     late = finding("straggler", [1], waits_for_compute_ms=5.0, waits_for_host_ms=20.0, step_ms=100.0)
-    found = caused(late, context(collector_ms=pauses))
+    found = caused(late, context(collector={rank: Pauses(ms, 0.0) for rank, ms in pauses.items()}))
     assert found.sub_cause == expected
     if expected == "gc_pauses":
         assert found.sub_cause_text is not None
@@ -135,5 +136,5 @@ def test_a_collector_that_pauses_the_late_rank_alone_is_named(
 
 def test_pauses_within_the_forward_pass_of_a_cpu_are_named_too() -> None:
     late = finding("straggler", [1], **WAITS)
-    assert code(late, context(collector_ms={1: 11.0})) == "gc_pauses"
-    assert code(late, context(collector_ms={1: 9.0})) == "compute"
+    assert code(late, context(collector={1: Pauses(11.0, 0.0)})) == "gc_pauses"
+    assert code(late, context(collector={1: Pauses(9.0, 0.0)})) == "compute"

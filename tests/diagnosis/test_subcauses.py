@@ -25,6 +25,7 @@ from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.rank import RankCosts
 from aorta.metrics.allocator import AllocatorUse
 from aorta.metrics.collectives import match_collectives
+from aorta.metrics.collector_pauses import Pauses
 from aorta.metrics.host_gaps import HostGap
 from aorta.metrics.launches import Launches
 from aorta.metrics.trace_capture import HostIdle
@@ -45,7 +46,7 @@ def test_workers_that_do_not_keep_up_while_cpus_are_free_are_saturated() -> None
     found = caused(finding("data_loading"), loaded())
     assert found.sub_cause == "workers_saturated"
     assert found.sub_cause_text is not None
-    assert "3 workers a rank do not keep up, and 75 %" in found.sub_cause_text
+    assert "3 workers per rank do not keep up, and 75 %" in found.sub_cause_text
     assert found.evidence["workers"] == 3
 
 
@@ -168,7 +169,7 @@ def test_a_single_gap_that_is_most_of_the_hosts_part_is_named() -> None:
     found = caused(finding("host_bound"), most)
     assert found.sub_cause == "host_work"
     assert found.sub_cause_text is not None
-    assert "8.0 ms a step lie between the loader and forward: 80 %" in found.sub_cause_text
+    assert "8.0 ms per step lie between the loader and forward: 80 %" in found.sub_cause_text
     assert host_share(most) == 0.8
     many = context(gap=HostGap("the loader", "forward", 4.0, 0.4))
     assert code(finding("host_bound"), many) == NOT_DETERMINED
@@ -188,9 +189,18 @@ def test_pauses_of_the_collector_that_are_most_of_the_hosts_part_are_named(
     pauses: dict[int, float], expected: str
 ) -> None:
     """The host's part is 10 ms on either rank."""
-    assert code(finding("host_bound"), context(collector_ms=pauses)) == expected
-    advice = FINDINGS["host_bound"].actions(finding("host_bound"), context(collector_ms=pauses))
-    assert any("gc.freeze()" in action for action in advice) is (expected == "gc_pauses")
+    for cuda, inside in ((True, 1.0), (False, 0.0)):
+        noted = {rank: Pauses(ms, ms - inside * ms) for rank, ms in pauses.items()}
+        seen = context(collector=noted, cuda=cuda)
+        assert code(finding("host_bound"), seen) == expected
+        advice = FINDINGS["host_bound"].actions(finding("host_bound"), seen)
+        assert any("gc.freeze()" in action for action in advice) is (expected == "gc_pauses")
+
+
+def test_pauses_within_compute_are_no_host_time_of_a_cpu() -> None:
+    inside = {rank: Pauses(20.0, 0.0) for rank in range(2)}
+    assert code(finding("host_bound"), context(collector=inside, cuda=False)) == NOT_DETERMINED
+    assert code(finding("host_bound"), context(collector=inside, cuda=True)) == "gc_pauses"
 
 
 @pytest.mark.parametrize(
@@ -286,7 +296,7 @@ def test_lateness_by_turns_is_no_cause_on_shared_cpus_or_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "said"), [(1, "1 worker a rank does not"), (2, "2 workers a rank do not")]
+    ("workers", "said"), [(1, "1 worker per rank does not"), (2, "2 workers per rank do not")]
 )
 def test_workers_agree_with_their_number(workers: int, said: str) -> None:
     config = Config(dataloader=Dataloader(num_workers=workers))

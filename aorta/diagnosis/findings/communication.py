@@ -153,7 +153,7 @@ def _unsupported(_: Finding, seen: Observation, policy: Policy) -> str | None:
     transfer = 100.0 * _transfer(seen) / seen.steps.step_ms
     if transfer > policy.exchange_pct:
         return None
-    rest = "the rest is waiting for ranks that are late by turns"
+    rest = "the rest is waiting, for different ranks in different steps"
     return f"{transfer:.1f} % of the step is exchange (threshold {policy.exchange_pct:g}), {rest}"
 
 
@@ -195,7 +195,7 @@ def _small(places: list[Place], total: float) -> SubCause | None:
         return None
     size = median(place.bytes or 0 for place in small)
     text = (
-        f"{taken:.1f} of {total:.1f} ms of transfer a step go to {plural(len(small), 'collective')} of "
+        f"{taken:.1f} of {total:.1f} ms of transfer per step go to {plural(len(small), 'collective')} of "
         f"{size / 1024:.0f} KiB: latency, not bandwidth"
     )
     return SubCause("latency_bound", text, {"small_collectives": len(small), "small_transfer_ms": taken})
@@ -275,13 +275,13 @@ def _bandwidth(places: list[Place]) -> SubCause:
     evidence = {"gb_per_s": rate, "mean_over_fastest": mean / best if best else None}
     if best and mean / best < STEADY_LINK:
         text = (
-            f"the collectives carry {rate:.2f} GB/s a rank and take {mean / best:.2f} times what their "
+            f"the collectives carry {rate:.2f} GB/s per rank and take {mean / best:.2f} times what their "
             "fastest calls do: bandwidth"
         )
         return SubCause("bandwidth_bound", text, evidence)
     return SubCause(
         NOT_DETERMINED,
-        f"the collectives carry {rate:.2f} GB/s a rank, at times far more: what slows them was not measured",
+        f"collectives carry {rate:.2f} GB/s per rank, and more at times; what slows them was not measured",
         evidence,
     )
 
@@ -304,9 +304,9 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
             )
         actions += _sharding(config) if config.distributed.strategy == "fsdp" else _buckets(config, seen)
         actions.append(
-            "exchange less often a sample: raise training.gradient_accumulation "
+            "synchronise less often: raise training.gradient_accumulation "
             f"(now {config.training.gradient_accumulation}) or training.batch_size "
-            f"(now {config.training.batch_size}), if the optimization allows it"
+            f"(now {config.training.batch_size}), if convergence allows"
         )
     if len(set(seen.job.machines.values() or seen.job.hosts.values())) > 1:
         actions.append(
@@ -364,8 +364,8 @@ def _sharding(config: Config) -> list[str]:
             f"fsdp.forward_prefetch true (now {str(fsdp.forward_prefetch).lower()})"
         )
     less = {
-        "full_shard": "shard_grad_op gathers the weights once a step, hybrid_shard within the nodes alone",
-        "hybrid_shard": "shard_grad_op gathers the weights once a step",
+        "full_shard": "shard_grad_op gathers the weights once per step, hybrid_shard within the nodes alone",
+        "hybrid_shard": "shard_grad_op gathers the weights once per step",
         "shard_grad_op": "no_shard exchanges gradients alone",
     }.get(fsdp.sharding_strategy)
     if less is not None:

@@ -142,7 +142,7 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     if config is None:
         return unknown("how many workers load is not known")
     workers = config.dataloader.num_workers
-    do = f"{plural(workers, 'worker')} a rank {'does' if workers == 1 else 'do'} not keep up"
+    do = f"{plural(workers, 'worker')} per rank {'does' if workers == 1 else 'do'} not keep up"
     if busy is None:
         return unknown(f"{do}; whether CPUs limit them was not sampled")
     text = f"{do}, and {100 * (1 - busy):.0f} % of the job's CPUs are free"
@@ -194,7 +194,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
         else:
             who = rank_words(ranks)
             actions.append(
-                f"see what loaders of {who} read that those beside them do not: files, shards, cores"
+                f"find out how the data loaders of {who} differ from those of the other ranks on the same "
+                "node: files, shards, CPU cores"
             )
     actions.append(
         "move preprocessing out of the loop: prepare samples once, in few large files on fast storage"

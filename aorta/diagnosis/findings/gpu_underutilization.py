@@ -98,7 +98,7 @@ def _actions(_: Finding, seen: Observation) -> list[str]:
     config, actions = seen.job.config, []
     if config is not None:
         actions.append(
-            f"raise training.batch_size (now {config.training.batch_size}): more work a kernel launch"
+            f"raise training.batch_size (now {config.training.batch_size}): more work per kernel launch"
         )
         if not config.compile.enabled:
             actions.append("set compile.enabled to true: fused kernels need fewer launches")

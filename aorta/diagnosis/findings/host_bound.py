@@ -131,7 +131,7 @@ def _cause(seen: Observation) -> str:
     idle, behind = seen.host.idle, _behind_waits(seen)
     unmarked = "" if seen.steps.loader_marked else "; a loader, which no trace marks, would be part of this"
     if launch_bound(seen):
-        text = "launch-bound: kernels are so short that the GPU waits for the next launch most of the time"
+        text = "launch-bound: kernels are so short that the GPU mostly waits for the next launch"
         return text + behind
     if idle is None and not seen.job.cuda:
         return "the training process is busy with something else than forward, backward and optimizer"
@@ -151,8 +151,8 @@ def _behind_waits(seen: Observation) -> str:
     who = rank_words(last) if last else "whichever rank is last"
     later = max(item.lateness_ms for item in costs)
     return (
-        f"; so on all ranks: behind waits in collectives the other hosts need as long, and {who} at most "
-        f"{later:.1f} ms a step longer"
+        "; all hosts are about equally slow: the others' time is hidden inside collective waits, and "
+        f"{who} is slower by at most {later:.1f} ms per step"
     )
 
 
@@ -207,7 +207,7 @@ def _sub_cause(_: Finding, seen: Observation, __: Policy) -> SubCause:
     if recorded is not None and launch_bound(seen):
         each = 1000 * recorded.kernels_ms / recorded.kernels
         kernels = plural(round(recorded.kernels), "kernel")
-        text = f"{kernels} a step of {each:.0f} us each: the GPU waits for launches"
+        text = f"{kernels} per step of {each:.0f} us each: the GPU waits for launches"
         return SubCause(
             "launch_bound", text, {"kernels": recorded.kernels, "kernels_ms": recorded.kernels_ms}
         )
@@ -221,28 +221,31 @@ def _sub_cause(_: Finding, seen: Observation, __: Policy) -> SubCause:
         )
     if gap is not None and gap.share >= MOST:
         share = f"{100 * gap.share:.0f} % of the host's part"
-        text = f"{gap.ms:.1f} ms a step lie between {gap.after} and {gap.before}: {share}"
+        text = f"{gap.ms:.1f} ms per step lie between {gap.after} and {gap.before}: {share}"
         return SubCause("host_work", text, {"largest_gap_ms": gap.ms, "largest_gap_share": gap.share})
-    return unknown("the host's part lies in many places between what was timed")
+    return unknown("the host's part is spread over many places between what was timed")
 
 
 def _collector_ms(seen: Observation) -> float:
-    """Returns the mean pause of the collector per step and rank; 0 where none was noted."""
-    pauses = seen.host.collector_ms
+    """Returns the mean pause of the collector per step and rank; 0 where none was noted. On a CPU, a pause
+    within the forward or backward pass is part of compute and not of the host's part.
+    """
+    known = seen.host.collector.items()
+    pauses = {rank: item.ms if seen.job.cuda else item.outside_ms for rank, item in known}
     return fmean(pauses.get(item.rank, 0.0) for item in seen.steps.costs)
 
 
 def _traced(idle: HostIdle, *, launches_late: bool) -> SubCause:
     gaps = idle.gaps_ms
     if launches_late:
-        text = f"{plural(round(idle.launches), 'launch', 'launches')} a step"
+        text = f"{plural(round(idle.launches), 'kernel launch', 'kernel launches')} per step"
         if idle.empty_share is not None:
-            text += f", {100 * idle.empty_share:.0f} % of those of idle GPUs on an empty queue"
-        short = f"{idle.short_gaps_ms:.1f} of {gaps:.1f} ms in which GPUs idle openly lie in short gaps"
-        return SubCause("launch_bound", f"{text}, and {short}")
+            text += f"; when a GPU was idle, its queue was empty {100 * idle.empty_share:.0f} % of the time"
+        short = f"of {gaps:.1f} ms visibly idle, {idle.short_gaps_ms:.1f} ms are short gaps between kernels"
+        return SubCause("launch_bound", f"{text}; {short}")
     if idle.synchronised:
         return SubCause(
-            "synchronisation", f"for {idle.sync_ms:.1f} of {gaps:.1f} ms idle, the host waits for the GPU"
+            "synchronisation", f"the host waits for the GPU during {idle.sync_ms:.1f} of {gaps:.1f} ms idle"
         )
     return SubCause(
         "host_work", f"{idle.long_gaps_ms:.1f} of {gaps:.1f} ms idle lie in long gaps: Python, CPU work"
@@ -262,7 +265,7 @@ def _actions(_: Finding, seen: Observation) -> list[str]:
                     f"to {compiled} (now {config.compile.mode}): CUDA graphs launch many kernels at once"
                 )
             actions.append(
-                f"raise training.batch_size (now {config.training.batch_size}): more work a kernel launch"
+                f"raise training.batch_size (now {config.training.batch_size}): more work per kernel launch"
             )
         return [*actions, "launch fewer, larger kernels: fused or foreach optimizers, fused operations"]
     if config is not None:

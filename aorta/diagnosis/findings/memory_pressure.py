@@ -168,7 +168,7 @@ def _cause(seen: Observation, where: str, used_pct: float, *, full: bool) -> str
         said.append(f"{used_pct / 100 * total / BYTES_PER_GIB:.1f} of {total / BYTES_PER_GIB:.1f} GiB")
     if use is not None:
         if use.retries_per_step is not None:
-            said.append(f"{use.retries_per_step:.1f} allocations a step failed and were repeated")
+            said.append(f"{use.retries_per_step:.1f} allocations per step failed and were repeated")
         if use.fragmentation is not None:
             said.append(f"{100 * use.fragmentation:.0f} % of what the allocator holds is in no tensor")
     return ", ".join(said)
@@ -281,7 +281,7 @@ def _statement(finding: Finding, _: Observation) -> str:
     if finding.unit == SWAPPED:
         words = f"{finding.cause}, {finding.value:.1f} MB/s ({limit})"
     elif finding.unit == RETRIES:
-        words = f"{finding.value:.1f} allocations a step fail ({limit}), {of} is {used:.0f} % full"
+        words = f"{finding.value:.1f} allocations per step fail ({limit}), {of} is {used:.0f} % full"
     return f"Memory pressure: {words}."
 
 

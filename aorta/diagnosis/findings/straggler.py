@@ -122,8 +122,11 @@ def _beside_own_hosts(answer: Measured, seen: Observation) -> Measured:
     whole = max(100.0 * item.charged("compute", "host") / item.step_ms for item in seen.steps.costs)
     if whole <= answer.threshold:
         return answer
-    own = "and all but this would go to the waiting ranks' own hosts"
-    return msgspec.structs.replace(answer, reason=f"ok: waits for other ranks take {whole:.1f} %, {own}")
+    said = (
+        f"ok: ranks wait for each other {whole:.1f} % of the step, but all except {answer.value:.2f} % would "
+        "remain without the last rank: the waiting ranks' own hosts are as slow"
+    )
+    return msgspec.structs.replace(answer, reason=said)
 
 
 def _cost(seen: Observation) -> float:
@@ -144,7 +147,7 @@ def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
     if finding.ranks or seen.mesh is not None:
         return None
     shared = seen.around.cores_shared
-    return f"ranks are late by turns, {f'and {shared}' if shared else 'none stands out'}"
+    return f"different ranks are late in different steps; {shared or 'none stands out'}"
 
 
 def _removes(finding: Finding, seen: Observation, replays: Replays) -> Removal | None:
@@ -189,7 +192,7 @@ def _collector(late: Sequence[int], finding: Finding, seen: Observation) -> SubC
     """Returns that the collector pauses the late ranks for most of what the others wait for them. On a CPU a
     pause in the forward or backward pass is part of their compute.
     """
-    pauses = seen.host.collector_ms
+    pauses = {rank: item.ms for rank, item in seen.host.collector.items()}
     mine = fmean(pauses.get(rank, 0.0) for rank in late)
     others = [pauses.get(item.rank, 0.0) for item in seen.steps.costs if item.rank not in finding.ranks]
     its = fmean(others) if others else 0.0
@@ -288,10 +291,12 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
     if ranks and where:
         actions.append(f"compare {where} with the other nodes: clocks, temperature, other processes")
     if compute:
-        actions.append("give every rank the same work a step: equal batches and sequence lengths")
+        actions.append("give every rank the same work per step: equal batches and sequence lengths")
     if host:
         threads = f", training.cpu_threads (now {job.config.training.cpu_threads})" if job.config else ""
-        if any(seen.host.collector_ms.get(rank, 0.0) >= MOST * max(work) for rank in ranks):
+        if any(
+            seen.host.collector[rank].ms >= MOST * max(work) for rank in seen.host.collector.keys() & ranks
+        ):
             actions.append(LESS_GARBAGE)
         actions.append(
             f"look at the host side of these ranks: CPU pinning, threads{threads}, other processes"
