@@ -156,6 +156,14 @@ def _column(value: object, size: int) -> Column:
     return np.ascontiguousarray(column)
 
 
+def used_codes(codes: Column, count: int) -> list[int]:
+    """Which of `count` codes occur, ABSENT aside; without sorting the column."""
+    used = np.zeros(count + 1, dtype=np.bool_)
+    used[codes] = True
+    found: list[int] = np.flatnonzero(used[:count]).tolist()
+    return found
+
+
 def take(table: AnyTable, rows: NDArray[np.bool_] | NDArray[np.intp]) -> AnyTable:
     """The rows that a mask or an index array chooses."""
     return type(table)(**{item.name: getattr(table, item.name)[rows] for item in fields(table)})

@@ -32,6 +32,7 @@ def read_and_analyze(
     from aorta.diagnosis.analyse import analyse_traces
     from aorta.metrics.trace_summary import summarise
     from aorta.readers.operations import find_operations
+    from aorta.readers.parallel import by_copies
     from aorta.readers.sample_files import find_samples
     from aorta.readers.traces import read_traces
     from aorta.readers.unpacked import unpacked
@@ -50,7 +51,7 @@ def read_and_analyze(
         known |= {Path(item.file) for item in found.problems if item.file}
         known |= {Path(trace.source) for trace in found.traces}
         unused = _unused(files, known | found.files)
-        summaries = [_named(files, summarise(trace)) for trace in found.traces]
+        summaries = [_named(files, summary) for summary in by_copies(summarise, found.traces)]
     said = list(dict.fromkeys((*found.problems, *problems, *files.problems, *unused)))
     return analyse_traces(summaries, samples, _named_problems(files, said), overrides), summaries
 

@@ -8,7 +8,8 @@ from typing import Any
 from aorta.artefacts.reduction import TraceSummary
 from aorta.diagnosis.mistaken import mistakes_of
 from aorta.errors import ArtefactError
-from aorta.metrics.profiler_weight import Lines, weight
+from aorta.metrics.profiler_weight import Lines, scales, weight
+from aorta.readers.parallel import by_copies
 
 
 def host_lines(ranks: Sequence[TraceSummary], expected: int | None) -> Lines | None:
@@ -42,6 +43,8 @@ def weighed(
         return {}
     if untraced_ms is not None:
         lines = lines.calibrated(untraced_ms)
+    ahead = scales(lines)[: 3 if untraced_ms is None else 1]
+    lines.known.update(zip(ahead, by_copies(lambda scale: lines.run(scale=scale), ahead), strict=True))
     mistakes, together = mistakes_of(lines, intended)
     return {
         "profiler_weight": weight(lines, untraced_ms),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Column, Ranges, Role, Trace, take
+from aorta.artefacts.events import Column, Ranges, Role, Trace, take, used_codes
 from aorta.artefacts.hostline import Tag
 from aorta.intervals import EMPTY, Intervals, as_intervals, subtract, union
 
@@ -44,7 +44,7 @@ _SINGLE_LOADER = re.compile(r".*_SingleProcessDataLoaderIter.*")
 def coded(names: Sequence[str], codes: Column, test: Callable[[str], object]) -> NDArray[np.bool_]:
     """Which rows have a name that passes a test; each name is tested once."""
     table = np.zeros(len(names) + 1, dtype=np.bool_)
-    for code in np.unique(codes[codes != ABSENT]).tolist():
+    for code in used_codes(codes, len(names)):
         table[code] = bool(test(names[code]))
     return table[codes]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind
+from aorta.artefacts.events import Column, GpuEvents, Kind, used_codes
 from aorta.artefacts.hostline import ComputeKind
 
 _PATTERNS = (
@@ -42,6 +43,7 @@ _FOR_OPTIMIZERS = re.compile(r"multi_tensor_apply", re.IGNORECASE)
 _NO_OPTIMIZER = re.compile(r"CopyFunctor|UnaryOpFunctor|ScaleFunctor|L2Norm|LpNorm", re.IGNORECASE)
 
 
+@lru_cache(maxsize=1 << 12)
 def compute_kind(name: str) -> ComputeKind:
     """The kind of a compute kernel."""
     for kind, pattern in _KINDS:
@@ -56,7 +58,7 @@ def kinds_of_events(gpu: GpuEvents, names: Sequence[str]) -> Column:
     """The `ComputeKind` of each GPU event."""
     table = np.full(len(names) + 1, int(ComputeKind.OTHER), dtype=np.int64)
     copy = np.full(len(names) + 1, int(ComputeKind.COPY), dtype=np.int64)
-    for code in np.unique(gpu.name[gpu.name != ABSENT]).tolist():
+    for code in used_codes(gpu.name, len(names)):
         table[code] = compute_kind(names[code])
         copy[code] = _copy_kind(names[code])
     kind = table[gpu.name]

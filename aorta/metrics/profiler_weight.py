@@ -14,7 +14,7 @@ these steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -47,6 +47,8 @@ class Lines:
     """Of the weight."""
     spread: float = _SPREAD
     basis: Literal["untraced steps", "trace"] = "trace"
+    known: dict[float, Outcome] = field(default_factory=dict)
+    """Unchanged steps that were replayed already, by the scale of the weight."""
 
     @classmethod
     def of(cls, lines: Mapping[int, HostLine]) -> Lines | None:
@@ -88,6 +90,9 @@ class Lines:
             changes: by rank; work that a change does not give is the one without the profiler.
             scale: of the weight, instead of the own one.
         """
+        known = self.known.get(self.scale if scale is None else scale) if not changes else None
+        if known is not None:
+            return known
         given = changes or {}
         made = {
             rank: Change(
@@ -113,6 +118,11 @@ class Lines:
         return Lines(self.lines, self.tables, (low + high) / 2, _ERROR, "untraced steps")
 
 
+def scales(lines: Lines) -> tuple[float, float, float]:
+    """The scale of the weight, and the largest and smallest that it may have."""
+    return lines.scale, lines.scale * (1 + lines.spread), lines.scale * (1 - lines.spread)
+
+
 def weight(lines: Lines, untraced_ms: float | None = None) -> ProfilerWeight:
     """The traced step and the one without the profiler.
 
@@ -125,7 +135,7 @@ def weight(lines: Lines, untraced_ms: float | None = None) -> ProfilerWeight:
     if untraced_ms is not None:
         about = Estimate(value=untraced_ms, low=untraced_ms * (1 - _ERROR), high=untraced_ms * (1 + _ERROR))
     else:
-        ends = [lines.run(scale=lines.scale * (1 + side * lines.spread)).mean_ns for side in (1, -1)]
+        ends = [lines.run(scale=scale).mean_ns for scale in scales(lines)[1:]]
         mean = value.mean_ns
         about = Estimate(
             value=mean / NS_PER_MS,

@@ -49,7 +49,7 @@ from aorta.readers.kineto_stream import (
     ranges,
 )
 from aorta.readers.memory import keep_what_is_freed
-from aorta.readers.parallel import processes, usable_cores, worth_processes
+from aorta.readers.parallel import shared_out, usable_cores, worth_processes
 from aorta.readers.trace_build import file_rank, finish
 
 FORMAT = "kineto"
@@ -112,26 +112,11 @@ def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trac
     parts = _in_turn(units)
     if workers > 1 and len(units) > 1 and sum(_text_bytes(path) for path in paths) > worth_processes():
         # Parts are let go as they are joined: memory is shared in time.
-        parts = _consumed(deque(_shared_out(units, min(workers, len(units)))))
+        parts = _consumed(deque(shared_out(read_units, units, min(workers, len(units)))))
     return [
         _assemble(path, list(itertools.islice(parts, len(plan))))
         for path, plan in zip(paths, plans, strict=True)
     ]
-
-
-def _shared_out(units: Sequence[Unit], workers: int) -> list[Part | ArtefactError]:
-    """What the units hold, decoded by `workers` processes of which this one is the last.
-
-    It begins while the others start, and takes from the end what they have not come to.
-    """
-    own: dict[int, Part | ArtefactError] = {}
-    with processes(workers - 1) as pool:
-        futures = [pool.submit(read_unit, unit) for unit in units[:-1]]
-        own[len(futures)] = read_unit(units[-1])
-        for place in reversed(range(len(futures))):
-            if futures[place].cancel():
-                own[place] = read_unit(units[place])
-        return [own[place] if place in own else futures[place].result() for place in range(len(units))]
 
 
 def _consumed(parts: deque[Part | ArtefactError]) -> Iterator[Part | ArtefactError]:
@@ -160,10 +145,9 @@ def _plan(path: Path, workers: int) -> list[Unit]:
     return [Unit(path)]
 
 
-def read_unit(unit: Unit) -> Part | ArtefactError:
-    """Decode one unit; errors are returned, so that one file does not stop the others."""
-    (part,) = _in_turn([unit])
-    return part
+def read_units(units: Sequence[Unit]) -> list[Part | ArtefactError]:
+    """Decode units one after another; errors are returned, so that one file does not stop the others."""
+    return list(_in_turn(units))
 
 
 def _in_turn(units: Sequence[Unit]) -> Iterator[Part | ArtefactError]:

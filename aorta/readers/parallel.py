@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aorta.artefacts.files import size_of
 
@@ -108,6 +108,50 @@ def processes(count: int) -> ProcessPoolExecutor:
     from multiprocessing import get_context
 
     return ProcessPoolExecutor(count, mp_context=get_context("fork" if _may_fork() else "spawn"))
+
+
+def shared_out(read: Callable[[Sequence[K]], list[T]], items: Sequence[K], workers: int) -> list[T]:
+    """What `read` makes of `items`, each process taking every `workers`-th of them; the last one is this.
+
+    A batch for each process, given out at the start: a pool would hand the first one items that others wait
+    for.
+
+    Args:
+        read: a function of a module, given items; it gives as many results, in their order.
+        items: about as long to read each.
+        workers: processes, this one included.
+    """
+    with processes(workers - 1) as pool:
+        futures = [pool.submit(read, items[place::workers]) for place in range(workers - 1)]
+        own = read(items[workers - 1 :: workers])
+        batches = [*(future.result() for future in futures), own]
+    return [batches[place % workers][place // workers] for place in range(len(items))]
+
+
+_given: tuple[Callable[[Any], Any], Sequence[Any]] | None = None
+"""What copies of this process work on: they have it in memory, so that nothing of it is sent."""
+
+
+def by_copies(function: Callable[[K], T], items: Sequence[K]) -> list[T]:
+    """`function` of each item, by copies of this process on the cores there are; in turn where none is safe.
+
+    Only results are sent between processes.
+    """
+    global _given  # noqa: PLW0603  copies of the process read it
+    workers = min(usable_cores(), len(items))
+    if workers < 2 or not _may_fork():
+        return [function(item) for item in items]
+    _given = (function, items)
+    try:
+        return shared_out(_of_given, range(len(items)), workers)
+    finally:
+        _given = None
+
+
+def _of_given(places: Sequence[int]) -> list[Any]:
+    assert _given is not None
+    function, items = _given
+    return [function(items[place]) for place in places]
 
 
 def worth_processes() -> int:

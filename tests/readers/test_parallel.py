@@ -3,11 +3,12 @@
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from aorta.readers.parallel import processes, worth_processes
+from aorta.readers.parallel import by_copies, processes, shared_out, worth_processes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies processes safely")
@@ -38,3 +39,29 @@ def test_a_process_that_runs_threads_is_not_copied() -> None:
 def _is_new() -> bool:
     """`multiprocessing` names what it starts anew on the command line."""
     return b"--multiprocessing-fork" in Path("/proc/self/cmdline").read_bytes().split(b"\0")
+
+
+def doubled(numbers: Sequence[int]) -> list[int]:
+    return [2 * number for number in numbers]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("workers", [2, 3])
+def test_items_that_are_shared_out_come_back_in_their_order(count: int, workers: int) -> None:
+    items = list(range(count))
+    assert shared_out(doubled, items, workers) == doubled(items)
+
+
+def test_copies_have_what_this_process_has_and_send_results_alone() -> None:
+    # A function of this very test cannot be sent to another process, and need not be.
+    offset = 7
+    assert by_copies(lambda number: number + offset, [1, 2, 3]) == [8, 9, 10]
+    assert by_copies(lambda number: number + offset, []) == []
+
+
+def test_an_error_in_a_copy_is_raised_here() -> None:
+    def broken(number: int) -> int:
+        raise ValueError(f"no {number}")
+
+    with pytest.raises(ValueError, match="no"):
+        by_copies(broken, [1, 2])
