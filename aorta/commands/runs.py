@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from aorta.commands._json import echo_json, json_option
 from aorta.commands._options import docs_option, results_option
 from aorta.commands._say import say
+
+if TYPE_CHECKING:
+    from aorta.commands._inventory import Entry
 
 
 @click.command("runs")
@@ -20,15 +25,23 @@ from aorta.commands._say import say
     show_default=True,
     help="Entries of the table, the newest ones. --json has all.",
 )
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Draw the step time of each run into FILE.png and FILE.svg.",
+)
 @results_option
 @docs_option
 @json_option
-def command(limit: int, results: Path, docs: Path | None, as_json: bool) -> None:
+def command(limit: int, plot: Path | None, results: Path, docs: Path | None, as_json: bool) -> None:
     """List the runs and reports below the results folder, the newest first."""
     from aorta.commands._inventory import inventory
     from aorta.commands._reports import docs_folder
 
     found = inventory(results, docs_folder(docs, results))
+    if plot is not None:
+        _draw(plot, found)
     if as_json:
         echo_json({"entries": [entry.as_object() for entry in found]})
         return
@@ -56,3 +69,37 @@ def command(limit: int, results: Path, docs: Path | None, as_json: bool) -> None
 
 def _local(wall_ns: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(wall_ns / 1e9))
+
+
+def _draw(target: Path, found: Sequence[Entry]) -> None:
+    """Draw the step time of the runs that were analysed."""
+    from aorta.artefacts.analysis import Analysis
+    from aorta.artefacts.io import read_json
+    from aorta.artefacts.layout import RunDir
+    from aorta.errors import ArtefactError
+    from aorta.metrics.before_after import step_ms
+    from aorta.report import style
+    from aorta.report.trend import Point, trend_figure
+
+    scenarios: dict[str, list[Point]] = {}
+    for entry in sorted(found, key=lambda entry: entry.wall_ns or 0):
+        if entry.what != "run" or entry.wall_ns is None:
+            continue
+        try:
+            analysis = read_json(RunDir(entry.path).analysis, Analysis)
+        except ArtefactError:
+            continue
+        if (value := step_ms(analysis)) is not None:
+            interval = analysis.throughput.step_ms_interval if analysis.throughput else None
+            scenarios.setdefault(entry.name, []).append(Point(entry.wall_ns, value, interval))
+    base = target.with_suffix("") if target.suffix in (".png", ".svg") else target
+    files = [base.with_name(f"{base.name}.{kind}") for kind in ("png", "svg")]
+    try:
+        with style.styled():
+            style.save(trend_figure(scenarios), *files)
+    except OSError as error:
+        raise ArtefactError(
+            f"{error.filename or target}: {error.strerror}", "name a file that can be written"
+        ) from error
+    count = sum(len(points) for points in scenarios.values())
+    say(f"drawn: {files[0]} ({count} runs with a step time)", err=True)
