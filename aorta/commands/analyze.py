@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from aorta.report.web_page import WebRun
 
 
+NO_VERDICT = 6
+"""Exit code where the data does not suffice for a verdict."""
+
+
 @click.command(cls=OverrideCommand)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
@@ -48,7 +52,8 @@ def command(
 
     Anything else is searched for traces of any ranks (Kineto JSON, nsys SQLite or reports, rocprofv3 CSV,
     JSON or rocpd) and for samples (the monitors' and nvidia-smi's CSV), recognised by content. At most 40
-    lines are printed, the verdict first and last.
+    lines are printed, the verdict first and last. The exit code is 6 where the data does not suffice for a
+    verdict.
     """
     from aorta.readers.directory import find_run
 
@@ -63,6 +68,8 @@ def command(
         from aorta.report.web_page import single_page
 
         _written(html, lambda: write_text(Path(html), single_page(shown, redact=redact)))
+    if shown.analysis.verdict.kind == "insufficient_data":
+        click.get_current_context().exit(NO_VERDICT)
 
 
 def _analyze_run(

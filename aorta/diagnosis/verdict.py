@@ -154,8 +154,10 @@ def insufficient(judged: Judged, seen: Observation, policy: Policy) -> list[tupl
         return found
     for answer in judged.measured:
         needed = FINDINGS[answer.kind].needed
-        if answer.answer == "not_measurable" and needed is not None and needed(seen, policy):
-            words = (answer.reason or "not measurable").removeprefix("not measurable: ")
+        # A remedy of what was not found: another cause has to account for it, and none was found.
+        open_question = answer.answer == "not_measurable" or (not answer.fired and answer.remedy is not None)
+        if open_question and needed is not None and needed(seen, policy):
+            words = (answer.reason or "not measurable").removeprefix("not measurable: ").removeprefix("ok: ")
             text = f"{FINDINGS[answer.kind].subject} is not measurable: {words}"
             found.append((f"not_measurable_{answer.kind}", text, answer.remedy or _TRACE))
     return found

@@ -17,7 +17,7 @@ from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.collectives import Collectives, match_timelines
 from aorta.metrics.trace_summary import breakdown_row, counted, mean_ms, rank_trace, work_of
 from aorta.metrics.trace_work import GpuWork, common_steps, impossible_share, timelines
-from aorta.units import NS_PER_MS, plural
+from aorta.units import NS_PER_MS, plural, rank_words
 
 FEWEST_STEPS = 3
 """Whole steps below which an answer is about the capture and not about steps."""
@@ -177,6 +177,11 @@ def collectives_of(found: Capture, expected: int | None) -> Collectives | str:
         return "traces of ranks are missing, and waiting for those cannot be told from transfer"
     if not work or not steps:
         return "fewer than two ranks have whole steps in common"
+    silent = [item.rank for item in found.ranks if not item.communication_events]
+    if silent and len(silent) < len(found.ranks):
+        return (
+            f"{rank_words(silent)} recorded no communication, and waiting for it cannot be told from transfer"
+        )
     # Clocks of one file are one; whether two files' are cannot be told.
     collectives = match_timelines(timelines(work), {item.rank: item.source for item in found.ranks})
     if isinstance(collectives, str):

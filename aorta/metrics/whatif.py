@@ -278,9 +278,8 @@ def _fastest(model: Model) -> Floats:
     of_row = model.place_of_row
     order = np.argsort(of_row, kind="stable")
     edges = np.searchsorted(of_row[order], np.arange(1, len(model.places)))
-    return np.array(
-        [np.percentile(np.maximum(part, 0), 10) for part in np.split(model.transfer[order], edges)]
-    )
+    parts = np.split(model.transfer[order], edges)[: len(model.places)]
+    return np.array([np.percentile(np.maximum(part, 0), 10) if len(part) else 0.0 for part in parts])
 
 
 def _except(model: Model, name: tuple[str, int, str]) -> Floats:

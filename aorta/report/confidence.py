@@ -73,6 +73,20 @@ def _grave(analysis: Analysis) -> list[str]:
     return doubts
 
 
+_ALIKE = {
+    "host_bound": ("data_loading", "no source marks the loader, whose time would be a part of the host's"),
+    "communication": ("straggler", "waits for ranks are not measurable, and would be a part of this"),
+}
+"""What a cause may be instead, and why, where that could not be measured."""
+
+
+def _instead(analysis: Analysis, main: Finding | None) -> list[str]:
+    """Returns that another cause, which was not measurable, would look the same."""
+    other, why = _ALIKE.get(main.kind, ("", "")) if main is not None else ("", "")
+    blind = {item.kind for item in analysis.measured if item.answer == "not_measurable"}
+    return [why] if other in blind else []
+
+
 def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[str]:
     quality = analysis.data_quality
     doubts = []
@@ -91,6 +105,7 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
         doubts.append(f"throughput by the clock and by the median step differ by {off:+.0f} %")
     if main is not None and main.sub_cause == "not_determined":
         doubts.append("nothing measured tells what is behind the cause")
+    doubts += _instead(analysis, main)
     if shared:
         doubts.append("all nodes share one machine, so times across nodes are that machine's")
     return doubts

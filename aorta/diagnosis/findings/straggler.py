@@ -49,6 +49,7 @@ OTHERS_CPU_PCT = 50.0
 """Of one CPU, used by others than the job: above it they are a noisy neighbour."""
 THROTTLED = 0.5
 """A GPU that is slowed down in this share of the samples is throttled."""
+_OWN_HOSTS = "record a trace with all driver calls, which tells when the hosts wait for their GPUs"
 _PARTS: tuple[Part, ...] = ("compute", "host")
 
 
@@ -126,7 +127,7 @@ def _beside_own_hosts(answer: Measured, seen: Observation) -> Measured:
         f"ok: ranks wait for each other {whole:.1f} % of the step, but all except {answer.value:.2f} % would "
         "remain without the last rank: the waiting ranks' own hosts are as slow"
     )
-    return msgspec.structs.replace(answer, reason=said)
+    return msgspec.structs.replace(answer, reason=said, remedy=_OWN_HOSTS)
 
 
 def _cost(seen: Observation) -> float:
