@@ -137,20 +137,20 @@ def _step(
     )
     at = start + work.loader
     names = ["embedding", *["ampere_gemm_128x128", "softmax_warp"] * 11, "adam"]
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         at += work.gap
-        launch = at - 12 if work.gap else start + work.loader - 190 + place * 6
+        launch = at - 12 if work.gap else start + work.loader - 190 + index * 6
         host("cuda_runtime", "cudaLaunchKernel", launch, 4.0, correlation=number)
         gpu(name, at, each - 2, 7, number, grid=[8, 8, 1], block=[128, 1, 1])
         at, number = at + each, number + 1
     begin = start + work.loader + KERNELS * (longest + work.gap)
-    for place in range(3):
-        ready = at if place == 0 else begin + place * work.transfer
-        end = begin + (place + 1) * work.transfer - 5
+    for call in range(3):
+        ready = at if call == 0 else begin + call * work.transfer
+        end = begin + (call + 1) * work.transfer - 5
         host(
             "cuda_runtime",
             "cudaLaunchKernelExC",
-            start + work.loader - 20 + place * 5,
+            start + work.loader - 20 + call * 5,
             4.0,
             correlation=number,
         )
@@ -161,7 +161,7 @@ def _step(
             "Group size": RANKS,
             "dtype": "BFloat16",
             "Process Group Name": "0",
-            "Seq": step * 3 + place,
+            "Seq": step * 3 + call,
         }
         gpu(NCCL, ready, end - ready, 20, number, **sized)
         number += 1
@@ -383,7 +383,7 @@ def archived(traces: Traces, folder: Path) -> None:
 def shuffled(traces: Traces, folder: Path) -> None:
     """The events in another order."""
     for document in traces.values():
-        random.Random(1).shuffle(document["traceEvents"])  # noqa: S311
+        random.Random(1).shuffle(document["traceEvents"])
     write_all(traces, folder)
 
 

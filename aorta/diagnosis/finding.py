@@ -107,6 +107,8 @@ class FindingSpec:
     """The parts of the step in which sampled stacks tell where the time goes; None: none of them."""
     needed: Callable[[Observation, Policy], bool] | None
     """Whether a run is healthy only if this finding was looked for. None: never; it is then only named."""
+    alike: tuple[Kind, str] | None
+    """Another kind that would look the same where it is not measurable, and why; None: there is none."""
     lowers: Mapping[str, int]
     """The factors of scaling efficiency that it lowers, as `metrics.scaling_loss` calls them, each with its
     place among the findings that do: 1 is the likeliest."""

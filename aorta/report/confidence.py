@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aorta.artefacts.analysis import Analysis, Finding
 from aorta.artefacts.page import Confidence, Level
-from aorta.diagnosis.findings import INSUFFICIENT
+from aorta.diagnosis.findings import FINDINGS, INSUFFICIENT
 from aorta.units import plural
 
 _STEPS = 30
@@ -73,16 +73,10 @@ def _grave(analysis: Analysis) -> list[str]:
     return doubts
 
 
-_ALIKE = {
-    "host_bound": ("data_loading", "no source marks the loader, whose time would be a part of the host's"),
-    "communication": ("straggler", "waits for ranks are not measurable, and would be a part of this"),
-}
-"""What a cause may be instead, and why, where that could not be measured."""
-
-
 def _instead(analysis: Analysis, main: Finding | None) -> list[str]:
     """Returns that another cause, which was not measurable, would look the same."""
-    other, why = _ALIKE.get(main.kind, ("", "")) if main is not None else ("", "")
+    spec = FINDINGS.get(main.kind) if main is not None else None
+    other, why = (spec.alike if spec else None) or ("", "")
     blind = {item.kind for item in analysis.measured if item.answer == "not_measurable"}
     return [why] if other in blind else []
 

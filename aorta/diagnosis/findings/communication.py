@@ -419,4 +419,5 @@ SPEC = FindingSpec(
     actions=_actions,
     statement=_statement,
     needed=lambda seen, _: seen.job.world_size > 1,
+    alike=("straggler", "waits for ranks are not measurable, and would be a part of this"),
 )

@@ -242,4 +242,5 @@ SPEC = FindingSpec(
     actions=_actions,
     statement=_statement,
     needed=_needed,
+    alike=None,
 )

@@ -144,4 +144,5 @@ SPEC = FindingSpec(
     actions=_actions,
     statement=_statement,
     needed=lambda seen, _: seen.job.cuda,
+    alike=None,
 )

@@ -323,4 +323,5 @@ SPEC = FindingSpec(
     actions=_actions,
     statement=_statement,
     needed=lambda _, __: True,
+    alike=("data_loading", "no source marks the loader, whose time would be a part of the host's"),
 )

@@ -315,6 +315,7 @@ SPEC = FindingSpec(
     least_gain_pct=None,
     unsupported=None,
     needed=None,
+    alike=None,
     parts=None,
     lowers={"computation_scalability": 2},
     actions=_actions,

@@ -108,6 +108,7 @@ SPEC = FindingSpec(
     least_gain_pct=None,
     unsupported=None,
     needed=None,
+    alike=None,
     parts=None,
     lowers={},
     actions=_actions,

@@ -367,4 +367,5 @@ SPEC = FindingSpec(
     actions=_actions,
     statement=_statement,
     needed=lambda seen, _: seen.job.world_size > 1,
+    alike=None,
 )
