@@ -131,7 +131,7 @@ class StepRecorder:
         self._channel = RecordChannel(
             self.run.records(self.identity.rank), constants(self.identity, device, self._clock.timing)
         )
-        self._pending = PendingSteps(self._clock, self._channel, together=self._cuda)
+        self._pending = PendingSteps(self._clock, self._channel, together=self._cuda or injected)
         self._streams = Streams(device, stream_priority)
         self._collectives = Collectives(self._clock, device, lambda: now.parts, self._streams)
         self._copies = BatchCopies(self._clock, device, self._streams)

@@ -9,6 +9,7 @@ import deepspeed
 import torch
 from faults import STEPS, Rows, Takes, preprocess
 from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler
 
 stage = int(sys.argv[1])
 deepspeed.init_distributed("gloo")
@@ -20,9 +21,9 @@ config = {
     "zero_optimization": {"stage": stage},
     "zero_allow_untested_optimizer": True,
 }
-engine, optimizer, loader, _ = deepspeed.initialize(
-    model=net, model_parameters=net.parameters(), config=config, training_data=Rows(STEPS * 16)
-)
+engine, optimizer, _, _ = deepspeed.initialize(model=net, model_parameters=net.parameters(), config=config)
+data = Rows(STEPS * 16)
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
 for inputs, targets in loader:
     preprocess()
     loss = nn.functional.mse_loss(engine(inputs), targets)
