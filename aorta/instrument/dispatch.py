@@ -60,7 +60,7 @@ class Called(NamedTuple):
     @property
     def bytes(self) -> int:
         """Bytes of the largest argument: the output of an all-gather, the input of a reduce-scatter."""
-        return max((sum(map(_size, _tensors(value))) for value in self.given), default=0)
+        return max((_bytes(value) for value in self.given), default=0)
 
     @property
     def peer(self) -> int | None:
@@ -72,8 +72,8 @@ class Called(NamedTuple):
     @property
     def storages(self) -> frozenset[int]:
         """Addresses of the memory that it was given first, where results go."""
-        found = map(storage_of, _tensors(self.given[0])) if self.given else ()
-        return frozenset(address for address in found if address is not None)
+        found = _tensors(self.given[0]) if self.given else ()
+        return frozenset(address for one in found if (address := storage_of(one)) is not None)
 
     @property
     def peer_bytes(self) -> list[int] | None:
@@ -83,9 +83,9 @@ class Called(NamedTuple):
         sent = self.given[-1]
         if isinstance(sent, torch.Tensor):
             rows, splits = max(sent.shape[0], 1) if sent.dim() else 1, self.rest[1]
-            parts = [_size(sent) // rows * one for one in splits]
+            parts = [sent.nbytes // rows * one for one in splits]
         else:
-            parts = [_size(one) for one in sent]
+            parts = [one.nbytes for one in sent]
         return parts if len(set(parts)) > 1 else None
 
 
@@ -134,7 +134,8 @@ class Dispatch:
     def _register(self, library: torch_library.Library, operator: str) -> Iterator[str]:
         """Register one operator. Yields its operation where the program has a kernel of its own."""
         name = f"c10d::{operator}"
-        called = partial(self._called, operator, _place_of_group(name))
+        below = getattr(torch.ops.c10d, operator).default._handle.redispatch_boxed
+        called = partial(self._called, KINDS.get(operator), operator, below, _place_of_group(name))
         if torch._C._dispatch_has_kernel_for_dispatch_key(name, _KEY):
             yield KINDS.get(operator, (operator.strip("_"), ""))[0]
             return
@@ -142,18 +143,25 @@ class Dispatch:
         if _kernel is not None:
             self._kept.append(_kernel(name, torch._C.DispatchKey.BackendSelect))
 
-    def _called(self, operator: str, at: int, keys: Any, *args: Any) -> Any:
-        below = getattr(torch.ops.c10d, operator).default
+    def _called(
+        self,
+        kind: tuple[str, str] | None,
+        operator: str,
+        below: Callable[..., Any],
+        at: int,
+        keys: Any,
+        *args: Any,
+    ) -> Any:
         watcher = self._watcher
         if watcher is None:
-            return below.redispatch(keys & _BELOW, *args)
-        op, stream = KINDS.get(operator, (operator.strip("_"), "other"))
+            return below(keys & _BELOW, *args)
+        op, stream = kind or (operator.strip("_"), "other")
         call = Called(op, stream, dist.ProcessGroup.unbox(args[at]), args[:at], args[at + 1 :])
         made: list[Any] = []
 
         def begin() -> Any:
             # What would have been called without us; torch unlocks the interpreter in it.
-            made.append(below.redispatch(keys & _BELOW, *args))
+            made.append(below(keys & _BELOW, *args))
             return _work(made[0])
 
         watcher.noted(call, begin)
@@ -183,12 +191,19 @@ def _work(made: Any) -> Any:
     return dist.Work.unbox(boxed) if isinstance(boxed, torch.ScriptObject) else None
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
+        return [value]
+    if not isinstance(value, list):
+        return []
+    return [tensor for one in value for tensor in _tensors(one)]
+
+
+def _bytes(value: Any) -> int:
+    """Bytes of a tensor, a list of them, or a list of lists."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    return sum(map(_bytes, value)) if isinstance(value, list) else 0
 
 
 def storage_of(tensor: Any) -> int | None:
@@ -197,10 +212,6 @@ def storage_of(tensor: Any) -> int | None:
         return int(tensor.untyped_storage().data_ptr())
     except (AttributeError, NotImplementedError, RuntimeError):
         return None
-
-
-def _size(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 DISPATCH = Dispatch()
