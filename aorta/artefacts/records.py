@@ -30,6 +30,8 @@ class SubmittedJob(Record, frozen=True, kw_only=True):
     submitted_wall_ns: int
     executor: Literal["slurm", "local"]
     cluster: str | None = None
+    owner: ProcessId | None = None
+    """The process that runs a job on this machine; None: a cluster does."""
 
 
 # --- written by the node agent -----------------------------------------------------------------------------
@@ -187,6 +189,16 @@ FIRST_FAILURE = "first failure on this node: "
 """Begins the words in `NodeStatus.lost` on the rank that failed before the others of its node."""
 
 
+class ProcessId(Record, frozen=True, kw_only=True):
+    """One process for good: ids of processes are given again."""
+
+    pid: int
+    started_ticks: int
+    """In clock ticks since boot."""
+    machine: str
+    """The boot of the machine, and the namespace of its processes: elsewhere nobody can tell."""
+
+
 class NodeStatus(Record, frozen=True, kw_only=True):
     """Terminal marker of a node."""
 
@@ -202,6 +214,8 @@ class NodeStatus(Record, frozen=True, kw_only=True):
     ranks: list[RankExit] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     """What should be here and is not, in words."""
+    agent: ProcessId | None = None
+    """The node agent; None: an earlier version wrote the marker."""
     saving: bool = False
     """The node's ranks have ended; traces and samples are being put in their places."""
 

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from aorta.artefacts.agents import is_gone
 from aorta.artefacts.layout import RunDir, runs
-from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.records import ProcessId, SubmittedJob
 from aorta.launch import slurm
 from aorta.launch.arrays import is_task
 from aorta.launch.markers import read_markers
 from aorta.launch.slurm import JobView, Views
-from aorta.launch.states import JobState
+from aorta.launch.states import STATES, JobState
 from aorta.launch.tools import Caller
 
 UNANSWERED_LIMIT = 20
@@ -35,6 +36,8 @@ class Job:
     nodes: int | None
     run: RunDir | None
     local: bool = False
+    owner: ProcessId | None = None
+    """The process that runs it on this machine."""
     label: str | None = None
     """What tells it from other jobs of its scenario: the point of a sweep."""
 
@@ -47,6 +50,7 @@ class Job:
             record.nodes,
             RunDir(Path(record.run_dir)),
             local=record.executor == "local",
+            owner=record.owner,
         )
 
     @classmethod
@@ -118,6 +122,10 @@ class Follower:
         if job.run is None:
             return fallback
         markers = read_markers(job.run, job.job_id, job.nodes)
+        if is_gone(job.owner) and not markers.running and markers.state.phase != "ended":
+            # Its agents end within a second, and the one that was killed says nothing.
+            why = markers.reason or f"the process that ran it ({job.owner.pid if job.owner else 0}) is gone"
+            return JobView(job.job_id, STATES["FAILED"], why, None, markers.nodes, "", "markers")
         alive = markers.heartbeat_ns > self._heartbeats.get(job.job_id, 0)
         self._heartbeats[job.job_id] = markers.heartbeat_ns
         state = markers.state if alive and not forgotten else markers.worst

@@ -22,9 +22,10 @@ import submitit
 from submitit.core.utils import UncompletedJobError
 
 from aorta.artefacts import names
+from aorta.artefacts.agents import started, this_process
 from aorta.artefacts.layout import LOCAL, RunDir, Scenario, SubmissionDir, job_output
 from aorta.artefacts.records import SubmittedJob
-from aorta.launch.lifeline import die_with, started
+from aorta.launch.lifeline import die_with
 from aorta.launch.markers import read_markers
 from aorta.launch.plan import LaunchPlan, agent_arguments
 from aorta.launch.slurm import JobView
@@ -235,6 +236,7 @@ def start(
         run_dir=str(run.root),
         submitted_wall_ns=time.time_ns(),
         executor="local",
+        owner=this_process(),
     )
     submission.private.mkdir(mode=0o700, parents=True, exist_ok=True)
     executor = submitit.LocalExecutor(submission.private)

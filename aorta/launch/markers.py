@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aorta.artefacts.agents import as_it_is
 from aorta.artefacts.files import changed_ns, entries
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import Manifest, NodeStatus
+from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeStatus
 from aorta.artefacts.status import merge_status
 from aorta.errors import ArtefactError
 from aorta.launch.states import STATES, UNKNOWN, JobState
@@ -66,7 +67,7 @@ def _statuses(run: RunDir) -> list[NodeStatus]:
     found = []
     for _, node in run.nodes():
         try:
-            found.append(read_json(node.status, NodeStatus))
+            found.append(as_it_is(read_json(node.status, NodeStatus), node.status))
         except ArtefactError:
             continue
     return found
@@ -78,7 +79,11 @@ def _reason(statuses: list[NodeStatus]) -> str:
     if not badly:
         return ""
     first = min(badly, key=lambda status: (status.ended_wall_ns is None, status.ended_wall_ns or 0))
-    why = first.lost[0] if first.lost else f"{first.state}, exit code {first.exit_code}"
+    why = (
+        first.lost[0].removeprefix(FIRST_FAILURE)
+        if first.lost
+        else f"{first.state}, exit code {first.exit_code}"
+    )
     return f"node{first.node_index}: {why}"
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from aorta.artefacts.agents import as_it_is
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import Unread, is_there, walk
 from aorta.artefacts.io import read_json
@@ -70,7 +71,7 @@ def read_account(run: RunDir) -> Account:
                 infos[index] = info
         marker = _read(run.root, folder.status, NodeStatus, problems)
         if marker is not None:
-            markers.append(marker)
+            markers.append(as_it_is(marker, folder.status))
         if is_there(folder.monitor_status):
             monitor = _read(run.root, folder.monitor_status, MonitorStatus, problems)
             if monitor is not None:

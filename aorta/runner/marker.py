@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Sequence
 
+from aorta.artefacts.agents import as_it_is, this_process
 from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import NodeStatus, RankExit, State
@@ -81,6 +82,7 @@ class Marker:
             signal=signal,
             ranks=list(ranks),
             lost=list(self.lost),
+            agent=this_process(),
             saving=self._saving,
         )
         write_json(self._options.run_dir.node(self._options.node_index).status, status)
@@ -107,5 +109,5 @@ def read_markers(run: RunDir) -> list[NodeStatus]:
     found = []
     for _, node in run.nodes():
         with contextlib.suppress(ArtefactError):
-            found.append(read_json(node.status, NodeStatus))
+            found.append(as_it_is(read_json(node.status, NodeStatus), node.status))
     return found

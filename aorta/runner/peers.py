@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from aorta.artefacts.agents import is_gone
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import NodeStatus, RunStatus, State
@@ -30,7 +31,12 @@ class Peer:
     silent_s: float | None = None
     """Its marker says that it runs, but its agent has given no sign of life for so long."""
 
+    gone: bool = False
+    """Its agent was killed, as this machine tells."""
+
     def __str__(self) -> str:
+        if self.gone:
+            return f"node {self.node_index}'s agent ({self.host}) was killed"
         if self.silent_s is not None:
             return f"node {self.node_index}'s agent ({self.host}) went silent for {self.silent_s:g} s"
         return f"node {self.node_index} ({self.host}) ended before: {self.state}"
@@ -117,5 +123,8 @@ class Heartbeat:
         self._quiet_s = self._quiet_s + passed if changed == self._seen else 0.0
         self._seen = changed
         running = status.state == "running" and status.attempt == self._attempt
+        if running and is_gone(status.agent):
+            self._silent = Peer(status.node_index, status.host, "failed", gone=True)
+            return
         dead = running and self._quiet_s >= self._silence_s
         self._silent = Peer(status.node_index, status.host, "failed", self._silence_s) if dead else None

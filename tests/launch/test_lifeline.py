@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 
-from aorta.launch.lifeline import die_with, started
+from aorta.artefacts.agents import started
+from aorta.launch.lifeline import die_with
 
 
 def test_a_process_that_runs_has_one_start() -> None:
