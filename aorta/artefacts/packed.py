@@ -15,6 +15,10 @@ _MAX_NUMBERS = 1 << 28
 """A packed column that claims more is no column."""
 
 
+_LEVEL = 2
+"""Of deflate: a quarter of the time of the usual level, for an eighth more bytes."""
+
+
 class Packed(Record, frozen=True, kw_only=True):
     """A column of int64: differences of neighbours, little endian, deflated; base64 in JSON."""
 
@@ -26,7 +30,7 @@ def pack(column: Column) -> Packed:
     """A column, or intervals of shape (n, 2) row by row."""
     flat = np.ascontiguousarray(column, dtype="<i8").reshape(-1)
     steps = np.diff(flat, prepend=np.zeros(1, dtype="<i8"))
-    return Packed(count=len(flat), data=zlib.compress(steps.tobytes(), 6))
+    return Packed(count=len(flat), data=zlib.compress(steps.tobytes(), _LEVEL))
 
 
 def unpack(packed: Packed) -> Column:
