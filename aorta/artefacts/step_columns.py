@@ -309,7 +309,7 @@ class StepColumns(Sequence[Step]):
             wall_end_ns=value["wall_end_ns"],
             mono_start_ns=value["mono_start_ns"],
             mono_end_ns=value["mono_end_ns"],
-            samples=value["samples"],
+            samples=_or_none(value["samples"]),
             breakdown=Breakdown(exposed_copy_ns=_or_none(copies), **parts) if known else None,
             memory_peak_bytes=_or_none(value["memory_peak_bytes"]),
             memory_reserved_bytes=_or_none(value["memory_reserved_bytes"]),

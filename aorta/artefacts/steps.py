@@ -64,7 +64,7 @@ class Step(Struct, frozen=True, kw_only=True, gc=False):
     wall_end_ns: int
     mono_start_ns: int
     mono_end_ns: int
-    samples: int
+    samples: int | None
     timing: str
     breakdown: Breakdown | None
     memory_peak_bytes: int | None = None

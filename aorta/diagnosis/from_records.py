@@ -31,7 +31,7 @@ from aorta.metrics.node_load import driver_busy, node_loads, throttling
 from aorta.metrics.places import where
 from aorta.metrics.recorded_mesh import recorded_operations
 from aorta.metrics.steady import Steady, steady_steps
-from aorta.metrics.throughput import between_steps_share, throughput
+from aorta.metrics.throughput import between_steps_share, counted, throughput
 from aorta.metrics.utilization import (
     Sampled,
     effective_gpu_utilization,
@@ -124,7 +124,8 @@ def _quality(data: RunData, steady: Steady, steps: Steps, facts: Facts) -> DataQ
     blamed = steps.notes[: len(steps.notes) - len(of_detail)]
     said = [*overhead_note(facts.profiler_overhead), *of_detail]
     if facts.throughput is None:
-        said.append("throughput is not measurable: it needs steady steps of every rank")
+        lacks = "it needs steady steps of every rank" if counted(steady) else "no samples were counted"
+        said.append(f"throughput is not measurable: {lacks}")
     quality = data_quality(
         data,
         facts.throughput,

@@ -8,14 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Throughput
-from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.metrics.bootstrap import ratio_interval
 from aorta.metrics.steady import Steady, consecutive
 from aorta.units import NS_PER_MS, NS_PER_S
 
 
 def throughput(steady: Steady) -> Throughput | None:
-    """Samples per second of all ranks together; None without a steady step, or where a clock went back.
+    """Samples per second of all ranks together.
+
+    None without a steady step, where samples were not counted, or where a clock went back.
 
     Each rank's rate is its samples over its own window: from the start of the first step of each unbroken run
     of steady steps to the end of the last, so that time lost between steps counts and validation does not. A
@@ -28,6 +30,8 @@ def throughput(steady: Steady) -> Throughput | None:
     rate = 0.0
     each = list(steady.by_rank.values())
     samples = np.array([steps.column("samples") for steps in each])
+    if not counted(steady):
+        return None
     for steps, own in zip(each, samples, strict=True):
         window = _window_ns(steps, runs)
         if window <= 0:
@@ -50,6 +54,11 @@ def throughput(steady: Steady) -> Throughput | None:
         samples_per_s_interval=ratio_interval(samples.sum(axis=0), _spans(steady, runs) / NS_PER_S, runs),
         step_ms_interval=ratio_interval(step_ms, np.ones(len(step_ms)), runs),
     )
+
+
+def counted(steady: Steady) -> bool:
+    """Returns whether every rank's records say how many samples it consumed."""
+    return not any((steps.column("samples") == ABSENT).any() for steps in steady.by_rank.values())
 
 
 def _spans(steady: Steady, runs: Sequence[tuple[int, int]]) -> NDArray[np.float64]:

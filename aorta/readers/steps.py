@@ -130,7 +130,10 @@ def _consistent(found: StepColumns, rank: int) -> bool:
     """Whether `_contradiction` has nothing to say of any of the steps."""
     if any(label.rank != rank or not rank < label.world_size <= MAX_RANKS for label in found.labels):
         return False
-    names = ("global_step", "samples", "wall_start_ns", "wall_end_ns", "mono_start_ns", "mono_end_ns")
+    counted = found.column("samples")
+    if ((counted < 0) & (counted != ABSENT)).any() or (counted >= _MOST).any():
+        return False
+    names = ("global_step", "wall_start_ns", "wall_end_ns", "mono_start_ns", "mono_end_ns")
     if any(((column := found.column(name)) < 0).any() or (column >= _MOST).any() for name in names):
         return False
     if not found.fits or (found.duration_ns <= 0).any():
@@ -176,8 +179,8 @@ def _contradiction(step: Step, rank: int) -> str | None:
         return f"is of rank {rank} in a world of {step.world_size}"
     times = (step.wall_start_ns, step.wall_end_ns, step.mono_start_ns, step.mono_end_ns)
     if (
-        min(step.global_step, step.samples, *times) < 0
-        or max(step.global_step, step.samples, *times) >= _MOST
+        min(step.global_step, step.samples or 0, *times) < 0
+        or max(step.global_step, step.samples or 0, *times) >= _MOST
         or _beyond_64_bits(step)
     ):
         return f"step {step.global_step} has a time or count that cannot be"

@@ -48,6 +48,24 @@ def test_no_ranks_have_no_steady_steps() -> None:
     assert throughput(steady_steps({})) is None
 
 
+def test_no_rate_without_counted_samples_and_a_rate_of_none() -> None:
+    counts = {0: [4] * 12, 1: [None] * 12}
+    made = {
+        rank: StepColumns.of(
+            [
+                msgspec.structs.replace(step, samples=count)
+                for step, count in zip(train(rank, [41] * 12), of, strict=True)
+            ]
+        )
+        for rank, of in counts.items()
+    }
+    assert throughput(steady_steps(made)) is None
+    nothing = {0: StepColumns.of([msgspec.structs.replace(step, samples=0) for step in train(0, [41] * 12)])}
+    found = throughput(steady_steps(nothing))
+    assert found is not None
+    assert found.samples_per_s == 0
+
+
 @pytest.mark.parametrize(
     ("numbers", "runs"), [([], []), ([5], [(0, 1)]), ([3, 4, 7], [(0, 2), (2, 3)]), ([1, 2, 3], [(0, 3)])]
 )

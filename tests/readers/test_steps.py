@@ -50,6 +50,15 @@ def test_a_step_without_the_field_was_timed_part_by_part(run: RunDir) -> None:
     assert found.problems == ()
 
 
+def test_steps_whose_samples_nobody_counted_are_steps_and_zero_is_a_count(run: RunDir) -> None:
+    edit(run, 0, {3: {"samples": None}, 4: {"samples": 0}, 5: {"samples": -1}})
+    found = read_steps(run)
+    assert [step.samples for step in found.by_rank[0]][3:] == [None, 0]
+    assert [problem.reason for problem in found.problems] == [
+        "line 6 is not usable: step 5 has a time or count that cannot be"
+    ]
+
+
 def test_a_line_cut_by_a_crash_is_named_and_the_rest_kept(run: RunDir) -> None:
     path = run.records(1)
     path.write_bytes(path.read_bytes()[:-40])
@@ -65,7 +74,7 @@ def test_a_line_cut_by_a_crash_is_named_and_the_rest_kept(run: RunDir) -> None:
         ("{not json", "malformed"),
         ({"rank": 7}, "is of rank 7, not 0"),
         ({"mono_end_ns": 0}, "ends before it starts"),
-        ({"samples": "eight"}, "Expected `int`"),
+        ({"samples": "eight"}, "Expected `int | null`"),
         ({"phase": "lunch"}, "phase"),
         ({"detailed": "no"}, "Expected `bool`"),
     ],
