@@ -188,8 +188,10 @@ def write_samples(run: RunDir, node: int, spec: RunSpec, last_ns: int, ahead_ns:
                 f"{9_000_000 + 612_500 * second},0"
             )
     folder = run.node(node)
-    folder.gpu_csv.write_text("\n".join(gpus) + "\n", encoding="utf-8")
-    folder.cpu_csv.write_text("\n".join(hosts) + "\n", encoding="utf-8")
+    # Columns that came later are empty, as where they were not measured.
+    for rows, path in ((gpus, folder.gpu_csv), (hosts, folder.cpu_csv)):
+        whole = [row + "," * (rows[0].count(",") - row.count(",")) for row in rows]
+        path.write_text("\n".join(whole) + "\n", encoding="utf-8")
     status = MonitorStatus(
         interval_s=1.0,
         samples=count,
