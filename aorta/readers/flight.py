@@ -22,6 +22,8 @@ from aorta.errors import ArtefactError
 
 _LARGEST_BYTES = 256 << 20
 _MARKS = (b"pg_config", b"entries")
+_KINETO = (b'"traceEvents"', b'"distributedInfo"', b'"deviceProperties"')
+"""A Kineto trace has the groups of the job too, in `distributedInfo`."""
 _RANK = re.compile(r"(?:rank|dump|trace)[_-]?(\d+)(?:\.\w+)*$|^(\d+)(?:\.\w+)*$")
 _PAIR = re.compile(r"\b(send|recv)\w*\s+(\d+)\s*(?:->|<-)\s*(\d+)")
 _HINT = "expected a dump of torch's flight recorder: a pickle of plain data, or JSON"
@@ -32,7 +34,8 @@ _LOOK = 1 << 16
 def is_recording(head: bytes) -> bool:
     """True if a file that begins with `head` may be a dump of the flight recorder."""
     pickled = head[:1] == b"\x80" and head[1:2] <= b"\x05"
-    return (pickled or head.lstrip()[:1] == b"{") and any(mark in head for mark in _MARKS)
+    text = head.lstrip()[:1] == b"{" and not any(mark in head for mark in _KINETO)
+    return (pickled or text) and any(mark in head for mark in _MARKS)
 
 
 def find(paths: Iterable[Path]) -> list[Path]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 
 from aorta.errors import ArtefactError
+from aorta.readers import flight
 from aorta.readers.flight import decode, is_recording, rank_in_name, read
 
 ENTRY = {
@@ -105,3 +107,12 @@ def test_what_is_no_dump_is_refused_by_name(data):
 def test_entries_that_are_nothing_cost_themselves_only():
     found = decode(pickle.dumps(DUMP | {"entries": [3, {}, {"process_group": ("5", "")}, ENTRY]}), "d", 3)
     assert len(found.calls) == 1
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_kineto_trace_with_the_groups_of_the_job_is_no_dump(tmp_path: Path, indent: int | None) -> None:
+    info = {"backend": "nccl", "rank": 0, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
+    trace = {"schemaVersion": 1, "distributedInfo": info, "traceEvents": [{"ph": "X", "name": "entries"}]}
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(trace, indent=indent))
+    assert flight.find([path]) == []
