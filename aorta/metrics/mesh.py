@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from aorta.artefacts.analysis import RankBreakdown
 from aorta.artefacts.mesh import Bubble, Mesh, MeshCause, MeshGroup, MeshStage, SlowdownRecord
 from aorta.artefacts.operations import COMPUTE, Operations, Role
 from aorta.intervals import length, subtract, union
-from aorta.metrics.operation_graph import graph_of, lanes
+from aorta.metrics.operation_graph import MOVES, graph_of, lanes, talking
 from aorta.metrics.schedules import Schedule, schedule_of
 from aorta.metrics.slowdown import Slowdown, slowdown
 from aorta.units import NS_PER_MS
@@ -31,7 +32,7 @@ def mesh_of(job: Operations) -> MeshFacts:
     """Returns groups, stages, schedule and slowdown of a job's operations."""
     schedule, graph = schedule_of(job), graph_of(job)
     mesh = Mesh(
-        groups=_groups(job),
+        groups=_groups(job, talking(graph) if not isinstance(graph, str) else {}),
         stages=_stages(job, schedule),
         schedule=schedule.name if schedule else None,
         microbatches=schedule.microbatches if schedule else None,
@@ -67,7 +68,7 @@ def _record(found: Slowdown) -> SlowdownRecord:
     )
 
 
-def _groups(job: Operations) -> list[MeshGroup]:
+def _groups(job: Operations, rows_of: Mapping[frozenset[int], Sequence[int]]) -> list[MeshGroup]:
     """Ranks of one replica and stage are a tensor group, of one stage and lane a data group, and so on."""
     lane = lanes(job)
     places = {
@@ -80,10 +81,26 @@ def _groups(job: Operations) -> list[MeshGroup]:
         for rank, place in places.items():
             members[tuple(place[at] for at in kept)].append(rank)
         found += [
-            MeshGroup(name=f"{dimension} {number}", dimension=dimension, ranks=ranks)  # type: ignore[arg-type]
+            MeshGroup(
+                name=f"{dimension} {number}",
+                dimension=dimension,  # type: ignore[arg-type]
+                ranks=ranks,
+                ms_per_step=_exchange_ms(job, dimension, ranks, rows_of.get(frozenset(ranks), ())),
+            )
             for number, ranks in enumerate(group for group in members.values() if len(group) > 1)
         ]
     return found
+
+
+def _exchange_ms(job: Operations, dimension: str, ranks: list[int], rows: Sequence[int]) -> float | None:
+    """Returns how long a member of a group communicates in it per step, mean; None: nothing was recorded."""
+    mine = np.isin(np.arange(len(job)), list(rows))
+    if dimension == "pipeline":
+        mine = np.isin(job.rank, ranks) & np.isin(job.role, MOVES)
+    if not mine.any():
+        return None
+    total = int((job.end[mine] - job.start[mine]).sum())
+    return total / len(ranks) / len(np.unique(job.step)) / NS_PER_MS
 
 
 def _stages(job: Operations, schedule: Schedule | None) -> list[MeshStage]:

@@ -67,6 +67,16 @@ def graph_of(operations: Operations) -> Graph | str:
     return Graph(operations, [members[node] for node in order], before, shared, own, unmatched)
 
 
+def talking(graph: Graph) -> dict[frozenset[int], list[int]]:
+    """Returns the rows of the collectives of each set of ranks."""
+    found: dict[frozenset[int], list[int]] = defaultdict(list)
+    role, rank = graph.operations.role, graph.operations.rank.tolist()
+    for rows in graph.members:
+        if len(rows) > 1 and role[rows[0]] == COLLECTIVE:
+            found[frozenset(rank[row] for row in rows)] += rows
+    return found
+
+
 def _by_worker(operations: Operations) -> list[Ints]:
     """Rows of each worker and step, by start."""
     order = np.lexsort((operations.end, operations.start, operations.step, operations.rank))

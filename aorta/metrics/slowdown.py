@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.operations import COMPUTE, Operations, Role
-from aorta.metrics.operation_graph import MOVES, Floats, Graph
+from aorta.metrics.operation_graph import MOVES, Floats, Graph, talking
 from aorta.units import NS_PER_MS
 
 Mask = NDArray[np.bool_]
@@ -131,7 +131,7 @@ def slowdown(graph: Graph) -> Slowdown:
     )
     lost = now - best
     suspects = sorted(by_rank, key=lambda rank: -by_rank[rank])[:_SUSPECTS]
-    causes = _causes(graph, equal, (now, best), suspects)
+    causes = _causes(graph, (now, best), suspects)
     return Slowdown(
         value=now / best,
         step_ms=now / NS_PER_MS,
@@ -154,7 +154,7 @@ def _by_step(graph: Graph, own: Floats, equal: Floats) -> dict[int, float]:
     }
 
 
-def _causes(graph: Graph, equal: Floats, times: tuple[float, float], suspects: Sequence[int]) -> list[Cause]:
+def _causes(graph: Graph, times: tuple[float, float], suspects: Sequence[int]) -> list[Cause]:
     """What of the recorded times goes with each cause, and the step without that."""
     job, (now, best) = graph.operations, times
     tried: list[tuple[str, list[int], list[int], float, Floats]] = []
@@ -167,10 +167,10 @@ def _causes(graph: Graph, equal: Floats, times: tuple[float, float], suspects: S
     even, spread = work.even_microbatches()
     tried.append(("uneven_microbatches", [], [], spread, even))
     for link, mask in _links(job).items():
-        typical = float(np.mean(equal[mask])) if mask.any() else 0.0
-        longer = float(np.mean(graph.own[mask])) / typical - 1 if typical else math.inf
         ends = sorted({rank for stage in link for rank in job.workers(stage)})
-        tried.append(("slow_link", ends, list(link), longer, np.where(mask, equal, graph.own)))
+        tried.append(("slow_link", ends, list(link), *_as_the_others(graph, mask)))
+    for ranks, mask in _slow_groups(graph):
+        tried.append(("slow_link", ranks, [], *_as_the_others(graph, mask)))
     without = replayed(graph, [item[-1] for item in tried]).tolist()
     found = [
         Cause(
@@ -273,6 +273,32 @@ def _means(own: Floats, code: NDArray[np.int64]) -> Floats:
     _, place = np.unique(code, return_inverse=True)
     place = place.reshape(-1)
     return np.asarray((np.bincount(place, own) / np.bincount(place))[place], dtype=np.float64)
+
+
+def _as_the_others(graph: Graph, mask: Mask) -> tuple[float, Floats]:
+    """Returns how much longer some transfers take than the others of their kinds, and times without it."""
+    own, kind = graph.own, graph.operations.kind
+    found, longer, others = own.copy(), 0.0, 0.0
+    for one in np.unique(kind[mask]):
+        mine, rest = mask & (kind == one), ~mask & (kind == one)
+        if rest.any() and own[mine].mean() > 0:
+            found[mine] = own[mine] * min(float(own[rest].mean() / own[mine].mean()), 1.0)
+            longer += float(own[mine].sum())
+            others += float(own[rest].mean()) * int(mine.sum())
+    return (longer / others - 1 if others else 0.0), found
+
+
+def _slow_groups(graph: Graph) -> list[tuple[list[int], Mask]]:
+    """Groups of collectives that have others of their kind to be compared with: the slowest ones first."""
+    job = graph.operations
+    found: list[tuple[list[int], Mask]] = []
+    for ranks, rows in talking(graph).items():
+        mask = np.zeros(len(job), dtype=np.bool_)
+        mask[rows] = True
+        if np.isin(job.kind[~mask], np.unique(job.kind[mask])).any():
+            found.append((sorted(ranks), mask))
+    found.sort(key=lambda item: -_as_the_others(graph, item[1])[0])
+    return found[:_SUSPECTS]
 
 
 def _links(job: Operations) -> dict[tuple[int, int], Mask]:

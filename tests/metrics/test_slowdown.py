@@ -120,3 +120,25 @@ def test_another_order_is_called_unknown(tmp_path: Path) -> None:
     shape = schedule_of(read_operations(path))
     assert shape is not None
     assert (shape.name, shape.ideal) == ("unknown", None)
+
+
+def test_a_tensor_group_across_a_slow_link_is_named(tmp_path: Path) -> None:
+    """Three groups of two ranks exchange after 10 ms of work each; one group takes 12 ms for it, others 2."""
+    rows = ["rank,step,kind,replica,stage,start_us,duration_us"]
+    for step in range(3):
+        for rank in range(6):
+            group, begin = rank // 2, step * 100_000
+            for turn in range(3):
+                length = 12_000 if group == 1 else 2_000
+                start = begin + turn * (10_000 + length)
+                rows.append(f"{rank},{step},forward-compute,{group},0,{start},10000")
+                rows.append(f"{rank},{step},tp-all-reduce,{group},0,{start + 10_000},{length}")
+    path = tmp_path / "operations.csv"
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    job = read_operations(path)
+    first = found(job).causes[0]
+    assert (first.code, first.ranks, first.stages) == ("slow_link", (2, 3), ())
+    assert first.excess == pytest.approx(5.0)
+    assert first.step_ms == pytest.approx(3 * (10 + 2))
+    tensor = [group for group in mesh_of(job).mesh.groups if group.dimension == "tensor"]
+    assert [(group.ranks, group.ms_per_step) for group in tensor] == [([0, 1], 6), ([2, 3], 36), ([4, 5], 6)]
