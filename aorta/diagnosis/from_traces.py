@@ -15,7 +15,7 @@ from aorta.diagnosis.observation import Facts, Host, Job, Monitored, Observation
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_costs
 from aorta.diagnosis.trace_samples import sampled_beside
-from aorta.diagnosis.traced_weight import weighed
+from aorta.diagnosis.traced_weight import undisturbed, weighed
 from aorta.metrics.blame import BlameTable
 from aorta.metrics.trace_capture import (
     Capture,
@@ -68,7 +68,9 @@ def from_traces(
     seen = sorted(found.work)
     expected, assumed = ranks_expected(found)
     hosts = {item.rank: item.host for item in found.ranks if item.host and item.rank in found.work}
-    steps, host, model, unusable = _step_parts(found, expected, hosts)
+    undone, weighs, uncertain = undisturbed(found, expected)
+    steps, host, model, unusable = _step_parts(undone, expected, hosts)
+    host = replace(host, uncertain_ms=uncertain)
     usage, said = sampled_beside(found, samples, steps.breakdown.per_rank)
     lost = [rank for rank in range(expected or 0) if rank not in seen]
     missing = [Problem(file=None, reason=f"{rank_words(lost)} left no {_SOURCE}")] if lost and seen else []
@@ -81,7 +83,7 @@ def from_traces(
         nodes_expected=None,
         nodes_seen=len(set(hosts.values())),
         steady_steps=len(found.steps),
-        notes=[*size_notes(found, expected, assumed=assumed), *steps.notes, *said],
+        notes=[*size_notes(found, expected, assumed=assumed), *weighs, *steps.notes, *said],
         ranks_assumed=assumed,
     )
     nodes = len(set(hosts.values())) if len(hosts) == len(seen) and seen else None

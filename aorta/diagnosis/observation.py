@@ -145,6 +145,8 @@ class Host:
     """Sampled stacks of the training threads, by rank; empty: none were sampled."""
     collector: Mapping[int, Pauses] = field(default_factory=dict)
     """Pauses of Python's garbage collector by rank; a rank without any is left out."""
+    uncertain_ms: float = 0.0
+    """By how much the hosts' time per step may differ from the estimate without the profiler."""
     driver_busy_pct: float | None = None
     """Of the time in which any kernel ran, by the driver's counter: mean over the ranks' GPUs; None where one
     of them has too few samples.

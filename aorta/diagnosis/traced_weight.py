@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from statistics import fmean
 from typing import Any
 
-from aorta.artefacts.reduction import TraceSummary
+from aorta.artefacts.reduction import TraceStep, TraceSummary
 from aorta.diagnosis.mistaken import mistakes_of
 from aorta.errors import ArtefactError
+from aorta.metrics.corrected import without_profiler
 from aorta.metrics.profiler_weight import Lines, scales, weight
+from aorta.metrics.trace_capture import Capture, capture
+from aorta.metrics.trace_summary import counted, mean_ms
 from aorta.readers.parallel import by_copies
 
 
@@ -51,3 +55,29 @@ def weighed(
         "mistakes": mistakes,
         "mistakes_together": together,
     }
+
+
+def undisturbed(found: Capture, expected: int | None) -> tuple[Capture, list[str], float]:
+    """The capture without the profiler, what a reader must know of that, and the hosts' uncertainty in ms.
+
+    The capture stays as it is where nothing tells, or the profiler weighs next to nothing.
+    """
+    lines = host_lines(found.ranks, expected)
+    made = None if lines is None else without_profiler(found.ranks, lines)
+    if made is None or lines is None:
+        return found, [], 0.0
+    traced = fmean(mean_ms(counted(item, found.steps), _step_ns) for item in found.ranks)
+    without = capture(made)
+    if without.problems or len(without.work) < len(found.work) or not without.steps:
+        return found, [], 0.0
+    step = fmean(mean_ms(counted(item, without.steps), _step_ns) for item in without.ranks)
+    uncertain = max(lines.spread * lines.taken_ms(rank) for rank in lines.tables)
+    note = (
+        f"the step takes {step:.1f} ms without the profiler, by an estimate, and {traced:.1f} ms with it: "
+        "breakdown, findings and predictions are about the step without it"
+    )
+    return without, [note], uncertain
+
+
+def _step_ns(step: TraceStep) -> int:
+    return step.end_ns - step.start_ns

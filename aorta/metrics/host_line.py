@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, Ranges, Role, Trace, take
+from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, Ranges, Role, Trace, build, take
 from aorta.artefacts.hostline import (
     ComputeKind,
     HostLine,
@@ -60,11 +60,13 @@ class _Items:
 def host_line(trace: Trace) -> HostLine | None:
     """The line of a trace; None where it joins no launch to a kernel, or has no steps."""
     steps = steps_of(trace)
-    gpu = main_device(trace.gpu)
+    # A program on the CPU has a line of its host alone.
+    gpu = main_device(trace.gpu) if len(trace.gpu) else build(GpuEvents, 1)
     host = _own_lanes(trace)
     launches = (host.role == Role.LAUNCH) & np.isin(host.correlation, gpu.correlation)
     launches &= host.correlation != ABSENT
-    if len(steps) == 0 or (steps.number == ABSENT).all() or not launches.any():
+    idle = len(trace.gpu) > 0 or not (trace.operators.role == Role.OPERATOR).any()
+    if len(steps) == 0 or (steps.number == ABSENT).all() or (idle and not launches.any()):
         return None
     host, steps = _last_steps(host, steps, launches)
     items = _items(trace, host, gpu, steps)
@@ -308,6 +310,8 @@ def _copies(table: LineTable, items: _Items) -> dict[Tag, Intervals]:
 def _groups(trace: Trace, gpu: GpuEvents, table: LineTable, items: _Items) -> tuple[list[str], LineTable]:
     """The names of the groups, and the table with its collectives numbered within step and group."""
     known = trace.collectives
+    if len(trace.gpu) == 0:
+        return [], table
     main = np.flatnonzero(trace.gpu.device == gpu.device[0])
     code, size = np.full((2, len(trace.gpu)), ABSENT, dtype=np.int64)
     code[known.event] = known.group

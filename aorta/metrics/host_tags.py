@@ -16,6 +16,8 @@ SILENT_NS = 2_000_000
 """Python code that calls no operator for this long does something else than launching work."""
 _CPU_NS = 50_000
 _RESTART_NS = 10_000_000
+_FEW_OPERATORS = 50
+"""A sampler that begins anew calls some; a training step calls hundreds."""
 """An operator that launches nothing and takes this long computes on the CPU."""
 _EVALUATE = re.compile(r"autograd::engine::evaluate_function: .*")
 _FORWARD = re.compile(
@@ -65,7 +67,7 @@ def _tagged(trace: Trace) -> Iterator[tuple[Tag, Intervals]]:
     operators = take(trace.operators, trace.operators.role == Role.OPERATOR)
     yield Tag.OPTIMIZER, host.intervals(Role.OPTIMIZER)
     yield Tag.LOADER, loader_work(trace)
-    yield Tag.LOADER_START, _restarts(trace)
+    yield Tag.LOADER_START, _restarts(trace, operators)
     api = (host.role == Role.API) | (host.role == Role.SYNC)
     yield Tag.ALLOCATOR, spans(host, api & coded(names, host.name, ALLOCATE.fullmatch))
     for tag, pattern in _NAMES.items():
@@ -79,7 +81,8 @@ def _tagged(trace: Trace) -> Iterator[tuple[Tag, Intervals]]:
     evaluate = coded(names, operators.name, _EVALUATE.fullmatch)
     yield Tag.BACKWARD, np.concatenate((spans(operators, evaluate), host.intervals(Role.BACKWARD)))
     yield Tag.RECOMPUTE, _recomputed(operators, evaluate, names)
-    yield Tag.CPU_OPERATOR, _on_the_cpu(trace, operators)
+    if (host.role == Role.LAUNCH).any():
+        yield Tag.CPU_OPERATOR, _on_the_cpu(trace, operators)
 
 
 def loader_work(trace: Trace) -> Intervals:
@@ -91,16 +94,18 @@ def loader_work(trace: Trace) -> Intervals:
     return subtract(union(spans(host, worked)), union(spans(host, waits)))
 
 
-def _restarts(trace: Trace) -> Intervals:
-    """Long stretches between two calls of a loader in which nothing is launched."""
+def _restarts(trace: Trace, operators: Ranges) -> Intervals:
+    """Long stretches between two calls of a loader with hardly an operator, and without a launch."""
     loaders = union(trace.host.intervals(Role.LOADER))
     if len(loaders) < 2:
         return EMPTY
     gaps = np.stack((loaders[:-1, 1], loaders[1:, 0]), axis=1)
     gaps = gaps[gaps[:, 1] - gaps[:, 0] >= _RESTART_NS]
     launches = np.sort(trace.host.start_ns[trace.host.role == Role.LAUNCH])
+    begun = np.sort(operators.start_ns)
     empty = np.searchsorted(launches, gaps[:, 1]) == np.searchsorted(launches, gaps[:, 0])
-    return np.asarray(gaps[empty], dtype=np.int64)
+    quiet = np.searchsorted(begun, gaps[:, 1]) - np.searchsorted(begun, gaps[:, 0]) < _FEW_OPERATORS
+    return np.asarray(gaps[empty & quiet], dtype=np.int64)
 
 
 def _recomputed(operators: Ranges, evaluate: NDArray[np.bool_], names: Sequence[str]) -> Intervals:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ QUEUE = 1_000
 """Launches that the driver keeps before it makes the host wait."""
 _SYNC_NS = 2_000.0
 _MOST_OF_STEPS = 0.5
+_ABOUT = 1.25
 _LEAST_LEFT = 0.1
 """Share of a stretch of host work that stays, whatever is taken from it."""
 _MOST_STEPS = 400_000
@@ -70,12 +71,31 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """One item in the last two rounds of a replay, ns since the replay began."""
+
+    round: int
+    """0 or 1."""
+    place: int
+    """Row of the line, among those of the steps that all ranks have."""
+    at: float
+    """When the host came to it."""
+    left: float
+    """When the host went on."""
+    begin: float
+    """When the GPU began what was launched."""
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a step takes in a replay, ns, by rank."""
 
     step_ns: Mapping[int, float]
     host_ns: Mapping[int, float] = field(default_factory=dict)
     """How long the host worked per step, without its waits."""
+    moments: Mapping[int, list[Moment]] = field(default_factory=dict)
+    """By rank; empty where they were not asked for."""
 
     @property
     def mean_ns(self) -> float:
@@ -109,9 +129,22 @@ def lanes(
 ) -> dict[int, Lane]:
     """The lines of the steps that all ranks have, changed."""
     common = set.intersection(*(set(table.step.tolist()) for table in tables.values()))
-    return {
+    found = {
         rank: _lane(table, groups[rank], changes.get(rank, Change()), np.array(sorted(common)))
         for rank, table in tables.items()
+    }
+    return _at_one_pace(found)
+
+
+def _at_one_pace(lines: Mapping[int, Lane]) -> dict[int, Lane]:
+    """The lines with loaders of one pace where they are about as fast: few steps tell it roughly."""
+    paced = {rank: lane.length for rank, lane in lines.items() if max(lane.ready, default=_NEVER) > _NEVER}
+    pace = max(paced.values(), default=0.0)
+    return {
+        rank: replace(lane, ready=[at * pace / lane.length for at in lane.ready], length=pace)
+        if rank in paced and 0 < pace <= _ABOUT * lane.length
+        else lane
+        for rank, lane in lines.items()
     }
 
 
@@ -156,12 +189,12 @@ def _lane(table: LineTable, groups: Sequence[str], change: Change, steps: NDArra
     )
 
 
-def replay(lines: Mapping[int, Lane]) -> Outcome:
-    """What a step takes on each rank."""
+def replay(lines: Mapping[int, Lane], *, keep: bool = False) -> Outcome:
+    """What a step takes on each rank; with `keep` also when each item of the last two rounds took place."""
     size = max(sum(len(lane.work) for lane in lines.values()), 1)
     rounds = int(np.clip(_MOST_STEPS // size, 3, 6))
     shared = _Shared(lines)
-    runs = {rank: _Run(rank, lane, shared, rounds) for rank, lane in lines.items()}
+    runs = {rank: _Run(rank, lane, shared, rounds, keep=keep) for rank, lane in lines.items()}
     active = {rank: run.go() for rank, run in runs.items()}
     while active:
         before = shared.posted
@@ -177,6 +210,7 @@ def replay(lines: Mapping[int, Lane]) -> Outcome:
     return Outcome(
         {rank: run.step_ns() for rank, run in runs.items()},
         {rank: run.worked / rounds / max(run.steps, 1) for rank, run in runs.items()},
+        {rank: run.moments for rank, run in runs.items()} if keep else {},
     )
 
 
@@ -206,11 +240,12 @@ class _Shared:
 class _Run:
     """One rank's replay."""
 
-    def __init__(self, rank: int, lane: Lane, shared: _Shared, rounds: int) -> None:
+    def __init__(self, rank: int, lane: Lane, shared: _Shared, rounds: int, *, keep: bool) -> None:
         self._rank, self._lane, self._shared, self._rounds = rank, lane, shared, rounds
         self.steps = sum(item == Item.STEP for item in lane.item)
         self.worked = 0.0
-        self._marks: list[float] = []
+        self.moments: list[Moment] = []
+        self._first_kept = rounds - 2 if keep else rounds
         self._ends: list[float] = []
 
     def step_ns(self) -> float:
@@ -229,7 +264,8 @@ class _Run:
         count = len(columns)
         # Names of the class are looked up once, and max() is not called: this loop takes a good part of the
         # time of an analysis.
-        launch, sync, end_of_line = int(Item.LAUNCH), int(Item.SYNC), int(Item.END)
+        launch, sync, loader = int(Item.LAUNCH), int(Item.SYNC), int(Item.LOADER)
+        end_of_line = int(Item.END)
         now, busy, launched = 0.0, 0.0, 0
         free: dict[int, float] = {}
         ended: list[float] = [_NEVER] * count
@@ -245,9 +281,10 @@ class _Run:
                 if needs:
                     back = place - needs
                     need = ended[back] if back >= 0 else previous[back]
+                at = begin = end = now
                 if item == launch:
                     if launched >= QUEUE and starts[launched - QUEUE] > now:
-                        now = starts[launched - QUEUE]
+                        at = now = starts[launched - QUEUE]
                     launched += 1
                     begin = now + LAUNCH_NS
                     before = free.get(stream, _NEVER)
@@ -262,12 +299,12 @@ class _Run:
                         busy = end
                     if waits:
                         now = max(now + _SYNC_NS, end + behind)
-                elif not waits:
-                    continue
-                elif item == sync:
-                    now = max(now + _SYNC_NS, need + behind)
-                else:
-                    now = max(now + _SYNC_NS, now + behind, number * lane.length + ready)
+                elif waits:
+                    until = need + behind if item == sync else now + behind
+                    paced = number * lane.length + ready if item == loader else _NEVER
+                    now = max(now + _SYNC_NS, until, paced)
+                if number >= self._first_kept:
+                    self.moments.append(Moment(number - self._first_kept, place, at, now, begin, end))
             self.worked += sum(lane.work)
             self._ends.append(max(now, busy))
 

@@ -83,12 +83,25 @@ class Lines:
         """The host's work before each item, without the profiler."""
         return lessened(self.tables[rank], self.weight_ns(rank, scale))
 
-    def run(self, changes: Mapping[int, Change] | None = None, scale: float | None = None) -> Outcome:
+    def taken_ms(self, rank: int) -> float:
+        """What is taken from a host's work per step."""
+        table = self.tables[rank]
+        taken = float(table.work_ns.sum()) - float(self.work_ns(rank).sum())
+        return taken / len(np.unique(table.step)) / NS_PER_MS
+
+    def run(
+        self,
+        changes: Mapping[int, Change] | None = None,
+        scale: float | None = None,
+        *,
+        keep: bool = False,
+    ) -> Outcome:
         """The steps without the profiler, and with changes.
 
         Args:
             changes: by rank; work that a change does not give is the one without the profiler.
             scale: of the weight, instead of the own one.
+            keep: the moments of the last two rounds.
         """
         known = self.known.get(self.scale if scale is None else scale) if not changes else None
         if known is not None:
@@ -104,7 +117,7 @@ class Lines:
             )
             for rank in self.tables
         }  # fmt: skip
-        return replay(lanes(self.tables, self.groups, made))
+        return replay(lanes(self.tables, self.groups, made), keep=keep)
 
     def calibrated(self, untraced_ms: float) -> Lines:
         """The lines with the weight that gives the step of the untraced steps, as far as any does."""
@@ -151,14 +164,12 @@ def weight(lines: Lines, untraced_ms: float | None = None) -> ProfilerWeight:
 
 
 def _of_rank(lines: Lines, rank: int, value: Outcome) -> RankWeight:
-    table, pace = lines.tables[rank], lines.lines[rank].pace
-    steps = len(np.unique(table.step))
-    taken = float(table.work_ns.sum()) - float(lines.work_ns(rank).sum())
+    pace = lines.lines[rank].pace
     return RankWeight(
         rank=rank,
         step_ms=pace.step_ns / NS_PER_MS,
         host_ms=value.host_ns[rank] / NS_PER_MS,
-        weight_ms=taken / steps / NS_PER_MS,
+        weight_ms=lines.taken_ms(rank),
         operators=pace.operators,
         calls=pace.calls,
     )
@@ -168,7 +179,8 @@ def _operator_ns(line: HostLine) -> float:
     """The weight of a recorded operator; 0 where the trace does not tell."""
     pace = line.pace
     if pace.launch_ns is None:
-        return 0.0
+        # Without launches: a launch takes about four times the spacing in the captures of the fit.
+        return 2 * _PER_OPERATOR * (pace.spacing_ns or 0.0)
     if pace.spacing_ns is None:
         return pace.launch_ns
     return _PER_OPERATOR * float(np.sqrt(pace.spacing_ns * pace.launch_ns))

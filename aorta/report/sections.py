@@ -9,6 +9,7 @@ from aorta.artefacts.analysis import Analysis, Finding
 from aorta.artefacts.page import Page
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, evidence
+from aorta.report.advice import advice
 from aorta.report.blocks import Block, Bullet, Bullets, Code, Facts, Heading, Line, Paragraph, Strong, bullets
 from aorta.report.next_steps import experiment, next_commands
 from aorta.report.tables import Table
@@ -39,6 +40,7 @@ def summary(analysis: Analysis, page: Page, run: str | None) -> Facts:
             pairs.append(("Evidence", finding.sub_cause_text))
         pairs += _fix(analysis, finding, run)
         pairs.append(("Expected speed-up", gain(finding.estimated_speedup)))
+    pairs += advice(analysis)
     pairs.append(("Confidence in the cause", content.confidence_words(page.confidence)))
     if page.confidence.gain != "none":
         pairs.append(("Confidence in the gain", content.gain_confidence_words(page.confidence)))

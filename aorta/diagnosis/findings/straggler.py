@@ -145,7 +145,13 @@ def _waits(_: Found, seen: Observation, taken: float) -> float:
 
 def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
     """Returns why lateness by turns is no cause: it is no rank's own."""
-    if finding.ranks or seen.mesh is not None:
+    if seen.mesh is not None:
+        return None
+    if finding.ranks:
+        compute, host = (finding.evidence.get(f"waits_for_{part}_ms", 0.0) for part in ("compute", "host"))
+        if compute < host < seen.host.uncertain_ms:
+            least = f"{seen.host.uncertain_ms:.1f} ms per step"
+            return f"the profiler's weight in the hosts' time is known to {least}, which is more than this"
         return None
     shared = seen.around.cores_shared
     return f"different ranks are late in different steps; {shared or 'none stands out'}"

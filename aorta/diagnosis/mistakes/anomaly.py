@@ -16,14 +16,14 @@ import numpy as np
 
 from aorta.artefacts.hostline import Tag
 from aorta.artefacts.mistakes import Place
-from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
 from aorta.metrics.line_replay import Change
 
 _LEAST = 20.0
 
 
 def _look(program: Program) -> Sign | None:
-    ranks = program.most(lambda item: item.count(_checks(item)) >= _LEAST)
+    ranks = program.most(lambda item: _checks(item) >= _LEAST)
     if not ranks:
         return None
     one = program.ranks[ranks[0]]
@@ -34,8 +34,11 @@ def _look(program: Program) -> Sign | None:
     )
 
 
-def _checks(item: RankProgram) -> Mask:
-    return item.has(Tag.ANOMALY) & item.has(Tag.BACKWARD)
+def _checks(item: RankProgram) -> float:
+    """Checks per step; on a GPU those that launch something inside of a backward function."""
+    if not item.compute.any():
+        return item.line.census.counts.get("nan_checks", 0.0)
+    return item.count(item.has(Tag.ANOMALY) & item.has(Tag.BACKWARD))
 
 
 def _fixed(item: RankProgram) -> Change:

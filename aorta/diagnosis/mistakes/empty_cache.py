@@ -60,12 +60,14 @@ def _fixed(item: RankProgram) -> Change:
 SPEC = MistakeSpec(
     id="empty_cache",
     before="""\
-loss.backward(); optimizer.step()
+loss.backward()
+optimizer.step()
 torch.cuda.empty_cache()
 gc.collect()
 """,
     after="""\
-loss.backward(); optimizer.step()
+loss.backward()
+optimizer.step()
 """,
     predicted_by=(
         "replay without the allocator's driver calls and without the silent Python time right behind them"

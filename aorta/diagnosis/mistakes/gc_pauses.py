@@ -18,10 +18,12 @@ from aorta.diagnosis.mistake import MistakeSpec
 SPEC = MistakeSpec(
     id="gc_pauses",
     before="""\
-for batch in loader: ...
+for batch in loader:
+    ...
 """,
     after="""\
-gc.freeze(); gc.disable()
+gc.freeze()
+gc.disable()
 for step, batch in enumerate(loader):
     ...
     if step % 100 == 0:

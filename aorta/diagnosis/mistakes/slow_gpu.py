@@ -34,10 +34,10 @@ def _look(program: Program) -> Sign | None:
 SPEC = MistakeSpec(
     id="slow_gpu",
     before="""\
-#SBATCH --gpus-per-node=8
+sbatch --gpus-per-node=8 train.sbatch
 """,
     after="""\
-#SBATCH --gpus-per-node=8 --exclusive
+sbatch --gpus-per-node=8 --exclusive train.sbatch
 """,
     predicted_by="replay with these ranks' kernels as fast, in all, as the typical rank's",
     captures=(),

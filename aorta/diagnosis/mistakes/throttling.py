@@ -16,10 +16,10 @@ from aorta.diagnosis.mistake import MistakeSpec
 SPEC = MistakeSpec(
     id="throttling",
     before="""\
-#SBATCH --nodes=4
+sbatch --nodes=4 train.sbatch
 """,
     after="""\
-#SBATCH --nodes=4 --exclude=node7
+sbatch --nodes=4 --exclude=node7 train.sbatch
 """,
     predicted_by="as slow_gpu; the monitors' samples say that it is heat or power",
     captures=(),
