@@ -11,7 +11,7 @@ from aorta.diagnosis.mistaken import mistakes_of
 from aorta.errors import ArtefactError
 from aorta.metrics.corrected import without_profiler
 from aorta.metrics.profiler_weight import Lines, scales, weight
-from aorta.metrics.trace_capture import Capture, capture
+from aorta.metrics.trace_capture import FEWEST_STEPS, Capture, capture
 from aorta.metrics.trace_summary import counted, mean_ms
 from aorta.readers.parallel import by_copies
 
@@ -45,13 +45,13 @@ def weighed(
     lines = host_lines(ranks, expected)
     if lines is None:
         return {}
-    if untraced_ms is not None:
+    if untraced_ms is not None and lines.told:
         lines = lines.calibrated(untraced_ms)
     ahead = scales(lines)[: 3 if untraced_ms is None else 1]
     lines.known.update(zip(ahead, by_copies(lambda scale: lines.run(scale=scale), ahead), strict=True))
     mistakes, together = mistakes_of(lines, intended)
     return {
-        "profiler_weight": weight(lines, untraced_ms),
+        "profiler_weight": weight(lines, untraced_ms) if lines.told else None,
         "mistakes": mistakes,
         "mistakes_together": together,
     }
@@ -63,12 +63,13 @@ def undisturbed(found: Capture, expected: int | None) -> tuple[Capture, list[str
     The capture stays as it is where nothing tells, or the profiler weighs next to nothing.
     """
     lines = host_lines(found.ranks, expected)
-    made = None if lines is None else without_profiler(found.ranks, lines)
+    made = None if lines is None or not lines.told else without_profiler(found.ranks, lines)
     if made is None or lines is None:
         return found, [], 0.0
     traced = fmean(mean_ms(counted(item, found.steps), _step_ns) for item in found.ranks)
     without = capture(made)
-    if without.problems or len(without.work) < len(found.work) or not without.steps:
+    enough = min(len(found.steps), FEWEST_STEPS)
+    if without.problems or len(without.work) < len(found.work) or len(without.steps) < enough:
         return found, [], 0.0
     step = fmean(mean_ms(counted(item, without.steps), _step_ns) for item in without.ranks)
     uncertain = max(lines.spread * lines.taken_ms(rank) for rank in lines.tables)

@@ -83,6 +83,11 @@ class Lines:
         """The host's work before each item, without the profiler."""
         return lessened(self.tables[rank], self.weight_ns(rank, scale))
 
+    @property
+    def told(self) -> bool:
+        """Whether the traces tell what the profiler weighs: they hold operators that nest."""
+        return all(line.pace.spacing_ns is not None for line in self.lines.values())
+
     def taken_ms(self, rank: int) -> float:
         """What is taken from a host's work per step."""
         table = self.tables[rank]
@@ -103,7 +108,7 @@ class Lines:
             scale: of the weight, instead of the own one.
             keep: the moments of the last two rounds.
         """
-        known = self.known.get(self.scale if scale is None else scale) if not changes else None
+        known = None if changes or keep else self.known.get(self.scale if scale is None else scale)
         if known is not None:
             return known
         given = changes or {}
@@ -178,9 +183,9 @@ def _of_rank(lines: Lines, rank: int, value: Outcome) -> RankWeight:
 def _operator_ns(line: HostLine) -> float:
     """The weight of a recorded operator; 0 where the trace does not tell."""
     pace = line.pace
+    if pace.spacing_ns is None:
+        return 0.0
     if pace.launch_ns is None:
         # Without launches: a launch takes about four times the spacing in the captures of the fit.
-        return 2 * _PER_OPERATOR * (pace.spacing_ns or 0.0)
-    if pace.spacing_ns is None:
-        return pace.launch_ns
+        return 2 * _PER_OPERATOR * pace.spacing_ns
     return _PER_OPERATOR * float(np.sqrt(pace.spacing_ns * pace.launch_ns))
