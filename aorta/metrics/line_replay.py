@@ -253,7 +253,7 @@ class _Run:
         first = self._ends[-3]
         return (self._ends[-1] - first) / 2 / max(self.steps, 1)
 
-    def go(self) -> Generator[None, None, None]:  # noqa: PLR0912
+    def go(self) -> Generator[None, None, None]:
         lane = self._lane
         columns = list(
             zip(
