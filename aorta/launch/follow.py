@@ -20,6 +20,7 @@ from aorta.launch.markers import read_markers
 from aorta.launch.slurm import JobView, Views
 from aorta.launch.states import STATES, JobState
 from aorta.launch.tools import Caller
+from aorta.units import NS_PER_S
 
 UNANSWERED_LIMIT = 20
 REMOVED_LIMIT = 3
@@ -38,6 +39,8 @@ class Job:
     local: bool = False
     owner: ProcessId | None = None
     """The process that runs it on this machine."""
+    submitted_s: float | None = None
+    """When it was submitted, seconds since the epoch; None: not on record."""
     label: str | None = None
     """What tells it from other jobs of its scenario: the point of a sweep."""
 
@@ -51,6 +54,7 @@ class Job:
             RunDir(Path(record.run_dir)),
             local=record.executor == "local",
             owner=record.owner,
+            submitted_s=record.submitted_wall_ns / NS_PER_S,
         )
 
     @classmethod
@@ -106,7 +110,8 @@ class Follower:
         missing = [job.job_id for job in asked if job.job_id not in found]
         if not missing:
             return
-        accounted = slurm.sacct(missing, self.call) or {}
+        since = {job.job_id: job.submitted_s for job in asked if job.submitted_s is not None}
+        accounted = slurm.sacct(missing, self.call, since) or {}
         # The controller has forgotten these jobs, so a row that still runs is out of date.
         yield {
             job_id: view
@@ -144,6 +149,11 @@ class Follower:
         self._unanswered[job.job_id] = count
         last = replace(self._view(job), reason=why)
         removed = forgotten and is_task(job.job_id) and last.state.phase in ("pending", "unknown")
+        # A number that neither Slurm nor the results know is a mistyped one.
+        mistyped = forgotten and job.run is None and job.scenario is None and not is_task(job.job_id)
+        if mistyped and last.state.phase == "unknown":
+            self.views[job.job_id] = replace(last, state=LOST, reason="no such job: Slurm does not know it")
+            return
         if count >= (min(self.limit, REMOVED_LIMIT) if removed else self.limit):
             said = f"; last seen {last.state.name}" if last.state.phase != "unknown" else ""
             last = replace(last, state=LOST, reason=f"{why}, {count} times in a row{said}")

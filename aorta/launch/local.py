@@ -25,12 +25,12 @@ from aorta.artefacts import names
 from aorta.artefacts.agents import started, this_process
 from aorta.artefacts.layout import LOCAL, RunDir, Scenario, SubmissionDir, job_output
 from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.slurm_environment import clean_environment
 from aorta.launch.lifeline import die_with
 from aorta.launch.markers import read_markers
 from aorta.launch.plan import LaunchPlan, agent_arguments
 from aorta.launch.slurm import JobView
 from aorta.launch.states import STATES
-from aorta.launch.tools import clean_environment
 from aorta.monitors.gpu import find_gpus
 
 CANCEL_S = 45.0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from aorta.errors import SchedulerError, SubmitError
@@ -15,6 +17,12 @@ from aorta.launch.tools import Caller
 
 _PARSABLE = re.compile(r"^(?P<id>\d+)(?:;(?P<cluster>\S+))?$", re.MULTILINE)
 _SENTENCE = re.compile(r"^Submitted batch job (?P<id>\d+)(?: on cluster (?P<cluster>\S+))?", re.MULTILINE)
+
+
+_NO_ANSWER = re.compile(r"timed out|did not answer|Unable to contact|Zero Bytes", re.IGNORECASE)
+"""What sbatch says where it does not know whether the controller took the job."""
+SUBMIT_SLACK_S = 600.0
+"""How far the clocks of this machine and of the accounting may be apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +63,52 @@ def submit(script: Path, call: Caller, after: Sequence[str] = ()) -> tuple[str, 
         SubmitError: refused; the message is sbatch's own.
     """
     dependency = [f"--dependency=afterany:{':'.join(after)}"] if after else []
+    began_s = time.time()
     answer = call(["sbatch", "--parsable", *dependency, str(script)])
+    if not answer.ok and _NO_ANSWER.search(answer.complaint):
+        return _accepted_unsaid(script, call, began_s, answer.complaint), None
     if not answer.ok:
         reason = re.sub(r"sbatch: (?:error: )?", "", answer.complaint)
         raise SubmitError(
             f"sbatch refused {script.name}: {reason}", "the script itself is shown by --dry-run"
         )
     return parse_job_id(answer.out)
+
+
+def _accepted_unsaid(script: Path, call: Caller, began_s: float, complaint: str) -> str:
+    """Returns the id of a job that sbatch sent without an answer, by its name and time.
+
+    Raises:
+        SubmitError: there is none or several; it must be looked for before it is submitted again.
+    """
+    named = re.search(r"^#SBATCH\s+(?:--job-name[= ]|-J\s*)(\S+)", _text_of(script), re.MULTILINE)
+    name = named[1].strip("\"'") if named else script.stem
+    queue = call(["squeue", "-h", "--states=all", "-n", name, "-o", "%i|%V|%j"])
+    cells = [line.split("|") for line in queue.out.splitlines()] if queue.ok else []
+    since = began_s - SUBMIT_SLACK_S
+    found = [row[0] for row in cells if len(row) == 3 and (submitted_s(row[1]) or 0.0) >= since]
+    if len(found) == 1:
+        return found[0]
+    seen = f"squeue shows {', '.join(found)}" if found else "squeue shows no such job yet"
+    raise SubmitError(
+        f"sbatch did not answer for {script.name} ({complaint}): the job may have been accepted; {seen}",
+        f"look with `squeue -n {name}` before it is submitted again",
+    )
+
+
+def _text_of(script: Path) -> str:
+    try:
+        return script.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def submitted_s(text: str) -> float | None:
+    """Returns seconds since the epoch of a time as Slurm prints it; None for `Unknown` and other forms."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def cancel(job_ids: Sequence[str], call: Caller) -> None:
@@ -86,17 +133,18 @@ def squeue(job_ids: Sequence[str], call: Caller) -> Views | None:
     memory after some minutes: it is then absent here.
     """
     asked = ",".join(_whole(job_ids))
-    answer = call(["squeue", "-h", "-r", "--states=all", "-j", asked, "-o", "%i|%T|%M|%D|%N|%r"])
+    answer = call(["squeue", "-h", "-r", "--states=all", "-j", asked, "-o", "%i|%T|%M|%D|%N|%r|%A"])
     if not answer.ok:
         # Asked for one job that it has forgotten, squeue calls the id invalid; that is an answer.
         return {} if "Invalid job id" in answer.err else None
     rows: dict[str, JobView] = {}
     for line in answer.out.splitlines():
-        fields = line.split("|", maxsplit=5)
-        if len(fields) == 6 and job_of(fields[0]) in job_ids:
+        fields, raw = _with_raw(line.split("|"), 6)
+        wanted = _asked_for(fields[0], raw, job_ids)
+        if len(fields) == 6 and wanted is not None:
             row, state, elapsed, nodes, hosts, reason = fields
             rows[row] = JobView(
-                job_of(row),
+                wanted,
                 parse_state(state),
                 "" if reason == "None" else reason,
                 parse_elapsed(elapsed),
@@ -107,23 +155,47 @@ def squeue(job_ids: Sequence[str], call: Caller) -> Views | None:
     return _by_job(rows.values())
 
 
-def sacct(job_ids: Sequence[str], call: Caller) -> Views | None:
+def _with_raw(fields: list[str], count: int) -> tuple[list[str], str]:
+    """The columns of a row, the last of which may hold bars, and the raw number of an array's task."""
+    raw = fields[-1] if len(fields) > count and fields[-1].isdigit() else ""
+    kept = fields[:-1] if raw else fields
+    return [*kept[: count - 1], "|".join(kept[count - 1 :])] if len(kept) >= count else kept, raw
+
+
+def _asked_for(row_id: str, raw: str, job_ids: Sequence[str]) -> str | None:
+    """The id under which a row was asked for; None if it was not."""
+    return next((found for found in (job_of(row_id), raw) if found in job_ids), None)
+
+
+def sacct(job_ids: Sequence[str], call: Caller, since_s: Mapping[str, float] | None = None) -> Views | None:
     """What accounting knows of the jobs, in one call; None where there is none or it does not answer.
 
     With `-D` a requeued job has a row for each attempt: the one submitted last decides. Tasks of an array
-    that never started share a row, which only the array's own id finds.
+    that never started share a row, which only the array's own id finds. Rows of siblings in a federation are
+    no attempts.
+
+    Args:
+        job_ids: of the jobs.
+        call: runs a program.
+        since_s: when each job was submitted, where that is known; a row that is older is of another job whose
+            id began anew.
     """
-    columns = "JobID,Submit,State,ElapsedRaw,NNodes,NodeList,ExitCode"
+    columns = "JobID,Submit,State,ElapsedRaw,NNodes,NodeList,ExitCode,JobIDRaw"
     answer = call(["sacct", "-n", "-P", "-X", "-D", "-j", ",".join(_whole(job_ids)), "-o", columns])
     if not answer.ok:
         return None
     cells = [line.split("|") for line in answer.out.splitlines()]
-    rows = [[job_id, *row[1:]] for row in cells if len(row) == 7 for job_id in expand_ids(row[0])]
-    rows = [row for row in rows if job_of(row[0]) in job_ids]
+    rows = []
+    for found, raw in (_with_raw(row, 7) for row in cells):
+        for row_id in expand_ids(found[0]) if len(found) == 7 else ():
+            wanted = _asked_for(row_id, raw, job_ids)
+            if wanted is not None and not _older(found[1], (since_s or {}).get(wanted)):
+                rows.append((row_id, wanted, *found[1:]))
+    lasting = [row for row in rows if not row[3].startswith("REVOKED")]
     views: dict[str, JobView] = {}
-    for row, _, state, elapsed, nodes, hosts, code in sorted(rows, key=lambda row: row[1]):
+    for row, wanted, _, state, elapsed, nodes, hosts, code in sorted(lasting or rows, key=lambda row: row[2]):
         views[row] = JobView(
-            job_of(row),
+            wanted,
             parse_state(state),
             "" if code == "0:0" else f"exit code {code}",
             int(elapsed) if elapsed.isdigit() else None,
@@ -132,6 +204,12 @@ def sacct(job_ids: Sequence[str], call: Caller) -> Views | None:
             "sacct",
         )
     return _by_job(views.values())
+
+
+def _older(submitted: str, since_s: float | None) -> bool:
+    """Whether a row was submitted before the job was."""
+    found = submitted_s(submitted)
+    return found is not None and since_s is not None and found < since_s - SUBMIT_SLACK_S
 
 
 def scontrol(job_ids: Sequence[str], call: Caller) -> Views:

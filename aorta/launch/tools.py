@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from aorta.artefacts.slurm_environment import clean_environment
 
 TIMEOUT_S = 60.0
 """A controller that does not answer in this time counts as not answering."""
-
-_STRAY = ("SBATCH_", "SLURM_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_")
-_NEEDED = frozenset({"SLURM_CONF", "SLURM_JWT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +36,6 @@ class Answer:
 
 Caller = Callable[[Sequence[str]], Answer]
 """Runs one program. The tests' stand-in refuses programs that it does not know."""
-
-
-def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` without the variables that Slurm's programs take as options.
-
-    Options in the environment win over lines of the script (`SBATCH_*`), filter what squeue shows
-    (`SQUEUE_*`), and describe the allocation that we may be sitting in (`SLURM_*`). Where the configuration
-    is and who we are stays.
-    """
-    return {
-        name: value for name, value in environment.items() if name in _NEEDED or not name.startswith(_STRAY)
-    }
 
 
 def call(argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable, Sequence
@@ -13,11 +14,14 @@ from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import is_file, read_regular
 from aorta.artefacts.io import write_text
 from aorta.artefacts.records import State
+from aorta.artefacts.slurm_environment import clean_environment
 from aorta.units import NS_PER_S
 
 FIELDS = (
     "JobID,State,ExitCode,Elapsed,NNodes,NTasks,NodeList,MaxRSS,ReqMem,AllocCPUS,TotalCPU,Start,End"
 ).split(",")
+_RAW = "JobIDRaw"
+"""The number of a task of an array by itself: `1043166` for `1043074_91`."""
 TIMEOUT_S = 20
 CLOCK_SLACK_S = 600.0
 """How far the clocks of a node and of the accounting may be apart."""
@@ -71,7 +75,8 @@ class Accounting:
     @property
     def state_text(self) -> str | None:
         """Slurm's word for the last attempt, such as `OUT_OF_MEMORY`; None without a row."""
-        return self.attempts[-1][0]["State"].split()[0].rstrip("+") if self.attempts else None
+        words = self.attempts[-1][0]["State"].split() if self.attempts else []
+        return words[0].rstrip("+") if words else None
 
     @property
     def state(self) -> State | None:
@@ -90,7 +95,10 @@ class Accounting:
 
 def ask(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a query and return its text; an answer that takes longer than 20 s is none."""
-    return subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    environment = clean_environment(os.environ)
+    return subprocess.run(
+        argv, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
 
 
 def fetch_accounting(
@@ -102,7 +110,7 @@ def fetch_accounting(
     So is an answer about another job: ids begin anew where a cluster was set up again. `started_wall_ns` is
     when the run started by its manifest; None: nobody knows, and the id has to do.
     """
-    argv = ["sacct", "-j", job_id, "-D", "-n", "-P", "-o", ",".join(FIELDS)]
+    argv = ["sacct", "-j", job_id, "-D", "-n", "-P", "-o", ",".join((*FIELDS, _RAW))]
     try:
         answer = run(argv)
     except FileNotFoundError:
@@ -157,9 +165,29 @@ def parse_rows(text: str, job_id: str) -> list[Row]:
     rows = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) == len(FIELDS) and cells[0].split(".")[0] == job_id:
-            rows.append(dict(zip(FIELDS, cells, strict=True)))
+        raw = cells[len(FIELDS)] if len(cells) > len(FIELDS) else ""
+        of_job = job_id in (cells[0].split(".")[0], raw.split(".")[0])
+        if len(cells) in (len(FIELDS), len(FIELDS) + 1) and of_job:
+            rows.append(dict(zip(FIELDS, cells[: len(FIELDS)], strict=True)))
     return rows
+
+
+def _own(rows: Sequence[Row]) -> list[Row]:
+    """The rows without siblings in a federation, which are revoked once one of them runs."""
+    kept = [row for row in rows if not row["State"].startswith("REVOKED")]
+    return kept or list(rows)
+
+
+def _out_of_memory(attempt: Sequence[Row]) -> list[str]:
+    """The steps that the kernel ended for memory, where the job itself does not say so."""
+    job, *steps = attempt
+    if job["State"].startswith("OUT_OF_MEMORY"):
+        return []
+    return [
+        f"step {row['JobID']} ended OUT_OF_MEMORY: the kernel ended processes of it"
+        for row in steps
+        if row["State"].startswith("OUT_OF_MEMORY")
+    ]
 
 
 def _is_this_job(rows: Sequence[Row], started_wall_ns: int) -> bool:
@@ -192,7 +220,7 @@ def summary_text(rows: Sequence[Row]) -> str:
 
 def _accounting(rows: Sequence[Row], problems: list[Problem]) -> Accounting:
     attempts: list[list[Row]] = []
-    for row in rows:
+    for row in _own(rows):
         if "." not in row["JobID"] or not attempts:
             attempts.append([])
         attempts[-1].append(row)
@@ -201,7 +229,8 @@ def _accounting(rows: Sequence[Row], problems: list[Problem]) -> Accounting:
     if len(attempts) > 1:
         notes.append(f"the job was requeued: attempt {len(attempts)} of {len(attempts)} counts")
     if found.state is None:
-        notes.append(f"accounting is not complete: it still says {found.state_text}")
+        notes.append(f"accounting is not complete: it still says {found.state_text or 'nothing'}")
+    notes += [note for attempt in found.attempts[-1:] for note in _out_of_memory(attempt)]
     return Accounting(attempts=found.attempts, problems=found.problems, notes=tuple(notes))
 
 

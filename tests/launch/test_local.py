@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from aorta.artefacts.layout import RunDir, SubmissionDir, job_output
+from aorta.artefacts.slurm_environment import clean_environment
 from aorta.launch import local
 from aorta.launch.local import LocalRun, agent_environment, share_gpus, start
 from aorta.launch.plan import LaunchPlan
 from aorta.launch.slurm import JobView
-from aorta.launch.tools import clean_environment
 from tests.support.markers import write_marker
 
 AGENT = """

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from aorta.launch.tools import Answer, call, clean_environment
+from aorta.artefacts.slurm_environment import clean_environment
+from aorta.launch.tools import Answer, call
 
 
 def test_options_in_the_environment_are_left_out_and_the_rest_stays() -> None:
