@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.io import read_json
+from aorta.commands.analyze import command
 from aorta.config.load import override_thresholds
 from aorta.config.schema import Config
 from aorta.config.thresholds import Thresholds
@@ -71,3 +75,17 @@ def test_the_guess_is_of_the_last_word_of_a_key(wrong: str, guess: str) -> None:
     with pytest.raises(ConfigError) as caught:
         override_thresholds(Thresholds(), [f"thresholds.{wrong}=5"])
     assert f"did you mean thresholds.{guess}?" in str(caught.value.hint)
+
+
+def test_the_command_refuses_before_it_reads_and_prints_what_was_changed(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(data_wait_ms=60.0))
+    options = [str(run.root), "--no-accounting", "--override"]
+    wrong = CliRunner().invoke(command, [*options, "thresholds.data_wait=5"])
+    assert isinstance(wrong.exception, ConfigError)
+    assert not run.analysis.exists()
+    both = ["thresholds.data_wait_pct=99", "thresholds.host_pct=99"]
+    said = CliRunner().invoke(command, [*options, *both])
+    assert said.exit_code == 0, said.output
+    changed = read_json(run.analysis, Analysis).thresholds_changed
+    assert {key: item.now for key, item in changed.items()} == {"data_wait_pct": 99.0, "host_pct": 99.0}
+    assert "data_wait_pct from 30 to 99" in run.report.read_text()
