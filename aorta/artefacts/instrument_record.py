@@ -48,6 +48,8 @@ class InstrumentRecord:
     """Hooks that failed and were switched off, and why."""
     note: str | None = None
     """Why the hooks do not record, where they do not."""
+    ended: bool = False
+    """The program came to its end without an uncaught exception; later aborts are the interpreter's."""
     steps: int = 0
     """Steady steps over which the training thread was sampled."""
     samples: dict[str, int] = field(default_factory=dict)

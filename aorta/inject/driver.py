@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -62,6 +63,7 @@ class Driver:
         self._stacks: Stacks | None = None
         self._sampler: Sampler | None = None
         self._steady = 0
+        self._ended = False
         self._cycles = 0
         """Steps that have ended, but for the first one, from which the cycle was learned."""
         most = os.environ.get(names.STEPS, "")
@@ -314,7 +316,9 @@ class Driver:
 
     def _report(self, note: str | None = None) -> None:
         if self._status is not None:
-            self._status.write(self.hooks, self.roots.names, self._steady, self._stacks, note)
+            self._status.write(
+                self.hooks, self.roots.names, self._steady, self._stacks, note=note, ended=self._ended
+            )
 
     def _give_way(self) -> None:
         """Leave the rank to a recorder that the program makes itself."""
@@ -334,6 +338,8 @@ class Driver:
     def finish(self) -> None:
         """Write what is left; the step that is open has no update, and is no step."""
         if self.recorder is not None and os.getpid() == self._pid:
+            # The interpreter keeps an exception that nobody caught.
+            self._ended = getattr(sys, "last_type", None) is None
             self.abandon()
 
     def abandon(self) -> None:

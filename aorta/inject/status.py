@@ -69,7 +69,14 @@ class Status:
             pass  # a file system without locks
 
     def write(
-        self, hooks: Hooks, roots: list[str], steps: int, stacks: Stacks | None, note: str | None
+        self,
+        hooks: Hooks,
+        roots: list[str],
+        steps: int,
+        stacks: Stacks | None,
+        *,
+        note: str | None,
+        ended: bool,
     ) -> None:
         """Replace the content of the file."""
         record = InstrumentRecord(
@@ -85,6 +92,7 @@ class Status:
             samples=dict(stacks.parts) if stacks else {},
             interval_ms=stacks.interval_ms if stacks else 0.0,
             note=note,
+            ended=ended,
             places=stacks.places() if stacks else [],
         )
         content = encode(record)

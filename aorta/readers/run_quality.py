@@ -132,6 +132,11 @@ def _state(data: RunData) -> tuple[str | None, list[str]]:
     """
     markers = data.account.status.state if data.account.status else None
     accounting = data.accounting.state
+    aborted = _aborted_after_the_end(data)
+    if aborted and "failed" in (markers, accounting):
+        return "completed", [
+            f"{rank_words(aborted)} had done all steps and was aborted while the interpreter shut down"
+        ]
     if accounting is None:
         return markers, []
     notes = []
@@ -144,6 +149,20 @@ def _state(data: RunData) -> tuple[str | None, list[str]]:
     elif said == "OUT_OF_MEMORY":
         notes.append("accounting says OUT_OF_MEMORY: the kernel ended processes of the job")
     return accounting, notes
+
+
+def _aborted_after_the_end(data: RunData) -> list[int]:
+    """Returns the ranks that were aborted when the program of every rank had come to its end; empty: none.
+
+    torch on gloo now and then aborts while the interpreter shuts down, in plain programs too.
+    """
+    nodes = data.account.status.nodes if data.account.status else []
+    exits = [rank for node in nodes for rank in node.ranks if rank.exit_code != 0]
+    everyone = range(data.ranks_expected or 0)
+    ended = all(rank in data.instruments and data.instruments[rank].ended for rank in everyone)
+    aborted = [one.rank for one in exits if one.signal == "SIGABRT"]
+    told = all(one.signal in ("SIGABRT", "SIGTERM") for one in exits)
+    return sorted(aborted) if ended and told and everyone else []
 
 
 def _missing_ranks(data: RunData) -> list[Problem]:

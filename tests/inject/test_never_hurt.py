@@ -232,3 +232,37 @@ def test_a_sitecustomize_of_the_site_runs_too(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.split() == ["sitecustomize", str(site / "sitecustomize.py")]
+
+
+RESTARTED = """
+import os, signal, sys
+import torch
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for step in range(6):
+    model(torch.ones(3, 2)).sum().backward()
+    optimizer.step()
+    if step == 4 and os.environ["HOW"] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if step == 5 and os.environ["HOW"] == "aborted":
+        import atexit
+        atexit._run_exitfuncs()  # as at the end of a program
+        os.abort()
+if os.environ["HOW"] == "raises":
+    raise ValueError("the program's own")
+"""
+
+
+def test_a_rank_that_is_started_again_begins_its_records_again(tmp_path: Path) -> None:
+    killed = run_program(RESTARTED, tmp_path, variables={"HOW": "killed"})
+    assert killed.codes == [-9]
+    again = run_program(RESTARTED, tmp_path, variables={"HOW": "ends"})
+    assert (again.codes, again.status().ended) == ([0], True)
+    assert [record.global_step for record in again.records()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("how", "code", "ended"), [("aborted", -6, True), ("raises", 1, False)])
+def test_a_program_that_has_come_to_its_end_says_so(tmp_path: Path, how: str, code: int, ended: bool) -> None:
+    found = run_program(RESTARTED, tmp_path, variables={"HOW": how})
+    assert (found.codes, found.status().ended, len(found.records())) == ([code], ended, 4)

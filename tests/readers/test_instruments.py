@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 from aorta.artefacts.instrument_record import InstrumentRecord, encode
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import RankExit
 from aorta.readers.instruments import instrument_notes, read_instruments
+from aorta.readers.run_quality import _aborted_after_the_end
 
 
 def record(rank: int, **values: object) -> InstrumentRecord:
@@ -52,3 +55,31 @@ def test_a_hook_that_was_switched_off_is_said_once_for_all_ranks() -> None:
         "ranks 0, 1: the hook for loader failed and was switched off (ValueError: x)",
         "rank 2: hooks do not record: why",
     ]
+
+
+def ended(*exits: RankExit, whole: bool = True) -> list[int]:
+    node = SimpleNamespace(ranks=list(exits))
+    data = SimpleNamespace(
+        account=SimpleNamespace(status=SimpleNamespace(nodes=[node])),
+        ranks_expected=2,
+        instruments={rank: record(rank, ended=whole or rank == 0) for rank in range(2)},
+    )
+    return _aborted_after_the_end(data)  # type: ignore[arg-type]
+
+
+def leaves(rank: int, code: int | None, signal: str | None = None) -> RankExit:
+    return RankExit(rank=rank, exit_code=code, signal=signal)
+
+
+def test_an_abort_behind_the_end_of_the_program_is_no_failure() -> None:
+    aborted = leaves(1, None, "SIGABRT")
+    assert ended(leaves(0, 0), aborted) == [1]
+    assert ended(leaves(0, None, "SIGTERM"), aborted) == [1]  # by torchrun, after the abort
+
+
+def test_a_failure_is_a_failure() -> None:
+    aborted = leaves(1, None, "SIGABRT")
+    assert ended(leaves(0, 0), aborted, whole=False) == []  # before its end
+    assert ended(leaves(0, 1), aborted) == []
+    assert ended(leaves(0, 0), leaves(1, None, "SIGKILL")) == []
+    assert ended(leaves(0, 0), leaves(1, 0)) == []

@@ -81,7 +81,7 @@ def run_program(
     """
     script, run = folder / "program.py", folder / ("run" if hooks else "plain")
     script.write_text(source)
-    run.mkdir()
+    run.mkdir(exist_ok=True)
     env = environment(run, hooks=hooks) | {
         "WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "127.0.0.1",
