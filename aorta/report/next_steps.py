@@ -12,6 +12,8 @@ from aorta.config.schema import Config
 
 _KEY = re.compile(r"\b[a-z]+(?:\.[a-z_]+)+\b")
 _WANTED = re.compile(r"^=([\w.-]+)|^ to ([\w.-]+)|^ is \S+ .*?set it to ([\w.-]+)|^ ([\w.-]+) \(now ")
+_STATED = re.compile(r"--over ([a-z_.]+=[\w.,-]+)")
+"""An action that says itself which values to try."""
 _NOW = re.compile(r"(?:\bnow|^ is) ([\w.-]*\w)")
 
 
@@ -23,8 +25,9 @@ def experiment(analysis: Analysis, action: str, run: str) -> str | None:
         action: one action of a finding, such as `raise training.batch_size, now 8`.
         run: path of the run directory, whose configuration is varied.
     """
-    over, fixed = None, []
-    for key, hint, before, after in _keys(action):
+    stated = _STATED.search(action)
+    over, fixed = stated[1] if stated else None, []
+    for key, hint, before, after in () if stated else _keys(action):
         named, present = _WANTED.match(after), _NOW.search(after)
         wanted = next(filter(None, named.groups()), None) if named else None
         now = present[1] if present else _opposite(hint, wanted)

@@ -15,6 +15,8 @@ from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.judge import conclude
 from aorta.diagnosis.observation import Observation
 from aorta.metrics.whatif import Place
+from aorta.report.next_steps import experiment
+from tests.support.analyses import analysis
 from tests.support.findings import RECORDS, context, finding
 
 SHARED = "4 ranks share 2 CPUs: times contain waiting for a core"
@@ -49,6 +51,7 @@ def calls(count: int, size: int) -> list[Place]:
         (100.0, [], "--over distributed.bucket_cap_mb=100,50,25,10"),
         # Many calls of 64 KiB take their latency; two of 50 MB begin too late.
         (25.0, calls(40, 64 << 10), "--over distributed.bucket_cap_mb=25,50,100,200"),
+        (25.0, calls(2, 64 << 10), "--over distributed.bucket_cap_mb=25,50,100,200"),
         (25.0, calls(2, 50 << 20), "--over distributed.bucket_cap_mb=25,12.5,6.25,2.5"),
     ],
 )
@@ -63,8 +66,18 @@ def test_one_direction_for_bucket_sizes_and_the_command_that_tries_it(
     assert ("try smaller buckets" in action) is (sizes[1] < sizes[0])
 
 
-def test_many_large_calls_are_no_matter_of_bucket_sizes() -> None:
-    assert bucket_action(observed(25.0, *calls(8, 25 << 20))) is None
+@pytest.mark.parametrize("places", [calls(8, 25 << 20), calls(1, 64 << 10)], ids=["many", "one"])
+def test_many_large_calls_and_a_single_small_one_are_no_matter_of_bucket_sizes(places: list[Place]) -> None:
+    assert bucket_action(observed(25.0, *places)) is None
+
+
+def test_the_report_tries_what_the_action_says() -> None:
+    action = bucket_action(observed(25.0, *calls(2, 50 << 20)))
+    assert action is not None
+    command = experiment(analysis(), action, "results/2node/run_102")
+    assert command is not None
+    assert "--over distributed.bucket_cap_mb=25,12.5,6.25,2.5" in command
+    assert "--override" not in command
 
 
 @pytest.mark.parametrize(

@@ -339,15 +339,16 @@ def _buckets(config: Config, seen: Observation) -> list[str]:
 def _larger_buckets(now_mb: float, seen: Observation) -> bool | None:
     """Returns whether larger buckets may help, rather than smaller ones; None: neither.
 
-    Many calls that each take their latency are too small. One or two calls per step start too late.
+    Calls that take their latency are too small; a single one has no other to join. One or two large calls
+    per step start too late.
     """
     replays = seen.model.replays if seen.model else None
     places = [place for place in (replays.places() if replays else []) if place.bytes]
     total = sum(place.transfer_ms for place in places)
     if not places or not total:
         return now_mb < USUAL_BUCKET_MB
-    if len(places) > FEW_CALLS and _small(places, total) is not None:
-        return True
+    if _small(places, total) is not None:
+        return True if len(places) > 1 else None
     return False if len(places) <= FEW_CALLS else None
 
 
