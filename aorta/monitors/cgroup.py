@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aorta.units import NS_PER_US
+from aorta.units import BYTES_PER_MIB, NS_PER_US
 
 _UNLIMITED = 1 << 62  # version 1 writes "no limit" as the largest multiple of the page size
 _OCTAL = re.compile(r"\\(\d{3})")
@@ -112,7 +112,7 @@ def _group(path: str, root: str, mount: Path, version: int) -> Group | None:
     if inside.startswith(".."):  # the mount shows another part of the hierarchy, or a namespace hides ours
         return None
     parts = [] if inside == "." else inside.split("/")
-    level = max((i for i, part in enumerate(parts) if re.fullmatch(r"job_\d+", part)), default=len(parts) - 1)
+    level = _job_level(parts)
     folders = [mount.joinpath(*parts[:depth]) for depth in range(level + 1, -1, -1)]
     # A mount point is a group of its own inside a container; the true root is the whole machine.
     contained = root != "/" or (version == 2 and (mount / "memory.current").exists())
@@ -121,14 +121,38 @@ def _group(path: str, root: str, mount: Path, version: int) -> Group | None:
     return Group(folders[0], tuple(folders[1:]), version) if folders[0].is_dir() else None
 
 
-def memory_limit_bytes(group: Group | None) -> int | None:
-    """The smallest limit of the group and those above it."""
+def _job_level(parts: Sequence[str]) -> int:
+    """The place of the job in a path: `job_<id>`, else what is above `step_<id>`, else the last part.
+
+    Slurm 26 names the job's level after an id of its own.
+    """
+    jobs = [place for place, part in enumerate(parts) if re.fullmatch(r"job_\d+", part)]
+    steps = [place - 1 for place, part in enumerate(parts) if place and re.fullmatch(r"step_\w+", part)]
+    return (jobs or steps or [len(parts) - 1])[-1 if jobs else 0]
+
+
+def memory_limit_bytes(group: Group | None, environment: Mapping[str, str] | None = None) -> int | None:
+    """The smallest limit of the group and those above it; where none shows, what Slurm gave the job per node.
+
+    A container may mount its own level alone, which has no limit.
+    """
+    requested = _by_slurm(os.environ if environment is None else environment)
     if group is None:
-        return None
+        return requested
     name = "memory.limit_in_bytes" if group.version == 1 else "memory.max"
     found = [_integer(_once(folder / name)) for folder in group.levels()]
     limits = [value for value in found if value is not None and value < _UNLIMITED]
-    return min(limits, default=None)
+    return min(limits, default=requested)
+
+
+def _by_slurm(environment: Mapping[str, str]) -> int | None:
+    """The memory of the job on this node, by the variables that Slurm sets; None outside of a job."""
+    per_node = _integer(environment.get("SLURM_MEM_PER_NODE"))
+    per_cpu = _integer(environment.get("SLURM_MEM_PER_CPU"))
+    cpus = _integer(environment.get("SLURM_CPUS_ON_NODE"))
+    if not per_node and per_cpu and cpus:
+        per_node = per_cpu * cpus
+    return per_node * BYTES_PER_MIB if per_node else None
 
 
 def cpu_limit(group: Group | None) -> float | None:

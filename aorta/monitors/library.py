@@ -59,6 +59,8 @@ class Library:
     """Every GPU of the node."""
     quantities: Callable[[Device], list[Quantity]]
     """What can be read of a GPU, or of a MIG instance."""
+    lost: list[str] = field(default_factory=list)
+    """Why GPUs of the node do not answer, as of the last listing."""
 
     def list_devices(self) -> list[Device]:
         """Every GPU of the node, by a library that is not running.
@@ -155,8 +157,33 @@ class LibrarySource:
 
     def _find(self) -> None:
         library = self.library
-        chosen = choose(library.devices(), self.wanted, self.environment, library.vendor)
-        self._gpus = [_Gpu(i, device, library.quantities(device)) for i, device in enumerate(chosen)]
+        devices = library.devices()
+        for reason in library.lost:
+            self._count(reason)
+        if not self._gpus:
+            self._gpus = [
+                _Gpu(i, device, library.quantities(device)) for i, device in self._chosen(library, devices)
+            ]
+            return
+        # A GPU keeps its number: one that is lost since goes on as empty readings.
+        answering = {device.identifier: device for _, device in self._chosen(library, devices)}
+        for gpu in self._gpus:
+            device = answering.get(gpu.device.identifier)
+            gpu.quantities = library.quantities(device) if device is not None else []
+
+    def _chosen(self, library: Library, devices: Sequence[Device]) -> list[tuple[int, Device]]:
+        """The job's GPUs by number; of those that were asked for by name the ones that answer."""
+        found = []
+        if not library.lost or not self.wanted:
+            return list(enumerate(choose(devices, self.wanted, self.environment, library.vendor)))
+        for place, identifier in enumerate(self.wanted):
+            try:
+                found.append((place, choose(devices, [identifier], self.environment, library.vendor)[0]))
+            except SourceError as error:
+                self._count(str(error))
+        if not found:
+            raise SourceError(f"none of the job's GPUs answers: {'; '.join(library.lost)}")
+        return found
 
     def _recover(self) -> None:
         """After a driver reset handles are void: get new ones, not more often than the back-off allows."""
@@ -189,6 +216,7 @@ _NVML_NEVER = (
 
 def nvml_library(nvml: Any) -> Library:
     """NVML through a `pynvml` module."""
+    lost: list[str] = []
     never = tuple(
         getattr(nvml, f"NVMLError_{name}") for name in _NVML_NEVER if hasattr(nvml, f"NVMLError_{name}")
     )
@@ -199,20 +227,34 @@ def nvml_library(nvml: Any) -> Library:
         unsupported=lambda error: isinstance(error, never),
         start=nvml.nvmlInit,
         stop=nvml.nvmlShutdown,
-        devices=lambda: _nvml_devices(nvml),
+        devices=lambda: _nvml_devices(nvml, lost),
+        lost=lost,
         quantities=lambda device: _nvml_quantities(
             nvml, nvml.nvmlDeviceGetHandleByUUID((device.uuid or "").encode())
         ),
     )
 
 
-def _nvml_devices(nvml: Any) -> list[Device]:
-    """The GPUs in PCI order, those that are divided with their instances."""
+def _nvml_devices(nvml: Any, lost: list[str]) -> list[Device]:
+    """The GPUs in PCI order, those that are divided with their instances; why others do not answer is added
+    to `lost`.
+
+    Raises:
+        nvml.NVMLError: none of them answers.
+    """
     found = []
+    lost.clear()
     for index in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        parts = [_nvml_device(nvml, part, index) for part in _nvml_instances(nvml, handle)]
-        found.append(replace(_nvml_device(nvml, handle, index), parts=tuple(parts)))
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            parts = [_nvml_device(nvml, part, index) for part in _nvml_instances(nvml, handle)]
+            found.append(replace(_nvml_device(nvml, handle, index), parts=tuple(parts)))
+        except nvml.NVMLError as error:
+            # One that fell off the bus costs none of the others.
+            failure = error
+            lost.append(f"GPU {index} does not answer: {error}")
+    if lost and not found:
+        raise failure
     return found
 
 
@@ -333,9 +375,8 @@ def _amd_quantities(smi: Any, handle: Any) -> list[Quantity]:
     def power() -> Values:
         info = smi.amdsmi_get_power_info(handle)
         keys = ("socket_power", "current_socket_power", "average_socket_power")
-        return {
-            "power_draw_w": next((w for w in (number(info.get(key)) for key in keys) if w is not None), None)
-        }
+        # The second die of an MI250X has no sensor of its own and says 0; no die draws nothing.
+        return {"power_draw_w": next((w for w in (number(info.get(key)) for key in keys) if w), None)}
 
     def clock() -> Values:
         info = smi.amdsmi_get_clock_info(handle, smi.AmdSmiClkType.GFX)

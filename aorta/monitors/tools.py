@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import shutil
 import signal
@@ -27,6 +28,8 @@ from aorta.units import BYTES_PER_MIB, NS_PER_S
 DUTY = 0.05
 TIMEOUT_S = 10.0
 MOST_FAILURES = 5
+_ANSWERED = re.compile(r"^(?:\d+, )?GPU(?:-[0-9a-f]{8}-| \d+: ).*", re.MULTILINE)
+"""A row or a line of nvidia-smi about one GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class Call:
             (line.strip() for text in reversed(texts) for line in text.splitlines() if line.strip()),
             "no message",
         )
-        return Outcome("", f"{self.argv[0]} exited {code}: {said}")
+        return Outcome(texts[0], f"{self.argv[0]} exited {code}: {said}")
 
     def kill(self) -> None:
         """End it and its children. One stuck in the driver cannot be ended and is not waited for."""
@@ -103,7 +106,7 @@ class Call:
         while outcome is None:
             time.sleep(0.01)
             outcome = self.outcome()
-        if outcome.failure is not None:
+        if outcome.failure is not None and not _ANSWERED.search(outcome.text):
             raise SourceError(outcome.failure)
         return outcome.text
 
@@ -147,7 +150,9 @@ class ToolSource:
         call, self._call = self._call, None
         self._next_ns = call.started_ns + round((_children_cpu_s() - self._cost_before_s) / DUTY * NS_PER_S)
         if outcome.failure is not None:
-            return self._failed(outcome.failure)
+            if not _ANSWERED.search(outcome.text):
+                return self._failed(outcome.failure)
+            self.errors[outcome.failure] = self.errors.get(outcome.failure, 0) + 1
         try:
             samples = self.parse(outcome.text)
         except ArtefactError as error:
