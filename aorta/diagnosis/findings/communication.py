@@ -14,14 +14,12 @@ What to do:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from aorta.artefacts.analysis import Finding, Kind
 from aorta.config.schema import Config
 from aorta.diagnosis.finding import (
-    MOST,
-    NOT_DETERMINED,
     STEP_SHARE,
     Answer,
     FindingSpec,
@@ -32,36 +30,21 @@ from aorta.diagnosis.finding import (
     not_measured,
     removal_to_threshold,
     severity,
-    unknown,
     value_words,
 )
 from aorta.diagnosis.findings import _mesh
+from aorta.diagnosis.findings._transfers import behind_transfers, mostly_small
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
-from aorta.metrics.trace_tops import bus_bandwidth
-from aorta.metrics.whatif import Place, Replays
-from aorta.units import NS_PER_MS, plural
+from aorta.metrics.whatif import Replays
 
 KIND = "communication"
-SMALL_BYTES = 256 * 1024
-"""A collective of fewer bytes takes its latency more than its transfer."""
-SLOW_GROUP = 2.0
-"""A group whose calls carry this many times fewer bytes a second than another's is on a slow link."""
-STEADY_LINK = 1.5
-"""Mean over fastest transfer: below it the calls run at the rate that the link gives at its best."""
-POOR_OVERLAP = 0.2
-"""With a smaller share of the transfers under compute that could hide them, they are the cause."""
-LARGE_BYTES = 1 << 20
-"""A collective of as many bytes is bound by its link."""
-SOCKET_GB_PER_S = 5.0
-"""Sockets of 10 to 40 Gbit/s carry less; PCIe 3.0 with 16 lanes, the slowest link for GPUs, carries 12."""
 _TRANSPORT = (
     "find the transport that NCCL chose: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET prints it; NET/Socket "
     "between GPUs of one node, or of nodes with InfiniBand, is a wrong setting",
     "unset NCCL_P2P_DISABLE, NCCL_SHM_DISABLE and NCCL_IB_DISABLE; name the interface with "
     "NCCL_SOCKET_IFNAME and the adapter with NCCL_IB_HCA",
 )
-"""With a smaller share of the transfers under compute that could hide them, they are the cause."""
 USUAL_BUCKET_MB = 25.0
 """DDP's default."""
 FEW_CALLS = 2
@@ -177,113 +160,7 @@ def _removes(_: Finding, seen: Observation, replays: Replays) -> Removal | None:
 def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     if seen.mesh is not None:
         return _mesh.sub_cause(finding)
-    # What calls take is measured, also where the replay may predict nothing from it.
-    replays = seen.model.replays if seen.model else None
-    places = replays.places() if replays else []
-    total = sum(place.transfer_ms for place in places)
-    sized = [place for place in places if place.bytes]
-    if not total or sum(place.transfer_ms for place in sized) < MOST * total:
-        return _overlap(seen) or unknown("the sizes of the collectives are not recorded")
-    found = _small(sized, total) or _slow_group(sized, total) or _slow_transport(sized, seen)
-    return found or _overlap(seen) or _bandwidth(sized)
-
-
-def _small(places: list[Place], total: float) -> SubCause | None:
-    small = [place for place in places if (place.bytes or 0) < SMALL_BYTES]
-    taken = sum(place.transfer_ms for place in small)
-    if taken < MOST * total:
-        return None
-    size = median(place.bytes or 0 for place in small)
-    text = (
-        f"{taken:.1f} of {total:.1f} ms of transfer per step go to {plural(len(small), 'collective')} of "
-        f"{size / 1024:.0f} KiB: latency, not bandwidth"
-    )
-    return SubCause("latency_bound", text, {"small_collectives": len(small), "small_transfer_ms": taken})
-
-
-def _slow_group(places: list[Place], total: float) -> SubCause | None:
-    """Returns a group that carries far fewer bytes per second than another one of collectives as large."""
-    rates = {
-        group: _rate([place for place in places if place.group == group])
-        for group in {place.group for place in places}
-    }
-    if len(rates) < 2:
-        return None
-    slow, fast = min(rates, key=lambda name: rates[name]), max(rates, key=lambda name: rates[name])
-    taken = sum(place.transfer_ms for place in places if place.group == slow)
-    if rates[slow] * SLOW_GROUP > rates[fast] or taken < MOST * total:
-        return None
-    text = (
-        f"group {slow} carries {rates[slow]:.2f} GB/s, group {fast} {rates[fast]:.2f} GB/s: its link is slow"
-    )
-    return SubCause(
-        "slow_link", text, {"slow_group_gb_per_s": rates[slow], "fast_group_gb_per_s": rates[fast]}
-    )
-
-
-def _slow_transport(places: list[Place], seen: Observation) -> SubCause | None:
-    """Returns large exchanges between GPUs at a rate that no link made for GPUs is as slow as."""
-    taken = sum(place.transfer_ms for place in places)
-    large = [place for place in places if (place.bytes or 0) >= LARGE_BYTES]
-    if not seen.steps.traced or sum(place.transfer_ms for place in large) < MOST * taken:
-        return None
-    size, ranks = sum(place.bytes or 0 for place in large) / len(large), seen.job.world_size
-    rates = [
-        (place.transfer_ms, bus_bandwidth(place.op, place.bytes or 0, ranks, place.transfer_ms * NS_PER_MS))
-        for place in large
-    ]
-    known = [(ms, rate) for ms, rate in rates if rate is not None]
-    rate = sum(ms * rate for ms, rate in known) / sum(ms for ms, _ in known) if known else _rate(large)
-    if rate >= SOCKET_GB_PER_S:
-        return None
-    text = (
-        f"collectives of {size / 1e6:.1f} MB per call run at {rate:.2f} GB/s of bus bandwidth, as sockets "
-        "do: PCIe, NVLink and InfiniBand give more than ten"
-    )
-    return SubCause("slow_transport", text, {"bus_gb_per_s": rate, "mean_bytes": size})
-
-
-def _rate(places: list[Place]) -> float:
-    """Returns GB/s of a member's bytes over its transfer."""
-    taken = sum(place.transfer_ms for place in places)
-    return sum(place.bytes or 0 for place in places) / 1e6 / taken if taken else float("inf")
-
-
-def _overlap(seen: Observation) -> SubCause | None:
-    """Returns communication that compute could hide and does not."""
-    rows = seen.steps.breakdown.per_rank
-    comm, exposed = (
-        fmean(values) for values in zip(*((row.comm_ms, row.exposed_comm_ms) for row in rows), strict=True)
-    )
-    waits = fmean(item.exposed_comm_ms - item.transfer_ms for item in seen.steps.costs)
-    hidden, transfer = comm - exposed, comm - waits
-    if transfer <= 0.0 or hidden / transfer >= POOR_OVERLAP:
-        return None
-    compute = fmean(row.compute_ms for row in rows)
-    if compute < transfer:
-        return None
-    text = (
-        f"{hidden:.1f} of {transfer:.1f} ms of transfer run under compute, of which there are "
-        f"{compute:.1f} ms: hardly any overlap"
-    )
-    return SubCause("poor_overlap", text, {"hidden_transfer_ms": hidden, "transfer_ms": transfer})
-
-
-def _bandwidth(places: list[Place]) -> SubCause:
-    mean, best = sum(p.transfer_ms for p in places), sum(p.fastest_ms for p in places)
-    rate = _rate(places)
-    evidence = {"gb_per_s": rate, "mean_over_fastest": mean / best if best else None}
-    if best and mean / best < STEADY_LINK:
-        text = (
-            f"the collectives carry {rate:.2f} GB/s per rank and take {mean / best:.2f} times what their "
-            "fastest calls do: bandwidth"
-        )
-        return SubCause("bandwidth_bound", text, evidence)
-    return SubCause(
-        NOT_DETERMINED,
-        f"collectives carry {rate:.2f} GB/s per rank, and more at times; what slows them was not measured",
-        evidence,
-    )
+    return behind_transfers(seen)
 
 
 def _actions(finding: Finding, seen: Observation) -> list[str]:
@@ -347,7 +224,7 @@ def _larger_buckets(now_mb: float, seen: Observation) -> bool | None:
     total = sum(place.transfer_ms for place in places)
     if not places or not total:
         return now_mb < USUAL_BUCKET_MB
-    if _small(places, total) is not None:
+    if mostly_small(places, total) is not None:
         return True if len(places) > 1 else None
     return False if len(places) <= FEW_CALLS else None
 
