@@ -9,6 +9,7 @@ It prints compute and host per step of both, and how many launches are graphs.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import subprocess
 import sys
@@ -44,12 +45,11 @@ def main() -> None:
 
 
 def trace(mode: str, path: Path, steps: int) -> None:
-    """One trace of `steps` steps of a small transformer."""
+    """One trace of `steps` steps of a small network."""
     torch.manual_seed(0)
-    layer = torch.nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.0, batch_first=True)
-    model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).cuda()
-    model = DistributedDataParallel(model, device_ids=[0])
-    compiled = torch.compile(model, mode=mode)
+    block = [torch.nn.Linear(512, 2048), torch.nn.GELU(), torch.nn.Linear(2048, 512), torch.nn.LayerNorm(512)]
+    model = torch.nn.Sequential(*[part for _ in range(8) for part in copy.deepcopy(block)]).cuda()
+    compiled = DistributedDataParallel(torch.compile(model, mode=mode), device_ids=[0])
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
     batch = torch.randn(8, 128, 512, device="cuda")
 
