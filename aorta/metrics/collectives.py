@@ -20,6 +20,9 @@ from aorta.metrics.rows import in_order, order_within
 from aorta.metrics.stack import Stack, batches
 from aorta.units import NS_PER_MS
 
+SEND_RECV = "send_recv"
+"""The operation of a send and its receive."""
+
 __all__ = ["Call", "Collectives", "Key", "Matched", "Timeline", "match_collectives", "match_timelines"]
 
 
@@ -265,7 +268,18 @@ def _calls(
 
 def _operation(kind: RangeKind) -> str:
     """Returns what all members call by one name: a send and its receive are one operation."""
-    return "send_recv" if kind.op in ("send", "recv") else kind.op or kind.stream
+    return SEND_RECV if kind.op in ("send", "recv") else kind.op or kind.stream
+
+
+def _done(
+    joined: Joined, entry: NDArray[np.int64], end: NDArray[np.int64], pairs: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Returns the ends with both sides of a send done when the first of them is: records note where a side
+    was waited for, which may be much later.
+    """
+    earliest = np.minimum.reduceat(end, joined.first[:-1]) if len(end) else end
+    first = np.repeat(earliest, np.diff(joined.first))
+    return np.where(pairs, np.maximum(first, entry), end)
 
 
 def _matched(joined: Joined, ranks: Sequence[int], lines: Sequence[ClockLine]) -> tuple[Matched, ...]:
@@ -273,6 +287,8 @@ def _matched(joined: Joined, ranks: Sequence[int], lines: Sequence[ClockLine]) -
     calls = joined.calls
     entry, end = (put(times, lines, joined.place) for times in (calls.entry, calls.end))
     starts = joined.first[:-1]
+    if SEND_RECV in calls.names:
+        end = _done(joined, entry, end, calls.op == calls.names.index(SEND_RECV))
     latest, size = np.maximum.reduceat(entry, starts), np.maximum.reduceat(calls.bytes, starts)
     members: dict[bytes, tuple[tuple[int, ...], NDArray[np.intp]]] = {}
     found = []
