@@ -133,6 +133,15 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "4 MB/s are 1,000 pages. At 0.1 ms each they take a tenth of the time of a process.",
         ),
     ] = 4.0
+    compute_inefficiency_pct: Annotated[
+        float,
+        row(
+            "% of step",
+            "A mistake of compute that takes longer is inefficient compute.",
+            "A smaller share lies within the error of the prediction.",
+            most=100,
+        ),
+    ] = 10.0
     pipeline_bubble_pct: Annotated[
         float,
         row(

@@ -33,6 +33,7 @@ class Policy:
     exchange_pct: float
     alloc_retries_per_step: float
     swap_mb_per_s: float
+    compute_inefficiency_pct: float
     pipeline_bubble_pct: float
     min_steady_steps: int
 

@@ -1,0 +1,116 @@
+"""Inefficient compute: kernels run, and could do the same in less time.
+
+What it finds:
+    The share of the step that the costliest of these mistakes takes, by the replay of the traces: matrix
+    products without tensor cores, attention that materialises its scores, recomputation.
+Why it costs time:
+    The GPU is busy all the time, and most of that time is not needed.
+What to do:
+    Fix the mistake that is named: its page (`aorta explain ID`) has the code before and after.
+"""
+
+from __future__ import annotations
+
+from aorta.artefacts.analysis import Finding
+from aorta.artefacts.mistakes import Mistake
+from aorta.diagnosis.finding import (
+    STEP_SHARE,
+    Answer,
+    FindingSpec,
+    SubCause,
+    gain,
+    measured,
+    not_measured,
+    severity,
+    value_words,
+)
+from aorta.diagnosis.mistakes import CATALOGUE
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+
+KIND = "compute_inefficiency"
+_MISTAKES = ("fp32_matmul", "math_attention", "needless_checkpointing")
+
+
+def _costliest(seen: Observation) -> Mistake | None:
+    found = [item for item in seen.facts.mistakes if item.id in _MISTAKES and not item.intended]
+    return max(found, key=lambda item: item.gain.value, default=None)
+
+
+def _measure(seen: Observation, policy: Policy) -> Answer:
+    threshold = policy.compute_inefficiency_pct
+    if seen.facts.profiler_weight is None or not seen.steps.costs:
+        reason = "not measurable: no traces of all ranks that hold operators and kernels"
+        return not_measured(KIND, threshold, STEP_SHARE, reason, remedy="profiling.enabled=true")
+    mistake = _costliest(seen)
+    value = 100.0 * (1.0 - 1.0 / mistake.gain.value) if mistake else 0.0
+    answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
+    if not answer.fired or mistake is None:
+        return Answer(answer)
+    step, share = seen.steps.step_ms, value / 100.0
+    low, high = (step * (1.0 - 1.0 / end) for end in (mistake.gain.low, mistake.gain.high))
+    finding = Finding(
+        kind=KIND,
+        severity=severity(share),
+        cause=f"{mistake.title[0].lower()}{mistake.title[1:]}",
+        ranks=[],
+        nodes=[],
+        value=value,
+        threshold=threshold,
+        unit=STEP_SHARE,
+        evidence={"mistake": mistake.id, "step_ms": step, **mistake.evidence, "files": [*seen.steps.files]},
+        estimated_speedup=gain(step, low, high),
+        actions=[],
+    )
+    return Answer(answer, finding)
+
+
+def _cost(seen: Observation) -> float:
+    mistake = _costliest(seen)
+    return seen.steps.step_ms * (1.0 - 1.0 / mistake.gain.value) if mistake else 0.0
+
+
+def _sub_cause(finding: Finding, _: Observation, __: Policy) -> SubCause:
+    id_ = str(finding.evidence["mistake"])
+    return SubCause(id_, CATALOGUE[id_].page.finds)
+
+
+def _actions(finding: Finding, _: Observation) -> list[str]:
+    id_ = str(finding.evidence["mistake"])
+    return [CATALOGUE[id_].page.remedy.replace("`", ""), f"read more: aorta explain {id_}"]
+
+
+def _statement(finding: Finding, _: Observation) -> str:
+    value, limit = value_words(finding)
+    return f"Inefficient compute: {value} % of the step ({limit}) is not needed: {finding.cause}."
+
+
+SPEC = FindingSpec(
+    kind=KIND,
+    name="inefficient compute",
+    subject="inefficient compute",
+    value="the costliest mistake of compute takes",
+    measured_from="names of kernels and operators in the traces, and a replay without the mistake",
+    order=45,
+    thresholds=("compute_inefficiency_pct",),
+    fires_below=False,
+    measure=_measure,
+    cost=_cost,
+    waits_for=(),
+    waits=None,
+    symptom_of=None,
+    claims=None,
+    yields=False,
+    may_wait_for_missing=False,
+    sub_causes={id_: f"{CATALOGUE[id_].page.title}." for id_ in _MISTAKES},
+    sub_cause=_sub_cause,
+    removes=None,
+    least_gain_pct=None,
+    unsupported=None,
+    parts=None,
+    needed=None,
+    alike=None,
+    lowers={},
+    actions=_actions,
+    statement=_statement,
+)
