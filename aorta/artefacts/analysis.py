@@ -44,6 +44,8 @@ class DataQuality(Record, frozen=True, kw_only=True):
     """What a reader must know before reading on, such as nodes that share one machine."""
     detailed_steps: int | None = None
     """Of the steady steps, those that every rank timed part by part; None: all of them."""
+    others_cpus: float | None = None
+    """CPUs that other programs used on the fullest node, where hardly one was free; None: no such node."""
     last_step: int | None = None
     """The last step that every rank completed; None: there are no step records."""
     standstill_s: float | None = None

@@ -27,7 +27,7 @@ from aorta.metrics.detail_cost import detail_cost
 from aorta.metrics.host_gaps import host_gaps
 from aorta.metrics.launches import recorded_launches
 from aorta.metrics.mesh import mesh_of
-from aorta.metrics.node_load import driver_busy, node_loads, throttling
+from aorta.metrics.node_load import crowded, driver_busy, node_loads, throttling
 from aorta.metrics.places import where
 from aorta.metrics.recorded_mesh import recorded_operations
 from aorta.metrics.steady import Steady, steady_steps
@@ -78,6 +78,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         mesh=mesh.mesh if mesh is not None else None,
         slowdown=mesh.slowdown if mesh is not None else None,
     )
+    sampled_parts = _sampled(data, steady, rows if cuda else [], rate)
     return Observation(
         job=Job(
             config=knobs(data),
@@ -90,12 +91,12 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
             known=bool(account.manifest or account.status or data.accounting.attempts),
         ),
         steps=steps,
-        **_sampled(data, steady, rows if cuda else [], rate),
+        **sampled_parts,
         mesh=mesh,
         model=modelled(collectives, detailed.numbers, [row.step_ms for row in rows], nodes_of(data)),
         repeats=repeats_beside(facts, quality.detailed_steps is None, others),
         facts=facts,
-        quality=quality,
+        quality=quality if facts.shared_machine else _beside_others(quality, sampled_parts["around"]),
     )
 
 
@@ -135,6 +136,20 @@ def _quality(data: RunData, steady: Steady, steps: Steps, facts: Facts) -> DataQ
         tolerance=CROSS_CHECK_TOLERANCE,
     )
     made: DataQuality = msgspec.structs.replace(quality, notes=[*quality.notes, *said])
+    return made
+
+
+def _beside_others(quality: DataQuality, around: Surroundings) -> DataQuality:
+    """Returns the quality with the load of other programs first, where it kept CPUs from the job."""
+    full = crowded(around.loads, around.cpus_machine)
+    if not full:
+        return quality
+    host = max(full, key=full.__getitem__)
+    note = (
+        f"other programs used {full[host]:.1f} of {around.cpus_machine[host]} CPUs of {host}, and hardly one "
+        "was free: times contain waiting for a core, and every interval is of this run alone"
+    )
+    made: DataQuality = msgspec.structs.replace(quality, others_cpus=full[host], notes=[note, *quality.notes])
     return made
 
 

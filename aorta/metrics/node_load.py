@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,10 @@ THERMAL = 0x20 | 0x40
 POWER = 0x04 | 0x08 | 0x80
 """Software power cap, hardware slowdown, power brake."""
 
+OTHERS_CPUS = 0.5
+"""CPUs used by others, from which they are worth naming."""
+FULL_PCT = 85.0
+"""Busy share of a node's CPUs, in percent, from which a process may wait for one."""
 MIN_BUSY_SAMPLES = 5
 """One that looks back behind the window then moves the mean by a fifth at most, less than any threshold."""
 
@@ -53,6 +57,23 @@ class Throttling:
     samples: int
     clock_mhz: float | None = None
     """Of its multiprocessors, mean; None where not sampled."""
+
+
+def others_cpus(load: NodeLoad, cpus_machine: int | None) -> float | None:
+    """Returns how many CPUs of a node programs other than the job used; None where that was not measured."""
+    if load.cpu_pct is None or load.job_cpu_pct is None or not cpus_machine:
+        return None
+    return max(load.cpu_pct * cpus_machine - load.job_cpu_pct, 0.0) / 100.0
+
+
+def crowded(loads: Mapping[str, NodeLoad], cpus_machine: Mapping[str, int]) -> dict[str, float]:
+    """Returns the CPUs that others used on each node where hardly one was free, so that the job waited."""
+    found = {}
+    for host, load in loads.items():
+        used = others_cpus(load, cpus_machine.get(host))
+        if used is not None and used >= OTHERS_CPUS and (load.cpu_pct or 0.0) >= FULL_PCT:
+            found[host] = used
+    return found
 
 
 def node_loads(hosts: Sequence[Series]) -> dict[str, NodeLoad]:

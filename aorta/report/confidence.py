@@ -68,6 +68,8 @@ def _grave(analysis: Analysis) -> list[str]:
     doubts = []
     if quality.ranks_expected is not None and quality.ranks_seen < quality.ranks_expected:
         doubts.append(f"{plural(quality.ranks_expected - quality.ranks_seen, 'rank')} left no records")
+    if quality.others_cpus is not None:
+        doubts.append(f"other programs used {quality.others_cpus:.1f} CPUs of a node with hardly a free one")
     if quality.state is not None and quality.state != "completed":
         doubts.append(f"the job did not complete ({quality.state})")
     return doubts

@@ -39,7 +39,7 @@ from aorta.diagnosis.host_time import LESS_GARBAGE, waits_of_own_hosts
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import late_by_host
-from aorta.metrics.node_load import NodeLoad
+from aorta.metrics.node_load import NodeLoad, crowded
 from aorta.metrics.replay_model import Part
 from aorta.metrics.whatif import Replays
 from aorta.units import rank_words
@@ -152,9 +152,20 @@ def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
         if compute < host < seen.host.uncertain_ms:
             least = f"{seen.host.uncertain_ms:.1f} ms per step"
             return f"the profiler's weight in the hosts' time is known to {least}, which is more than this"
-        return None
+        return _crowded_out(seen, by_host=host > compute)
     shared = seen.around.cores_shared
     return f"different ranks are late in different steps; {shared or 'none stands out'}"
+
+
+def _crowded_out(seen: Observation, *, by_host: bool) -> str | None:
+    """Returns that other programs kept the CPUs of all nodes, where that explains why a rank is late."""
+    around = seen.around
+    full = crowded(around.loads, around.cpus_machine)
+    hosts = set(seen.job.hosts.values()) or set(around.loads)
+    if seen.facts.shared_machine or not full or not hosts <= full.keys() or (seen.job.cuda and not by_host):
+        return None
+    used = ", ".join(f"{cpus:.1f} CPUs of {host}" for host, cpus in sorted(full.items()))
+    return f"other programs used {used}, and hardly one was free: a rank that waits for a core is late"
 
 
 def _removes(finding: Finding, seen: Observation, replays: Replays) -> Removal | None:
