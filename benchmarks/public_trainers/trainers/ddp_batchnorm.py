@@ -1,4 +1,4 @@
-"""DDP with BatchNorm, whose buffers are broadcast in each step; workers load the data."""
+"""DDP with BatchNorm, whose buffers are broadcast in each step."""
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ model = DistributedDataParallel(
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 20)
 data = Rows(STEPS * 8 * dist.get_world_size())
-loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data), num_workers=1)
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
 for inputs, targets in loader:
     preprocess()
     optimizer.zero_grad(set_to_none=True)
