@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ import pytest
 from torch.distributed.run import parse_args
 
 from aorta.artefacts.layout import Scenario
+from aorta.artefacts.own_program import OwnProgram
 from aorta.artefacts.records import Manifest, Plan, Session
 from aorta.config.schema import Capture
 from aorta.errors import PlanError
@@ -20,6 +22,7 @@ from tests.runner.test_network import node
 
 CONFIG = Path("/r/config.yaml")
 CAPTURE = Capture(warmup_steps=3)
+SESSION = Session(attempt=0, token="tok", stage="start", master_address="10.0.0.1", master_port=29)
 
 
 def options(tmp_path, **changes):
@@ -101,9 +104,8 @@ def test_workload_names(words, name):
 
 
 def test_torchrun_with_static_ranks():
-    session = Session(attempt=0, token="tok", stage="start", master_address="10.0.0.1", master_port=29)
     argv = command.torchrun_argv(
-        ["nsys", "profile", "python"], session, node(1, processes=4), nodes=2, logs=Path("/l"), timeout_s=60.5
+        ["nsys", "profile", "python"], SESSION, node(1, processes=4), nodes=2, logs=Path("/l"), timeout_s=60.5
     )
     assert " ".join(argv[1:]) == (
         "-m torch.distributed.run --nnodes 2 --nproc-per-node 4 --node-rank 1 --master-addr 10.0.0.1 "
@@ -115,9 +117,8 @@ def test_torchrun_with_static_ranks():
 def test_torchrun_leaves_the_options_of_the_program_alone():
     """Each of these would be ambiguous or taken among torchrun's own."""
     program = ["python", "train.py", "--log", "5", "--n", "$(x)", "-t", "1", "--", "--nnodes", "9"]
-    session = Session(attempt=0, token="tok", stage="start", master_address="10.0.0.1", master_port=29)
     argv = command.torchrun_argv(
-        program, session, node(0, processes=1), nodes=2, logs=Path("/l"), timeout_s=60
+        program, SESSION, node(0, processes=1), nodes=2, logs=Path("/l"), timeout_s=60
     )
     read = parse_args(argv[3:])
     assert [read.training_script, *read.training_script_args] == program
@@ -187,3 +188,37 @@ def test_nodes_of_one_machine_share_its_cpus_unless_each_is_held_to_its_own():
     assert command.ranks_on_machine(nodes[0], manifest(nodes), {}) == 2
     held = node(0, cpus_usable=everything - 1)
     assert command.ranks_on_machine(held, manifest([held, nodes[1]]), {}) == 1
+
+
+def test_a_program_that_starts_its_ranks_is_told_where_it_is(monkeypatch):
+    own = node(1, processes=4)
+    for name, value in command.launcher_environment(SESSION, own, nodes=2).items():
+        monkeypatch.setenv(name, value)
+    read = parse_args(["train.py"])
+    assert (read.nnodes, read.node_rank, read.nproc_per_node) == ("2", 1, "4")
+    assert (read.master_addr, read.master_port) == (SESSION.master_address, SESSION.master_port)
+    assert parse_args(["--nproc-per-node", "8", "train.py"]).nproc_per_node == "8"  # what is given counts
+
+
+def test_an_own_python_runs_scripts_and_modules_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    own = OwnProgram(python="/env/bin/python", launcher="own")
+    assert command.rank_command(["train.py"], CONFIG, own=own) == ["/env/bin/python", "-u", "train.py"]
+    assert command.rank_command(["-m", "pkg", "x"], CONFIG, own=own)[0] == "/env/bin/python"
+    launcher = ["torchrun", "train.py"]
+    assert command.rank_command(launcher, CONFIG, which=lambda name: name, own=own) == launcher
+    with pytest.raises(PlanError, match="starts torchrun"):
+        command.rank_command(launcher, CONFIG, which=lambda name: name)
+
+
+def test_hooks_come_first_and_what_was_in_the_path_stays(tmp_path):
+    program = dataclasses.replace(options(tmp_path), command=("train.py",), own=OwnProgram(steps=7))
+    made = {"options": program, "own": node(0), "manifest": manifest([node(0)])}
+    env = command.rank_environment({"PYTHONPATH": "/mine"}, **made, interface=None, capture=CAPTURE)
+    assert env["PYTHONPATH"] == f"{command.HOOKS}{os.pathsep}/mine"
+    assert (env["AORTA_INSTRUMENT"], env["AORTA_STEPS"]) == ("auto", "7")
+    bare = command.rank_environment({}, **made, interface=None, capture=CAPTURE)
+    assert bare["PYTHONPATH"] == str(command.HOOKS)  # an empty entry would be the current folder
+    made["options"] = dataclasses.replace(program, own=OwnProgram(instrument="none"))
+    assert "PYTHONPATH" not in command.rank_environment({}, **made, interface=None, capture=CAPTURE)
