@@ -151,6 +151,15 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             most=100,
         ),
     ] = 35.0
+    stall_pct: Annotated[
+        float,
+        row(
+            "% of the measured time",
+            "Single steps or gaps of 10 times the median step that take more of the time are a stall.",
+            "As much as exposed communication may take.",
+            most=100,
+        ),
+    ] = 20.0
     min_steady_steps: (
         Annotated[
             int,

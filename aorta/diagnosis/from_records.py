@@ -30,6 +30,7 @@ from aorta.metrics.mesh import mesh_of
 from aorta.metrics.node_load import crowded, driver_busy, node_loads, throttling
 from aorta.metrics.places import where
 from aorta.metrics.recorded_mesh import recorded_operations
+from aorta.metrics.stalls import FEWEST, longest_stall
 from aorta.metrics.steady import Steady, steady_steps
 from aorta.metrics.throughput import between_steps_share, counted, throughput
 from aorta.metrics.utilization import (
@@ -93,6 +94,8 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         steps=steps,
         **sampled_parts,
         mesh=mesh,
+        stall=longest_stall(by_rank),
+        recorded_steps=any(len(column) >= FEWEST for column in by_rank.values()),
         model=modelled(collectives, detailed.numbers, [row.step_ms for row in rows], nodes_of(data)),
         repeats=repeats_beside(facts, quality.detailed_steps is None, others),
         facts=facts,

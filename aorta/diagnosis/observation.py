@@ -31,6 +31,7 @@ from aorta.metrics.host_gaps import HostGap
 from aorta.metrics.launches import Launches
 from aorta.metrics.mesh import MeshFacts
 from aorta.metrics.node_load import NodeLoad, Throttling
+from aorta.metrics.stalls import Stall
 from aorta.metrics.trace_capture import HostIdle
 from aorta.readers.sacct import MemoryEstimate
 from aorta.units import plural
@@ -216,6 +217,10 @@ class Observation:
     around: Surroundings = field(default_factory=Surroundings)
     model: Modelled | None = None
     """The replay, and who is late."""
+    stall: Stall | None = None
+    """Where the run stood still, by the step records."""
+    recorded_steps: bool = False
+    """Whether enough steps were recorded to tell."""
     mesh: MeshFacts | None = None
     """Stages, groups and slowdown of a mesh; None: the job is none, or nothing tells."""
     repeats: tuple[Repeat, ...] = ()

@@ -35,6 +35,7 @@ class Policy:
     swap_mb_per_s: float
     compute_inefficiency_pct: float
     pipeline_bubble_pct: float
+    stall_pct: float
     min_steady_steps: int
 
     @classmethod

@@ -1,0 +1,125 @@
+"""Stall: a rank stood still once, and all others waited for it.
+
+What it finds:
+    Steps, and gaps between steps, that take 10 times the median step and more. The value is their share of
+    the time that the records cover. The first two steps do not count, and nothing that happens in more than
+    one step of 20.
+Why it costs time:
+    No rank goes on without the others: while one stands still, all do. Averages over steady steps hide it.
+What to do:
+    Look at what happened on that node at that time: its log, other programs, file systems, the output of the
+    rank. A process that was stopped or swapped out shows no work at all.
+"""
+
+from __future__ import annotations
+
+from aorta.artefacts.analysis import Finding, Speedup
+from aorta.diagnosis.finding import MOST, Answer, FindingSpec, Found, measured, not_measured, severity
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+from aorta.units import rank_words
+
+KIND = "stall"
+UNIT = "% of the measured time"
+
+
+def _measure(seen: Observation, policy: Policy) -> Answer:
+    threshold, stall = policy.stall_pct, seen.stall
+    if not seen.recorded_steps:
+        return not_measured(KIND, threshold, UNIT, "not measurable: too few steps were recorded")
+    value = 100.0 * stall.share if stall is not None else 0.0
+    made = measured(KIND, value, threshold, UNIT, fired=value > threshold)
+    if stall is None or not made.fired:
+        return Answer(made)
+    ranks = list(stall.ranks)
+    finding = Finding(
+        kind=KIND,
+        severity=severity(value / 100.0),
+        cause=_words(seen),
+        ranks=ranks,
+        nodes=seen.job.nodes(ranks),
+        value=value,
+        threshold=threshold,
+        unit=UNIT,
+        evidence={
+            "step": stall.step,
+            "between_steps": stall.where == "between",
+            "seconds": stall.seconds,
+            "stalls": stall.pieces,
+            "files": list(seen.steps.files),
+        },
+        estimated_speedup=Speedup(low=1.0, high=1.0 / max(1.0 - stall.share, 0.01)),
+        actions=[],
+    )
+    return Answer(made, finding)
+
+
+def _words(seen: Observation) -> str:
+    """Returns what happened, such as `step 92 took 20.0 s on rank 1: 80 % of the measured time`."""
+    stall = seen.stall
+    if stall is None:
+        return ""
+    who = "all ranks" if len(stall.ranks) == seen.job.world_size > 1 else rank_words(list(stall.ranks))
+    what = f"step {stall.step} took" if stall.where == "step" else f"after step {stall.step} there were"
+    text = f"{what} {stall.seconds:.1f} s on {who}"
+    if stall.where == "between":
+        text += " without a step"
+    if stall.waiting:
+        text += ", in communication: which rank stood still is not known"
+    if stall.pieces > 1:
+        text += f", the longest of {stall.pieces} stalls"
+    return f"{text}: {100 * stall.share:.0f} % of the measured time"
+
+
+def _statement(finding: Finding, _: Observation) -> str:
+    words = finding.cause
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def _cost(seen: Observation) -> float:
+    return seen.stall.cost_ms if seen.stall is not None else 0.0
+
+
+def _claims(spec: FindingSpec, _: Finding, __: Found, seen: Observation, ___: Policy) -> bool:
+    """Returns whether another finding takes its time mostly from the stall: averages hold it too."""
+    other = spec.cost(seen) if spec.cost is not None else 0.0
+    return 0.0 < other * MOST <= _cost(seen)
+
+
+def _actions(finding: Finding, _: Observation) -> list[str]:
+    where = f" on {', '.join(finding.nodes)}" if finding.nodes else ""
+    return [
+        f"look at what happened{where} at that time: the system's log, other programs, file systems",
+        "read the output of the named rank around that step",
+    ]
+
+
+SPEC = FindingSpec(
+    kind=KIND,
+    name="stall",
+    subject="a stall",
+    value="steps and gaps of 10 times the median step and more",
+    measured_from="all step records, steady or not",
+    order=5,
+    thresholds=("stall_pct",),
+    fires_below=False,
+    measure=_measure,
+    cost=_cost,
+    waits_for=(),
+    waits=None,
+    symptom_of=None,
+    claims=_claims,
+    yields=False,
+    may_wait_for_missing=True,
+    sub_causes={},
+    sub_cause=None,
+    removes=None,
+    least_gain_pct=None,
+    unsupported=None,
+    needed=None,
+    alike=None,
+    parts=None,
+    lowers={},
+    actions=_actions,
+    statement=_statement,
+)

@@ -1,0 +1,125 @@
+"""Steps, and gaps between steps, that took many times as long as the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.step_columns import ABSENT, StepColumns
+
+TIMES = 10.0
+"""Times the median step from which on one step, or a gap, is a stall."""
+FEWEST = 8
+"""Steps of a rank without which no median tells what is usual."""
+_FIRST = 2
+"""Steps at the start that are left out: there programs compile and connect."""
+_MOST_SHARE = 0.05
+"""Of the steps: what is more frequent is part of the program, such as saving weights."""
+_ALIKE = 0.5
+"""Ranks that lost this share of what the worst one lost stood still as well."""
+
+_Where = Literal["step", "between"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The time that ranks stood still, and the longest piece of it."""
+
+    where: _Where
+    step: int
+    """The global step; of a gap, the step before it."""
+    ranks: tuple[int, ...]
+    waiting: bool
+    """All of them waited in communication then, so that nobody can tell who stood still."""
+    seconds: float
+    """Of the longest piece, as the worst rank measured it."""
+    share: float
+    """Of all pieces, in the worst rank's measured time (0 to 1)."""
+    pieces: int
+    cost_ms: float
+    """Mean per step of the worst rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    numbers: NDArray[np.int64]
+    length: NDArray[np.int64]
+    """Of each step, in ns."""
+    own: NDArray[np.int64]
+    """Without what communication is exposed, where that is known."""
+    gap: NDArray[np.int64]
+    """Behind each step but the last."""
+    span: int
+
+
+def longest_stall(by_rank: Mapping[int, StepColumns]) -> Stall | None:
+    """Returns where a run stood still; None where it did not, or where too few steps tell.
+
+    Steps of every phase count: a rank can stand still in any of them.
+    """
+    ranks = {rank: _of(steps) for rank, steps in by_rank.items() if len(steps) >= FEWEST}
+    for waiting in (False, True):
+        found = {rank: _lost(item, waiting) for rank, item in ranks.items()}
+        worst = max(found, key=lambda rank: int(found[rank][1].sum()), default=None)
+        if worst is not None and found[worst][1].any():
+            return _stall(ranks, found, worst, waiting)
+    return None
+
+
+def _of(steps: StepColumns) -> _Rank:
+    start, end = steps.column("mono_start_ns"), steps.column("mono_end_ns")
+    comm = steps.column("exposed_comm_ns")
+    length = end - start
+    own = length - np.where(comm == ABSENT, 0, comm)
+    return _Rank(steps.column("global_step"), length, own, start[1:] - end[:-1], int(end[-1] - start[0]))
+
+
+def _lost(rank: _Rank, waiting: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the length of each step and gap, and what of it is a stall (0: none): steps first."""
+    usual = float(np.median(rank.length))
+    steps = rank.length if waiting else rank.own
+    every = np.concatenate([steps, rank.gap])
+    stalls = every > TIMES * usual
+    stalls[:_FIRST] = False
+    stalls[len(steps) : len(steps) + _FIRST - 1] = False
+    if stalls.sum() > max(1.0, _MOST_SHARE * len(steps)):
+        stalls[:] = False
+    return every, np.where(stalls, every - int(usual), 0)
+
+
+def _stall(
+    ranks: Mapping[int, _Rank],
+    found: Mapping[int, tuple[NDArray[np.int64], NDArray[np.int64]]],
+    worst: int,
+    waiting: bool,
+) -> Stall:
+    every, lost = found[worst]
+    place, item = int(np.argmax(lost)), ranks[worst]
+    where: _Where = "step" if place < len(item.length) else "between"
+    step = int(item.numbers[place if where == "step" else place - len(item.length)])
+    alike = [
+        rank
+        for rank, (_, others) in found.items()
+        if _at(ranks[rank], others, where, step) >= _ALIKE * int(lost[place])
+    ]
+    return Stall(
+        where=where,
+        step=step,
+        ranks=tuple(sorted(alike)),
+        waiting=waiting,
+        seconds=int(every[place]) / 1e9,
+        share=float(every[lost > 0].sum()) / item.span,
+        pieces=int((lost > 0).sum()),
+        cost_ms=float(lost.sum()) / 1e6 / len(item.length),
+    )
+
+
+def _at(rank: _Rank, lost: NDArray[np.int64], where: _Where, step: int) -> int:
+    (places,) = np.nonzero(rank.numbers == step)
+    if not len(places) or (where == "between" and places[0] >= len(rank.gap)):
+        return 0
+    return int(lost[places[0] + (len(rank.length) if where == "between" else 0)])
