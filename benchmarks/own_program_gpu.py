@@ -197,7 +197,7 @@ def steps_of(blocks: int) -> int:
 def run_ddp(steps: int | None = None) -> dict[str, Any]:
     started()
     model = DistributedDataParallel(layers(2048, 12), device_ids=[0])
-    return loop(model, pinned(8192, 2048), steps or steps_of(17), 2048)
+    return loop(model, pinned(1024, 2048), steps or steps_of(17), 2048)
 
 
 def run_host() -> dict[str, Any]:
@@ -212,7 +212,7 @@ def run_fsdp() -> dict[str, Any]:
     for block in model:
         fully_shard(block)
     fully_shard(model)
-    return loop(model, pinned(8192, 1024), steps_of(21), 1024)
+    return loop(model, pinned(2048, 1024), steps_of(21), 1024)
 
 
 def run_compiled() -> dict[str, Any]:
