@@ -136,6 +136,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     nodes_missing: list[int]
     shared_machine: bool
     """Nodes are processes of one machine (local executor): scaling is that machine's."""
+    program_commit: str | None = None
+    """The commit of a program of the user's own; None: it is in no git checkout, or this is our trainer."""
 
 
 class Session(Record, frozen=True, kw_only=True):

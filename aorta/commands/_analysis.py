@@ -64,7 +64,7 @@ def submitted(run: RunDir, data: RunData) -> Submitted | None:
         return None
     return Submitted(
         command=shlex.join(manifest.plan.command) or None,
-        commit=manifest.code_version or None,
+        commit=manifest.program_commit if manifest.plan.workload is None else manifest.code_version or None,
         submission=_submission(run, manifest.job_id),
     )
 

@@ -52,6 +52,14 @@ def code_version() -> str:
     return f"{__version__}+{commit}" if commit else __version__
 
 
+def program_commit(folder: Path) -> str | None:
+    """The commit of the git checkout that `folder` is in (with `-dirty`); None outside of one."""
+    if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
+        return None
+    options = ["-c", "core.fsmonitor=false", "-C", str(folder)]
+    return _first_line(["git", *options, "describe", "--always", "--dirty", "--abbrev=12"])
+
+
 def with_version(choice: ProfilerChoice) -> ProfilerChoice:
     """`choice` with the version that its program states."""
     if choice.resolved == "none":

@@ -35,7 +35,7 @@ from aorta.runner.command import (
     torchrun_argv,
     workload_name,
 )
-from aorta.runner.describe import code_version, describe_node, with_version
+from aorta.runner.describe import code_version, describe_node, program_commit, with_version
 from aorta.runner.environment import without_secrets
 from aorta.runner.exits import (
     collect_logs,
@@ -257,6 +257,7 @@ class Node:
             started_wall_ns=time.time_ns(),
             submitted_wall_ns=options.submitted_wall_ns,
             code_version=code_version(),
+            program_commit=program_commit(Path.cwd()) if options.command else None,
             world_size=sum(node.processes for node in nodes),
             plan=Plan(
                 scenario=options.scenario.name,

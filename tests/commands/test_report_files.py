@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aorta.artefacts.analysis import Analysis, Submitted
-from aorta.artefacts.io import append_line, read_json
+from aorta.artefacts.io import append_line, read_json, write_json
 from aorta.artefacts.layout import RunDir, SubmissionDir
 from aorta.artefacts.records import Manifest, SubmittedJob
 from aorta.commands.analyze import command
@@ -52,6 +52,18 @@ def test_each_report_names_command_commit_and_submission(tmp_path: Path, job_id:
     text = run.report.read_text(encoding="utf-8")
     assert "Command" in text
     assert ("Submission" in text) == (expected is not None)
+
+
+@pytest.mark.usefixtures("no_charts")
+@pytest.mark.parametrize("commit", ["0123456789ab-dirty", None])
+def test_the_commit_of_an_own_program_is_its_own(tmp_path: Path, commit: str | None) -> None:
+    run = run_of(tmp_path)
+    manifest = read_json(run.manifest, Manifest)
+    plan = msgspec.structs.replace(manifest.plan, command=["python", "my train.py"], workload=None)
+    write_json(run.manifest, msgspec.structs.replace(manifest, plan=plan, program_commit=commit))
+    assert analyze(run.root).exit_code == 0
+    said = read_json(run.analysis, Analysis).submitted
+    assert said == Submitted(command="python 'my train.py'", commit=commit, submission=None)
 
 
 @pytest.mark.usefixtures("no_charts")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 
 import pytest
@@ -106,3 +107,20 @@ def test_a_program_that_hangs_once_is_asked_again(tmp_path, monkeypatch, hangs, 
     monkeypatch.setattr(describe, "_TIMEOUTS_S", (1.0, 1.5))
     choice = ProfilerChoice(requested="nsys", resolved="nsys", reason="asked for", program=str(program))
     assert describe.with_version(choice).version == version
+
+
+def test_the_commit_of_a_program_is_that_of_its_checkout(tmp_path):
+    def git(*words):
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    (tmp_path / "inner").mkdir()
+    assert describe.program_commit(tmp_path / "inner") is None
+    git("init", "-q")
+    (tmp_path / "train.py").write_text("1\n")
+    git("add", ".")
+    git("commit", "-q", "-m", "one")
+    commit = git("rev-parse", "--short=12", "HEAD")
+    assert describe.program_commit(tmp_path / "inner") == commit
+    (tmp_path / "train.py").write_text("2\n")
+    assert describe.program_commit(tmp_path) == f"{commit}-dirty"
