@@ -47,8 +47,10 @@ def graph_of(operations: Operations) -> Graph | str:
     rows = _by_worker(operations)
     before: list[list[int]] = [[] for _ in range(len(operations))]
     role = operations.role
+    busy = np.zeros(len(operations), dtype=np.int64)
     for mine in rows:
         _on_one_worker(operations, mine, role[mine], before)
+        busy[mine] = _busy_until(operations, mine, role[mine])
     groups, unmatched = _groups(operations, rows)
     members: list[list[int]] = list(groups)
     grouped = {row for group in groups for row in group}
@@ -62,8 +64,10 @@ def graph_of(operations: Operations) -> Graph | str:
     for group in groups:
         own[group] = np.maximum(operations.end[group] - operations.start[group].max(), 0)
         if role[group[0]] in MOVES:
-            # A side that is waited for late, as a send may be, says nothing of the transfer.
-            own[group] = own[group].min()
+            # Where a side is waited for late, because its worker computed until then, the transfer was done
+            # by then: the other side, or the rest of the wait, says how long it took at most.
+            begun = np.maximum(operations.start[group].max(), busy[group])
+            own[group] = max(int((operations.end[group] - begun).min()), 0)
     return Graph(operations, [members[node] for node in order], before, shared, own, unmatched)
 
 
@@ -104,6 +108,15 @@ def _on_one_worker(operations: Operations, mine: Ints, role: Ints, before: list[
     rows = mine.tolist()
     for later, earlier in pairs:
         before[rows[later]].append(rows[earlier])
+
+
+def _busy_until(operations: Operations, mine: Ints, role: Ints) -> Ints:
+    """Returns when the worker's last work had ended that ended before each operation did."""
+    ends = np.sort(operations.end[mine[~np.isin(role, MOVES)]])
+    if not len(ends):
+        return operations.start[mine]
+    place = np.searchsorted(ends, operations.end[mine], side="right") - 1
+    return np.where(place >= 0, ends[np.maximum(place, 0)], operations.start[mine])
 
 
 def _sources(operations: Operations, mine: Ints, role: Ints) -> Iterator[tuple[int, int]]:

@@ -142,3 +142,24 @@ def test_a_tensor_group_across_a_slow_link_is_named(tmp_path: Path) -> None:
     assert first.step_ms == pytest.approx(3 * (10 + 2))
     tensor = [group for group in mesh_of(job).mesh.groups if group.dimension == "tensor"]
     assert [(group.ranks, group.ms_per_step) for group in tensor] == [([0, 1], 6), ([2, 3], 36), ([4, 5], 6)]
+
+
+@pytest.mark.parametrize(("waited_until", "transfer"), [(50, 0), (58, 8)])
+def test_a_receive_that_is_waited_for_late_says_only_the_rest_of_the_wait(
+    tmp_path: Path, waited_until: int, transfer: int
+) -> None:
+    """Sent at 10 and received from 0 on, while the receiver computes until 50: it waits from there."""
+    rows = [
+        "rank,step,kind,stage,start_ms,end_ms",
+        "0,0,forward-compute,0,0,10",
+        "0,0,forward-send,0,10,90",
+        "1,0,backward-compute,1,0,50",
+        f"1,0,forward-recv,1,0,{waited_until}",
+        f"1,0,forward-compute,1,{waited_until},{waited_until + 5}",
+    ]
+    path = tmp_path / "operations.csv"
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    graph = graph_of(read_operations(path))
+    assert isinstance(graph, Graph)
+    moves = [rows for rows in graph.members if len(rows) > 1]
+    assert [graph.own[row] / MS for row in moves[0]] == [transfer, transfer]
