@@ -26,6 +26,9 @@ CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
 @click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="The matrix of N GPUs of this machine.")
 @click.option("--hangs", is_flag=True, help="Jobs that stand still on purpose instead, on this machine.")
 @click.option("--mesh", is_flag=True, help="Pipelines and other meshes instead, on this machine (gloo).")
+@click.option(
+    "--mistakes", is_flag=True, help="Mistakes of a plain trainer instead; with --gpus 1 all on a GPU."
+)
 @click.option("--executor", type=click.Choice(["local", "slurm"]), default="local", show_default=True)
 @click.option("--partition", envvar="SLURM_PARTITION", help="With --executor slurm.")
 @click.option("--account", envvar="SLURM_ACCOUNT", help="With --executor slurm.")
@@ -54,6 +57,10 @@ def command(**options: Any) -> int:
         from aorta.commands._meshes import validate_meshes
 
         return validate_meshes(_folder(options).root, small=options["small"])
+    if options["mistakes"]:
+        from aorta.commands._mistakes import validate_mistakes
+
+        return validate_mistakes(_folder(options).root, gpu=options["gpus"] is not None)
     from aorta.artefacts.layout import RESULTS
     from aorta.commands._reports import docs_folder
     from aorta.validation.document import document, targets_text, told

@@ -1,0 +1,88 @@
+"""Known mistakes in real runs of a plain trainer, wrong and fixed, and whether the analysis names them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aorta.errors import AortaError
+
+ON_A_CPU = ("loader_serial", "loader_few_workers", "needless_checkpointing", "anomaly", "recompile")
+"""What a CPU can show: the others need kernels, or several ranks."""
+ON_A_GPU = (
+    *ON_A_CPU, "loader_respawn", "foreach_off", "empty_cache", "item_sync", "pageable_copy", "fp32_matmul",
+    "math_attention",
+)  # fmt: skip
+_CPU_SIZES = {"width": 32, "layers": 3, "length": 16, "batch": 4, "plain-steps": 8, "traced-steps": 5}
+_GPU_SIZES = {"width": 1024, "layers": 10, "length": 512, "batch": 16, "plain-steps": 40}
+_SECONDS = 300
+
+Named = Callable[[Sequence[Path]], list[str]]
+"""The mistakes that the analysis names in traces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run, and what was said of it."""
+
+    mistake: str
+    fixed: bool
+    step_ms: float | None
+    """None: the run failed."""
+    named: list[str]
+
+    @property
+    def right(self) -> bool:
+        """Whether the mistake is named where it is made, and only there."""
+        return self.step_ms is not None and (self.mistake in self.named) != self.fixed
+
+
+def run_mistakes(
+    folder: Path, named: Named, tell: Callable[[Cell], None], *, gpu: bool = False
+) -> list[Cell]:
+    """Returns a cell per mistake, wrong and fixed.
+
+    Args:
+        folder: of the runs.
+        named: analyses traces.
+        tell: hears of each cell.
+        gpu: runs on a GPU, and all mistakes that one can show.
+    """
+    cells = []
+    for mistake in ON_A_GPU if gpu else ON_A_CPU:
+        for fixed in (False, True):
+            output = folder / f"{mistake}{'_fixed' if fixed else ''}"
+            cells.append(_cell(mistake, fixed, output, named, gpu=gpu))
+            tell(cells[-1])
+    return cells
+
+
+def _cell(mistake: str, fixed: bool, output: Path, named: Named, *, gpu: bool) -> Cell:
+    sizes = _GPU_SIZES if gpu else _CPU_SIZES
+    command = [sys.executable, "-m", "aorta.workloads.mistakes.main", "--mistake", mistake]
+    command += ["--output", str(output), "--device", "cuda" if gpu else "cpu"]
+    command += [word for key, value in sizes.items() for word in (f"--{key}", str(value))]
+    command += ["--fixed"] if fixed else []
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        (output / "log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
+        truth = json.loads((output / "truth_rank0.json").read_text(encoding="utf-8"))
+        return Cell(mistake, fixed, float(truth["step_ms"]), named([output / "rank0.pt.trace.json"]))
+    except (OSError, ValueError, KeyError, subprocess.TimeoutExpired, AortaError):
+        return Cell(mistake, fixed, None, [])
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """The cells as lines, and how many are right."""
+    lines = []
+    for cell in cells:
+        what = f"{cell.mistake} {'fixed' if cell.fixed else 'wrong'}"
+        step = "run failed" if cell.step_ms is None else f"{cell.step_ms:.1f} ms"
+        said = ", ".join(cell.named) or "nothing"
+        lines.append(f"{what:32s} {step:>12s}  {'right' if cell.right else 'WRONG'}: named {said}")
+    right = sum(cell.right for cell in cells)
+    return "\n".join([*lines, f"{right} of {len(cells)} right"])
