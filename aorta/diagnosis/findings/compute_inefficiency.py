@@ -29,7 +29,12 @@ from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 
 KIND = "compute_inefficiency"
-_MISTAKES = ("fp32_matmul", "math_attention", "needless_checkpointing")
+_CAUSES = (
+    SubCause("fp32_matmul", CATALOGUE["fp32_matmul"].page.finds),
+    SubCause("math_attention", CATALOGUE["math_attention"].page.finds),
+    SubCause("needless_checkpointing", CATALOGUE["needless_checkpointing"].page.finds),
+)
+_MISTAKES = tuple(cause.code for cause in _CAUSES)
 
 
 def _costliest(seen: Observation) -> Mistake | None:
@@ -71,8 +76,7 @@ def _cost(seen: Observation) -> float:
 
 
 def _sub_cause(finding: Finding, _: Observation, __: Policy) -> SubCause:
-    id_ = str(finding.evidence["mistake"])
-    return SubCause(id_, CATALOGUE[id_].page.finds)
+    return next(cause for cause in _CAUSES if cause.code == finding.evidence["mistake"])
 
 
 def _actions(finding: Finding, _: Observation) -> list[str]:
