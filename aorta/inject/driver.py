@@ -332,6 +332,7 @@ class Driver:
         """Keep nothing that the failed hook would have had a part in."""
         if name in ("optimizer", "end"):
             self.abandon()
+            self._report("the recording failed")
         elif self.recorder is not None:
             self.recorder.blind()
 

@@ -266,3 +266,24 @@ def test_a_rank_that_is_started_again_begins_its_records_again(tmp_path: Path) -
 def test_a_program_that_has_come_to_its_end_says_so(tmp_path: Path, how: str, code: int, ended: bool) -> None:
     found = run_program(RESTARTED, tmp_path, variables={"HOW": how})
     assert (found.codes, found.status().ended, len(found.records())) == ([code], ended, 4)
+
+
+UNJOINED = """
+import torch
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for step in range(4):
+    model(torch.ones(3, 2)).sum().backward()
+    optimizer.step()
+print("done")
+"""
+
+
+def test_ranks_that_never_meet_go_on_without_records_and_say_why(tmp_path: Path) -> None:
+    found = run_program(UNJOINED, tmp_path, variables={"WORLD_SIZE": "2"})
+    assert (found.codes, found.out) == ([0], ["done\n"])
+    status = found.status()
+    assert status.note == "the recording failed"
+    assert "init_process_group" in status.hooks_off["optimizer"]
+    assert found.err[0].count("[aorta]") == 1
