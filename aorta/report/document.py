@@ -23,7 +23,6 @@ from aorta.report.blocks import (
     Code,
     Facts,
     Folded,
-    Heading,
     Link,
     Paragraph,
     Picture,
@@ -32,7 +31,7 @@ from aorta.report.blocks import (
 )
 from aorta.report.efficiency import reasons, tree_table
 from aorta.report.front import FOLDER, NAME, front, relative, scaling_name, shares_machine
-from aorta.report.glossary import glossary
+from aorta.report.glossary import glossary_page
 from aorta.report.render import to_markdown
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, gain, number, quantity
@@ -65,7 +64,7 @@ def write_documents(
                 plots.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, plots / f"{report.scenario.name}{source.suffix}")
     path = docs / f"{NAME}.md"
-    write_text(plots / "glossary.md", to_markdown([Heading("Terms", 1), glossary()]))
+    write_text(plots / "glossary.md", glossary_page())
     write_text(path, to_markdown([*front(aggregate, reports, docs), *_folded(docs, aggregate, reports)]))
     write_json(docs / f"{NAME}.json", aggregate)
     shown = redacted(aggregate, reports) if redact else (aggregate, reports)

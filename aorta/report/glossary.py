@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
-from aorta.report.blocks import Bullet, Bullets, Strong
+from aorta.report.blocks import Bullet, Bullets, Heading, Strong
+from aorta.report.render import to_markdown
 
 TERMS = (
+    (
+        "Step",
+        "one optimizer step of one rank, from the end of the step before to its own end: loading a batch, "
+        "forward, backward, update.",
+    ),
     (
         "Steady steps",
         "all steps after the warm-up that contain no validation, checkpoint or profiler start-up. Averages "
         "use only steady steps. Monitor samples count from the start of the first to the end of the last. "
         "The breakdown uses the traced steps if all ranks have traces, otherwise the steps timed in detail.",
     ),
+    (
+        "Detailed step",
+        "a step that was timed part by part. Other steps are timed from end to end, which costs less.",
+    ),
     ("Compute", "time in which the device computes anything except communication."),
     (
         "Exposed communication",
         "time in collectives that no compute hides. It includes waiting for a rank that is late.",
     ),
+    ("Wait", "time in a collective until its last rank arrives."),
+    ("Transfer", "time in a collective after its last rank has arrived: the exchange itself."),
+    (
+        "Charge",
+        "an exposed wait belongs to what the last rank did longer than the waiting one: loading, compute or "
+        "host work. Charges sum to the exposed waits.",
+    ),
+    ("Lateness", "how much later than the median rank a rank arrives at a collective."),
     ("Data wait", "time in the loader with nothing else running."),
     ("Host", "the rest of the step: launching, Python, synchronisation. The parts sum to the step exactly."),
+    (
+        "Unseen time",
+        "time that was not measured, with the reason. It counts neither as compute nor as host.",
+    ),
+    ("Between steps", "time outside of steps: validation, checkpoints, logging, the first batch."),
     ("Own time", "a step less its exposed communication. The others wait for the rank with the longest."),
     (
         "Effective GPU utilisation",
@@ -58,3 +81,8 @@ TERMS = (
 def glossary() -> Bullets:
     """The terms as a list."""
     return Bullets(tuple(Bullet((Strong(term), f": {meaning}")) for term, meaning in TERMS))
+
+
+def glossary_page() -> str:
+    """`docs/glossary.md`, which holds the same terms as each report."""
+    return to_markdown([Heading("Terms", 1), glossary()])

@@ -14,6 +14,7 @@ from aorta.config.thresholds import rows
 from aorta.diagnosis.findings import FINDINGS
 from aorta.errors import ConfigError
 from aorta.report import reference
+from aorta.report.glossary import glossary_page
 from tests.support.golden import assert_golden
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +32,10 @@ def assert_part(path: Path, pattern: str, part: str) -> None:
 
 def test_the_page_of_findings_is_made_of_the_code() -> None:
     assert_golden(ROOT / "docs/findings.md", reference.findings_page())
+
+
+def test_the_page_of_terms_is_made_of_the_code() -> None:
+    assert_golden(ROOT / "docs/glossary.md", glossary_page())
 
 
 def test_the_readmes_table_is_made_of_the_code() -> None:
