@@ -142,6 +142,15 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             most=100,
         ),
     ] = 10.0
+    between_steps_pct: Annotated[
+        float,
+        row(
+            "% of time",
+            "Longer times between steps, which no step covers, are lost between steps.",
+            "A fifth is as much as the verdict leaves open where nothing else was found.",
+            most=100,
+        ),
+    ] = 20.0
     pipeline_bubble_pct: Annotated[
         float,
         row(

@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 
 from aorta.artefacts.analysis import Analysis, DataQuality, RankBreakdown, Throughput
+from aorta.artefacts.unseen import BetweenSteps
 from aorta.diagnosis.capture_window import detail_note, overhead_note
 from aorta.diagnosis.facts import facts_of, repeats_beside
+from aorta.diagnosis.findings.between_steps import culprits
 from aorta.diagnosis.hang import hang_of_run
 from aorta.diagnosis.model import modelled
 from aorta.diagnosis.observation import Facts, Host, Job, Monitored, Observation, Steps, Surroundings
@@ -32,7 +34,7 @@ from aorta.metrics.places import where
 from aorta.metrics.recorded_mesh import recorded_operations
 from aorta.metrics.stalls import FEWEST, longest_stall
 from aorta.metrics.steady import Steady, steady_steps
-from aorta.metrics.throughput import between_steps_share, counted, throughput
+from aorta.metrics.throughput import between_steps_share, between_steps_shares, counted, throughput
 from aorta.metrics.utilization import (
     Sampled,
     effective_gpu_utilization,
@@ -76,6 +78,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
     facts = replace(
         facts,
         hang=hang_of_run(data.standstills, state=quality.state, last_steps=last),
+        between_steps=_between(steps),
         mesh=mesh.mesh if mesh is not None else None,
         slowdown=mesh.slowdown if mesh is not None else None,
     )
@@ -117,9 +120,19 @@ def _steps(data: RunData, steady: Steady, collectives: Collectives | str, facts:
         blame_absent=charged if isinstance(charged, str) else None,
         steady=len(steady),
         between_share=between_steps_share(steady),
+        between_shares=between_steps_shares(steady),
         **_loader(data),
         notes=(*_notes(charged, data.ranks_expected), *of_detail),
     )
+
+
+def _between(steps: Steps) -> list[BetweenSteps]:
+    """Returns the time between steps, of which no record says what it was."""
+    share = steps.between_share
+    if not share or not steps.costs or share >= 1.0:
+        return []
+    lost = steps.step_ms * share / (1.0 - share)
+    return [BetweenSteps(phase="not recorded", ms=lost, ranks=culprits(steps.between_shares))]
 
 
 def _quality(data: RunData, steady: Steady, steps: Steps, facts: Facts) -> DataQuality:

@@ -93,6 +93,8 @@ class Steps:
     """What the ranks left, in words."""
     files: tuple[str, ...] = ("rank_*_metrics.jsonl",)
     """The files that the parts of the step come from."""
+    between_shares: Mapping[int, float] = field(default_factory=dict)
+    """`between_share` of each rank."""
     notes: tuple[str, ...] = ()
     """What `DataQuality.notes` says of the source; it goes where another source takes its place."""
 

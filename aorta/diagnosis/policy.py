@@ -34,6 +34,7 @@ class Policy:
     alloc_retries_per_step: float
     swap_mb_per_s: float
     compute_inefficiency_pct: float
+    between_steps_pct: float
     pipeline_bubble_pct: float
     stall_pct: float
     min_steady_steps: int

@@ -78,13 +78,18 @@ def between_steps_share(steady: Steady) -> float | None:
 
     The windows are those of `throughput`; the rank with the largest share counts.
     """
+    return max(between_steps_shares(steady).values(), default=None)
+
+
+def between_steps_shares(steady: Steady) -> dict[int, float]:
+    """Returns for each rank the share (0 to 1) of its steady windows that lies between steps."""
     runs = consecutive(steady.numbers)
-    shares = []
-    for steps in steady.by_rank.values():
+    shares = {}
+    for rank, steps in steady.by_rank.items():
         window = _window_ns(steps, runs)
         if window > 0:
-            shares.append(max(1.0 - int(steps.duration_ns.sum()) / window, 0.0))
-    return max(shares, default=None)
+            shares[rank] = max(1.0 - int(steps.duration_ns.sum()) / window, 0.0)
+    return shares
 
 
 def _window_ns(steps: StepColumns, runs: Sequence[tuple[int, int]]) -> int:

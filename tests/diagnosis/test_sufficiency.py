@@ -286,7 +286,7 @@ def test_the_reasons_of_a_profiler_do_not_matter(tmp_path: Path) -> None:
 # --- what no record covers ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("gap_share", "verdict"), [(0.9, "insufficient_data"), (0.1, "healthy")])
+@pytest.mark.parametrize(("gap_share", "verdict"), [(0.9, "between_steps"), (0.1, "healthy")])
 def test_time_between_steps_is_in_no_record_and_not_healthy(
     tmp_path: Path, gap_share: float, verdict: str
 ) -> None:
@@ -301,8 +301,9 @@ def test_time_between_steps_is_in_no_record_and_not_healthy(
     found = analysed(run)
     assert found.verdict.kind == verdict
     if verdict != "healthy":
-        assert found.findings[0].evidence["reasons"] == ["time_between_steps"]
-        assert "90 % of the time lies between steps" in found.verdict.statement
+        assert found.findings[0].value == pytest.approx(90, abs=1)
+        assert "lies 90 % of the time (threshold 20)" in found.verdict.statement
+        assert found.between_steps[0].ms == pytest.approx(found.breakdown.per_rank[0].step_ms * 9, rel=0.05)
 
 
 @pytest.mark.parametrize(("loading", "verdict"), [(4.0, "insufficient_data"), (90.0, "data_loading")])

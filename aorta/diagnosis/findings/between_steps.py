@@ -1,0 +1,107 @@
+"""Between steps: much of the time lies in no step at all.
+
+What it finds:
+    The share of the steady time that lies between the end of a step and the start of the next one, on the
+    rank with most of it.
+Why it costs time:
+    Validation, checkpoints, logging and the fetch of a batch outside of the step keep all devices idle, and a
+    rank that does more of it keeps the others waiting in the next step's collectives.
+What to do:
+    Do it less often, on all ranks alike, or beside the training in another thread or process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+from aorta.artefacts.analysis import Finding
+from aorta.diagnosis.finding import Answer, FindingSpec, gain, measured, not_measured, severity, value_words
+from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.policy import Policy
+from aorta.units import rank_words
+
+KIND = "between_steps"
+UNIT = "% of time"
+
+
+def _measure(seen: Observation, policy: Policy) -> Answer:
+    threshold, share = policy.between_steps_pct, seen.steps.between_share
+    if share is None:
+        return not_measured(KIND, threshold, UNIT, "not measurable: no records of steps in a row")
+    value = 100.0 * share
+    answer = measured(KIND, value, threshold, UNIT, fired=value > threshold and bool(seen.steps.costs))
+    if not answer.fired:
+        return Answer(answer)
+    ranks, lost = culprits(seen.steps.between_shares), _cost(seen)
+    finding = Finding(
+        kind=KIND,
+        severity=severity(share),
+        cause="no record covers the time between the end of a step and the start of the next",
+        ranks=ranks,
+        nodes=seen.job.nodes(ranks),
+        value=value,
+        threshold=threshold,
+        unit=UNIT,
+        evidence={"between_steps_ms": lost, "step_ms": seen.steps.step_ms, "files": list(seen.steps.files)},
+        estimated_speedup=gain(seen.steps.step_ms + lost, 0.0, lost),
+        actions=[],
+    )
+    return Answer(answer, finding)
+
+
+def culprits(shares: Mapping[int, float]) -> list[int]:
+    """Returns the ranks with far more time between steps than most: the others wait for them."""
+    usual = median(shares.values()) if shares else 0.0
+    found = [rank for rank, share in shares.items() if share > 0.05 and share > 2 * usual]
+    return found if len(found) < len(shares) / 2 else []
+
+
+def _cost(seen: Observation) -> float:
+    share = seen.steps.between_share or 0.0
+    return seen.steps.step_ms * share / (1.0 - share) if seen.steps.costs and share < 1.0 else 0.0
+
+
+def _actions(finding: Finding, _: Observation) -> list[str]:
+    who = f" of {rank_words(finding.ranks)}" if finding.ranks else ""
+    return [
+        f"find out what runs between the steps{who}: validation, checkpoints, logging, the fetch of a batch",
+        "do it less often, on all ranks alike, or beside the training",
+    ]
+
+
+def _statement(finding: Finding, _: Observation) -> str:
+    value, limit = value_words(finding)
+    who = f" of {rank_words(finding.ranks)}, for which the others wait," if finding.ranks else ""
+    return f"Between steps{who} lies {value} % of the time ({limit}), which no step covers."
+
+
+SPEC = FindingSpec(
+    kind=KIND,
+    name="time between steps",
+    subject="time between steps",
+    value="the share of time between steps, on the rank with most of it",
+    measured_from="the starts and ends of the steps by their records",
+    order=47,
+    thresholds=("between_steps_pct",),
+    fires_below=False,
+    measure=_measure,
+    cost=_cost,
+    waits_for=(),
+    waits=None,
+    symptom_of=None,
+    claims=None,
+    yields=False,
+    may_wait_for_missing=False,
+    sub_causes={},
+    sub_cause=None,
+    removes=None,
+    least_gain_pct=None,
+    unsupported=None,
+    needed=None,
+    alike=None,
+    parts=None,
+    lowers={},
+    actions=_actions,
+    statement=_statement,
+)
