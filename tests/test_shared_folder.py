@@ -184,3 +184,20 @@ def test_an_endless_view_of_rocpd_is_refused(tmp_path: Path) -> None:
         )
     with pytest.raises(ArtefactError, match=r"damaged|more rows than the file can hold"):
         rocprof_rocpd.read(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_each_user_gets_a_report_of_what_is_theirs(mine: RunDir) -> None:
+    """A colleague's newer run and submission are readable, and are not this user's."""
+    results = mine.root.parents[1]
+    other = write_run(results, RunSpec(steps=24, job_id="999", extra_compute_ms={1: 40.0}))
+    submission = SubmissionDir(results / "run_20990101_000000")
+    append_line(submission.jobs, '{"job_id": "999", "scenario": "1node", "nodes": 1, "run_dir": "x", '
+                '"submitted_wall_ns": 9, "executor": "local"}')  # fmt: skip
+    for path in (other.root, submission.root):
+        os.chown(path, 65534, 65534)
+    assert "run_999" not in aggregated(mine)
+    assert "999" not in call("status", "--results", str(results)).output
+    for path in (mine.root, results / "run_20260102_000000"):
+        os.chown(path, 65534, 65534)
+    assert "run_999" in aggregated(mine)  # whoever has none is shown the newest

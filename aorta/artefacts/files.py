@@ -7,10 +7,11 @@ file holds with `open_regular` and `read_regular`. A FIFO, a device or a socket 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -131,6 +132,16 @@ def changed_ns(path: Path) -> int:
         return path.stat().st_mtime_ns
     except (OSError, ValueError):
         return 0
+
+
+def own_first(paths: Sequence[Path]) -> list[Path]:
+    """Return those of the paths that belong to this user, or all where none does."""
+    own = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            if path.stat().st_uid == os.geteuid():
+                own.append(path)
+    return own or list(paths)
 
 
 def absent(path: Path) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aorta.artefacts.analysis import Problem
-from aorta.artefacts.files import Unread, changed_ns, entries, is_file, is_folder
+from aorta.artefacts.files import Unread, changed_ns, entries, is_file, is_folder, own_first
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, runs, submissions
 from aorta.artefacts.records import Manifest, SubmittedJob
@@ -123,7 +123,9 @@ def _newest_jobs(results: Path, unread: Unread) -> tuple[dict[Scenario, Submitte
     None where there is no submission, or the list of jobs is broken.
     """
     refused: list[Problem] = []
-    for submission in reversed(submissions(results, unread)):
+    for submission in map(
+        SubmissionDir, reversed(own_first([item.root for item in submissions(results, unread)]))
+    ):
         if is_file(submission.sweep):
             continue
         if not is_file(submission.jobs):
@@ -194,8 +196,10 @@ def _newest_first(results: Path, unread: Unread | None = None) -> dict[Scenario,
     """The runs of each scenario that wrote something, whoever started them; a sweep's are its own."""
     by_scenario: dict[Scenario, list[RunDir]] = {}
     swept = _runs_of_sweeps(results)
-    for scenario, run in runs(results, unread):
-        if (scenario.name, run.root.name) not in swept and _wrote_something(run):
+    every = runs(results, unread)
+    own = set(own_first([run.root for _, run in every]))
+    for scenario, run in every:
+        if run.root in own and (scenario.name, run.root.name) not in swept and _wrote_something(run):
             by_scenario.setdefault(scenario, []).append(run)
     return {
         scenario: sorted(found, key=lambda run: (_started(run), run.root.name), reverse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from aorta.artefacts.files import Unread, is_file, read_regular
+from aorta.artefacts.files import Unread, is_file, own_first, read_regular
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, submissions
 from aorta.artefacts.records import SubmittedJob
@@ -59,7 +59,9 @@ def newest_submission(results: Path, unread: Unread | None = None) -> Submission
     Raises:
         ArtefactError: there is none.
     """
-    for submission in reversed(submissions(results, unread)):
+    for submission in map(
+        SubmissionDir, reversed(own_first([item.root for item in submissions(results, unread)]))
+    ):
         if is_file(submission.jobs):
             return submission
     raise ArtefactError(
