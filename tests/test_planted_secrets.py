@@ -49,3 +49,18 @@ def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"x" + planted.SECRETS[3].encode()))
     assert planted.found(tmp_path) == [f"{tmp_path / 'a.gz'}: {planted.SECRETS[3]}"]
     assert len(set(planted.SECRETS)) == 40
+
+
+def test_bytes_that_are_no_utf8_are_recorded_with_escapes(tmp_path: Path) -> None:
+    """In an argument, in a variable that is recorded, and in the working folder."""
+    folder = os.path.join(os.fsencode(tmp_path), b"w\xe9")  # noqa: PTH118 (bytes)
+    os.mkdir(folder)  # noqa: PTH102 (bytes)
+    planted.write_program(Path(os.fsdecode(folder)) / "own.py", fail=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "aorta", "profile", "--nodes", "1", "--profiler", "none",
+         "--results", "results", "--docs", "docs", "--", "own.py", b"caf\xe9"],
+        cwd=folder, env={**os.environb, b"NCCL_X": b"caf\xe9"}, capture_output=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (manifest,) = Path(os.fsdecode(folder)).rglob("manifest.json")
+    assert manifest.read_text().count("caf\\\\xe9") == 2

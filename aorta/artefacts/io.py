@@ -75,6 +75,17 @@ def json_bytes(value: object) -> bytes:
     """Indented JSON of a record, a dict or a list, secrets masked and bytes that are no UTF-8 escaped."""
     import msgspec
 
+    return msgspec.json.format(_encoded(value), indent=2) + b"\n"
+
+
+def json_line(value: object) -> str:
+    """The same JSON as one line."""
+    return _encoded(value).decode()
+
+
+def _encoded(value: object) -> bytes:
+    import msgspec
+
     masker = here()
     try:
         data = msgspec.json.encode(value)
@@ -83,7 +94,7 @@ def json_bytes(value: object) -> bytes:
         suspicious = True
     if suspicious:
         data = msgspec.json.encode(_written(masker, msgspec.to_builtins(value)))
-    return msgspec.json.format(data, indent=2) + b"\n"
+    return data
 
 
 def _written(masker: Masker, value: object) -> object:

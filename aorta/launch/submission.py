@@ -9,10 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from aorta.artefacts.files import is_file, is_there
-from aorta.artefacts.io import append_line, write_exact
+from aorta.artefacts.io import append_line, json_line, write_exact
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
 from aorta.artefacts.masking import MASK, here
 from aorta.artefacts.records import SubmittedJob
@@ -122,7 +120,7 @@ def record(submission: SubmissionDir, job: SubmittedJob) -> None:
     wrong: list[str] = []
     for path, line in (
         (submission.job_ids, job.job_id),
-        (submission.jobs, msgspec.json.encode(job).decode()),
+        (submission.jobs, json_line(job)),
     ):
         try:
             append_line(path, line)
