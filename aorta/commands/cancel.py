@@ -25,7 +25,7 @@ def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) ->
     from aorta.commands._jobs import select_jobs
     from aorta.errors import PlanError, SchedulerError
     from aorta.launch import slurm
-    from aorta.launch.follow import Follower
+    from aorta.launch.follow import LOST, Follower
     from aorta.launch.tools import call
 
     follower = Follower(select_jobs(submission, job_ids, results, call), call)
@@ -35,12 +35,15 @@ def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) ->
         raise PlanError(
             "this run is on this machine, not in Slurm", "press Ctrl-C where `aorta profile` runs"
         )
-    if not going:
+    # Of an id that it does not know, scancel may say nothing.
+    unknown = {
+        job.job_id for job, view in follower.rows() if view.state.phase == "unknown" or view.state == LOST
+    }
+    if not going and not unknown:
         say("nothing to cancel: every job has ended")
         return
-    slurm.cancel([job.job_id for job in going], call)
-    # Of an id that it does not know, scancel may say nothing.
-    unknown = {job.job_id for job, view in follower.rows() if view.state.phase == "unknown"}
+    if going:
+        slurm.cancel([job.job_id for job in going], call)
     if known := ", ".join(job.job_id for job in going if job.job_id not in unknown):
         say(f"cancelled: {known}; what they wrote stays: {how_to('aggregate', results)}")
     if not unknown:

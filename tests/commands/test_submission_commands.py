@@ -271,7 +271,10 @@ def test_cancelling_leaves_out_what_has_ended(slurm: FakeSlurm) -> None:
 def test_an_id_that_slurm_does_not_know_is_not_called_cancelled(slurm: FakeSlurm) -> None:
     slurm.replies["squeue"] = Answer(0, "8|RUNNING|0:02|1|n|None\n")
     assert "Slurm does not know 999" in str(refused("cancel", "--job", "999", "--job", "8"))
-    assert slurm.asked[-1] == ["scancel", "999", "8"]
+    assert slurm.asked[-1] == ["scancel", "8"]
+    slurm.replies["squeue"] = Answer(0, "")
+    assert "Slurm does not know 999" in str(refused("cancel", "--job", "999"))
+    assert slurm.programs().count("scancel") == 1
 
 
 def test_jobs_of_a_submission_that_slurm_has_forgotten_are_named_and_no_error(slurm: FakeSlurm) -> None:
