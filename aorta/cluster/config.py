@@ -206,9 +206,9 @@ def parse_rate(text: str) -> int:
 def first_job_id(now_s: float) -> int:
     """Id of the first job of a cluster that starts at `now_s`, in seconds since the epoch.
 
-    One id a second: a cluster that is started again later gives none of the ids that an earlier one gave, so
-    that its runs have folders of their own, unless jobs came faster than one a second all the while. It comes
-    round after about two years.
+    The id counts up once per second. A cluster that is started again later therefore repeats none of the ids
+    of an earlier one, and its runs have folders of their own. That fails only where jobs came faster than one
+    per second all the time. The ids start again after about two years.
     """
     return 1 + int(now_s) % JOB_IDS
 

@@ -211,10 +211,10 @@ class Capture(Block, frozen=True, kw_only=True):
     steps: Positive = 10
     """Length of the capture range in steps."""
     kernel_interval: Count = 0
-    """Each so many steps, one is recorded kernel by kernel inside the training process; 0: none is."""
+    """One of this many steps is recorded kernel by kernel inside the training process; 0: none is."""
     detail_interval: Positive | None = None
-    """Of each so many blocks of 30 steps, one is timed part by part, the others from end to end. None: 1 on a
-    CPU, where that costs nothing; 20 on a GPU.
+    """One of this many blocks of 30 steps is timed part by part, the others from end to end. None: 1 on a
+    CPU, where timing parts costs nothing; 20 on a GPU.
     """
     keep_environment: bool = False
     """Traces keep all environment variables and command lines, secrets included."""

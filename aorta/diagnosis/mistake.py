@@ -29,7 +29,7 @@ class Sign:
     """A mistake that was found."""
 
     changes: Mapping[int, Change]
-    """What is different without it, by rank."""
+    """The change that removes the mistake, by rank."""
     ranks: Sequence[int] = ()
     """Empty: all of them."""
     where: Place | None = None
@@ -50,7 +50,7 @@ class MistakeSpec:
     captures: tuple[str, ...]
     """Real captures that prove it; empty: none yet."""
     look: Callable[[Program], Sign | None] | None
-    """None: traces do not show it; `shown_by` says what does."""
+    """Looks for the mistake in traces. None: traces do not show it; `shown_by` says what does."""
     shown_by: str
     least_gain: float = 1.0
     """A smaller gain is no mistake: for differences between ranks, which always exist."""
@@ -86,16 +86,16 @@ class RankProgram:
         return float(rows.sum()) / self.steps
 
     def has(self, tag: Tag) -> Mask:
-        """Which items carry a tag."""
+        """Mask of the items that carry a tag."""
         return np.asarray((self.table.tags & int(tag)) != 0, dtype=np.bool_)
 
     def launched(self, *kinds: ComputeKind) -> Mask:
-        """Which items launch work of these kinds."""
+        """Mask of the items that launch work of these kinds."""
         return np.asarray((self.table.item == Item.LAUNCH) & np.isin(self.table.kind, kinds), dtype=np.bool_)
 
     @cached_property
     def compute(self) -> Mask:
-        """Which items launch a compute kernel."""
+        """Mask of the items that launch a compute kernel."""
         others = (ComputeKind.NONE, ComputeKind.COMMUNICATION, ComputeKind.COPY)
         copies = (ComputeKind.PAGEABLE_COPY, ComputeKind.READ_COPY)
         return np.asarray(
@@ -144,11 +144,11 @@ class Program:
 
     @property
     def step_ms(self) -> float:
-        """Mean step."""
+        """Mean length of a step."""
         return self.now.mean_ns / NS_PER_MS
 
     def share(self, ms: float) -> float:
-        """Of the step."""
+        """`ms` as a share of the step."""
         return ms / self.step_ms if self.step_ms else 0.0
 
     def where(self, tag: Tag, ranks: Sequence[int] = ()) -> Place | None:

@@ -17,7 +17,7 @@ from aorta.metrics.profiler_weight import Lines
 NO_GAIN = 1.02
 """A step that gets shorter by less gains nothing that can be told from noise."""
 _LEAST_SPREAD = 0.15
-"""Of the gain beyond 1, on either side."""
+"""Least half-width of the gain's range, as a share of the gain beyond 1."""
 
 
 def mistakes_of(lines: Lines, intended: Collection[str] = ()) -> tuple[list[Mistake], Mistakes | None]:

@@ -24,7 +24,7 @@ class Modelled:
     nodes: Mapping[int, str]
     """Each rank's node."""
     clocks: Sequence[ClockFit] = ()
-    """Of the clocks beside the lowest rank's."""
+    """Fits of all ranks' clocks except the lowest rank's."""
 
     @property
     def usable(self) -> Replays | None:
@@ -42,7 +42,7 @@ class Modelled:
         return run_pop(rows, ideal_ratio=ratio, nodes=self.nodes, cuda=cuda, reason=self.withheld)
 
     def record(self, predictions: Sequence[WhatIf]) -> Replay | None:
-        """What the analysis writes down; None without a replay."""
+        """The record of the replay that the analysis writes; None without a replay."""
         replays = self.replays
         if replays is None:
             return None

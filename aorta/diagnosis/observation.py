@@ -143,16 +143,16 @@ class Host:
     launches: Launches | None = None
     """By steps recorded kernel by kernel."""
     gap: HostGap | None = None
-    """Between which two things most of the host's part lies, by the step records."""
+    """The two things between which most of the host's part lies, by the step records."""
     stacks: Mapping[int, InstrumentRecord] = field(default_factory=dict)
     """Sampled stacks of the training threads, by rank; empty: none were sampled."""
     collector: Mapping[int, Pauses] = field(default_factory=dict)
     """Pauses of Python's garbage collector by rank; a rank without any is left out."""
     uncertain_ms: float = 0.0
-    """By how much the hosts' time per step may differ from the estimate without the profiler."""
+    """Uncertainty of the estimate of the hosts' time per step without the profiler."""
     driver_busy_pct: float | None = None
-    """Of the time in which any kernel ran, by the driver's counter: mean over the ranks' GPUs; None where one
-    of them has too few samples.
+    """Share of the time in which any kernel ran, by the driver's counter: mean over the ranks' GPUs. None
+    where one of the GPUs has too few samples.
     """
 
 

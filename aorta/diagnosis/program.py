@@ -1,4 +1,4 @@
-"""What a run ran and how it was configured, so far as runs must agree in it to be compared."""
+"""The program of a run and its configuration, as far as runs must agree in them to be compared."""
 
 from __future__ import annotations
 
@@ -72,14 +72,16 @@ def _words(plan: Plan, job_id: str) -> list[str]:
 
 
 def _is_path(word: str) -> bool:
-    """Of data or output; what a shell or a launcher of the user's own starts is the program."""
+    """True if the word is a path of data or output. A `.py` or `.sh` file is the program that a shell or the
+    user's own launcher starts.
+    """
     return word.startswith(("/", "./", "../", "~")) and not word.endswith((".py", ".sh"))
 
 
 def settings(
     manifest: Manifest | None, config: Config | None, device: str | None
 ) -> dict[str, Setting] | None:
-    """What two runs of one program must have in common to be compared, by dotted key.
+    """The settings that two runs of one program must have in common to be compared, by dotted key.
 
     Args:
         manifest: of the run; it names its GPUs.

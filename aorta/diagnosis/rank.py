@@ -15,15 +15,15 @@ from aorta.metrics.blame import MANY_RANKS, BlameTable, Cause, Charge
 from aorta.units import NS_PER_MS
 
 MOST_OF_CHARGE = 0.75
-"""Of what chance would leave to the other ranks: ranks charged with this much of it stand out."""
+"""Ranks stand out if they are charged with this share of what chance would leave to the other ranks."""
 MOST_STEPS = 0.5
 """A rank that is late in this share of the steps is late by itself, whatever the others cost."""
 TIMES_AS_OFTEN = 2
 """A rank stands out where it is late this many times as often as any other one that is late by as much."""
 EXPLAINED = 0.5
-"""Of what the others wait for a rank: where it takes that much longer than most do, that is why."""
+"""Share of the others' waits for a rank that its own work has to exceed the usual by, to explain them."""
 HARDLY = 0.1
-"""Of what the costliest rank is charged with: less says nothing of why a rank is late."""
+"""Share of the costliest rank's charge: a smaller charge does not tell why a rank is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class RankCosts:
     host_ms: float
     copy_ms: float
     exposed_comm_ms: float
-    """With the waits below."""
+    """Exposed communication, the waits below included."""
     charged_ms: Mapping[Charge, float]
     host_work_ms: float | None = None
-    """How long its host neither waited for its GPU nor for its loader; None: not in the traces."""
+    """Time in which its host waited neither for its GPU nor for its loader; None: not in the traces."""
 
     def charged(self, *causes: Cause) -> float:
         """Waits for other ranks because of any of `causes`, ms."""
@@ -54,11 +54,11 @@ class RankCosts:
 
     @property
     def own_host_wait_ms(self) -> float:
-        """Of its waits for other ranks' compute and host, what its own host takes anyway.
+        """The part of its waits for other ranks' compute and host that its own host needs anyway.
 
-        Hosts are not held up where their GPUs are: they launch ahead into a queue. A rank whose host works
-        for all of the step but a part cannot gain more than that part, whoever comes last: while it waits in
-        a collective its own launches come no sooner. 0 where the host's work is not known.
+        A host is not held up where its GPU is: it launches ahead into a queue. So a rank can gain at most the
+        part of the step in which its host does not work, whichever rank comes last. While the GPU waits in a
+        collective, its own launches come no sooner. 0 where the host's work is not known.
         """
         if self.host_work_ms is None:
             return 0.0
@@ -67,7 +67,7 @@ class RankCosts:
 
     @property
     def lateness_ms(self) -> float:
-        """What it loses to other ranks' compute and host beyond that."""
+        """Time that it loses to other ranks' compute and host beyond `own_host_wait_ms`."""
         return self.charged("compute", "host") - self.own_host_wait_ms
 
     @property
@@ -104,7 +104,7 @@ def rank_costs(rows: Iterable[RankBreakdown], blame: BlameTable | None) -> list[
 
 
 def blame_list(blame: BlameTable | None) -> list[Blame]:
-    """What each rank costs the others by cause, summed over them, per step; the largest first."""
+    """Time per step that each rank costs the others, by cause and summed over them; the largest first."""
     if blame is None or not blame.steps:
         return []
     sums: dict[Charge, int] = defaultdict(int)
@@ -134,15 +134,18 @@ def slow_loaders(costs: list[RankCosts], share: float, threshold_pct: float) -> 
 
 
 def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None) -> list[int]:
-    """The ranks whose compute or host work the others wait for, if they stand out; empty if by turns.
+    """The ranks whose compute or host work the others wait for, if they stand out; empty if none does.
 
-    Those charged with `share` or more of what the costliest one is; and, beside one that is late in most
-    steps for good, those that are so by `share` or more of its lateness. Of ranks that are slow together,
-    as those of a node, the last one alone is charged, and without it the next one is the last. They stand
-    out where they are late at least twice as often as any other rank that is late by as much, and either
-    in most steps or with most of what is charged beyond the part that as many ranks would have by chance.
-    On a host that launches unevenly somebody is always the last; that one or two were it a little more
-    often names nobody. Beside those that stand out, the ranks are named that are as slow (`_as_slow`).
+    A rank is chosen if it is charged with `share` or more of the costliest rank's charge. If a chosen rank is
+    late for good in most steps, so are the ranks that are late for good by `share` or more of its lateness:
+    where all ranks of a node are slow together, only the last one is charged, and without it the next one
+    would be the last.
+
+    The chosen ranks stand out if they are late at least twice as often as any other rank that is late by as
+    much. They must also be late in most steps, or carry most of the charge beyond the part that as many ranks
+    would have by chance. On a host that launches unevenly some rank is always the last: a rank that is last
+    only a little more often is not named. Ranks that are as slow as the chosen ones are named with them
+    (`_as_slow`).
     """
     charges: dict[Charge, float] = defaultdict(float)
     lost: dict[int, float] = defaultdict(float)
@@ -164,7 +167,7 @@ def waited_for(costs: list[RankCosts], share: float, late: LatenessTable | None)
 def _stand_out(
     found: list[int], lost: Mapping[int, float], ranks: int, share: float, late: LatenessTable | None
 ) -> bool:
-    """As `waited_for` says; `lost` is what each rank is charged with."""
+    """True if the ranks found stand out, as `waited_for` explains; `lost` is each rank's charge."""
     chance = len(found) / ranks
     carried = sum(lost.get(rank, 0.0) for rank in found) / sum(lost.values())
     carry_most = carried - chance >= MOST_OF_CHARGE * (1.0 - chance)
@@ -185,9 +188,9 @@ def _stand_out(
 
 
 def late_by_host(costs: Iterable[RankCosts], ranks: Iterable[int]) -> list[int]:
-    """Those of `ranks` that the others wait for more because of their host than of their compute.
+    """The members of `ranks` that the others wait for because of their host more than of their compute.
 
-    One that is hardly charged, because another one is as late, is taken to be late as most of them are.
+    A rank that is hardly charged, because another one is as late, is assumed to be like most of `ranks`.
     """
     lost: dict[tuple[int, str], float] = defaultdict(float)
     for item in costs:

@@ -1,4 +1,4 @@
-"""Where the training thread is, some times a second: which function of the program, and in which part."""
+"""Samples of the training thread's stack, some per second: function of the program, and part of the step."""
 
 from __future__ import annotations
 

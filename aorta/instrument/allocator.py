@@ -1,4 +1,4 @@
-"""What the GPU's caching allocator did in each step: counters that it keeps on the host anyway."""
+"""Counters of the GPU's caching allocator for each step; the allocator keeps them on the host anyway."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AllocatorCounts:
         self._ooms = 0
 
     def start(self) -> None:
-        """Before a step: peaks begin anew; the counters of calls never do."""
+        """Reset the peaks before a step; the counters of calls are never reset."""
         if not self._cuda:
             return
         torch.cuda.reset_peak_memory_stats(self._device)
@@ -36,7 +36,7 @@ class AllocatorCounts:
         self._retries = None
 
     def read(self) -> Memory | None:
-        """Of the step since `start`; None without a GPU."""
+        """Memory use of the step since `start`; None without a GPU."""
         if not self._cuda:
             return None
         stats = self._stats()

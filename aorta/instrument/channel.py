@@ -21,11 +21,11 @@ from aorta.instrument.wire import Constants, Frames, Measured, StepSummary, fram
 log = logging.getLogger(__name__)
 
 PIPE_BYTES = 1 << 20
-"""What the pipe holds, where the system allows it: some hundred steps."""
+"""Size of the pipe, where the system allows it: room for some hundred steps."""
 BACKLOG_BYTES = 16 << 20
-"""What waits here beside that, before the training waits."""
+"""Bytes that may wait in this process in addition to the pipe, before the training waits."""
 PATIENCE_S = 60.0
-"""How long the training waits for a writer that neither reads nor ends."""
+"""Seconds that the training waits for a writer that neither reads nor ends."""
 WAKE_MS = 1000
 _COMPANION = """
 import sys
@@ -45,7 +45,7 @@ class RecordChannel:
     sees the records end.
 
     Args:
-        path: the record file, begun anew.
+        path: the record file; a file that is there is replaced.
         constants: the first thing to say.
 
     Raises:
@@ -98,7 +98,7 @@ class RecordChannel:
             self._hand_over(*(packed(step) for step in steps))
 
     def received(self) -> list[StepSummary]:
-        """What came back since the last call."""
+        """Summaries that came back since the last call."""
         self._take()
         arrived, self._arrived = self._arrived, []
         return arrived

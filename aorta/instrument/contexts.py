@@ -34,7 +34,7 @@ class Nothing:
 
 
 class OpenStep:
-    """What the training thread is in.
+    """The step and the part that the training thread is in.
 
     Args:
         clock: where marks come from.
@@ -48,7 +48,7 @@ class OpenStep:
         self.clock, self.device, self.ranges = clock, device, ranges
         self._cuda = device.type == "cuda"
         self.stream: torch.cuda.Stream | None = None
-        """Of the model's compute, on a GPU."""
+        """The stream of the model's compute; None without a GPU."""
         self.step: Step | None = None
         self.parts: Tape | None = None
         """The tape of a step that is timed part by part."""
@@ -84,7 +84,7 @@ class OpenStep:
 
 
 def outside() -> RunError:
-    """What to raise where no step is open."""
+    """The error to raise where no step is open."""
     return RunError("a part of a step was timed outside of a step", "open it with `with recorder.step(...)`")
 
 

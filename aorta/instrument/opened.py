@@ -25,7 +25,7 @@ class Step:
     global_step: int
     phase: Phase
     tape: Tape | None = None
-    """Of its parts, where it is timed part by part."""
+    """The tape of its parts, if the step is timed part by part."""
     start: Mark = 0
     host_start_ns: int = 0
     data_wait_ns: int = 0
@@ -37,7 +37,7 @@ class Step:
     host_end_ns: int = 0
     memory: Memory | None = None
     kernels: Sequence[Kernel] | None = None
-    """Of a sampled step."""
+    """Kernels of the step, if it was sampled."""
     rocm_smi_output: str | None = None
     communication_observed: bool = False
 
@@ -75,7 +75,7 @@ class Step:
         return self.scalars
 
     def marks(self) -> Iterator[Mark]:
-        """Those that are not needed any more once it was read; of its start, the clock goes on."""
+        """Marks that can be used again after `read`. The start mark is kept: it anchors the clock."""
         if self.tape is not None:
             yield from self.tape.known.values()
         yield self.end

@@ -112,9 +112,9 @@ class StepRecorder:
         )
         self._watchers: list[Callable[[bool], None]] = []
         self._watching: bool | None = None
-        """Whether the watchers are told to watch; None: not all of them were told."""
+        """True if the watchers were told to watch; None: not all of them were told."""
         self._kind: tuple[Phase, bool] = "warmup", True
-        """Of the steps before `_asked_until`: phase, and whether they are timed part by part."""
+        """Phase of the steps before `_asked_until`, and True if they are timed part by part."""
         self._asked_until = 0
         self._closed = False
         self._listeners: list[Callable[[StepSummary], None]] = []
@@ -343,13 +343,13 @@ class StepRecorder:
         self._watching = on
 
     def _let_go(self) -> None:
-        """Of what was watched: the program may go on with it, without this recorder."""
+        """Stop watching: the program may go on with what was watched, without this recorder."""
         self._watch(False)
         self._watchers.clear()
         self._closed, self._asked_until = True, 0
 
     def _ask(self, index: int) -> None:
-        """Of what kind the steps from this one on are."""
+        """Find out of what kind the steps from `index` on are, and tell the watchers."""
         if self._closed:
             raise RunError("a step was opened after the recorder was closed", "close it after the last step")
         phase, parts, self._asked_until = self._plan.of(index)
@@ -358,7 +358,7 @@ class StepRecorder:
             self._watch(parts)
 
     def _note(self, step: Step) -> None:
-        """What else there is to say of a step that has closed."""
+        """Add what else is known of a step that has closed."""
         if self._recorded:
             wall_start_ns = step.host_start_ns + HostClocks.now().wall_ahead_ns
             step.kernels = self._sampler.after_step(wall_start_ns)

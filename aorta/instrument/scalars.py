@@ -41,8 +41,8 @@ class Kept(NamedTuple):
 
 
 def kept(value: torch.Tensor | float | None) -> Kept | float | None:
-    """What is kept of a one-element tensor, a number, or None where it does not exist. That is done in every
-    step, of a program whose host may have no time for it: there, each question to a tensor takes a µs or two.
+    """The reference that is kept of a one-element tensor; a number or None is returned as it is. It runs in
+    every step, where the host may have no time to spare: each question to a tensor takes a µs or two.
 
     Raises:
         RunError: the tensor has more elements, or none.
@@ -88,7 +88,7 @@ class Scalars:
     """Each from `kept`."""
 
     def settle(self, taken: set[int]) -> list[torch.Tensor]:
-        """Those that `Landing` has to copy; overwritten ones are given up.
+        """Tensors that `Landing` has to copy; overwritten ones are given up.
 
         Args:
             taken: addresses that later steps have written to, to which these are added.

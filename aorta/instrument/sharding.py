@@ -42,7 +42,7 @@ _SCATTERING: dict[Any, Any] = {}
 
 
 def _gather_into(output: torch.Tensor, shard: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """What the function of `torch.distributed` does to plain tensors, without its checks in every call."""
+    """Gather plain tensors as `torch.distributed` does, without its checks in every call."""
     work = _all_gather(group, output, shard, _GATHERING)
     if work is not None:
         work.wait()
@@ -146,11 +146,11 @@ class ShardedExchange:
             self._hooks = []
 
     def beside(self, group: dist.ProcessGroup) -> bool:
-        """Whether what the program wants to go on beside its compute can; on the host it waits, as all do."""
+        """True if a gather can run at the same time as compute; on the host every collective waits."""
         return self._overlap_gather and self._collectives.on_gpu and group.size() > 1
 
     def open_tape(self) -> Tape | None:
-        """Of the open step."""
+        """The tape of the open step; None without one."""
         return self._collectives.tape()
 
     # --- the collectives -----------------------------------------------------------------------------------
@@ -299,8 +299,8 @@ _USUAL = ("DefaultAllGather", "DefaultReduceScatter", "_Gather", "_Scatter")
 
 
 def _taken(part: FSDPModule) -> bool:
-    """Whether a module has collectives, or memory for them, of the program's choice, or several meshes, for
-    which FSDP2 takes no collectives.
+    """True if the program chose a module's collectives or their memory, or if the module has several meshes:
+    FSDP2 accepts no other collectives then.
     """
     state: Any = part._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None)

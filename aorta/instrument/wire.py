@@ -1,4 +1,4 @@
-"""What a rank tells the process that writes its records, and what comes back: frames of `marshal`. No torch.
+"""Messages between a rank and the process that writes its records: frames of `marshal`. No torch.
 
 Both ends are the same interpreter, and one has started the other: `marshal` is the quickest way to hand over
 tuples and numbers that the standard library has.
@@ -36,12 +36,12 @@ class Constants(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What the GPU's allocator did in one step."""
+    """Use of the GPU's allocator in one step."""
 
     peak_bytes: int
-    """Of tensors."""
+    """Peak of the memory in tensors."""
     reserved_bytes: int
-    """The peak of what it held of the GPU: tensors, cached blocks and split ones."""
+    """Peak of the GPU memory that the allocator held: tensors, cached blocks and split ones."""
     retries: int
     ooms: int
 
@@ -71,9 +71,9 @@ class Measured(NamedTuple):
     copies_timed: bool
     data_wait_ns: int
     memory: Memory | None
-    """None without a GPU, and of steps that are timed as a whole."""
+    """Use of the GPU's memory; None without a GPU, and for steps that are timed as a whole."""
     kernels: list[tuple[str, int, int, int]] | None
-    """Of a sampled step: stream, launched, start, end; ns of the wall clock."""
+    """Kernels of a sampled step: stream, launch, start, end; ns of the wall clock. None: not sampled."""
     rocm_smi_output: str | None
     detailed: bool
     """Timed part by part; otherwise there are no pieces."""
@@ -82,7 +82,7 @@ class Measured(NamedTuple):
 
 
 class StepSummary(NamedTuple):
-    """What comes back when a record is in the file: enough to say how training goes."""
+    """The answer of the writer when a record is in the file: enough to say how training goes."""
 
     epoch: int
     global_step: int

@@ -1,4 +1,4 @@
-"""Step records on disk: one file a rank, one line a step, each line written at once."""
+"""Step records on disk: one file per rank, one line per step, each line written at once."""
 
 from __future__ import annotations
 

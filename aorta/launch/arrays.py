@@ -22,7 +22,7 @@ def job_of(text: str) -> str:
 
 
 def is_task(job_id: str) -> bool:
-    """Whether the id is that of one task of an array."""
+    """True if the id names one task of an array."""
     return array_of(job_id) != job_id
 
 
@@ -42,6 +42,6 @@ def expand_ids(text: str) -> list[str]:
 
 
 def tasks_of(array: str, job_ids: Iterable[str]) -> list[str]:
-    """Those of `job_ids` that are tasks of `array`, each once, by index."""
+    """The tasks of `array` among `job_ids`, each once, by index."""
     found = {job_id for job_id in job_ids if is_task(job_id) and array_of(job_id) == array}
     return sorted(found, key=lambda job_id: int(job_id.partition("_")[2]))

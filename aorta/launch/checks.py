@@ -64,7 +64,7 @@ _CALLS_LAUNCHER = re.compile(
 )
 _PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|num_processes|num_gpus)(?:=(?P<value>.*))?")
 MOST_PROCESSES = 1024
-"""Of a node."""
+"""Most processes that a node may have."""
 MOST_HERE, MOST_HERE_PER_CPU = 64, 8
 """Processes of a scenario that one machine runs, and of each CPU where it has many."""
 
@@ -95,7 +95,7 @@ def size(nodes: int, processes: int | None, *, here: bool) -> None:
 
     Args:
         nodes: of a scenario.
-        processes: of a node; None: one a GPU.
+        processes: of a node; None: one per GPU.
         here: this machine runs them all.
 
     Raises:

@@ -178,7 +178,7 @@ def sacct(job_ids: Sequence[str], call: Caller, since_s: Mapping[str, float] | N
         job_ids: of the jobs.
         call: runs a program.
         since_s: when each job was submitted, where that is known; a row that is older is of another job whose
-            id began anew.
+            id is the same because the cluster's ids started again.
     """
     columns = "JobID,Submit,State,ElapsedRaw,NNodes,NodeList,ExitCode,JobIDRaw"
     answer = call(["sacct", "-n", "-P", "-X", "-D", "-j", ",".join(_whole(job_ids)), "-o", columns])

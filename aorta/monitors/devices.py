@@ -131,9 +131,7 @@ def _order_unknown(devices: Sequence[Device], environment: Mapping[str, str]) ->
 
 
 def _named(devices: Sequence[Device], identifier: str) -> list[Device]:
-    """Those that `identifier` may mean; as in CUDA, the beginning of a UUID is enough when only one has
-    it.
-    """
+    """The devices that `identifier` may mean; as in CUDA, the unique beginning of a UUID is enough."""
     key = same_id(identifier)
     if not key:
         return []

@@ -80,7 +80,7 @@ class Library:
 
 @dataclass(slots=True)
 class LibrarySource:
-    """Reads every GPU of the job at each call. After a failure the library is started anew, at growing
+    """Reads every GPU of the job at each call. After a failure the library is started again, at growing
     intervals. `wanted` and `environment` as in `choose`.
     """
 

@@ -23,7 +23,7 @@ from aorta.runner.clock import read_clocks
 from aorta.runner.options import NodeOptions
 
 _TIMEOUTS_S = (10.0, 20.0)
-"""Of the tries: the same program that answers in milliseconds has been seen to hang."""
+"""Limits of the first and second try: a program that answers in milliseconds has been seen to hang."""
 
 _PACKAGES = (
     "torch", "triton", "numpy", "msgspec", "omegaconf", "submitit", "psutil", "nvidia-ml-py", "amdsmi",
@@ -102,7 +102,7 @@ def cpus_usable(proc: Path = Path("/proc/self")) -> int:
 def describe_node(
     options: NodeOptions, gpus: Gpus, profiler: ProfilerChoice, environ: Mapping[str, str]
 ) -> NodeInfo:
-    """The node's record. Ranks: as asked for, else one a GPU, else one.
+    """The node's record. Ranks: as many as asked for, else one per GPU, else one.
 
     Args:
         environ: the environment that the ranks will get.

@@ -27,7 +27,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _TAIL_LINES = 2000
 _LONGEST_LINE = 1 << 20
 MOST_COPIED_BYTES = 32 << 20
-"""Of the output of one child. A rank's own output is kept whole in its own log."""
+"""Limit of what is copied of one child's output. A rank's own output is kept whole in its own log."""
 _KILL_ROUNDS = 50
 _PAUSE_S = 0.1
 

@@ -28,14 +28,14 @@ class Cell:
     ranks_per_node: int = 1
     truth: Truth
     overrides: tuple[str, ...] = ()
-    """Of the configuration that all runs have in common."""
+    """Changes to the configuration that all runs have in common."""
     rate_bit_s: int | None = None
     """Limit of the link of the last node; None: none."""
     repeat: int = 1
 
     @property
     def size(self) -> tuple[int, int]:
-        """(nodes, ranks a node): runs of one size are compared with each other."""
+        """(nodes, ranks per node): runs of one size are compared with each other."""
         return self.nodes, self.ranks_per_node
 
     @property
@@ -58,7 +58,7 @@ class Matrix:
     """The runs in their order, and what is not among them."""
 
     name: str
-    """Of the document that it gives."""
+    """Name of the document that the matrix gives."""
     title: str
     cells: tuple[Cell, ...]
     skipped: tuple[tuple[str, str], ...]
@@ -109,12 +109,12 @@ WORK = Fault(
 EXCHANGE = Fault("more to exchange", "faults.comm_mb", "MiB", ("communication",), ())
 
 _DELAYS_MS = (15.0, 45.0, 90.0)
-"""A quarter, three quarters and one and a half of the step of 60 ms that they are put into."""
+"""Delays of 1/4, 3/4 and 3/2 of the step, which takes 60 ms."""
 _LONG_DELAYS_MS = (30.0, 90.0, 180.0)
-"""The same of the step at four nodes."""
+"""Delays of the same shares of the step at four nodes."""
 _LONG_STEP = ("faults.stand_in_ms=120",)
-"""Of the runs at four nodes. Four ranks on two cores take turns at exchanging: 26 kB take them 6 to 8 ms, and
-two ranks 1 ms. Beside 60 ms of compute that is more than a tenth of the step, and no false alarm."""
+"""Overrides of the runs at four nodes. Four ranks on two cores take turns at exchanging: 26 kB take them 6 to
+8 ms, and two ranks 1 ms. With 60 ms of compute that is more than a tenth of the step: no false alarm."""
 _PRODUCTS = (4, 8)
 _EXCHANGES_MIB = (32, 64)
 _LINK_RATES = ((10_000_000, "10 Mbit/s"), (4_000_000, "4 Mbit/s"))

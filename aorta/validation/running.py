@@ -119,7 +119,7 @@ def run_cells(
 def analyse_again(
     cells: Sequence[Cell], folder: ValidationDir, analyse: Analyse, told: Callable[[Trial], None]
 ) -> None:
-    """Analyse the runs of a validation anew, without running anything.
+    """Analyse the runs of a validation again, without running anything.
 
     Raises:
         ArtefactError: the record cannot be read or written.

@@ -60,8 +60,8 @@ class Measured:
 
     @property
     def error(self) -> float | None:
-        """Of the predicted speed-up, relative to the measured one; None where there is nothing to compare:
-        no prediction, or the prediction is of another cause."""
+        """Error of the predicted speed-up, relative to the measured one. None where nothing can be compared:
+        no prediction, or a prediction for another cause."""
         if not self.kind_right or self.said is None or self.said.speedup is None or self.speedup is None:
             return None
         return abs(self.said.speedup / self.speedup - 1.0)

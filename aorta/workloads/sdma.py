@@ -55,7 +55,7 @@ class Result:
     savings_ms: float
     """Serial less overlapped."""
     savings_ratio: float | None
-    """Of what overlap could save at most, serial less ideal; None where that is nothing."""
+    """Share of what overlap could save at most, serial less ideal; None where that is nothing."""
     copy_gib_per_s: float
 
 

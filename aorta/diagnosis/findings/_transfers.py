@@ -13,11 +13,11 @@ from aorta.units import NS_PER_MS, plural
 SMALL_BYTES = 256 * 1024
 """A collective of fewer bytes takes its latency more than its transfer."""
 SLOW_GROUP = 2.0
-"""A group whose calls carry this many times fewer bytes a second than another's is on a slow link."""
+"""A group whose calls carry this many times fewer bytes per second than another's is on a slow link."""
 STEADY_LINK = 1.5
-"""Mean over fastest transfer: below it the calls run at the rate that the link gives at its best."""
+"""Mean transfer time over the fastest one: below it the calls run at the best rate of the link."""
 POOR_OVERLAP = 0.2
-"""With a smaller share of the transfers under compute that could hide them, they are the cause."""
+"""Least share of the transfers that compute has to hide: with a smaller one, poor overlap is the cause."""
 LARGE_BYTES = 1 << 20
 """A collective of as many bytes is bound by its link."""
 SOCKET_GB_PER_S = 5.0

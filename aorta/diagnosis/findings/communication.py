@@ -128,8 +128,8 @@ def _symptom_of(waits: Mapping[Kind, float], seen: Observation) -> Kind | None:
 
 
 def _unsupported(_: Finding, seen: Observation, policy: Policy) -> str | None:
-    """Returns why communication over its threshold is no cause: with waits for ranks that are late by turns
-    taken from it, each of which is below its own threshold, it is not over it.
+    """Returns why communication over its threshold is no cause, or None. Waits for ranks that are late in
+    turn are subtracted, where each rank is below its own threshold: what is left is not over the threshold.
     """
     if seen.steps.blame_absent is not None:
         return None

@@ -42,9 +42,9 @@ from aorta.units import plural, rank_words
 
 KIND = "data_loading"
 CPU_FULL = 0.9
-"""Of the CPUs that the job may use: above it they are the limit."""
+"""Share of the CPUs that the job may use: above it the CPUs are the limit."""
 READING_MB_PER_S = 20.0
-"""Below it no disk is the limit."""
+"""Least rate of reading at which a disk can be the limit."""
 
 
 def _measure(seen: Observation, policy: Policy) -> Answer:

@@ -56,12 +56,16 @@ KIND = "host_bound"
 
 
 def _measure(seen: Observation, policy: Policy) -> Answer:
-    """By step records it is what lies outside of all that was timed, and the GPU's idle time inside of
-    compute's windows, where steps recorded kernel by kernel or the driver's counter show it. By traces it
-    takes in what of its waits for other ranks a rank's own host takes anyway: of hosts that are all slow the
-    slowest one alone lets its GPU idle, and the other GPUs wait in collectives meanwhile. Where no rank
-    stands out it takes in all waits for hosts: they make each other wait by turns. Ranks that left nothing
-    might all be fast: it has to hold with them, too.
+    """Returns the hosts' part of the step, as far as the source shows it.
+
+    Step records: the time outside of everything that was timed. The GPU's idle time inside compute windows is
+    added where steps recorded kernel by kernel, or the driver's counter, show it.
+
+    Traces: the part of a rank's waits for other ranks that its own host needs anyway is added. Where all
+    hosts are slow, only the slowest one lets its GPU idle, and the other GPUs wait in collectives meanwhile.
+    Where no rank stands out, all waits for hosts are added: different ranks are late in different steps.
+
+    Ranks that left nothing might all be fast: the finding has to hold with them, too.
     """
     threshold, steps = policy.host_pct, seen.steps
     reason = steps.too_little(policy)
@@ -169,7 +173,7 @@ def _waits(found: Found, seen: Observation, _: float) -> float:
 
 
 def _claims(_: FindingSpec, finding: Finding, found: Found, seen: Observation, __: Policy) -> bool:
-    """Returns whether ranks that are late by turns are late by their hosts more than by their compute."""
+    """Returns True if ranks that are late in turn are late because of their hosts more than of compute."""
     compute, host = (sum(item.charged(cause) for item in seen.steps.costs) for cause in ("compute", "host"))
     return finding.kind == "straggler" and _taking_turns(found) and host >= compute
 

@@ -31,9 +31,9 @@ _OF_HOSTS = frozenset({HOST, MACHINE})
 CRITICAL_PCT = 97.0
 """From this share of the memory on, the finding is critical."""
 _NAMED = 3
-"""Nodes that are named."""
+"""Number of nodes that are named."""
 WAITED_SHARE = 0.02
-"""Of the time: where the kernel saw processes wait for memory less than this, swapping costs nothing."""
+"""Share of the time in which processes wait for memory, by the kernel: below it swapping costs nothing."""
 OUTSIDE_PCT = 20.0
 """Points of a GPU's memory that are in use and in no tensor, from which on they are the cause."""
 

@@ -46,7 +46,7 @@ from aorta.units import rank_words
 
 KIND = "straggler"
 OTHERS_CPU_PCT = 50.0
-"""Of one CPU, used by others than the job: above it they are a noisy neighbour."""
+"""Use of CPU by other programs than the job, in % of one CPU: above it they are a noisy neighbour."""
 THROTTLED = 0.5
 """A GPU that is slowed down in this share of the samples is throttled."""
 _OWN_HOSTS = "record a trace with all driver calls, which tells when the hosts wait for their GPUs"
@@ -54,7 +54,9 @@ _PARTS: tuple[Part, ...] = ("compute", "host")
 
 
 def _measure(seen: Observation, policy: Policy) -> Answer:
-    """What of a rank's waits its own host takes anyway is no loss to another rank: it is the hosts' part."""
+    """Returns the ranks that the others wait for. Waits that a rank's own host needs anyway are not charged
+    to another rank: they are the hosts' part.
+    """
     threshold, steps = policy.straggler_pct, seen.steps
     if seen.mesh is not None:
         return _mesh.answer(seen, KIND, threshold, tuple(_mesh.CODES))
@@ -144,7 +146,7 @@ def _waits(_: Found, seen: Observation, taken: float) -> float:
 
 
 def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
-    """Returns why lateness by turns is no cause: it is no rank's own."""
+    """Returns why lateness that moves from rank to rank is no cause: it belongs to no single rank."""
     if seen.mesh is not None:
         return None
     if finding.ranks:

@@ -12,7 +12,7 @@ from aorta.metrics.line_replay import Change
 from aorta.units import NS_PER_MS
 
 LEAST_SHARE = 0.1
-"""Of the step: a rank that waits less for its loader has no mistake there."""
+"""Share of the step: a rank that waits less for its loader makes no mistake there."""
 _MANY_STEPS = 8
 _BURST = 0.8
 _FEW_STEPS = 0.25
@@ -31,7 +31,7 @@ class Waits:
         return [rank for rank, ms in self.ms.items() if program.share(ms) >= LEAST_SHARE]
 
     def some(self, program: Program) -> list[int]:
-        """Those ranks where others wait for much less; else none."""
+        """The ranks that wait, if all other ranks wait for much less; else none."""
         found = self.ranks(program)
         others = [ms for rank, ms in self.ms.items() if rank not in found]
         typical = float(np.median([self.ms[rank] for rank in found])) if found else 0.0

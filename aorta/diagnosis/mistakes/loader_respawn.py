@@ -1,8 +1,8 @@
-"""Loader workers start anew in each epoch.
+"""Loader workers start again in each epoch.
 
 What it finds:
     Between two calls of a loader with workers the host does nothing else for a long time: the workers
-    start anew, in each epoch.
+    start again, in each epoch.
 Why it costs time:
     Without `persistent_workers` the loader starts its processes again in each epoch. They import the
     program, open the data and fill the queue while the GPU waits.

@@ -18,7 +18,7 @@ from aorta.workloads.dcrnn.graph import Matrix
 from aorta.workloads.dcrnn.traffic import Traffic, generate
 
 SHARES = (0.7, 0.1)
-"""Of the time, for training and validation; the rest is the test."""
+"""Shares of the time for training and validation; the rest is the test."""
 GENERATED_NODES = 32
 SPLITS = ("train", "val", "test")
 
@@ -161,7 +161,7 @@ def _stored(folder: Path, adjacency: Path, config: schema.Config) -> Split:
         shapes = (windows.history.shape[1:], windows.target.shape[1])
         if shapes != (found[0].history.shape[1:], found[0].target.shape[1]):
             raise ConfigError(
-                f"{folder / name}.npz: windows of other sizes than those of train.npz", "make them anew"
+                f"{folder / name}.npz: windows of other sizes than those of train.npz", "make them again"
             )
     _, length, nodes, channels = found[0].history.shape
     for key, value in (("seq_len", length), ("pred_len", found[0].target.shape[1])):

@@ -84,7 +84,7 @@ class Sizes:
     """Sizes of the model."""
 
     channels: int
-    """Of the history: the reading, and what else is known of each moment."""
+    """Channels of the history: the reading, and what else is known of each moment."""
     horizon: int
     """Readings to forecast."""
     hidden: int

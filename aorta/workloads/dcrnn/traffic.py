@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from aorta.workloads.dcrnn.graph import Matrix, gaussian_kernel, transitions
 
 PER_DAY = 288
-"""Readings a day: one in 5 minutes."""
+"""Readings per day: one every 5 minutes."""
 
 KERNEL_THRESHOLD = 0.5
-"""Of the generated graph: some neighbours of each sensor, not most of them."""
+"""Threshold of the generated graph: each sensor has some neighbours, not most sensors."""
 FORGETTING = 0.95
 """Share of the congestion that is still there after 5 minutes."""
 SPREAD = 0.4

@@ -29,7 +29,7 @@ OBSERVED_STEPS = 10
 
 
 def compare(options: Options, world: World) -> None:
-    """Measure everything; rank 0 writes `ddp_benchmark.json` anew after each implementation, so that a run
+    """Measure everything. Rank 0 writes `ddp_benchmark.json` again after each implementation, so that a run
     that ends early leaves what it has measured.
 
     torch_ddp goes first: what is left of such a run can then be held against it.

@@ -75,7 +75,7 @@ def summary(options: Options, world: World, samples: list[StepSample], operators
         f" {options.num_layers} layers, {options.num_heads} heads, d_ff {options.d_ff},"
         f" vocabulary {options.vocab_size}, context {options.context_length},"
         f" rope theta {options.rope_theta:g}",
-        f"step              {options.batch_size} samples a rank, {options.precision}",
+        f"step              {options.batch_size} samples per rank, {options.precision}",
         f"epochs            {options.num_epochs} of {options.steps_per_epoch} steps,"
         f" {options.warmup_epochs} warm-up",
         f"largest bucket    {options.bucket_size_mb:g} MiB (ddp_bucketed, torch_ddp)",

@@ -144,7 +144,7 @@ class SmiSampler:
 @contextmanager
 def sampled(asked: bool, local_rank: int, interval_s: float) -> Iterator[SmiSampler | None]:
     """The sampler of `--enable-rocm-metrics` around the body; None where it was not asked for or cannot work,
-    which is said once a node.
+    which is said once per node.
     """
     reason = missing() if asked else None
     if reason is not None and local_rank == 0:

@@ -36,11 +36,11 @@ class Totals:
     compute_ns: int = 0
     exposed_comm_ns: int = 0
     broken_down: int = 0
-    """Steps of which the two above are."""
+    """Number of steps that the two sums above cover."""
     steady_compute_ns: int = 0
     steady_exposed_ns: int = 0
     steady: int = 0
-    """Those of them that stand for others: neither warm-up nor slowed by a profiler."""
+    """Number of the broken-down steps that are neither warm-up nor slowed by a profiler."""
 
     def add(self, step: StepSummary) -> None:
         """Count a step. `wall_ns` runs from the first step's start to the last one's end."""
@@ -118,7 +118,7 @@ class Observer:
     Args:
         world: this rank among the others.
         log_interval: steps between progress lines.
-        metrics_csv: the file of the rows, begun anew.
+        metrics_csv: the file of the rows; a file that is there is replaced.
         columns: of the rows, after `METRICS_COLUMNS`.
     """
 

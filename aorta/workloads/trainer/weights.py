@@ -44,7 +44,7 @@ class Whole:
             item.grad = None
 
     def norm(self) -> torch.Tensor:
-        """Of gradients that are equal everywhere."""
+        """Norm of the gradients, which are equal on all ranks."""
         return get_total_norm([item.grad for item in self.parameters if item.grad is not None])
 
     def share_overflow(self) -> None:

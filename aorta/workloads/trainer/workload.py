@@ -20,7 +20,7 @@ class Validation:
 
     Args:
         dataset: what it is judged on, as `Workload.dataset`.
-        score: output and batch to one row a sample, of any shape, in float64; rows are added up over all
+        score: output and batch to one row per sample, of any shape, in float64; rows are added up over all
             samples of all ranks.
         summarise: the sum of all rows to columns of `metrics.csv`; what could not be measured is left out.
         columns: names that `summarise` uses beyond `METRICS_COLUMNS`.

@@ -160,8 +160,8 @@ class StopSignal:
 
     After each step the ranks exchange the number of the signal that they saw, on the control group and in
     the background; the answer is looked at after the next step, when it has long arrived. So all ranks stop
-    after the same step, one step later than the first of them could have, and none waits for it. A few
-    bytes a step, in no range.
+    after the same step, one step later than the first of them could have, and none waits for it. The
+    exchange takes a few bytes per step and lies in no range.
     """
 
     def __init__(self, world: World) -> None:
