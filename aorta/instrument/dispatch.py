@@ -1,7 +1,7 @@
 """Calls of `torch.distributed` on every process group, seen where torch's dispatcher hands them to a backend.
 
 Whoever makes a call comes by there: DDP's reducer in C++, a functional collective of DTensor, or a program in
-Python. While nobody watches, torch is as it was (older torch excepted, see `Dispatch`).
+Python.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ KINDS = {
 _KEY = "BackendSelect"
 """Torch comes by this key on every device, also below autograd, where DTensor makes its calls."""
 _BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
-_kernel = getattr(torch._C, "_dispatch_get_computed_kernel_for_dispatch_key", None)
-"""What torch calls for an operator and a key; older torch does not say."""
 
 
 class Called(NamedTuple):
@@ -101,15 +99,13 @@ class Watcher(Protocol):
 class Dispatch:
     """Asks a watcher about each call of `torch.distributed`.
 
-    Torch frees what was registered when it is taken back, even while another thread of the program is on its
-    way into it and waits for the interpreter. So each is kept for good, some hundred bytes; older torch has
-    no way to keep it, and goes on asking us.
+    What was registered once stays: a thread of the program may be on its way to it, and torch ends a call
+    that arrives where nothing is registered any more. Without a watcher, each call costs a call of Python's.
     """
 
     def __init__(self) -> None:
         self._watcher: Watcher | None = None
         self._library: torch_library.Library | None = None
-        self._kept: list[object] = []
         self._lock = threading.Lock()
         self.taken: frozenset[str] = frozenset()
         """Operations for which the program has a kernel of its own: it stays, and nothing is seen."""
@@ -123,9 +119,6 @@ class Dispatch:
                 self.taken = frozenset(
                     op for operator in _operators() for op in self._register(self._library, operator)
                 )
-            elif watcher is None and self._library is not None and _kernel is not None:
-                self._library._destroy()
-                self._library = None
 
     def watched_by(self, watcher: Watcher) -> bool:
         """Tells whether `watcher` is the one that is asked."""
@@ -140,8 +133,6 @@ class Dispatch:
             yield KINDS.get(operator, (operator.strip("_"), ""))[0]
             return
         library.impl(operator, called, _KEY, with_keyset=True)
-        if _kernel is not None:
-            self._kept.append(_kernel(name, torch._C.DispatchKey.BackendSelect))
 
     def _called(
         self,

@@ -21,7 +21,7 @@ from aorta.instrument import StepRecorder
 from aorta.instrument.dispatch import _BELOW, DISPATCH
 from aorta.instrument.gradients import GradientExchange, high_priority
 from aorta.instrument.watching import Watching
-from tests.support.recorders import watch_alone
+from tests.support.recorders import forget_dispatch, watch_alone
 from tests.support.step_records import read_records
 
 CPU = torch.device("cpu")
@@ -102,6 +102,7 @@ def test_a_kernel_of_the_programs_own_leaves_communication_unobserved(tmp_path: 
     def kernel(keys: Any, *args: Any) -> Any:
         return torch.ops.c10d.allreduce_.default.redispatch(keys & _BELOW, *args)
 
+    forget_dispatch()
     library = torch_library.Library("c10d", "IMPL")
     library.impl("allreduce_", kernel, "BackendSelect", with_keyset=True)
     try:
@@ -109,6 +110,7 @@ def test_a_kernel_of_the_programs_own_leaves_communication_unobserved(tmp_path: 
             one_step(recorder, DistributedDataParallel(nn.Linear(3, 2)))
     finally:
         library._destroy()
+        forget_dispatch()
     (record,) = read_records(tmp_path, 0)
     assert (record.breakdown, record.untimed_calls) == (None, None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aorta.instrument import StepRecorder
+from aorta.instrument.dispatch import DISPATCH
 from aorta.instrument.watching import Watching
 
 
@@ -11,3 +12,10 @@ def watch_alone(recorder: StepRecorder) -> Watching:
     recorder._calls = watching = Watching(recorder._collectives, lambda: None, alone=True)
     recorder._have_watched(watching.watch)
     return watching
+
+
+def forget_dispatch() -> None:
+    """Take back what an earlier test of this process registered with torch's dispatcher."""
+    if DISPATCH._library is not None:
+        DISPATCH._library._destroy()
+        DISPATCH._library = None
