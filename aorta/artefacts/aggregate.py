@@ -69,7 +69,7 @@ class Scaling(Record, frozen=True, kw_only=True):
     reason: str | None = None
     """Why there is no curve, or what is not in it."""
     losses: list[ScalingLoss] = field(default_factory=list)
-    """One a step of scale, the smaller first."""
+    """The loss of each step of scale, the smaller scale first."""
 
 
 class Aggregate(Record, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ class DataQuality(Record, frozen=True, kw_only=True):
     notes: list[str] = field(default_factory=list)
     """What a reader must know before reading on, such as nodes that share one machine."""
     detailed_steps: int | None = None
-    """Of the steady steps, those that every rank timed part by part; None: all of them."""
+    """Number of steady steps that every rank timed part by part; None: all of them."""
     others_cpus: float | None = None
     """CPUs that other programs used on the fullest node, where hardly one was free; None: no such node."""
     last_step: int | None = None
@@ -64,7 +64,7 @@ class Interval(Record, frozen=True, kw_only=True):
     low: float
     high: float
     confidence: float | None = 0.95
-    """With which it lies there; None: these are the least and the most that two runs gave."""
+    """Confidence level; None: `low` and `high` are the least and the most that two runs gave."""
 
 
 class Speedup(Record, frozen=True, kw_only=True):
@@ -128,11 +128,11 @@ class ClockFit(Record, frozen=True, kw_only=True):
     """How the clock of some ranks was put beside that of the lowest rank, by the ends of collectives."""
 
     ranks: list[int]
-    """Those that read it."""
+    """The ranks that read this clock."""
     ahead_ms: float
     """In the middle of the run."""
     fast_ppm: float
-    """By how much it runs fast, in parts of a million; 0: no drift that shows above the scatter."""
+    """How much faster the clock runs, in parts of a million; 0: no drift that shows above the scatter."""
     uncertainty_ms: float
     """After that, the median distance of the ends from each other."""
 
@@ -144,18 +144,18 @@ class WhatIf(Record, frozen=True, kw_only=True):
     removed: str
     """What was taken away, in words."""
     ranks: list[int]
-    """Of these ranks; empty: of all."""
+    """The ranks from which it was removed; empty: all ranks."""
     step_ms: float
     step_ms_interval: Interval | None
-    """Of another run without the cause; None with fewer than 10 steps."""
+    """Interval of the mean step of another run without the cause; None with fewer than 10 steps."""
     speedup: float
     speedup_interval: Interval | None
-    """Likewise, of the mean step now over that run's."""
+    """Interval of the mean step now over that run's mean step; None with fewer than 10 steps."""
     alone_interval: Interval | None = None
     """The same by this run's own steps, whatever other runs say."""
     effect_interval: Interval | None = None
-    """Of the speed-up of these very steps, by resampling them: above 1, there is an effect beyond their own
-    noise; None with fewer than 10 steps."""
+    """Interval of the speed-up of these very steps, by resampling them: above 1, there is an effect beyond
+    their own noise; None with fewer than 10 steps."""
     bound: bool = False
     """What the hosts need for a step is not known, and may be the next limit: it takes this or longer."""
 
@@ -228,7 +228,7 @@ class Where(Record, frozen=True, kw_only=True):
     file: str
     line: int
     share: float
-    """Of the step, 0 to 1, on the rank that is there longest."""
+    """Share of the step, 0 to 1, on the rank that is there longest."""
     longer_ms: float | None = None
     """Per step, over the median of the ranks that the finding does not name; None: it names all."""
 
@@ -287,7 +287,7 @@ class Verdict(Record, frozen=True, kw_only=True):
 
 
 class RankBreakdown(Record, frozen=True, kw_only=True):
-    """Means over the detailed steady steps of one rank, in ms a step; the five parts sum to step_ms."""
+    """Means over the detailed steady steps of one rank, in ms per step; the five parts sum to step_ms."""
 
     rank: int
     host: str | None
@@ -310,7 +310,8 @@ class RankBreakdown(Record, frozen=True, kw_only=True):
     """From traces: how long the host neither waited for its GPU nor for its loader. It runs beside the GPU
     and is no part of the sum."""
     own_host_wait_ms: float | None = None
-    """Of the waits for other ranks' compute and host, what the own host takes anyway; None: not known."""
+    """Part of the waits for other ranks' compute and host that would remain, because this rank's own host is
+    as slow; None: not known."""
 
 
 class BreakdownTable(Record, frozen=True, kw_only=True):
@@ -345,9 +346,9 @@ class Throughput(Record, frozen=True, kw_only=True):
     """Step time of the slowest rank of each step; `step_ms_*` are of the mean over ranks."""
     slowest_rank_ms_p95: float | None = None
     samples_per_s_interval: Interval | None = None
-    """By resampling blocks of consecutive steps; None with too few steps."""
+    """Interval from resampling blocks of consecutive steps; None with too few steps."""
     step_ms_interval: Interval | None = None
-    """Of the mean step, likewise."""
+    """Interval of the mean step, from the same resampling."""
 
 
 class Utilization(Record, frozen=True, kw_only=True):
@@ -380,7 +381,7 @@ class DetailCost(Record, frozen=True, kw_only=True):
     ratio: float | None
     """`detailed_ms` over `whole_ms`; None: `reason` says why."""
     ratio_interval: Interval | None
-    """By resampling blocks of consecutive steps; None with fewer than 10 on either side."""
+    """Interval from resampling blocks of consecutive steps; None with fewer than 10 on either side."""
     detailed_steps: int
     whole_steps: int
     """On either side of each block of detailed ones, as many as the block has, where there are as many."""
@@ -389,8 +390,8 @@ class DetailCost(Record, frozen=True, kw_only=True):
     whole_ms: float | None = None
     detailed_mean_ms: float | None = None
     whole_mean_ms: float | None = None
-    """Of all steps timed as a whole: above the other where what is slow happens in steps whose parts nobody
-    timed."""
+    """Mean of all steps timed as a whole. It is above `detailed_mean_ms` where the slow part happens in steps
+    whose parts nobody timed."""
     reason: str | None = None
 
 
@@ -430,7 +431,7 @@ class Analysis(Record, frozen=True, kw_only=True):
     data_quality: DataQuality
     thresholds: dict[str, float]
     thresholds_changed: dict[str, ThresholdChange] = field(default_factory=dict)
-    """Those that `--override` changed for this analysis alone."""
+    """Thresholds that `--override` changed for this analysis alone."""
     shared_machine: bool = False
     device: str | None = None
     started_wall_ns: int | None = None
@@ -444,7 +445,7 @@ class Analysis(Record, frozen=True, kw_only=True):
     lateness: LatenessTable | None = None
     """None with a single rank, or where arrivals at collectives are not known."""
     clocks: list[ClockFit] = field(default_factory=list)
-    """Of the clocks beside the lowest rank's own; empty: there are none, or nothing aligns them."""
+    """Fits of the clocks other than the lowest rank's own; empty: there are none, or nothing aligns them."""
     traces: TraceTable | None = None
     """None: there were no usable traces."""
     profiler_overhead: ProfilerOverhead | None = None

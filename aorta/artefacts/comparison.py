@@ -25,7 +25,7 @@ METRICS = (
     "host_ms",
     "overlap_ratio",
 )
-"""Of a step, over ranks: the slowest for `step_ms`, the mean for the others."""
+"""Metrics of a step over ranks: the slowest rank for `step_ms`, the mean over ranks for the others."""
 
 Finding = Literal["higher", "lower", "no difference beyond noise", "not measurable"]
 
@@ -47,7 +47,7 @@ class Dataset(Record, frozen=True, kw_only=True):
     steps: int
     """Steady steps that every rank has."""
     detailed_steps: int | None = None
-    """Of them, those that every rank timed part by part: metrics but `step_ms` are of these. None: all."""
+    """Steady steps that every rank timed part by part: all metrics but `step_ms` use them. None: all."""
     timing: list[str]
     """What the times are: host, event_window, kernel."""
     metrics: dict[str, Spread]

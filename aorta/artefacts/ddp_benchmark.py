@@ -33,7 +33,7 @@ class ImplementationResult(Record, frozen=True, kw_only=True):
     """From the end of the backward pass's compute until the averaged gradients may be used."""
     optimizer: Spread
     tokens_per_s: float
-    """Of all ranks together, by the slowest rank of each step."""
+    """Rate of all ranks together, by the slowest rank of each step."""
     samples_per_s: float
     throughput_over_torch_ddp: float | None
     """None where torch_ddp was not among the implementations."""
@@ -84,11 +84,11 @@ class DdpBenchmark(Record, frozen=True, kw_only=True):
     parameters: int
     gradient_bytes: int
     tokens_per_step: int
-    """Of all ranks."""
+    """Tokens of all ranks together."""
     peak: list[PeakPoint]
     """Empty on one rank: nothing crosses a bus."""
     implementations: list[ImplementationResult]
-    """Those that were measured; `missing` were not, because the run ended before."""
+    """The implementations that were measured; the run ended before it came to `missing`."""
 
     @property
     def missing(self) -> list[str]:

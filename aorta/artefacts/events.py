@@ -92,7 +92,7 @@ class GpuEvents(Table):
     shape: Column
     """Equal for equal launch dimensions; otherwise without meaning."""
     bytes: Column
-    """Of a copy or memset."""
+    """Bytes of a copy or memset."""
 
     def intervals(self, *kinds: Kind) -> Intervals:
         """The (n, 2) intervals of the events of these kinds."""

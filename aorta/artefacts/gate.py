@@ -26,7 +26,7 @@ class GateCause(Record, frozen=True, kw_only=True):
     before_ms: float
     after_ms: float
     verdict: str
-    """Of B's run."""
+    """The verdict of B's run."""
     ranks: list[int]
     where: str | None
     """Function, file and line of B's finding; None where it is not known."""
@@ -47,7 +47,7 @@ class GateResult(Record, frozen=True, kw_only=True):
     ratio: float
     """B over A, the median over blocks."""
     log_ratios: list[float]
-    """Of each block."""
+    """log(B over A) of each block."""
     evidence: float
     """The log likelihood of "slower by the limit" over that of "as fast"."""
     runs: list[GateRun]

@@ -40,7 +40,7 @@ class Tag(enum.IntFlag):
     PAGEABLE = 2048
     """A copy from pageable memory."""
     LOADER_START = 4096
-    """Between two calls of a loader: it begins anew."""
+    """Between two calls of a loader: it begins again."""
     BACKWARD = 2
     RECOMPUTE = 4
     """Forward operators that run inside of the backward pass."""
@@ -92,7 +92,7 @@ class LineTable(Table):
     order: Column
     """Place of a collective within its step and group."""
     bytes: Column
-    """Of a copy or collective; ABSENT: not recorded."""
+    """Bytes of a copy or collective; ABSENT: not recorded."""
     tags: Column
     """`Tag`s of the item itself."""
 

@@ -24,8 +24,8 @@ class Place:
     line: int
     samples: int
     package: bool = False
-    """Of an installed package, and called from the program's own code: the innermost frame that is neither
-    torch's nor the standard library's. Such places and the program's own count the same samples.
+    """True for a place of an installed package that the program's own code called: the innermost frame that
+    is neither torch's nor the standard library's. Such places and the program's own count the same samples.
     """
 
 

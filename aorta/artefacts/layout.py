@@ -50,7 +50,7 @@ class Scenario:
 
 
 def is_scenario(name: str) -> bool:
-    """Whether `name` is of the form `2node` or `cpu_2node`."""
+    """True if `name` is of the form `2node` or `cpu_2node`."""
     return _SCENARIO.fullmatch(name) is not None
 
 
@@ -164,7 +164,7 @@ class RunDir:
 
     @property
     def metrics_csv(self) -> Path:
-        """One row an epoch."""
+        """One row per epoch."""
         return self.root / "metrics.csv"
 
     @property
@@ -179,19 +179,19 @@ class RunDir:
 
     @property
     def nsys(self) -> Path:
-        """Exports of Nsight Systems reports, one a rank, scrubbed; and `summary_stats.csv`."""
+        """Exports of Nsight Systems reports, one per rank, scrubbed; and `summary_stats.csv`."""
         return self.root / "nsys"
 
     @property
     def nsys_reports(self) -> Path:
-        """Nsight Systems' own reports, one a rank: only their owner may look into this folder, unless
+        """Nsight Systems' own reports, one per rank: only their owner may look into this folder, unless
         `capture.keep_environment`.
         """
         return self.nsys / "private"
 
     @property
     def rocprof(self) -> Path:
-        """rocprofv3 output, one a rank."""
+        """rocprofv3 output, one per rank."""
         return self.root / "rocprof"
 
     def summary_stats(self, profiler: str) -> Path:

@@ -40,7 +40,7 @@ class Bubble(Record, frozen=True, kw_only=True):
 
     measured: float
     ideal: float | None
-    """Of the schedule with equal microbatches and stages; null: the schedule is not known."""
+    """Share for the schedule with equal microbatches and stages; null: the schedule is not known."""
 
 
 class Mesh(Record, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class MeshCause(Record, frozen=True, kw_only=True):
     step_ms: float
     """The step without it."""
     share: float
-    """Of the difference between the step and the ideal one."""
+    """Share of the difference between the step and the ideal one."""
     excess: float
     """How much longer its operations take than comparable ones: 0.5 is half as long again."""
 

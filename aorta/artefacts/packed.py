@@ -16,7 +16,7 @@ _MAX_NUMBERS = 1 << 28
 
 
 _LEVEL = 2
-"""Of deflate: a quarter of the time of the usual level, for an eighth more bytes."""
+"""Compression level of deflate: a quarter of the time of the usual level, for an eighth more bytes."""
 
 
 class Packed(Record, frozen=True, kw_only=True):

@@ -19,13 +19,13 @@ class Confidence(Record, frozen=True, kw_only=True):
     """How far the verdict's cause can be trusted, and how far its gain."""
 
     level: Level
-    """Of the cause; `none`: there is no verdict to trust."""
+    """Confidence in the cause; `none`: there is no verdict to trust."""
     basis: list[str]
     """What it stands on."""
     doubts: list[str]
     """What lowers it; empty where it is high."""
     gain: Level = "none"
-    """Of the expected speed-up; `none`: there is none to trust."""
+    """Confidence in the expected speed-up; `none`: there is none to trust."""
     gain_doubts: list[str] = field(default_factory=list)
     """What lowers that; empty where it is high."""
 
@@ -38,7 +38,7 @@ class StepPart(Record, frozen=True, kw_only=True):
     ms: float | None
     """None: not timed apart; it is in the host's part."""
     pct: float | None
-    """Of the step."""
+    """Percent of the step."""
 
 
 class HeatMap(Record, frozen=True, kw_only=True):
@@ -94,9 +94,10 @@ class Excerpt(Record, frozen=True, kw_only=True):
 
     global_step: int
     step_ms: float
-    """Of its slowest rank."""
+    """Time that its slowest rank takes."""
     median_ms: float
-    """Of the slowest rank of each steady step; of each one timed part by part, or traced, if not all are."""
+    """Median over steady steps of the slowest rank's time. If not every step was timed part by part or
+    traced, only those that were count."""
     lanes: list[Lane]
     note: str
     all_detailed: bool = True

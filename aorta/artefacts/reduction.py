@@ -70,7 +70,7 @@ class TracedCalls(Record, frozen=True, kw_only=True):
     seen: list[str]
     """The groups that occur in the trace, in its steps or not."""
     numbered: list[str]
-    """Those of them whose every collective has a sequence number of its own."""
+    """Groups among them whose every collective has a sequence number of its own."""
 
 
 class TracedTimeline(Record, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ class TraceSummary(Record, frozen=True, kw_only=True):
     unknown: str | None
     """Why the communication part is not known; None: it is."""
     loader_marked: bool
-    """Whether the trace names a loader or data range: without one, its time is the host's."""
+    """True if the trace names a loader or data range: without one, its time is the host's."""
     edge_calls: int
     """Communication kernels of no whole step."""
     kernels: list[KernelTotal]
@@ -139,13 +139,13 @@ class Reduction(Record, frozen=True, kw_only=True):
     schema_version: int = SCHEMA_VERSION
     node_index: int | None
     ranks: list[int]
-    """Those with a summary."""
+    """Ranks with a summary."""
     problems: list[Problem]
-    """Of files that gave no summary."""
+    """Problems of the files that gave no summary."""
 
 
 class Reducer(NamedTuple):
-    """What readers need of the arithmetic on traces, which they may not import."""
+    """The arithmetic on traces that readers need and may not import."""
 
     summarise: Callable[[Trace], TraceSummary]
     latest: Callable[[TraceSummary, Collection[int]], TraceSummary]

@@ -17,7 +17,7 @@ def merge_status(
     Args:
         job_id: the job.
         attempt: markers of other attempts are left out.
-        markers: one a node.
+        markers: one per node.
         expected: the node indices that the job has.
 
     A node without a marker keeps the run `running` unless another one says worse: nothing says that it ended.

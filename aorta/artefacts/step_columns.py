@@ -87,7 +87,7 @@ class Ranges:
     """The ranges of some steps, a row each, in the order of the steps and of their records."""
 
     row: Ints
-    """Of the step among those asked for."""
+    """Place of the step among those asked for."""
     kinds: tuple[RangeKind, ...]
     kind: Ints
     """Code of `kinds`."""
@@ -119,7 +119,7 @@ class StepColumns(Sequence[Step]):
     _count: _Stored
     _ranges: _RangeStore
     _execution: Mapping[tuple[int, int], StepExecution]
-    """By attempt and global step; the last one written, as of steps."""
+    """Steps by attempt and global step; of a step that was written twice, the last one counts."""
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> StepColumns:
@@ -256,7 +256,7 @@ class StepColumns(Sequence[Step]):
 
     @property
     def fits(self) -> bool:
-        """Whether no number that is kept once is too large for arithmetic in 64 bits."""
+        """True if no number that is kept once is too large for arithmetic in 64 bits."""
         numbers = [number for label in self._labels for number in (label.epoch, label.memory_total_bytes)]
         numbers += [kind.bytes for kind in self._ranges.kinds]
         return all(abs(number) < 2**62 for number in numbers if number is not None)
@@ -373,7 +373,7 @@ def _columns(names: Sequence[str], rows: Iterable[tuple[int | None, ...]], count
 
 
 def _kind_for(low: int, high: int) -> type[np.signedinteger]:
-    """That of the fewest bytes that holds both."""
+    """The smallest integer type that holds both values."""
     return next((kind for kind, least, most in _KINDS if least <= low and high <= most), np.int64)
 
 

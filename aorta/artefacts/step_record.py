@@ -41,13 +41,14 @@ class Range:
     end_ms: float
     duration_ms: float
     metadata: dict[str, Any] | None = None
-    """Of a collective: op, group, seq, bytes; of a send or receive also `peer`, the global rank of the other
-    side (absent: from any rank); of an all-to-all with unequal parts `peer_bytes`, the bytes to each rank of
-    the group. Of a pass of a microbatch through a stage of a pipeline: op, stage, microbatch. Sends to a
-    peer are counted apart, as are receives from it. `seq` is the order of the group's collectives within a
-    step. From step to step it goes on counting, but of the steps that are timed as a whole only some
-    collectives: gaps say nothing, and ranks that timed different steps part by part are shifted against
-    each other.
+    """Details of the range. A collective has op, group, seq and bytes. A send or receive also has `peer`, the
+    global rank of the other side (absent: from any rank). An all-to-all with unequal parts has `peer_bytes`,
+    the bytes to each rank of the group. A pass of a microbatch through a stage of a pipeline has op, stage
+    and microbatch. Sends to a peer are counted apart, as are receives from it.
+
+    `seq` is the order of the group's collectives within a step. From step to step it goes on counting, but
+    only some collectives of the steps that are timed as a whole are counted. So gaps say nothing, and ranks
+    that timed different steps part by part are shifted against each other.
     """
 
 
@@ -178,7 +179,7 @@ class StepRecord:
     """The step's start on CLOCK_BOOTTIME, which rocprofv3 counts by (nsys and Kineto: wall clock)."""
     profile: StepProfile | None = None
     execution: Execution | None = None
-    """Of sampled steps only (`capture.kernel_interval`)."""
+    """Recorded in sampled steps only (`capture.kernel_interval`)."""
     rocm_smi_output: str | None = None
     """What the tool printed in a sample that came during this step; None where none did."""
     detailed: bool = True

@@ -20,9 +20,9 @@ class CollectiveId(Struct, frozen=True, kw_only=True, gc=False):
     seq: int | None = None
     bytes: int | None = None
     peer: int | None = None
-    """Of a send or receive: the global rank of the other side."""
+    """Global rank of the other side of a send or receive."""
     stage: int | None = None
-    """Of a pass of a microbatch through a stage of a pipeline."""
+    """Stage of a pipeline that a microbatch passed through."""
     microbatch: int | None = None
 
 

@@ -62,8 +62,8 @@ class Estimate(Record, frozen=True, kw_only=True):
     high: float | None = None
     repeats: int
     basis: Literal["confidence", "range"] = "confidence"
-    """Of `low` and `high`. `confidence`: the 95 % band, of three repeats or more. `range`: the least and the
-    most of two repeats, which holds no probability; Student's band of two is 13 times as wide.
+    """Meaning of `low` and `high`. `confidence`: the 95 % band, from three repeats or more. `range`: the
+    least and the most of two repeats, which holds no probability; Student's band of two is 13 times as wide.
     """
 
 
@@ -79,14 +79,14 @@ class SettingResult(Record, frozen=True, kw_only=True):
     global_batch: int | None
     per_rank_batch: int | None
     job_ids: list[str]
-    """Of the valid repeats."""
+    """Job ids of the valid repeats."""
     samples_per_s: Estimate | None
     step_ms: Estimate | None
     """Median step of each repeat."""
     exposed_comm_ms: Estimate | None
-    """A step's, mean over ranks."""
+    """Mean over ranks, per step."""
     exposed_comm_pct: Estimate | None
-    """Of the mean step."""
+    """Percent of the mean step."""
     overlap_ratio: Estimate | None
     """Hidden over all communication; None without communication."""
 

@@ -19,7 +19,7 @@ class KernelTotal(Record, frozen=True, kw_only=True):
     min_ns: int
     max_ns: int
     share: float
-    """Of the sum over all events of the device."""
+    """Share of the sum over all events of the device."""
 
 
 class CollectiveTotal(Record, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class CollectiveTotal(Record, frozen=True, kw_only=True):
     total_ns: int
     median_ns: float
     exposed_ns: int
-    """Of the total, the time in which no compute kernel ran."""
+    """Part of the total in which no compute kernel ran."""
     bus_gb_per_s: float | None
     """At the median time; a lower bound of the link's, as a collective's time contains waiting for others."""
 
@@ -46,7 +46,7 @@ class QueueDepth(Record, frozen=True, kw_only=True):
     median: float
     p10: float
     empty_share: float
-    """Of the launches, those that found the GPU with nothing queued: the host is late."""
+    """Share of the launches that found the GPU with nothing queued: the host is late."""
 
 
 class Contention(Record, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""`runs.jsonl` of a validation: one line a run, with what was put in and what the analysis said of it."""
+"""`runs.jsonl` of a validation: one line per run, with what was put in and what the analysis said of it."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Said(Record, frozen=True, kw_only=True):
     speedup: float | None = None
     """Predicted by the replay; None where there is no prediction."""
     speedup_low: float | None = None
-    """Of the prediction's interval; None where it has none."""
+    """Lower end of the prediction's interval; None where it has none."""
     speedup_high: float | None = None
     withheld: str | None = None
     """Why there is no prediction."""
     replay_error_pct: float | None = None
-    """Of the replay's check on steps that its transfers are not of; None where it has none."""
+    """Error of the replay's check on steps that its transfers are not of; None where it has none."""
 
 
 class Trial(Record, frozen=True, kw_only=True):

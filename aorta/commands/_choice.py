@@ -15,7 +15,7 @@ from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_jobs
 
 MOST_REPEATS = 9
-"""Of a scenario; older ones say nothing that these do not."""
+"""Most repeats of a scenario that are read; older ones say nothing that these do not."""
 
 
 @dataclass(frozen=True, slots=True)

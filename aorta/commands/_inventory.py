@@ -27,7 +27,7 @@ class _Analysed(msgspec.Struct):
 
     verdict: _Verdict | None = None
     statement: str | None = None
-    """Of a sweep, which has no verdict."""
+    """Statement of a sweep, which has no verdict."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--procs-per-node",
             type=click.IntRange(min=1),
-            help="Default: one a GPU; one without GPUs.",
+            help="Default: one per GPU; one without GPUs.",
         ),
         click.option("--tasks-per-node", type=int, default=1, hidden=True),
         click.option(

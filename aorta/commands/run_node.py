@@ -1,4 +1,4 @@
-"""`aorta run-node`: the node agent, started once a node by the scheduler."""
+"""`aorta run-node`: the node agent, started once per node by the scheduler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import click
 @click.option("--override", multiple=True, help="key.sub=value; may be repeated.")
 @click.option("--profiler", help="auto, none, nsys or rocprofv3 [default: capture.profiler].")
 @click.option(
-    "--procs-per-node", type=click.IntRange(min=1), help="Ranks a node [default: one a GPU, or one]."
+    "--procs-per-node", type=click.IntRange(min=1), help="Ranks per node [default: one per GPU, or one]."
 )
 @click.option("--monitor-interval", type=float, help="Seconds between samples [default: monitor.interval_s].")
 @click.option("--instrument", type=click.Choice(["auto", "none"]), default="auto", help="Records of COMMAND.")

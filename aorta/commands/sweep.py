@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     "--strong",
     type=click.IntRange(min=1),
     metavar="GLOBAL_BATCH",
-    help="The ranks share this many samples a step: training.batch_size is set for each number of nodes.",
+    help="The ranks share this many samples per step: training.batch_size is set for each number of nodes.",
 )
 @click.option("--weak", is_flag=True, help="Each rank keeps its batch: what several --nodes mean anyway.")
 @click.option("--executor", type=click.Choice(["slurm", "local"]), default="slurm", show_default=True)
