@@ -28,6 +28,9 @@ KEPT = (
     "docs/glossary.md",
     "docs/mistakes/",
     "docs/BOTTLENECK_ANALYSIS",
+    "docs/bottleneck_analysis/",
+    "docs/SWEEP_ANALYSIS",
+    "docs/sweep_analysis/",
 )
 """Reports of real runs, and pages that are made of strings in the code, which are checked there."""
 
