@@ -41,7 +41,7 @@ class NodeState:
 
     @property
     def up(self) -> bool:
-        """Whether the node is there, idle or at work; a mark such as `*` says that it does not answer."""
+        """True if the node is there, idle or at work; a mark such as `*` means that it does not answer."""
         return self.state in _UP
 
 
@@ -93,7 +93,7 @@ def _user_name() -> str:
 
 
 def choose_netns(wanted: bool | None) -> tuple[bool, str | None]:
-    """Whether nodes get namespaces, and why not where nobody said no: needs root and a kernel that lets it.
+    """True if nodes get namespaces, and the reason if they cannot. They need root and the kernel's consent.
 
     Raises:
         ClusterError: they were asked for and cannot be had.
@@ -362,7 +362,7 @@ def _clear(folder: ClusterDir, keep_logs: bool) -> bool:
 
 
 def _network_is_ours(folder: ClusterDir) -> bool:
-    """Whether the network, or what a restart or an interruption left of one, is this folder's to remove."""
+    """True if this folder may remove the network, or what a restart or an interruption left of it."""
     if os.geteuid() != 0 or shutil.which("ip", path=packages.SEARCH_PATH) is None:
         return False
     owner = network.owner()

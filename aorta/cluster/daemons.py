@@ -36,7 +36,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs; a zombie does not."""
+        """True if this very process still runs; a zombie does not."""
         return self.boot_id == boot_id() and start_ticks(self.pid) == self.start_ticks
 
 
@@ -118,7 +118,7 @@ def wait_until(
 
 
 def listens(address: tuple[str, int] | Path) -> bool:
-    """Whether something accepts connections on a TCP address or a Unix socket."""
+    """True if something accepts connections on a TCP address or a Unix socket."""
     family = socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)

@@ -1,4 +1,4 @@
-"""What was read to an `Analysis`: an adapter makes one observation, `judge` judges it."""
+"""Turns what was read into an `Analysis`: an adapter makes one observation, and `judge` judges it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which steps of a run a profiler recorded, and what that and the timing of steps part by part cost."""
+"""The steps that a profiler recorded, and the cost of recording them and of timing steps part by part."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def _by_nsys(config: Config) -> Callable[[int], bool]:
 
 
 def _by_torch(config: Profiling, skipped: int) -> Callable[[int], bool]:
-    """By the schedule of torch.profiler behind the run's warm-up: wait, warm up, record, again and again."""
+    """Returns a test that is True for steps that torch.profiler's schedule records. After the run's warm-up
+    the schedule waits, warms up and records, again and again.
+    """
     cycle = config.wait + config.warmup + config.active
 
     def captured(step: int) -> bool:

@@ -1,4 +1,4 @@
-"""What the analysis repeats of a run without judging it, and which other runs repeat that run."""
+"""Facts of a run that the analysis repeats without judging them, and the other runs that repeat that run."""
 
 from __future__ import annotations
 

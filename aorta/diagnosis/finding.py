@@ -27,7 +27,7 @@ Found = Mapping[Kind, Finding]
 
 
 class Answer(NamedTuple):
-    """What a finding's measurement says: found, not found, or not measurable."""
+    """The result of a finding's measurement: found, not found, or not measurable."""
 
     measured: Measured
     """Value beside threshold, or why there is no value and what would give one."""
@@ -46,16 +46,16 @@ class SubCause:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What the replay takes away, in words, and what that gives."""
+    """The change that the replay makes, in words, and its predicted effect."""
 
     words: str
     found: Prediction
     limit: Prediction | None = None
     """Without all of the cause, where only its most costly part goes."""
     parts: tuple[Part, ...] = ()
-    """What the finding's ranks take longer for than others; empty: no other rank can hide the gain."""
+    """Parts that the finding's ranks take longer for than others; empty: no other rank can hide the gain."""
     hidden_behind: str = ""
-    """What else ranks may be slow by, in words, so that it hides the gain."""
+    """Other reasons, in words, why ranks may be slow and hide the gain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,19 +64,19 @@ class FindingSpec:
 
     kind: Kind
     name: str
-    """In tables and documents."""
+    """The finding's name in tables and documents."""
     subject: str
-    """As the subject of its sentence."""
+    """The finding's name as the subject of a sentence."""
     value: str
-    """What is compared with the first threshold, in words."""
+    """The value that is compared with the first threshold, in words."""
     measured_from: str
-    """What that is measured from."""
+    """The source of that value."""
     order: int
     """Its place in the report. Of two findings that claim the same symptom the later one has it."""
     thresholds: tuple[str, ...]
     """Keys of the configuration's `thresholds` that decide it."""
     fires_below: bool
-    """Whether a value below the threshold is the finding; else one above it."""
+    """True if a value below the threshold is the finding, False if a value above it is."""
     measure: Callable[[Observation, Policy], Answer]
     cost: Callable[[Observation], float] | None
     """Mean ms per step and rank that the cause takes; None: it takes no time by itself, and weighs what its
@@ -84,29 +84,29 @@ class FindingSpec:
     waits_for: tuple[Cause, ...]
     """The work of other ranks that ranks wait for in collectives because of it; empty: none."""
     waits: Callable[[Found, Observation, float], float] | None
-    """How much of all ranks' waits for that work it explains, in ms per step. Its last argument is how much
-    of the same waits findings of a later place explain."""
+    """Returns the part of all ranks' waits for that work that the finding explains, in ms per step. The last
+    argument is the part of the same waits that findings of a later place explain."""
     symptom_of: Callable[[Mapping[Kind, float], Observation], Kind | None] | None
     """The finding that explains this one, given the waits that each finding explains."""
     claims: Callable[[FindingSpec, Finding, Found, Observation, Policy], bool] | None
-    """Whether another finding is a symptom of this one."""
+    """Returns True if another finding is a symptom of this one."""
     yields: bool
     """It is a symptom of any cause that takes time."""
     may_wait_for_missing: bool
-    """With ranks missing it is no verdict: what was measured may be waiting for them."""
+    """True if the finding is no verdict while ranks are missing: the time may be waits for them."""
     sub_causes: Mapping[str, str]
     """Code to one sentence: every cause behind the cause that `sub_cause` may return."""
     sub_cause: Callable[[Finding, Observation, Policy], SubCause] | None
     removes: Callable[[Finding, Observation, Replays], Removal | None] | None
-    """What the replay takes away to predict the gain."""
+    """Returns what the replay removes to predict the gain."""
     least_gain_pct: Callable[[Policy], float] | None
-    """What the replay must gain at least, in % of the step; None: anything above its noise."""
+    """Least gain of the replay, in % of the step; None: anything above its noise."""
     unsupported: Callable[[Finding, Observation, Policy], str | None] | None
     """Why a value above the threshold is no cause once waits are charged; None: it is one."""
     parts: Callable[[Finding, Observation], tuple[str, ...]] | None
     """The parts of the step in which sampled stacks tell where the time goes; None: none of them."""
     needed: Callable[[Observation, Policy], bool] | None
-    """Whether a run is healthy only if this finding was looked for. None: never; it is then only named."""
+    """Returns True if a run is healthy only where this finding was looked for. None: never required."""
     alike: tuple[Kind, str] | None
     """Another kind that would look the same where it is not measurable, and why; None: there is none."""
     lowers: Mapping[str, int]

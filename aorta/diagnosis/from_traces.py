@@ -44,7 +44,7 @@ _SOURCE = "usable traces"
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a run's records and agents say, as far as its traces need it."""
+    """Facts from a run's records and agents that its traces need."""
 
     by_rank: Mapping[int, StepColumns]
     expected: int | None

@@ -11,7 +11,7 @@ from aorta.metrics.trace_capture import HostIdle
 ALWAYS_EMPTY = 0.9
 """Launches of which so many find an empty queue never get ahead of the GPU."""
 FEW_PAUSES = 1 / 3
-"""With a smaller share of the idle time in short gaps, the GPU waits for long pauses of its host."""
+"""Least share of the idle time in short gaps: below it the GPU waits for long pauses of its host."""
 MOST_OF_HOST = 0.5
 """A gap with this share of the host's part is one thing that can be removed."""
 

@@ -24,7 +24,7 @@ from aorta.diagnosis.where import with_where
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What the findings and the replay make of a run."""
+    """The conclusion that findings and replay allow about a run."""
 
     verdict: Verdict
     findings: list[Finding]

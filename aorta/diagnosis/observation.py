@@ -39,7 +39,7 @@ from aorta.units import plural
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What ran, and where."""
+    """The job that ran, and its nodes and ranks."""
 
     config: Config | None = None
     """The trainer's configuration; None for a program of the user's own, whose knobs are not known."""
@@ -63,7 +63,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Where the step goes, rank by rank, and the source that says so."""
+    """Parts of the step, rank by rank, and the source that they come from."""
 
     breakdown: BreakdownTable = field(default_factory=lambda: BreakdownTable(steps=0, per_rank=[]))
     """Over the steps that were timed part by part."""
@@ -81,22 +81,22 @@ class Steps:
     unseen: tuple[UnseenTime, ...] = ()
     """Time of the step that nothing shows, by reason; the largest first."""
     traced: bool = False
-    """Whether the breakdown is of kernel traces."""
+    """True if the breakdown comes from kernel traces."""
     loader_marked: bool = True
-    """Whether the loader can be told from the rest of the host."""
+    """True if the loader's time is known apart from the rest of the host's."""
     loader_absent: str = "no trace marks a loader"
     """Why the loader cannot be told, where it cannot."""
     loader_remedy: str = (
         "mark it: torch.cuda.nvtx.range('data') around next(loader), or record with torch.profiler"
     )
     source: str = "step records"
-    """What the ranks left, in words."""
+    """The source that the ranks left, in words."""
     files: tuple[str, ...] = ("rank_*_metrics.jsonl",)
     """The files that the parts of the step come from."""
     between_shares: Mapping[int, float] = field(default_factory=dict)
     """`between_share` of each rank."""
     notes: tuple[str, ...] = ()
-    """What `DataQuality.notes` says of the source; it goes where another source takes its place."""
+    """Notes on the source for `DataQuality.notes`; they are dropped if another source takes its place."""
 
     @property
     def step_ms(self) -> float:
@@ -136,12 +136,12 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What tells how the host's part of a step is spent; None: not measured."""
+    """Measurements of how the host's part of a step is spent; None: not measured."""
 
     idle: HostIdle | None = None
-    """By traces."""
+    """The GPU's idle time while its host is late, from traces."""
     launches: Launches | None = None
-    """By steps recorded kernel by kernel."""
+    """Kernel launches, from steps recorded kernel by kernel."""
     gap: HostGap | None = None
     """The two things between which most of the host's part lies, by the step records."""
     stacks: Mapping[int, InstrumentRecord] = field(default_factory=dict)
@@ -158,19 +158,19 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Monitored:
-    """What samples and counters say of devices and memory; None: not measured."""
+    """Samples and counters of devices and memory; None: not measured."""
 
     utilization: Utilization | None = None
     allocator: AllocatorUse | None = None
     """The GPUs' allocators, by the step records."""
     memory_estimate: MemoryEstimate | None = None
-    """By Slurm's accounting."""
+    """The job's memory, from Slurm's accounting."""
     sample_files: tuple[str, ...] = ("gpu_monitor.csv",)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What else happened on the nodes; empty: not measured."""
+    """Other load and events on the nodes; empty: not measured."""
 
     loads: Mapping[str, NodeLoad] = field(default_factory=dict)
     """By host."""
@@ -184,7 +184,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the analysis repeats of the run without judging it."""
+    """Facts of the run that the analysis repeats without judging them."""
 
     scenario: str | None = None
     job_id: str | None = None
@@ -220,9 +220,9 @@ class Observation:
     model: Modelled | None = None
     """The replay, and who is late."""
     stall: Stall | None = None
-    """Where the run stood still, by the step records."""
+    """The place where the run stood still, by the step records."""
     recorded_steps: bool = False
-    """Whether enough steps were recorded to tell."""
+    """True if enough steps were recorded to tell."""
     mesh: MeshFacts | None = None
     """Stages, groups and slowdown of a mesh; None: the job is none, or nothing tells."""
     repeats: tuple[Repeat, ...] = ()

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a plug-in's docstring says."""
+    """Content of a plug-in's docstring."""
 
     title: str
     finds: str

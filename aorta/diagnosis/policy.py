@@ -8,8 +8,8 @@ from typing import Any
 from aorta.config.thresholds import Thresholds
 
 CROSS_CHECK_TOLERANCE = 0.2
-"""How far throughput and batch / latency, or mean and median step, may differ before a note says so. More
-time than this share between steps leaves a verdict open."""
+"""Difference between throughput and batch / latency, or mean and median step, above which a note says so. If
+a larger share of the time lies between steps, the verdict is left open."""
 CULPRIT_SHARE = 0.5
 """A rank is named with a cause if it has this share of the worst rank's."""
 MIN_STEADY_STEPS = 10

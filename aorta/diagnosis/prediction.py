@@ -1,4 +1,4 @@
-"""What each finding's removal would gain, by replay."""
+"""Predicts by replay what removing each finding would gain."""
 
 from __future__ import annotations
 

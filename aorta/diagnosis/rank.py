@@ -1,4 +1,4 @@
-"""Where each rank's step goes once its waits are charged to their causes, and which ranks to name."""
+"""Charges each rank's waits to their causes, and chooses the ranks to name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which findings are symptoms of which, and what each costs."""
+"""Tells causes from symptoms among the findings, and what each costs."""
 
 from __future__ import annotations
 

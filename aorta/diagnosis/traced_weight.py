@@ -1,4 +1,4 @@
-"""What the host lines of a capture say: the profiler's weight, and the mistakes that the program makes."""
+"""Reads two things off a capture's host lines: the profiler's weight, and the mistakes of the program."""
 
 from __future__ import annotations
 

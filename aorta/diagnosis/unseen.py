@@ -1,4 +1,4 @@
-"""What unseen time does to the answers of findings: a share may be as large as what is unseen allows."""
+"""Applies unseen time to the answers of findings: a share may be as large as the unseen time allows."""
 
 from __future__ import annotations
 

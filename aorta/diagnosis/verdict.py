@@ -33,13 +33,13 @@ _TRACE = "record all ranks with torch.profiler, which shows kernels, launches an
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the findings came to, causes first."""
+    """The findings after judgement, causes first."""
 
     findings: list[Finding]
     measured: Sequence[Measured]
     """Every finding's answer, in order."""
     dropped: Mapping[Kind, str]
-    """What passed its threshold and is no finding, and why."""
+    """Kinds that passed their threshold and are no findings, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

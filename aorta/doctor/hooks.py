@@ -1,4 +1,4 @@
-"""Whether the hooks of `aorta.inject` work in programs that an interpreter runs: by running one."""
+"""Tests the hooks of `aorta.inject` by running a program with an interpreter."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _absent(names: Iterable[str]) -> Iterable[str]:
 
 
 def results_folder(path: Path) -> list[Check]:
-    """Whether results can be written, how much room there is, and whether the file system is a shared one."""
+    """Checks that results can be written, how much room there is, and if the file system is a shared one."""
     storage = probe_storage(path)
     existing = next(folder for folder in (path, *path.parents) if folder.exists())
     free = shutil.disk_usage(existing).free / BYTES_PER_GIB
@@ -144,7 +144,7 @@ def limits() -> list[Check]:
 
 
 def names() -> list[Check]:
-    """Whether this host's name leads to an address, and by which addresses other nodes may reach it."""
+    """Checks that this host's name leads to an address, and lists the addresses for other nodes."""
     host = socket.gethostname()
     found, own = network.resolve(host), network.own_addresses()
     value = {"host": host, "resolves_to": found, "addresses": own}
@@ -170,7 +170,7 @@ def language() -> list[Check]:
 
 
 def programs(wanted: Sequence[str], name: str, hint: str) -> list[Check]:
-    """Whether programs are in PATH."""
+    """Checks that programs are in PATH."""
     absent = [program for program in wanted if shutil.which(program) is None]
     state: State = "missing" if absent else "ok"
     text = f"not in PATH: {', '.join(absent)}" if absent else f"{', '.join(wanted)} in PATH"

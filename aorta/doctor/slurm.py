@@ -99,7 +99,7 @@ def _accounting(known: Site, run: Caller) -> Check:
 
 
 def _visible(results: Path, known: Site) -> Check:
-    """Whether the nodes of the default partition (else of all that are up) see the results folder."""
+    """Checks that the nodes of the default partition (else all that are up) see the results folder."""
     default = known.default_partition
     chosen: Sequence[Partition] = [default] if default else [p for p in known.partitions.values() if p.up]
     storage = probe_storage(results)

@@ -1,4 +1,4 @@
-"""What a trace of kernel activity says about one step: what ran, and why windows are longer than that. Pure.
+"""Splits one step by a trace of kernel activity: what ran, and why windows are longer than that. Pure.
 
 The trace is the one that torch.profiler has just exported in this process, with CUDA activity only. The
 window of a collective runs from *ready* to *done*, by events; its execution is that of its kernel. Each is
@@ -32,7 +32,7 @@ _COLLECTIVE = re.compile(r"^(?:nccl|rccl)\w*Kernel", re.IGNORECASE)
 _KINDS = (("allreduce", "allreduce"), ("reducescatter", "reducescatter"), ("allgather", "allgather"))
 NAMED = (COMPUTE, *(stream for _, stream in _KINDS))
 EARLY_NS = 50 * NS_PER_US
-"""How much the trace's wall clock may be ahead of the host's."""
+"""Largest lead of the trace's wall clock over the host's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Kernel:
 
 
 def stream_of(name: str) -> str:
-    """Which stream of a record a kernel belongs to, by its name."""
+    """The stream of a record that a kernel belongs to, by its name."""
     if not _COLLECTIVE.match(name):
         return COMPUTE
     folded = name.lower().replace("_", "")
@@ -90,7 +90,7 @@ def kernels_of(trace: bytes, since_wall_ns: int) -> list[Kernel]:
 
 
 def execution_of(kernels: Sequence[Kernel], pieces: Sequence[Timed]) -> Execution:
-    """What ran in a step.
+    """Times of what ran in a step.
 
     Args:
         kernels: of the step, by start.

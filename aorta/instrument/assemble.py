@@ -64,7 +64,7 @@ def record_of(constants: Constants, measured: Measured) -> StepRecord:
 
 
 def summary_of(record: StepRecord) -> StepSummary:
-    """What the training hears of its record."""
+    """The summary of a record that the training gets back."""
     parts = record.breakdown
     return StepSummary(
         epoch=record.epoch,

@@ -1,4 +1,4 @@
-"""Which steps count, and which ones the external profiler sees."""
+"""Chooses the steps that count, and the ones that the external profiler sees."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ included.
 
 
 class Plan:
-    """What kind each step is.
+    """The kind of each step.
 
     Args:
         capture: as configured.

@@ -51,7 +51,7 @@ class Collectives:
 
     @property
     def inside(self) -> bool:
-        """Whether this thread is in a collective that is timed already."""
+        """True if this thread is in a collective that is timed already."""
         return getattr(self._local, "inside", False)
 
     def own(self, call: Callable[[], Any]) -> Any:

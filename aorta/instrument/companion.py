@@ -28,7 +28,7 @@ CHUNK_BYTES = 1 << 20
 PARENT_CHECK_MS = 250
 PAUSE_S = 0.02
 NICENESS = 5
-"""Where cores are short, training goes first."""
+"""Niceness of the companion: where cores are short, training goes first."""
 
 
 def arriving(source: int, parent: int) -> Iterator[bytes]:

@@ -28,9 +28,9 @@ class Nothing:
 
     __slots__ = ()
     __enter__: Any = [].clear
-    """None."""
+    """Returns None."""
     __exit__: Any = "".format
-    """The empty text, whatever was raised: as good as False."""
+    """Returns an empty text, whatever was raised: it counts as False."""
 
 
 class OpenStep:

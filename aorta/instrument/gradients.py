@@ -47,7 +47,7 @@ def high_priority(group: dist.ProcessGroup) -> dist.ProcessGroup:
 
 
 class AllReduce:
-    """What `dist.all_reduce` does to gradients, without its checks of every argument in every call.
+    """Reduces gradients as `dist.all_reduce` does, without its checks of every argument in every call.
 
     NCCL averages on its way; gloo cannot, so there the tensors have to be divided before.
 

@@ -1,4 +1,4 @@
-"""Who writes: run, job, host and rank, from the environment that torchrun and the node agent set."""
+"""Identity of the writer: run, job, host and rank, from what torchrun and the node agent set."""
 
 from __future__ import annotations
 

@@ -38,6 +38,6 @@ def ranges_for(device: torch.device, environment: Mapping[str, str] | None = Non
 
 
 def host_ranges_seen(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether this process runs under nsys (`AORTA_PROFILER`) and has the package `nvtx`."""
+    """True if this process runs under nsys (`AORTA_PROFILER`) and has the package `nvtx`."""
     env = os.environ if environment is None else environment
     return env.get(names.PROFILER) == "nsys" and importlib.util.find_spec("nvtx") is not None

@@ -25,7 +25,7 @@ BATCH_DETAILED = 16
 longer than its neighbours.
 """
 LAST_WORDS_S = 1.0
-"""How long a run that failed waits for the GPU to pass what it has measured."""
+"""Seconds that a run that failed waits for the GPU to pass what it has measured."""
 
 
 @dataclass(frozen=True, slots=True)

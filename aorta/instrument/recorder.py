@@ -106,7 +106,7 @@ class StepRecorder:
         self._external = ExternalCapture(capture, device)
         self._sampler = KernelSampler(capture.kernel_interval, device)
         self._recorded = self._external.active or self._sampler.active
-        """By a profiler, in some of the steps."""
+        """True if a profiler records some of the steps."""
         self._plan = Plan(
             capture, device, self._external.active, self._sampler.slows if self._sampler.active else None
         )
@@ -140,7 +140,7 @@ class StepRecorder:
         self._blind = False
         """Something happened that is not seen."""
         self._calls: Watching | None = None
-        """None: there is one rank."""
+        """Watches calls of `torch.distributed`; None: there is one rank."""
         if self.identity.world_size > 1:
             self._calls = Watching(self._collectives, lambda: now.stream)
             self._watchers.append(self._calls.watch)

@@ -53,11 +53,11 @@ class KernelSampler:
 
     @property
     def active(self) -> bool:
-        """Whether any step is recorded."""
+        """True if any step is recorded."""
         return self._interval > 0
 
     def slows(self, global_step: int) -> bool:
-        """Whether a step is recorded, or starts a recording."""
+        """True if the step is recorded, or starts a recording."""
         return self.active and global_step % self._interval >= self._interval - 2
 
     def start(self) -> None:

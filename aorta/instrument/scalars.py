@@ -26,14 +26,14 @@ _REWRITTEN: set[int] = {0}
 
 
 class Kept(NamedTuple):
-    """A tensor on a GPU, and how to see whether the program has written to it since."""
+    """A tensor on a GPU, and the means to see if the program has written to it since."""
 
     value: torch.Tensor
     address: int
     version: int
 
     def moved_on(self) -> bool:
-        """Whether it has."""
+        """True if the tensor was written to since it was kept."""
         try:
             return (self.value.data_ptr(), self.value._version) != (self.address, self.version)
         except RuntimeError:  # torch refuses access to what a compiled graph's next run has overwritten
@@ -143,7 +143,7 @@ class Landing:
 
     @property
     def queued(self) -> bool:
-        """Whether anything has to come from the device."""
+        """True if any value has to come from the device."""
         return self._pinned is not None
 
     def read(self) -> list[list[float | None]]:

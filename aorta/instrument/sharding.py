@@ -94,11 +94,11 @@ class ShardedExchange:
         self._overlap_gather = overlap_gather
         self._overlap_scatter = overlap_scatter
         self._straight = overlap_gather and overlap_scatter and collectives.streams.priority is None
-        """With nobody watching, collectives run as FSDP2 would run them."""
+        """True if collectives run as FSDP2 would run them while nobody watches."""
         self.quiet = False
-        """Nobody is watching, and they do."""
+        """True if nobody is watching and collectives run as FSDP2 would run them."""
         self._parts: list[tuple[nn.Module, bool]] = []
-        """What is watched, and whether it is the root."""
+        """Modules that are watched; the second value is True for the root."""
         self._hooks: list[RemovableHandle] = []
         self._before: dict[tuple[int, str], tuple[Tape, Mark]] = {}
         self._gathers: dict[int, _Gather] = {}
@@ -300,7 +300,7 @@ _USUAL = ("DefaultAllGather", "DefaultReduceScatter", "_Gather", "_Scatter")
 
 def _taken(part: FSDPModule) -> bool:
     """True if the program chose a module's collectives or their memory, or if the module has several meshes:
-    FSDP2 accepts no other collectives then.
+    FSDP2 then accepts none from the recorder.
     """
     state: Any = part._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None)

@@ -85,7 +85,7 @@ def without_waits(pieces: Sequence[Timed], waits: Sequence[Wait]) -> list[Timed]
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """What was timed in one step.
+    """Times that were taken in one step.
 
     Args:
         start: ns at which the step starts.

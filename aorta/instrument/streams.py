@@ -40,7 +40,7 @@ def current_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 class HostClocks(NamedTuple):
-    """How far the host's other clocks are ahead of the monotonic one, ns."""
+    """Lead of the host's other clocks over the monotonic one, ns."""
 
     wall_ahead_ns: int
     boot_ahead_ns: int
@@ -54,7 +54,7 @@ class HostClocks(NamedTuple):
 
 
 class Clock(Protocol):
-    """What the recorder needs to know about time."""
+    """Times as the recorder needs them."""
 
     timing: Literal["host", "event_window", "kernel"]
 
@@ -62,7 +62,7 @@ class Clock(Protocol):
         """This moment, on `stream`; None is the current one."""
 
     def passed(self, mark: Mark) -> bool:
-        """Whether the moment is over, so that `nanoseconds` answers at once. Asked before marks are read."""
+        """True if the moment is over, so that `nanoseconds` answers at once. Asked before marks are read."""
 
     def wait(self, mark: Mark) -> None:
         """Block until `passed`."""
@@ -170,7 +170,7 @@ class CudaClock:
         return event
 
     def passed(self, mark: Mark) -> bool:
-        """Whether the stream has passed the event; does not wait."""
+        """True if the stream has passed the event; does not wait."""
         if isinstance(mark, int):
             return True
         if self._runtime is not None:
@@ -259,7 +259,7 @@ def _beside(others: Sequence[torch.cuda.Stream], make: Callable[[], torch.cuda.S
 
 
 def holds_up(stream: torch.cuda.Stream, others: Sequence[torch.cuda.Stream]) -> bool:
-    """Whether work launched on `others` waits for work that was launched before it on `stream`.
+    """True if work launched on `others` waits for work that was launched before it on `stream`.
 
     Takes up to 15 ms, and waits for what runs on the GPU.
     """

@@ -42,9 +42,7 @@ class Read(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Tape:
-    """What happened in one step. Appended to by the training thread, autograd's threads and completion
-    callbacks.
-    """
+    """Events of one step. The training thread, autograd's threads and completion callbacks append to it."""
 
     start: Mark
     host_start_ns: int

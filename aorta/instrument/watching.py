@@ -79,7 +79,7 @@ class Watching:
         self.before: Callable[[str], None] | None = None
         """Called with the stream ahead of each call."""
         self._open: dict[int, Begun] = {}
-        """By identity of the work."""
+        """Calls that have begun and not ended, by identity of their work."""
         self._newest: deque[Any] = deque(maxlen=16)
         """Works on their way to whoever called: another object would be made for one that is gone."""
         self._reducing: Tape | None = None

@@ -94,8 +94,8 @@ class StepSummary(NamedTuple):
     data_wait_ns: int
     """The loader's blocking time."""
     compute_ns: int | None
-    """None, here and below: the step has no breakdown, because it was timed as a whole or its communication
-    was not observed.
+    """Compute in the step. None, here and below, if the step has no breakdown: it was timed as a whole, or
+    its communication was not observed.
     """
     exposed_comm_ns: int | None
     steady: bool = True

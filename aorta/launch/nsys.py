@@ -95,9 +95,9 @@ def version_note(text: str | None) -> str | None:
 
 
 def sees_nvtx(program: str | None, package: str | None) -> bool:
-    """Whether ranges of the Python package `nvtx` reach nsys.
+    """True if ranges of the Python package `nvtx` reach nsys.
 
-    Those of 0.2.12 and later do not reach nsys up to 2023.4 (2022.4 and 2023.4 were tried).
+    Ranges of 0.2.12 and later do not reach nsys up to 2023.4 (2022.4 and 2023.4 were tried).
 
     Args:
         program: what `nsys --version` printed.

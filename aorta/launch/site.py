@@ -56,7 +56,7 @@ class Site:
         return next((item for item in self.partitions.values() if item.default), None)
 
     def is_one_machine(self, partition: str | None) -> bool:
-        """Whether every node that a job in `partition` (None: the default) may get is this machine."""
+        """True if every node that a job in `partition` (None: the default) may get is this machine."""
         names = partition.split(",") if partition is not None else []
         chosen = [self.partitions[name] for name in names] if names else [self.default_partition]
         nodes = [node.name for part in chosen if part is not None for node in part.nodes]

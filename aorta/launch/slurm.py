@@ -207,7 +207,7 @@ def sacct(job_ids: Sequence[str], call: Caller, since_s: Mapping[str, float] | N
 
 
 def _older(submitted: str, since_s: float | None) -> bool:
-    """Whether a row was submitted before the job was."""
+    """True if a row was submitted before the job was."""
     found = submitted_s(submitted)
     return found is not None and since_s is not None and found < since_s - SUBMIT_SLACK_S
 

@@ -52,7 +52,7 @@ class Library:
     vendor: Vendor
     error: type[Exception]
     unsupported: Callable[[Exception], bool]
-    """Whether the error means that this GPU will never give the quantity."""
+    """Returns True if the error means that this GPU will never give the quantity."""
     start: Callable[[], None]
     stop: Callable[[], None]
     devices: Callable[[], list[Device]]

@@ -61,7 +61,7 @@ class TempSpace:
 
 
 class ResultsSpace:
-    """Whether the file system of the results was full while the ranks ran, as far as it tells its free
+    """Watches if the file system of the results was full while the ranks ran, as far as it tells its free
     space.
 
     Args:

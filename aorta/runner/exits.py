@@ -114,7 +114,7 @@ def rank_exits(
 
 
 def ranks_finished(torchrun: Child, node: NodeDir, token: str, processes: int) -> bool:
-    """Whether every rank of this node has been started and has returned 0, while torchrun still runs.
+    """True if every rank of this node has been started and has returned 0, while torchrun still runs.
 
     Then torchrun has no child left and has not spoken of a failure: with `--max-restarts 0` it otherwise ends
     itself at once. It waits for the torchruns of the other nodes in native code, which no signal but SIGKILL
@@ -130,7 +130,7 @@ def ranks_finished(torchrun: Child, node: NodeDir, token: str, processes: int) -
 
 
 def told_to_end(exits: Sequence[RankExit], root: int | None) -> bool:
-    """Whether the rank that ended first did so by a signal that asks a program to end."""
+    """True if the rank that ended first did so by a signal that asks a program to end."""
     return any(item.rank == root and item.signal in ("SIGTERM", "SIGINT", "SIGHUP") for item in exits)
 
 

@@ -121,7 +121,7 @@ def _converted(stream: Path, program: str) -> Path | None:
 
 
 def _exported(report: Path, export: Path, program: str, keep: bool) -> bool:
-    """Whether `export` was made of `report`; it appears when it is scrubbed."""
+    """Export `report` to `export`; True if that worked. The file appears only once it is scrubbed."""
     part = report.with_name(f".{report.stem}.part.sqlite")
     try:
         code, words = _call(

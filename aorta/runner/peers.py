@@ -54,7 +54,7 @@ def failed_peer(run: RunDir, attempt: int, own: int) -> Peer | None:
 
 
 def others_ended(run: RunDir, attempt: int, own: int) -> bool:
-    """Whether every other node of this attempt has said how it ended."""
+    """True if every other node of this attempt has said how it ended."""
     merged = _merged(run, attempt)
     if merged is None or set(merged.nodes_missing) - {own}:
         return False

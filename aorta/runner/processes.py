@@ -130,7 +130,7 @@ class Child:
             os.killpg(self.pid, signum)
 
     def said(self, words: str) -> bool:
-        """Whether its recent output, where that is echoed or kept, holds `words`."""
+        """True if its recent output holds `words`, where the output is echoed or kept."""
         return any(words in line for line in list(self.lines))
 
     def stop(self, grace_s: float) -> int:

@@ -33,7 +33,7 @@ class Watched(Protocol):
         """Signal its group."""
 
     def said(self, words: str) -> bool:
-        """Whether its recent output holds `words`."""
+        """True if its recent output holds `words`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,15 @@ class Surroundings:
     peer_failed: Callable[[], Peer | None]
     """Names another node of this attempt that ended badly."""
     ranks_finished: Callable[[], bool]
-    """Whether all ranks of this node have returned 0, while torchrun still runs."""
+    """Returns True if all ranks of this node have returned 0 while torchrun still runs."""
     may_leave: Callable[[], bool]
-    """Whether nobody needs this node's torchrun any more."""
+    """Returns True if nobody needs this node's torchrun any more."""
     kill: Callable[[], object]
     """Ends torchrun and all that it started."""
     tick: Callable[[], None]
     """Called about every second."""
     folder_gone: Callable[[], bool]
-    """Whether the run's folder was removed, so that nothing measured from here on can be kept."""
+    """Returns True if the run's folder was removed: nothing measured from then on can be kept."""
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
     sleep: Callable[[float], None] = time.sleep

@@ -1,4 +1,4 @@
-"""Whether a signal means the job's time limit or that somebody cancelled the job."""
+"""Tells the signal for the job's time limit from the one for a cancelled job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def job_ends_wall_ns(environ: Mapping[str, str], now_ns: int) -> int | None:
 def hit_time_limit(
     environ: Mapping[str, str], node_index: int, limits: Limits, ends_wall_ns: int | None, now_ns: int
 ) -> bool:
-    """Whether the signal that just arrived means the job's time limit.
+    """True if the signal that just arrived means the job's time limit.
 
     Args:
         environ: of the agent; Slurm's own end time decides where it is there.

@@ -37,7 +37,7 @@ class Cell:
 
     @property
     def right(self) -> bool:
-        """Whether the mistake is named where it is made, and only there."""
+        """True if the mistake is named where it is made, and only there."""
         return self.step_ms is not None and (self.mistake in self.named) != self.fixed
 
 

@@ -1,4 +1,4 @@
-"""How the compute time of ranks differs, which four mistakes share."""
+"""Differences in compute time between ranks, which four mistakes share."""
 
 from __future__ import annotations
 

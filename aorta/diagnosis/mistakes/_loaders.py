@@ -21,7 +21,7 @@ _APART = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long each rank waits for its loader, ms per step, and whether few steps have nearly all of it."""
+    """Each rank's wait for its loader, ms per step; `bursts` if few steps have nearly all of it."""
 
     ms: dict[int, float]
     bursts: bool

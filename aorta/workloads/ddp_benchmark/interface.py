@@ -56,7 +56,7 @@ class OwnImplementation(Implementation):
         self.communicator = communicator
         self.parameters: list[nn.Parameter] = []
         self.arrived: list[bool] = []
-        """Whether this rank's backward pass gave a gradient, by parameter."""
+        """True, by parameter, where this rank's backward pass gave a gradient."""
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """See `Implementation`."""

@@ -24,13 +24,13 @@ CPU_RANKS = 2
 
 
 def launched(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether torchrun, or another launcher that sets its variables, started this process as a rank."""
+    """True if torchrun, or another launcher that sets its variables, started this process as a rank."""
     env = os.environ if environment is None else environment
     return "RANK" in env and "WORLD_SIZE" in env
 
 
 def uses_gpu(device: str) -> bool:
-    """Whether ranks run on GPUs.
+    """True if ranks run on GPUs.
 
     Raises:
         ConfigError: CUDA was asked for and there is none.

@@ -106,7 +106,7 @@ class StepTimer:
             tape.add(HOST if name in (SYNC, RATE) else COMPUTE, name, start, end)
 
     def passed(self, index: int) -> bool:
-        """Whether the device has done step `index`; does not wait."""
+        """True if the device has done step `index`; does not wait."""
         return self.clock.passed(self._closed[index].end)
 
     def loss_of(self, index: int) -> float | None:

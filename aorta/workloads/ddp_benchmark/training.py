@@ -151,9 +151,9 @@ class Progress:
 
 
 def weights_equal(model: nn.Module) -> bool:
-    """Whether all ranks have the same weights, bit by bit; every rank calls it.
+    """True if all ranks have the same weights, bit by bit; every rank calls it.
 
-    Compared are sums of each parameter's bits, weighed by position, modulo 2^64.
+    It compares sums of each parameter's bits, weighed by position, modulo 2^64.
     """
     sums = torch.stack([_checksum(value.detach()) for value in model.parameters()])
     low, high = sums.clone(), sums

@@ -39,7 +39,7 @@ from aorta.workloads.trainer.world import World
 log = logging.getLogger(__name__)
 
 ON_CPU = hasattr(torch.cpu.Stream, "record_event")
-"""Whether this torch's FSDP2 works without a GPU; 2.6 asks the CPU's streams for events that they lack."""
+"""True if this torch's FSDP2 works without a GPU; 2.6 asks the CPU's streams for events that they lack."""
 TWO_BUFFERS = "set_reduce_scatter_max_input_buffers"
 
 
