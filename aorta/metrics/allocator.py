@@ -14,7 +14,7 @@ from aorta.metrics.steady import Steady
 
 @dataclass(frozen=True, slots=True)
 class AllocatorUse:
-    """Of the ranks that recorded it; each number of the rank where it is largest."""
+    """Use of memory over the ranks that recorded it; each number is from the rank where it is largest."""
 
     tensors_pct: float | None
     """Peak of the tensors over the GPU's memory."""
@@ -23,7 +23,7 @@ class AllocatorUse:
     fragmentation: float | None
     """1 - allocated / reserved at their peaks, 0 to 1: held, and no tensor's, since blocks do not fit."""
     total_bytes: int | None
-    """Of the GPU."""
+    """Memory of the GPU."""
     retries_per_step: float | None
     """Calls of cudaMalloc that failed and were repeated after the cache was given back."""
 

@@ -85,7 +85,7 @@ def apart(repeats: Sequence[Repeat]) -> float | None:
 
 
 def by_chance(repeats: Sequence[Repeat]) -> float | None:
-    """What log(step of another run over the mean of these) stays below in 95 of 100; None of fewer than 4.
+    """Bound of log(step of another run over the mean of these) in 95 of 100 cases; None with fewer than 4.
 
     Student's bound of one further observation, to one side: all of the other 5 % lies above it.
     """
@@ -97,7 +97,7 @@ def by_chance(repeats: Sequence[Repeat]) -> float | None:
 
 
 def _deviation(repeats: Sequence[Repeat]) -> float | None:
-    """What the runs differ by beyond what is not known of each, of the logarithms; None of fewer than 4."""
+    """Spread of the logarithms beyond what is not known of each run; None with fewer than 4."""
     if len(repeats) < MIN_RUNS:
         return None
     logs = np.log([item.step_ms for item in repeats])

@@ -1,4 +1,4 @@
-"""Whether the step of a run after a change differs from the step before it."""
+"""Compare the step of a run after a change with the step before it."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class _Rows:
 
     rank: NDArray[np.int64]
     place: NDArray[np.int64]
-    """Of the rank among all ranks in order."""
+    """Place of the rank among all ranks in order."""
     step: NDArray[np.int64]
     sync: NDArray[np.int64]
     """When the rank left the group's last collective of an earlier step; before the first one of a stretch,
@@ -163,7 +163,7 @@ def _rows(collectives: Collectives) -> _Rows:
 def _measure(
     collectives: Collectives, rows: _Rows
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Of each row, in ns: own work since the sync by kind (rows × OWN), wait, exposed wait and transfer."""
+    """Own work since the sync by kind (rows × OWN), wait, exposed wait and transfer of each row, in ns."""
     count = len(rows.rank)
     work = np.zeros((count, len(OWN)), dtype=np.int64)
     wait = rows.wait_end - rows.start

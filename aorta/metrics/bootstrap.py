@@ -27,10 +27,10 @@ def ratio_interval(
     below: Floats,
     runs: Sequence[tuple[int, int]] | None = None,
 ) -> Interval | None:
-    """Of sum(above) / sum(below), or of products of such; None with fewer than 10 values.
+    """Interval of sum(above) / sum(below), or of products of such; None with fewer than 10 values.
 
     Args:
-        above: (n,), one value a step.
+        above: (n,), one value per step.
         below: (n,), of the same steps; > 0.
         runs: half-open index ranges of steps without a break: no block crosses their ends. None: all are one.
     """

@@ -56,7 +56,7 @@ class StepTimes(Mapping[int, int]):
         return len(self.numbers)
 
     def has(self, numbers: Ints) -> bool:
-        """Whether all of `numbers` are among the steps."""
+        """True if all of `numbers` are among the steps."""
         place = np.searchsorted(self.numbers, numbers)
         if not len(numbers) or place.max() >= len(self.numbers):
             return not len(numbers)

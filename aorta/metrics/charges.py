@@ -85,7 +85,7 @@ class Charges:
         self._keys, self._sums, self._pending = [keys], [sums], 0
 
     def by_rank(self, ranks: Sequence[int]) -> dict[int, dict[Charge, int]]:
-        """Of each of `ranks`, its charges; beyond 64 culprits the rest are one, `MANY_RANKS`."""
+        """Charges of each of `ranks`; beyond 64 culprits the rest are one, `MANY_RANKS`."""
         self._merge()
         found: dict[int, dict[Charge, int]] = {rank: defaultdict(int) for rank in ranks}
         if not self._keys:

@@ -31,7 +31,7 @@ class Timeline:
     """What one rank did over the steps, ns on the common clock."""
 
     starts: StepTimes
-    """Of each step, as are the ends."""
+    """Start of each step; `ends` likewise holds the ends."""
     compute: Intervals
     data: Intervals
     """The loader's blocking time outside of compute and communication."""
@@ -183,7 +183,7 @@ def step_timelines(by_rank: Mapping[int, Sequence[Step]]) -> dict[int, Timeline]
 
 
 def _timelines(columns: Sequence[StepColumns], stack: Stack) -> Iterator[Timeline]:
-    """Of ranks that lie on one line."""
+    """Timelines of ranks that lie on one line."""
     number, begin, stop = (
         np.concatenate([steps.column(name) for steps in columns])
         for name in ("global_step", "mono_start_ns", "mono_end_ns")

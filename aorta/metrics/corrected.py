@@ -187,7 +187,7 @@ def _steps(
 
 
 def _launch_share(summary: TraceSummary) -> float:
-    """Of the idle time in which the host neither loaded nor waited, what was in driver calls."""
+    """Share that driver calls take of the idle time in which the host neither loaded nor waited."""
     launch = sum(step.idle_launch_ns for step in summary.steps)
     elsewhere = sum(step.idle_elsewhere_ns for step in summary.steps)
     return launch / max(launch + elsewhere, 1)

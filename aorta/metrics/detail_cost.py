@@ -59,7 +59,7 @@ def _beside(detailed: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _interval(slowest: Floats, detailed: NDArray[np.bool_], beside: NDArray[np.bool_]) -> Interval | None:
-    """Of the ratio of the medians of resampled steps of both kinds."""
+    """Interval of the ratio of the medians of resampled steps of both kinds."""
     medians = []
     for kind in (detailed, beside):
         places = np.flatnonzero(kind)

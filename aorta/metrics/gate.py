@@ -1,6 +1,6 @@
-"""Whether B is slower than A, from blocks of runs in balanced order, on a machine whose speed drifts.
+"""Decide if B is slower than A, from blocks of runs in balanced order, on a machine whose speed drifts.
 
-A block is four runs, in the order A B B A or B A A B by turns: a linear drift of the machine falls on both
+A block is four runs, in the order A B B A or B A A B in turn: a linear drift of the machine falls on both
 alike. Its value is the mean of log(B) less the mean of log(A). Blocks that a burst of other load hit are far
 off, so that what one block adds to the evidence is bounded, as in Huber (A robust version of the probability
 ratio test, Annals of Mathematical Statistics 36, 1965).
@@ -31,9 +31,9 @@ class Plan:
     limit: float = 0.02
     """The slowdown to find, such as 0.02."""
     false_alarms: float = 0.01
-    """Of equal pairs, at most this share is found slower."""
+    """At most this share of equal pairs is found slower."""
     missed: float = 0.05
-    """Of pairs that are slower by `limit`, at most this share is missed."""
+    """At most this share of pairs that are slower by `limit` is missed."""
     least_blocks: int = 6
     most_blocks: int = 120
 
@@ -44,7 +44,7 @@ class Gate:
 
     plan: Plan
     values: list[float] = field(default_factory=list)
-    """Of each block, log(B) less log(A)."""
+    """log(B) less log(A) of each block."""
 
     @property
     def blocks(self) -> int:

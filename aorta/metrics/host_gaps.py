@@ -30,7 +30,7 @@ class HostGap:
     before: str
     ms: float
     share: float
-    """Of all of the host's part, 0 to 1."""
+    """Share of all of the host's part, 0 to 1."""
 
 
 def host_gaps(by_rank: Mapping[int, Sequence[Step]]) -> list[HostGap]:

@@ -15,10 +15,10 @@ from aorta.intervals import EMPTY, Intervals, as_intervals, subtract, union
 SILENT_NS = 2_000_000
 """Python code that calls no operator for this long does something else than launching work."""
 _CPU_NS = 50_000
+"""An operator that launches nothing and takes this long computes on the CPU."""
 _RESTART_NS = 10_000_000
 _FEW_OPERATORS = 50
-"""A sampler that begins anew calls some; a training step calls hundreds."""
-"""An operator that launches nothing and takes this long computes on the CPU."""
+"""A sampler that begins again calls some; a training step calls hundreds."""
 _EVALUATE = re.compile(r"autograd::engine::evaluate_function: .*")
 _FORWARD = re.compile(
     r"aten::(?:linear|layer_norm|rms_norm|group_norm|batch_norm|instance_norm|scaled_dot_product_attention|"

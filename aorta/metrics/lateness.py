@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Pattern = Literal["persistent", "intermittent", "one_off"]
 
 LATE_SHARE = 0.1
-"""Of the median step: a rank that comes this much later than the median rank is late."""
+"""Share of the median step: a rank that comes this much later than the median rank is late."""
 PERSISTENT = 0.8
 """Share of the steps since the first one."""
 PERSISTENT_OF_ALL = 0.25
@@ -40,7 +40,7 @@ def lateness(
         step_ms: the median step.
         nodes: each rank's node; a rank without one is on a node of its own.
 
-    In a step a rank is as late as in that collective to which it came latest, against the median member (the
+    A rank's lateness in one step is its largest over the step's collectives, against the median member (the
     lower one of an even number, so that of two ranks the second is late). None for a single rank.
     """
     ranks = sorted(collectives.timelines)
@@ -128,7 +128,7 @@ def _row(
     late_ms: Floats,
     steps: tuple[NDArray[np.int64], NDArray[np.int64]],
 ) -> Lateness:
-    """Of `steps`, their numbers and their stretches."""
+    """Lateness of one rank; `steps` are the numbers of the steps and their stretches."""
     numbers, stretch = steps
     name, since = pattern(late, stretch)
     return Lateness(

@@ -1,4 +1,4 @@
-"""How many kernels a step launches and how long they run, by the steps recorded kernel by kernel."""
+"""How many kernels are launched per step and how long they run, by the steps recorded kernel by kernel."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Launches:
 
     kernels: float
     kernels_ms: float
-    """In which a compute kernel ran."""
+    """Time in which a compute kernel ran."""
     windows_ms: float
-    """Of compute by the step records, from ready to done."""
+    """Time of compute by the step records, from ready to done."""
     not_hidden_ms: float = 0.0
     """Communication inside of those windows beside which no compute kernel ran: the windows count it as
     hidden, the kernels show that compute stood still.

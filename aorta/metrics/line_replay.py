@@ -53,7 +53,7 @@ class Lane:
     ready: list[float]
     """When a batch is ready, from the start of the line."""
     length: float
-    """Of the steps, as measured."""
+    """Length of the steps, as measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Outcome:
     host_ns: Mapping[int, float] = field(default_factory=dict)
     """How long the host worked per step, without its waits."""
     moments: Mapping[int, list[Moment]] = field(default_factory=dict)
-    """By rank; empty where they were not asked for."""
+    """Moments by rank; empty where they were not asked for."""
 
     @property
     def mean_ns(self) -> float:

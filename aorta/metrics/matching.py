@@ -20,15 +20,15 @@ class Joined:
     """The calls of all ranks, in the order of step, group and number, and of ranks within. (rows,) each."""
 
     calls: Calls
-    """A key once a rank; names in order."""
+    """Each key occurs once per rank; names are in order."""
     place: Ints
-    """Of the rank among the ranks."""
+    """Place of the rank among the ranks."""
     came: Ints
     """Where the row was, rank by rank."""
     first: Ints
     """The first row of each key, and the end of the last."""
     whole: NDArray[np.bool_]
-    """Of each key: every member of its group has it, with as many calls in the step, of one operation."""
+    """True for each key that every member of its group has, with equally many calls and one operation."""
     unmatched: int
     """Calls of the other keys, but for groups of one rank."""
 
@@ -65,7 +65,7 @@ def join(calls: Mapping[int, Calls]) -> Joined:
 
 
 def _whole(step: Ints, group: Ints, place: Ints, op: Ints, first: Ints) -> tuple[NDArray[np.bool_], int]:
-    """Of each key, whether all members share it; and the calls of those that some of several do not."""
+    """True for each key that all members share; number of calls of other keys, but for groups of one rank."""
     if not len(step):
         return np.empty(0, dtype=np.bool_), 0
     starts, held = first[:-1], np.diff(first)
@@ -116,7 +116,7 @@ def clock_lines(joined: Joined, clocks: list[str], reference: str) -> dict[str, 
 
 
 def _gaps(joined: Joined, clock_of: Ints, clocks: int) -> dict[int, dict[int, ClockLine]]:
-    """By how much later one clock shows the ends of collectives than another one does.
+    """How much later one clock shows the ends of collectives than another one does.
 
     Of each collective, the clock of its first member is compared with the others', both ways.
     """

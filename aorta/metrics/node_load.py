@@ -29,9 +29,9 @@ class NodeLoad:
     """One node in its steady window; None where not measured."""
 
     cpu_pct: float | None
-    """Of all CPUs of the machine, 0 to 100."""
+    """Percent of all CPUs of the machine, 0 to 100."""
     job_cpu_pct: float | None
-    """Of one CPU: 100 a busy CPU."""
+    """Percent of one CPU: each busy CPU adds 100."""
     cpus_usable: float | None
     read_mb_per_s: float | None
     """From the machine's disks."""
@@ -39,13 +39,13 @@ class NodeLoad:
     """Pages of any program that came back from swap: somebody waited for each."""
     swap_out_mb_per_s: float | None = None
     swap_used_bytes: float | None = None
-    """Of the machine, at the most."""
+    """Swap in use on the machine, at the most."""
     job_swap_bytes: float | None = None
-    """Of the job's cgroup, at the most."""
+    """Swap in use by the job's cgroup, at the most."""
     limit_hits: float | None = None
     """How often the job's own limit made the kernel take pages back."""
     stall_share: float | None = None
-    """Of the time, 0 to 1, in which some process waited for memory."""
+    """Share of the time, 0 to 1, in which some process waited for memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Throttling:
     power: float
     samples: int
     clock_mhz: float | None = None
-    """Of its multiprocessors, mean; None where not sampled."""
+    """Mean clock of its multiprocessors; None where not sampled."""
 
 
 def others_cpus(load: NodeLoad, cpus_machine: int | None) -> float | None:
@@ -77,7 +77,7 @@ def crowded(loads: Mapping[str, NodeLoad], cpus_machine: Mapping[str, int]) -> d
 
 
 def node_loads(hosts: Sequence[Series]) -> dict[str, NodeLoad]:
-    """By host: its samples inside its window."""
+    """Load of each host, from the samples inside its window."""
     found = {}
     for item in hosts:
         stalled = _rate(item, "memory_stall_ms")
@@ -97,7 +97,7 @@ def node_loads(hosts: Sequence[Series]) -> dict[str, NodeLoad]:
 
 
 def throttling(gpus: Sequence[Series]) -> dict[str, Throttling]:
-    """By UUID of the GPU; without a UUID or reasons a GPU is not in it."""
+    """Throttling by UUID of the GPU; GPUs without a UUID or reasons are left out."""
     found = {}
     for item in gpus:
         uuid = item.first_text("gpu_uuid")
@@ -113,8 +113,8 @@ def throttling(gpus: Sequence[Series]) -> dict[str, Throttling]:
 
 
 def driver_busy(gpus: Sequence[Series]) -> dict[str, float]:
-    """By UUID of the GPU: the driver's counter, % of its window in which any kernel ran; GPUs with fewer than
-    `MIN_BUSY_SAMPLES` samples are not in it.
+    """Busy share by UUID of the GPU: the driver's counter, % of the window in which any kernel ran. GPUs with
+    fewer than `MIN_BUSY_SAMPLES` samples are not in it.
     """
     found = {}
     for item in gpus:
@@ -136,7 +136,7 @@ def _most(item: Series, column: str) -> float | None:
 
 
 def _growth(item: Series, column: str) -> float | None:
-    """Of a counter, from the first sample to the last."""
+    """Growth of a counter, from the first sample to the last."""
     values = _known(item, column)
     return float(values[-1] - values[0]) if len(values) > 1 else None
 

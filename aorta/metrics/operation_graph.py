@@ -33,11 +33,11 @@ class Graph:
     members: Sequence[Sequence[int]]
     """Rows of each node: one of a computation, several of a transfer."""
     before: Sequence[Sequence[int]]
-    """Of each row, the rows that it waited for."""
+    """Rows that each row waited for."""
     shared: NDArray[np.bool_]
-    """Of each row: it is part of a transfer, so its own time begins when the last member has begun."""
+    """True for each row that is part of a transfer, so its own time begins when the last member has begun."""
     own: Floats
-    """Of each row, ns: its duration, or its transfer after the last member had begun."""
+    """Own time of each row, ns: its duration, or its transfer after the last member had begun."""
     unmatched: int
     """Sends and receives without another side."""
 
@@ -183,7 +183,7 @@ def _groups(operations: Operations, rows: list[Ints]) -> tuple[list[list[int]], 
 
 
 def lanes(operations: Operations) -> Ints:
-    """Of each row, the place of its rank among those of its replica and stage: its tensor-parallel rank."""
+    """Tensor-parallel rank of each row: the place of its rank among those of its replica and stage."""
     found = np.zeros(len(operations), dtype=np.int64)
     place = operations.replica * max(operations.stages, 1) + operations.stage
     ranks, first = np.unique(operations.rank, return_index=True)

@@ -26,7 +26,7 @@ class Found:
     file: str
     line: int
     share: float
-    """Of the steps of the rank that is there longest, 0 to 1."""
+    """Share of the steps of the rank that is there longest, 0 to 1."""
     longer: float | None
     """How much larger the share is than the median of the other ranks; None: there are no others."""
 

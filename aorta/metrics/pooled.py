@@ -15,7 +15,7 @@ from aorta.artefacts.analysis import Interval, Throughput
 from aorta.metrics.student import CONFIDENCE, t_quantile
 
 _RANGED = 2
-"""As many runs have a range and no interval."""
+"""Number of runs that have a range but no interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def pooled_rate(runs: Sequence[Throughput]) -> Pooled:
 
 
 def ratio_interval(above: Pooled, below: Pooled, factor: float) -> Interval | None:
-    """Of `factor` times above over below, which vary apart; None where either's spread is not known.
+    """Interval of `factor` times above over below, which vary apart; None where either's spread is not known.
 
     Where either has two runs, it is the range of every run above over every run below.
     """

@@ -44,7 +44,7 @@ class Lines:
     lines: Mapping[int, HostLine]
     tables: Mapping[int, LineTable]
     scale: float = 1.0
-    """Of the weight."""
+    """Factor on the profiler's weight."""
     spread: float = _SPREAD
     basis: Literal["untraced steps", "trace"] = "trace"
     known: dict[float, Outcome] = field(default_factory=dict)
@@ -85,11 +85,11 @@ class Lines:
 
     @property
     def told(self) -> bool:
-        """Whether the traces tell what the profiler weighs: they hold operators that nest."""
+        """True if the traces tell what the profiler weighs: they hold operators that nest."""
         return all(line.pace.spacing_ns is not None for line in self.lines.values())
 
     def taken_ms(self, rank: int) -> float:
-        """What is taken from a host's work per step."""
+        """Time that is taken from a host's work per step."""
         table = self.tables[rank]
         taken = float(table.work_ns.sum()) - float(self.work_ns(rank).sum())
         return taken / len(np.unique(table.step)) / NS_PER_MS

@@ -12,14 +12,14 @@ from aorta.metrics.another_run import Repeat, doubt_of
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run was, so far as its repeats must agree in it."""
+    """The properties of a run that its repeats must agree in."""
 
     scenario: str | None
     world_size: int | None
     program: str | None
     settings: dict[str, str | int | float | bool | None] | None
     batches: tuple[int, int] | None
-    """Of all ranks and of one; None without a rate."""
+    """Samples per step of all ranks, and of one; None without a rate."""
     profiled: bool
     """Steps of it were recorded by a profiler, which costs time."""
     detailed: bool
@@ -29,7 +29,7 @@ class Ran:
 
     @classmethod
     def of(cls, analysis: Analysis) -> Ran:
-        """What an analysed run was."""
+        """Properties of an analysed run."""
         return cls(
             scenario=analysis.scenario,
             world_size=analysis.world_size,
@@ -48,7 +48,7 @@ class Ran:
 
 
 def is_local(job_id: str | None) -> bool:
-    """Whether no cluster ran the job of that id."""
+    """True if no cluster ran the job of that id."""
     return job_id is not None and job_id.startswith(LOCAL)
 
 
@@ -58,7 +58,7 @@ def batches(rate: Throughput | None) -> tuple[int, int] | None:
 
 
 def is_valid(analysis: Analysis) -> bool:
-    """Whether a run may stand beside others: it completed, and its throughput was measured on all ranks."""
+    """True if a run may stand beside others: it completed, and its throughput was measured on all ranks."""
     return (
         analysis.scenario is not None
         and analysis.throughput is not None

@@ -25,12 +25,12 @@ from aorta.metrics.replay_model import PARTS, Floats, Model, Part, Points, Repla
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is taken away: shares of each rank's own time in each step, and of transfers."""
+    """The work to take away: shares of each rank's own time in each step, and of transfers."""
 
     shares: Mapping[Part, Floats] = field(default_factory=dict)
-    """Of each part, (ranks, steps): 1 takes it all away, a negative share adds to it."""
+    """Shares of each part, (ranks, steps): 1 takes it all away, a negative share adds to it."""
     transfer: Floats | float = 1.0
-    """Factor of each transfer: one number, or one a call's place in its step."""
+    """Factor of each transfer: one number, or one for each place of a call in its step."""
 
 
 def replay(model: Model, removal: Removal | None = None) -> Replayed:

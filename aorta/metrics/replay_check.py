@@ -1,4 +1,4 @@
-"""Whether the model of the steps holds for steps that it was not made of.
+"""Check that the model of the steps holds for steps that it was not made of.
 
 A step replayed with its own transfers is the measured step by construction, and proves nothing. What every
 prediction rests on is that a collective ends so long after its last member came, whatever made that one late.

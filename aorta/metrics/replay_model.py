@@ -50,7 +50,7 @@ class Points:
     own: Ints
     """The rank's own time before it since its first step's start, ns."""
     parts: Ints
-    """Of the part of it that lies in its step: (rows, PARTS), ns."""
+    """The part of `own` that lies in its step: (rows, PARTS), ns."""
 
     def put(self, rows: Ints, found: Points) -> None:
         """Fill in `rows`, but for their ranks."""
@@ -69,9 +69,9 @@ class Model:
     first: Ints
     """The first row of each collective, and the end of the last."""
     group: Ints
-    """Of each collective."""
+    """Group of each collective."""
     place: Ints
-    """Of each collective in its step, by group and number."""
+    """Place of each collective in its step, by group and number."""
     places: tuple[tuple[str, int, str], ...]
     """Group, place within the group's calls of a step, and operation, of each place."""
     bytes: Ints
@@ -121,7 +121,7 @@ class _Line:
     """The main lines of some ranks on their stack: own time and its parts at any time."""
 
     def __init__(self, timelines: Sequence[Timeline], stack: Stack, starts: Ints, ends: Ints) -> None:
-        """Of ranks whose steps start and end at `starts` and `ends`, (ranks, steps) each."""
+        """Lay out ranks whose steps start and end at `starts` and `ends`, (ranks, steps) each."""
         places = np.repeat(np.arange(len(starts)), starts.shape[1])
         self._steps = starts.shape[1]
         self.starts, self.ends = stack.on(places, starts.reshape(-1)), stack.on(places, ends.reshape(-1))

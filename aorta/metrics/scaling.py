@@ -53,7 +53,7 @@ def scaling_curves(
     """The curve of each family (`cpu_2node` never mixes with `2node`), by family.
 
     Args:
-        runs: one a scenario.
+        runs: one per scenario.
         repeats: other runs; those that repeat one of `runs` are averaged with it, and what lies between them
             widens its interval.
         likeliest: a factor of the efficiency to the findings that may show its loss.
@@ -188,7 +188,7 @@ def _scalability(analysis: Analysis, reference: Analysis) -> float | None:
 
 
 def _rates(analysis: Analysis, repeats: Sequence[Analysis]) -> list[Throughput]:
-    """Of the run and its valid repeats."""
+    """Throughputs of the run and its valid repeats."""
     same = repeats_of(Ran.of(analysis), analysis.job_id, repeats)
     return [item.throughput for item in (analysis, *same) if item.throughput is not None]
 

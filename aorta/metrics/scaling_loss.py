@@ -41,7 +41,7 @@ def computation_scalability(point: Pop, batch: int, reference: Pop, reference_ba
 
 
 def self_check(ratio: float) -> str | None:
-    """What is said where the POP factors and the throughput disagree; None within the tolerance."""
+    """Message where the POP factors and the throughput disagree; None within the tolerance."""
     if abs(ratio - 1.0) <= TOLERANCE:
         return None
     return (
@@ -53,7 +53,7 @@ def self_check(ratio: float) -> str | None:
 def losses(
     points: Sequence[ScalingPoint], runs: Sequence[Analysis], likeliest: Likeliest
 ) -> list[ScalingLoss]:
-    """What each step from one point to the next loses; without POP factors on both sides, nothing is said.
+    """The loss of each step from one point to the next; without POP factors on both sides, nothing is said.
 
     Args:
         points: of the curve.

@@ -221,7 +221,7 @@ class _Work:
         return float(self._own[mine].sum()) / others - 1 if others else 0.0
 
     def _others(self, mine: Mask) -> Floats:
-        """Of each row, the mean of its kind without `mine`: of the same stage, if others are there."""
+        """Mean of each row's kind without `mine`, from the same stage if others are there."""
         job, compute = self._job, self._compute
         stages = np.unique(job.stage[mine])
         near = compute & ~mine & np.isin(job.stage, stages)
@@ -257,7 +257,7 @@ class _Work:
 
 
 def _order(job: Operations) -> Floats:
-    """Of each row, its microbatch; where none is recorded, its place among those of its kind in the step."""
+    """Microbatch of each row; where none is recorded, its place among the rows of its kind in the step."""
     if (job.microbatch[np.isin(job.role, [int(one) for one in COMPUTE])] >= 0).all():
         return job.microbatch.astype(np.float64)
     order = np.lexsort((job.start, job.kind, job.step, job.rank))
@@ -269,7 +269,7 @@ def _order(job: Operations) -> Floats:
 
 
 def _means(own: Floats, code: NDArray[np.int64]) -> Floats:
-    """Of each row, the mean of the rows with the same code."""
+    """Mean over the rows with the same code, for each row."""
     _, place = np.unique(code, return_inverse=True)
     place = place.reshape(-1)
     return np.asarray((np.bincount(place, own) / np.bincount(place))[place], dtype=np.float64)

@@ -28,7 +28,7 @@ class Stack:
     """Where the times of some ranks lie on their line; ranks are places among them, 0 to n - 1."""
 
     first: Ints
-    """Of each rank, the first time that counts, ns on its own clock, as is the last; (n,)."""
+    """First time of each rank that counts, ns on its own clock; `last` holds the last ones; (n,)."""
     last: Ints
     zero: Ints
     """Where `first` lies on the line; the next rank's is beyond `last`."""

@@ -37,7 +37,7 @@ class Line:
     file: str
     line: int
     share: float
-    """Of the time that this rank was watched, 0 to 1."""
+    """Share of the time that this rank was watched, 0 to 1."""
     others: float
     """Mean share on the other ranks; 0 where there are none."""
 
@@ -56,15 +56,15 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the stacks of all ranks say together."""
+    """The findings from the stacks of all ranks together."""
 
     late: Late | None
     loading: Mapping[int, float]
-    """By rank: share of time in its data loader."""
+    """Share of time in the data loader, by rank."""
     waiting: Mapping[int, float]
-    """By rank: share of time in code that can wait for other ranks."""
+    """Share of time in code that can wait for other ranks, by rank."""
     top: Mapping[int, Line]
-    """By rank: the line of the program that takes most of its time."""
+    """The line of the program that takes most of a rank's time, by rank."""
     noise: float
     """Smallest share that is no chance."""
     still: bool

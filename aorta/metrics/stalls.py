@@ -18,7 +18,7 @@ FEWEST = 8
 _FIRST = 2
 """Steps at the start that are left out: there programs compile and connect."""
 _MOST_SHARE = 0.05
-"""Of the steps: what is more frequent is part of the program, such as saving weights."""
+"""Largest share of the steps: what is more frequent is part of the program, such as saving weights."""
 _ALIKE = 0.5
 """Ranks that lost this share of what the worst one lost stood still as well."""
 
@@ -36,9 +36,9 @@ class Stall:
     waiting: bool
     """All of them waited in communication then, so that nobody can tell who stood still."""
     seconds: float
-    """Of the longest piece, as the worst rank measured it."""
+    """Length of the longest piece, as the worst rank measured it."""
     share: float
-    """Of all pieces, in the worst rank's measured time (0 to 1)."""
+    """Share of all pieces in the worst rank's measured time (0 to 1)."""
     pieces: int
     cost_ms: float
     """Mean per step of the worst rank."""
@@ -48,7 +48,7 @@ class Stall:
 class _Rank:
     numbers: NDArray[np.int64]
     length: NDArray[np.int64]
-    """Of each step, in ns."""
+    """Length of each step, in ns."""
     own: NDArray[np.int64]
     """Without what communication is exposed, where that is known."""
     gap: NDArray[np.int64]

@@ -45,9 +45,9 @@ class Standstill:
 
     kind: Kind
     guilty: tuple[Guilty, ...]
-    """By rank; empty: the ranks called the same, and nothing says which of them does not go on."""
+    """The guilty ranks, in order; empty: all ranks called the same, and nothing says which one is stuck."""
     waiting: Mapping[int, tuple[int, ...]]
-    """By waiting rank: the ranks that it waits for, as far as they are known."""
+    """Ranks that each waiting rank waits for, as far as they are known."""
     call: Call
     """The oldest call that has not ended and waits for a guilty rank."""
     group: Group | None
@@ -106,7 +106,7 @@ def standstill(recordings: Sequence[Recording]) -> Standstill | None:
 def _edges(
     known: Mapping[int, Recording], pending: Mapping[int, Sequence[Call]]
 ) -> dict[int, list[tuple[int, Call]]]:
-    """By rank: the ranks that it waits for because they never made the call, with the call."""
+    """Ranks that each rank waits for because they never made the call, with the call."""
     edges: defaultdict[int, list[tuple[int, Call]]] = defaultdict(list)
     for rank, calls in pending.items():
         for call in calls:

@@ -31,7 +31,7 @@ class Steady:
         return len(self.numbers)
 
     def detailed(self) -> Steady:
-        """Those of the steps that every rank timed part by part; itself where that is all of them."""
+        """Return the steps that every rank timed part by part; itself where that is all of them."""
         return self._of(self._detailed())
 
     @property
@@ -44,7 +44,7 @@ class Steady:
         return np.asarray(np.all([steps.detailed for steps in self.by_rank.values()], axis=0))
 
     def whole(self) -> Steady:
-        """Those of the steps that every rank timed as a whole."""
+        """Return the steps that every rank timed as a whole."""
         return self._of(~np.any([steps.detailed for steps in self.by_rank.values()], axis=0))
 
     def _of(self, wanted: NDArray[np.bool_]) -> Steady:

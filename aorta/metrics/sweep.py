@@ -45,7 +45,7 @@ class PointRun:
 
     @property
     def valid(self) -> bool:
-        """Whether it counts."""
+        """True if it counts."""
         return self.analysis is not None and is_valid(self.analysis)
 
 

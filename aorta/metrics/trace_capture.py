@@ -33,11 +33,11 @@ class HostIdle:
     """In gaps between kernels that are no longer than launching a few takes."""
     long_gaps_ms: float
     sync_ms: float
-    """While the host waited for the GPU."""
+    """Time while the host waited for the GPU."""
     launches: float
     """Driver calls that put work on the GPU, per step."""
     empty_share: float | None
-    """Of the launches, those that found nothing queued, ranks weighted by their idle time; None: launches are
+    """Share of the launches that found nothing queued, ranks weighted by their idle time; None: launches are
     not in the traces.
     """
 
@@ -48,7 +48,7 @@ class HostIdle:
 
     @property
     def synchronised(self) -> bool:
-        """Whether the host waits for the GPU during most of the idle time."""
+        """True if the host waits for the GPU during most of the idle time."""
         return self.sync_ms > self.gaps_ms / 2
 
 
@@ -59,7 +59,7 @@ class Capture:
     format: str
     ranks: tuple[TraceSummary, ...]
     work: Mapping[int, GpuWork]
-    """Of the ranks with whole steps."""
+    """Work of the ranks with whole steps."""
     steps: tuple[int, ...]
     """Whole steps common to all ranks."""
     problems: tuple[Problem, ...]
@@ -68,7 +68,7 @@ class Capture:
 
     @property
     def sized(self) -> bool:
-        """Whether there are enough steps, and the collectives' sizes are recorded."""
+        """True if there are enough steps, and the collectives' sizes are recorded."""
         enough = len(self.steps) >= FEWEST_STEPS
         return enough and any(int(work.calls.size.max(initial=-1)) > 0 for work in self.work.values())
 
@@ -78,7 +78,7 @@ class Capture:
         return f"{self.format} ({ranks}, {steps})"
 
     def host_ns(self) -> dict[int, float]:
-        """What each rank's host works in a step, the mean over the common steps; ranks whose trace does not
+        """Work of each rank's host per step, the mean over the common steps; ranks whose trace does not
         tell are not in it.
         """
         found = {}
@@ -121,7 +121,7 @@ def sources(found: Capture) -> tuple[str, ...]:
 
 
 def table(found: Capture) -> TraceTable:
-    """What the analysis shows of each rank beside its breakdown."""
+    """The table of what traces show of each rank, beside its breakdown."""
     rows = [row for item in found.ranks if (row := rank_trace(item, found.steps)) is not None]
     return TraceTable(format=found.format, per_rank=rows)
 
@@ -223,7 +223,7 @@ def unseen_times(found: Capture) -> list[UnseenTime]:
 
 
 def loader_marked(found: Capture) -> bool:
-    """Whether any rank's trace names a loader or data range: without one, its time is the host's."""
+    """True if any rank's trace names a loader or data range: without one, its time is the host's."""
     return any(item.loader_marked for item in found.ranks if item.rank in found.work)
 
 

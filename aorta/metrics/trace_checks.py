@@ -1,4 +1,4 @@
-"""Whether a rank's summary agrees with itself.
+"""Check that a rank's summary agrees with itself.
 
 One that `trace_summary.summarise` made always does; one that was cut, edited or mixed up may not.
 """
@@ -13,7 +13,7 @@ MOST = 2**62
 
 
 def contradiction(summary: TraceSummary) -> str | None:
-    """What makes a well-formed summary unusable, in words; None if it agrees with itself."""
+    """Why a well-formed summary is unusable, in words; None if it agrees with itself."""
     # The largest group that a trace knows may be smaller than the world.
     size = summary.world_size
     if not 0 <= summary.rank < MAX_RANKS or (size is not None and not 1 <= size <= MAX_RANKS):

@@ -47,7 +47,7 @@ def _optimizer_calls(trace: Trace) -> Period | None:
 
 
 def _kernels(trace: Trace) -> Period | None:
-    """By the names of kernels in the order of their launch."""
+    """Period found from the names of kernels in the order of their launch."""
     launched = launched_at(trace)
     kernels = np.flatnonzero(np.isin(trace.gpu.kind, (Kind.COMPUTE, Kind.COMMUNICATION, Kind.GRAPH)))
     if (launched[kernels] != ABSENT).any():

@@ -25,10 +25,10 @@ class Steps:
     """Windows that the breakdown is made for: each from a step's start to the next one's."""
 
     number: Column
-    """By the range's name; ABSENT where it has no number."""
+    """Number from the range's name; ABSENT where it has no number."""
     windows: Intervals
     basis: str
-    """What the windows were taken from."""
+    """The source of the windows."""
     closed: bool = False
     """The last window ends where another step begins."""
     whole_capture: bool = False

@@ -34,7 +34,7 @@ from aorta.units import NS_PER_MS
 KEPT = 50
 """Kernels and collectives that a summary names, by total time."""
 SHOWN = 10
-"""Those that an analysis names."""
+"""Number of kernels and collectives that an analysis names."""
 
 
 def summarise(trace: Trace) -> TraceSummary:
@@ -122,7 +122,7 @@ def _timeline(work: GpuWork) -> TracedTimeline:
 
 
 def work_of(summary: TraceSummary) -> GpuWork | None:
-    """What `gpu_work` gave of the trace; None where its steps are not whole.
+    """Work that `gpu_work` found in the trace; None where its steps are not whole.
 
     Raises:
         ArtefactError: the summary contradicts itself.
@@ -251,7 +251,7 @@ def breakdown_row(summary: TraceSummary, numbers: Sequence[int]) -> RankBreakdow
 
 
 def rank_trace(summary: TraceSummary, numbers: Sequence[int]) -> RankTrace | None:
-    """What an analysis shows of a summary beside its breakdown; None where it has no steps."""
+    """Row of an analysis for a summary, beside its breakdown; None where it has no steps."""
     steps = counted(summary, numbers)
     if not steps:
         return None
@@ -271,4 +271,4 @@ def rank_trace(summary: TraceSummary, numbers: Sequence[int]) -> RankTrace | Non
 
 
 REDUCER = Reducer(summarise, latest, work_of)
-"""What readers of a run's traces are given."""
+"""The functions that readers of a run's traces are given."""

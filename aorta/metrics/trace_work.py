@@ -72,7 +72,7 @@ class GpuWork:
     seen: frozenset[str]
     """Groups that occur in the trace, in its whole steps or not."""
     numbered: frozenset[str]
-    """Those whose every collective has a sequence number of its own."""
+    """Groups whose every collective has a sequence number of its own."""
     edge_calls: int
     """Communication kernels of no whole step: launched before the capture, or in its last step or later."""
 

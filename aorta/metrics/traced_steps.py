@@ -20,7 +20,7 @@ from aorta.artefacts.step_record import Phase
 from aorta.units import plural
 
 _MOST = 0.5
-"""Of a traced step, that must lie in a record's: less is another clock, or another run."""
+"""Share of a traced step that must lie in a record's step: less is another clock, or another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Numbered:
     notes: tuple[str, ...] = ()
 
     def kept(self, steps: Sequence[int]) -> tuple[int, ...]:
-        """Those of `steps` that count."""
+        """Return the ones of `steps` that count."""
         return tuple(step for step in steps if self.counted is None or step in self.counted)
 
 

@@ -25,7 +25,7 @@ class Numbers:
     """The columns of a table of samples as numbers, each converted once."""
 
     def __init__(self, table: pd.DataFrame) -> None:
-        """Of `table`, as it is."""
+        """Wrap `table`, as it is."""
         self._table = table
         self._known: dict[str, NDArray[np.float64]] = {}
 
@@ -57,7 +57,7 @@ class Series:
         return found
 
     def first_text(self, column: str) -> object:
-        """What the first row says."""
+        """Value in the first row."""
         return self.table[column].iloc[self.rows[0]]
 
 
@@ -66,9 +66,9 @@ class Sampled:
     """The samples inside the windows of their hosts."""
 
     gpus: list[Series]
-    """Of each GPU."""
+    """Samples of each GPU."""
     hosts: list[Series]
-    """Of each node."""
+    """Samples of each node."""
 
 
 def steady_windows(steady: Steady) -> dict[str, Window]:

@@ -29,16 +29,16 @@ class Prediction:
 
     step_ms: float
     step_ms_interval: Interval | None
-    """Of another run's mean step."""
+    """Interval of another run's mean step."""
     speedup: float
     speedup_interval: Interval | None
-    """Of the mean step now over another run's."""
+    """Interval of the mean step now over another run's."""
     effect_interval: Interval | None
-    """Of the speed-up of these very steps, resampled: whether what is gained is more than their own noise."""
+    """Interval of the speed-up of these very steps, resampled: above 1, the gain is more than their noise."""
     hosts_ms: float | None = None
-    """What the hosts need for a step, where that is the next limit."""
+    """Time that the hosts need for a step, where that is the next limit."""
     bound: bool = False
-    """What they need is not in the traces, and may be the next limit: the step is this or longer."""
+    """True where the traces lack the hosts' time, which may be the next limit: the step is this or longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class Place:
     op: str
     group: str
     number: int
-    """Of its group's calls in the step, from 0."""
+    """Place among its group's calls in the step, from 0."""
     bytes: int | None
     transfer_ms: float
     """Mean over members and steps."""
     fastest_ms: float
-    """What one in ten of its calls stays below: the link at its best."""
+    """Time that one in ten of its calls stays below: the link at its best."""
 
 
 class Replays:
@@ -184,7 +184,7 @@ class Replays:
         return _Hosts(least, known=len(told) == len(staying))
 
     def _mean(self, parts: Sequence[Part]) -> Floats:
-        """Of each rank, ns a step in `parts`."""
+        """Mean time of each rank in `parts`, ns per step."""
         steps = sum(len(model.steps) for model in self._models)
         totals = [model.totals[PARTS.index(part)].sum(axis=1) for model in self._models for part in parts]
         return np.asarray(np.sum(totals, axis=0) / steps, dtype=np.float64)
@@ -287,7 +287,7 @@ def _except(model: Model, name: tuple[str, int, str]) -> Floats:
 
 
 def _shares(total: NDArray[np.int64], chosen: NDArray[np.bool_]) -> Floats:
-    """What of each (ranks, steps) goes so that `chosen` ranks take what the others take."""
+    """Shares of each (ranks, steps) to remove so that `chosen` ranks take what the others take."""
     wanted = total.astype(np.float64)
     if not chosen.any():
         wanted[:] = total.mean(axis=0)
