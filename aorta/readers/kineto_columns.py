@@ -110,7 +110,7 @@ class Columns:
     events: int = 0
     """Events of the file, used or not."""
     length: int = 0
-    """Of the text so far."""
+    """Length of the text so far."""
     gpu_count: int = 0
     pending: Groups[Event] = field(default_factory=_no_events)
     """Events that are decoded and not yet in columns."""

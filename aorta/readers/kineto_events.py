@@ -54,11 +54,11 @@ class Arguments(Struct, gc=False, frozen=True):
     group: Number = msgspec.field(name="Process Group Name", default=None)
     sequence: Number = msgspec.field(name="Seq", default=ABSENT)
     source: Number = msgspec.field(name="Src Rank", default=None)
-    """Of a receive: the rank that sends."""
+    """Rank that sends, for a receive."""
     target: Number = msgspec.field(name="Dst Rank", default=None)
-    """Of a send: the rank that receives."""
+    """Rank that receives, for a send."""
     dims: Any = msgspec.field(name="Input Dims", default=None)
-    """Of the tensors that an annotation was given, where shapes were recorded."""
+    """Dimensions of the tensors that an annotation was given, where shapes were recorded."""
     types: Any = msgspec.field(name="Input type", default=None)
 
 

@@ -149,7 +149,7 @@ def _read(root: Path, path: Path, kind: type[T], problems: list[Problem]) -> T |
 
 
 def _status(run: RunDir, manifest: Manifest | None, markers: list[NodeStatus]) -> RunStatus | None:
-    """The markers merged anew: `status.json` is as old as the last node that could write it."""
+    """Merge the markers again: `status.json` is as old as the last node that could write it."""
     if manifest is None and not markers:
         return None
     if manifest is None:

@@ -235,7 +235,7 @@ def _by_process(database: Database, table: str, wanted: Sequence[str]) -> dict[i
 
 
 def _named_and_shaped(block: Column) -> Column:
-    """Of kernels' two names and six sizes one each; the block is overwritten."""
+    """Reduce kernels' two names and six sizes to one each; the block is overwritten."""
     *_, demangled, short, shape, gy, gz, bx, by, bz = block
     for size in (gy, gz, bx, by, bz):
         shape *= 1_000_003

@@ -1,4 +1,4 @@
-"""A file made anew from pieces, and replaced only where it differs from what is there."""
+"""A file assembled from pieces, and replaced only where it differs from what is there."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class RunData:
     standstills: tuple[NodeStandstill, ...]
     """Nodes whose ranks stood still until the end."""
     problems: tuple[Problem, ...]
-    """Those of all parts."""
+    """Problems of all parts."""
     instruments: Mapping[int, InstrumentRecord] = field(default_factory=dict)
     """What hooks saw in each rank; empty: there were none."""
 

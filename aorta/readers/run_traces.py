@@ -51,14 +51,14 @@ class _Number(Record, frozen=True, kw_only=True):
 
 
 class _Numbers(Record, frozen=True, kw_only=True):
-    """Of a summary, the steps' numbers alone."""
+    """The steps' numbers of a summary, and nothing else."""
 
     whole: bool
     steps: list[_Number]
 
 
 class _Sizes(Record, frozen=True, kw_only=True):
-    """Of a summary, those of its files alone."""
+    """The sizes of a summary's files, and nothing else."""
 
     sizes: dict[str, int] = field(default_factory=dict)
 

@@ -107,7 +107,7 @@ def fetch_accounting(
     """Ask sacct for the job and keep the answer in `summary`; an earlier answer stays where none comes now.
 
     Accounting that is switched off, absent or late is a note, never an error: the run's own markers decide.
-    So is an answer about another job: ids begin anew where a cluster was set up again. `started_wall_ns` is
+    So is an answer about another job: ids begin again where a cluster was set up again. `started_wall_ns` is
     when the run started by its manifest; None: nobody knows, and the id has to do.
     """
     argv = ["sacct", "-j", job_id, "-D", "-n", "-P", "-o", ",".join((*FIELDS, _RAW))]

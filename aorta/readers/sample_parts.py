@@ -43,7 +43,7 @@ class Part:
     """The usable rows of some files: file by file, those of each in order."""
 
     columns: dict[str, Column]
-    """Those of `in_table`; texts are categories."""
+    """The columns that `in_table` names; texts are categories."""
     text: bytes
     """Its rows as lines of CSV."""
     nodes: list[int]
@@ -62,7 +62,7 @@ def read_parts(items: Sequence[tuple[Key, Path]]) -> list[Part]:
 
 
 def _parts(run: list[tuple[tuple[Key, Path], bytes | None]]) -> list[Part]:
-    """Of files that are all taken for whole, or none of them."""
+    """Parts of files that are all taken for whole, or none of them."""
     (_, columns, order), _ = run[0][0]
     whole = _whole([body for _, body in run if body is not None], columns, order)
     if whole is not None:

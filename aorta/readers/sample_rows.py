@@ -22,11 +22,11 @@ _NOT_KEPT = "timestamp"
 
 _LONGEST_LINE = 64 << 10
 _MOST_ROWS = 300_000
-"""Of a file that is read row by row: such rows take much memory."""
+"""Largest number of rows of a file that is read row by row: such rows take much memory."""
 
 
 def in_table(columns: Sequence[str]) -> list[str]:
-    """Those of a file's `columns` that tables of samples have: all but the time as text."""
+    """Names of a file's `columns` that tables of samples have: all but the time as text."""
     return [column for column in columns if column != _NOT_KEPT]
 
 

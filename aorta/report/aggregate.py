@@ -39,7 +39,7 @@ class ScenarioReport:
 
 
 def rank_time_ms(analysis: Analysis, finding: Finding | None) -> float:
-    """What a cause costs over all ranks: its ms a step × ranks; 0 where no gain was predicted."""
+    """Cost of a cause over all ranks: its ms per step × ranks; 0 where no gain was predicted."""
     price = content.cost(analysis, finding) if finding is not None else None
     return price[0] * len(analysis.breakdown.per_rank) if price is not None else 0.0
 
@@ -122,7 +122,7 @@ def build(
     """The record behind the document.
 
     Args:
-        reports: one a scenario, in the order of the document.
+        reports: one per scenario, in the order of the document.
         scaling: one a family.
         missing: scenarios that gave nothing.
         generated_wall_ns: the newest input's time, so that the same inputs give the same document.

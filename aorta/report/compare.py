@@ -52,7 +52,7 @@ def draw(folder: Path, label: str, steps: list[int], values: Mapping[str, Values
 
 
 def lines(summary: Summary) -> list[str]:
-    """What `aorta compare` prints."""
+    """The output of `aorta compare`."""
     found = []
     for label, data in summary.datasets.items():
         ratio = "not measured" if data.overlap_ratio is None else f"{data.overlap_ratio:.3f}"

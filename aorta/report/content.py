@@ -25,7 +25,7 @@ TIMINGS = {
     "event_window": "times by event windows, ready to done: they contain launching and queueing",
     "kernel": "times of the kernels themselves",
 }
-"""What a time is, by how it was taken."""
+"""Meaning of a time, by how it was taken."""
 
 
 def heading(analysis: Analysis) -> str:
@@ -44,7 +44,7 @@ def heading(analysis: Analysis) -> str:
 
 
 def spreads_one_machine(analysis: Analysis) -> bool:
-    """Whether several nodes of the run were one machine, so that its scaling is that machine's."""
+    """True if several nodes of the run were one machine, so that its scaling is that machine's."""
     return analysis.shared_machine and analysis.nodes != 1
 
 
@@ -75,7 +75,7 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
 
 
 def is_cut(analysis: Analysis) -> bool:
-    """Whether not all ranks are in `breakdown_table`."""
+    """True if some ranks are not in `breakdown_table`."""
     return len(analysis.breakdown.per_rank) > MAX_TEXT_RANKS
 
 
@@ -144,7 +144,7 @@ def _cost_of_detail(found: DetailCost) -> str:
 
 
 def quality_table(analysis: Analysis) -> Table:
-    """What the findings stand on."""
+    """The data that the findings rest on."""
     quality, cost_of = analysis.data_quality, analysis.detail_cost
     rows = (
         ("job ended as", plain(quality.state or f"{ABSENT} (no marker says)")),
@@ -210,7 +210,7 @@ def scope(finding: Finding) -> str:
 
 
 def sub_cause_name(finding: Finding) -> str:
-    """What is behind the cause, in a word or two; `—` for kinds that have nothing behind them."""
+    """Name of the sub-cause, in a word or two; `—` for kinds that have none."""
     return ABSENT if finding.sub_cause is None else plain(finding.sub_cause).replace("_", " ")
 
 
@@ -227,7 +227,7 @@ def step_ms(analysis: Analysis) -> float | None:
 
 
 def cost(analysis: Analysis, finding: Finding) -> tuple[float, float] | None:
-    """What a cause costs: ms a step and percent of the step; None where no gain was predicted.
+    """Cost of a cause: ms per step and percent of the step; None where no gain was predicted.
 
     Without it a step of T takes T / s: it costs T · (1 − 1/s), s the predicted speed-up, or its upper bound
     where only bounds are known.

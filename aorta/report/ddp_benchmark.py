@@ -29,7 +29,7 @@ def show(document: DdpBenchmark, console: Console | None = None) -> None:
     results = document.implementations
     ranks = f"{document.world_size} × {document.device}, {document.backend}"
     tables = (
-        (f"{ranks}: ms a step, medians; sync is exposed", _TIMES, _times),
+        (f"{ranks}: ms per step, medians; sync is exposed", _TIMES, _times),
         ("\nspeed, of all ranks together", _SPEED, _speed),
         (
             "\ncommunication of a step: medians in ms, share hidden, bus bandwidth",

@@ -81,7 +81,7 @@ def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, st
 
 
 def spread_table(rows: list[RankBreakdown]) -> Table:
-    """How the ranks are spread, in ms a step: of all ranks, where a table shows some."""
+    """Spread of the ranks, in ms per step: of all ranks, where a table shows some."""
     cells = tuple((name, *(number(value) for value in values)) for name, values in spread(rows))
     return Table(("ms per step", ">lowest", ">5 %", ">median", ">95 %", ">highest"), cells)
 
@@ -113,8 +113,8 @@ def _between(interval: Interval | None, form: Callable[[float], str]) -> str:
 
 
 def replay_words(analysis: Analysis) -> str:
-    """Whether the model of the steps reproduces them, and how sure the clocks are that it stands on, in a few
-    sentences; empty where nothing was replayed.
+    """Sentences on how well the model of the steps reproduces them and how sure its clocks are; empty where
+    nothing was replayed.
     """
     replay = analysis.replay
     if replay is None:
@@ -149,7 +149,7 @@ MAX_TRACED = 8
 
 
 def trace_tables(analysis: Analysis) -> list[tuple[str, Table]]:
-    """What traces say beyond the breakdown: idle GPU time by rank, and the longest kernels of one rank."""
+    """Tables from traces beyond the breakdown: idle GPU time by rank, and the longest kernels of one rank."""
     traces = analysis.traces
     if traces is None or not traces.per_rank:
         return []
@@ -205,7 +205,7 @@ def _traced_ranks(analysis: Analysis, traces: TraceTable) -> list[RankTrace]:
 
 
 def overhead_words(analysis: Analysis) -> str:
-    """What the profiler cost, in a sentence; empty where none captured steps."""
+    """Sentence on the profiler's cost; empty where none captured steps."""
     found = analysis.profiler_overhead
     if found is None:
         return ""

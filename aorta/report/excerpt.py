@@ -22,19 +22,19 @@ from aorta.report.selection import choose
 from aorta.units import NS_PER_MS, ms_to_ns
 
 MAX_LANES = 12
-"""Of a picture."""
+"""Most lanes of a picture."""
 MAX_TIMELINE = 512
 """Ranks of a timeline that can be zoomed; of more ranks, `FEW_OF_MANY` are chosen."""
 FEW_OF_MANY = 64
 _FINEST = {32: 1500, MAX_TIMELINE: 300}
-"""By the most lanes: pieces shorter than one of this many parts of the step are not told apart."""
+"""Number of parts of the step, by the most lanes: pieces shorter than one such part are not told apart."""
 
 What = tuple[Doing, int | None]
 """What a rank did, and the rank that it waited for."""
 Piece = tuple[int, int, What]
 """From and to, ns."""
 Waits = Mapping[int, Intervals]
-"""By the rank that came last."""
+"""Waits by the rank that came last."""
 
 
 def worst_step(times: StepTimes | None) -> tuple[int, float, float] | None:
@@ -170,7 +170,7 @@ class Did:
     """What one rank did in a step, ns of one clock."""
 
     span: tuple[int, int]
-    """Of the step."""
+    """Start and end of the step."""
     compute: Intervals
     communication: Intervals
     data: Intervals

@@ -75,7 +75,7 @@ def _scaling_words(scaling: Scaling, reports: Sequence[ScenarioReport]) -> str:
 
 
 def shares_machine(scaling: Scaling, reports: Sequence[ScenarioReport]) -> bool:
-    """Whether nodes of the family were one machine."""
+    """True if nodes of the family were one machine."""
     return any(
         content.spreads_one_machine(report.analysis)
         for report in reports

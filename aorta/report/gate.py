@@ -31,7 +31,7 @@ def sentence(found: GateResult) -> str:
 
 
 def cause_words(found: GateResult) -> str | None:
-    """What takes longer, on which ranks and where; None where it is not known."""
+    """Sentence on what takes longer, on which ranks and where; None where it is not known."""
     cause = found.cause
     if cause is None:
         return None

@@ -24,7 +24,7 @@ LABELS = {
     "weak": "weak scaling: the same batch on each rank",
     "mixed": "batches differ, so neither strong nor weak",
 }
-"""What a label means."""
+"""Meaning of each label."""
 
 
 def parts_figure(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> Figure:

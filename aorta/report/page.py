@@ -31,7 +31,7 @@ def run_timeline(
 
 
 def run_page(analysis: Analysis, data: RunData, timeline: tuple[Excerpt | None, str] | None = None) -> Page:
-    """What the report shows of a run, from its analysis, step records and samples.
+    """The page of a run, from its analysis, step records and samples.
 
     Args:
         analysis: of the run.

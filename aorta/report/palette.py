@@ -73,7 +73,7 @@ DOING: dict[Doing, tuple[str, str]] = {
     "host": ("host", HOST),
     "hidden": ("communication under compute", HIDDEN_COMM),
 }
-"""What a rank does in a timeline: names and colours."""
+"""Names and colours of the things that a rank does in a timeline."""
 
 CURVES: dict[str, tuple[str, str]] = {
     "gpu": ("GPU, driver counter", GPU),

@@ -44,7 +44,7 @@ def mean_parts(analysis: Analysis) -> dict[str, float | None]:
 
 
 def charged(analysis: Analysis) -> bool:
-    """Whether waits were charged to ranks at all; without that, no charge does not mean no wait."""
+    """True if waits were charged to ranks at all; without that, no charge does not mean no wait."""
     return any(row.wait_ms is not None for row in analysis.breakdown.per_rank)
 
 
@@ -125,7 +125,7 @@ def shown_parts(parts: Sequence[StepPart]) -> list[StepPart]:
 
 @dataclass(frozen=True, slots=True)
 class _Charges:
-    """Waits charged to each rank, ms a step that a rank waiting for it loses, mean over the others."""
+    """Waits charged to each rank: ms per step that a rank waiting for it loses, mean over the others."""
 
     by_rank: Mapping[int, Mapping[str, float]]
 
@@ -242,7 +242,7 @@ def worst_ranks(analysis: Analysis, limit: int = MAX_WORST) -> tuple[list[RankLo
     """The ranks that the others wait for most, otherwise those with the longest own time, worst first.
 
     Returns:
-        At most `limit` of them, and how many cost any time: 0.05 ms a step or more.
+        At most `limit` of them, and how many cost any time: 0.05 ms per step or more.
     """
     rows = analysis.breakdown.per_rank
     if len(rows) < 2:
@@ -285,11 +285,11 @@ def _mostly(row: RankBreakdown, charges: _Charges | None, medians: Mapping[str, 
 
 SPREAD = (("step", "step_ms"), ("own time", None), *((part.name, part.field) for part in PARTS))
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
-"""Of the spread over ranks: lowest, 5 %, median, 95 %, highest."""
+"""Quantiles of the spread over ranks: lowest, 5 %, median, 95 %, highest."""
 
 
 def spread(rows: Sequence[RankBreakdown]) -> list[tuple[str, list[float]]]:
-    """Quantiles over ranks, in ms a step: names and the values of `QUANTILES`; empty without ranks."""
+    """Quantiles over ranks, in ms per step: names and the values of `QUANTILES`; empty without ranks."""
     if not rows:
         return []
     found = []

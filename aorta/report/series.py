@@ -1,4 +1,4 @@
-"""What is drawn over time, taken from the run's data: step times, and monitor samples by node."""
+"""Data that is drawn over time, taken from the run: step times, and monitor samples by node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_NODES = 4
 """Nodes that get a strip of their own; more are shown as one band."""
 MAX_POINTS = 240
-"""Of a curve, and twice as many of step times: what a panel resolves."""
+"""Most points of a curve; step times may have twice as many. A panel resolves no more."""
 
 What = Literal["gpu", "job_cpu", "cpu"]
 _Samples = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -99,7 +99,7 @@ def _known(found: dict[What, _Samples | None]) -> dict[What, _Samples] | None:
 
 
 def _absent(nodes: Sequence[Mapping[What, _Samples]], *, gpus: bool) -> str:
-    """What no node has samples of, with the reasons."""
+    """The kinds of samples that no node has, with the reasons."""
     absent = []
     if not any("gpu" in samples for samples in nodes):
         absent.append(f"GPU ({'not sampled' if gpus else 'none in the job'})")
@@ -187,7 +187,7 @@ def _nodes(data: RunData, start_ns: int) -> list[tuple[str, dict[What, _Samples 
 
 
 def _gpu_means(samples: pd.DataFrame) -> pd.DataFrame:
-    """Of each node and round of its sampler: first time, mean over GPUs.
+    """Means over GPUs of each node and round of its sampler, with its first time.
 
     The n-th sample of each GPU belongs to the n-th round.
     """

@@ -26,7 +26,7 @@ MAX_SERIES = len(COLOURS)
 PANELS: tuple[tuple[str, str, Callable[[SettingResult], Estimate | None], float], ...] = (
     ("Step time", "ms, median step", lambda item: item.step_ms, 1.0),
     ("Throughput", "samples/s, all ranks", lambda item: item.samples_per_s, 1.0),
-    ("Exposed communication", "ms a step, mean over ranks", lambda item: item.exposed_comm_ms, 1.0),
+    ("Exposed communication", "ms per step, mean over ranks", lambda item: item.exposed_comm_ms, 1.0),
     ("Overlap", "% of communication hidden", lambda item: item.overlap_ratio, 100.0),
 )
 """Title, unit, quantity and factor of each panel of a key's figure."""

@@ -38,7 +38,7 @@ class Table:
 
     @property
     def right(self) -> list[bool]:
-        """Whether each column is aligned to the right."""
+        """True for each column that is aligned to the right."""
         return [name.startswith(">") for name in self.header]
 
 

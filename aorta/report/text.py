@@ -23,7 +23,7 @@ _MARKDOWN = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=[A-
 _LINE_START = re.compile(r"^(?:\d+(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[+-](?:\s|$)|[=-]+$))")
 _CODE = re.compile(r"[\w./=+:@,%~ -]+", re.ASCII)
 _FILES = 2
-"""Of one folder, that are named each."""
+"""Most files of one folder that are named each."""
 WIDTH = 100
 """Columns of a text report."""
 

@@ -35,7 +35,7 @@ _CPU_COUNTERS = {
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a timeline shows; times are moved by `alignment` where they are wall-clock times."""
+    """The content of a timeline; times are moved by `alignment` where they are wall-clock times."""
 
     alignment: Alignment
     host_shift_ns: Mapping[str, int]
@@ -109,7 +109,7 @@ class _RankTrace:
     """As JSON; the last one stands for none."""
     epoch: int
     calls: dict[int, tuple[int, int, int]]
-    """Of each correlation, the launch: process, thread, start."""
+    """Launch of each correlation: process, thread, start."""
 
     def ranges(self, label: str, ranges: Ranges) -> None:
         """Ranges of one thread; those that do not nest go to threads beside it."""
@@ -167,7 +167,7 @@ def _lane(number: int) -> str:
 
 
 def _collective_arguments(trace: Trace, names: Sequence[str]) -> dict[int, str]:
-    """What is known of each communication kernel, as JSON, by its row."""
+    """Details of each communication kernel, as JSON, by its row."""
     table = trace.collectives
     columns = (table.event, table.op, table.group, table.sequence, table.bytes_in, table.bytes_out)
     found = {}

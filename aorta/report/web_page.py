@@ -28,7 +28,7 @@ _CODES: dict[Doing, str] = {
 }  # fmt: skip
 _LIBRARY = "uPlot-1.6.32.min"
 MAX_SEGMENTS = 110_000
-"""Of all timelines: about 10 bytes each."""
+"""Largest number of segments of all timelines: about 10 bytes each."""
 
 
 class WebRun(NamedTuple):

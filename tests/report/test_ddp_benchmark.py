@@ -79,7 +79,7 @@ def test_every_number_is_in_its_table() -> None:
         "123,456 241 0.987 5.4321 equal",
         "12.0 9.00 3.00 75.0% 6 516 43.0 50.0%",
     ]
-    assert "2 × GPU of a kind, nccl: ms a step, medians; sync is exposed" in lines
+    assert "2 × GPU of a kind, nccl: ms per step, medians; sync is exposed" in lines
     assert "peak: 86.0 GB/s bus bandwidth of a plain all-reduce" in lines
 
 

@@ -12,7 +12,7 @@ from aorta.readers.fast.kineto_words import Positions, rows
 from aorta.readers.kineto_events import Arguments, Numbering
 
 _WORDS = 5
-"""Of a short name."""
+"""Number of words in a short name."""
 _PLACES = 1 << 10
 _MULTIPLIERS = np.array([[0x9E3779B97F4A7C15 + 0x1234567890 * n] for n in range(_WORDS)], dtype=np.uint64)
 _MOST_ENDINGS = 1 << 14
@@ -117,7 +117,7 @@ class Endings(dict[bytes, int]):
         return number
 
     def forget(self) -> None:
-        """Begin anew if there are many."""
+        """Begin again if there are many."""
         if len(self) > _MOST_ENDINGS:
             self.clear()
             self.arguments = []

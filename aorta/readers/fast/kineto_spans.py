@@ -118,7 +118,7 @@ class Spans:
     learned: Learned
 
     def read(self, chosen: Mapping[str, tuple[Positions, Positions]]) -> list[Rows]:
-        """Those spans of each category that can be read; `chosen` are they and where their names begin."""
+        """Decode the readable spans in `chosen`, which maps categories to spans and where names begin."""
         self.learned.endings.forget()
         events, name = (np.concatenate(parts) for parts in zip(*chosen.values(), strict=True))
         if len(events) == 0:
@@ -138,7 +138,7 @@ class Spans:
         return found
 
     def fronts(self, category: str, spans: Positions, name: Positions) -> Rows:
-        """Those of a category's spans that can be read up to their arguments, which are left out."""
+        """Decode the readable spans of a category, without their arguments."""
         start, end, lane, name_end = self._front(self.last_brace[spans], name)
         good = np.flatnonzero(name_end >= name)
         number = self.learned.names.numbers(self.text, name[good], name_end[good])

@@ -32,7 +32,7 @@ T = TypeVar("T")
 _LEAF, _INTERIOR = 13, 5
 _DEEPEST = 20
 _BLOCK_BYTES = 1 << 20
-"""Of leaf pages decoded at a time: their columns stay in a core's cache."""
+"""Bytes of leaf pages decoded at a time: their columns stay in a core's cache."""
 _WORTH_THREADS, _MOST_THREADS = 8, 4
 """Blocks from which on threads help, and how many do before they wait for the interpreter."""
 _WIDEST = 126
