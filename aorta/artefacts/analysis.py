@@ -121,7 +121,7 @@ class LatenessTable(Record, frozen=True, kw_only=True):
     ranks: list[Lateness]
     nodes: list[LateNode]
     scope: Literal["none", "rank", "node", "not_determined"]
-    """`not_determined`: late ranks, but one rank a node: a slow rank and a slow node look the same."""
+    """`not_determined`: late ranks, but one rank per node: a slow rank and a slow node look the same."""
 
 
 class ClockFit(Record, frozen=True, kw_only=True):

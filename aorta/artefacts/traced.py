@@ -63,7 +63,7 @@ class Contention(Record, frozen=True, kw_only=True):
 
 
 class RankTrace(Record, frozen=True, kw_only=True):
-    """One rank in the analysis: means a step of its GPU's idle time by what the host did, and what stood out.
+    """One rank in the analysis: mean idle time of its GPU per step by what the host did, and what stood out.
 
     The four idle parts sum to the data wait and the host's part of the breakdown.
     """

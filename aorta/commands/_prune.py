@@ -77,7 +77,7 @@ def _run(results: Path, scenario: Scenario, run: RunDir) -> Old | None:
 
 
 def _is_over(submission: SubmissionDir, going: set[Path]) -> bool:
-    """Whether the record can be read and each of its jobs has no run any more, or one that goes."""
+    """True if the record can be read and each of its jobs has no run any more, or one that goes."""
     try:
         jobs = read_jobs(submission)
     except ArtefactError:
@@ -95,12 +95,12 @@ def _is_gone(job: SubmittedJob, going: set[Path]) -> bool:
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether it is the folder of a job that never started."""
+    """True if it is the folder of a job that never started."""
     return is_folder(folder) and not folder.is_symlink() and not any(folder.iterdir())
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether it is a real folder of this user's."""
+    """True if it is a real folder of this user's."""
     try:
         found = folder.lstat()
     except OSError:

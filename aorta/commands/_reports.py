@@ -62,7 +62,7 @@ def docs_folder(given: Path | None, results: Path) -> Path:
 
 
 def is_checkout(folder: Path) -> bool:
-    """Whether `folder` is the source of aorta, whose `docs/` the guides name."""
+    """True if `folder` is the source of aorta, whose `docs/` the guides name."""
     try:
         return _PROJECT.search((folder / "pyproject.toml").read_text(encoding="utf-8")) is not None
     except (OSError, UnicodeDecodeError):

@@ -125,7 +125,7 @@ class Slurm:
 
 
 def links_can_be_limited() -> bool:
-    """Whether SLURM_CONF names a cluster whose nodes are network namespaces here with free links, and we are
+    """True if SLURM_CONF names a cluster whose nodes are network namespaces here with free links, and we are
     root.
     """
     from aorta.artefacts.io import read_json
@@ -192,7 +192,7 @@ def _opened(
 
 
 def _wait(job: SubmittedJob) -> bool:
-    """Whether the job completed, once it has ended."""
+    """True if the job completed, once it has ended."""
     from aorta.launch.follow import Follower, Job
     from aorta.launch.tools import call
 

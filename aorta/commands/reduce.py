@@ -1,4 +1,4 @@
-"""`aorta reduce`: a run's traces to one summary a rank."""
+"""`aorta reduce`: a run's traces to one summary per rank."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from aorta.units import plural
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What to add to each rank's wall clock."""
+    """Offsets to add to each rank's wall clock."""
 
     shift_ns: Mapping[int, int]
     basis: str

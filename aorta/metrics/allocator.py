@@ -1,4 +1,4 @@
-"""What the GPUs' allocators held over steady steps, and how often they had to give their cache back.
+"""Memory that the GPUs' allocators held over steady steps, and how often they had to give their cache back.
 
 Steps timed as a whole do not say.
 """

@@ -48,7 +48,7 @@ class BlameTable:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """One row a member of a collective, in order of the collectives; all int64 of shape (rows,)."""
+    """One row per member of a collective, in order of the collectives; all int64 of shape (rows,)."""
 
     rank: NDArray[np.int64]
     place: NDArray[np.int64]

@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)
 class _Ledger:
-    """What a rank lost to others so far in one step, by group."""
+    """Time that a rank lost to others so far in one step, by group."""
 
     step: int
     charges: dict[str, dict[Charge, int]]

@@ -22,7 +22,7 @@ _FEWEST = 9
 
 @dataclass(frozen=True, slots=True)
 class ClockLine:
-    """What to add to a clock's times: `offset_ns` + `rate` × (time - `about_ns`)."""
+    """Correction to add to a clock's times: `offset_ns` + `rate` × (time - `about_ns`)."""
 
     offset_ns: int = 0
     rate: float = 0.0

@@ -28,7 +28,7 @@ __all__ = ["Call", "Collectives", "Key", "Matched", "Timeline", "match_collectiv
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What one rank did over the steps, ns on the common clock."""
+    """The activity of one rank over the steps, ns on the common clock."""
 
     starts: StepTimes
     """Start of each step; `ends` likewise holds the ends."""
@@ -73,7 +73,7 @@ class Matched:
     """When it ended on each."""
     op: str = "?"
     bytes: int | None = None
-    """What each member brought, the largest; None where a record does not say."""
+    """Bytes that each member brought, the largest; None where a record does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from aorta.intervals import Intervals, as_intervals, clip, intersection, length
 from aorta.units import ms_to_ns, ns_to_ms
 
 Values = NDArray[np.float64]
-"""One number a step; NaN: not measured."""
+"""One number per step; NaN: not measured."""
 
 RESAMPLES = 2000
 SEED = 20

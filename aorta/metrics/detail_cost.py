@@ -1,4 +1,4 @@
-"""What timing a step part by part costs, against steps of the same run that were timed as a whole."""
+"""Cost of timing a step part by part, against steps of the same run that were timed as a whole."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _TO_DEVIATION = 1.4826
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the gate is to find, and how often it may be wrong."""
+    """The slowdown that the gate is to find, and how often it may be wrong."""
 
     limit: float = 0.02
     """The slowdown to find, such as 0.02."""

@@ -31,7 +31,7 @@ _SAMPLES = 200
 
 
 def census(trace: Trace, host: Ranges, gpu: GpuEvents, steps: Steps) -> Census:
-    """What occurs in the steps of a line."""
+    """Count what occurs in the steps of a line."""
     first, last = int(steps.windows[0, 0]), int(steps.windows[-1, 1])
     names, count = trace.names, len(steps)
 

@@ -24,7 +24,7 @@ _COMMUNICATION = "communication"
 
 @dataclass(frozen=True, slots=True)
 class HostGap:
-    """Host time between the end of one timed piece and the start of the next; means a step."""
+    """Host time between the end of one timed piece and the start of the next; means per step."""
 
     after: str
     before: str

@@ -1,4 +1,4 @@
-"""What the host works for, by the names of operators, ranges and driver calls."""
+"""Tags for what the host works on, by the names of operators, ranges and driver calls."""
 
 from __future__ import annotations
 

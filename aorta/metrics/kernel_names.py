@@ -1,4 +1,4 @@
-"""What a compute kernel does, by its name."""
+"""Kinds of compute kernels, by their names."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is different in a replay; a row per item of the line."""
+    """Changes of a replay; one row per item of the line."""
 
     work_ns: Floats | None = None
     """Host work instead of the measured one."""
@@ -89,7 +89,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step takes in a replay, ns, by rank."""
+    """Time of a step in a replay, ns, by rank."""
 
     step_ns: Mapping[int, float]
     host_ns: Mapping[int, float] = field(default_factory=dict)
@@ -190,7 +190,7 @@ def _lane(table: LineTable, groups: Sequence[str], change: Change, steps: NDArra
 
 
 def replay(lines: Mapping[int, Lane], *, keep: bool = False) -> Outcome:
-    """What a step takes on each rank; with `keep` also when each item of the last two rounds took place."""
+    """Time of a step on each rank; with `keep` also when each item of the last two rounds took place."""
     size = max(sum(len(lane.work) for lane in lines.values()), 1)
     rounds = int(np.clip(_MOST_STEPS // size, 3, 6))
     shared = _Shared(lines)

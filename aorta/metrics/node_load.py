@@ -1,4 +1,4 @@
-"""What monitors say of nodes and GPUs in the steady window: other load, reading, swapping, throttling."""
+"""Monitored load of nodes and GPUs in the steady window: other load, reading, swapping, throttling."""
 
 from __future__ import annotations
 

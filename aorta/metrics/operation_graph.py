@@ -1,4 +1,4 @@
-"""What each operation of a mesh waited for: a graph that can be replayed.
+"""The operations that each operation of a mesh waited for: a graph that can be replayed.
 
 An operation waits for what came before it on its own worker: computation for the computation before it, for
 the receive that brings its input, and for collectives that ended before it; a send for the computation that

@@ -1,4 +1,4 @@
-"""What a profiler costs: steps inside its capture against steps of the same run outside of it."""
+"""Cost of a profiler: steps inside its capture against steps of the same run outside of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step of scale loses: the efficiency as a product of factors, and the factor that loses most.
+"""The loss of a step of scale: the efficiency as a product of factors, and the factor that loses most.
 
 E_n = (X_n / N_n) / (X_ref / N_ref) is (CompS_n PE_n) / PE_ref where all of the time is in steps: the POP
 factors' global efficiency over the reference's. What they leave is time between steps.

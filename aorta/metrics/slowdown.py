@@ -155,7 +155,7 @@ def _by_step(graph: Graph, own: Floats, equal: Floats) -> dict[int, float]:
 
 
 def _causes(graph: Graph, times: tuple[float, float], suspects: Sequence[int]) -> list[Cause]:
-    """What of the recorded times goes with each cause, and the step without that."""
+    """The causes: how much of the recorded times goes with each, and the step without it."""
     job, (now, best) = graph.operations, times
     tried: list[tuple[str, list[int], list[int], float, Floats]] = []
     work = _Work(job, graph.own)

@@ -50,7 +50,7 @@ class Stack:
         return np.asarray(np.concatenate(sets) + shift[:, None], dtype=np.int64)
 
     def apart(self, intervals: Intervals) -> list[Intervals]:
-        """What lies on the line, in order, to each of its ranks and their clocks."""
+        """Divide what lies on the line, in order, by rank, on each rank's clock."""
         shift = (self.first - self.zero).tolist()
         parts = np.split(intervals, np.searchsorted(intervals[:, 0], self.zero[1:]))
         return [part + own for part, own in zip(parts, shift, strict=True)]

@@ -21,7 +21,7 @@ NOT_CLASSIFIED = "communication not classified: collectives are called, but no G
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """What one GPU did, as disjoint intervals."""
+    """The activity of one GPU, as disjoint intervals."""
 
     compute: Intervals
     communication: Intervals

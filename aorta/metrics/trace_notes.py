@@ -1,4 +1,4 @@
-"""What a reader must know of the traces that a breakdown is of, in words."""
+"""Notes on the traces behind a breakdown, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace's GPU spent its time on: kernels by name, collectives by operation, group and size."""
+"""The longest GPU work of a trace: kernels by name, collectives by operation, group and size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the steps would take without a cause: the replay's predictions, with their intervals."""
+"""Predictions of the steps without a cause, by replay, with their intervals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class _Hosts:
-    """What the hosts work in a step."""
+    """Work of the hosts per step."""
 
     least_ns: float = 0.0
     """As far as it is known."""
@@ -173,7 +173,7 @@ class Replays:
         return self._predict(removal, self._hosts(ranks if "host" in parts else hiding))
 
     def _hosts(self, without: Sequence[int] = (), *, every: bool = False) -> _Hosts:
-        """What the hosts work in a step: the longest of the ranks that are not to become faster, or the mean
+        """Work of the hosts per step: the longest of the ranks that are not to become faster, or the mean
         of `every` one.
         """
         if self._host_ns is None:

@@ -45,7 +45,7 @@ class GzipDamageError(Exception):
 
 
 def is_gzip(path: Path) -> bool:
-    """Whether the file begins as a gzip stream does, whatever its name."""
+    """True if the file begins as a gzip stream does, whatever its name."""
     with open_regular(path) as stream:
         return stream.read(2) == b"\x1f\x8b"
 

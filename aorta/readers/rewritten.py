@@ -51,7 +51,7 @@ class Rewritten:
             self._error = error
 
     def unchanged(self) -> bool:
-        """Whether the file holds the pieces so far, and nothing else."""
+        """True if the file holds the pieces so far, and nothing else."""
         if self._new is not None or self._old is None or self._error is not None:
             return False
         try:

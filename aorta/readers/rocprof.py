@@ -120,7 +120,7 @@ def group_of(path: Path) -> str:
 
 
 def is_trace_header(columns: Sequence[str]) -> bool:
-    """Whether these are the columns of a CSV file with events (not of statistics, counters or agents)."""
+    """True if these are the columns of a CSV file with events (not of statistics, counters or agents)."""
     present = frozenset(columns)
     return any(wanted <= present for wanted in (_KERNEL_COLUMNS, _COPY_COLUMNS, _API_COLUMNS)) and (
         "Counter_Name" not in present

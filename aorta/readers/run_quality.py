@@ -316,7 +316,7 @@ def _batches(data: RunData, rate: Throughput | None) -> list[str]:
 
 
 def _rates(rate: Throughput, tolerance: float) -> list[str]:
-    """Whether the measured rate is what the steps allow, and whether the median step stands for them."""
+    """Doubts on the measured rate: does it fit the steps, and does the median step stand for them?"""
     notes = []
     if rate.step_ms_mean and rate.global_batch:
         of_mean = rate.samples_per_s * rate.step_ms_mean / 1000.0 / rate.global_batch

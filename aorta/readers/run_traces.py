@@ -36,7 +36,7 @@ _PRIVATE = "private"
 
 @dataclass(frozen=True, slots=True)
 class RunTraces:
-    """The traces of a run, one summary a rank, and what could not be used."""
+    """The traces of a run, one summary per rank, and what could not be used."""
 
     summaries: tuple[TraceSummary, ...]
     problems: tuple[Problem, ...]
@@ -132,7 +132,7 @@ def _homes(run: RunDir) -> dict[int, int]:
 def _summaries(
     groups: Sequence[tuple[int, list[Path]]], reducer: Reducer
 ) -> Iterator[tuple[TraceSummary | None, list[Problem]]]:
-    """The summary of each rank's files, a rank a process; none at once in memory.
+    """The summary of each rank's files, one rank per process; none at once in memory.
 
     Not in batches, as many small files are read: a trace takes minutes, and one alone is read by all cores.
     """
@@ -186,7 +186,7 @@ def _ranked(trace: Trace, rank: int) -> Trace:
 
 
 def read_run_traces(run: RunDir, reducer: Reducer) -> RunTraces:
-    """One summary a rank: as the job reduced it, or, without or where it is older, from the trace itself.
+    """One summary per rank: as the job reduced it, or, without or where it is older, from the trace itself.
 
     Of summaries that are larger together than can be analysed, the last common steps are read.
     """
@@ -229,7 +229,7 @@ def read_run_traces(run: RunDir, reducer: Reducer) -> RunTraces:
 
 
 def _outdated(summary: Path, files: Sequence[Path]) -> bool:
-    """Whether it is older than they are. Times do not survive every copy of a run, sizes do."""
+    """True if the summary is older than the files. Times do not survive every copy of a run, sizes do."""
     made = changed_ns(summary)
     newer = [path for path in files if made < changed_ns(path)]
     if not newer:

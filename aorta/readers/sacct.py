@@ -191,7 +191,7 @@ def _out_of_memory(attempt: Sequence[Row]) -> list[str]:
 
 
 def _is_this_job(rows: Sequence[Row], started_wall_ns: int) -> bool:
-    """Whether any attempt ran at that time, as far as it can be told."""
+    """True if any attempt ran at that time, as far as it can be told."""
     jobs = [row for row in rows if "." not in row["JobID"]]
     return not jobs or any(_ran_at(row, started_wall_ns / NS_PER_S) for row in jobs)
 

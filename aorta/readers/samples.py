@@ -90,7 +90,7 @@ def _merge(
 
 
 def _of_these(merged: Path, columns: Sequence[str], nodes: Sequence[int]) -> bool:
-    """Whether the merged file, if there is one, holds rows of these nodes and nothing else."""
+    """True if the merged file, if there is one, holds rows of these nodes and nothing else."""
     held = nodes_of(merged, columns) if is_there(merged) else set()
     return held is not None and held <= set(nodes)
 

@@ -127,7 +127,7 @@ def _whole_block(data: bytes, rank: int) -> StepColumns | None:
 
 
 def _consistent(found: StepColumns, rank: int) -> bool:
-    """Whether `_contradiction` has nothing to say of any of the steps."""
+    """True if `_contradiction` has nothing to say of any of the steps."""
     if any(label.rank != rank or not rank < label.world_size <= MAX_RANKS for label in found.labels):
         return False
     counted = found.column("samples")
@@ -190,7 +190,7 @@ def _contradiction(step: Step, rank: int) -> str | None:
 
 
 def _beyond_64_bits(step: Step) -> bool:
-    """Whether a number is so large that no column holds it."""
+    """True if a number is so large that no column holds it."""
     named = [item.metadata for item in step.profile.ranges if item.metadata] if step.profile else []
     parts = step.breakdown
     numbers = [step.memory_peak_bytes, step.memory_total_bytes, step.epoch]

@@ -101,7 +101,7 @@ def joined_launches(trace: Trace) -> Trace:
 
 
 def is_sorted(column: Column) -> bool:
-    """Whether no value is below the one before it."""
+    """True if no value is below the one before it."""
     return bool((column[1:] >= column[:-1]).all())
 
 
@@ -183,7 +183,7 @@ def _in_collective_ranges(trace: Trace) -> NDArray[np.bool_]:
 
 
 def _within(ranges: Ranges, lane: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each (lane, time) lies in a range of the same lane."""
+    """True for each (lane, time) that lies in a range of the same lane."""
     inside = np.zeros(len(time), dtype=np.bool_)
     for number in np.unique(ranges.lane):
         own = ranges.lane == number

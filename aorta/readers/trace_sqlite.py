@@ -41,7 +41,7 @@ class Database:
     """The database itself: `path`, or what was unpacked of it."""
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether the table exists with these columns: exporters leave out empty tables, versions differ."""
+        """True if the table exists with these columns: exporters leave out empty tables, versions differ."""
         return table in self.tables and self.tables[table].issuperset(columns)
 
     def newest(self, table: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads any traces: files and folders in, one trace a rank out, and what could not be used."""
+"""Reads any traces: files and folders in, one trace per rank out, and what could not be used."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def _lane(step: Step, zero: int, waits: Waits | None, pieces: int) -> Lane:
 
 @dataclass(frozen=True, slots=True)
 class Did:
-    """What one rank did in a step, ns of one clock."""
+    """The activity of one rank in a step, ns of one clock."""
 
     span: tuple[int, int]
     """Start and end of the step."""

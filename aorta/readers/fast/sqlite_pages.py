@@ -65,7 +65,7 @@ class _File:
     usable: int
     pages: int
     utf8: bool
-    """Whether its texts are."""
+    """True if its texts are UTF-8."""
 
     def read(self, pages: Column) -> Bytes:
         """Copies of pages, counted from 0, one behind the other, with zeros behind them."""
