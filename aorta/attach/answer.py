@@ -40,7 +40,7 @@ class RankAnswer(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What `aorta attach --json` prints."""
+    """The output of `aorta attach --json`."""
 
     schema_version: int = 1
     kind: str

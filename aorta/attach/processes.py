@@ -121,7 +121,7 @@ def _with_torch(pids: Iterator[int], proc: Path) -> Iterator[Process]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a process and its children have done so far."""
+    """The work that a process and its children have done so far."""
 
     cpu_seconds: float
     io_bytes: int | None

@@ -82,7 +82,7 @@ def _start(program: str, pid: int, seconds: float, folder: Path) -> subprocess.P
 
 
 def _end(child: subprocess.Popen[str], seconds: float) -> str | None:
-    """None if stacks were sampled, otherwise why not."""
+    """The reason why no stacks were sampled; None if they were."""
     try:
         _, errors = child.communicate(timeout=seconds + _STARTING_S)
     except subprocess.TimeoutExpired:
@@ -98,7 +98,7 @@ def _end(child: subprocess.Popen[str], seconds: float) -> str | None:
 
 
 def permission_words(scope: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -> str:
-    """Which permission is missing to read another process's memory, and how to get it."""
+    """The permission that is missing to read another process's memory, and how to get it."""
     try:
         level = scope.read_text().strip()
     except OSError:

@@ -47,7 +47,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What runs. `record` is None where no cluster was started in the folder."""
+    """State of the cluster. `record` is None if no cluster was started in the folder."""
 
     record: Record | None
     nodes: list[NodeState]
@@ -163,7 +163,7 @@ def down(folder: ClusterDir, keep_logs: bool) -> bool:
 
 
 def status(folder: ClusterDir) -> Status:
-    """What runs, without changing anything."""
+    """The state of the cluster; changes nothing."""
     if not folder.record.exists():
         return Status(None, [])
     try:
@@ -304,7 +304,7 @@ def _await_nodes(folder: ClusterDir, processes: list[Process]) -> None:
 
 
 def _users(machine: Machine) -> list[str]:
-    """Who may submit: the daemons' user, and who called sudo."""
+    """Users who may submit: the daemons' user, and the one who called sudo."""
     caller = os.environ.get("SUDO_USER", "")
     return [machine.user, caller] if caller and caller != machine.user else [machine.user]
 

@@ -1,4 +1,4 @@
-"""What the cluster is: its folder, its settings, and the text of every configuration file. All pure."""
+"""The cluster's folder, its settings, and the text of every configuration file. All pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ClusterDir:
 
     @property
     def slurm_conf(self) -> Path:
-        """What SLURM_CONF names."""
+        """The file that SLURM_CONF names."""
         return self.root / "slurm.conf"
 
     @property
@@ -130,7 +130,7 @@ class ClusterDir:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user asked for.
+    """Settings that the user asked for.
 
     Args:
         nodes: how many slurmd there are.
@@ -157,7 +157,7 @@ class Settings:
 
     @property
     def controller_address(self) -> str:
-        """Where slurmctld and slurmdbd listen, as the nodes see it."""
+        """Address at which slurmctld and slurmdbd listen, as the nodes see it."""
         return f"{SUBNET}.1" if self.netns else "127.0.0.1"
 
     def ports(self) -> list[tuple[str, int]]:

@@ -20,7 +20,7 @@ _LOG = re.compile(r"(munged|mariadbd|slurmdbd|slurmctld|node\d+(-steps)?)\.log")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What `cluster.json` holds: rewritten as each daemon starts, so that a broken start can be undone.
+    """Content of `cluster.json`: rewritten as each daemon starts, so that a broken start can be undone.
 
     Without processes it stands beside the logs of a cluster that has ended.
     """

@@ -31,7 +31,7 @@ def namespace(name: str) -> str:
 
 
 def enter_argv(folder: ClusterDir, name: str) -> list[str]:
-    """What to put before a command that runs as the node `name`: its network, host name and /etc/hosts."""
+    """Words before a command that runs it as the node `name`: its network, host name and /etc/hosts."""
     return [
         "nsenter", f"--net={NETNS_FOLDER / namespace(name)}",
         "unshare", "--uts", "--mount", "--propagation", "slave",

@@ -10,7 +10,7 @@ from aorta.cluster.packages import SEARCH_PATH
 
 
 def environment(folder: ClusterDir) -> dict[str, str]:
-    """What daemons and client commands get: nothing of the caller's, so that no secret is passed on."""
+    """Environment of daemons and client commands: nothing of the caller's, so that no secret is passed on."""
     return {
         "PATH": SEARCH_PATH,
         "HOME": str(folder.root),

@@ -28,7 +28,7 @@ from aorta.errors import ConfigError
 _LONGEST = 1 << 20
 """Bytes of a configuration file."""
 _END = b"\n..."
-"""What a file of `save_config` ends with."""
+"""The end of each file of `save_config`."""
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -96,7 +96,7 @@ def _refuse_secrets(tree: Mapping[str, Any], prefix: str = "") -> None:
 
 
 def cut_off(path: Path) -> str | None:
-    """What shows that a file of `save_config` lacks its end, in words; None where nothing does.
+    """The sign that a file of `save_config` lacks its end, in words; None if there is no sign.
 
     A key that is not there is no sign of it: an older version had no such key, and its default is what that
     version did. Versions before the one that ends files with `...` ended them with the last key.
@@ -201,7 +201,7 @@ def _convert(tree: Any, source: str, overrides: Sequence[str]) -> Config:
 
 
 def _origin(dotted: str, source: str, overrides: Sequence[str]) -> str:
-    """Where the value at `dotted` comes from: the last override of it or of a block that it is in, else
+    """Origin of the value at `dotted`: the last override of it or of a block that it is in, else
     `source`.
     """
     for text in reversed(overrides):

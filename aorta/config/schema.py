@@ -46,7 +46,7 @@ class Training(Block, frozen=True, kw_only=True):
     checkpoint_interval: Count = 0
     """Epochs between checkpoints of the weights; 0 writes none."""
     output_dir: str = "artifacts"
-    """Where a run outside the workflow writes; inside a job the run directory is used."""
+    """Folder that a run outside the workflow writes to; inside a job the run directory is used."""
     seed: int = 42
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a GPU where there is one."""
@@ -108,7 +108,7 @@ class Dcrnn(Block, frozen=True, kw_only=True):
     diffusion_steps: Positive = 2
     """Steps of the random walks in each direction."""
     supports: Literal["dense", "sparse"] = "dense"
-    """How the graph's matrices are kept."""
+    """Storage of the graph's matrices."""
     sampling_decay: Annotated[float, Meta(gt=0)] = 2000.0
     """Decay of scheduled sampling, in batches: the larger, the longer the decoder is shown the truth."""
 
@@ -148,15 +148,15 @@ class Distributed(Block, frozen=True, kw_only=True):
     """`fsdp`: each rank keeps a share of weights, gradients and optimizer state; `ddp`: all of them."""
     backend: Literal["auto", "nccl", "gloo"] = "auto"
     timeout_s: Annotated[float, Meta(gt=0)] = 600.0
-    """How long a collective may wait for a missing rank."""
+    """Longest time that a collective waits for a missing rank."""
     enable_overlap: bool = True
     """False: communication waits for compute, and compute for communication: the serial baseline."""
     overlap_reduce_scatter: bool | None = None
-    """With `fsdp`: gradients are reduced while the backward pass goes on; null: as `enable_overlap`."""
+    """For `fsdp`: gradients are reduced while the backward pass goes on; null: as `enable_overlap`."""
     overlap_clone_for_reduce_scatter: bool = False
-    """With `fsdp`: a second buffer, so that the next gradients need not wait for the ones on their way."""
+    """For `fsdp`: a second buffer, so that the next gradients need not wait for the ones on their way."""
     bucket_cap_mb: Annotated[float, Meta(gt=0)] = 25.0
-    """With `ddp`: gradients of about this size share an all-reduce."""
+    """For `ddp`: gradients of about this size share an all-reduce."""
     stream_priority: Annotated[int, Meta(ge=-5, le=0)] | None = None
     """CUDA priority of the streams of communication: 0 as compute, -1 before it; null: the strategy's own."""
     env: dict[str, str | int] = field(default_factory=dict)

@@ -192,14 +192,14 @@ class Row:
 
     key: str
     default: str
-    """As YAML: a number, or null."""
+    """The default as YAML: a number, or null."""
     unit: str
     below: bool
     """A value below it is a finding; else a value above it."""
     sentence: str
     why: str
     null: str | None
-    """What null means."""
+    """Meaning of null."""
     traces: str | None
     """The default for kernel traces, where it is another one."""
 

@@ -23,7 +23,7 @@ MOST = 0.5
 """A share from which on something is most of what it is a part of."""
 
 Found = Mapping[Kind, Finding]
-"""What passed its threshold, in the order of the report."""
+"""Findings that passed their threshold, in the order of the report."""
 
 
 class Answer(NamedTuple):
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     measured: Measured
     """Value beside threshold, or why there is no value and what would give one."""
     finding: Finding | None = None
-    """None where it was not found or not measurable; `measured.answer` tells which."""
+    """The finding. None if it was not found or not measurable; `measured.answer` tells which."""
 
 
 @dataclass(frozen=True, slots=True)

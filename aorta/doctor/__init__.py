@@ -1,1 +1,1 @@
-"""What this machine has, and what will work on it. Looks, and changes nothing."""
+"""Looks at this machine and tells what will work on it. Changes nothing."""

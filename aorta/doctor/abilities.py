@@ -1,4 +1,4 @@
-"""What follows from the checks: what will work here, what will not, and what to do. Pure."""
+"""Conclusions from the checks: what will work here, what will not, and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NEEDS = (
 )
 NAMES = tuple(need.name for need in _NEEDS)
 DEFAULT = ("analyze", "profile|submit")
-"""What has to work for the exit code 0 unless the user says otherwise."""
+"""Abilities that have to work for exit code 0, unless the user says otherwise."""
 
 _VENDOR = {"nsys": "nvidia", "rocprofv3": "amd"}
 _BLOCKING_NOTES = {"gpu training": ("torch devices",)}
@@ -46,7 +46,7 @@ _BLOCKING_NOTES = {"gpu training": ("torch devices",)}
 
 
 def abilities(checks: Sequence[Check]) -> tuple[Ability, ...]:
-    """What works by the checks; a check that was not made counts as one that found nothing."""
+    """The abilities by the checks; a check that was not made counts as one that found nothing."""
     by_name = {check.name: check for check in checks}
     return tuple(_ability(need, by_name) for need in _NEEDS)
 

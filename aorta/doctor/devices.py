@@ -154,7 +154,7 @@ def _profiler(name: str, path: str | None, run: Runner, hint: str) -> Check:
 
 
 def permissions(proc: Path = Path("/proc")) -> list[Check]:
-    """What the kernel and the NVIDIA driver allow a profiler of this user."""
+    """Checks what the kernel and the NVIDIA driver allow a profiler of this user."""
     return [_sampling_permission(proc), _metrics_permission(proc)]
 
 

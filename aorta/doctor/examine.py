@@ -40,7 +40,7 @@ def probes(results: Path) -> list[Probe]:
 
 
 def cluster_programs() -> list[Check]:
-    """What a Slurm cluster on this machine is made of."""
+    """Checks for the programs that a Slurm cluster on this machine needs."""
     netns = os.geteuid() == 0
     absent = cluster_packages.missing(Settings(netns=netns))
     value = {"missing": absent}

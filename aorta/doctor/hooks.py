@@ -51,7 +51,7 @@ def examine_hooks(python: str) -> Check:
 
 
 def _run(python: str, folder: Path) -> str:
-    """What the program wrote among its errors."""
+    """The program's standard error."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("AORTA_")}
     hooks = Path(aorta.__file__).parent / "inject" / "site"
     env |= {

@@ -11,7 +11,7 @@ from aorta.doctor.records import Check
 from aorta.errors import AortaError
 
 GRACE_S = 2.0
-"""What a probe gets on top of the limits of the programs that it calls."""
+"""Seconds that a probe gets on top of the limits of the programs that it calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a look at the machine gives: checks, and what follows from them."""
+"""Results of a look at the machine: checks, and the conclusions from them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Check:
     name: str
     state: State
     text: str
-    """What was found, in one line."""
+    """The result, in one line."""
     hint: str = ""
-    """What to do about it; empty where there is nothing to do."""
+    """A command or step that helps; empty if there is nothing to do."""
     value: dict[str, Any] = field(default_factory=dict)
     """The same for programs; a key is absent where its number could not be found out."""
 
@@ -33,7 +33,7 @@ class Ability:
     command: str
     works: Works
     reasons: tuple[str, ...] = ()
-    """What is in the way, or what will be left out."""
+    """Reasons why it does not work, or what will be left out."""
     todo: tuple[str, ...] = ()
 
 
@@ -49,7 +49,7 @@ class Examination:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """What of `needed` does not work, not even in part."""
+        """Members of `needed` that do not work, not even in part."""
         working = {ability.name for ability in self.abilities if ability.works != "no"}
         return tuple(group for group in self.needed if not working.intersection(group.split("|")))
 

@@ -18,12 +18,12 @@ from aorta.launch.tools import Caller, call
 
 CALL_S = 8.0
 CLIENTS = ("sbatch", "squeue", "sinfo", "scontrol", "scancel")
-"""What submitting and waiting call; sacct is looked at apart, as it may be missing."""
+"""Programs that submitting and waiting call; sacct is checked separately, as it may be missing."""
 
 NAMES = ("slurm programs", "slurm controller", "partitions", "accounting", "results on the nodes")
 
 _AWAY = ("down", "drain", "fail", "maint", "unknown", "power")
-"""How the states of nodes begin that start no job."""
+"""Beginnings of the states in which a node starts no job."""
 
 bounded: Caller = partial(call, timeout_s=CALL_S)
 

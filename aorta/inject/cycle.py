@@ -1,4 +1,4 @@
-"""Which optimizer's update ends a step. Pure."""
+"""Finds the optimizer whose update ends a step. Pure."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Graphs:
         self._optimizer: Any = None
         """The optimizer whose update was captured since the last capture ended."""
         self._with_update: dict[int, Any] = {}
-        """By identity of the graph: the optimizer whose update it holds."""
+        """The optimizer whose update a graph holds, by identity of the graph."""
 
     def update_captured(self, optimizer: Any) -> None:
         """Note an update that will run when the graph is replayed."""

@@ -27,13 +27,13 @@ class Parts:
     def __init__(self, recorder: StepRecorder, step: Step) -> None:
         self.step = step
         self.part = "other"
-        """What the training thread is in; one of `aorta.artefacts.instrument_record.PARTS`."""
+        """The part that the training thread is in; one of `aorta.artefacts.instrument_record.PARTS`."""
         self.no_grad = self.saved = False
         """A root module ran without gradients; a checkpoint was written."""
         self.loss: torch.Tensor | None = None
         self.grad_norm: torch.Tensor | None = None
         self.scaled: tuple[torch.Tensor, torch.Tensor] | None = None
-        """What a scaler gave, and what it was given."""
+        """The output of a scaler, and its input."""
         self._mark = recorder.mark
         self._tape = step.tape
         self._start: Mark = 0

@@ -1,4 +1,4 @@
-"""Which steps held something that other steps do not hold: validation, or a checkpoint. Pure."""
+"""Finds steps that hold something that other steps do not hold: validation, or a checkpoint. Pure."""
 
 from __future__ import annotations
 

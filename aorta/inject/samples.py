@@ -1,4 +1,4 @@
-"""How many samples a batch holds, as far as its tensors say."""
+"""Counts the samples of a batch, as far as its tensors tell."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Job:
     submitted_s: float | None = None
     """When it was submitted, seconds since the epoch; None: not on record."""
     label: str | None = None
-    """What tells it from other jobs of its scenario: the point of a sweep."""
+    """Name that tells the job from others of its scenario: the point of a sweep."""
 
     @classmethod
     def of(cls, record: SubmittedJob) -> Job:
@@ -68,7 +68,7 @@ class Job:
 
 @dataclass(slots=True)
 class Follower:
-    """What is known of some jobs, renewed by `poll`."""
+    """State of some jobs, renewed by `poll`."""
 
     jobs: Sequence[Job]
     call: Caller

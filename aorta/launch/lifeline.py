@@ -1,4 +1,4 @@
-"""How processes end with the one that they belong to, also when that one is killed and can tell nobody."""
+"""Ends processes with the one that they belong to, also when that one is killed and can tell nobody."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def die_with(parent: int, signum: signal.Signals) -> Callable[[], None]:
-    """What a child runs before its program: be sent `signum` when `parent`, its parent, dies, also if it is
-    already dead.
+    """A function that a child runs before its program. It has `signum` sent to the child when `parent`, its
+    parent, dies, also if the parent is already dead.
     """
 
     def prepare() -> None:

@@ -34,12 +34,12 @@ from aorta.launch.states import STATES
 from aorta.monitors.gpu import find_gpus
 
 CANCEL_S = 45.0
-"""How long a cancelled run may take to end: the agents' own grace, and some more for monitors and markers."""
+"""Seconds that a cancelled run may take to end: the agents' own grace, and more for monitors and markers."""
 
 NO_ROOM_BYTES = 64 << 10
-"""With less free, no agent can write down how it ended."""
+"""Least free space in which an agent can write down how it ended."""
 OWNER_S = 1.0
-"""How often a task looks whether who started the run still lives."""
+"""Seconds between two looks of a task whether the process that started the run still lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class AgentCall:
 
 
 def agent_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a local agent inherits: nothing of an allocation that we sit in, nothing of submitit."""
+    """Environment of a local agent: nothing of an allocation that we sit in, nothing of submitit."""
     return {
         name: value
         for name, value in clean_environment(environment).items()
@@ -147,7 +147,7 @@ class LocalRun:
     _view: JobView | None = None
 
     def poll(self) -> JobView:
-        """How it stands; the first view with an end is final, and clears up behind the run."""
+        """The job's state; the first view with an end is final, and clears up behind the run."""
         if self._view is not None:
             return self._view
         elapsed = int(time.monotonic() - self._started)

@@ -24,7 +24,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """What the agents of a run have written."""
+    """Markers that the agents of a run have written."""
 
     state: JobState
     """Running while any node's marker says so."""
@@ -34,7 +34,7 @@ class Markers:
     running: tuple[int, ...]
     """The nodes whose marker says that they run; of a job that has ended, they had no time to say how."""
     nodes: int | None
-    """How many nodes the running job has, by its manifest."""
+    """Number of nodes of the running job, by its manifest."""
     hosts: tuple[str, ...]
     heartbeat_ns: int
     """Newest change of a file that grows while the job lives; 0: there is none yet."""
@@ -74,7 +74,7 @@ def _statuses(run: RunDir) -> list[NodeStatus]:
 
 
 def _reason(statuses: list[NodeStatus]) -> str:
-    """What the node says that ended badly first: ranks elsewhere then fail because its ranks are gone."""
+    """The reason of the node that ended badly first: other nodes' ranks fail because its ranks are gone."""
     badly = [status for status in statuses if status.state in ("failed", "timeout", "cancelled")]
     if not badly:
         return ""

@@ -82,7 +82,7 @@ def version(text: str) -> tuple[int, int] | None:
 
 
 def version_note(text: str | None) -> str | None:
-    """What to know about the installed version, in words; None where it is one of those that are known."""
+    """A note on the installed version, in words; None if the version is a known one."""
     found = version(text or "")
     if found is None:
         return f"nsys does not state its version ({text!r}); it is used as it is"

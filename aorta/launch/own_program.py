@@ -38,9 +38,9 @@ class Interpreter:
 
     path: str
     why: str
-    """How it was chosen."""
+    """The way in which it was chosen."""
     version: tuple[int, ...] | None = None
-    """None: it did not answer."""
+    """Its version; None: it did not answer."""
     torch: str | None = None
     """Version of torch; None: it has none."""
 

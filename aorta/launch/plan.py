@@ -19,29 +19,29 @@ from aorta.launch.storage import Storage
 
 CPU_FAMILY = "cpu"
 CPU_OVERRIDES = ("training.device=cpu", "distributed.backend=gloo")
-"""What makes a scenario of the family `cpu` a CPU run wherever it lands."""
+"""Overrides that make a scenario of the family `cpu` a CPU run wherever it lands."""
 DEFAULT_SCENARIOS = ("1node", "2node", "4node")
 SIGNAL_LEAD_S = 90
-"""How long before the limit the agents are told to end; ranks, monitors and profilers need that."""
+"""Seconds before the limit at which agents are told to end; ranks, monitors and profilers need them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
-    """What a person asked for, over all scenarios."""
+    """Options of the user that hold for all scenarios."""
 
     scenarios: tuple[Scenario, ...]
     aorta: tuple[str, ...]
     """The aorta command that the jobs call, absolute."""
     project: Path
-    """Where the jobs run: the folder that relative names start from, absolute."""
+    """Folder that the jobs run in: relative names start from it; absolute."""
     results: Path
     """Absolute."""
     submission: SubmissionDir
-    """Where the resolved configurations and the scripts will be; absolute."""
+    """Folder of the resolved configurations and the scripts; absolute."""
     gpus_per_node: int | None = None
-    """None: none are asked for."""
+    """GPUs per node to ask for; None: none are asked for."""
     processes_per_node: int | None = None
-    """None: as many as there are GPUs, one without."""
+    """Ranks per node; None: as many as there are GPUs, one without."""
     tasks_per_node: int = 1
     cpus_per_task: int | None = None
     exclusive: bool = False
@@ -73,7 +73,7 @@ class LaunchPlan:
     results: str
     config: str
     output: str
-    """What the job prints goes there; `%j` stands for its id."""
+    """File that the job's output goes to; `%j` stands for its id."""
     time_limit: str
     time_limit_s: int
     gpus_per_node: int | None = None
@@ -96,7 +96,7 @@ class LaunchPlan:
     array: str | None = None
     """Task indices of a job array, such as `0-5%1`; None: one job."""
     job_id: str | None = None
-    """What the agents call the job; None: the id that the scheduler gives it."""
+    """The agents' name of the job; None: the id that the scheduler gives it."""
 
 
 def parse_scenarios(scenarios: str | None, nodes: str | None) -> tuple[Scenario, ...]:

@@ -1,4 +1,4 @@
-"""How far a run is, by the files that it writes: from the agents' start to the last trace that is saved."""
+"""Progress of a run by the files that it writes: from the agents' start to the last trace that is saved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_TAIL = 16 << 20
 
 
 class _Line(msgspec.Struct):
-    """What progress needs of a step record."""
+    """Fields of a step record that progress needs."""
 
     global_step: int
     wall_end_ns: int
@@ -30,7 +30,7 @@ class _Line(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is; None is not known.
+    """Progress of a run; None: not known.
 
     Attributes:
         phase: what the run does now.
@@ -63,7 +63,7 @@ class Progress:
 
 
 def read_progress(run: RunDir) -> Progress:
-    """How far the run in `run` is. A file that is missing or broken says nothing."""
+    """Progress of the run in `run`. A file that is missing or broken is skipped."""
     if not run.node(0).status.exists():
         return Progress("starting agents")
     lines = _newest(run.records(0))

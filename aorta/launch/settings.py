@@ -15,10 +15,10 @@ from aorta.launch.submission import CPU_CONFIG, GPU_CONFIG
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What submissions at this site have in common."""
+    """Settings that all submissions at this site share."""
 
     account: str | None
-    """None: the site has no accounting."""
+    """Account to submit with; None: the site has no accounting."""
     partition: str
     gpus_per_node: int
 

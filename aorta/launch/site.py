@@ -1,4 +1,4 @@
-"""What this cluster has: partitions, nodes, GPUs, limits, accounts; which nodes are this very machine."""
+"""Description of this cluster: partitions, nodes, GPUs, limits, accounts, and nodes on this machine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Site:
 
     @property
     def default_partition(self) -> Partition | None:
-        """Where a job goes that names no partition."""
+        """The partition of a job that names none."""
         return next((item for item in self.partitions.values() if item.default), None)
 
     def is_one_machine(self, partition: str | None) -> bool:

@@ -20,9 +20,9 @@ _SENTENCE = re.compile(r"^Submitted batch job (?P<id>\d+)(?: on cluster (?P<clus
 
 
 _NO_ANSWER = re.compile(r"timed out|did not answer|Unable to contact|Zero Bytes", re.IGNORECASE)
-"""What sbatch says where it does not know whether the controller took the job."""
+"""Messages of sbatch that leave open whether the controller took the job."""
 SUBMIT_SLACK_S = 600.0
-"""How far the clocks of this machine and of the accounting may be apart."""
+"""Largest difference between the clocks of this machine and of the accounting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def cancel(job_ids: Sequence[str], call: Caller) -> None:
 
 
 def squeue(job_ids: Sequence[str], call: Caller) -> Views | None:
-    """What the controller knows of the jobs, in one call; None where it does not answer.
+    """The jobs as the controller knows them, in one call; None if it does not answer.
 
     Arrays are asked for as a whole, and shown task by task. A job that has ended leaves the controller's
     memory after some minutes: it is then absent here.
@@ -168,7 +168,7 @@ def _asked_for(row_id: str, raw: str, job_ids: Sequence[str]) -> str | None:
 
 
 def sacct(job_ids: Sequence[str], call: Caller, since_s: Mapping[str, float] | None = None) -> Views | None:
-    """What accounting knows of the jobs, in one call; None where there is none or it does not answer.
+    """The jobs as accounting knows them, in one call; None if there is none or it does not answer.
 
     With `-D` a requeued job has a row for each attempt: the one submitted last decides. Tasks of an array
     that never started share a row, which only the array's own id finds. Rows of siblings in a federation are
@@ -213,7 +213,7 @@ def _older(submitted: str, since_s: float | None) -> bool:
 
 
 def scontrol(job_ids: Sequence[str], call: Caller) -> Views:
-    """What the controller shows of the jobs, in one call a job or array; without those that it has forgotten,
+    """The jobs as the controller shows them, one call per job or array; without jobs that it has forgotten,
     or about which it does not answer.
     """
     rows: list[dict[str, str]] = []

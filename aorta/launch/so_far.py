@@ -22,7 +22,7 @@ _BLOCK_BYTES = 128 << 10
 _NEWEST = 30
 """Records of a rank that say how it is now."""
 _PLACES = 48
-"""Where a file is looked into, from its start to its end."""
+"""Number of places at which a file is read, from its start to its end."""
 _MOST_RANKS = 64
 _SLOWER = 1.25
 """Times the step at the start, from which on a run is said to slow down."""
@@ -53,7 +53,7 @@ class _Line(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """What the records say until now; times are ms per step.
+    """Results of the records until now; times are ms per step.
 
     Attributes:
         step_ms: median of the newest steps of rank 0.
@@ -91,7 +91,7 @@ class SoFar:
 
 
 def so_far(run: RunDir) -> SoFar | None:
-    """What the records of a run say until now; None where there are too few of them."""
+    """Results of a run's records until now; None if there are too few records."""
     files = run.all_records()
     step = -(-len(files) // _MOST_RANKS) or 1
     newest = {rank: _tail(path) for rank, path in list(files.items())[::step]}

@@ -44,7 +44,7 @@ class Storage:
 
 
 def probe(path: Path) -> Storage:
-    """What holds `path`, which need not exist yet. Nothing is created."""
+    """The storage that holds `path`, which need not exist yet. Creates nothing."""
     existing = path
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent

@@ -30,7 +30,7 @@ _JOB = Shell('"${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRequest:
-    """What a person asked for, beside what every launch has."""
+    """Options of a sweep in addition to those of every launch."""
 
     scenarios: tuple[Scenario, ...]
     over: Mapping[str, tuple[str, ...]]
@@ -179,7 +179,7 @@ def _refuse_same(settings: Sequence[tuple[dict[str, str], Config]]) -> None:
 
 
 def point_config(submission: SubmissionDir, point: SweepPoint) -> Path:
-    """Where the resolved configuration of a point is."""
+    """File with the resolved configuration of a point."""
     return submission.points(Scenario(point.scenario)) / f"{point.task}.yaml"
 
 

@@ -1,4 +1,4 @@
-"""How Slurm's programs are called: argument lists, a time limit, an environment without stray options."""
+"""Calls Slurm's programs with argument lists, a time limit, and an environment without stray options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a program said."""
+    """Answer of a program."""
 
     code: int | None
     """Exit status; None: it is not installed or did not answer in time."""
@@ -29,7 +29,7 @@ class Answer:
 
     @property
     def complaint(self) -> str:
-        """What it had to say about a failure, in one line."""
+        """The program's message about a failure, in one line."""
         lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
         return "; ".join(lines) if lines else f"exit status {self.code} and no message"
 

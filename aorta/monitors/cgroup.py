@@ -204,7 +204,7 @@ class JobMemory:
     """Without file pages that the kernel can drop: current - inactive_file."""
     swap_bytes: int | None = None
     limit_hits: int | None = None
-    """How often the group's own limit made the kernel take pages back, so far."""
+    """Number of times that the group's own limit made the kernel take pages back, so far."""
 
 
 class JobUsage:
@@ -227,7 +227,7 @@ class JobUsage:
         self._cpu_version = cpuacct.version if cpuacct is not None else None
 
     def memory(self) -> JobMemory:
-        """What the job's memory is now."""
+        """The job's memory now."""
         if self._current is None or self._stat is None or self._hits is None:
             return JobMemory()
         current, stat, hits = _integer(self._current.read()), self._stat.read(), self._hits.read()

@@ -1,4 +1,4 @@
-"""Which of a node's GPUs are the job's, and in which order. Pure: no driver is asked here."""
+"""Finds the job's GPUs among a node's, and their order. Pure: no driver is asked here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Device:
     """A GPU, or one MIG instance of a GPU, as a source lists it."""
 
     index: int
-    """As the source numbers it; sources list in this order."""
+    """The source's number of the GPU; sources list in this order."""
     uuid: str | None
     name: str | None
     aliases: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Device:
 
     @property
     def identifier(self) -> str:
-        """What finds it again: its UUID, else another name of it."""
+        """The name that finds it again: its UUID, else another one."""
         return self.uuid or next(iter(self.aliases), str(self.index))
 
 
@@ -52,11 +52,11 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What `MonitorStatus.gpu_source` says."""
+        """The value of `MonitorStatus.gpu_source`."""
         ...
 
     def sample(self) -> list[Reading]:
-        """What is new."""
+        """The readings that are new."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How busy the parts of an NVIDIA GPU are, by NVML's GPU performance monitoring (Hopper and later).
+"""Load of the parts of an NVIDIA GPU, by NVML's GPU performance monitoring (Hopper and later).
 
 A value is the mean between two samples of the counters, so that the first call gives none. Other profilers
 may hold the counters; then these columns stay empty, and nothing else is lost.

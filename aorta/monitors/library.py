@@ -46,7 +46,7 @@ class _Gpu:
 
 @dataclass(slots=True)
 class Library:
-    """How one vendor's library is used. All functions may raise `error`."""
+    """Functions of one vendor's library. All of them may raise `error`."""
 
     name: str
     vendor: Vendor
@@ -58,7 +58,7 @@ class Library:
     devices: Callable[[], list[Device]]
     """Every GPU of the node."""
     quantities: Callable[[Device], list[Quantity]]
-    """What can be read of a GPU, or of a MIG instance."""
+    """The quantities that can be read of a GPU, or of a MIG instance."""
     lost: list[str] = field(default_factory=list)
     """Why GPUs of the node do not answer, as of the last listing."""
 

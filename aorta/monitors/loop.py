@@ -30,7 +30,7 @@ STATUS_EVERY_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to sample, where to, and how long."""
+    """Options of the sampling: what, where to, and how long."""
 
     output_dir: Path
     interval_s: float

@@ -34,7 +34,7 @@ _ANSWERED = re.compile(r"^(?:\d+, )?GPU(?:-[0-9a-f]{8}-| \d+: ).*", re.MULTILINE
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call gave: its output, or the reason why there is none."""
+    """Result of a call: its output, or the reason why there is none."""
 
     text: str
     failure: str | None
@@ -65,7 +65,7 @@ class Call:
             raise SourceError(f"{self.argv[0]}: {error.strerror}") from error
 
     def outcome(self) -> Outcome | None:
-        """None while it runs; a call past its time is killed and reported as such."""
+        """The result, or None while it runs; a call past its time is killed and reported as such."""
         code = self._child.poll()
         if code is None:
             if time.monotonic_ns() < self._deadline_ns:

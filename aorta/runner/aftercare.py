@@ -53,7 +53,7 @@ class Aftercare:
         self._before = interrupts.received
 
     def check(self, folder: Path, stem: str, exits: Sequence[RankExit], temp: TempSpace) -> list[str]:
-        """What is wrong with the reports of this node's ranks, in words.
+        """Problems of the reports of this node's ranks, in words.
 
         Args:
             folder: of the reports.
@@ -70,7 +70,7 @@ class Aftercare:
         return [*found, full] if full is not None else found
 
     def by_hand(self, profiler: str) -> str:
-        """How to do later what was not done here."""
+        """A note with the commands that do later what was not done here."""
         run, index = self._options.run_dir.root, self._options.node_index
         steps = [f"aorta {name} {run} --node {index}" for name in self._commands(profiler)]
         return f"traces of this node are as the profiler left them; by hand: {'; '.join(steps)}"

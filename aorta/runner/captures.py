@@ -1,4 +1,4 @@
-"""What became of the profiler's reports: whether each rank left one, and what is wrong where not."""
+"""Checks the profiler's reports: whether each rank left one, and what is wrong if not."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from aorta.artefacts.records import RankExit
 from aorta.units import BYTES_PER_GIB
 
 LOW_BYTES = BYTES_PER_GIB
-"""With less free in the temporary folder, a warning before the start."""
+"""Least free space in the temporary folder: below it there is a warning before the start."""
 FULL_BYTES = 64 << 20
-"""With less free at any time, nsys may have lost data."""
+"""Least free space at any time: below it nsys may have lost data."""
 NO_ROOM_BYTES = 64 << 10
-"""With less free, the file system of the results is full: no line of a step record is that long."""
+"""Below this free space the results' file system counts as full: no line of a step record is that long."""
 _REPORT = re.compile(r"^(?:\[rank\d+\]:?)?\s*(/\S.*\.(?:nsys-rep|qdstrm))\s*$")
 _PLACEHOLDER = re.compile(r"%(?:q\{[^}]*\}|env\{[^}]*\}%|[hp]\b)")
 
@@ -43,13 +43,13 @@ class TempSpace:
 
     @property
     def warning(self) -> str | None:
-        """What to say before the start; None where there is room."""
+        """A warning before the start; None if there is room."""
         if self.least >= LOW_BYTES:
             return None
         return f"only {self.least / BYTES_PER_GIB:.2f} GiB free in {self.folder}: set TMPDIR elsewhere"
 
     def finding(self, exits: Sequence[RankExit]) -> str | None:
-        """What a full folder has done; None where it was never full."""
+        """The damage of a full folder; None if it was never full."""
         if self.least >= FULL_BYTES:
             return None
         died = [str(item.rank) for item in exits if item.signal in ("SIGSEGV", "SIGBUS")]
@@ -88,7 +88,7 @@ class ResultsSpace:
 
     @property
     def finding(self) -> str | None:
-        """What was lost; None where it was never full."""
+        """The data that was lost; None if it was never full."""
         if not self._full_looks:
             return None
         until = "and still is" if self.full else "and has room again"
@@ -100,7 +100,7 @@ class ResultsSpace:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What a rank's profiler left."""
+    """The reports that a rank's profiler left."""
 
     complete: list[Path]
     """Reports, or rocprofv3's files."""
@@ -122,7 +122,7 @@ def of_rank(folder: Path, rank: int) -> Reports:
 def findings(
     folder: Path, stem: str, ranks: Sequence[int], output: Mapping[int, Sequence[str]], began_s: float
 ) -> list[str]:
-    """What is missing of the ranks' reports and why, one line each; strayed ones are brought home.
+    """Reports of ranks that are missing and why, one line each; strayed ones are brought home.
 
     Args:
         folder: where the reports belong.

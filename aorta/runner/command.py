@@ -1,4 +1,4 @@
-"""What torchrun starts on a node, and the environment that the ranks get. Pure."""
+"""The command that torchrun runs on a node, and the environment of the ranks. Pure."""
 
 from __future__ import annotations
 

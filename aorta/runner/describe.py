@@ -1,4 +1,4 @@
-"""What this node is: the record that it writes before its first process starts."""
+"""Description of this node: the record that it writes before its first process starts."""
 
 from __future__ import annotations
 

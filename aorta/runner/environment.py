@@ -1,4 +1,4 @@
-"""Which environment variables and words of a command may be written down.
+"""Chooses the environment variables and words of a command that may be written down.
 
 An allow-list: what is not on it is hidden, whatever its name, and so is a listed one whose value looks like a
 token.
@@ -30,7 +30,7 @@ _RANK = (
     "SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
     *names.OF_A_RANK,
 )  # fmt: skip
-"""Who a rank is; readers of a trace look for it."""
+"""Variables that identify a rank; readers of a trace look for them."""
 
 _RUNNING = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TERM", "TMP", "TEMP", "TEMPDIR",
@@ -39,7 +39,7 @@ _RUNNING = (
     "XDG_RUNTIME_DIR",
     "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH",
 )  # fmt: skip
-"""What a profiler and the interpreter need to start."""
+"""Variables that a profiler and the interpreter need to start."""
 _TOOLS = ("NSYS_", "QUADD_", "ROCP_", "ROCPROF_", "ROCPROFILER_", "HSA_")
 
 
@@ -66,8 +66,8 @@ def recorded(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown(environ: Mapping[str, str]) -> dict[str, str]:
-    """What may stay of an environment that a profiler wrote down: what is recorded, who the rank is, and
-    what programs need to start; in the order of `environ`.
+    """The variables that may stay of an environment that a profiler wrote down: recorded ones, the rank's
+    identity, and those that programs need to start; in the order of `environ`.
     """
     needed = _RANK + _RUNNING
     return {

@@ -1,4 +1,4 @@
-"""How each rank ended, by torchrun's summary and the files that the ranks left."""
+"""Finds how each rank ended, by torchrun's summary and the files that the ranks left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROOT = re.compile(r"^Root Cause \(first observed failure\):")
 _ERROR = re.compile(r"^(?:\[rank\d+\]: )?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*)")
 """torch puts the rank before each line of a traceback."""
 _FATAL = re.compile(r"^(terminate called\b.*|Fatal Python error: .*|  what\(\): .*)")
-"""What the C++ and Python runtimes say before they abort; rows of a stack may follow."""
+"""Messages of the C++ and Python runtimes before they abort; rows of a stack may follow."""
 _FROM_OUTSIDE = frozenset({"SIGTERM", "SIGKILL", "SIGINT", "SIGHUP"})
 _ENDING = ("failed (exitcode", "closing signal", "death signal")
 """torchrun says one of these when it ends ranks, or when one has failed."""
@@ -87,7 +87,7 @@ def _rewrite(path: Path, masker: Masker) -> None:
 
 
 OTHER_PYTHON = "name a Python that has it: aorta submit --python PATH; try it: aorta doctor --python PATH"
-"""What to do about a module that is missing in a program of the user's own."""
+"""Hint for a module that is missing in the user's own program."""
 
 
 def rank_exits(

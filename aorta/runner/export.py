@@ -1,4 +1,4 @@
-"""What a node makes of its profiler's reports after training: SQLite exports, scrubbed, and
+"""Makes two things of a node's profiler reports after training: SQLite exports, scrubbed, and
 `summary_stats.csv`.
 
 A process of its own (`aorta export-traces`), so that the agent can end it when time is up. What it could

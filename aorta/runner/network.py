@@ -1,4 +1,4 @@
-"""Which address of node 0 the other nodes reach, and which interface leads there."""
+"""Finds the address of node 0 that the other nodes reach, and the interface that leads there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one node does in a run, from the first file to the exit code."""
+"""The work of one node in a run, from the first file to the exit code."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _OTHERS_WAIT_LONGER_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a node has decided before the run starts."""
+    """Decisions of a node before the run starts."""
 
     config: Config
     info: NodeInfo
@@ -77,7 +77,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a supervision sees."""
+    """The things that a supervision watches."""
 
     monitor_codes: list[int]
     """The monitor's returned code, once it has ended before the ranks."""
@@ -220,7 +220,7 @@ class Node:
         )
 
     def _trace_folder(self, resolved: str) -> Path | None:
-        """Where the profiler writes; what nsys writes holds the environments of all processes of the node."""
+        """Folder that the profiler writes to; nsys reports hold the environments of all the node's processes."""
         return {"nsys": self.run_dir.nsys_reports, "rocprofv3": self.run_dir.rocprof}.get(resolved)
 
     def _lead(self, session: Session, prepared: Prepared) -> Manifest:
@@ -427,7 +427,7 @@ class Node:
         return code
 
     def _told_state(self, outcome: Outcome, session: Session) -> State:
-        """What the signal to this agent meant: node 0 knows best, where it has said so."""
+        """The state that the signal to this agent meant: node 0 knows best, where it has said so."""
         peer, index = outcome.peer, self.options.node_index
         if peer is not None and peer.node_index == 0 and peer.state in ("cancelled", "timeout"):
             return peer.state

@@ -1,4 +1,4 @@
-"""Who this node agent is: options of the command line, completed by the scheduler's environment."""
+"""Identity of this node agent: command-line options, completed by the scheduler's environment."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class NodeOptions:
     submitted_wall_ns: int | None = None
     script: Path | None = None
     own: OwnProgram = AORTAS
-    """How the user's program is run."""
+    """The way in which the user's program is run."""
     command: tuple[str, ...] = ()
     """The user's program; empty: the trainer."""
 
     @property
     def run_dir(self) -> RunDir:
-        """Where this run's artefacts go."""
+        """Folder of this run's artefacts."""
         return RunDir.of(self.results, self.scenario, self.job_id)
 
 
@@ -103,7 +103,7 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which job, and which node of it."""
+    """The job, and this node's place in it."""
 
     executor: Literal["slurm", "local"]
     job_id: str

@@ -1,4 +1,4 @@
-"""What this node knows of the others: how they ended, and whether their agents still live."""
+"""Tells how the other nodes ended, and whether their agents still live."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def decode_exit(code: int) -> tuple[int | None, str | None]:
 
 
 def exit_status(code: int) -> int:
-    """What the agent exits with for a child's returned code: itself, or 128 + n for signal n."""
+    """The agent's exit status for a child's returned code: itself, or 128 + n for signal n."""
     return 128 - code if code < 0 else code
 
 

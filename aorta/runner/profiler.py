@@ -21,10 +21,10 @@ _PROBE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """What stands before one rank's program."""
+    """Words and variables before one rank's program."""
 
     prefix: list[str] = field(default_factory=list)
-    """Empty: no profiler."""
+    """Words before the program; empty: no profiler."""
     first: list[str] = field(default_factory=list)
     """Options for local rank 0 only."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ def wrapper(
     stem: str,
     whole: bool,
 ) -> Wrapper:
-    """What to put around each rank, and what to know about it.
+    """The wrapper of each rank, and notes about it.
 
     Args:
         choice: with its version.

@@ -21,14 +21,14 @@ from aorta.runner.environment import shown
 
 _NSYS_ENVIRONMENT = "DeviceEnvironment"
 _BETWEEN = re.compile("[;\0\n]")
-"""What nsys puts between variables (2023.4: a semicolon): a value with one in it is cut there."""
+"""Separators of nsys between variables (2023.4: a semicolon): a value with one in it is cut there."""
 _ROCPD_PROCESS = "rocpd_info_process"
 _JSON_ROOT = "rocprofiler-sdk-tool"
 _JSON_COMMAND = ("command", "command_line", "cmdline", "args", "environment", "env")
 
 
 _PLAIN = (".csv", ".txt")
-"""What rocprofv3 writes into these holds nothing of the process."""
+"""Endings of files of rocprofv3 that hold nothing of the process."""
 
 
 def scrub(path: Path) -> bool:
@@ -138,7 +138,7 @@ def _nsys_capture(database: sqlite3.Connection) -> None:
 
 
 def _nsys_streams(database: sqlite3.Connection) -> None:
-    """What the processes printed."""
+    """Remove what the processes printed."""
     ids = [row[0] for row in database.execute("SELECT contentId FROM ProcessStreams")]
     database.executemany("UPDATE StringIds SET value = '' WHERE id = ?", [(number,) for number in ids])
     database.execute("DELETE FROM ProcessStreams")

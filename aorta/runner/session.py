@@ -1,4 +1,4 @@
-"""How the nodes of a run find each other: node 0 prepares and publishes, the others wait for its word."""
+"""Brings the nodes of a run together: node 0 prepares and publishes, the others wait for its word."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def await_start(options: NodeOptions, timeout_s: float, interrupted: Callable[[]
 
 
 def read_manifest(run: RunDir) -> Manifest:
-    """What node 0 wrote before its word to start.
+    """The manifest that node 0 wrote before its word to start.
 
     Raises:
         RunError: it cannot be read.

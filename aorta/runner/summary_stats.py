@@ -92,7 +92,7 @@ def merge(run: RunDir, profiler: str) -> None:
 
 
 def add_nsys(path: Path, stats: Stats) -> None:
-    """What an export holds.
+    """Add the content of an export.
 
     Raises:
         sqlite3.Error: not a database, or damaged.
@@ -146,12 +146,12 @@ _NAME_COLUMNS = ("Kernel_Name", "Function", "Direction", "Operation")
 
 
 def rocprof_kind(path: Path) -> Kind | None:
-    """What a CSV file of rocprofv3 lists; None for its other files."""
+    """The kind of rows in a CSV file of rocprofv3; None for its other files."""
     return next((kind for end, kind in _TABLES if path.name.endswith(end)), None)
 
 
 def add_rocprof_csv(path: Path, kind: Kind, stats: Stats) -> int:
-    """What a trace file holds; the number of lines that could not be read.
+    """Add the content of a trace file; returns the number of lines that could not be read.
 
     rocprofv3 does not escape quotes in names, so a line is taken apart from both of its ends: no cell but the
     name holds a comma.
@@ -178,7 +178,7 @@ def add_rocprof_csv(path: Path, kind: Kind, stats: Stats) -> int:
 
 
 def add_rocpd(path: Path, stats: Stats) -> None:
-    """What a rocpd database holds.
+    """Add the content of a rocpd database.
 
     Raises:
         sqlite3.Error: not a database, or damaged.

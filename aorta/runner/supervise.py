@@ -20,11 +20,11 @@ _FORWARD_AFTER_S = 1.0
 _TOLD = "death signal"
 """torchrun says so when a signal has reached it."""
 _NEWS_S = 3.0
-"""How long the word that explains a bad end may be on its way."""
+"""Seconds that the message that explains a bad end may be on its way."""
 
 
 class Watched(Protocol):
-    """What is supervised: a `Child`, or a stand-in."""
+    """A process that is supervised: a `Child`, or a stand-in."""
 
     def poll(self) -> int | None:
         """Exit code, None while it runs."""
@@ -38,7 +38,7 @@ class Watched(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the node's ranks ended."""
+    """The way in which the node's ranks ended."""
 
     code: int
     """torchrun's returned code: negative for a signal."""
@@ -60,7 +60,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Surroundings:
-    """What the supervision asks and does besides."""
+    """Functions that the supervision asks and calls."""
 
     peer_failed: Callable[[], Peer | None]
     """Names another node of this attempt that ended badly."""

@@ -150,7 +150,7 @@ def _faulty_row(item: Measured) -> tuple[str, ...]:
 
 
 def _replays(score: Score) -> list[str]:
-    """How good the replay's model is."""
+    """Lines on the quality of the replay's model."""
     errors = [
         trial.said.replay_error_pct
         for trial in [*score.clean, *(item.trial for item in score.faulty)]
@@ -164,7 +164,7 @@ def _replays(score: Score) -> list[str]:
 
 
 def _wrong(score: Score) -> list[str]:
-    """What was said in the runs that are not right, in whole sentences, and why predictions are missing."""
+    """Sentences of the wrong answers, and reasons why predictions are missing."""
     lines = []
     for item in score.counted:
         trial = item.trial
@@ -223,7 +223,7 @@ def _span(score: Score) -> str:
 
 
 def _machine(score: Score) -> str:
-    """What the runs ran on, by the first one that says so."""
+    """The machine of the runs, by the first one that names it."""
     for trial in [*score.clean, *(item.trial for item in score.faulty)]:
         try:
             node = read_json(RunDir(Path(trial.run_dir)).manifest, Manifest).nodes[0]

@@ -34,7 +34,7 @@ KINDS = {
     "loader": "loader_stuck",
     "killed": "incomplete",
 }
-"""What the report is to say of each case; of a killed rank, that the job did not complete."""
+"""Expected answer of the report for each case; for a killed rank, that the job did not complete."""
 SLOW = ("compiling", "validating", "checkpointing")
 
 
@@ -55,7 +55,7 @@ class HangCell:
 
 
 class HangTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one run; a line of `hangs.jsonl`."""
+    """Result of one run; a line of `hangs.jsonl`."""
 
     cell: str
     case: str

@@ -1,4 +1,4 @@
-"""Which runs a validation is made of. Nothing here executes.
+"""The runs that make up a validation. Nothing here executes.
 
 Runs of one size stand together, and between every few faulty ones there is a clean one: whatever the machine
 does meanwhile, a fault and the runs that it is compared with meet it alike.

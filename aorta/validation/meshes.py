@@ -57,7 +57,7 @@ class MeshCell:
 
 
 class MeshTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one run; a line of `meshes.jsonl`."""
+    """Result of one run; a line of `meshes.jsonl`."""
 
     cell: str
     job: str
@@ -134,7 +134,7 @@ def _run(cell: MeshCell, folder: Path, analyse: Analyse) -> MeshTrial:
 
 
 def trial_of(cell: MeshCell, found: Analysis | None, problem: str | None) -> MeshTrial:
-    """What the analysis of a cell says."""
+    """The result of a cell by its analysis."""
     finding = next((one for one in found.findings if one.kind == found.verdict.kind), None) if found else None
     gain = finding.estimated_speedup if finding else None
     rows = found.breakdown.per_rank if found else []
@@ -153,7 +153,7 @@ def trial_of(cell: MeshCell, found: Analysis | None, problem: str | None) -> Mes
 
 
 def gain_errors(trials: Sequence[MeshTrial]) -> list[float]:
-    """How far each predicted step is off that of the same job without a fault, as a share of the latter.
+    """Error of each predicted step, as a share of the measured step of the same job without a fault.
 
     Tokens of a popular expert go to the others when they are balanced: nothing is predicted for that.
     """

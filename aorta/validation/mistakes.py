@@ -12,7 +12,7 @@ from pathlib import Path
 from aorta.errors import AortaError
 
 ON_A_CPU = ("loader_serial", "loader_few_workers", "needless_checkpointing", "anomaly", "recompile")
-"""What a CPU can show: the others need kernels, or several ranks."""
+"""Mistakes that a CPU can show: the others need kernels, or several ranks."""
 ON_A_GPU = (
     *ON_A_CPU, "loader_respawn", "foreach_off", "empty_cache", "item_sync", "pageable_copy", "fp32_matmul",
     "math_attention",
@@ -32,7 +32,7 @@ class Cell:
     mistake: str
     fixed: bool
     step_ms: float | None
-    """None: the run failed."""
+    """Mean step; None: the run failed."""
     named: list[str]
 
     @property

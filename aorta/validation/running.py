@@ -61,7 +61,7 @@ def read_trials(folder: ValidationDir) -> dict[str, Trial]:
 
 
 def _here(run_dir: str, root: Path) -> str:
-    """Where a run is now, if the folder was moved with it: results, scenario and run are its last names."""
+    """Place of a run now, if the folder was moved with it: results, scenario and run are its last names."""
     moved = root.joinpath(*Path(run_dir).parts[-3:])
     return str(moved) if is_folder(moved) else run_dir
 

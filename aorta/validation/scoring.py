@@ -1,4 +1,4 @@
-"""What the runs of a matrix say about the analysis. Pure arithmetic on `Trial`s."""
+"""Scores the analysis by the runs of a matrix. Pure arithmetic on `Trial`s."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Measured:
 
     @property
     def said(self) -> Said | None:
-        """What the analysis said."""
+        """The answer of the analysis."""
         return self.trial.said
 
     @property

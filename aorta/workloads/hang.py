@@ -110,7 +110,7 @@ HANGS: dict[str, Callable[[Path], None]] = {
     "other_collective": other_collective,
     "killed": killed,
 }
-"""What the rank does in its training process; `loader` is one more, in the process of a loader."""
+"""Ways in which a rank hangs in its training process; `loader` is one more, in a loader's process."""
 SLOW: dict[str, Callable[[Path], None]] = {
     "compiling": compiling,
     "validating": validating,

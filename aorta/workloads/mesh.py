@@ -24,20 +24,20 @@ MICROBATCHES = 8
 UNIT_S = 0.012
 SLOW = 3.0
 UNEVEN = (0.4, 1.9, 0.6, 1.5, 0.3, 1.7, 0.5, 1.1)
-"""What each microbatch takes, in units; 1 on average."""
+"""Time of each microbatch, in units; 1 on average."""
 WIDTH = 8
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong, and with which rank."""
+    """A fault, and the rank that has it."""
 
     name: str
     rank: int
 
     def factor(self, rank: int, stage_of: Callable[[int], int] = lambda rank: rank) -> float:
-        """How many times as long a rank computes."""
+        """Factor by which a rank computes longer."""
         if self.name == "slow_rank":
             return SLOW if rank == self.rank else 1.0
         if self.name == "slow_stage":

@@ -8,7 +8,7 @@ from aorta.diagnosis.plugins import discover
 
 PLUGINS = tuple(sorted(discover(__name__, __path__, FindingSpec), key=lambda item: item.spec.order))
 FINDINGS = {item.spec.kind: item.spec for item in PLUGINS}
-"""By kind, in the order in which they are reported."""
+"""All findings by kind, in the order in which they are reported."""
 HEALTHY, INSUFFICIENT, INCOMPLETE, HANG = "healthy", "insufficient_data", "incomplete", "hang"
 NAMES = {
     **{kind: spec.name for kind, spec in FINDINGS.items()},

@@ -124,7 +124,7 @@ def split(config: schema.Config) -> Split:
 
 
 def bounds(moments: int) -> tuple[int, int]:
-    """Where training ends and validation ends, in moments."""
+    """The ends of training and of validation, in moments."""
     train = int(moments * SHARES[0])
     return train, train + int(moments * SHARES[1])
 

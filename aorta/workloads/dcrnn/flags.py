@@ -79,7 +79,7 @@ def given(flags: argparse.Namespace) -> dict[Flag, Any]:
 
 
 def flag_overrides(flags: argparse.Namespace) -> list[str]:
-    """What the flags mean as overrides, in the order of `FLAGS`; nothing where none was given."""
+    """The flags as overrides, in the order of `FLAGS`; empty if none was given."""
     found = given(flags)
     if not found:
         return []

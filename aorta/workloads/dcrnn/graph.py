@@ -43,7 +43,7 @@ def _walk(weights: Matrix) -> Matrix:
 
 
 class Diffusion(nn.Module):
-    """What `steps` steps of both walks make of a signal.
+    """The signal after `steps` steps of both walks.
 
     Dense matrices are multiplied out beforehand, so that all steps are one product of (2·steps·N × N) by
     the signal: few large kernels. Sparse ones take a step at a time, in fp32 whatever the autocast type,

@@ -62,7 +62,7 @@ class _Reader(pickle.Unpickler):
 
 
 def load(path: Path) -> Any:
-    """What the pickle at `path` holds; text of Python 2 is read as Latin-1.
+    """The content of the pickle at `path`; text of Python 2 is read as Latin-1.
 
     Raises:
         ArtefactError: it is broken, or holds something else than numbers, text, lists, dicts and arrays.

@@ -110,7 +110,7 @@ class Bucketed(Overlapped):
         adopt(bucket.parameters, bucket.views)
 
     def _fill_singly(self, bucket: _Bucket) -> None:
-        """As `_fill`, where some gradients are absent, or are in the bucket already."""
+        """Fill a bucket as `_fill` does, where some gradients are absent or in the bucket already."""
         for index, parameter, view in zip(bucket.indices, bucket.parameters, bucket.views, strict=True):
             gradient = parameter.grad
             if not self.arrived[index] or gradient is None:

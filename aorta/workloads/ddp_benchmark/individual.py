@@ -109,7 +109,7 @@ class Individual(Overlapped):
         self.communicator.start(parameter.grad)
 
     def after_backward(self) -> None:
-        """What is left, and the shares."""
+        """Exchange what is left, and the shares."""
         super().after_backward()
         self.write_shares(self._shares)
         self.communicator.start(self._shares)

@@ -1,4 +1,4 @@
-"""What an implementation of data parallelism is, and what those of this benchmark share."""
+"""Interface of an implementation of data parallelism, and the code that all implementations here share."""
 
 from __future__ import annotations
 

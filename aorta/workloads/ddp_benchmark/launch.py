@@ -123,7 +123,7 @@ def start(function: Callable[..., None], ranks: int, *arguments: Any) -> None:
 
 
 def _reason(failure: ProcessFailure) -> tuple[str, str]:
-    """What a rank said as it failed, and its traceback if it left one.
+    """The message of a rank that failed, and its traceback if it left one.
 
     The error file holds both; a rank that was killed left none.
     """

@@ -1,4 +1,4 @@
-"""What each rank does, and who starts it."""
+"""The work of each rank, and its start."""
 
 from __future__ import annotations
 

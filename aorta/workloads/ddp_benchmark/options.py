@@ -36,7 +36,7 @@ SMALL: dict[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run. Fields are the flags of the same names."""
+    """Options of the benchmark. Fields are the flags of the same names."""
 
     vocab_size: int = 10_000
     context_length: int = 512

@@ -1,4 +1,4 @@
-"""How fast a plain all-reduce is here: what the implementations are held against."""
+"""Measures the speed of a plain all-reduce: the implementations are compared with it."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ ByRank = Sequence[Sequence[StepSample]]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the ranks measured of one implementation, steady steps only."""
+    """Measurements of one implementation by all ranks, steady steps only."""
 
     name: str
     steps: ByRank
-    """By rank: the run whose speed counts."""
+    """Steps of the run whose speed counts, by rank."""
     parts: ByRank
-    """By rank: the run in which communication was observed; often the same."""
+    """Steps of the run in which communication was observed, by rank; often the same run."""
     weights_equal: bool
 
 

@@ -65,7 +65,7 @@ def trace(options: Options, world: World) -> None:
 
 
 def summary(options: Options, world: World, samples: list[StepSample], operators: str) -> str:
-    """What was traced, in readable lines; times are of rank 0 and include the profiler's own cost."""
+    """Summary of the trace, in readable lines; times are of rank 0 and include the profiler's own cost."""
     name, folder = options.profile_implementation, DdpBenchmarkDir(options.profile_output_dir)
     lines = [
         f"implementation    {name}",

@@ -1,4 +1,4 @@
-"""What the plain trainer is asked for."""
+"""Options of the plain trainer."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def check_fsdp(config: schema.Config) -> None:
 
 
 def shard_ranks(config: schema.Fsdp, world_size: int, local_size: int) -> int:
-    """How many ranks share one copy of the weights.
+    """Number of ranks that share one copy of the weights.
 
     Args:
         config: the `fsdp` block.
@@ -177,7 +177,7 @@ def shard(module: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh, conf
 
 
 def order(module: nn.Module, blocks: Sequence[nn.Module], config: schema.Config) -> None:
-    """Who asks for whose weights ahead, after `shard`."""
+    """Set which block asks for which weights ahead, after `shard`."""
     root, parts = _sharded(module), [_sharded(block) for block in blocks]
     overlap = config.distributed.enable_overlap
     if config.fsdp.forward_prefetch and overlap:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How training ended."""
+    """The way in which training ended."""
 
     steps: int
     stopped_by: int
@@ -68,7 +68,7 @@ class Loop:
         self._done = 0
         # The first step compiles, also where a run has no warm-up.
         self._after: Phase | None = "warmup" if config.compile.enabled else None
-        """What the next step comes after: other than an epoch's rest, it is not a steady one."""
+        """Phase before the next step: after anything but a step of its epoch, the next step is not steady."""
 
     def run(self, stop: StopSignal) -> Outcome:
         """Train until the configured end, or until the ranks agree to stop; records and rows are complete

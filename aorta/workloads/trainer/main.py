@@ -33,7 +33,7 @@ from aorta.workloads.trainer.world import StopSignal, World, join
 log = logging.getLogger(__name__)
 
 WORKLOADS: dict[str, Callable[[Config], Workload]] = {"ranking": Ranking, "dcrnn": Dcrnn}
-"""What `workload` may name."""
+"""Values that `workload` may have."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""What is different on ROCm: two rules about the configuration, and the SMI sampler."""
+"""Differences on ROCm: two rules about the configuration, and the SMI sampler."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def adapt(config: schema.Config, hip: bool, named: Collection[str]) -> tuple[sch
 
 
 def missing() -> str | None:
-    """What `--enable-rocm-metrics` lacks here; None where it can work."""
+    """The reason why `--enable-rocm-metrics` cannot work here; None if it can."""
     if torch.version.hip is None:
         return "this torch is not built for ROCm"
     if _tool() is None:

@@ -17,7 +17,7 @@ from aorta.workloads.trainer.world import World
 log = logging.getLogger(__name__)
 
 GRACE_S = 5.0
-"""How long the monitor may take to flush before it is killed."""
+"""Seconds that the monitor may take to flush before it is killed."""
 
 
 def monitor_command(run: RunDir, node_index: int, interval_s: float, gpu: bool, cpu: bool) -> list[str]:

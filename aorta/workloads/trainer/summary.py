@@ -1,6 +1,4 @@
-"""What a run says about itself while it runs: a progress line now and then, a row of `metrics.csv` an
-epoch.
-"""
+"""Progress of a run while it runs: a line now and then, and a row of `metrics.csv` per epoch."""
 
 from __future__ import annotations
 

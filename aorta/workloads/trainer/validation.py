@@ -56,7 +56,7 @@ class Validator:
 
     @torch.no_grad()
     def run(self, model: Callable[[Batch], torch.Tensor]) -> dict[str, float]:
-        """What `summarise` says of the sum over all samples of all ranks; every rank calls it and gets the
+        """The result of `summarise` for all samples of all ranks; every rank calls it and gets the
         same.
         """
         total: torch.Tensor | None = None

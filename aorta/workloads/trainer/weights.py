@@ -12,7 +12,7 @@ from torch.nn.utils import get_total_norm
 
 
 class Weights(Protocol):
-    """What an `Updater` works on."""
+    """The weights that an `Updater` works on."""
 
     parameters: list[nn.Parameter]
 

@@ -1,4 +1,4 @@
-"""What the loop needs to know about a workload, and nothing more."""
+"""Everything that the loop needs to know about a workload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Batch: TypeAlias = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """How a workload is judged after each epoch.
+    """Validation of a workload after each epoch.
 
     Args:
         dataset: what it is judged on, as `Workload.dataset`.
@@ -55,7 +55,7 @@ class Workload(Protocol):
         """
 
     def validation(self) -> Validation | None:
-        """How it is judged after each epoch; None: it is not."""
+        """The validation after each epoch; None: there is none."""
 
     def loss(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The mean loss of a batch, a scalar."""

@@ -23,7 +23,7 @@ from aorta.instrument.identity import Identity
 log = logging.getLogger(__name__)
 
 LIBRARY_PREFIXES = ("NCCL_", "RCCL_", "TORCH_NCCL_", "GLOO_", "HSA_", "UCX_", "FI_")
-"""What `distributed.env` may set: NCCL, RCCL, torch's use of them, gloo, ROCm's runtime, fabrics."""
+"""Prefixes that `distributed.env` may set: NCCL, RCCL, torch's use of them, gloo, ROCm's runtime, fabrics."""
 
 
 @dataclass(frozen=True, slots=True)
