@@ -126,7 +126,7 @@ def analyse_traces(
 
 
 def analyse_recordings(recordings: Sequence[Recording], problems: Sequence[Problem] = ()) -> Analysis:
-    """Returns who holds the job of these flight recorders up; their ranks must be known.
+    """Returns the ranks that hold up the job of these flight recorders; the recorders' ranks must be known.
 
     Args:
         recordings: one per rank.

@@ -30,7 +30,7 @@ class Answer(NamedTuple):
     """The result of a finding's measurement: found, not found, or not measurable."""
 
     measured: Measured
-    """Value beside threshold, or why there is no value and what would give one."""
+    """The value and its threshold, or the reason why there is no value and what would give one."""
     finding: Finding | None = None
     """The finding. None if it was not found or not measurable; `measured.answer` tells which."""
 
@@ -150,7 +150,7 @@ def not_measured(
 def measured(
     kind: Kind, value: float, threshold: float, unit: str, *, fired: bool, reason: str | None = None
 ) -> Measured:
-    """Returns a value beside its threshold."""
+    """Returns a value with its threshold."""
     return Measured(
         kind=kind,
         value=value,

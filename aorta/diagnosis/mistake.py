@@ -46,7 +46,7 @@ class MistakeSpec:
     after: str
     """The fix as code."""
     predicted_by: str
-    """How the gain is predicted, in one sentence."""
+    """The way in which the gain is predicted, in one sentence."""
     captures: tuple[str, ...]
     """Real captures that prove it; empty: none yet."""
     look: Callable[[Program], Sign | None] | None
@@ -103,7 +103,7 @@ class RankProgram:
         )
 
     def place(self, tag: Tag) -> Place | None:
-        """Where the work for something comes from; None without stacks."""
+        """The line of the program that the work with a tag comes from; None without stacks."""
         return next((item.place for item in self.line.tagged if item.tag == int(tag)), None)
 
     def without(
@@ -152,7 +152,7 @@ class Program:
         return ms / self.step_ms if self.step_ms else 0.0
 
     def where(self, tag: Tag, ranks: Sequence[int] = ()) -> Place | None:
-        """Where the work for something comes from; None without stacks."""
+        """The line of the program that the work with a tag comes from; None without stacks."""
         chosen = [self.ranks[rank] for rank in ranks or self.ranks]
         return next((place for item in chosen if (place := item.place(tag)) is not None), None)
 

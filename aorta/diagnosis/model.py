@@ -1,4 +1,4 @@
-"""The replay of a run, who is late in it, and its POP factors: what its collectives tell as a whole."""
+"""The replay of a run, the ranks that are late in it, and its POP factors: all from its collectives."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def modelled(
     nodes: Mapping[int, str],
     host_ns: Mapping[int, float] | None = None,
 ) -> Modelled:
-    """The replay of the steps `steps`, and who is late in them.
+    """The replay of the steps `steps`, and the ranks that are late in them.
 
     Args:
         collectives: all ranks on one clock, or why they cannot be.

@@ -173,11 +173,11 @@ class Surroundings:
     """Other load and events on the nodes; empty: not measured."""
 
     loads: Mapping[str, NodeLoad] = field(default_factory=dict)
-    """By host."""
+    """Load of each node, by host."""
     throttling: Mapping[int, Throttling] = field(default_factory=dict)
-    """By rank."""
+    """Throttling of each GPU, by rank."""
     cpus_machine: Mapping[str, int] = field(default_factory=dict)
-    """By host."""
+    """CPUs of each machine, by host."""
     cores_shared: str | None = None
     """In words, where ranks want more CPUs than they have."""
 
@@ -218,7 +218,7 @@ class Observation:
     monitored: Monitored = field(default_factory=Monitored)
     around: Surroundings = field(default_factory=Surroundings)
     model: Modelled | None = None
-    """The replay, and who is late."""
+    """The replay, and the ranks that are late."""
     stall: Stall | None = None
     """The place where the run stood still, by the step records."""
     recorded_steps: bool = False

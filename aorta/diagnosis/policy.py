@@ -1,4 +1,4 @@
-"""The thresholds in force: those of the configuration, with what null means, for records or for traces."""
+"""The thresholds in force: the configuration's values, with null resolved, for records or for traces."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ class Policy:
         return cls(**{key: nulls[key] if value is None else value for key, value in own.items()})
 
     def as_dict(self) -> dict[str, float]:
-        """Returns what the analysis prints beside its values."""
+        """Returns the thresholds that the analysis prints with its values."""
         return {field.name: float(getattr(self, field.name)) for field in fields(self)}

@@ -28,7 +28,7 @@ HARDLY = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RankCosts:
-    """One rank's mean step in ms: its own parts, and its exposed waits by who made it wait and why."""
+    """One rank's mean step in ms: its own parts, and its exposed waits by the last rank and the cause."""
 
     rank: int
     step_ms: float

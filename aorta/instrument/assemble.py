@@ -1,4 +1,4 @@
-"""A measured step to the record that is written. No torch: this runs beside the training, not in it."""
+"""Turns a measured step into the record that is written. No torch: this runs outside the training process."""
 
 from __future__ import annotations
 

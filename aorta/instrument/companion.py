@@ -1,4 +1,4 @@
-"""The process beside a rank that turns measured steps into records and writes them.
+"""The process that turns a rank's measured steps into records and writes them.
 
 Arithmetic and JSON of a step take longer than measuring it, and a thread would hold the interpreter that
 queues the next kernels. `aorta.instrument.channel` starts this module with the pipes, and the record file.

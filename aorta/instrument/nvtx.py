@@ -1,4 +1,4 @@
-"""NVTX ranges around the parts of a step, where a profiler listens: torch's own on a GPU; without one, those
+"""NVTX ranges around the parts of a step, where a profiler listens: torch's own on a GPU; without one, ranges
 of the Python package `nvtx`, where it is installed and this process runs under nsys.
 """
 

@@ -30,7 +30,7 @@ LAST_WORDS_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Steps whose losses are on their way, and the mark behind those."""
+    """Steps whose losses are on their way, and the mark behind those losses."""
 
     steps: Sequence[Step]
     landing: Landing

@@ -132,8 +132,8 @@ class ShardedExchange:
             self.watch(True)
 
     def watch(self, on: bool) -> None:
-        """Hooks at the places where compute waits, for as long as somebody wants to know. Those of a model
-        that may be compiled stay: it would be compiled again.
+        """Set hooks at the places where compute waits, or remove them. Hooks of a model that may be compiled
+        stay: without them it would be compiled again.
         """
         self._before.clear()
         self._computed = None
@@ -229,7 +229,7 @@ class ShardedExchange:
     # --- where compute waits -------------------------------------------------------------------------------
 
     def _watch(self, part: nn.Module, root: bool) -> Iterator[RemovableHandle]:
-        """Hooks around FSDP2's: those that were prepended run before its own, the others after.
+        """Set hooks around FSDP2's: prepended hooks run before its own, the others after.
 
         The root's weights stay until the backward pass has begun: there is no wait to see.
         """

@@ -219,7 +219,7 @@ _PATIENCE_S = 0.004
 
 
 class Streams:
-    """The streams of one GPU by name, each made when it is first asked for, beside the current one.
+    """The streams of one GPU by name: the current one, and others that are made when first asked for.
 
     A GPU has fewer queues than a program has streams (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). Two streams
     of one queue run their work in the order in which it was launched, as if they were one: a collective that

@@ -58,7 +58,7 @@ class Begun:
 
 
 class Watching:
-    """Notes every call of the program but those that are timed elsewhere.
+    """Notes every call of the program except calls that are timed elsewhere.
 
     Args:
         collectives: gives the tape and the clock.

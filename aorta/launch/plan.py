@@ -52,9 +52,9 @@ class LaunchRequest:
     constraint: str | None = None
     sbatch_lines: tuple[str, ...] = ()
     profiler: str | None = None
-    """None: what the configuration says."""
+    """Profiler; None: the configuration's."""
     monitor_interval_s: float | None = None
-    """None: what the configuration says."""
+    """Seconds between samples; None: the configuration's."""
     command: tuple[str, ...] = ()
     """The user's own program; empty: the trainer."""
     own: OwnProgram = AORTAS

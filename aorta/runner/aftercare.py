@@ -1,4 +1,4 @@
-"""What a node does with its traces after training: checks them, then has them exported and reduced by
+"""Handles a node's traces after training: checks them, then has them exported and reduced by
 processes of their own, within the time that the job has left.
 """
 

@@ -220,7 +220,7 @@ class Node:
         )
 
     def _trace_folder(self, resolved: str) -> Path | None:
-        """Folder that the profiler writes to; nsys reports hold the environments of all the node's processes."""
+        """Folder that the profiler writes to; nsys reports hold the environments of all processes."""
         return {"nsys": self.run_dir.nsys_reports, "rocprofv3": self.run_dir.rocprof}.get(resolved)
 
     def _lead(self, session: Session, prepared: Prepared) -> Manifest:

@@ -26,10 +26,10 @@ class NodeOptions:
     config: Path | None
     overrides: tuple[str, ...] = ()
     profiler: str | None = None
-    """None: what the configuration says."""
+    """Profiler; None: the configuration's."""
     procs_per_node: int | None = None
     monitor_interval_s: float | None = None
-    """None: what the configuration says."""
+    """Seconds between samples; None: the configuration's."""
     executor: Literal["slurm", "local"]
     job_id: str
     node_index: int

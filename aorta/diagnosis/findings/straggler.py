@@ -229,8 +229,8 @@ def _measured_loss(loss: float | None) -> dict[str, float]:
 
 
 def _clock_loss(late: Sequence[int], finding: Finding, seen: Observation) -> float | None:
-    """Returns by how much the clock of the GPUs of `late` is below that of those that are not late, 0 to 1;
-    None where it was not sampled.
+    """Returns the share, 0 to 1, by which the GPU clock of the ranks in `late` is below that of other ranks;
+    None if no clock was sampled.
     """
     clocks = {rank: item.clock_mhz for rank, item in seen.around.throttling.items() if item.clock_mhz}
     own = [clock for rank, clock in clocks.items() if rank in late]

@@ -35,7 +35,7 @@ def _look(program: Program) -> Sign | None:
 
 
 def _checks(item: RankProgram) -> float:
-    """Checks per step; on a GPU those that launch something inside of a backward function."""
+    """Checks per step; on a GPU, the checks that launch something inside a backward function."""
     if not item.compute.any():
         return item.line.census.counts.get("nan_checks", 0.0)
     return item.count(item.has(Tag.ANOMALY) & item.has(Tag.BACKWARD))

@@ -74,7 +74,7 @@ class Dcrnn:
         return DCRNN(diffusion, sizes, data.mean, data.deviation)
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """None: its cells run once per time step."""
+        """No blocks: its cells run once per time step."""
         del model
         return []
 
