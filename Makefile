@@ -43,11 +43,12 @@ validate: setup ## put known faults into real runs and write docs/validation.md;
 test: setup ## run the tests; as root also install and start the Slurm cluster for the tests that need it
 	scripts/test.sh $(ARGS)
 
-lint: setup ## ruff, mypy --strict, import contracts, shell and committed sbatch files
+lint: setup ## ruff, mypy --strict, import contracts, words, shell and committed sbatch files
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/python scripts/words.py
 	@if command -v shellcheck >/dev/null; then shellcheck $$(git ls-files 'scripts/*.sh') .ci/run; else echo "shellcheck is not installed: shell scripts not checked"; fi
 
 format: setup ## rewrite the code in the house style
