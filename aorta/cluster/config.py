@@ -192,7 +192,7 @@ class Machine:
 
 
 def parse_rate(text: str) -> int:
-    """Bits a second from `100mbit`, with the units of tc: bit, kbit, mbit, gbit (powers of ten).
+    """Bits per second from `100mbit`, with the units of tc: bit, kbit, mbit, gbit (powers of ten).
 
     Raises:
         ClusterError: `text` is not of that form.

@@ -91,7 +91,7 @@ class FindingSpec:
     claims: Callable[[FindingSpec, Finding, Found, Observation, Policy], bool] | None
     """Returns True if another finding is a symptom of this one."""
     yields: bool
-    """It is a symptom of any cause that takes time."""
+    """True if the finding is a symptom of any cause that takes time."""
     may_wait_for_missing: bool
     """True if the finding is no verdict while ranks are missing: the time may be waits for them."""
     sub_causes: Mapping[str, str]

@@ -66,7 +66,7 @@ class Steps:
     """Parts of the step, rank by rank, and the source that they come from."""
 
     breakdown: BreakdownTable = field(default_factory=lambda: BreakdownTable(steps=0, per_rank=[]))
-    """Over the steps that were timed part by part."""
+    """Breakdown of the steps that were timed part by part."""
     costs: list[RankCosts] = field(default_factory=list)
     waits: BlameTable | None = None
     """Waits charged to ranks."""
@@ -179,7 +179,7 @@ class Surroundings:
     cpus_machine: Mapping[str, int] = field(default_factory=dict)
     """CPUs of each machine, by host."""
     cores_shared: str | None = None
-    """In words, where ranks want more CPUs than they have."""
+    """Note, in words, that ranks want more CPUs than they have; None: they do not."""
 
 
 @dataclass(frozen=True, slots=True)

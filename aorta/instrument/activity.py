@@ -42,7 +42,7 @@ class Kernel:
     stream: str
     """compute, the name of a stream of communication, or `OTHER`."""
     launched: int
-    """When the host's call returned."""
+    """Time at which the host's call returned."""
     start: int
     end: int
 

@@ -20,7 +20,7 @@ def record_of(constants: Constants, measured: Measured) -> StepRecord:
         communication_observed=measured.communication_observed and measured.detailed,
         copies_timed=measured.copies_timed,
     )
-    # One reading of all host clocks a step: the others follow the monotonic clock within it.
+    # One reading of all host clocks per step: the others follow the monotonic clock within it.
     wall = measured.wall_start_ns - measured.host_start_ns
     memory = measured.memory
     breakdown, profile = describe(times, measured.global_step, _markers(constants, measured))

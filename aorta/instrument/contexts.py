@@ -79,7 +79,7 @@ class OpenStep:
             self.ranges.pop()
 
     def mark(self) -> Mark:
-        """This moment on the stream of the model's compute."""
+        """A mark of this moment on the stream of the model's compute."""
         return self.clock.mark(self.stream)
 
 

@@ -17,8 +17,8 @@ MAX_PENDING = 128
 """Steps whose marks may be unread; beyond that the training waits for the oldest, so memory stays bounded."""
 BATCH_STEPS = 64
 BATCH_NS = 500 * NS_PER_MS
-"""So many steps that are timed as a whole, or so long, until steps on a GPU are read and handed over: each
-time costs a host that does other things in between about 1 ms.
+"""Number of steps, timed as a whole, or time until steps on a GPU are read and handed over. Each hand-over
+costs a host that does other things in between about 1 ms.
 """
 BATCH_DETAILED = 16
 """Steps that are timed part by part have a hundred marks each: a few at a time, so that no step becomes much

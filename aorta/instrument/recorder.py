@@ -333,8 +333,8 @@ class StepRecorder:
         self._asked_until = 0
 
     def _watch(self, on: bool) -> None:
-        """From a step on: what is timed as a whole need not be watched, and costs what it costs without us.
-        What the allocator counts in such steps belongs to no step.
+        """Switch the watchers on or off from a step on. Steps that are timed as a whole need no watching and
+        cost as much as without the recorder. The allocator's counts in such steps belong to no step.
         """
         for watcher in self._watchers:
             watcher(on)

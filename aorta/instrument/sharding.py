@@ -103,7 +103,7 @@ class ShardedExchange:
         self._before: dict[tuple[int, str], tuple[Tape, Mark]] = {}
         self._gathers: dict[int, _Gather] = {}
         self._computed: Mark | None = None
-        """When the block whose gradients are reduced next had computed them."""
+        """Mark of the moment when the block whose gradients are reduced next had computed them."""
 
     def install(self, model: nn.Module) -> None:
         """Take over the collectives of `model`."""

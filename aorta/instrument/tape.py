@@ -49,7 +49,7 @@ class Tape:
     entries: list[Entry] = field(default_factory=list)
     gates: list[Gate] = field(default_factory=list)
     gradients_ready: Mark | None = None
-    """When the last bucket of the running backward pass had its gradients; None before the first."""
+    """Mark of the moment when the backward pass's last bucket had its gradients; None before the first."""
     copies_timed: bool = False
     queues: dict[str, Mark] = field(default_factory=dict)
     """The end of the newest piece of each queue."""

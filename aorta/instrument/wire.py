@@ -60,7 +60,7 @@ class Measured(NamedTuple):
     start: int
     end: int
     host_start_ns: int
-    """When the host opened the step: the wall clock and CLOCK_BOOTTIME were read with it."""
+    """Time at which the host opened the step: the wall clock and CLOCK_BOOTTIME were read with it."""
     host_end_ns: int
     wall_start_ns: int
     boot_start_ns: int

@@ -128,15 +128,15 @@ def processes(
     if tasks != 1:
         total = tasks * each
         raise PlanError(
-            f"{tasks} tasks a node with {each} processes each are {total} processes a node: aorta starts one "
-            "task a node, whose agent starts the processes",
+            f"{tasks} tasks per node with {each} processes each are {total} processes per node: aorta starts "
+            "one task per node, whose agent starts the processes",
             f"leave --tasks-per-node at 1 and say --procs-per-node {max(tasks, each)}",
         )
     launcher = None if launcher_is_own else _launcher(command)
     if launcher is not None:
         inner = _count_after(command)
         many = (
-            f"{each} × {inner} = {each * inner} processes a node" if inner else "launchers inside launchers"
+            f"{each} × {inner} = {each * inner} processes per node" if inner else "launchers inside launchers"
         )
         raise PlanError(
             f"the program is started by {launcher}, and the agent starts torchrun already: {many}",
@@ -145,7 +145,7 @@ def processes(
         )
     if asked is not None and gpus and asked > gpus:
         raise PlanError(
-            f"{asked} processes a node would share {gpus} GPUs: NCCL takes one process a GPU",
+            f"{asked} processes per node would share {gpus} GPUs: NCCL takes one process per GPU",
             f"say --procs-per-node {gpus} or leave it out",
         )
 
@@ -375,7 +375,7 @@ def fits(scenario: str, nodes: int, gpus: int, limit_s: int, chosen: Sequence[Pa
         able = sum(1 for node in part.nodes if node.gpus >= gpus)
         if gpus > part.gpus:
             reason = (
-                f"{gpus} GPUs a node are asked for, and the nodes of partition {part.name!r} have {part.gpus}"
+                f"{gpus} GPUs per node are asked for, and nodes of partition {part.name!r} have {part.gpus}"
             )
             hint = f"say --gpus-per-node {part.gpus}" if part.gpus else "leave --gpus-per-node out: a CPU run"
         elif nodes > able:

@@ -153,7 +153,7 @@ _HEADING = [
     "    source scripts/profiling_config.sh && sbatch slurm/profile_<N>node.sbatch",
     "That file exports SBATCH_ACCOUNT, SBATCH_PARTITION, SBATCH_GPUS_PER_NODE and AORTA_CONFIG, which sbatch",
     "and this script read. Without it: sbatch --account=A --partition=P --gpus-per-node=G slurm/...",
-    "Each node runs one process a GPU; without GPUs one process, over gloo. Options on sbatch's command",
+    "Each node runs one process per GPU; without GPUs one process, over gloo. Options on sbatch's command",
     "line win over the lines below (--time, --cpus-per-task, --qos); leave the number of nodes as it is.",
 ]
 _HEADING_CPU = [

@@ -45,7 +45,7 @@ def rank_command(
     for word in words[:3] if own.launcher == "aorta" else ():
         if Path(word).name in _LAUNCHERS:
             raise PlanError(
-                f"the command starts {Path(word).name}, and the agent already starts one process a rank",
+                f"the command starts {Path(word).name}, and the agent already starts one process per rank",
                 "give the script and its arguments alone; --procs-per-node sets the ranks of a node",
             )
     if words[0] == "-m" or words[0].endswith(".py"):

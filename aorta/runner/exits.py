@@ -93,7 +93,7 @@ OTHER_PYTHON = "name a Python that has it: aorta submit --python PATH; try it: a
 def rank_exits(
     lines: Sequence[str], code: int, node: NodeDir, first_rank: int, processes: int
 ) -> tuple[list[RankExit], int | None]:
-    """One record a rank, and the rank that failed first.
+    """One record per rank, and the rank that failed first.
 
     Args:
         lines: torchrun's output.

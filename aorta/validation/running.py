@@ -31,7 +31,7 @@ class Ended:
 
 
 Execute = Callable[[Cell, str], Ended]
-"""Runs a cell, of which the words say how many there are, and waits for its end."""
+"""Runs a cell and waits for its end; the words tell how many cells there are."""
 Analyse = Callable[[RunDir], Analysis]
 """The analysis as `aorta aggregate` makes it; it is given the run's folder and nothing else."""
 

@@ -101,7 +101,7 @@ def test_a_user_program_comes_after_the_dashes(slurm: FakeSlurm, project: Path) 
 
 def test_tasks_that_multiply_are_refused_before_anything_is_asked_of_sbatch(slurm: FakeSlurm) -> None:
     error = refused("submit", "--tasks-per-node", "8", "--procs-per-node", "8")
-    assert "64 processes a node" in str(error)
+    assert "64 processes per node" in str(error)
     assert "sbatch" not in slurm.programs()
 
 

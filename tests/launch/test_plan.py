@@ -99,12 +99,12 @@ def test_scenarios_that_are_none(scenarios: str | None, nodes: str | None) -> No
 
 def test_tasks_and_processes_do_not_multiply(site: Site) -> None:
     message = refused(site, tasks_per_node=8, processes_per_node=8)
-    assert "64 processes a node" in message
+    assert "64 processes per node" in message
     assert plan(site, processes_per_node=8)[0].processes_per_node == 8
 
 
 def test_tasks_multiply_with_the_gpus_too(site: Site) -> None:
-    assert "8 processes a node" in refused(site, partition="gpu", gpus_per_node=4, tasks_per_node=2)
+    assert "8 processes per node" in refused(site, partition="gpu", gpus_per_node=4, tasks_per_node=2)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_script_that_is_not_there(site: Site) -> None:
 
 def test_more_gpus_than_a_node_has(site: Site) -> None:
     message = refused(site, "1node", partition="gpu", gpus_per_node=8)
-    assert "8 GPUs a node" in message
+    assert "8 GPUs per node" in message
     assert "have 4" in message
     assert plan(site, "1node", partition="gpu", gpus_per_node=4)[0].gpus_per_node == 4
 

@@ -35,7 +35,7 @@ GOLDEN = """\
 set -euo pipefail
 cd /project
 
-# One task a node: the node agent. exec, so that scancel and the signal before the limit reach it by srun.
+# One task per node: the node agent. exec, so that scancel and the signal before the limit reach it by srun.
 # Which node a task is on is known only inside srun, so nothing of it is expanded here.
 exec srun \\
     --nodes=2 --ntasks=2 --ntasks-per-node=1 \\

@@ -24,12 +24,12 @@ from aorta.diagnosis.policy import Policy
 from aorta.units import BYTES_PER_GIB, plural
 
 KIND = "memory_pressure"
-USED, RETRIES, SWAPPED = "% of memory", "allocator retries a step", "MB/s of swap"
+USED, RETRIES, SWAPPED = "% of memory", "allocator retries per step", "MB/s of swap"
 _GPU, _TENSORS = "GPU memory, by the monitor", "GPU memory, by the allocator"
 HOST, MACHINE = "the job's memory limit on a host", "a host's memory, by all of its programs"
 _OF_HOSTS = frozenset({HOST, MACHINE})
 CRITICAL_PCT = 97.0
-"""From this share of the memory on, the finding is critical."""
+"""Share of the memory from which on the finding is critical."""
 _NAMED = 3
 """Number of nodes that are named."""
 WAITED_SHARE = 0.02

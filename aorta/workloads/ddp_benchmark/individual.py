@@ -1,4 +1,4 @@
-"""One collective a parameter: after backward, from hooks, or from buffers beside the gradients."""
+"""One collective per parameter: after backward, from hooks, or from buffers beside the gradients."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def ranks_to_start(device: str, wanted: int | None) -> int:
     count = torch.cuda.device_count()
     if wanted is not None and wanted > count:
         raise ConfigError(
-            f"--nproc is {wanted}, but {count} GPU(s) are visible", "one rank a GPU; or --device cpu"
+            f"--nproc is {wanted}, but {count} GPU(s) are visible", "one rank per GPU; or --device cpu"
         )
     return wanted or count
 

@@ -122,7 +122,7 @@ def announce(options: Options, ranks: int) -> None:
     tokens = options.batch_size * options.context_length
     print(
         f"{parameter_count(options):,} parameters, {ranks} rank(s) on {'GPU' if on_gpu else 'CPU'},"
-        f" {tokens:,} tokens a rank and step ({_flop_per_step(options) / 1e12:.3g} TFLOP),"
+        f" {tokens:,} tokens per rank and step ({_flop_per_step(options) / 1e12:.3g} TFLOP),"
         f" {options.total_steps} steps × {count} implementation(s)",
         flush=True,
     )

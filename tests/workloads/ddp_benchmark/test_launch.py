@@ -78,7 +78,7 @@ def test_a_large_model_on_a_cpu_is_announced(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     main.announce(Options(), 2)
     said = capsys.readouterr().out
-    assert "2 rank(s) on CPU, 16,384 tokens a rank and step" in said  # 32 × 512
+    assert "2 rank(s) on CPU, 16,384 tokens per rank and step" in said  # 32 × 512
     assert "--preset small" in said
     main.announce(parse(["--preset", "small"]), 2)
     assert "--preset small" not in capsys.readouterr().out
