@@ -28,11 +28,11 @@ _OWN_OPTIONS = {
     "constraint": "--constraint",
 }
 _STRUCTURE = {
-    "ntasks": "the script starts one task a node",
-    "ntasks-per-node": "the script starts one task a node",
-    "ntasks-per-gpu": "the script starts one task a node",
-    "ntasks-per-socket": "the script starts one task a node",
-    "ntasks-per-core": "the script starts one task a node",
+    "ntasks": "the script starts one task per node",
+    "ntasks-per-node": "the script starts one task per node",
+    "ntasks-per-gpu": "the script starts one task per node",
+    "ntasks-per-socket": "the script starts one task per node",
+    "ntasks-per-core": "the script starts one task per node",
     "array": "a scenario is one job",
     "output": "the output belongs into the results folder, where it is looked for",
     "error": "the output belongs into the results folder, where it is looked for",
@@ -119,7 +119,7 @@ def size(nodes: int, processes: int | None, *, here: bool) -> None:
 def processes(
     tasks: int, asked: int | None, gpus: int | None, command: Sequence[str], launcher_is_own: bool = False
 ) -> None:
-    """One task a node, whose agent starts the processes: nothing else may multiply them.
+    """Refuse whatever would multiply the processes: one task per node, and its agent alone starts them.
 
     Raises:
         PlanError: tasks × processes, a launcher as the user's program, or more processes than GPUs.

@@ -115,7 +115,7 @@ class LibrarySource:
         return self
 
     def sample(self) -> list[Reading]:
-        """One reading a GPU; an empty one where it failed."""
+        """One reading per GPU; an empty one where it failed."""
         failed = False
         readings = []
         for gpu in self._gpus:
