@@ -17,6 +17,7 @@ from aorta.artefacts.layout import RunDir, SubmissionDir
 from aorta.artefacts.records import SubmittedJob
 from aorta.commands.analyze import NO_VERDICT
 from aorta.errors import ArtefactError
+from aorta.launch.submitted import read_jobs
 from aorta.readers import nsys, rocprof_rocpd
 from aorta.readers.run import read_run
 from tests.support import commands
@@ -201,3 +202,13 @@ def test_each_user_gets_a_report_of_what_is_theirs(mine: RunDir) -> None:
     for path in (mine.root, results / "run_20260102_000000"):
         os.chown(path, 65534, 65534)
     assert "run_999" in aggregated(mine)  # whoever has none is shown the newest
+
+
+def test_a_list_of_jobs_of_useless_lines_is_given_up(mine: RunDir) -> None:
+    submission = SubmissionDir(mine.root.parents[1] / "run_20260102_000000")
+    with submission.jobs.open("ab") as stream:
+        stream.write(b"\n" * 1_000_000)
+    told: list[str] = []
+    assert [job.job_id for job in read_jobs(submission, told.append)] == ["101"]
+    assert len(told) == 102
+    assert told[-1] == f"{submission.jobs}: the lines after 102 are left out"

@@ -14,6 +14,9 @@ from aorta.artefacts.records import SubmittedJob
 from aorta.artefacts.sweep import Sweep
 from aorta.errors import ArtefactError
 
+_MOST_BYTES, _MOST_WRONG = 64 << 20, 100
+"""Of a list of jobs, and of its lines that are none."""
+
 
 def read_jobs(
     submission: SubmissionDir, skipped: Callable[[str], None] = lambda _: None
@@ -28,7 +31,7 @@ def read_jobs(
         ArtefactError: there is no such record, or no line of it can be read.
     """
     try:
-        lines = read_regular(submission.jobs).splitlines()
+        lines = read_regular(submission.jobs, _MOST_BYTES).splitlines()
     except OSError as error:
         raise ArtefactError(
             f"{submission.jobs}: {error.strerror}", "name a folder results/profiling/run_<timestamp>"
@@ -40,6 +43,9 @@ def read_jobs(
             RunDir.of(Path(), Scenario(job.scenario), job.job_id)
         except (msgspec.DecodeError, UnicodeDecodeError, ArtefactError) as error:
             wrong.append(f"{submission.jobs}, line {number} is left out: {error}")
+            if len(wrong) > _MOST_WRONG:
+                wrong.append(f"{submission.jobs}: the lines after {number} are left out")
+                break
         else:
             jobs.append(job)
     if wrong and not jobs:
