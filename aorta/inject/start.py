@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import multiprocessing.util
 import os
 import sys
 from typing import Any
@@ -40,7 +41,12 @@ def install() -> Driver | None:
     _watch_scalers(driver, hooks)
     driver.graphs.watch()
     os.register_at_fork(after_in_child=driver.forked)
-    atexit.register(hooks.guarded("end", driver.finish))
+    finish = hooks.guarded("end", driver.finish)
+    atexit.register(finish)
+    # A child that multiprocessing forks ends without atexit, and forgets the finalizers of its parent.
+    multiprocessing.util.register_after_fork(
+        driver, lambda _: multiprocessing.util.Finalize(None, finish, exitpriority=0)
+    )
     return driver
 
 

@@ -98,7 +98,10 @@ def test_collectives_and_bytes(found: list[dict[str, Any]]) -> None:
             assert {item["bytes"] for item in one["samples"]} == {4 * (numbers + parameters)}
         assert {item["collectives"] for item in bucketed["samples"]} == {len(bucketed["buckets"])}
         assert {item["bytes"] for item in bucketed["samples"]} == {4 * (numbers + parameters)}
-        assert {item["bytes"] for item in observed["samples"]} == {4 * numbers}
+        # Once, DDP tells the other ranks the order of its buckets.
+        more = sorted(item["bytes"] - 4 * numbers for item in observed["samples"])
+        assert more[0] == 0
+        assert sum(extra > 0 for extra in more) <= 1
 
 
 def test_communication_is_hidden_or_exposed(found: list[dict[str, Any]]) -> None:
