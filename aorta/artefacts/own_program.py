@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,15 @@ class OwnProgram:
             "--steps": self.steps,
         }
         return [[name, str(value)] for name, value in options.items() if value is not None]
+
+
+def program_name(command: Sequence[str]) -> str | None:
+    """Return the script, the module or the executable of a user's command; None without a command."""
+    words = list(command)
+    script = next((word for word in words if word.endswith(".py")), None)
+    if script is None and "-m" in words[:-1]:
+        script = words[words.index("-m") + 1]
+    return Path(script or words[0]).name if words else None
 
 
 AORTAS = OwnProgram()

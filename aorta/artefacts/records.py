@@ -32,6 +32,8 @@ class SubmittedJob(Record, frozen=True, kw_only=True):
     cluster: str | None = None
     owner: ProcessId | None = None
     """The process that runs a job on this machine; None: a cluster does."""
+    program: str | None = None
+    """The file or module of a program of the user's own; None: the built-in trainer, or not recorded."""
 
 
 # --- written by the node agent -----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import Unread, changed_ns, entries, is_file, is_folder, own_first
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, runs, submissions
+from aorta.artefacts.own_program import program_name
 from aorta.artefacts.records import Manifest, SubmittedJob
 from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_jobs
@@ -26,20 +27,29 @@ class Chosen:
         note: why this one, where that is not obvious.
         older: runs that may stand in if this one is not valid, newest first. A submission's job has none: it
             is compared with its siblings, which had the same configuration.
+        asked: False: it is older than the newest submission and none of its jobs.
+        program: what the submission says that the job runs; None: not known.
     """
 
     scenario: Scenario
     run: RunDir
     note: str = ""
     older: tuple[RunDir, ...] = ()
+    asked: bool = True
+    program: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The runs to analyse, by family and number of nodes, and what gave no run."""
+    """The runs to analyse, by family and number of nodes, and what gave no run.
+
+    Attributes:
+        silent: the jobs of the submission that wrote nothing.
+    """
 
     chosen: tuple[Chosen, ...]
     missing: tuple[Problem, ...]
+    silent: tuple[SubmittedJob, ...] = ()
 
 
 def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
@@ -63,7 +73,8 @@ def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
         jobs, missing = _newest_jobs(results, unread)
         by_hand = _newest_first(results, unread)
     missing += not_read(unread)
-    chosen = {}
+    chosen, silent = {}, []
+    submitted_ns = max((job.submitted_wall_ns for job in jobs.values()), default=None)
     for scenario, job in jobs.items():
         run = _run_of(results, scenario, job)
         own = next(iter(by_hand.pop(scenario, [])), None)
@@ -73,16 +84,19 @@ def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
             and _started(own) > job.submitted_wall_ns
         ):
             note = f"{own.root.name} was run by hand after the submission and replaces its {run.root.name}"
-            chosen[scenario] = Chosen(scenario, own, note)
+            chosen[scenario] = Chosen(scenario, own, note, program=_program(own)[1])
         elif _wrote_something(run):
-            chosen[scenario] = Chosen(scenario, run)
+            chosen[scenario] = Chosen(scenario, run, program=job.program or _program(run)[1])
         else:
+            silent.append(job)
             missing.append(_never_started(scenario, job, run))
     for scenario, (newest, *older) in by_hand.items():
         note = "not part of the newest submission" if jobs else ""
-        chosen[scenario] = Chosen(scenario, newest, note, tuple(older))
+        asked = submitted_ns is None or _started(newest) > submitted_ns
+        alike = tuple(run for run in older if _program(run) == _program(newest))
+        chosen[scenario] = Chosen(scenario, newest, note, alike, asked, _program(newest)[1])
     ordered = sorted(chosen.values(), key=lambda item: (item.scenario.family, item.scenario.nodes))
-    return Choice(tuple(ordered), tuple(missing))
+    return Choice(tuple(ordered), tuple(missing), tuple(silent))
 
 
 def not_read(unread: Unread) -> list[Problem]:
@@ -115,6 +129,15 @@ def _code_version(run: RunDir) -> str | None:
         return read_json(run.manifest, Manifest).code_version
     except ArtefactError:
         return None
+
+
+def _program(run: RunDir) -> tuple[str | None, str | None]:
+    """The trainer's workload and the name of a program of the user's own; both None where nothing says."""
+    try:
+        plan = read_json(run.manifest, Manifest).plan
+    except ArtefactError:
+        return None, None
+    return (plan.workload, None) if plan.workload is not None else (None, program_name(plan.command))
 
 
 def _newest_jobs(results: Path, unread: Unread) -> tuple[dict[Scenario, SubmittedJob], list[Problem]]:

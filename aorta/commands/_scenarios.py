@@ -69,7 +69,7 @@ def run_aggregate(
     reports, missing, newest = _analyse(choice, others, overrides)
     analyses = [report.analysis for report in reports]
     curves = scaling_curves(analyses, others, likeliest=likeliest)
-    aggregate = build(reports, curves, missing, newest)
+    aggregate = build(reports, curves, missing, newest, choice.silent)
     with writing(docs), ProgressLine(Console(stderr=True), "drawing the report"):
         keep_earlier(docs, results, NAME, newest)
         write_documents(docs, aggregate, reports, redact=redact)
@@ -129,7 +129,10 @@ def _one(
     except OSError as error:  # such as somebody else's results
         reason = f"{item.scenario.name}: its own report could not be written: {error.strerror}"
         passed_over.append(Problem(file=str(error.filename or run.root), reason=reason))
-    return ScenarioReport(item.scenario, run, analysis, page, item.note, timeline[0]), data, passed_over
+    report = ScenarioReport(
+        item.scenario, run, analysis, page, item.note, timeline[0], asked=item.asked, program=item.program
+    )
+    return report, data, passed_over
 
 
 def _empty(report: ScenarioReport) -> Problem:

@@ -30,7 +30,7 @@ def command(
     The newest submission's jobs are taken, and runs by hand that are newer or of other scenarios. What is
     missing or broken is named in the document and costs nothing else. BASE_RESULTS_DIR is results/profiling
     unless given. A sweep that was submitted last, or is named, gives SWEEP_ANALYSIS.md. The report that is
-    replaced is kept: `aorta runs` lists it.
+    replaced is kept: `aorta runs` lists it. Exit status 6: the verdict is insufficient_data.
     """
     from aorta.commands._reports import docs_folder
     from aorta.commands._scenarios import run_aggregate
@@ -44,7 +44,11 @@ def command(
         if not others:
             return
     chosen = SubmissionDir(submission) if submission is not None else None
-    run_aggregate(results, docs, submission=chosen, redact=redact, overrides=overrides, show=say)
+    found = run_aggregate(results, docs, submission=chosen, redact=redact, overrides=overrides, show=say)
+    if found.verdict.kind == "insufficient_data":
+        from aorta.commands.analyze import NO_VERDICT
+
+        click.get_current_context().exit(NO_VERDICT)
 
 
 def _what(results: Path, named: SubmissionDir | None) -> tuple[SubmissionDir | None, bool]:

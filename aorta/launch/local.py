@@ -24,6 +24,7 @@ from submitit.core.utils import UncompletedJobError
 from aorta.artefacts import names
 from aorta.artefacts.agents import started, this_process
 from aorta.artefacts.layout import LOCAL, RunDir, Scenario, SubmissionDir, job_output
+from aorta.artefacts.own_program import program_name
 from aorta.artefacts.records import SubmittedJob
 from aorta.artefacts.slurm_environment import clean_environment
 from aorta.launch.lifeline import die_with
@@ -237,6 +238,7 @@ def start(
         submitted_wall_ns=time.time_ns(),
         executor="local",
         owner=this_process(),
+        program=program_name(plan.command),
     )
     submission.private.mkdir(mode=0o700, parents=True, exist_ok=True)
     executor = submitit.LocalExecutor(submission.private)

@@ -13,6 +13,7 @@ from aorta.artefacts.files import is_file, is_there
 from aorta.artefacts.io import append_line, json_line, write_exact
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
 from aorta.artefacts.masking import MASK, here
+from aorta.artefacts.own_program import program_name
 from aorta.artefacts.records import SubmittedJob
 from aorta.config.load import load_config, save_config
 from aorta.config.schema import Config
@@ -189,6 +190,7 @@ def _submit_each(
             submitted_wall_ns=plan.submitted_wall_ns or time.time_ns(),
             executor="slurm",
             cluster=cluster,
+            program=program_name(plan.command),
         )
         jobs.append(job)
         try:

@@ -12,12 +12,14 @@ from aorta.artefacts.analysis import Analysis, Finding, Problem, Speedup, Verdic
 from aorta.artefacts.clean import plain
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.page import Excerpt, Page, Recommendation, Summary
+from aorta.artefacts.records import SubmittedJob
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content
-from aorta.report.text import ABSENT, gain
+from aorta.report.text import ABSENT, gain, short
 
 NO_CAUSE = frozenset({"healthy", "insufficient_data"})
 """Verdicts that name no cause."""
+_LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class ScenarioReport:
         page: what the report shows of the run.
         note: why this run was taken, where that is not obvious; else empty.
         timeline: the longest step of all ranks; None where it is not known.
+        asked: False: older than the newest submission; listed, and never the verdict of the whole.
+        program: what the submission says that the run's job runs; None: not known.
     """
 
     scenario: Scenario
@@ -36,6 +40,8 @@ class ScenarioReport:
     page: Page
     note: str = ""
     timeline: Excerpt | None = None
+    asked: bool = True
+    program: str | None = None
 
 
 def rank_time_ms(analysis: Analysis, finding: Finding | None) -> float:
@@ -47,10 +53,11 @@ def rank_time_ms(analysis: Analysis, finding: Finding | None) -> float:
 def decisive(reports: Sequence[ScenarioReport]) -> ScenarioReport | None:
     """The scenario whose verdict is that of the whole.
 
-    Of the scenarios with a cause, the one whose cause costs most rank-time a step (`rank_time_ms`), which
-    normally is the largest; without a cause anywhere, the largest healthy one; else the largest. None without
-    reports.
+    Only runs that were asked for count (`ScenarioReport.asked`). Of those with a cause, the one whose cause
+    costs most rank-time per step (`rank_time_ms`), which normally is the largest; without a cause anywhere,
+    the largest healthy one; else the largest. None where no run that was asked for has a report.
     """
+    reports = [report for report in reports if report.asked]
 
     def size(report: ScenarioReport) -> tuple[int, int, str]:
         return report.analysis.world_size or 0, report.scenario.nodes, report.scenario.name
@@ -118,6 +125,7 @@ def build(
     scaling: Sequence[Scaling],
     missing: Sequence[Problem],
     generated_wall_ns: int,
+    silent: Sequence[SubmittedJob] = (),
 ) -> Aggregate:
     """The record behind the document.
 
@@ -126,14 +134,17 @@ def build(
         scaling: one a family.
         missing: scenarios that gave nothing.
         generated_wall_ns: the newest input's time, so that the same inputs give the same document.
+        silent: jobs of the submission that wrote nothing.
     """
     main = decisive(reports)
     if main is None:
-        verdict = Verdict(kind="insufficient_data", statement="No scenario could be analysed.", ranks=[])
+        verdict = Verdict(kind="insufficient_data", statement=_nothing(reports, silent), ranks=[])
     else:
         said = main.analysis.verdict
         verdict = Verdict(
-            kind=said.kind, statement=f"{main.scenario.name}: {said.statement}", ranks=said.ranks
+            kind=said.kind,
+            statement=f"{_named(main.scenario.name, main.program)}: {said.statement}",
+            ranks=said.ranks,
         )
     todo = recommendations(reports)
     return Aggregate(
@@ -147,6 +158,18 @@ def build(
         pages=[report.page for report in reports],
         recommended=todo,
     )
+
+
+def _named(scenario: str, program: str | None) -> str:
+    """`4node`, or `4node (my_train.py)` for a program of the user's own."""
+    return f"{scenario} ({short(program, _LONGEST_NAME)})" if program else scenario
+
+
+def _nothing(reports: Sequence[ScenarioReport], silent: Sequence[SubmittedJob]) -> str:
+    """The statement where no run that was asked for could be analysed."""
+    jobs = ", ".join(_named(job.scenario, job.program) for job in silent)
+    said = f"The newest submission wrote nothing: {jobs}." if jobs else "No scenario could be analysed."
+    return f"{said} The runs below are older." if reports else said
 
 
 def _summary(main: ScenarioReport, missing: Sequence[Problem]) -> Summary:

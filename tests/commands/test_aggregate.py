@@ -9,15 +9,15 @@ from click.testing import CliRunner
 
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.io import read_json, write_json
-from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import Manifest
+from aorta.artefacts.io import append_line, read_json, write_json
+from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
+from aorta.artefacts.records import Manifest, SubmittedJob
 from aorta.commands import _analysis, _scenarios
 from aorta.commands._scenarios import run_aggregate
 from aorta.commands.aggregate import command
 from aorta.config.schema import Capture, Config, Model, Training
 from aorta.errors import ArtefactError
-from tests.support.synthetic import RunSpec, write_run
+from tests.support.synthetic import START_WALL_NS, RunSpec, write_run
 
 
 def spec(nodes: int, job_id: str | None = None, **changes: object) -> RunSpec:
@@ -116,6 +116,73 @@ def test_a_submission_whose_first_job_was_refused_is_named_and_costs_nothing(tmp
     assert [
         item.scenario for item in read_json(tmp_path / "docs/BOTTLENECK_ANALYSIS.json", Aggregate).scenarios
     ] == ["1node"]
+
+
+def submitted(results: Path, nodes: int, program: str | None, *, at_s: int) -> RunDir:
+    """The folder of a submission's only job, accepted `at_s` after the synthetic runs began."""
+    scenario = Scenario(f"{nodes}node")
+    submission = SubmissionDir(results / "run_20250102T000000Z")
+    run = RunDir.of(results, scenario, "77")
+    job = SubmittedJob(
+        job_id="77",
+        scenario=scenario.name,
+        nodes=nodes,
+        run_dir=str(run.root),
+        submitted_wall_ns=START_WALL_NS + at_s * 10**9,
+        executor="slurm",
+        program=program,
+    )
+    append_line(submission.jobs, msgspec.json.encode(job).decode())
+    run.root.mkdir(parents=True, exist_ok=True)
+    return run
+
+
+@pytest.mark.usefixtures("no_charts")
+@pytest.mark.parametrize("wrote", ["nothing", "output", "manifest"])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_crashed_submission_is_the_headline_and_older_runs_are_below(
+    tmp_path: Path, wrote: str, nodes: int
+) -> None:
+    results, docs = tmp_path / "results", tmp_path / "docs"
+    write_run(results, spec(2, "102", extra_data_ms={1: 60.0}))
+    write_run(results, spec(4, "104"))
+    run = submitted(results, nodes, "my_train.py", at_s=1_000)
+    if wrote == "output":
+        (run.root / "task0.out").write_text("ImportError\n")
+    if wrote == "manifest":
+        run.root.rmdir()
+        write_run(results, spec(nodes, "77", state="failed"))
+    outcome = CliRunner().invoke(command, [str(results), "--docs", str(docs)])
+    twin = read_json(docs / "BOTTLENECK_ANALYSIS.json", Aggregate)
+    assert twin.verdict.kind in {"insufficient_data", "incomplete"}
+    assert outcome.exit_code == (6 if twin.verdict.kind == "insufficient_data" else 0), outcome.output
+    assert f"{nodes}node (my_train.py)" in twin.verdict.statement
+    assert "4node" in [item.scenario for item in twin.scenarios]
+    assert twin.summary is None or twin.summary.scenario == f"{nodes}node"
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_runs_newer_than_the_submission_decide_with_it(tmp_path: Path) -> None:
+    """The twin: the same runs after the submission are what was asked for."""
+    results = tmp_path / "results"
+    write_run(results, spec(2, "102", extra_data_ms={1: 60.0}))
+    submitted(results, 1, "my_train.py", at_s=-1_000)
+    aggregate = run_aggregate(results, tmp_path / "docs")
+    assert aggregate.verdict.kind == "data_loading"
+    assert aggregate.verdict.statement.startswith("2node: ")
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_an_older_run_of_another_program_never_stands_in(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    write_run(results, spec(1, "7"))
+    own = write_run(results, spec(1, "8", state="failed"))
+    recorded = read_json(own.manifest, Manifest)
+    plan = msgspec.structs.replace(recorded.plan, command=["python", "bench.py"], workload=None)
+    write_json(own.manifest, msgspec.structs.replace(recorded, plan=plan))
+    aggregate = run_aggregate(results, tmp_path / "docs")
+    assert [item.job_id for item in aggregate.scenarios] == ["8"]
+    assert aggregate.verdict.statement.startswith("1node (bench.py): ")
 
 
 @pytest.mark.usefixtures("no_charts")
