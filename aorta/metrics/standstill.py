@@ -118,6 +118,9 @@ def _edges(
 def _missing_members(rank: int, call: Call, known: Mapping[int, Recording]) -> list[int]:
     group = known[rank].groups.get(call.group)
     members = group.ranks if group is not None else ()
+    if not members:
+        # Without the groups' description, the ranks that use a group are its members.
+        members = tuple(other for other, recording in known.items() if call.group in recording.enqueued)
     return [other for other in members if other != rank and not _has_called(other, call, known)]
 
 
@@ -270,13 +273,25 @@ def _first(
     edges: Mapping[int, Sequence[tuple[int, Call]]],
     pending: Mapping[int, Sequence[Call]],
 ) -> Call:
-    """The call of a stuck GPU, else the oldest one that waits for a guilty rank, else the oldest one."""
+    """The call of a stuck GPU, else the oldest one that waits for a guilty rank, else the oldest one.
+
+    A rank that made another call holds up the ranks that made the usual one at the same place.
+    """
     ranks = {item.rank for item in guilty}
     stuck = [item.call for item in guilty if item.kind == "gpu_stuck"]
     waits = [call for pairs in edges.values() for other, call in pairs if other in ranks]
+    places = {(item.call.group, item.call.number) for item in guilty}
+    beside = [
+        call
+        for rank, calls in pending.items()
+        if rank not in ranks
+        for call in calls
+        if not call.p2p and (call.group, call.number) in places
+    ]
     every = (
         stuck
         or waits
+        or beside
         or [item.call for item in guilty]
         or [call for calls in pending.values() for call in calls]
     )

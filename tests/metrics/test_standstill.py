@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aorta.artefacts.flight import Call, Group, Recording
 from aorta.metrics.standstill import standstill
 
@@ -123,3 +125,24 @@ def test_two_ranks_that_both_receive_first_wait_in_a_circle():
         ]
     )
     assert (found.kind, [item.rank for item in found.guilty]) == ("deadlock", [0, 1])
+
+
+def test_the_others_wait_in_the_usual_call_and_not_in_the_odd_one():
+    # The odd call was made first, and is still not the one that the other ranks are in.
+    odd = recording(0, replace(call(6, "broadcast"), created_ns=1), enqueued=6, completed=5)
+    same = [recording(rank, call(6), enqueued=6, completed=5) for rank in (1, 2)]
+    found = standstill([odd, *same])
+    assert (found.guilty[0].rank, found.call.operation) == (0, "all_reduce")
+
+
+def test_without_a_description_of_groups_the_ranks_that_use_one_are_its_members():
+    found = standstill(
+        [
+            recording(0, call(6), enqueued=6, completed=5, groups=()),
+            recording(1, enqueued=5, completed=5, groups=()),
+            recording(2, call(6), enqueued=6, completed=5, groups=()),
+        ]
+    )
+    assert [(item.rank, item.kind) for item in found.guilty] == [(1, "host_stuck")]
+    everywhere = [recording(rank, call(6), enqueued=6, completed=5, groups=()) for rank in range(3)]
+    assert standstill(everywhere).kind == "transfer_stuck"
