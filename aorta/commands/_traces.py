@@ -13,6 +13,7 @@ from aorta.errors import ArtefactError
 
 if TYPE_CHECKING:
     from aorta.artefacts.reduction import TraceSummary
+    from aorta.readers.traces import NoTraceError
     from aorta.readers.unpacked import Unpacked
 
 
@@ -34,7 +35,7 @@ def read_and_analyze(
     from aorta.readers.operations import find_operations
     from aorta.readers.parallel import by_copies
     from aorta.readers.sample_files import find_samples
-    from aorta.readers.traces import read_traces
+    from aorta.readers.traces import NoTraceError, read_traces
     from aorta.readers.unpacked import unpacked
 
     with unpacked(paths) as files:
@@ -46,7 +47,7 @@ def read_and_analyze(
         known = {*(item.path for item in samples), *(Path(item.file) for item in problems if item.file)}
         try:
             found = read_traces(files.paths)
-        except ArtefactError as error:
+        except NoTraceError as error:
             raise _nothing(files, error, known, bool(samples)) from None
         known |= {Path(item.file) for item in found.problems if item.file}
         known |= {Path(trace.source) for trace in found.traces}
@@ -111,10 +112,11 @@ def _unused(files: Unpacked, known: set[Path]) -> list[Problem]:
     ]
 
 
-def _nothing(files: Unpacked, error: ArtefactError, known: set[Path], samples: bool) -> ArtefactError:
+def _nothing(files: Unpacked, error: NoTraceError, known: set[Path], samples: bool) -> ArtefactError:
     """Returns the error that says of every named file why no trace was read from it."""
     if samples:
         message = "samples of GPUs and hosts, and no trace beside them: they do not tell why a GPU waits"
         return ArtefactError(message, "name the traces of the same run, too, or a run directory")
-    reasons = [item.reason for item in (*files.problems, *_unused(files, known))]
+    known = known | {Path(item.file) for item in error.problems if item.file}
+    reasons = [item.reason for item in (*files.problems, *error.problems, *_unused(files, known))]
     return ArtefactError(files.named("; ".join(reasons) or error.message), error.hint)

@@ -21,6 +21,17 @@ from aorta.readers.sessions import one_session
 
 Source = TypeVar("Source", Path, tuple[Path, ...])
 
+_FORMATS = "expected Kineto JSON, nsys SQLite exports or reports, or rocprofv3 CSV, JSON or rocpd"
+_ONE_PER_RANK = "give one trace per rank of one job; a name such as rank3.json tells the rank of a file"
+
+
+class NoTraceError(ArtefactError):
+    """No trace is usable among files; `problems` has one reason per file that was read."""
+
+    def __init__(self, message: str, hint: str, problems: Sequence[Problem]) -> None:
+        super().__init__(message, hint)
+        self.problems = tuple(problems)
+
 
 @dataclass(frozen=True, slots=True)
 class TraceSet:
@@ -75,7 +86,7 @@ def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSe
     rank at the same time, cannot be told apart and are left out with the reason.
 
     Raises:
-        ArtefactError: nothing of what was given can be used.
+        NoTraceError: nothing of what was given can be used.
     """
     problems: list[Problem] = []
     found = find(paths, problems)
@@ -90,9 +101,10 @@ def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSe
     problems += refused
     if not usable:
         reasons = "; ".join(problem.reason for problem in problems)
-        raise ArtefactError(
+        raise NoTraceError(
             f"{', '.join(map(str, paths))}: {reasons or 'no trace in it'}",
-            hint="expected Kineto JSON, nsys SQLite exports or reports, or rocprofv3 CSV, JSON or rocpd",
+            _ONE_PER_RANK if traces else _FORMATS,
+            problems,
         )
     return TraceSet(usable, tuple(problems), frozenset(found))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from pathlib import Path
@@ -37,6 +38,7 @@ _TEXTS = (
     (re.compile(rb"SQLite format 3\0"), "a database"),
     (re.compile(rb"\x7fELF"), "a program"),
 )
+_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 EXPECTED = "expected Kineto JSON, nsys exports or reports, rocprofv3 output, or samples of GPUs with times"
 
 
@@ -74,6 +76,8 @@ def _text(head: bytes) -> str:
     text = decoded(head)
     first = text.strip().splitlines()[0] if text.strip() else ""
     if first.startswith(("{", "[")):
+        if head.startswith(_MARKS):
+            return "JSON that begins with a byte order mark: save it as UTF-8 without one"
         keys = re.findall(r'"([^"\\]{1,40})"\s*:', text)[:_NAMED]
         return f"JSON without traceEvents or rocprofiler-sdk-tool; its keys begin with {json.dumps(keys)}"
     printable = sum((sign.isprintable() and sign != "\ufffd") or sign.isspace() for sign in text) / len(text)

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from aorta.commands.analyze import command
+from aorta.errors import ArtefactError
 from tests.support.kineto import event, kernel, write
 
 SMI = "timestamp, index, uuid, utilization.gpu [%]\n2026/11/27 22:22:38, 0, GPU-b, 50 %\n"
@@ -40,3 +41,27 @@ def test_samples_alone_say_what_is_missing(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, [str(tmp_path / "smi.csv")])
     assert done.exit_code != 0
     assert "no trace beside them" in str(done.exception)
+
+
+def refusal(folder: Path) -> str:
+    done = CliRunner().invoke(command, [str(folder)])
+    assert isinstance(done.exception, ArtefactError), done.output
+    return str(done.exception)
+
+
+def test_traces_of_a_folder_that_cannot_be_told_apart_say_so(tmp_path: Path) -> None:
+    for name in ("first.json", "second.json"):
+        capture(tmp_path / name)
+    said = refusal(tmp_path)
+    assert said.count("says which rank it is") == 2
+    assert "rank3.json" in said
+    assert "traceEvents" not in said
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_trace_with_a_byte_order_mark_says_so(tmp_path: Path, encoding: str) -> None:
+    path = capture(tmp_path / "rank0.json")
+    path.write_text(path.read_text(), encoding=encoding)
+    said = refusal(tmp_path)
+    assert "byte order mark: save it as UTF-8" in said
+    assert "without traceEvents" not in said
