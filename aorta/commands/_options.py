@@ -188,7 +188,7 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="S",
             help="Seconds between samples. Default: the configuration's.",
         ),
-        click.option("--gpus-per-node", type=click.IntRange(min=0), envvar=names.GPUS_PER_NODE),
+        click.option("--gpus-per-node", type=GpuCount(min=0), envvar=names.GPUS_PER_NODE),
         click.option(
             "--procs-per-node",
             type=click.IntRange(min=1),
@@ -210,6 +210,22 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for decorator in reversed(decorators):
         function = decorator(function)
     return function
+
+
+class GpuCount(click.IntRange):
+    """A number of GPUs. Slurm's form with a type, such as `a100:4`, is refused with the form that works."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or fail with what to write."""
+        kind, colon, count = str(value).rpartition(":")
+        if colon and count.isascii() and count.isdigit():
+            self.fail(
+                f"{value!r} names a type of GPU. Say --gpus-per-node {count}, and choose nodes with "
+                f"{kind!r} by --constraint or --partition.",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
 
 
 def slurm_options(function: Callable[..., Any]) -> Callable[..., Any]:

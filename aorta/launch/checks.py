@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from aorta.artefacts.launchers import called_by_script, launcher
 from aorta.errors import PlanError
 from aorta.launch.durations import parse_limit, show
 from aorta.launch.site import Partition, Site
@@ -53,15 +54,6 @@ _STRUCTURE = {
 # Options of sbatch whose names are also beginnings of names above.
 _WHOLE = frozenset({"gpus"})
 
-_LAUNCHERS = frozenset({"torchrun", "srun", "mpirun", "mpiexec", "deepspeed"})
-_LAUNCHER_MODULES = frozenset(
-    {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed"}
-)
-_SHELLS = frozenset({"bash", "sh", "zsh"})
-_CALLS_LAUNCHER = re.compile(
-    r"^[^#\n]*?\b(torchrun|accelerate +launch|deepspeed|srun|mpirun|mpiexec|torch\.distributed\.run)\b",
-    re.MULTILINE,
-)
 _PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|num_processes|num_gpus)(?:=(?P<value>.*))?")
 MOST_PROCESSES = 1024
 """Most processes that a node may have."""
@@ -132,14 +124,14 @@ def processes(
             "one task per node, whose agent starts the processes",
             f"leave --tasks-per-node at 1 and say --procs-per-node {max(tasks, each)}",
         )
-    launcher = None if launcher_is_own else _launcher(command)
-    if launcher is not None:
+    found = None if launcher_is_own else launcher(command)
+    if found is not None:
         inner = _count_after(command)
         many = (
             f"{each} × {inner} = {each * inner} processes per node" if inner else "launchers inside launchers"
         )
         raise PlanError(
-            f"the program is started by {launcher}, and the agent starts torchrun already: {many}",
+            f"the program is started by {found}, and the agent starts torchrun already: {many}",
             f"give the script and its arguments alone: {_works(command)}; or, on one node, let it start its "
             f"ranks: --launcher own --procs-per-node {inner or each} -- {shlex.join(command)}",
         )
@@ -148,20 +140,6 @@ def processes(
             f"{asked} processes per node would share {gpus} GPUs: NCCL takes one process per GPU",
             f"say --procs-per-node {gpus} or leave it out",
         )
-
-
-def _launcher(command: Sequence[str]) -> str | None:
-    if not command:
-        return None
-    first = Path(command[0]).name
-    if first in _LAUNCHERS:
-        return first
-    if first == "accelerate" and list(command[1:2]) == ["launch"]:
-        return "accelerate launch"
-    if first.startswith("python") and "-m" in command[:-1]:
-        module = command[list(command).index("-m") + 1]
-        return f"{first} -m {module}" if module in _LAUNCHER_MODULES else None
-    return None
 
 
 def _works(command: Sequence[str]) -> str:
@@ -205,15 +183,10 @@ def shell_script(command: Sequence[str], project: Path) -> None:
     Raises:
         PlanError: it calls a launcher.
     """
-    words = list(command[1:] if command and Path(command[0]).name in _SHELLS else command)
-    path = project / words[0] if words else project
-    if not words or not (path.suffix == ".sh" or len(words) < len(command)) or not path.is_file():
-        return
-    text = path.read_text(encoding="utf-8", errors="replace")
-    found = _CALLS_LAUNCHER.search(text)
+    found = called_by_script(command, project)
     if found is not None:
         raise PlanError(
-            f"{words[0]} calls {found[1]}, and the agent would start it once per rank",
+            f"{found[0]} calls {found[1]}, and the agent would start it once per rank",
             f"let it start its ranks: --launcher own --procs-per-node N -- {shlex.join(command)}",
         )
 

@@ -13,6 +13,7 @@ import msgspec
 
 import aorta
 from aorta.artefacts import names
+from aorta.artefacts.launchers import called_by_script, launcher
 from aorta.artefacts.own_program import AORTAS, OwnProgram
 from aorta.artefacts.records import Manifest, NodeInfo, Session
 from aorta.config.schema import Capture
@@ -21,7 +22,6 @@ from aorta.runner.options import NodeOptions
 
 HOOKS = Path(aorta.__file__).parent / "inject" / "site"
 """The folder whose `sitecustomize` puts step records into a program."""
-_LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "srun", "mpirun")
 
 
 def rank_command(
@@ -42,10 +42,12 @@ def rank_command(
     if not user:
         return [sys.executable, "-u", "-m", "aorta.workloads.trainer", "--config", str(config)]
     words = list(user)
-    for word in words[:3] if own.launcher == "aorta" else ():
-        if Path(word).name in _LAUNCHERS:
+    if own.launcher == "aorta":
+        script = called_by_script(words, Path.cwd())
+        found = launcher(words) or (script[1] if script is not None else None)
+        if found is not None:
             raise PlanError(
-                f"the command starts {Path(word).name}, and the agent already starts one process per rank",
+                f"the command starts {found}, and the agent already starts one process per rank",
                 "give the script and its arguments alone; --procs-per-node sets the ranks of a node",
             )
     if words[0] == "-m" or words[0].endswith(".py"):

@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from aorta.commands._options import OverrideCommand, spread_overrides
+from aorta.commands._options import GpuCount, OverrideCommand, spread_overrides
 
 
 @click.command(cls=OverrideCommand, context_settings={"allow_interspersed_args": False})
@@ -37,3 +37,15 @@ def test_all_values_count(words: str, expected: str) -> None:
 def test_values_with_spaces_and_brackets_stay_whole() -> None:
     words = ["--override", "a.b=[1, 2]", "c=x y"]
     assert spread_overrides(words) == ["--override", "a.b=[1, 2]", "--override", "c=x y"]
+
+
+@pytest.mark.parametrize("given", ["a100:4", "gpu:a100:4", "gpu:4"])
+def test_a_type_of_gpu_is_refused_with_the_form_that_works(given: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"Say --gpus-per-node 4, .*--constraint or --partition"):
+        GpuCount(min=0).convert(given, None, None)
+
+
+def test_a_number_of_gpus_is_taken() -> None:
+    assert [GpuCount(min=0).convert(text, None, None) for text in ("0", "4")] == [0, 4]
+    with pytest.raises(click.BadParameter):
+        GpuCount(min=0).convert("-1", None, None)

@@ -80,7 +80,7 @@ def test_a_program_is_used_as_it_is():
         (["absent.py"], "absent.py does not exist"),
         (["absent-program"], "absent-program is not in PATH"),
         (["torchrun", "--nproc_per_node", "8", "t.py"], "starts torchrun"),
-        (["python", "-m", "torch.distributed.run", "t.py"], "starts torch.distributed.run"),
+        (["python", "-m", "torch.distributed.run", "t.py"], "starts python -m torch.distributed.run"),
         (["/opt/bin/torchrun", "t.py"], "starts torchrun"),
     ],
 )
