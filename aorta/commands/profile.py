@@ -41,6 +41,7 @@ def command(**options: Any) -> int:
     Each node of a scenario is a task with its own node agent. What follows -- is your own program, run in
     place of the built-in trainer. Exit status 0: every scenario completed; 128 + n: signal n ended them.
     """
+    from aorta.commands._judgeable import warn_unjudgeable
     from aorta.commands._reports import docs_folder
     from aorta.launch.local import visible_gpus
     from aorta.launch.storage import probe
@@ -61,6 +62,7 @@ def command(**options: Any) -> int:
     if gpus and not per_node and options["gpus_per_node"] is None:
         say(f"note: {len(gpus)} GPUs cannot serve so many nodes, so this runs on the CPU; see --nodes")
     say(f"configuration: {config} ({why})")
+    warn_unjudgeable(configs.values(), request.own, own_program=bool(request.command))
     completed, told = run_all(plans, request, gpus)
     _aggregate(results, docs_folder(options["docs"], options["results"]), request)
     return exit_status(completed, told)

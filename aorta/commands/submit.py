@@ -57,6 +57,7 @@ def command(as_json: bool, **options: Any) -> None:
 
 def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
     """Submit, or print what would be submitted; gives what `--json` prints."""
+    from aorta.commands._judgeable import warn_unjudgeable
     from aorta.commands._reports import docs_folder
     from aorta.launch.submission import (
         choose_config,
@@ -82,6 +83,7 @@ def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
                 say(text, nl=False)
         return {"submission": None, "jobs": [], "aggregate": None, "scripts": scripts}
     say(f"configuration: {config} ({why})")
+    warn_unjudgeable(configs.values(), request.own, own_program=bool(request.command))
     in_turn = one_machine if options["one_after_another"] is None else options["one_after_another"]
     if in_turn and options["one_after_another"] is None and len(plans) > 1:
         say("all nodes are this machine: each scenario starts when the one before has ended")

@@ -101,6 +101,7 @@ def test_the_scenarios_one_after_another_and_the_verdict_last(machine: Machine) 
     assert machine.reported == ["1node", "2node", "4node"]
     lines = result.output.splitlines()
     assert lines[0] == "configuration: config/small.yaml (no GPUs)"
+    assert lines.pop(1).startswith("warning: training.max_steps is 3, ")
     assert lines[1] == "1node: COMPLETED after 3 s"
     assert lines[-2:] == ["report: results/BOTTLENECK_ANALYSIS.md", "verdict: all is well"]
 

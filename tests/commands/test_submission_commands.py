@@ -29,6 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_submission_prints_ids_and_what_comes_next(slurm: FakeSlurm, project: Path) -> None:
     result = run("submit", "--override", "training.batch_size=2", "training.seed=7")
+    assert result.output.count("warning: training.max_steps is 3, ") == 1
     assert result.exception is None
     for line in (
         "submitted 1node: job 101",

@@ -1,0 +1,55 @@
+"""Reasons, known before a job is queued, for which its run could not be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aorta.artefacts.own_program import OwnProgram
+from aorta.commands._say import say
+from aorta.config.schema import Config
+from aorta.diagnosis.policy import Policy
+from aorta.units import plural
+
+
+def warn_unjudgeable(configs: Iterable[Config], own: OwnProgram, *, own_program: bool) -> None:
+    """Print a warning for each reason, once for all scenarios."""
+    said = [text for config in configs for text in unjudgeable(config, own, own_program=own_program)]
+    for text in dict.fromkeys(said):
+        say(f"warning: {text}", err=True)
+
+
+def unjudgeable(config: Config, own: OwnProgram, *, own_program: bool) -> list[str]:
+    """Return why the run could not be judged; empty where nothing speaks against it.
+
+    A run without a limit of steps gives no reason: nobody knows how many it makes.
+
+    Args:
+        config: the scenario's resolved configuration.
+        own: what the command line says of a program of the user's own.
+        own_program: such a program runs in place of the built-in trainer.
+    """
+    limit = own.steps if own_program else config.training.max_steps or None
+    if limit is None:
+        return []
+    warmup, least = config.capture.warmup_steps, Policy.of(config.thresholds).min_steady_steps
+    name = "--steps" if own_program else "training.max_steps"
+    left, said = max(limit - warmup, 0), []
+    if left < least:
+        said.append(
+            f"{name} is {limit}, and capture.warmup_steps keeps the first {warmup} out: "
+            f"{plural(left, 'step')} cannot be judged, {least} can. Set {name} to {warmup + least} or more"
+        )
+    return said + ([] if own_program else _of_profiler(config, limit))
+
+
+def _of_profiler(config: Config, limit: int) -> list[str]:
+    """Return that the profiler inside the trainer would record no whole step."""
+    if not config.profiling.enabled:
+        return []
+    before = config.capture.warmup_steps + config.profiling.wait + config.profiling.warmup
+    if limit > before:
+        return []
+    return [
+        f"training.max_steps is {limit}, and torch.profiler records from step {before} on: its traces would "
+        f"hold no whole step. Set training.max_steps to {before + config.profiling.active} or more"
+    ]
