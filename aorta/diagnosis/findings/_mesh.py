@@ -18,6 +18,8 @@ CODES = {
 }
 """Causes that make ranks wait for other ranks."""
 LINK = "slow_link"
+_SLOWER = 1.005
+"""The least S that the verdict can print as more than 1.00."""
 
 
 MOST_PCT = 10.0
@@ -144,8 +146,11 @@ def actions(finding: Finding) -> list[str]:
 
 
 def statement(finding: Finding) -> str:
-    """Returns the sentence of the verdict."""
-    found = finding.evidence
-    lost = f"costs {finding.value:.1f} % of the step"
-    slow = f"The step takes {found['slowdown']:.2f} times as long as with all workers equal"
-    return f"{slow}: {finding.cause}. That {lost}."
+    """Returns the sentence of the verdict, with S where it is over 1.
+
+    S compares with the same work spread evenly. Much work in the first stage can make S less than 1.
+    """
+    ratio, cause = finding.evidence["slowdown"], finding.cause
+    slow = f"The step takes {ratio:.2f} times as long as with all workers equal: "
+    said = slow + cause if ratio >= _SLOWER else cause[:1].upper() + cause[1:]
+    return f"{said}. That costs {finding.value:.1f} % of the step."

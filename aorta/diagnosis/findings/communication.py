@@ -95,6 +95,11 @@ def _transfer(seen: Observation) -> float:
     return fmean(item.transfer_ms for item in seen.steps.costs)
 
 
+def _cost(seen: Observation) -> float:
+    """Returns the mean ms per step of transfers, or of a slow link between stages."""
+    return _transfer(seen) if seen.mesh is None else _mesh.cost_ms(seen, (_mesh.LINK,))
+
+
 def _evidence(seen: Observation) -> dict[str, Any]:
     rows, steps = seen.steps.breakdown.per_rank, seen.steps
     exposed, transfer, total = _exposed(seen), _transfer(seen), sum(row.comm_ms for row in rows)
@@ -274,7 +279,7 @@ SPEC = FindingSpec(
     thresholds=("exposed_comm_pct", "exchange_pct"),
     fires_below=False,
     measure=_measure,
-    cost=_transfer,
+    cost=_cost,
     waits_for=(),
     waits=None,
     symptom_of=_symptom_of,

@@ -1,0 +1,39 @@
+"""Verdicts from nothing but a timeline of operations, one per cause that a pipeline can have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aorta.diagnosis.analyse import analyse_operations
+from aorta.readers.operations import read_operations
+from tests.support.pipelines import as_csv, pipeline
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize("link", [0, 1, 2])
+def test_a_slow_link_is_the_verdict(tmp_path: Path, link: int) -> None:
+    rows = pipeline(
+        "1f1b", 4, 8, lambda *_: 10 * MS, steps=4, replicas=2,
+        transfer=lambda number: (40 if number == link else 1) * MS,
+    )  # fmt: skip
+    path = tmp_path / "operations.csv"
+    path.write_text(as_csv(rows), encoding="utf-8")
+    found = analyse_operations(read_operations(path), "operations.csv")
+    assert found.verdict.kind == "communication"
+    first = found.findings[0]
+    assert (first.evidence["mesh_cause"], first.evidence["stages"]) == ("slow_link", [link, link + 1])
+
+
+@pytest.mark.parametrize(("slow", "said"), [(0, "Stage 0 of 4"), (3, "The step takes")])
+def test_s_is_said_only_where_it_is_over_1(tmp_path: Path, slow: int, said: str) -> None:
+    rows = pipeline("1f1b", 4, 4, lambda _, stage, __: (16 if stage == slow else 10) * MS, steps=4)
+    path = tmp_path / "operations.csv"
+    path.write_text(as_csv(rows), encoding="utf-8")
+    found = analyse_operations(read_operations(path), "operations.csv")
+    assert (found.verdict.kind, found.verdict.ranks) == ("straggler", [slow])
+    assert found.slowdown is not None
+    assert found.verdict.statement.startswith(said)
+    assert (found.slowdown.value < 1) is (slow == 0)
