@@ -83,7 +83,8 @@ def _one_family(ranges: Ranges, names: tuple[str, ...]) -> Ranges:
 
 def _windows(ranges: Ranges, names: tuple[str, ...], basis: str) -> Steps:
     start, end = ranges.start_ns, ranges.end_ns
-    digits = [re.search(r"(\d+)$", names[code]) for code in ranges.name.tolist()]
+    # A longer number is no count of steps, and is over what 64 bits hold.
+    digits = [re.search(r"(?<!\d)(\d{1,18})$", names[code]) for code in ranges.name.tolist()]
     number = np.array([int(found[1]) if found else ABSENT for found in digits], dtype=np.int64)
     # A profiler that records in cycles leaves out the steps between them: a window must not span those.
     followed = (number[1:] == number[:-1] + 1) | (number[1:] == ABSENT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aorta.artefacts.events import Kind, Ranges, Role, build
+from aorta.artefacts.events import ABSENT, Kind, Ranges, Role, build
 from aorta.metrics.trace_steps import steps_of
 from tests.support.traces import trace
 
@@ -36,6 +36,15 @@ def test_a_step_that_the_capture_cut_short_is_left_out() -> None:
 def test_steps_that_were_not_recorded_are_not_in_a_window() -> None:
     steps = [(0, 100, "ProfilerStep#1"), (100, 200, "ProfilerStep#2"), (900, 1000, "ProfilerStep#9")]
     assert windows(trace(BUSY, steps=steps)) == ([1, 2, 9], [[0, 100], [100, 200], [900, 1000]])
+
+
+def test_a_number_over_64_bits_is_no_number_of_a_step() -> None:
+    most = 10**18 - 1
+    steps = [(0, 100, f"step {most - 1}"), (100, 200, f"step {most}"), (200, 300, f"step {10**22}")]
+    assert windows(trace(BUSY, steps=steps)) == (
+        [most - 1, most, ABSENT],
+        [[0, 100], [100, 200], [200, 300]],
+    )
 
 
 def test_marks_of_two_kinds_count_once() -> None:
