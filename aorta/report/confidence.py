@@ -34,7 +34,7 @@ def confidence(analysis: Analysis, main: Finding | None, *, shared: bool) -> Con
     if quality.detailed_steps is not None:
         steps += f", {quality.detailed_steps:,} of them detailed"
     basis = [f"{steps}, records of {quality.ranks_seen:,} of {expected} ranks"]
-    grave, small = _grave(analysis), _small(analysis, main, shared=shared)
+    grave, small = _grave(analysis) + _weighted(analysis, main), _small(analysis, main, shared=shared)
     if analysis.verdict.kind == INSUFFICIENT:
         return Confidence(level="none", basis=basis, doubts=grave + small)
     level: Level = "low" if grave else "medium" if small else "high"
@@ -73,6 +73,22 @@ def _grave(analysis: Analysis) -> list[str]:
     if quality.state is not None and quality.state != "completed":
         doubts.append(f"the job did not complete ({quality.state})")
     return doubts
+
+
+def _weighted(analysis: Analysis, main: Finding | None) -> list[str]:
+    """Returns that the host's time holds the profiler's own, which no correction took out.
+
+    A breakdown is of traces where they stand for a run's records, or where there is no run but the traces.
+    """
+    traces = analysis.traces
+    if traces is None or analysis.profiler_weight is not None or main is None or main.kind != "host_bound":
+        return []
+    if not traces.stands and analysis.submitted is not None:
+        return []
+    return [
+        "the host's time holds what the profiler added, and nothing in the "
+        f"{traces.format} traces tells how much"
+    ]
 
 
 def _instead(analysis: Analysis, main: Finding | None) -> list[str]:

@@ -5,7 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Analysis, Kind, Problem, Replay, Speedup, Verdict, WhatIf
+from aorta.artefacts.analysis import Analysis, Kind, Problem, Replay, Speedup, Submitted, Verdict, WhatIf
+from aorta.artefacts.traced import TraceTable
+from aorta.artefacts.weight import Estimate, ProfilerWeight
 from aorta.report.confidence import confidence
 from aorta.report.content import main_finding
 from tests.support.analyses import analysis, data_loading_finding
@@ -124,3 +126,35 @@ def test_throughput_that_contradicts_the_steps_is_said() -> None:
 def test_without_a_verdict_there_is_nothing_to_trust() -> None:
     verdict = Verdict(kind="insufficient_data", statement="", ranks=[])
     assert level(analysis(verdict=verdict, findings=[]))[0] == "none"
+
+
+def host_bound(fmt: str, *, kind: Kind = "host_bound", stands: bool = False, **changes: Any) -> Analysis:
+    """An analysis whose verdict is host-bound, of traces of this format."""
+    found = msgspec.structs.replace(data_loading_finding(), kind=kind)
+    verdict = Verdict(kind=kind, statement="The GPU waits for its host.", ranks=[])
+    traces = TraceTable(format=fmt, per_rank=[], stands=stands)
+    return analysis(findings=[found], verdict=verdict, traces=traces, **changes)
+
+
+SUBMITTED = Submitted(command="train.py", commit=None, submission=None)
+WEIGHT = ProfilerWeight(step_ms=10.0, step_ms_without=Estimate(value=9.0, low=8.0, high=10.0), basis="trace")
+
+
+@pytest.mark.parametrize("fmt", ["nsys", "rocprofv3", "kineto"])
+@pytest.mark.parametrize("stands", [False, True])
+def test_a_host_bound_finding_with_the_profiler_in_it_is_of_low_confidence(fmt: str, stands: bool) -> None:
+    doubt = f"the host's time holds what the profiler added, and nothing in the {fmt} traces tells how much"
+    whole = host_bound(fmt, stands=stands, submitted=SUBMITTED if stands else None)
+    assert level(whole) == ("low", [doubt])
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        host_bound("kineto", profiler_weight=WEIGHT),  # corrected
+        host_bound("nsys", kind="data_loading"),  # another cause
+        host_bound("nsys", submitted=SUBMITTED),  # the breakdown is of the run's records
+    ],
+)
+def test_the_profilers_weight_is_no_doubt_where_it_does_not_decide(whole: Analysis) -> None:
+    assert level(whole) == ("high", [])
