@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,9 +84,10 @@ TRACE = {
 def imported(folder: Path, *arguments: str) -> set[str]:
     """The heavy modules that a fresh process has imported when the command has ended."""
     program = PROGRAM.replace("sys.argv.pop(0)", repr(",".join(HEAVY)))
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
+    # A cluster of this machine would be asked more.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return set(done.stderr.splitlines()[-1].split())
 

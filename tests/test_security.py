@@ -242,7 +242,9 @@ def test_no_module_imports_pickle_but_the_safe_reader_of_the_data_sets() -> None
             found += [
                 path.relative_to(ROOT).as_posix() for name in names if name.split(".")[0] in PICKLE_CALLS
             ]
-    assert set(found) <= {"aorta/workloads/dcrnn/pickles.py"}
+    # The first two can name no class and no function; the third reads what its own child process wrote.
+    safe = {"aorta/workloads/dcrnn/pickles.py", "aorta/readers/flight.py", "aorta/instrument/wire.py"}
+    assert set(found) <= safe
 
 
 def keywords(call: ast.Call) -> dict[str, object]:

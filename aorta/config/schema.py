@@ -196,7 +196,7 @@ class Profiling(Block, frozen=True, kw_only=True):
     tensorboard: bool = True
     chrome_trace: bool = False
     trace_filename: str = "trace.json"
-    intended_mistakes: tuple[str, ...] = ()
+    intended_mistakes: list[str] = field(default_factory=list)
     """Ids of mistakes that are intended: they are named as such, and no gain is promised."""
 
 

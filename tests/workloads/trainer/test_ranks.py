@@ -99,7 +99,9 @@ def test_collectives_are_named_alike_on_all_ranks(found: list[dict[str, Any]]) -
         )
         assert first == second
         numbers = [item["seq"] for items in first for item in items]
-        assert numbers == list(range(1, len(numbers) + 1))
+        # Calls that are no exchange of gradients have numbers, too.
+        assert numbers == sorted(set(numbers))
+        assert numbers[0] == 1
     assert len(found[0]["once"]["collectives"][-1]) > 1
 
 
