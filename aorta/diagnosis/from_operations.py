@@ -41,9 +41,19 @@ def from_operations(job: Operations, name: str, problems: Sequence[Problem] = ()
             ranks_expected=ranks,
             ranks_seen=ranks,
             sources=[f"{name} ({len(job)} operations of {ranks} ranks, {steps} steps)"],
-            problems=[*problems, *(Problem(file=name, reason=said) for said in job.said)],
+            problems=[*problems, *(Problem(file=name, reason=said) for said in (*job.said, *_fewer(job)))],
             steady_steps=steps,
             notes=notes,
             ranks_assumed=job.sizes.pipeline is None,
         ),
     )
+
+
+def _fewer(job: Operations) -> list[str]:
+    """Returns what to say where the job has more stages than the file."""
+    said, seen = job.sizes.pipeline, len(np.unique(job.stage[job.stage >= 0]))
+    if said is None or not 0 < seen < said:
+        return []
+    return [
+        f"it holds {seen} of {said} stages: the others are not judged; give the timeline of the whole job"
+    ]
