@@ -15,7 +15,7 @@ from aorta.artefacts.sweep import Sweep
 from aorta.errors import ArtefactError
 
 _MOST_BYTES, _MOST_WRONG = 64 << 20, 100
-"""Of a list of jobs, and of its lines that are none."""
+"""The limits of a list of jobs: its bytes, and its lines that are no jobs."""
 
 
 def read_jobs(
