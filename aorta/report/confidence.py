@@ -80,8 +80,8 @@ def _weighted(analysis: Analysis, main: Finding | None) -> list[str]:
 
     A breakdown is of traces where they stand for a run's records, or where there is no run but the traces.
     """
-    traces = analysis.traces
-    if traces is None or analysis.profiler_weight is not None or main is None or main.kind != "host_bound":
+    traces, spec = analysis.traces, FINDINGS.get(main.kind) if main is not None else None
+    if traces is None or analysis.profiler_weight is not None or spec is None or not spec.of_host_time:
         return []
     if not traces.stands and analysis.submitted is not None:
         return []

@@ -281,6 +281,7 @@ SPEC = FindingSpec(
     measure=_measure,
     cost=_cost,
     waits_for=(),
+    of_host_time=False,
     waits=None,
     symptom_of=_symptom_of,
     claims=None,

@@ -223,6 +223,7 @@ SPEC = FindingSpec(
     measure=_measure,
     cost=_cost,
     waits_for=("data_loading",),
+    of_host_time=False,
     waits=lambda _found, seen, _taken: sum(item.charged("data_loading") for item in seen.steps.costs),
     symptom_of=None,
     claims=None,

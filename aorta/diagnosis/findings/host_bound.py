@@ -308,6 +308,7 @@ SPEC = FindingSpec(
     measure=_measure,
     cost=host_ms,
     waits_for=("compute", "host"),
+    of_host_time=True,
     waits=_waits,
     symptom_of=None,
     claims=_claims,

@@ -297,6 +297,7 @@ SPEC = FindingSpec(
     measure=_measure,
     cost=None,
     waits_for=(),
+    of_host_time=False,
     waits=None,
     symptom_of=None,
     claims=_claims,

@@ -106,6 +106,7 @@ SPEC = FindingSpec(
     measure=_measure,
     cost=_cost,
     waits_for=(),
+    of_host_time=False,
     waits=None,
     symptom_of=None,
     claims=_claims,

@@ -361,6 +361,7 @@ SPEC = FindingSpec(
     measure=_measure,
     cost=_cost,
     waits_for=_PARTS,
+    of_host_time=False,
     waits=_waits,
     symptom_of=None,
     claims=None,
