@@ -7,17 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.attached import NodeStandstill
-from aorta.artefacts.io import append_line, read_json
+from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import runs
 from aorta.errors import AortaError
+from aorta.validation.resumable import Kept, run_matrix
 from aorta.validation.running import Analyse
 
 WITHIN_S = 15.0
@@ -54,10 +53,9 @@ class HangCell:
         return f"{self.case}_{self.nodes}x{self.per_node}_rank{self.rank}_{self.turn}"
 
 
-class HangTrial(msgspec.Struct, frozen=True, kw_only=True):
+class HangTrial(Kept, frozen=True, kw_only=True):
     """Result of one run; a line of `hangs.jsonl`."""
 
-    cell: str
     case: str
     nodes: int
     rank: int
@@ -94,21 +92,13 @@ def run_hangs(
     cells: Sequence[HangCell], folder: Path, analyse: Analyse, told: Callable[[HangTrial], None]
 ) -> list[HangTrial]:
     """Run what is not on record in `folder` yet, one after another, and return every trial."""
-    record = folder / "hangs.jsonl"
-    done = {trial.cell: trial for trial in _read(record)}
-    for cell in cells:
-        if cell.name not in done:
-            trial = _run(cell, folder / cell.name, analyse)
-            append_line(record, msgspec.json.encode(trial).decode())
-            done[cell.name] = trial
-            told(trial)
-    return [done[cell.name] for cell in cells]
-
-
-def _read(record: Path) -> Iterator[HangTrial]:
-    if record.is_file():
-        for line in record.read_text(encoding="utf-8").splitlines():
-            yield msgspec.json.decode(line, type=HangTrial)
+    return run_matrix(
+        cells,
+        folder / "hangs.jsonl",
+        HangTrial,
+        lambda cell: _run(cell, folder / cell.name, analyse),
+        told,
+    )
 
 
 def _run(cell: HangCell, folder: Path, analyse: Analyse) -> HangTrial:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import msgspec
-
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.io import append_line
 from aorta.artefacts.layout import runs
 from aorta.errors import AortaError
 from aorta.units import rank_words
+from aorta.validation.resumable import Kept, run_matrix
 from aorta.validation.running import Analyse
 
 RANKS = 4
@@ -56,10 +54,9 @@ class MeshCell:
         return [self.rank]
 
 
-class MeshTrial(msgspec.Struct, frozen=True, kw_only=True):
+class MeshTrial(Kept, frozen=True, kw_only=True):
     """Result of one run; a line of `meshes.jsonl`."""
 
-    cell: str
     job: str
     fault: str
     expected: list[int]
@@ -95,21 +92,13 @@ def run_meshes(
     cells: Sequence[MeshCell], folder: Path, analyse: Analyse, told: Callable[[MeshTrial], None]
 ) -> list[MeshTrial]:
     """Run what is not on record in `folder` yet, one after another, and return every trial."""
-    record = folder / "meshes.jsonl"
-    done = {trial.cell: trial for trial in _read(record)}
-    for cell in cells:
-        if cell.name not in done:
-            trial = _run(cell, folder / cell.name, analyse)
-            append_line(record, msgspec.json.encode(trial).decode())
-            done[cell.name] = trial
-            told(trial)
-    return [done[cell.name] for cell in cells]
-
-
-def _read(record: Path) -> Iterator[MeshTrial]:
-    if record.is_file():
-        for line in record.read_text(encoding="utf-8").splitlines():
-            yield msgspec.json.decode(line, type=MeshTrial)
+    return run_matrix(
+        cells,
+        folder / "meshes.jsonl",
+        MeshTrial,
+        lambda cell: _run(cell, folder / cell.name, analyse),
+        told,
+    )
 
 
 def _run(cell: MeshCell, folder: Path, analyse: Analyse) -> MeshTrial:

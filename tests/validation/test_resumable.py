@@ -1,0 +1,33 @@
+"""An interrupted matrix goes on where it stopped."""
+
+from __future__ import annotations
+
+from aorta.validation.hangs import HangCell, HangTrial, hang_matrix
+from aorta.validation.resumable import run_matrix
+
+
+def trial(cell: HangCell) -> HangTrial:
+    return HangTrial(
+        cell=cell.name,
+        case=cell.case,
+        nodes=cell.nodes,
+        rank=cell.rank,
+        verdict=None,
+        kind=None,
+        ranks=[],
+        after_s=None,
+    )
+
+
+def test_what_is_on_record_is_not_run_again_and_all_come_in_the_matrix_s_order(tmp_path):
+    cells, ran, told = hang_matrix(1)[:3], [], []
+
+    def run(cell):
+        ran.append(cell.name)
+        return trial(cell)
+
+    run_matrix(cells[1:2], tmp_path / "runs.jsonl", HangTrial, run, told.append)
+    found = run_matrix(cells, tmp_path / "runs.jsonl", HangTrial, run, told.append)
+    assert found == [trial(cell) for cell in cells]
+    assert ran == [cells[1].name, cells[0].name, cells[2].name]
+    assert [item.cell for item in told] == ran
