@@ -59,6 +59,8 @@ class Local:
     config: Path
     gpus: Sequence[str]
     """UUIDs; empty: on the CPU."""
+    program: Path | None = None
+    """A trainer of its own that takes the overrides as arguments; None: the built-in one."""
 
     def __call__(self, cell: Cell, words: str) -> Ended:
         """Run `cell` and wait for its end.
@@ -69,7 +71,7 @@ class Local:
         from aorta.commands.profile import run_all
         from aorta.launch.storage import probe
 
-        request = _request(self.folder, cell, gpu=bool(self.gpus))
+        request = _request(self.folder, cell, self.program, gpu=bool(self.gpus))
         plans = make_plans(request, probe(request.results), None)
         request, plans = _opened(request, plans, self.config, cell)
         jobs: list[SubmittedJob] = []
@@ -93,6 +95,8 @@ class Slurm:
     config: Path
     partition: str | None
     account: str | None
+    program: Path | None = None
+    """As of `Local`."""
 
     def __call__(self, cell: Cell, words: str) -> Ended:
         """Submit `cell` and wait for its end.
@@ -109,7 +113,9 @@ class Slurm:
         from aorta.launch.tools import call
 
         request = dataclasses.replace(
-            _request(self.folder, cell, gpu=False), partition=self.partition, account=self.account
+            _request(self.folder, cell, self.program, gpu=False),
+            partition=self.partition,
+            account=self.account,
         )
         plans, _ = checked_plans(request)
         request, plans = _opened(request, plans, self.config, cell)
@@ -158,7 +164,7 @@ def _limited(cell: Cell) -> Iterator[None]:
         network.relimit(cell.nodes, None)
 
 
-def _request(folder: ValidationDir, cell: Cell, *, gpu: bool) -> LaunchRequest:
+def _request(folder: ValidationDir, cell: Cell, program: Path | None, *, gpu: bool) -> LaunchRequest:
     from aorta.launch.submission import find_aorta, new_submission
 
     results = folder.results.absolute()
@@ -172,6 +178,7 @@ def _request(folder: ValidationDir, cell: Cell, *, gpu: bool) -> LaunchRequest:
         gpus_per_node=cell.ranks_per_node if gpu else None,
         processes_per_node=cell.ranks_per_node,
         time_limit=TIME_LIMIT,
+        command=(str(program), *cell.overrides) if program is not None else (),
         submitted_wall_ns=time.time_ns(),
     )
 
@@ -186,7 +193,7 @@ def _opened(
         raise PlanError(
             f"the configuration {config} does not exist in {Path.cwd()}", "run this from the project folder"
         )
-    configs = resolve_configs(request.scenarios, config, cell.overrides)
+    configs = resolve_configs(request.scenarios, config, () if request.command else cell.overrides)
     submission = open_submission(request.submission, configs)
     return dataclasses.replace(request, submission=submission), moved(plans, submission)
 

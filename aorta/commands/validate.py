@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import aorta
 from aorta.artefacts.study_layout import VALIDATIONS, ValidationDir
 from aorta.commands._say import say
 from aorta.config.shipped import shipped
@@ -29,6 +30,9 @@ CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
 @click.option(
     "--mistakes", is_flag=True, help="Mistakes of a plain trainer instead; with --gpus 1 all on a GPU."
 )
+@click.option(
+    "--stripped", is_flag=True, help="A trainer without instrumentation, as `--instrument auto` sees it."
+)
 @click.option("--executor", type=click.Choice(["local", "slurm"]), default="local", show_default=True)
 @click.option("--partition", envvar="SLURM_PARTITION", help="With --executor slurm.")
 @click.option("--account", envvar="SLURM_ACCOUNT", help="With --executor slurm.")
@@ -47,7 +51,8 @@ CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
 def command(**options: Any) -> int:
     """Put known faults into real runs, and count how often the analysis finds kind, rank and gain.
 
-    The document is docs/validation.md (validation-small, -slurm or -gpu). Exit status 0: every target is met.
+    The document is docs/validation.md (validation-small, -slurm, -gpu or -stripped). Exit status 0: every
+    target is met.
     """
     if options["hangs"]:
         from aorta.commands._hangs import validate_hangs
@@ -95,7 +100,7 @@ def command(**options: Any) -> int:
 
 def _matrix(options: dict[str, Any]) -> Matrix:
     from aorta.commands._validation import links_can_be_limited
-    from aorta.validation.matrix import cpu_matrix, gpu_matrix, small_matrix
+    from aorta.validation.matrix import cpu_matrix, gpu_matrix, small_matrix, stripped
 
     executor = options["executor"]
     if options["gpus"] is not None:
@@ -103,10 +108,12 @@ def _matrix(options: dict[str, Any]) -> Matrix:
             raise PlanError(
                 "--gpus has a matrix of its own, on this machine", "leave out --small and --executor"
             )
+        if options["stripped"]:
+            raise PlanError("--stripped runs on the CPU", "leave out --gpus")
         return gpu_matrix(options["gpus"])
-    if options["small"]:
-        return small_matrix(executor)
-    return cpu_matrix(executor, links=executor == "slurm" and links_can_be_limited())
+    links = executor == "slurm" and links_can_be_limited()
+    matrix = small_matrix(executor) if options["small"] else cpu_matrix(executor, links=links)
+    return stripped(matrix) if options["stripped"] else matrix
 
 
 def _folder(options: dict[str, Any]) -> ValidationDir:
@@ -124,11 +131,13 @@ def _executor(options: dict[str, Any], folder: ValidationDir) -> Execute:
     from aorta.commands._validation import Local, Slurm
     from aorta.launch.local import visible_gpus
 
+    program = Path(aorta.__file__).parent / "workloads" / "stripped.py" if options["stripped"] else None
     if options["executor"] == "slurm":
-        return Slurm(folder, shipped(CPU_CONFIG), options["partition"], options["account"])
+        partition, account = options["partition"], options["account"]
+        return Slurm(folder, shipped(CPU_CONFIG), partition, account, program)
     wanted = options["gpus"]
     if wanted is None:
-        return Local(folder, shipped(CPU_CONFIG), [])
+        return Local(folder, shipped(CPU_CONFIG), [], program)
     gpus = visible_gpus(os.environ)
     if len(gpus) < wanted:
         raise PlanError(f"--gpus {wanted}: this machine has {len(gpus)}", "ask for fewer, or leave it out")
@@ -137,6 +146,7 @@ def _executor(options: dict[str, Any], folder: ValidationDir) -> Execute:
 
 def _made_by(options: dict[str, Any]) -> str:
     words = ["aorta validate"]
+    words += ["--stripped"] if options["stripped"] else []
     words += ["--small"] if options["small"] else []
     words += [f"--gpus {options['gpus']}"] if options["gpus"] is not None else []
     words += [f"--executor {options['executor']}"] if options["executor"] != "local" else []

@@ -35,8 +35,10 @@ class Sources:
 
     def __init__(self) -> None:
         paths = sysconfig.get_paths()
-        hidden = {paths["stdlib"], paths["platstdlib"], *Path(aorta.__file__).parents[:1]}
-        hidden.add(Path(torch.__file__).parent)
+        home = Path(aorta.__file__).parent
+        hidden = {paths["stdlib"], paths["platstdlib"], home, Path(torch.__file__).parent}
+        self._programs = f"{home / 'workloads'}/"
+        """Programs that come with aorta are own ones, as those of a user are."""
         self._hidden = tuple(f"{folder}/" for folder in hidden)
         self._known: dict[str, Kind] = {}
 
@@ -50,6 +52,8 @@ class Sources:
     def _judge(self, file: str) -> Kind:
         if file.startswith("<"):
             return "hidden"
+        if file.startswith(self._programs):
+            return "own"
         if "/site-packages/" in file or "/dist-packages/" in file:
             return "hidden" if file.startswith(self._hidden) and "/torch/" in file else "library"
         return "hidden" if file.startswith(self._hidden) else "own"

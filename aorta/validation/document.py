@@ -29,8 +29,9 @@ from aorta.validation.scoring import (
 )
 
 _READING = f"""\
-A fault is put into a real run by the trainer's `faults` block; the run goes through the same submission,
-node agents and analysis as any other. The analysis sees neither the block nor `injected.json`. What a fault
+A fault is put into a real run, by the trainer's `faults` block or, with --stripped, by arguments of a trainer
+that has no instrumentation. The run goes through the same submission, node agents and analysis as any other.
+The analysis sees neither the block nor `injected.json`. What a fault
 costs is measured by taking it away: *clean* is the step time of the clean runs of the same size before and
 after, weighted by their distance in time, and *measured* is the step time with the fault over that. A fault
 counts where it takes more than {EFFECT:.0%} of its step; the others are listed, and not scored. *Predicted*

@@ -152,6 +152,13 @@ def cpu_matrix(executor: Executor, *, links: bool) -> Matrix:
     )
 
 
+def stripped(matrix: Matrix) -> Matrix:
+    """The same runs of a trainer that has no instrumentation of its own."""
+    return replace(
+        matrix, name=f"{matrix.name}-stripped", title=f"of a trainer without instrumentation, {matrix.title}"
+    )
+
+
 def small_matrix(executor: Executor) -> Matrix:
     """A few runs that show that everything works; too few to prove a share."""
     size = (2, 1)

@@ -10,8 +10,9 @@ import pytest
 from aorta.config.load import load_config
 from aorta.config.schema import Config
 from aorta.errors import PlanError
-from aorta.validation.matrix import Matrix, cpu_matrix, gpu_matrix, small_matrix
+from aorta.validation.matrix import CLEAN, Matrix, cpu_matrix, gpu_matrix, small_matrix, stripped
 from aorta.workloads.ranking import Ranking
+from aorta.workloads.stripped import STAND_IN, faults_from
 from aorta.workloads.trainer.data import check_size
 from aorta.workloads.trainer.faults import check_faults
 
@@ -102,3 +103,18 @@ def test_the_steady_steps_of_the_base_suffice_for_a_verdict() -> None:
     for path in (CPU, GPU):
         config = load(path)
         assert config.training.max_steps - config.capture.warmup_steps >= 30
+
+
+def test_the_stripped_trainer_knows_every_fault_of_the_matrix() -> None:
+    matrix = stripped(cpu_matrix("local", links=False))
+    assert matrix.name == "validation-stripped"
+    for cell in matrix.cells:
+        given = [faults_from(list(cell.overrides), rank) for rank in range(cell.world_size)]
+        faulty = [rank for rank, faults in enumerate(given) if faults.keys() - {STAND_IN}]
+        expected = cell.truth.ranks or list(range(cell.world_size))
+        assert faulty == ([] if cell.truth.fault == CLEAN else expected), cell.name
+
+
+def test_the_stripped_trainer_refuses_a_fault_that_it_would_not_have() -> None:
+    with pytest.raises(SystemExit, match=r"no faults\.tiny_kernels: it knows comm_mb"):
+        faults_from(["faults.tiny_kernels=3"], 0)
