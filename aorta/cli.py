@@ -14,7 +14,7 @@ import click
 
 from aorta import __version__
 from aorta.artefacts.masking import remember
-from aorta.errors import AortaError, FaultError
+from aorta.errors import AortaError
 
 COMMANDS = {
     "profile": "Run the scenarios on this machine, wait, aggregate.",
@@ -112,11 +112,9 @@ def main() -> None:
         from aorta.commands._crash import fault
 
         full = isinstance(error, OSError) and error.errno in _FULL and error.filename is None
-        if full:
-            say(f"aorta: {unwritten(error)}", err=True)
-        else:
-            say(f"aorta: {fault(error)}", err=True)
-        sys.exit(1 if full else FaultError.exit_code)
+        told = unwritten(error) if full else fault(error)
+        say(f"aorta: {told}", err=True)
+        sys.exit(told.exit_code)
     sys.exit(outcome if isinstance(outcome, int) else 0)
 
 

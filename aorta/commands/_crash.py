@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
+import pwd
+import stat
 import sys
 import tempfile
 import time
@@ -14,18 +17,30 @@ from pathlib import Path
 from aorta import __version__
 from aorta.artefacts.masking import here
 from aorta.commands._say import say
-from aorta.errors import AortaError, FaultError
+from aorta.errors import AortaError, ArtefactError, FaultError
+
+_MAY_NOT = (errno.EACCES, errno.EPERM)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_OF_THE_MACHINE = (
+    *_MAY_NOT, *_NO_ROOM, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+    errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ETIMEDOUT,
+)  # fmt: skip
+"""Refusals of the system that no program can foresee."""
 
 
-def fault(error: Exception, about: str = "") -> FaultError:
-    """The message for an exception that nobody foresaw, with its traceback in a file.
+def fault(error: Exception, about: str = "") -> AortaError:
+    """Return the message for an exception that nobody foresaw, with its traceback in a file.
+
+    Where the system refused a file, the message says so, and there is no traceback.
 
     Args:
         error: the exception.
         about: what could not be done; empty where the whole command ended.
     """
-    path = _written(error)
     what = f"{about}: " if about else ""
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE and error.filename is not None:
+        return ArtefactError(f"{what}{error.filename}: {error.strerror}", _what_to_do(error))
+    path = _written(error)
     shown = f"report {path}" if path is not None else "report the lines above"
     if path is None:
         say("".join(traceback.format_exception(error)), err=True)
@@ -35,11 +50,36 @@ def fault(error: Exception, about: str = "") -> FaultError:
     )
 
 
+def _what_to_do(error: OSError) -> str:
+    if error.errno in _NO_ROOM:
+        return "make room, or name another folder, such as with --results or --docs"
+    if error.errno in _MAY_NOT:
+        return f"{_rights(Path(os.fsdecode(error.filename)))}name another folder, such as with --results"
+    return "look at the file system, then try again"
+
+
+def _rights(path: Path) -> str:
+    """Return whose the nearest folder is that this user can see, and its mode; empty if none can be seen."""
+    for near in (path, *path.absolute().parents):
+        try:
+            seen = near.stat()
+        except OSError:
+            continue
+        try:
+            owner = pwd.getpwuid(seen.st_uid).pw_name
+        except KeyError:
+            owner = f"user {seen.st_uid}"
+        return f"{near} belongs to {owner}, mode {stat.S_IMODE(seen.st_mode):04o}: ask for the right, or "
+    return ""
+
+
 def why(error: Exception, what: str) -> str:
     """One line: what could not be done and why. Of a fault of aorta's own the hint is printed."""
     if isinstance(error, AortaError):
         return f"{what}: {error.message}"
     told = fault(error, what)
+    if not isinstance(told, FaultError):
+        return told.message
     say(f"aorta: {told}", err=True)
     return f"{told.message} (a fault of aorta)"
 

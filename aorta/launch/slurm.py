@@ -21,6 +21,10 @@ _SENTENCE = re.compile(r"^Submitted batch job (?P<id>\d+)(?: on cluster (?P<clus
 
 _NO_ANSWER = re.compile(r"timed out|did not answer|Unable to contact|Zero Bytes", re.IGNORECASE)
 """Messages of sbatch that leave open whether the controller took the job."""
+_ASK_STAFF = (
+    "see your accounts with `sacctmgr show assoc user=$USER`, and name one with --account; "
+    "if there is none, ask the staff of the cluster for one"
+)
 SUBMIT_SLACK_S = 600.0
 """Largest difference between the clocks of this machine and of the accounting."""
 
@@ -69,9 +73,8 @@ def submit(script: Path, call: Caller, after: Sequence[str] = ()) -> tuple[str, 
         return _accepted_unsaid(script, call, began_s, answer.complaint), None
     if not answer.ok:
         reason = re.sub(r"sbatch: (?:error: )?", "", answer.complaint)
-        raise SubmitError(
-            f"sbatch refused {script.name}: {reason}", "the script itself is shown by --dry-run"
-        )
+        todo = _ASK_STAFF if "account" in reason.lower() else "the script itself is shown by --dry-run"
+        raise SubmitError(f"sbatch refused {script.name}: {reason}", todo)
     return parse_job_id(answer.out)
 
 

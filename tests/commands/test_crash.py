@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -72,6 +73,31 @@ def test_where_no_file_can_be_written_the_traceback_is_printed(
     assert found.message == "2node could not be analysed: KeyError: 'odd'"
     assert found.hint.endswith("report the lines above")
     assert "KeyError: 'odd'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("number", "todo"),
+    [
+        (errno.EACCES, "mode 0750: ask for the right, or name another folder, such as with --results"),
+        (errno.EROFS, "make room, or name another folder, such as with --results or --docs"),
+        (errno.EIO, "look at the file system, then try again"),
+    ],
+)
+def test_what_the_system_refuses_is_no_fault(
+    tmp_path: Path, state: Path, capsys: pytest.CaptureFixture[str], number: int, todo: str
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o750)
+    error = OSError(number, os.strerror(number), str(theirs / "results" / "x"))
+    told = fault(error)
+    assert told.message == f"{theirs}/results/x: {os.strerror(number)}"
+    assert told.hint.endswith(todo)
+    assert told.exit_code == ArtefactError.exit_code
+    assert why(error, "2node") == f"2node: {told.message}"
+    assert not state.exists()
+    assert capsys.readouterr().err == ""
+    # Without a file it is ours: nothing says what the system refused.
+    assert "fault of aorta" in fault(OSError(number, os.strerror(number))).hint
 
 
 def test_what_was_foreseen_is_no_fault(state: Path, capsys: pytest.CaptureFixture[str]) -> None:

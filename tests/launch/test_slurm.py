@@ -48,6 +48,20 @@ def test_a_refusal_says_what_sbatch_said() -> None:
         slurm.submit(Path("x.sbatch"), fake)
 
 
+@pytest.mark.parametrize(
+    ("complaint", "todo"),
+    [
+        ("Invalid account or account/partition combination specified", "name one with --account"),
+        ("Invalid qos specification", "shown by --dry-run"),
+    ],
+)
+def test_a_refusal_says_what_to_do(complaint: str, todo: str) -> None:
+    fake = FakeSlurm({"sbatch": Answer(1, err=f"sbatch: error: Batch job submission failed: {complaint}\n")})
+    with pytest.raises(SubmitError) as refused:
+        slurm.submit(Path("x.sbatch"), fake)
+    assert todo in refused.value.hint
+
+
 def test_squeue_in_one_call() -> None:
     rows = "1|RUNNING|1:02|2|n[1-2]|None\n2|PENDING|0:00|4||Resources, or so|x\n9|RUNNING|1:00|1|n1|None\n"
     fake = FakeSlurm({"squeue": Answer(0, rows)})
