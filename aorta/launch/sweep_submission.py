@@ -18,7 +18,13 @@ from aorta.errors import ArtefactError, PlanError, SubmitError
 from aorta.launch import slurm
 from aorta.launch.plan import LaunchPlan
 from aorta.launch.sbatch import render
-from aorta.launch.submission import open_submission, record, refuse_unrecorded, written_scripts
+from aorta.launch.submission import (
+    make_scenario_folder,
+    open_submission,
+    record,
+    refuse_unrecorded,
+    written_scripts,
+)
 from aorta.launch.sweep import array_plan, point_config
 from aorta.launch.tools import Caller
 
@@ -35,6 +41,8 @@ def open_sweep(submission: SubmissionDir, sweep: Sweep, configs: Sequence[Config
     try:
         for point, config in zip(sweep.points, configs, strict=True):
             save_config(config, point_config(submission, point))
+        for scenario in sorted({point.scenario for point in sweep.points}):
+            make_scenario_folder(submission.root.parent / scenario)
         write_json(submission.sweep, sweep)
     except OSError as error:
         raise PlanError(
@@ -134,6 +142,8 @@ def _put_on_record(
         except ArtefactError as error:
             failed.append(error.message)
     try:
+        for scenario in sorted({point.scenario for point in sweep.points}):
+            make_scenario_folder(submission.root.parent / scenario)
         write_json(submission.sweep, sweep)
     except OSError as error:
         failed.append(f"{submission.sweep}: {error.strerror}; array {array} runs")
