@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aorta.artefacts.files import entries, is_file, is_folder, size_of, walk
+from aorta.artefacts.files import is_file, is_folder, size_of, walk
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, flat_alias, job_output, runs, submissions
 from aorta.artefacts.records import SubmittedJob
 from aorta.commands._inventory import last_change_ns, own_manifest
+from aorta.commands._owned import REPORT, RUN, SUBMISSION, emptied, split
 from aorta.commands._reports import FAMILIES, kept_reports
 from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_jobs
 
-_RUN_FILES = re.compile(
-    r"(manifest|session|status|planned|injected|profiling_analysis|rank_\d+_instrument)\.json"
-    r"|config\.yaml|job\.sbatch|(metrics|gpu_monitor|cpu_monitor)\.csv|rank_\d+_metrics\.jsonl"
-    r"|sacct_summary\.txt|job_metadata\.txt|profiling_report\.(txt|html)|profiling_analysis\.(png|svg)"
-)
-_RUN_FOLDERS = re.compile(r"nodes|nsys|rocprof|torch_profiler|checkpoints|attempt_\d+|earlier_\w+")
-_SUBMISSION_FILES = re.compile(r"job_ids\.txt|jobs\.jsonl|sweep\.json|[\w-]+\.(yaml|sbatch)")
-_SUBMISSION_FOLDERS = re.compile(r"points|local")
-_REPORT_FILES = re.compile("|".join(rf"{name}\.(md|json|html)" for name in FAMILIES))
-_REPORT_FOLDERS = re.compile("|".join(FAMILIES.values()))
+_MARKS = {"manifest.json", "jobs.jsonl", *(f"{name}.json" for name in FAMILIES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +27,8 @@ class Old:
 
     root: Path
     words: str
-    files: re.Pattern[str]
-    folders: re.Pattern[str]
+    names: re.Pattern[str]
+    """Paths below it that aorta writes."""
     beside: tuple[Path, ...] = ()
     """What aorta wrote beside the folder for it."""
 
@@ -55,11 +45,11 @@ def old_folders(results: Path, before_ns: int) -> list[Old]:
     going = {old.root.resolve() for old in found}
     for submission in submissions(results):
         if _is_over(submission, going) and last_change_ns(submission.root) < before_ns:
-            beside = _never_started(submission)
-            found.append(Old(submission.root, "submission", _SUBMISSION_FILES, _SUBMISSION_FOLDERS, beside))
+            beside = _never_started(results, submission)
+            found.append(Old(submission.root, "submission", SUBMISSION, beside))
     reports = {report.folder for report in kept_reports(results)}
     found += [
-        Old(folder, "earlier report", _REPORT_FILES, _REPORT_FOLDERS)
+        Old(folder, "earlier report", REPORT)
         for folder in sorted(reports)
         if last_change_ns(folder) < before_ns
     ]
@@ -73,7 +63,7 @@ def _run(results: Path, scenario: Scenario, run: RunDir) -> Old | None:
     alias = flat_alias(results, scenario, manifest.job_id)
     linked = alias.is_symlink() and alias.resolve() == run.root.resolve()
     beside = [job_output(results, scenario.name, manifest.job_id), *([alias] if linked else [])]
-    return Old(run.root, f"run of {scenario.name}", _RUN_FILES, _RUN_FOLDERS, tuple(beside))
+    return Old(run.root, f"run of {scenario.name}", RUN, tuple(beside))
 
 
 def _is_over(submission: SubmissionDir, going: set[Path]) -> bool:
@@ -85,8 +75,11 @@ def _is_over(submission: SubmissionDir, going: set[Path]) -> bool:
     return all(_is_gone(job, going) for job in jobs)
 
 
-def _never_started(submission: SubmissionDir) -> tuple[Path, ...]:
-    return tuple(Path(job.run_dir) for job in read_jobs(submission) if _is_empty(Path(job.run_dir)))
+def _never_started(results: Path, submission: SubmissionDir) -> tuple[Path, ...]:
+    """Return the empty folders of its jobs, as far as they are below these results."""
+    home = results.resolve()
+    folders = [Path(job.run_dir) for job in read_jobs(submission)]
+    return tuple(folder for folder in folders if _is_empty(folder) and folder.resolve().parent.parent == home)
 
 
 def _is_gone(job: SubmittedJob, going: set[Path]) -> bool:
@@ -109,32 +102,36 @@ def _is_own(folder: Path) -> bool:
 
 
 def remove(old: Old) -> Iterator[str]:
-    """Remove what aorta wrote, then the folder if it is empty; gives what stays, and why."""
-    foreign: list[str] = []
-    marks = {"manifest.json", "jobs.jsonl", *(f"{name}.json" for name in FAMILIES)}
-    # The record, by which the folder is known as aorta's, goes last.
-    for path in sorted(entries(old.root), key=lambda path: path.name in marks):
-        if path.name in marks and foreign:
-            foreign.append(path.name)
-            continue
-        try:
-            if path.is_symlink() or (is_file(path) and old.files.fullmatch(path.name)):
-                if not (old.files.fullmatch(path.name) or old.folders.fullmatch(path.name)):
-                    foreign.append(path.name)
-                    continue
-                path.unlink()
-            elif is_folder(path) and old.folders.fullmatch(path.name):
-                shutil.rmtree(path)
-            else:
-                foreign.append(path.name)
-        except OSError as error:
-            yield f"{path}: {error.strerror}"
-            foreign.append(path.name)
-    if foreign:
-        yield f"{old.root}: aorta did not write {', '.join(sorted(set(foreign) - marks)) or 'all of it'}"
-        return
-    with contextlib.suppress(OSError):
-        old.root.rmdir()
-    for path in old.beside:
-        with contextlib.suppress(OSError):
-            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    """Remove what aorta wrote, then the folders that are empty; gives what stays, and why.
+
+    The record, by which the folder is known as aorta's, goes last, and stays as long as anything does.
+    """
+    ours, others = split(old.root, old.names)
+    marks = [path for path in ours if path.parent == old.root and path.name in _MARKS]
+    stay = [f"{path}: aorta did not write it" for path in others]
+    for path in ours:
+        if path not in marks:
+            stay += _unlinked(path)
+    below = [path for path in old.root.rglob("*") if path.is_dir() and not path.is_symlink()]
+    stay += [f"{path}: {reason}" for path, reason in emptied(below) if not _holds(path, others)]
+    if not stay:
+        for path in marks:
+            stay += _unlinked(path)
+    if not stay:
+        stay += [f"{path}: {reason}" for path, reason in emptied([old.root])]
+    if not stay:
+        for path in old.beside:
+            stay += _unlinked(path)
+    yield from stay
+
+
+def _holds(folder: Path, others: list[Path]) -> bool:
+    return any(folder in path.parents for path in others)
+
+
+def _unlinked(path: Path) -> list[str]:
+    try:
+        path.rmdir() if _is_empty(path) else path.unlink(missing_ok=True)
+    except OSError as error:
+        return [f"{path}: {error.strerror}"]
+    return []

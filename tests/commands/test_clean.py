@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from aorta.artefacts.io import json_line
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import SubmittedJob
 from aorta.commands._reports import docs_folder, keep_earlier, kept_reports
 from tests.support.commands import run
 from tests.support.run_spec import RunSpec
@@ -118,6 +120,78 @@ def test_a_file_of_the_users_stays_with_the_folder_and_its_mark(project: Path) -
     assert (old.root / "notes.txt").read_text() == "mine"
     assert old.manifest.is_file()
     assert not old.records(0).exists()
+
+
+MADE = (
+    "nodes/node0/.reserve", "nodes/node0/.status.json.k3_x9abc", "nodes/node0/standstill.json",
+    "nodes/node0/traces/rank_0.json", "nodes/node0/logs/reduce.log", "nodes/node0/logs/rank3/error.json",
+    "nodes/node0/logs/6f2e_abc/attempt_0/1/stderr.log", "nsys/toy_1node_profile_rank0_node1_7.sqlite",
+    "nsys/private/toy_1node_profile_rank0_node1_7.nsys-rep", "nsys/summary_stats.csv",
+    "rocprof/x_1node_profile_rank0_host_1_kernel_trace.csv", "torch_profiler/rank0/rank0.1.pt.trace.json.gz",
+    "torch_profiler/rank0.pt.trace.json", "checkpoints/epoch_3.pt", "attempt_1/manifest.json",
+    "attempt_1/nodes/node0/logs/rank0/stdout.log", "earlier_20260101T000000Z/rank_0_metrics.jsonl",
+)  # fmt: skip
+MINE = (
+    "nodes/notes.txt", "nodes/node0/logs/rank3/core.12", "nsys/mine.sqlite", "torch_profiler/rank0/plot.png",
+    "checkpoints/best.pt", "checkpoints/old/epoch_3.pt", "attempt_1/notes.txt", "mine/deep/down", ".hidden",
+)  # fmt: skip
+
+
+def put(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    found = [folder / name for name in names]
+    for path in found:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    age(folder, 40)
+    return found
+
+
+def test_every_file_that_aorta_writes_goes_with_its_folder(project: Path) -> None:
+    old = made(project, "7", days=40)
+    put(old.root, MADE)
+    assert "stays" not in run("clean", "--older-than", "30d", "--yes").stdout
+    assert not old.root.exists()
+
+
+def test_files_of_the_users_stay_in_every_folder(project: Path) -> None:
+    old = made(project, "7", days=40)
+    ours, mine = put(old.root, MADE), put(old.root, MINE)
+    told = run("clean", "--older-than", "30d", "--yes").stdout
+    assert [path for path in mine if f"stays: {path.relative_to(project)}" not in told] == []
+    assert [path for path in mine if path.read_text() != "x"] == []
+    assert [path for path in ours if path.exists()] == []
+    assert old.manifest.is_file()
+
+
+def test_links_in_a_run_are_neither_followed_nor_removed(project: Path) -> None:
+    old = made(project, "7", days=40)
+    elsewhere = put(project / "elsewhere", ("epoch_0.pt", "stdout.log"))
+    (old.root / "checkpoints").symlink_to(project / "elsewhere")
+    (old.root / "nodes/node0/status.json").unlink()
+    (old.root / "nodes/node0/status.json").symlink_to(elsewhere[1])
+    age(old.root, 40)
+    told = run("clean", "--older-than", "30d", "--yes").stdout
+    assert told.count("aorta did not write it") == 2
+    assert [path for path in elsewhere if path.read_text() != "x"] == []
+
+
+@pytest.mark.parametrize("below", [True, False])
+def test_an_empty_folder_that_a_record_names_goes_if_it_is_below_the_results(
+    project: Path, below: bool
+) -> None:
+    results = project / "results" / "profiling"
+    named = results / "1node" / "run_9" if below else project / "mine" / "empty" / "run_9"
+    named.mkdir(parents=True)
+    submission = results / "run_20260101T000000Z"
+    submission.mkdir(parents=True)
+    job = SubmittedJob(
+        job_id="9", scenario="1node", nodes=1, run_dir=str(named), submitted_wall_ns=1, executor="slurm"
+    )
+    (submission / "jobs.jsonl").write_text(json_line(job) + "\n")
+    age(submission, 40)
+    run("clean", "--older-than", "30d", "--yes")
+    assert not submission.exists()
+    assert named.exists() != below
 
 
 @pytest.mark.parametrize("mark", ["none", "of another job", "broken"])

@@ -1,0 +1,88 @@
+"""Names of the files that aorta writes below a run, a submission and an earlier report."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_TEMPORARY = r"\.[^/]+\.\w{8}"
+"""A file that was being written when the writer died."""
+_NODE = "|".join(
+    (
+        r"(info|status|standstill|monitor_status)\.json", r"\.reserve", r"(gpu|cpu)_monitor\.csv",
+        r"summary_stats\.csv", r"traces/(rank_\d+|reduction)\.json", r"logs/[\w-]+\.log",
+        r"logs/rank\d+/(stdout\.log|stderr\.log|error\.json)",
+        r"logs/[^/]+_[^/]+/attempt_\d+/\d+/(stdout\.log|stderr\.log|error\.json)", _TEMPORARY,
+    )
+)  # fmt: skip
+_RUN = "|".join(
+    (
+        r"(manifest|session|status|planned|injected|profiling_analysis|rank_\d+_instrument)\.json",
+        r"config\.yaml", r"job\.sbatch", r"(metrics|gpu_monitor|cpu_monitor)\.csv",
+        r"rank_\d+_metrics\.jsonl", r"sacct_summary\.txt", r"job_metadata\.txt",
+        r"profiling_report\.(txt|html)", r"profiling_analysis\.(png|svg)",
+        _TEMPORARY, rf"nodes/node\d+/({_NODE})",
+        r"(nsys|rocprof)/summary_stats\.csv", r"nsys/(private/)?[^/]*rank\d+[^/]*\.(sqlite|nsys-rep|qdstrm)",
+        r"rocprof/[^/]*rank\d+[^/]*\.(csv|json|db|pftrace|otf2)",
+        r"torch_profiler/(rank_?\d+/)?[^/]*trace\.json(\.gz)?", r"checkpoints/epoch_\d+\.pt",
+    )
+)  # fmt: skip
+RUN = re.compile(rf"((attempt_\d+|earlier_\w+)/)?({_RUN})")
+"""Paths below a run, an earlier attempt's among them."""
+SUBMISSION = re.compile(
+    r"job_ids\.txt|jobs\.jsonl|sweep\.json|((cpu_)?[\w-]*\d+node|aggregate)\.(yaml|sbatch)"
+    r"|points/[\w-]+/\d+\.yaml|local/\d+_[\w-]+\.(out|err|pkl|sh)|local/\d+_submission\.sh|" + _TEMPORARY
+)
+"""Paths below a submission."""
+_NAMES = r"(BOTTLENECK|SWEEP)_ANALYSIS"
+REPORT = re.compile(
+    rf"{_NAMES}\.(md|json|html)|(bottleneck|sweep)_analysis/[\w.-]+\.(png|svg|md|csv)|{_TEMPORARY}"
+)
+"""Paths below an earlier report."""
+
+
+def split(root: Path, names: re.Pattern[str]) -> tuple[list[Path], list[Path]]:
+    """Return what lies below `root`: regular files whose path below it `names` knows, and all the rest.
+
+    No link is followed. A folder that cannot be read belongs to the rest.
+    """
+    ours: list[Path] = []
+    others: list[Path] = []
+    for path, regular in _leaves(root):
+        known = regular and names.fullmatch(path.relative_to(root).as_posix()) is not None
+        (ours if known else others).append(path)
+    return ours, others
+
+
+def _leaves(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Return everything below a folder that is no folder, and whether it is a regular file."""
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError:
+        yield folder, False
+        return
+    for path in inside:
+        try:
+            mode = path.lstat().st_mode
+        except OSError:
+            yield path, False
+            continue
+        if stat.S_ISDIR(mode):
+            yield from _leaves(path)
+        else:
+            yield path, stat.S_ISREG(mode)
+
+
+def emptied(folders: Iterable[Path]) -> list[tuple[Path, str]]:
+    """Remove the folders that are empty, the deepest first; returns those that stay, and why."""
+    stay = []
+    for folder in sorted(set(folders), key=lambda path: len(path.parts), reverse=True):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            stay.append((folder, error.strerror or str(error)))
+    return stay
