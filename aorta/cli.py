@@ -112,9 +112,9 @@ def main() -> None:
         from aorta.commands._crash import fault
 
         full = isinstance(error, OSError) and error.errno in _FULL and error.filename is None
-        told = unwritten(error) if full else fault(error)
-        say(f"aorta: {told}", err=True)
-        sys.exit(told.exit_code)
+        problem = unwritten(error) if full else fault(error)
+        say(f"aorta: {problem}", err=True)
+        sys.exit(problem.exit_code)
     sys.exit(outcome if isinstance(outcome, int) else 0)
 
 
