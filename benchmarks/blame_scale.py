@@ -13,15 +13,15 @@ import numpy as np
 
 from aorta.intervals import union
 from aorta.metrics.blame import blame
-from aorta.metrics.calls import NO_CALLS, StepTimes
-from aorta.metrics.collectives import Collectives, Matched, Timeline
+from aorta.metrics.calls import NO_CALLS, TimesByStep
+from aorta.metrics.collectives import Matched, MatchedCollectives, RankTimeline
 from aorta.metrics.lateness import lateness
 from aorta.metrics.whatif import Replays
 
 STEP, MS = 50_000_000, 1_000_000
 
 
-def job(ranks: int, steps: int, calls: int) -> Collectives:
+def job(ranks: int, steps: int, calls: int) -> MatchedCollectives:
     """Steps of 50 ms: compute of 20 to 30 ms before `calls` collectives, to which ranks come at random."""
     rng = np.random.default_rng(1)
     names = tuple(range(ranks))
@@ -40,15 +40,15 @@ def job(ranks: int, steps: int, calls: int) -> Collectives:
     for rank in range(ranks):
         compute = np.stack((begins, ready[rank]), axis=1)
         talk = np.array([(entry[rank], end[rank]) for entry, end in spans], dtype=np.int64)
-        timelines[rank] = Timeline(
-            starts=StepTimes(numbers, begins),
+        timelines[rank] = RankTimeline(
+            starts=TimesByStep(numbers, begins),
             compute=compute,
             data=np.empty((0, 2), dtype=np.int64),
             communication=union(talk),
             calls=NO_CALLS,
-            ends=StepTimes(numbers, begins + STEP),
+            ends=TimesByStep(numbers, begins + STEP),
         )
-    return Collectives(timelines=timelines, matched=tuple(matched), unmatched=0)
+    return MatchedCollectives(timelines=timelines, matched=tuple(matched), unmatched=0)
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from aorta.config.load import load_config
 from aorta.workloads.dcrnn.data import Samples
 from aorta.workloads.dcrnn.metrics import error_sums, errors
 from aorta.workloads.dcrnn.traffic import PER_DAY, generate
-from aorta.workloads.dcrnn.workload import Dcrnn
+from aorta.workloads.dcrnn.workload import DcrnnWorkload
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -77,11 +77,11 @@ def write_traffic(folder: Path, sensors: int, seed: int) -> None:
     np.save(folder / "edgeless.npy", np.eye(sensors, dtype=np.float32))
 
 
-def train(overrides: list[str]) -> tuple[Dcrnn, torch.nn.Module]:
+def train(overrides: list[str]) -> tuple[DcrnnWorkload, torch.nn.Module]:
     """Train by the command line; the model is read back from its last checkpoint."""
     subprocess.run([sys.executable, "-m", "aorta.workloads.trainer", "--override", *overrides], check=True)
     config = load_config(None, overrides)
-    workload = Dcrnn(config)
+    workload = DcrnnWorkload(config)
     model = workload.model()
     saved = RunDir(Path(config.training.output_dir)).checkpoint(config.training.epochs - 1)
     model.load_state_dict(torch.load(saved, weights_only=True)["model"])
@@ -89,7 +89,7 @@ def train(overrides: list[str]) -> tuple[Dcrnn, torch.nn.Module]:
 
 
 @torch.no_grad()
-def judge(workload: Dcrnn, model: torch.nn.Module, lone: torch.nn.Module) -> dict[str, torch.Tensor]:
+def judge(workload: DcrnnWorkload, model: torch.nn.Module, lone: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Sums of errors (horizon, 5) on the test part, of each forecast."""
     data = workload.data
     assert isinstance(data.train, Samples)

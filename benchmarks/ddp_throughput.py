@@ -22,12 +22,12 @@ import torch.distributed as dist
 
 from aorta.workloads.ddp_benchmark import launch
 from aorta.workloads.ddp_benchmark.model import parameter_count
-from aorta.workloads.ddp_benchmark.options import SMALL, Options
-from aorta.workloads.ddp_benchmark.training import Training
+from aorta.workloads.ddp_benchmark.options import SMALL, BenchmarkOptions
+from aorta.workloads.ddp_benchmark.training import BenchmarkTraining
 from aorta.workloads.trainer.world import World
 
 PAIR = ("ddp_bucketed", "torch_ddp")
-FEW_TOKENS = Options(
+FEW_TOKENS = BenchmarkOptions(
     d_model=4096,
     d_ff=16384,
     num_layers=3,
@@ -38,17 +38,17 @@ FEW_TOKENS = Options(
     warmup_epochs=0,
 )
 SIZES = {
-    "default": Options(warmup_epochs=0),
+    "default": BenchmarkOptions(warmup_epochs=0),
     # Few tokens on few large parameters: exchanging gradients takes longer than computing them.
     "communication": FEW_TOKENS,
     # As many gradients, spread over layers enough that the host's launches take longer than either.
     "launches": replace(FEW_TOKENS, d_model=2048, d_ff=8192, num_layers=12, num_heads=16),
-    "small": replace(Options(), **SMALL | {"warmup_epochs": 0}),
+    "small": replace(BenchmarkOptions(), **SMALL | {"warmup_epochs": 0}),
 }
 WARMUP_STEPS = 5
 
 
-def block_ms(training: Training, first: int, steps: int, world: World) -> float:
+def block_ms(training: BenchmarkTraining, first: int, steps: int, world: World) -> float:
     """Milliseconds of a step in a block, of the slowest rank."""
     cuda = world.device.type == "cuda"
     dist.barrier(device_ids=[world.device.index] if cuda else None)
@@ -64,8 +64,8 @@ def block_ms(training: Training, first: int, steps: int, world: World) -> float:
     return float(taken.item())
 
 
-def measure(options: Options, alternations: int, steps: int, world: World) -> dict[str, list[float]]:
-    trainings = {name: Training(name, options, world) for name in PAIR}
+def measure(options: BenchmarkOptions, alternations: int, steps: int, world: World) -> dict[str, list[float]]:
+    trainings = {name: BenchmarkTraining(name, options, world) for name in PAIR}
     for training in trainings.values():
         block_ms(training, 0, WARMUP_STEPS, world)
     times: dict[str, list[float]] = {name: [] for name in PAIR}

@@ -23,7 +23,7 @@ import statistics
 import time
 from pathlib import Path
 
-from aorta.metrics.gate import Gate, Plan
+from aorta.metrics.gate import GatePlan, SequentialTest
 
 
 def work(count: int = 120_000) -> int:
@@ -95,7 +95,7 @@ class Drift:
 def one_pair(times: list[int], slowdown: float, options: argparse.Namespace, seed: int) -> tuple[bool, int]:
     """(B is found slower, the blocks that it took); segments follow one another in the recording."""
     chance = random.Random(seed)
-    gate, drift = Gate(Plan()), Drift(options.drift, chance)
+    gate, drift = SequentialTest(GatePlan()), Drift(options.drift, chance)
     place, steps = chance.randrange(len(times)), options.steps
     while not gate.decided:
         measured: dict[str, list[float]] = {"A": [], "B": []}
@@ -113,7 +113,7 @@ def one_pair(times: list[int], slowdown: float, options: argparse.Namespace, see
 def real_pair(slowdown: float, options: argparse.Namespace, beside: Beside) -> tuple[bool, int]:
     """(B is found slower, the blocks that it took), measured now."""
     clock = time.process_time_ns if options.cpu else time.perf_counter_ns
-    gate = Gate(Plan())
+    gate = SequentialTest(GatePlan())
     while not gate.decided:
         measured: dict[str, list[float]] = {"A": [], "B": []}
         for side in gate.order():

@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from aorta.workloads.mistakes.options import Options  # noqa: E402
+from aorta.workloads.mistakes.options import MistakeOptions  # noqa: E402
 
 SMALL = {"width": 512, "heads": 8, "layers": 8, "length": 256, "batch": 8, "vocabulary": 16_384}
 """The host is the limit."""
@@ -86,7 +86,7 @@ def main() -> int:
             if time.monotonic() - started > arguments.seconds:
                 left_out.append(folder.name)
                 continue
-            options = Options(
+            options = MistakeOptions(
                 **({"plain_steps": 40, **sizes, **(TINY if arguments.tiny else {})}),
                 mistake=name,
                 fixed=fixed,
@@ -107,7 +107,7 @@ def main() -> int:
     return 0
 
 
-def forked(options: Options) -> dict[str, Any]:
+def forked(options: MistakeOptions) -> dict[str, Any]:
     """What a run found, in a process of its own."""
     child = os.fork()
     if child == 0:
@@ -128,7 +128,7 @@ def forked(options: Options) -> dict[str, Any]:
     return {"folder": options.output.name, **found}
 
 
-def _run(options: Options) -> None:
+def _run(options: MistakeOptions) -> None:
     import torch.distributed as dist  # noqa: PLC0415
 
     from aorta.workloads.mistakes.trainer import run  # noqa: PLC0415

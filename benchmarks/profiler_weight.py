@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from aorta.workloads.mistakes.options import Options  # noqa: E402
+from aorta.workloads.mistakes.options import MistakeOptions  # noqa: E402
 
 PROGRAMS = {
     "host-bound": {"width": 256, "heads": 4, "layers": 8, "length": 128, "batch": 4},
@@ -52,7 +52,7 @@ def main() -> None:
 def _step(program: str, device: str) -> Callable[[], None]:
     from aorta.workloads.mistakes.trainer import Trainer  # noqa: PLC0415
 
-    made = Options(mistake="healthy", fixed=True, output=Path(), device=device, **PROGRAMS[program])
+    made = MistakeOptions(mistake="healthy", fixed=True, output=Path(), device=device, **PROGRAMS[program])
     trainer = Trainer(made, 0, 1, grouped=False)
 
     def step() -> None:

@@ -49,9 +49,9 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
         (watching.Watching, "noted"),
         (sharding._Gather, "__call__"),
         (sharding._Scatter, "__call__"),
-        (collectives.Collectives, "all_reduce"),
+        (collectives.CollectiveRunner, "all_reduce"),
     ],
-    "collective": [(collectives.Collectives, "own")],
+    "collective": [(collectives.CollectiveRunner, "own")],
     "waits": [
         (sharding.ShardedExchange, name)
         for name in (
@@ -67,10 +67,10 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "copy": [(recorder.StepRecorder, "to_device")],
     "memory": [(allocator.AllocatorCounts, "start"), (allocator.AllocatorCounts, "read")],
     "contexts": [
-        (contexts.Part, "__enter__"),
-        (contexts.Part, "__exit__"),
-        (contexts.Wait, "__enter__"),
-        (contexts.Wait, "__exit__"),
+        (contexts.ComputePart, "__enter__"),
+        (contexts.ComputePart, "__exit__"),
+        (contexts.LoaderWait, "__enter__"),
+        (contexts.LoaderWait, "__exit__"),
         (recorder._Opening, "__enter__"),
         (recorder._Opening, "__exit__"),
     ],

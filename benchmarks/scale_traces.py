@@ -28,7 +28,16 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from aorta.artefacts.events import Collectives, GpuEvents, Kind, Ranges, Role, Trace, build, empty_trace
+from aorta.artefacts.events import (
+    GpuEvents,
+    Kind,
+    RangeRole,
+    Trace,
+    TracedCollectives,
+    TraceRanges,
+    build,
+    empty_trace,
+)
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.reduction import Packed, Reduction, TraceSummary
@@ -108,7 +117,7 @@ def _trace(times: Simulated, rank: int, ranks: int, content: Content) -> Trace:
     )  # fmt: skip
     events = np.flatnonzero(communicates)
     collectives = build(
-        Collectives, len(events), event=events, op=op, group=group, sequence=np.arange(len(events)),
+        TracedCollectives, len(events), event=events, op=op, group=group, sequence=np.arange(len(events)),
         bytes_in=1 << 20, bytes_out=1 << 20, group_size=ranks,
     )  # fmt: skip
     launched = spans[:, 0] - noise.integers(*_LAUNCH_NS, len(spans))
@@ -157,7 +166,7 @@ def _calls(times: Simulated, rank: int, count: int, noise: np.random.Generator) 
     return np.concatenate(parts, axis=1)
 
 
-def _host(times: Simulated, rank: int, launched: Ints, first: int) -> tuple[Ranges, list[str]]:
+def _host(times: Simulated, rank: int, launched: Ints, first: int) -> tuple[TraceRanges, list[str]]:
     """Launches, loaders, waits for the second exchange, step ranges; and the names from code `first` on."""
     start, loaded, end = times.start[rank], times.loaded[rank], times.end[rank]
     labels = [
@@ -168,16 +177,22 @@ def _host(times: Simulated, rank: int, launched: Ints, first: int) -> tuple[Rang
     ]
     waits = times.second[rank], times.exposed_end[rank]
     columns = [
-        (launched, launched + 3_000, Role.LAUNCH, np.full(len(launched), first), np.arange(len(launched))),
-        (start, loaded, Role.LOADER, np.full(len(start), first + 1), np.full(len(start), -1)),
-        (*waits, Role.SYNC, np.full(len(start), first + 2), np.full(len(start), -1)),
-        (start, end, Role.STEP, first + 3 + np.arange(len(start)), np.full(len(start), -1)),
+        (
+            launched,
+            launched + 3_000,
+            RangeRole.LAUNCH,
+            np.full(len(launched), first),
+            np.arange(len(launched)),
+        ),
+        (start, loaded, RangeRole.LOADER, np.full(len(start), first + 1), np.full(len(start), -1)),
+        (*waits, RangeRole.SYNC, np.full(len(start), first + 2), np.full(len(start), -1)),
+        (start, end, RangeRole.STEP, first + 3 + np.arange(len(start)), np.full(len(start), -1)),
     ]
     starts, ends, names, links = (np.concatenate([part[at] for part in columns]) for at in (0, 1, 3, 4))
     role = np.concatenate([np.full(len(part[0]), int(part[2])) for part in columns])
     order = np.argsort(starts, kind="stable")
     host = build(
-        Ranges, len(order), start_ns=starts[order], end_ns=ends[order], role=role[order], lane=1,
+        TraceRanges, len(order), start_ns=starts[order], end_ns=ends[order], role=role[order], lane=1,
         name=names[order], correlation=links[order],
     )  # fmt: skip
     return host, labels

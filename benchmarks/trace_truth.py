@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from aorta.artefacts.events import ABSENT, Kind, Role, Trace, take
+from aorta.artefacts.events import ABSENT, Kind, RangeRole, Trace, take
 from aorta.intervals import as_intervals
 from aorta.metrics.trace_breakdown import TraceBreakdown, break_down
-from aorta.metrics.trace_steps import Steps
+from aorta.metrics.trace_steps import StepWindows
 from aorta.metrics.trace_tops import top_kernels
 from aorta.readers import kineto, nsys, rocprof_json
 
@@ -81,7 +81,7 @@ class Checks:
 def whole(trace: Trace) -> TraceBreakdown:
     """The breakdown over everything that the GPU did."""
     window = as_intervals([(int(trace.gpu.start_ns.min()), int(trace.gpu.end_ns.max()))])
-    made = break_down(trace, Steps(np.array([ABSENT]), window, "whole capture"))
+    made = break_down(trace, StepWindows(np.array([ABSENT]), window, "whole capture"))
     assert made is not None
     return made
 
@@ -215,9 +215,9 @@ def as_hta(trace: Trace) -> Trace:
     before the last step's end launched.
     """
     gpu, host = trace.gpu, trace.host
-    step = host.role == Role.STEP
+    step = host.role == RangeRole.STEP
     if len(np.unique(host.name[step])) > 1:
-        calls = np.isin(host.role, (Role.LAUNCH, Role.SYNC, Role.API)) & (
+        calls = np.isin(host.role, (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API)) & (
             host.start_ns <= host.end_ns[step].max()
         )
         gpu = take(gpu, np.isin(gpu.correlation, host.correlation[calls]))

@@ -25,7 +25,7 @@ import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from aorta.config.schema import Capture
+from aorta.config.schema import CaptureConfig
 from aorta.instrument import StepRecorder
 from aorta.instrument.watching import Watching
 
@@ -34,7 +34,7 @@ STEPS, TURNS = 60, 8
 
 def recorder_on(folder: str, device: torch.device) -> StepRecorder:
     """A recorder that times every step part by part, and calls of groups of one rank."""
-    made = StepRecorder(folder, device, capture=Capture(warmup_steps=0, detail_interval=1))
+    made = StepRecorder(folder, device, capture=CaptureConfig(warmup_steps=0, detail_interval=1))
     made._calls = watching = Watching(made._collectives, lambda: made._now.stream, alone=True)
     made._have_watched(watching.watch)
     return made

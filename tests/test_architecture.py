@@ -1,7 +1,8 @@
-"""docs/architecture.md says which package imports which; this compares it with the code."""
+"""The packages' imports are those of docs/architecture.md, and each public class has a name of its own."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -38,3 +39,13 @@ def test_the_table_of_imports_is_that_of_the_code(imported):
     assert told == {name: imported.get(name, set()) for name in told}
     assert imported.keys() - BASIS - {"__main__"} <= told.keys() | free
     assert len(told) > 10
+
+
+def test_each_public_class_name_stands_for_one_class():
+    homes: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "aorta").rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+    assert len(homes) > 300

@@ -20,7 +20,7 @@ from aorta.artefacts import io
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.commands.analyze import report
 from aorta.config.load import load_config
-from aorta.config.schema import Capture, Config, Training
+from aorta.config.schema import CaptureConfig, Config, TrainingConfig
 from aorta.errors import AortaError, ArtefactError, ConfigError, PlanError
 from aorta.launch import checks
 from aorta.launch.plan import parse_scenarios
@@ -336,5 +336,5 @@ def test_no_planted_secret_is_in_what_an_analysis_or_the_doctor_says(tmp_path: P
 
 
 def test_the_config_schema_has_no_field_for_a_secret() -> None:
-    names = re.findall(r"\w+", repr(Config(training=Training(), capture=Capture())))
+    names = re.findall(r"\w+", repr(Config(training=TrainingConfig(), capture=CaptureConfig())))
     assert not [name for name in names if re.search(r"password|secret|token$|api_key", name, re.IGNORECASE)]

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import field
 
 from aorta.artefacts.analysis import Analysis, Interval, Kind, Pop, Problem, Verdict
-from aorta.artefacts.page import Page, Recommendation, Summary
+from aorta.artefacts.page import Recommendation, ReportSummary, RunPage
 from aorta.artefacts.records import SCHEMA_VERSION, Record
 
 
@@ -84,9 +84,9 @@ class Aggregate(Record, frozen=True, kw_only=True):
     """Scenarios that were submitted and gave nothing, with the reason."""
     recommendations: list[str]
     """One sentence a kind of cause."""
-    summary: Summary | None = None
+    summary: ReportSummary | None = None
     """The first screen of the document; None without any scenario."""
-    pages: list[Page] = field(default_factory=list)
+    pages: list[RunPage] = field(default_factory=list)
     """What is shown of each of `scenarios`, in their order."""
     recommended: list[Recommendation] = field(default_factory=list)
     """`recommendations`, in parts."""

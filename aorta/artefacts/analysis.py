@@ -221,7 +221,7 @@ class Pop(Record, frozen=True, kw_only=True):
     """Why a factor is absent."""
 
 
-class Where(Record, frozen=True, kw_only=True):
+class CodeLocation(Record, frozen=True, kw_only=True):
     """A place in the program, from stacks that were sampled while it ran."""
 
     function: str
@@ -255,14 +255,14 @@ class Finding(Record, frozen=True, kw_only=True):
     measurements in `evidence`; `not_determined` where nothing measured tells; None: this kind has none."""
     sub_cause_text: str | None = None
     """The same in words, with the numbers."""
-    where: Where | None = None
+    where: CodeLocation | None = None
     """The function that takes the time; None: no stacks were sampled, or none of them tells."""
     lost_ms_per_step: float | None = None
     """Mean over ranks of the time that the cause takes of a step, of memory what its costliest symptom does;
     None: it takes none."""
 
 
-class Measured(Record, frozen=True, kw_only=True):
+class RuleMeasurement(Record, frozen=True, kw_only=True):
     """One rule's answer, fired or not: value beside threshold, or why there is none."""
 
     kind: Kind
@@ -423,7 +423,7 @@ class Analysis(Record, frozen=True, kw_only=True):
     world_size: int | None
     verdict: Verdict
     findings: list[Finding]
-    measured: list[Measured]
+    measured: list[RuleMeasurement]
     breakdown: BreakdownTable
     blame: list[Blame]
     throughput: Throughput | None

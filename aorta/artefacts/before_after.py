@@ -10,7 +10,7 @@ from aorta.artefacts.records import Record
 Answer = Literal["faster", "slower", "cannot be told apart", "not measurable"]
 
 
-class Part(Record, frozen=True, kw_only=True):
+class PartChange(Record, frozen=True, kw_only=True):
     """One part of the mean step, before and after."""
 
     name: str
@@ -40,7 +40,7 @@ class Pair(Record, frozen=True, kw_only=True):
     after_efficiency: float | None
     before_verdict: str
     after_verdict: str
-    parts: list[Part]
+    parts: list[PartChange]
 
 
 class BeforeAfter(Record, frozen=True, kw_only=True):

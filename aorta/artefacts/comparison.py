@@ -30,7 +30,7 @@ METRICS = (
 Finding = Literal["higher", "lower", "no difference beyond noise", "not measurable"]
 
 
-class Spread(Record, frozen=True, kw_only=True):
+class MetricSpread(Record, frozen=True, kw_only=True):
     """One metric over the steps of a dataset that measure it."""
 
     count: int
@@ -39,7 +39,7 @@ class Spread(Record, frozen=True, kw_only=True):
     p95: float | None
 
 
-class Dataset(Record, frozen=True, kw_only=True):
+class LoggedDataset(Record, frozen=True, kw_only=True):
     """The steady steps of one log directory."""
 
     path: str
@@ -50,7 +50,7 @@ class Dataset(Record, frozen=True, kw_only=True):
     """Steady steps that every rank timed part by part: all metrics but `step_ms` use them. None: all."""
     timing: list[str]
     """What the times are: host, event_window, kernel."""
-    metrics: dict[str, Spread]
+    metrics: dict[str, MetricSpread]
     overlap_ratio: float | None
     """Hidden over all communication, of all steps together."""
     problems: list[Problem] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Difference(Record, frozen=True, kw_only=True):
     """higher or lower only where the interval of the difference leaves out 0."""
 
 
-class Comparison(Record, frozen=True, kw_only=True):
+class DatasetComparison(Record, frozen=True, kw_only=True):
     """One candidate against the reference."""
 
     reference: str
@@ -77,10 +77,10 @@ class Comparison(Record, frozen=True, kw_only=True):
     metrics: dict[str, Difference]
 
 
-class Summary(Record, frozen=True, kw_only=True):
+class OverlapSummary(Record, frozen=True, kw_only=True):
     """`summary.json`."""
 
     schema_version: int = 1
-    datasets: dict[str, Dataset]
-    comparisons: list[Comparison]
+    datasets: dict[str, LoggedDataset]
+    comparisons: list[DatasetComparison]
     notes: list[str]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from aorta.artefacts.records import SCHEMA_VERSION, Record
 
 
-class Spread(Record, frozen=True, kw_only=True):
+class TimeSpread(Record, frozen=True, kw_only=True):
     """A distribution of times in ms: its middle, its slow end, and how wide its middle half is."""
 
     median_ms: float
@@ -25,13 +25,13 @@ class ImplementationResult(Record, frozen=True, kw_only=True):
     name: str
     steps: int
     """Steady steps of each rank."""
-    total: Spread
-    forward: Spread
-    backward: Spread
+    total: TimeSpread
+    forward: TimeSpread
+    backward: TimeSpread
     """Compute of the backward pass; waiting for gradients of other ranks is not in it."""
-    exposed_sync: Spread
+    exposed_sync: TimeSpread
     """From the end of the backward pass's compute until the averaged gradients may be used."""
-    optimizer: Spread
+    optimizer: TimeSpread
     tokens_per_s: float
     """Rate of all ranks together, by the slowest rank of each step."""
     samples_per_s: float

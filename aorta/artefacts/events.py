@@ -38,7 +38,7 @@ class Kind(enum.IntEnum):
     """A CUDA graph recorded as a whole: the GPU was busy, and the kernels inside are not known."""
 
 
-class Role(enum.IntEnum):
+class RangeRole(enum.IntEnum):
     """What a range on the host was."""
 
     OTHER = 0
@@ -65,7 +65,7 @@ class Role(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class ColumnTable:
     """Columns of one length."""
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GpuEvents(Table):
+class GpuEvents(ColumnTable):
     """What ran on a GPU, sorted by start."""
 
     start_ns: Column
@@ -101,7 +101,7 @@ class GpuEvents(Table):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Collectives(Table):
+class TracedCollectives(ColumnTable):
     """What is known about the communication events beyond their time, sorted by `event`."""
 
     event: Column
@@ -117,7 +117,7 @@ class Collectives(Table):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ranges(Table):
+class TraceRanges(ColumnTable):
     """Ranges on host threads (`lane` is the thread) or annotations on GPU streams (`lane` is the stream).
 
     Sorted by start.
@@ -130,13 +130,13 @@ class Ranges(Table):
     name: Column
     correlation: Column
 
-    def intervals(self, *roles: Role) -> Intervals:
+    def intervals(self, *roles: RangeRole) -> Intervals:
         """The (n, 2) intervals of the ranges of these roles."""
         chosen = np.isin(self.role, roles)
         return np.stack((self.start_ns[chosen], self.end_ns[chosen]), axis=1)
 
 
-AnyTable = TypeVar("AnyTable", bound=Table)
+AnyTable = TypeVar("AnyTable", bound=ColumnTable)
 
 
 def build(table: type[AnyTable], size: int, **columns: object) -> AnyTable:
@@ -184,7 +184,7 @@ def concatenate(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unseen:
+class UnseenIntervals:
     """Time in which the trace does not show what the GPU did."""
 
     reason: str
@@ -205,12 +205,12 @@ class Trace:
     rank_basis: str | None
     """What the rank was read from."""
     gpu: GpuEvents
-    collectives: Collectives
-    host: Ranges
-    gpu_ranges: Ranges
+    collectives: TracedCollectives
+    host: TraceRanges
+    gpu_ranges: TraceRanges
     """Annotations projected on GPU streams."""
     names: tuple[str, ...]
-    operators: Ranges = field(default_factory=lambda: build(Ranges, 0))
+    operators: TraceRanges = field(default_factory=lambda: build(TraceRanges, 0))
     """Operators and Python functions on host threads; only Kineto records them."""
     world_size: int | None = None
     host_name: str | None = None
@@ -219,7 +219,7 @@ class Trace:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader must know and is not a fault of the file."""
-    unseen: tuple[Unseen, ...] = ()
+    unseen: tuple[UnseenIntervals, ...] = ()
 
 
 def empty_trace(source: str, format: str) -> Trace:
@@ -230,9 +230,9 @@ def empty_trace(source: str, format: str) -> Trace:
         rank=None,
         rank_basis=None,
         gpu=build(GpuEvents, 0),
-        collectives=build(Collectives, 0),
-        host=build(Ranges, 0),
-        gpu_ranges=build(Ranges, 0),
+        collectives=build(TracedCollectives, 0),
+        host=build(TraceRanges, 0),
+        gpu_ranges=build(TraceRanges, 0),
         names=(),
     )
 
@@ -240,7 +240,7 @@ def empty_trace(source: str, format: str) -> Trace:
 def launched_at(trace: Trace) -> Column:
     """Returns when each GPU event was launched; ABSENT where the trace joins no launch to it."""
     launched = np.full(len(trace.gpu), ABSENT, dtype=np.int64)
-    calls = (trace.host.role == Role.LAUNCH) & (trace.host.correlation != ABSENT)
+    calls = (trace.host.role == RangeRole.LAUNCH) & (trace.host.correlation != ABSENT)
     correlation, first = np.unique(trace.host.correlation[calls], return_index=True)
     if len(correlation):
         times = trace.host.start_ns[calls][first]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FlightGroup:
     """A process group as one of its members knows it."""
 
     name: str
@@ -18,7 +18,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FlightCall:
     """One collective, or one send or receive, that a rank enqueued."""
 
     group: str
@@ -49,14 +49,14 @@ class Recording:
     source: str
     """File, or process, that it was read from."""
     rank: int | None
-    groups: Mapping[str, Group]
-    calls: tuple[Call, ...]
+    groups: Mapping[str, FlightGroup]
+    calls: tuple[FlightCall, ...]
     """Calls that are still in the recorder's buffer, oldest first."""
     enqueued: Mapping[str, int] = field(default_factory=dict)
     """By group: number of the last collective that this rank enqueued. Groups with sends are left out."""
     completed: Mapping[str, int] = field(default_factory=dict)
     """By group: number of the last collective that ended on this rank. Groups with sends are left out."""
 
-    def pending(self) -> tuple[Call, ...]:
+    def pending(self) -> tuple[FlightCall, ...]:
         """The calls that had not ended, oldest first."""
         return tuple(call for call in self.calls if not call.finished)

@@ -7,7 +7,7 @@ from msgspec import field
 from aorta.artefacts.records import Record
 
 
-class Place(Record, frozen=True, kw_only=True):
+class SourceLine(Record, frozen=True, kw_only=True):
     """A line of a program."""
 
     function: str
@@ -23,7 +23,7 @@ class HeldUp(Record, frozen=True, kw_only=True):
     """See `Hang.kind`."""
     collective: str | None = None
     """The call that it missed, did not end or made differently; null: not known."""
-    where: Place | None = None
+    where: SourceLine | None = None
     """Where its host was; null: not known."""
 
 
@@ -41,7 +41,7 @@ class Hang(Record, frozen=True, kw_only=True):
     group: str | None = None
     """The process group of that call, as the program calls it."""
     waiting_ranks: list[int]
-    where: Place | None
+    where: SourceLine | None
     """Where the first guilty rank's host was; null: not known."""
     ranks: list[HeldUp] = field(default_factory=list)
     after_step: int | None = None

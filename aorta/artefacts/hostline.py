@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 
 from msgspec import field
 
-from aorta.artefacts.events import Column, Table
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.events import Column, ColumnTable
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.artefacts.packed import Packed, pack, unpack
 from aorta.artefacts.records import Record
 
@@ -63,7 +63,7 @@ class Tag(enum.IntFlag):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LineTable(Table):
+class LineTable(ColumnTable):
     """The items of a rank's whole steps."""
 
     step: Column
@@ -141,7 +141,7 @@ class TagTime(Record, frozen=True, kw_only=True):
 
     tag: int
     work_ns: Packed
-    place: Place | None = None
+    place: MistakePlace | None = None
     """The user's own line that most of it comes from; None: the capture holds no stacks."""
 
 

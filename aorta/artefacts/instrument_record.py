@@ -14,7 +14,7 @@ PARTS = ("data", "forward", "backward", "optimizer", "other")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SampledFunction:
     """A function in which the training thread was found, with the line where it was found most often."""
 
     part: str
@@ -56,7 +56,7 @@ class InstrumentRecord:
     """Samples per part, over those steps."""
     interval_ms: float = 0.0
     """Mean time between two samples."""
-    places: list[Place] = field(default_factory=list)
+    places: list[SampledFunction] = field(default_factory=list)
 
 
 def encode(record: InstrumentRecord) -> bytes:

@@ -10,7 +10,7 @@ from aorta.artefacts.records import Record
 from aorta.artefacts.weight import Estimate
 
 
-class Place(Record, frozen=True, kw_only=True):
+class MistakePlace(Record, frozen=True, kw_only=True):
     """Where in the program something is; null: not known."""
 
     function: str | None = None
@@ -25,7 +25,7 @@ class Mistake(Record, frozen=True, kw_only=True):
     title: str
     ranks: list[int]
     """Empty: all ranks."""
-    where: Place | None
+    where: MistakePlace | None
     """Null: not known."""
     gain: Estimate
     """Step now over step without it, both without the profiler; 1 is no gain."""

@@ -15,7 +15,7 @@ UNKNOWN = -1
 """In a column: the record does not say."""
 
 
-class Role(IntEnum):
+class OperationRole(IntEnum):
     """The part that an operation plays."""
 
     FORWARD = 0
@@ -29,11 +29,11 @@ class Role(IntEnum):
     COLLECTIVE = 6
 
 
-COMPUTE = (Role.FORWARD, Role.BACKWARD, Role.WEIGHT)
+COMPUTE = (OperationRole.FORWARD, OperationRole.BACKWARD, OperationRole.WEIGHT)
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class MeshSizes:
     """Sizes of the job's dimensions; None: nothing says."""
 
     data: int | None = None
@@ -48,10 +48,10 @@ class Sizes:
 class Operations:
     """One row per operation, in order of worker, step and start. (rows,) each."""
 
-    sizes: Sizes
+    sizes: MeshSizes
     kinds: tuple[str, ...]
     """Names as they were recorded."""
-    roles: tuple[Role, ...]
+    roles: tuple[OperationRole, ...]
     """The role of each kind."""
     kind: Ints
     rank: Ints
@@ -88,28 +88,28 @@ class Operations:
         return [int(rank) for rank in np.unique(self.rank[self.stage == stage])]
 
 
-_WORDS: tuple[tuple[Role, tuple[str, ...], tuple[str, ...]], ...] = (
-    (Role.SEND, ("send",), ()),
-    (Role.RECEIVE, ("recv", "receive"), ()),
+_WORDS: tuple[tuple[OperationRole, tuple[str, ...], tuple[str, ...]], ...] = (
+    (OperationRole.SEND, ("send",), ()),
+    (OperationRole.RECEIVE, ("recv", "receive"), ()),
     (
-        Role.COLLECTIVE,
+        OperationRole.COLLECTIVE,
         ("allreduce", "allgather", "reducescatter", "broadcast", "alltoall", "barrier", "clip"),
         (),
     ),
-    (Role.WEIGHT, ("wgrad", "weight"), ("w",)),
-    (Role.BACKWARD, ("backward", "bwd", "dgrad"), ("b", "bp")),
-    (Role.FORWARD, ("forward", "fwd"), ("f", "fp")),
+    (OperationRole.WEIGHT, ("wgrad", "weight"), ("w",)),
+    (OperationRole.BACKWARD, ("backward", "bwd", "dgrad"), ("b", "bp")),
+    (OperationRole.FORWARD, ("forward", "fwd"), ("f", "fp")),
 )
 """The first role of which a name has one of the words, or is one of the letters."""
 
 
-def role_of(name: str) -> Role:
+def role_of(name: str) -> OperationRole:
     """The role that the name of an operation says."""
     text = re.sub(r"[\s_.-]", "", name.lower())
     for role, words, letters in _WORDS:
         if text in letters or any(word in text for word in words):
             return role
-    return Role.LOCAL
+    return OperationRole.LOCAL
 
 
 def backwards(name: str) -> bool:

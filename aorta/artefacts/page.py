@@ -70,7 +70,7 @@ class RankLoss(Record, frozen=True, kw_only=True):
     """Cause of the larger part of that, otherwise the part in which it is longest above the median."""
 
 
-class Segment(Record, frozen=True, kw_only=True):
+class ExcerptSegment(Record, frozen=True, kw_only=True):
     """What a rank did from `start_ms` to `end_ms` after the excerpt's zero."""
 
     doing: Doing
@@ -80,12 +80,12 @@ class Segment(Record, frozen=True, kw_only=True):
     """The rank that came last to the collective; None where nothing is waited for, or nobody knows."""
 
 
-class Lane(Record, frozen=True, kw_only=True):
+class ExcerptLane(Record, frozen=True, kw_only=True):
     """One rank in the excerpt."""
 
     rank: int
     host: str | None
-    segments: list[Segment]
+    segments: list[ExcerptSegment]
     """Exclusive, but for `hidden`: communication under compute."""
 
 
@@ -98,7 +98,7 @@ class Excerpt(Record, frozen=True, kw_only=True):
     median_ms: float
     """Median over steady steps of the slowest rank's time. If not every step was timed part by part or
     traced, only those that were count."""
-    lanes: list[Lane]
+    lanes: list[ExcerptLane]
     note: str
     all_detailed: bool = True
     """Every steady step was timed part by part; else this is the longest one of those that were."""
@@ -106,7 +106,7 @@ class Excerpt(Record, frozen=True, kw_only=True):
     """It is what ran on the GPUs by their traces, and the longest traced step."""
 
 
-class StepTimes(Record, frozen=True, kw_only=True):
+class StepTimeSeries(Record, frozen=True, kw_only=True):
     """Each step's time by its slowest rank. Of more steps than fit, the longest of each few is kept."""
 
     global_step: list[int]
@@ -122,7 +122,7 @@ class StepTimes(Record, frozen=True, kw_only=True):
         return [not one for one in self.whole] or [True] * len(self.ms)
 
 
-class Curve(Record, frozen=True, kw_only=True):
+class UtilizationCurve(Record, frozen=True, kw_only=True):
     """Samples over time, in percent: of one node, or of several as lowest, middle and highest."""
 
     what: Literal["gpu", "job_cpu", "cpu"]
@@ -137,7 +137,7 @@ class Strip(Record, frozen=True, kw_only=True):
 
     name: str
     nodes: int
-    curves: list[Curve]
+    curves: list[UtilizationCurve]
 
 
 class UtilizationOverTime(Record, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class UtilizationOverTime(Record, frozen=True, kw_only=True):
     """What was not measured, and why; empty where nothing is missing."""
 
 
-class Page(Record, frozen=True, kw_only=True):
+class RunPage(Record, frozen=True, kw_only=True):
     """One run in the report."""
 
     scenario: str | None
@@ -170,7 +170,7 @@ class Page(Record, frozen=True, kw_only=True):
     excerpt: Excerpt | None
     excerpt_absent: str
     """Why there is none."""
-    steps: StepTimes | None
+    steps: StepTimeSeries | None
     utilization: UtilizationOverTime
 
 
@@ -188,7 +188,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     actions: list[str]
 
 
-class Summary(Record, frozen=True, kw_only=True):
+class ReportSummary(Record, frozen=True, kw_only=True):
     """The first screen of the report over all scenarios."""
 
     scenario: str

@@ -98,7 +98,7 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     """CPUs of the whole machine; nodes of one machine that may use all of them share them."""
 
 
-class Plan(Record, frozen=True, kw_only=True):
+class ResolvedPlan(Record, frozen=True, kw_only=True):
     """What was asked for, resolved."""
 
     scenario: str
@@ -133,7 +133,7 @@ class Manifest(Record, frozen=True, kw_only=True):
     submitted_wall_ns: int | None
     code_version: str
     world_size: int
-    plan: Plan
+    plan: ResolvedPlan
     nodes: list[NodeInfo]
     nodes_missing: list[int]
     shared_machine: bool

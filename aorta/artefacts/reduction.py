@@ -82,7 +82,7 @@ class TracedTimeline(Record, frozen=True, kw_only=True):
     calls: TracedCalls
 
 
-class Unseen(Record, frozen=True, kw_only=True):
+class UnseenReason(Record, frozen=True, kw_only=True):
     """Why a trace does not show some of the time, and what would make it visible."""
 
     reason: str
@@ -126,7 +126,7 @@ class TraceSummary(Record, frozen=True, kw_only=True):
     contention: Contention | None
     timeline: TracedTimeline | None
     """None: the steps are not whole."""
-    unseen: list[Unseen] = field(default_factory=list)
+    unseen: list[UnseenReason] = field(default_factory=list)
     line: HostLine | None = None
     """None: the trace joins no launch to its kernel."""
     problems: list[Problem] = field(default_factory=list)

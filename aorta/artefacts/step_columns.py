@@ -1,8 +1,8 @@
 """Step records of one rank as columns: a run of thousands of ranks has millions of them.
 
-A `StepColumns` is a sequence of `Step`s, each made when it is asked for; arithmetic takes whole columns. What
-repeats from step to step (host, device, phase, the names of ranges) is kept once, numbers in as few bytes as
-they need.
+A `StepColumns` is a sequence of `DecodedStep`s, each made when it is asked for; arithmetic takes whole
+columns. Host, device, phase and the names of ranges repeat from step to step and are kept once. Numbers take
+as few bytes as they need.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from aorta.artefacts.records import Breakdown
 from aorta.artefacts.step_record import Phase
-from aorta.artefacts.steps import CollectiveId, Step, StepExecution, StepRange, StepRanges
+from aorta.artefacts.steps import CollectiveId, DecodedStep, StepExecution, StepRange, StepRanges
 from aorta.units import NS_PER_MS, ns_to_ms
 
 Ints = NDArray[np.int64]
@@ -83,7 +83,7 @@ _KindKey = tuple[str, str, str | None, str | None, int | None, bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ranges:
+class RangeColumns:
     """The ranges of some steps, a row each, in the order of the steps and of their records."""
 
     row: Ints
@@ -108,7 +108,7 @@ class _RangeStore:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StepColumns(Sequence[Step]):
+class StepColumns(Sequence[DecodedStep]):
     """Steps of one rank; use `of` and the columns."""
 
     _labels: tuple[Label, ...]
@@ -122,7 +122,7 @@ class StepColumns(Sequence[Step]):
     """Steps by attempt and global step; of a step that was written twice, the last one counts."""
 
     @classmethod
-    def of(cls, steps: Sequence[Step]) -> StepColumns:
+    def of(cls, steps: Sequence[DecodedStep]) -> StepColumns:
         """The columns of steps; themselves, if they are columns.
 
         Raises:
@@ -184,15 +184,15 @@ class StepColumns(Sequence[Step]):
         return len(self._label)
 
     @overload
-    def __getitem__(self, index: int) -> Step: ...
+    def __getitem__(self, index: int) -> DecodedStep: ...
     @overload
     def __getitem__(self, index: slice) -> StepColumns: ...
-    def __getitem__(self, index: int | slice) -> Step | StepColumns:
+    def __getitem__(self, index: int | slice) -> DecodedStep | StepColumns:
         if isinstance(index, slice):
             return self._rows(index)
         return self._step(range(len(self))[index])
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[DecodedStep]:
         return (self._step(row) for row in range(len(self)))
 
     def where(self, wanted: NDArray[np.bool_]) -> StepColumns:
@@ -219,7 +219,7 @@ class StepColumns(Sequence[Step]):
         )
 
     def column(self, name: str) -> Ints:
-        """A number of each step, (steps,): a field of `Step` or its breakdown; ABSENT where there is none."""
+        """Returns a number of each step: a field of `DecodedStep` or its breakdown; ABSENT: none."""
         return self._numbers[name].astype(np.int64)
 
     @property
@@ -270,14 +270,14 @@ class StepColumns(Sequence[Step]):
         here = zip(attempts, self.column("global_step").tolist(), strict=True)
         return {key[1]: self._execution[key] for key in here if key in self._execution}
 
-    def ranges(self) -> Ranges:
+    def ranges(self) -> RangeColumns:
         """All ranges of all steps."""
         first, count = self._first.astype(np.int64), self._count.astype(np.int64)
         whole = int(count.sum())
         row = np.repeat(np.arange(len(first)), count)
         at = np.arange(whole) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
         store = self._ranges
-        return Ranges(
+        return RangeColumns(
             row=row,
             kinds=store.kinds,
             kind=store.kind[at].astype(np.int64),
@@ -286,13 +286,13 @@ class StepColumns(Sequence[Step]):
             seq=store.seq[at].astype(np.int64),
         )
 
-    def _step(self, row: int) -> Step:
+    def _step(self, row: int) -> DecodedStep:
         label = self._labels[int(self._label[row])]
         value = {name: int(column[row]) for name, column in self._numbers.items()}
         parts = {name: value.pop(name) for name in _BREAKDOWN}
         copies = parts.pop("exposed_copy_ns")
         known = parts["compute_ns"] != ABSENT
-        return Step(
+        return DecodedStep(
             host=label.host,
             attempt=label.attempt,
             rank=label.rank,
@@ -339,7 +339,7 @@ class StepColumns(Sequence[Step]):
         return StepRanges(ranges=found)
 
 
-def ranges_of(columns: Sequence[StepColumns]) -> Ranges:
+def ranges_of(columns: Sequence[StepColumns]) -> RangeColumns:
     """The ranges of the steps of all `columns`; rows are counted on from one to the next."""
     kinds: dict[RangeKind, int] = {}
     empty: Ints = np.empty(0, dtype=np.int64)
@@ -350,10 +350,10 @@ def ranges_of(columns: Sequence[StepColumns]) -> Ranges:
         parts.append((found.row + before, code[found.kind], found.start_ns, found.end_ns, found.seq))
         before += len(steps)
     row, kind, start, end, seq = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Ranges(row=row, kinds=tuple(kinds), kind=kind, start_ns=start, end_ns=end, seq=seq)
+    return RangeColumns(row=row, kinds=tuple(kinds), kind=kind, start_ns=start, end_ns=end, seq=seq)
 
 
-def _executions(steps: Sequence[Step]) -> dict[tuple[int, int], StepExecution]:
+def _executions(steps: Sequence[DecodedStep]) -> dict[tuple[int, int], StepExecution]:
     if all(step.execution is None for step in steps):
         return {}
     last = {(step.attempt, step.global_step): step.execution for step in steps}
@@ -387,7 +387,7 @@ def _narrow(values: Sequence[int] | Ints) -> _Stored:
     return whole.astype(_kind_for(int(whole.min(initial=0)), int(whole.max(initial=0))), copy=False)
 
 
-def _ranges_of(steps: Sequence[Step]) -> tuple[_Stored, _Stored, _RangeStore]:
+def _ranges_of(steps: Sequence[DecodedStep]) -> tuple[_Stored, _Stored, _RangeStore]:
     """First range and number of ranges of each step, and all ranges."""
     count = [0 if step.profile is None else len(step.profile.ranges) for step in steps]
     rank = steps[0].rank if steps else 0

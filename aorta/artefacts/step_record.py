@@ -114,7 +114,7 @@ class StepProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class StepParts:
     """The exclusive parts of one step; they sum to its duration exactly, in ns."""
 
     compute_ns: int
@@ -158,7 +158,7 @@ class StepRecord:
     data_wait_ms: float
     timing: Literal["host", "event_window", "kernel"]
     """What the ranges are: host timers, event windows (ready to done), or kernel activity."""
-    breakdown: Parts | None
+    breakdown: StepParts | None
     """None: communication was not observed, or the step was not timed part by part (`detailed`)."""
     loss: float | None
     grad_norm: float | None

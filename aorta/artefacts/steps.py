@@ -50,7 +50,7 @@ class StepExecution(Struct, frozen=True, kw_only=True, gc=False):
     hidden_comm_ms: float | None = None
 
 
-class Step(Struct, frozen=True, kw_only=True, gc=False):
+class DecodedStep(Struct, frozen=True, kw_only=True, gc=False):
     """`StepRecord` without what the analysis does not use."""
 
     host: str

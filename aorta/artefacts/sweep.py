@@ -54,7 +54,7 @@ def words(values: dict[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in zip(names, values.values(), strict=True))
 
 
-class Estimate(Record, frozen=True, kw_only=True):
+class RepeatedMean(Record, frozen=True, kw_only=True):
     """A mean over repeats, and where it lies; a single repeat does not say."""
 
     mean: float
@@ -80,14 +80,14 @@ class SettingResult(Record, frozen=True, kw_only=True):
     per_rank_batch: int | None
     job_ids: list[str]
     """Job ids of the valid repeats."""
-    samples_per_s: Estimate | None
-    step_ms: Estimate | None
+    samples_per_s: RepeatedMean | None
+    step_ms: RepeatedMean | None
     """Median step of each repeat."""
-    exposed_comm_ms: Estimate | None
+    exposed_comm_ms: RepeatedMean | None
     """Mean over ranks, per step."""
-    exposed_comm_pct: Estimate | None
+    exposed_comm_pct: RepeatedMean | None
     """Percent of the mean step."""
-    overlap_ratio: Estimate | None
+    overlap_ratio: RepeatedMean | None
     """Hidden over all communication; None without communication."""
 
 
@@ -97,15 +97,15 @@ class CurvePoint(Record, frozen=True, kw_only=True):
     scenario: str
     nodes: int
     world_size: int
-    speedup: Estimate
+    speedup: RepeatedMean
     """Throughput over the reference's; the ideal is the ratio of the ranks."""
-    efficiency: Estimate
+    efficiency: RepeatedMean
     """E_n = (X_n / N_n) / (X_ref / N_ref), N in ranks."""
     flag: str | None = None
     """`superlinear` above 1.05."""
 
 
-class Curve(Record, frozen=True, kw_only=True):
+class ScalingCurve(Record, frozen=True, kw_only=True):
     """Scaling of one setting over numbers of nodes."""
 
     values: dict[str, str]
@@ -117,7 +117,7 @@ class Curve(Record, frozen=True, kw_only=True):
     """Why there is no curve, or what it lacks."""
 
 
-class Series(Record, frozen=True, kw_only=True):
+class SweepSeries(Record, frozen=True, kw_only=True):
     """One swept key, everything else held: the settings in the order of its values."""
 
     scenario: str
@@ -132,7 +132,7 @@ class Sensitivity(Record, frozen=True, kw_only=True):
 
     key: str
     values: list[str]
-    series: list[Series]
+    series: list[SweepSeries]
 
 
 class SweepAnalysis(Record, frozen=True, kw_only=True):
@@ -143,7 +143,7 @@ class SweepAnalysis(Record, frozen=True, kw_only=True):
     statement: str
     sweep: Sweep
     settings: list[SettingResult]
-    curves: list[Curve]
+    curves: list[ScalingCurve]
     sensitivities: list[Sensitivity]
     failed: list[Problem]
     """Points that do not count, each with the reason."""

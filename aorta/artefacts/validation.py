@@ -25,7 +25,7 @@ class Truth(Record, frozen=True, kw_only=True):
     """It takes no time, and counts whatever the step time does."""
 
 
-class Said(Record, frozen=True, kw_only=True):
+class DiagnosedRun(Record, frozen=True, kw_only=True):
     """What the analysis made of a run, from `profiling_analysis.json`."""
 
     kind: Kind
@@ -61,6 +61,6 @@ class Trial(Record, frozen=True, kw_only=True):
     started_wall_ns: int
     ended_wall_ns: int
     completed: bool
-    said: Said | None
+    said: DiagnosedRun | None
     """None where the run could not be analysed, for `problem`."""
     problem: str | None = None

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import msgspec
 
 from aorta.artefacts.attached import NodeView, ProcessView
-from aorta.metrics.stacks import Comparison, Frame, Line, Stack, compare, line_of
+from aorta.metrics.stacks import Frame, Line, Stack, StackComparison, compare, line_of
 
 _MS = 1000.0
 _LOADING = 0.3
 """Share of the time in the data loader above which loading is a finding on all ranks."""
 
 
-class Where(msgspec.Struct, frozen=True):
+class SampledLine(msgspec.Struct, frozen=True):
     """A line of the program, with its share of the time on this rank and on the others."""
 
     function: str
@@ -35,11 +35,11 @@ class RankAnswer(msgspec.Struct, frozen=True):
     loading: float
     cpu: float | None
     """CPU seconds per second."""
-    where: Where | None
+    where: SampledLine | None
     """Line of the program that takes most of its time, waits left out."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class AttachAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The output of `aorta attach --json`."""
 
     schema_version: int = 1
@@ -47,21 +47,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """`straggler`, `data_loading`, `hang`, `no_cause_seen` or `insufficient_data`."""
     ranks: list[int]
     statement: str
-    where: Where | None = None
+    where: SampledLine | None = None
     lost_ms_per_second: float | None = None
     seconds: float
     by_rank: list[RankAnswer]
     problems: list[str]
 
 
-def answer(views: Sequence[NodeView], seconds: float, problems: Sequence[str] = ()) -> Answer:
+def answer(views: Sequence[NodeView], seconds: float, problems: Sequence[str] = ()) -> AttachAnswer:
     """The answer to what was seen on all nodes."""
     processes = [process for view in views for process in view.processes]
     ranks = _numbered([item for item in processes if item.role == "rank" and item.stacks])
     said = [*problems, *_complaints(processes)]
     if not ranks:
         why = said[0] if said else "no process of this job has torch loaded and runs Python"
-        return Answer(
+        return AttachAnswer(
             kind="insufficient_data",
             ranks=[],
             statement=f"No training process could be seen: {why}.",
@@ -73,7 +73,7 @@ def answer(views: Sequence[NodeView], seconds: float, problems: Sequence[str] = 
     found = compare(stacks)
     said += _missing(ranks)
     kind, guilty, where, lost = _verdict(found, stacks, processes, ranks)
-    return Answer(
+    return AttachAnswer(
         kind=kind,
         ranks=guilty,
         statement=_statement(kind, guilty, where, lost, seconds=seconds, ranks=len(ranks)),
@@ -86,11 +86,11 @@ def answer(views: Sequence[NodeView], seconds: float, problems: Sequence[str] = 
 
 
 def _verdict(
-    found: Comparison,
+    found: StackComparison,
     stacks: dict[int, dict[Stack, int]],
     processes: Sequence[ProcessView],
     ranks: dict[int, ProcessView],
-) -> tuple[str, list[int], Where | None, float | None]:
+) -> tuple[str, list[int], SampledLine | None, float | None]:
     late = found.late
     if late is not None:
         where = _where(late.where)
@@ -105,7 +105,7 @@ def _verdict(
     return "no_cause_seen", [], None, None
 
 
-def _in_workers(processes: Sequence[ProcessView], rank: ProcessView) -> Where | None:
+def _in_workers(processes: Sequence[ProcessView], rank: ProcessView) -> SampledLine | None:
     """The line in which the loader workers of a rank spend most of their time, if it has any."""
     counts: Counter[Frame] = Counter()
     for item in processes:
@@ -118,20 +118,26 @@ def _in_workers(processes: Sequence[ProcessView], rank: ProcessView) -> Where | 
     if not total:
         return None
     frame, most = counts.most_common(1)[0]
-    return Where(*frame, share=most / total, others=0.0)
+    return SampledLine(*frame, share=most / total, others=0.0)
 
 
-def _loading_line(seen: dict[Stack, int]) -> Where | None:
+def _loading_line(seen: dict[Stack, int]) -> SampledLine | None:
     counts: Counter[Frame] = Counter()
     for stack, samples in seen.items():
         if any("torch/utils/data" in file for _, file, _ in stack):
             counts[line_of(stack)] += samples
     frame, most = counts.most_common(1)[0]
-    return Where(*frame, share=most / sum(seen.values()), others=most / sum(seen.values()))
+    return SampledLine(*frame, share=most / sum(seen.values()), others=most / sum(seen.values()))
 
 
 def _statement(
-    kind: str, guilty: Sequence[int], where: Where | None, lost: float | None, *, seconds: float, ranks: int
+    kind: str,
+    guilty: Sequence[int],
+    where: SampledLine | None,
+    lost: float | None,
+    *,
+    seconds: float,
+    ranks: int,
 ) -> str:
     place = f" in {where.function} ({where.file}:{where.line})" if where is not None else ""
     cost = f"{_MS * (lost or 0.0):.0f} ms per second"
@@ -169,7 +175,7 @@ def _missing(ranks: dict[int, ProcessView]) -> list[str]:
     return [f"{len(missing)} of {size} ranks were not seen: {', '.join(missing[:8])}"]
 
 
-def _of_rank(rank: int, item: ProcessView, found: Comparison) -> RankAnswer:
+def _of_rank(rank: int, item: ProcessView, found: StackComparison) -> RankAnswer:
     return RankAnswer(
         rank=rank,
         host=item.host,
@@ -181,10 +187,10 @@ def _of_rank(rank: int, item: ProcessView, found: Comparison) -> RankAnswer:
     )
 
 
-def _where(line: Line | None) -> Where | None:
+def _where(line: Line | None) -> SampledLine | None:
     if line is None:
         return None
-    return Where(line.function, line.file, line.line, share=line.share, others=line.others)
+    return SampledLine(line.function, line.file, line.line, share=line.share, others=line.others)
 
 
 def _stacks(item: ProcessView) -> dict[Stack, int]:

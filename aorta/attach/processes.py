@@ -19,7 +19,7 @@ _TORCH = b"libtorch"
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class TorchProcess:
     """One process that has torch loaded."""
 
     pid: int
@@ -33,7 +33,7 @@ class Process:
         return int(value) if value.isdigit() else None
 
 
-def of_job(job: str, node_index: int | None = None, proc: Path = Path("/proc")) -> list[Process]:
+def of_job(job: str, node_index: int | None = None, proc: Path = Path("/proc")) -> list[TorchProcess]:
     """This user's processes of a job on this node that have torch loaded, by process id.
 
     Args:
@@ -51,7 +51,7 @@ def of_job(job: str, node_index: int | None = None, proc: Path = Path("/proc")) 
     ]
 
 
-def of_pids(pids: Sequence[int], proc: Path = Path("/proc")) -> list[Process]:
+def of_pids(pids: Sequence[int], proc: Path = Path("/proc")) -> list[TorchProcess]:
     """The processes named, with their children that have torch loaded.
 
     Raises:
@@ -100,7 +100,7 @@ def _own(proc: Path) -> Iterator[int]:
             continue  # it ended meanwhile
 
 
-def _with_torch(pids: Iterator[int], proc: Path) -> Iterator[Process]:
+def _with_torch(pids: Iterator[int], proc: Path) -> Iterator[TorchProcess]:
     for pid in pids:
         folder = proc / str(pid)
         try:
@@ -111,7 +111,7 @@ def _with_torch(pids: Iterator[int], proc: Path) -> Iterator[Process]:
             pairs = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        yield Process(
+        yield TorchProcess(
             pid=pid,
             parent=int(status.rpartition(")")[2].split()[1]),
             command=" ".join(word for word in words if word),

@@ -6,7 +6,7 @@ import sys
 
 from aorta.artefacts.attached import NodeView, decoded
 from aorta.errors import PlanError, SchedulerError
-from aorta.launch.tools import Answer, Caller
+from aorta.launch.tools import Caller, ToolAnswer
 
 _FORMAT = "%u|%T|%D"
 
@@ -51,5 +51,5 @@ def node_views(job: str, nodes: int, seconds: float, call: Caller) -> tuple[list
     return views, problems
 
 
-def _why(answer: Answer) -> str:
+def _why(answer: ToolAnswer) -> str:
     return "no reason given" if answer.ok and not answer.err else answer.complaint

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from aorta.artefacts.attached import Frame, NodeView, ProcessView, Role, StackShare
-from aorta.attach.processes import Process, Work, work_of
+from aorta.attach.processes import TorchProcess, Work, work_of
 from aorta.errors import RunError
 
 RATE_HZ = 20
@@ -27,7 +27,7 @@ _LAUNCHERS = re.compile(
 )
 
 
-def node_view(processes: Sequence[Process], seconds: float) -> NodeView:
+def node_view(processes: Sequence[TorchProcess], seconds: float) -> NodeView:
     """All these processes, watched at the same time for `seconds`.
 
     Raises:
@@ -114,7 +114,7 @@ def permission_words(scope: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -
 
 
 def _view(
-    process: Process,
+    process: TorchProcess,
     host: str,
     seconds: float,
     stacks: list[StackShare],

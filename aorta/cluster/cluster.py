@@ -20,9 +20,9 @@ import psutil
 
 from aorta.artefacts.io import read_json, write_json
 from aorta.cluster import config, daemons, folders, network, packages, programs
-from aorta.cluster.config import ClusterDir, ClusterError, Machine, Settings
-from aorta.cluster.daemons import Process
-from aorta.cluster.folders import Record
+from aorta.cluster.config import ClusterDir, ClusterError, ClusterSettings, Machine
+from aorta.cluster.daemons import DaemonProcess
+from aorta.cluster.folders import ClusterRecord
 from aorta.errors import ArtefactError
 
 _DAEMON_TIMEOUT_S = 60
@@ -46,10 +46,10 @@ class NodeState:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ClusterStatus:
     """State of the cluster. `record` is None if no cluster was started in the folder."""
 
-    record: Record | None
+    record: ClusterRecord | None
     nodes: list[NodeState]
     problem: str | None = None
 
@@ -107,7 +107,10 @@ def choose_netns(wanted: bool | None) -> tuple[bool, str | None]:
 
 
 def up(
-    folder: ClusterDir, settings: Settings, install: bool, tell: Callable[[str], object] = lambda _: None
+    folder: ClusterDir,
+    settings: ClusterSettings,
+    install: bool,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> bool:
     """Start a cluster and wait until all its nodes are idle. Returns False where it already runs like that.
 
@@ -162,22 +165,22 @@ def down(folder: ClusterDir, keep_logs: bool) -> bool:
         return found
 
 
-def status(folder: ClusterDir) -> Status:
+def status(folder: ClusterDir) -> ClusterStatus:
     """The state of the cluster; changes nothing."""
     if not folder.record.exists():
-        return Status(None, [])
+        return ClusterStatus(None, [])
     try:
-        record = read_json(folder.record, Record)
+        record = read_json(folder.record, ClusterRecord)
     except ArtefactError as error:
-        return Status(None, [], str(error))
+        return ClusterStatus(None, [], str(error))
     if not any(process.alive for process in record.processes):
-        return Status(
+        return ClusterStatus(
             record, [], "no daemon runs: the machine was restarted, or they were ended from outside"
         )
     try:
-        return Status(record, nodes(folder))
+        return ClusterStatus(record, nodes(folder))
     except ClusterError as error:
-        return Status(record, [], error.message)
+        return ClusterStatus(record, [], error.message)
 
 
 def nodes(folder: ClusterDir) -> list[NodeState]:
@@ -228,7 +231,7 @@ def _refuse_foreign_network(folder: ClusterDir) -> None:
         )
 
 
-def _refuse_taken_ports(settings: Settings) -> None:
+def _refuse_taken_ports(settings: ClusterSettings) -> None:
     """Raise for a port of a daemon on which another program listens.
 
     Raises:
@@ -257,20 +260,22 @@ def _listener(port: int) -> str:
     return ""
 
 
-def _start(folder: ClusterDir, settings: Settings, machine: Machine, tell: Callable[[str], object]) -> None:
+def _start(
+    folder: ClusterDir, settings: ClusterSettings, machine: Machine, tell: Callable[[str], object]
+) -> None:
     tell("making the database")
     _write(folder, settings, machine)
     if settings.netns:
         network.create(folder, settings)
-    running: list[Process] = []
+    running: list[DaemonProcess] = []
 
-    def start(name: str, argv: list[str]) -> Process:
+    def start(name: str, argv: list[str]) -> DaemonProcess:
         process = daemons.start(name, argv, programs.environment(folder), folder.log(name))
         running.append(process)
-        write_json(folder.record, Record(settings, running))
+        write_json(folder.record, ClusterRecord(settings, running))
         return process
 
-    def ready(process: Process, address: tuple[str, int] | Path) -> None:
+    def ready(process: DaemonProcess, address: tuple[str, int] | Path) -> None:
         what = f"{process.name} accepts connections"
         daemons.wait_until(what, lambda: daemons.listens(address), [process], folder.log, _DAEMON_TIMEOUT_S)
 
@@ -293,7 +298,7 @@ def _start(folder: ClusterDir, settings: Settings, machine: Machine, tell: Calla
     _await_nodes(folder, [*running[4:], slurmctld])
 
 
-def _await_nodes(folder: ClusterDir, processes: list[Process]) -> None:
+def _await_nodes(folder: ClusterDir, processes: list[DaemonProcess]) -> None:
     def idle() -> bool:
         try:
             return all(node.state == "idle" for node in nodes(folder))
@@ -309,10 +314,10 @@ def _users(machine: Machine) -> list[str]:
     return [machine.user, caller] if caller and caller != machine.user else [machine.user]
 
 
-def _write(folder: ClusterDir, settings: Settings, machine: Machine) -> None:
+def _write(folder: ClusterDir, settings: ClusterSettings, machine: Machine) -> None:
     """Folders and configuration files; what is private gets its mode before its content."""
     folder.root.mkdir(mode=0o755, parents=True, exist_ok=True)
-    write_json(folder.record, Record(settings))
+    write_json(folder.record, ClusterRecord(settings))
     for path in (folder.logs, folder.run, folder.state, folder.spool):
         path.mkdir(mode=0o755, exist_ok=True)
     for name in settings.names:
@@ -369,7 +374,7 @@ def _network_is_ours(folder: ClusterDir) -> bool:
     return owner == folder.root or (owner is None and bool(network.namespaces()))
 
 
-def _inside() -> list[Process]:
+def _inside() -> list[DaemonProcess]:
     """Processes in our namespaces."""
     found = [daemons.identify("step", pid) for pid in network.pids()]
     return [process for process in found if process is not None]

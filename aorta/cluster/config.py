@@ -129,7 +129,7 @@ class ClusterDir:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ClusterSettings:
     """Settings that the user asked for.
 
     Args:
@@ -213,13 +213,15 @@ def first_job_id(now_s: float) -> int:
     return 1 + int(now_s) % JOB_IDS
 
 
-def slurm_conf(folder: ClusterDir, settings: Settings, machine: Machine, first_job: int) -> str:
+def slurm_conf(folder: ClusterDir, settings: ClusterSettings, machine: Machine, first_job: int) -> str:
     """Text of slurm.conf, for the daemons and for every client command; `first_job` is the first job's id."""
     controller = _controller_lines(folder, settings, machine, first_job)
     return "\n".join([*controller, *_node_lines(settings, machine), ""])
 
 
-def _controller_lines(folder: ClusterDir, settings: Settings, machine: Machine, first_job: int) -> list[str]:
+def _controller_lines(
+    folder: ClusterDir, settings: ClusterSettings, machine: Machine, first_job: int
+) -> list[str]:
     address = settings.controller_address
     return [
         "# Written by `aorta cluster up`; every start replaces it.",
@@ -266,7 +268,7 @@ def _controller_lines(folder: ClusterDir, settings: Settings, machine: Machine, 
     ]
 
 
-def _node_lines(settings: Settings, machine: Machine) -> list[str]:
+def _node_lines(settings: ClusterSettings, machine: Machine) -> list[str]:
     memory = max(1, machine.memory_mib // settings.nodes)
     lines = []
     for index, name in enumerate(settings.names, start=1):
@@ -280,7 +282,7 @@ def _node_lines(settings: Settings, machine: Machine) -> list[str]:
     return lines
 
 
-def slurmdbd_conf(folder: ClusterDir, settings: Settings, machine: Machine) -> str:
+def slurmdbd_conf(folder: ClusterDir, settings: ClusterSettings, machine: Machine) -> str:
     """Text of slurmdbd.conf; slurmdbd wants the file's mode to be 600.
 
     There is no password: the database knows the user by its socket.
@@ -325,7 +327,7 @@ def parse_version(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def hosts(settings: Settings, machine: Machine) -> str:
+def hosts(settings: ClusterSettings, machine: Machine) -> str:
     """Text of /etc/hosts inside the nodes: each other and the controller by name."""
     lines = ["127.0.0.1 localhost", "::1 localhost", f"{settings.controller_address} {machine.hostname}"]
     lines += [f"{settings.address(index)} {name}" for index, name in enumerate(settings.names, start=1)]

@@ -19,7 +19,7 @@ _TAIL_LINES = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class DaemonProcess:
     """A process that is not mistaken for a later one with its id.
 
     Args:
@@ -56,13 +56,13 @@ def start_ticks(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def identify(name: str, pid: int) -> Process | None:
+def identify(name: str, pid: int) -> DaemonProcess | None:
     """The running process `pid`; None where it has ended."""
     ticks = start_ticks(pid)
-    return None if ticks is None else Process(name, pid, ticks, boot_id())
+    return None if ticks is None else DaemonProcess(name, pid, ticks, boot_id())
 
 
-def start(name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> Process:
+def start(name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> DaemonProcess:
     """Start `argv` in a session of its own, output to `log`.
 
     Raises:
@@ -90,7 +90,7 @@ def start(name: str, argv: Sequence[str], environment: Mapping[str, str], log: P
 def wait_until(
     what: str,
     ready: Callable[[], bool],
-    processes: Sequence[Process],
+    processes: Sequence[DaemonProcess],
     log_of: Callable[[str], Path],
     timeout_s: float,
 ) -> None:
@@ -129,7 +129,7 @@ def listens(address: tuple[str, int] | Path) -> bool:
     return True
 
 
-def stop(processes: Iterable[Process], grace_s: float = 10) -> None:
+def stop(processes: Iterable[DaemonProcess], grace_s: float = 10) -> None:
     """End `processes` in order: a request, and the kill signal for what is left after `grace_s`."""
     left = [process for process in processes if process.alive]
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -143,7 +143,7 @@ def stop(processes: Iterable[Process], grace_s: float = 10) -> None:
             time.sleep(_POLL_S)
 
 
-def with_environment(wanted: Mapping[str, str]) -> list[Process]:
+def with_environment(wanted: Mapping[str, str]) -> list[DaemonProcess]:
     """Every process but this one whose environment, as it began, has all of `wanted`.
 
     An empty value stands for any: `{"SLURM_JOB_ID": ""}` finds what runs in jobs.

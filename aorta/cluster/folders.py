@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aorta.artefacts.io import read_json, write_json
-from aorta.cluster.config import ClusterDir, ClusterError, Settings
-from aorta.cluster.daemons import Process
+from aorta.cluster.config import ClusterDir, ClusterError, ClusterSettings
+from aorta.cluster.daemons import DaemonProcess
 from aorta.errors import ArtefactError
 
 MARK = "aorta cluster"
@@ -19,14 +19,14 @@ _LOG = re.compile(r"(munged|mariadbd|slurmdbd|slurmctld|node\d+(-steps)?)\.log")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ClusterRecord:
     """Content of `cluster.json`: rewritten as each daemon starts, so that a broken start can be undone.
 
     Without processes it stands beside the logs of a cluster that has ended.
     """
 
-    settings: Settings
-    processes: list[Process] = field(default_factory=list)
+    settings: ClusterSettings
+    processes: list[DaemonProcess] = field(default_factory=list)
     made_by: str = MARK
 
 
@@ -46,8 +46,8 @@ def refuse_foreign(folder: ClusterDir) -> None:
     if not entries:
         return
     try:
-        read_json(folder.record, Record)
-        # The default of `Record.made_by` is for writing: what a file does not say is not assumed.
+        read_json(folder.record, ClusterRecord)
+        # The default of `ClusterRecord.made_by` is for writing: what a file does not say is not assumed.
         if read_json(folder.record, dict).get("made_by") == MARK:
             return
         reason = f'{folder.record} does not say "made_by": "{MARK}"'
@@ -73,7 +73,7 @@ def remove(folder: ClusterDir, keep_logs: bool) -> None:
     if not folder.root.is_dir() or not folder.record.is_file():
         return
     if keep_logs:
-        write_json(folder.record, Record(read_json(folder.record, Record).settings))
+        write_json(folder.record, ClusterRecord(read_json(folder.record, ClusterRecord).settings))
     kept = {folder.record, folder.logs} if keep_logs else {folder.logs}
     for path in _made(folder):
         if path not in kept:

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from aorta.cluster.config import PREFIX_LENGTH, ClusterDir, ClusterError, Settings
+from aorta.cluster.config import PREFIX_LENGTH, ClusterDir, ClusterError, ClusterSettings
 from aorta.cluster.packages import search_environment
 
 BRIDGE = "aorta-br"
@@ -39,7 +39,7 @@ def enter_argv(folder: ClusterDir, name: str) -> list[str]:
     ]  # fmt: skip
 
 
-def create_argvs(folder: ClusterDir, settings: Settings) -> list[list[str]]:
+def create_argvs(folder: ClusterDir, settings: ClusterSettings) -> list[list[str]]:
     """Commands that make the network, in order. The bridge's alias says whose it is."""
     commands = [
         ["ip", "link", "add", BRIDGE, "type", "bridge"],
@@ -95,7 +95,7 @@ def owner() -> Path | None:
     return None
 
 
-def create(folder: ClusterDir, settings: Settings) -> None:
+def create(folder: ClusterDir, settings: ClusterSettings) -> None:
     """Make bridge, namespaces, links and limits.
 
     Raises:

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from aorta.cluster.config import ClusterError, Settings
+from aorta.cluster.config import ClusterError, ClusterSettings
 
 _PROGRAMS = {
     "slurmctld": "slurmctld",
@@ -32,7 +32,7 @@ def search_environment() -> dict[str, str]:
     return {**os.environ, "PATH": SEARCH_PATH}
 
 
-def missing(settings: Settings) -> list[str]:
+def missing(settings: ClusterSettings) -> list[str]:
     """Packages to install before a cluster with `settings` can start, each once, sorted."""
     needed = _PROGRAMS | (_NETNS_PROGRAMS if settings.netns else {})
     return sorted(
@@ -48,7 +48,9 @@ def install_argvs(packages: list[str]) -> list[list[str]]:
     ]
 
 
-def require(settings: Settings, install: bool, tell: Callable[[str], object] = lambda _: None) -> list[str]:
+def require(
+    settings: ClusterSettings, install: bool, tell: Callable[[str], object] = lambda _: None
+) -> list[str]:
     """Make sure that every program is there, and return the packages that were installed.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.analysis import Analysis, Interval
-from aorta.artefacts.before_after import BeforeAfter, Pair, Part
+from aorta.artefacts.before_after import BeforeAfter, Pair, PartChange
 from aorta.artefacts.files import is_file
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, SubmissionDir
@@ -181,7 +181,7 @@ def _width(side: Side) -> float | None:
     return width_of(side.analysis, side.traced_ms)
 
 
-def _parts(before: Side, after: Side) -> list[Part]:
+def _parts(before: Side, after: Side) -> list[PartChange]:
     means = mean_parts(before.analysis), mean_parts(after.analysis)
     parts = []
     for part in PARTS:
@@ -192,5 +192,5 @@ def _parts(before: Side, after: Side) -> list[Part]:
                 found = differ(before.values[metric], after.values[metric])
                 if found.difference_low is not None and found.difference_high is not None:
                     interval = Interval(low=found.difference_low, high=found.difference_high)
-            parts.append(Part(name=part.name, before_ms=one, after_ms=two, difference_ms=interval))
+            parts.append(PartChange(name=part.name, before_ms=one, after_ms=two, difference_ms=interval))
     return parts

@@ -19,7 +19,7 @@ from aorta.artefacts import names
 from aorta.artefacts.gate import GateCause, GateResult, GateRun
 from aorta.artefacts.layout import RunDir
 from aorta.errors import ArtefactError
-from aorta.metrics.gate import Gate
+from aorta.metrics.gate import SequentialTest
 from aorta.readers.steps import read_steps
 from aorta.report.series import step_times
 from aorta.runner.command import HOOKS
@@ -129,7 +129,7 @@ def _children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def decide(gate: Gate, runner: Runner) -> GateResult:
+def decide(gate: SequentialTest, runner: Runner) -> GateResult:
     """Run blocks until the gate has decided; the first run of each side only warms caches up."""
     for side in ("A", "B"):
         runner.run(side, 0)

@@ -13,7 +13,7 @@ from aorta.artefacts.files import changed_ns, walk
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, runs
 from aorta.artefacts.records import Manifest, RunStatus
-from aorta.commands._reports import FAMILIES, Kept, kept_reports, report_in
+from aorta.commands._reports import FAMILIES, KeptReport, kept_reports, report_in
 from aorta.errors import ArtefactError
 
 
@@ -31,7 +31,7 @@ class _Analysed(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class InventoryEntry:
     """A run or a report; None is what its files do not say.
 
     Attributes:
@@ -61,19 +61,19 @@ class Entry:
         }
 
 
-def inventory(results: Path, docs: Path) -> list[Entry]:
+def inventory(results: Path, docs: Path) -> list[InventoryEntry]:
     """Every run and report, the newest first; what says no time comes last."""
     found = [*(_run(scenario, run) for scenario, run in runs(results)), *_reports(results, docs)]
     return sorted(found, key=lambda entry: entry.wall_ns or 0, reverse=True)
 
 
-def _run(scenario: Scenario, run: RunDir) -> Entry:
+def _run(scenario: Scenario, run: RunDir) -> InventoryEntry:
     manifest = own_manifest(run)
     try:
         state: str | None = read_json(run.status, RunStatus).state
     except ArtefactError:
         state = None
-    return Entry(
+    return InventoryEntry(
         what="run",
         name=scenario.name,
         wall_ns=manifest.started_wall_ns if manifest is not None else None,
@@ -93,7 +93,7 @@ def own_manifest(run: RunDir) -> Manifest | None:
     return manifest if run.root.name == f"run_{manifest.job_id}" else None
 
 
-def _reports(results: Path, docs: Path) -> Iterator[Entry]:
+def _reports(results: Path, docs: Path) -> Iterator[InventoryEntry]:
     newest = [report for name in FAMILIES if (report := report_in(docs, name)) is not None]
     for report in newest:
         yield _report("report", report)
@@ -101,9 +101,9 @@ def _reports(results: Path, docs: Path) -> Iterator[Entry]:
         yield _report("earlier report", report)
 
 
-def _report(what: Literal["report", "earlier report"], report: Kept) -> Entry:
+def _report(what: Literal["report", "earlier report"], report: KeptReport) -> InventoryEntry:
     verdict = _verdict(report.json)
-    return Entry(what, report.name, report.generated_wall_ns, None, None, verdict, report.markdown)
+    return InventoryEntry(what, report.name, report.generated_wall_ns, None, None, verdict, report.markdown)
 
 
 def _verdict(path: Path) -> str | None:

@@ -20,8 +20,8 @@ from aorta.errors import ArtefactError
 from aorta.launch import slurm
 from aorta.launch.arrays import tasks_of
 from aorta.launch.durations import show
-from aorta.launch.follow import Follower, Job
-from aorta.launch.progress import Progress, read_progress
+from aorta.launch.follow import FollowedJob, Follower
+from aorta.launch.progress import RunProgress, read_progress
 from aorta.launch.slurm import JobView
 from aorta.launch.so_far import so_far
 from aorta.launch.submitted import newest_submission, read_jobs, read_sweep
@@ -30,7 +30,9 @@ from aorta.launch.tools import Caller
 _STYLES = {"pending": "yellow", "running": "cyan", "unknown": "magenta"}
 
 
-def select_jobs(submission: Path | None, job_ids: Sequence[str], results: Path, call: Caller) -> list[Job]:
+def select_jobs(
+    submission: Path | None, job_ids: Sequence[str], results: Path, call: Caller
+) -> list[FollowedJob]:
     """The jobs with the given ids, of which that of an array stands for its tasks; without ids those of the
     submission in `submission`, or of the newest one.
 
@@ -39,7 +41,7 @@ def select_jobs(submission: Path | None, job_ids: Sequence[str], results: Path, 
     """
     if job_ids:
         single = [one for job_id in job_ids for one in _tasks(job_id, results, call) or [job_id]]
-        return [Job.by_hand(results, job_id) for job_id in dict.fromkeys(single)]
+        return [FollowedJob.by_hand(results, job_id) for job_id in dict.fromkeys(single)]
     unread: Unread = []
     try:
         chosen = SubmissionDir(submission) if submission is not None else newest_submission(results, unread)
@@ -48,7 +50,7 @@ def select_jobs(submission: Path | None, job_ids: Sequence[str], results: Path, 
             say(f"note: {path} is left out: {reason}", err=True)
     labels = _labels(chosen)
     records = read_jobs(chosen, lambda message: say(f"note: {message}", err=True))
-    return [replace(Job.of(record), label=labels.get(record.job_id)) for record in records]
+    return [replace(FollowedJob.of(record), label=labels.get(record.job_id)) for record in records]
 
 
 def _tasks(job_id: str, results: Path, call: Caller) -> list[str]:
@@ -66,7 +68,7 @@ def _labels(submission: SubmissionDir) -> dict[str | None, str]:
     return {point.job_id: f"{point.scenario} {point.label}" for point in points}
 
 
-Row = tuple[Job, JobView, Progress | None]
+Row = tuple[FollowedJob, JobView, RunProgress | None]
 
 
 def job_rows(follower: Follower, since_s: float = 0.0) -> list[Row]:
@@ -85,7 +87,7 @@ def _aged(view: JobView, since_s: float) -> JobView:
     return replace(view, elapsed_s=view.elapsed_s + int(since_s))
 
 
-def _progress(job: Job, view: JobView) -> Progress | None:
+def _progress(job: FollowedJob, view: JobView) -> RunProgress | None:
     return None if job.run is None or view.state.phase not in ("running", "ended") else read_progress(job.run)
 
 
@@ -112,7 +114,7 @@ def so_far_lines(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def job_cells(job: Job, view: JobView) -> list[str]:
+def job_cells(job: FollowedJob, view: JobView) -> list[str]:
     """A job's row as plain text; a dash is what nobody knows."""
     nodes = "-" if view.nodes is None else str(view.nodes)
     cells = [
@@ -127,7 +129,7 @@ def job_cells(job: Job, view: JobView) -> list[str]:
     return [plain(masker.text(cell)) for cell in cells]
 
 
-def progress_cells(view: JobView, progress: Progress | None) -> list[str]:
+def progress_cells(view: JobView, progress: RunProgress | None) -> list[str]:
     """Steps, time per step and time left of a job's row; a dash is what nobody knows."""
     if progress is None or (view.state.phase == "ended" and not progress.steps):
         return ["-", "-", "-"]
@@ -139,7 +141,7 @@ def progress_cells(view: JobView, progress: Progress | None) -> list[str]:
     ]
 
 
-def job_object(job: Job, view: JobView, progress: Progress | None) -> dict[str, object]:
+def job_object(job: FollowedJob, view: JobView, progress: RunProgress | None) -> dict[str, object]:
     """A job's row for `--json`; null is what nobody knows."""
     seen = progress if progress is not None and (view.state.phase == "running" or progress.steps) else None
     return {

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aorta.commands._say import say
-from aorta.validation.mistakes import Cell, run_mistakes, table
+from aorta.validation.mistakes import MistakeRun, run_mistakes, table
 
 
 def validate_mistakes(folder: Path, *, gpu: bool) -> int:
@@ -18,7 +18,7 @@ def validate_mistakes(folder: Path, *, gpu: bool) -> int:
     def named(paths: Sequence[Path]) -> list[str]:
         return [item.id for item in analyze_traces(paths).mistakes]
 
-    def tell(cell: Cell) -> None:
+    def tell(cell: MistakeRun) -> None:
         say(f"{cell.mistake} {'fixed' if cell.fixed else 'wrong'}: {'right' if cell.right else 'WRONG'}")
 
     cells = run_mistakes(folder, named, tell, gpu=gpu)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from aorta.launch.progress import Progress
+from aorta.launch.progress import RunProgress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,7 @@ def place_words(what: str, place: int, count: int, name: str) -> str:
     return name if count == 1 else f"{what} {place + 1} of {count}: {name}"
 
 
-def progress_words(progress: Progress, elapsed_s: float) -> str:
+def progress_words(progress: RunProgress, elapsed_s: float) -> str:
     """What a run does now, its steps, and its times, each with its name."""
     words = [_PHASES[progress.phase]]
     if progress.phase == "training":
@@ -52,8 +52,7 @@ class ProgressLine:
     """One line with a spinner and a bar, on a terminal; it moves also while nothing is known."""
 
     def __init__(self, console: Console, name: str) -> None:
-        from rich.progress import BarColumn, SpinnerColumn, TextColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
         columns = (
             SpinnerColumn(),
@@ -61,7 +60,7 @@ class ProgressLine:
             BarColumn(bar_width=12),
             TextColumn("{task.fields[told]}", markup=False),
         )
-        self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task(name, total=None, told="")
 
     def __enter__(self) -> ProgressLine:

@@ -34,7 +34,7 @@ class _Dated(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptReport:
     """A report on disk."""
 
     folder: Path
@@ -69,16 +69,16 @@ def is_checkout(folder: Path) -> bool:
         return False
 
 
-def report_in(folder: Path, name: str) -> Kept | None:
+def report_in(folder: Path, name: str) -> KeptReport | None:
     """The report `name` in `folder`; None where there is none that can be read."""
     try:
         dated = read_json(folder / f"{name}.json", _Dated)
     except ArtefactError:
         return None
-    return Kept(folder, name, dated.generated_wall_ns)
+    return KeptReport(folder, name, dated.generated_wall_ns)
 
 
-def kept_reports(results: Path) -> Iterator[Kept]:
+def kept_reports(results: Path) -> Iterator[KeptReport]:
     """The earlier reports below `results`, oldest first."""
     for folder in sorted(entries(results / KEPT)):
         if _STAMP.fullmatch(folder.name) and is_folder(folder):
@@ -86,7 +86,7 @@ def kept_reports(results: Path) -> Iterator[Kept]:
             yield from (one for one in found if one is not None and stamp(one) == folder.name)
 
 
-def stamp(report: Kept) -> str:
+def stamp(report: KeptReport) -> str:
     """The time of a report's newest input, as the folder of an earlier report is called."""
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(report.generated_wall_ns / 1e9))
 

@@ -10,7 +10,7 @@ from aorta.artefacts.layout import RunDir
 from aorta.errors import ArtefactError
 from aorta.metrics.alignment import Alignment, align
 from aorta.metrics.collectives import step_timelines
-from aorta.metrics.trace_capture import Capture, captures
+from aorta.metrics.trace_capture import TraceCapture, captures
 from aorta.metrics.trace_summary import REDUCER, summarise
 from aorta.metrics.trace_work import timelines
 from aorta.readers.run import RunData, read_run
@@ -75,7 +75,7 @@ def of_traces(paths: Sequence[Path]) -> tuple[Content, Traces]:
     return content, ((trace, _epoch(trace, epochs, min(starts))) for trace in used)
 
 
-def _first_steps(found: Capture | None, epochs: Mapping[int, int | None]) -> list[int]:
+def _first_steps(found: TraceCapture | None, epochs: Mapping[int, int | None]) -> list[int]:
     return [
         item.steps[0].start_ns + (epochs[item.rank] or 0)
         for item in (found.ranks if found else ())
@@ -83,7 +83,7 @@ def _first_steps(found: Capture | None, epochs: Mapping[int, int | None]) -> lis
     ]
 
 
-def _aligned(found: Capture | None, epochs: Mapping[int, int | None]) -> Alignment | None:
+def _aligned(found: TraceCapture | None, epochs: Mapping[int, int | None]) -> Alignment | None:
     """By the traces' collectives; None where traces lack steps in common or clocks."""
     if found is None or len(found.work) < 2 or not found.steps:
         return None

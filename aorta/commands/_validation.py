@@ -17,7 +17,7 @@ from aorta.artefacts.study_layout import ValidationDir
 from aorta.commands._say import say
 from aorta.errors import PlanError
 from aorta.launch.plan import CPU_FAMILY, LaunchPlan, LaunchRequest, make_plans
-from aorta.validation.matrix import Cell
+from aorta.validation.matrix import MatrixCell
 from aorta.validation.running import Ended
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Local:
     program: Path | None = None
     """A trainer of its own that takes the overrides as arguments; None: the built-in one."""
 
-    def __call__(self, cell: Cell, words: str) -> Ended:
+    def __call__(self, cell: MatrixCell, words: str) -> Ended:
         """Run `cell` and wait for its end.
 
         Raises:
@@ -98,7 +98,7 @@ class Slurm:
     program: Path | None = None
     """As of `Local`."""
 
-    def __call__(self, cell: Cell, words: str) -> Ended:
+    def __call__(self, cell: MatrixCell, words: str) -> Ended:
         """Submit `cell` and wait for its end.
 
         Raises:
@@ -137,7 +137,7 @@ def links_can_be_limited() -> bool:
     from aorta.artefacts.io import read_json
     from aorta.cluster import network
     from aorta.cluster.config import ClusterDir
-    from aorta.cluster.folders import Record
+    from aorta.cluster.folders import ClusterRecord
 
     conf = os.environ.get("SLURM_CONF")
     if conf is None or os.geteuid() != 0:
@@ -145,12 +145,12 @@ def links_can_be_limited() -> bool:
     folder = ClusterDir(Path(conf).absolute().parent)
     if not is_file(folder.record) or network.owner() != folder.root:
         return False
-    settings = read_json(folder.record, Record).settings
+    settings = read_json(folder.record, ClusterRecord).settings
     return settings.netns and settings.rate_bit_s is None
 
 
 @contextmanager
-def _limited(cell: Cell) -> Iterator[None]:
+def _limited(cell: MatrixCell) -> Iterator[None]:
     """The link of the cluster's last node limited as `cell` says, and free again afterwards."""
     from aorta.cluster import network
 
@@ -164,7 +164,7 @@ def _limited(cell: Cell) -> Iterator[None]:
         network.relimit(cell.nodes, None)
 
 
-def _request(folder: ValidationDir, cell: Cell, program: Path | None, *, gpu: bool) -> LaunchRequest:
+def _request(folder: ValidationDir, cell: MatrixCell, program: Path | None, *, gpu: bool) -> LaunchRequest:
     from aorta.launch.submission import find_aorta, new_submission
 
     results = folder.results.absolute()
@@ -184,7 +184,7 @@ def _request(folder: ValidationDir, cell: Cell, program: Path | None, *, gpu: bo
 
 
 def _opened(
-    request: LaunchRequest, plans: Sequence[LaunchPlan], config: Path, cell: Cell
+    request: LaunchRequest, plans: Sequence[LaunchPlan], config: Path, cell: MatrixCell
 ) -> tuple[LaunchRequest, list[LaunchPlan]]:
     """Request and plans with the submission on disk."""
     from aorta.launch.submission import moved, open_submission, resolve_configs
@@ -200,10 +200,10 @@ def _opened(
 
 def _wait(job: SubmittedJob) -> bool:
     """True if the job completed, once it has ended."""
-    from aorta.launch.follow import Follower, Job
+    from aorta.launch.follow import FollowedJob, Follower
     from aorta.launch.tools import call
 
-    follower = Follower([Job.of(job)], call)
+    follower = Follower([FollowedJob.of(job)], call)
     follower.poll()
     while follower.going:
         time.sleep(POLL_S)

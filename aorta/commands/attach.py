@@ -10,7 +10,7 @@ import click
 from aorta.commands._say import say, say_json
 
 if TYPE_CHECKING:
-    from aorta.attach.answer import Answer
+    from aorta.attach.answer import AttachAnswer
 
 
 @click.command("attach")
@@ -45,7 +45,7 @@ def command(job: str | None, pids: tuple[int, ...], seconds: float, as_json: boo
         sys.exit(4)
 
 
-def _look(job: str | None, pids: tuple[int, ...], seconds: float) -> Answer:
+def _look(job: str | None, pids: tuple[int, ...], seconds: float) -> AttachAnswer:
     import os
 
     from aorta.artefacts.layout import LOCAL
@@ -64,7 +64,7 @@ def _look(job: str | None, pids: tuple[int, ...], seconds: float) -> Answer:
     return _of_slurm(job, seconds)
 
 
-def _of_slurm(job: str, seconds: float) -> Answer:
+def _of_slurm(job: str, seconds: float) -> AttachAnswer:
     import getpass
 
     from aorta.attach.answer import answer
@@ -76,7 +76,7 @@ def _of_slurm(job: str, seconds: float) -> Answer:
     return answer(views, seconds, problems)
 
 
-def _show(found: Answer) -> None:
+def _show(found: AttachAnswer) -> None:
     say(found.statement)
     for item in found.by_rank:
         line = item.where

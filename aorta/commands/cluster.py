@@ -42,7 +42,7 @@ def command() -> None:
 def up(directory: Path, nodes: int, netns: bool | None, rate: str | None, install: bool) -> None:
     """Start the cluster and wait until all nodes are idle."""
     from aorta.cluster import cluster
-    from aorta.cluster.config import ClusterDir, Settings, parse_rate
+    from aorta.cluster.config import ClusterDir, ClusterSettings, parse_rate
 
     began = time.monotonic()
     folder = ClusterDir(directory.absolute())
@@ -50,7 +50,7 @@ def up(directory: Path, nodes: int, netns: bool | None, rate: str | None, instal
     use_netns, reason = cluster.choose_netns(netns)
     if reason:
         say(f"no network namespaces: {reason}; all nodes share this machine's address", err=True)
-    settings = Settings(nodes, use_netns, rate_bit_s)
+    settings = ClusterSettings(nodes, use_netns, rate_bit_s)
     started = cluster.up(folder, settings, install, lambda text: say(f"cluster: {text}", err=True))
     took = f"started in {time.monotonic() - began:.1f} s" if started else "already up"
     say(

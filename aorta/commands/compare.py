@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aorta.artefacts.analysis import Problem
-from aorta.artefacts.comparison import Comparison, Dataset, Summary
+from aorta.artefacts.comparison import DatasetComparison, LoggedDataset, OverlapSummary
 from aorta.artefacts.files import is_folder
 from aorta.commands._say import say
 from aorta.errors import ArtefactError, ConfigError
@@ -139,20 +139,22 @@ def _chosen(
     return reference, candidates or tuple(label for label in labels if label != reference)
 
 
-def _compare(log_dirs: dict[str, Path], output: Path, reference: str, candidates: tuple[str, ...]) -> Summary:
+def _compare(
+    log_dirs: dict[str, Path], output: Path, reference: str, candidates: tuple[str, ...]
+) -> OverlapSummary:
     from aorta.artefacts.comparison import METRICS
     from aorta.artefacts.io import write_json
     from aorta.metrics.compare import differ
     from aorta.report.compare import draw
 
-    datasets: dict[str, Dataset] = {}
+    datasets: dict[str, LoggedDataset] = {}
     values: dict[str, dict[str, Values]] = {}
     for label, folder in log_dirs.items():
         datasets[label], values[label], steps = _dataset(folder)
         if steps:
             draw(output, label, steps, values[label])
     comparisons = [
-        Comparison(
+        DatasetComparison(
             reference=reference,
             candidate=candidate,
             metrics={name: differ(values[reference][name], values[candidate][name]) for name in METRICS},
@@ -165,12 +167,12 @@ def _compare(log_dirs: dict[str, Path], output: Path, reference: str, candidates
         notes.append(WINDOWS)
     if len({data.detailed_steps is None for data in datasets.values()}) > 1:
         notes.append(DETAIL)
-    summary = Summary(datasets=datasets, comparisons=comparisons, notes=notes)
+    summary = OverlapSummary(datasets=datasets, comparisons=comparisons, notes=notes)
     write_json(output / "summary.json", summary)
     return summary
 
 
-def _dataset(folder: Path) -> tuple[Dataset, dict[str, Values], list[int]]:
+def _dataset(folder: Path) -> tuple[LoggedDataset, dict[str, Values], list[int]]:
     from aorta.artefacts.layout import RunDir
     from aorta.metrics.compare import over_ranks, overlap, spread
     from aorta.metrics.steady import steady_steps
@@ -187,7 +189,7 @@ def _dataset(folder: Path) -> tuple[Dataset, dict[str, Values], list[int]]:
         )
     steady = steady_steps(records.by_rank)
     values = over_ranks(steady.by_rank)
-    data = Dataset(
+    data = LoggedDataset(
         path=str(folder),
         ranks=sorted(records.by_rank),
         steps=len(steady),

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 def command(account: str | None, partition: str | None, gpus_per_node: int | None, output: Path) -> None:
     """Ask for account, partition and GPUs a node, check them against the cluster, and write them down."""
     from aorta.artefacts.io import write_exact
-    from aorta.launch.settings import Settings, check_settings, render_settings
+    from aorta.launch.settings import SiteSettings, check_settings, render_settings
     from aorta.launch.site import ask_site
     from aorta.launch.tools import call
 
     site = ask_site(getpass.getuser(), call)
     chosen = partition or _ask_partition(site)
-    settings = Settings(
+    settings = SiteSettings(
         account or _ask_account(site),
         chosen,
         gpus_per_node if gpus_per_node is not None else _ask_gpus(site, chosen),

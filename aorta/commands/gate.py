@@ -65,13 +65,13 @@ def command(
         raise ConfigError("--metric and --cpu-time are two measures", "use one of them")
     from aorta.artefacts.io import write_json, write_text
     from aorta.commands._gate import Runner, decide
-    from aorta.metrics.gate import Gate, Plan
+    from aorta.metrics.gate import GatePlan, SequentialTest
     from aorta.report.gate import junit, markdown, sentence
 
     folder = output / time.strftime("run_%Y%m%dT%H%M%SZ", time.gmtime())
     runner = Runner({"A": first, "B": second}, folder / "runs", _pattern(metric), cpu_time, timeout, say)
     try:
-        result = decide(Gate(Plan(limit=limit / 100.0, most_blocks=blocks)), runner)
+        result = decide(SequentialTest(GatePlan(limit=limit / 100.0, most_blocks=blocks)), runner)
         write_json(folder / "gate.json", result)
         write_text(folder / "gate.md", markdown(result))
         write_text(folder / "gate.xml", junit(result))

@@ -42,10 +42,10 @@ def command(  # noqa: PLR0917
     """
     if no_gpu and no_cpu:
         raise click.UsageError("--no-gpu and --no-cpu leave nothing to sample")
-    from aorta.monitors.loop import Options, run
+    from aorta.monitors.loop import SamplingOptions, run
 
     run(
-        Options(
+        SamplingOptions(
             output_dir=output_dir,
             interval_s=interval,
             node_index=node_index,

@@ -14,7 +14,7 @@ from aorta.commands._options import docs_option, results_option
 from aorta.commands._say import say
 
 if TYPE_CHECKING:
-    from aorta.commands._inventory import Entry
+    from aorta.commands._inventory import InventoryEntry
 
 
 @click.command("runs")
@@ -71,7 +71,7 @@ def _local(wall_ns: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(wall_ns / 1e9))
 
 
-def _draw(target: Path, found: Sequence[Entry]) -> None:
+def _draw(target: Path, found: Sequence[InventoryEntry]) -> None:
     """Draw the step time of the runs that were analysed."""
     from aorta.artefacts.analysis import Analysis
     from aorta.artefacts.io import read_json

@@ -19,17 +19,17 @@ Ratio = Annotated[float, Meta(ge=0, le=1)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 
 
-class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ConfigBlock(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of every configuration block."""
 
 
-class Logging(Block, frozen=True, kw_only=True):
+class LoggingConfig(ConfigBlock, frozen=True, kw_only=True):
     """Verbosity of the program's own log."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
 
-class Training(Block, frozen=True, kw_only=True):
+class TrainingConfig(ConfigBlock, frozen=True, kw_only=True):
     """The training loop."""
 
     epochs: Positive = 1
@@ -54,7 +54,7 @@ class Training(Block, frozen=True, kw_only=True):
     """Threads of each rank's operators on the CPU; 0 leaves it to OMP_NUM_THREADS and torch."""
 
 
-class Optimizer(Block, frozen=True, kw_only=True):
+class OptimizerConfig(ConfigBlock, frozen=True, kw_only=True):
     """AdamW."""
 
     lr: Annotated[float, Meta(gt=0)] = 3e-4
@@ -62,14 +62,14 @@ class Optimizer(Block, frozen=True, kw_only=True):
     betas: tuple[Ratio, Ratio] = (0.9, 0.98)
 
 
-class Scheduler(Block, frozen=True, kw_only=True):
+class SchedulerConfig(ConfigBlock, frozen=True, kw_only=True):
     """Linear warm-up, then cosine decay, in optimizer steps."""
 
     warmup_steps: Count = 100
     total_steps: Positive = 2000
 
 
-class Dataset(Block, frozen=True, kw_only=True):
+class DatasetConfig(ConfigBlock, frozen=True, kw_only=True):
     """Synthetic ranking samples, made from the seed and the sample's index."""
 
     num_samples: Positive = 10000
@@ -83,7 +83,7 @@ class Dataset(Block, frozen=True, kw_only=True):
     """Extra time per sample, slept in the loader: a slow data source on demand."""
 
 
-class Dcrnn(Block, frozen=True, kw_only=True):
+class DcrnnConfig(ConfigBlock, frozen=True, kw_only=True):
     """Traffic forecasting with diffusion convolutions; in use with `workload: dcrnn`."""
 
     data: str | None = None
@@ -113,7 +113,7 @@ class Dcrnn(Block, frozen=True, kw_only=True):
     """Decay of scheduled sampling, in batches: the larger, the longer the decoder is shown the truth."""
 
 
-class Model(Block, frozen=True, kw_only=True):
+class ModelConfig(ConfigBlock, frozen=True, kw_only=True):
     """Ranking transformer."""
 
     vocab_size: Positive = 60000
@@ -127,7 +127,7 @@ class Model(Block, frozen=True, kw_only=True):
     mlp_hidden_dim: Positive = 2048
 
 
-class Fsdp(Block, frozen=True, kw_only=True):
+class FsdpConfig(ConfigBlock, frozen=True, kw_only=True):
     """Sharded data parallelism; in use with `distributed.strategy: fsdp`."""
 
     sharding_strategy: Literal["full_shard", "shard_grad_op", "hybrid_shard", "no_shard"] = "full_shard"
@@ -141,7 +141,7 @@ class Fsdp(Block, frozen=True, kw_only=True):
     """Ranks that share one copy of the weights with `hybrid_shard`; null: the ranks of a node."""
 
 
-class Distributed(Block, frozen=True, kw_only=True):
+class DistributedConfig(ConfigBlock, frozen=True, kw_only=True):
     """Process group and gradient exchange."""
 
     strategy: Literal["fsdp", "ddp"] = "fsdp"
@@ -163,7 +163,7 @@ class Distributed(Block, frozen=True, kw_only=True):
     """Variables of the communication library (`NCCL_*`, `RCCL_*`, ...), set before it starts."""
 
 
-class Compile(Block, frozen=True, kw_only=True):
+class CompileConfig(ConfigBlock, frozen=True, kw_only=True):
     """torch.compile."""
 
     enabled: bool = False
@@ -174,14 +174,14 @@ class Compile(Block, frozen=True, kw_only=True):
     options: dict[str, Any] = field(default_factory=dict)
 
 
-class Dataloader(Block, frozen=True, kw_only=True):
+class DataloaderConfig(ConfigBlock, frozen=True, kw_only=True):
     """Loader workers of each rank."""
 
     num_workers: Count = 4
     pin_memory: bool = True
 
 
-class Profiling(Block, frozen=True, kw_only=True):
+class ProfilingConfig(ConfigBlock, frozen=True, kw_only=True):
     """torch.profiler, in steps."""
 
     enabled: bool = False
@@ -200,7 +200,7 @@ class Profiling(Block, frozen=True, kw_only=True):
     """Ids of mistakes that are intended: they are named as such, and no gain is promised."""
 
 
-class Capture(Block, frozen=True, kw_only=True):
+class CaptureConfig(ConfigBlock, frozen=True, kw_only=True):
     """The external profiler around each rank, and the steps that count."""
 
     profiler: Literal["auto", "none", "nsys", "rocprofv3"] = "auto"
@@ -222,7 +222,7 @@ class Capture(Block, frozen=True, kw_only=True):
     """nsys on local rank 0 also samples the GPUs' counters, where that is permitted."""
 
 
-class Monitor(Block, frozen=True, kw_only=True):
+class MonitorConfig(ConfigBlock, frozen=True, kw_only=True):
     """Sidecar samplers on every node."""
 
     gpu: bool = True
@@ -234,7 +234,7 @@ class Monitor(Block, frozen=True, kw_only=True):
     """Command that is run once when the job stands still, such as one that notifies or cancels."""
 
 
-class Faults(Block, frozen=True, kw_only=True):
+class FaultsConfig(ConfigBlock, frozen=True, kw_only=True):
     """Known bottlenecks, put in on purpose to see whether they are found; all off by default."""
 
     ranks: list[Count] = field(default_factory=list)
@@ -261,23 +261,23 @@ class Faults(Block, frozen=True, kw_only=True):
     that computes beside the CPU, so that many ranks fit on few cores."""
 
 
-class Config(Block, frozen=True, kw_only=True):
+class Config(ConfigBlock, frozen=True, kw_only=True):
     """The whole configuration."""
 
     workload: Literal["ranking", "dcrnn"] = "ranking"
-    logging: Logging = field(default_factory=Logging)
-    training: Training = field(default_factory=Training)
-    optimizer: Optimizer = field(default_factory=Optimizer)
-    scheduler: Scheduler = field(default_factory=Scheduler)
-    dataset: Dataset = field(default_factory=Dataset)
-    dcrnn: Dcrnn = field(default_factory=Dcrnn)
-    model: Model = field(default_factory=Model)
-    fsdp: Fsdp = field(default_factory=Fsdp)
-    distributed: Distributed = field(default_factory=Distributed)
-    compile: Compile = field(default_factory=Compile)
-    dataloader: Dataloader = field(default_factory=Dataloader)
-    profiling: Profiling = field(default_factory=Profiling)
-    capture: Capture = field(default_factory=Capture)
-    monitor: Monitor = field(default_factory=Monitor)
-    faults: Faults = field(default_factory=Faults)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    dataset: DatasetConfig = field(default_factory=DatasetConfig)
+    dcrnn: DcrnnConfig = field(default_factory=DcrnnConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    fsdp: FsdpConfig = field(default_factory=FsdpConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
+    compile: CompileConfig = field(default_factory=CompileConfig)
+    dataloader: DataloaderConfig = field(default_factory=DataloaderConfig)
+    profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
+    capture: CaptureConfig = field(default_factory=CaptureConfig)
+    monitor: MonitorConfig = field(default_factory=MonitorConfig)
+    faults: FaultsConfig = field(default_factory=FaultsConfig)
     thresholds: Thresholds = field(default_factory=Thresholds)

@@ -187,7 +187,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ThresholdRow:
     """One threshold."""
 
     key: str
@@ -209,16 +209,16 @@ class Row:
         return f"{self.default} ({self.null})" if self.null else self.default
 
 
-def rows() -> list[Row]:
+def rows() -> list[ThresholdRow]:
     """Returns the thresholds in their order."""
     return [_row(field) for field in msgspec.structs.fields(Thresholds)]
 
 
-def _row(field: Any) -> Row:
+def _row(field: Any) -> ThresholdRow:
     (meta,) = (
         item for part in (field.type, *get_args(field.type)) for item in getattr(part, "__metadata__", ())
     )
-    return Row(
+    return ThresholdRow(
         key=field.name,
         default="null" if field.default is None else f"{field.default:g}",
         sentence=meta.description,

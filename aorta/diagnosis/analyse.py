@@ -18,7 +18,7 @@ from aorta.diagnosis.from_records import from_records
 from aorta.diagnosis.from_traces import Recorded, from_traces, with_traces
 from aorta.diagnosis.hang import hang_of_recordings
 from aorta.diagnosis.judge import judge
-from aorta.diagnosis.observation import Facts, Job, Observation, Steps
+from aorta.diagnosis.observation import Observation, ObservedJob, ObservedSteps, RunFacts
 from aorta.diagnosis.policy import Policy
 from aorta.metrics.trace_capture import captures
 from aorta.readers.run import RunData
@@ -29,14 +29,14 @@ from aorta.units import rank_words
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AppliedThresholds:
     """The thresholds of an analysis, before and after what was changed for it."""
 
     before: Thresholds
     now: Thresholds
 
     @classmethod
-    def of(cls, before: Thresholds, overrides: Sequence[str]) -> Limits:
+    def of(cls, before: Thresholds, overrides: Sequence[str]) -> AppliedThresholds:
         """Returns the thresholds with `overrides` applied."""
         if not overrides:
             return cls(before, before)
@@ -78,7 +78,7 @@ def analyse(
         overrides: of thresholds, `thresholds.KEY=VALUE`, for this analysis alone.
     """
     config = data.account.config
-    limits = Limits.of(config.thresholds if config is not None else Thresholds(), overrides)
+    limits = AppliedThresholds.of(config.thresholds if config is not None else Thresholds(), overrides)
     seen = from_records(data, others)
     if traces is None:
         return limits.judged(seen)
@@ -111,7 +111,7 @@ def analyse_traces(
     with sizes of collectives, then the most steps, is analysed; if another one leads to a different verdict,
     a note says so.
     """
-    found, limits = captures(summaries), Limits.of(Thresholds(), overrides)
+    found, limits = captures(summaries), AppliedThresholds.of(Thresholds(), overrides)
     every = [*(problem for summary in summaries for problem in summary.problems), *problems]
     chosen, *others = [limits.judged(from_traces(item, samples, every)) for item in found]
     notes, against = [], []
@@ -135,9 +135,9 @@ def analyse_recordings(recordings: Sequence[Recording], problems: Sequence[Probl
     members = {rank for item in recordings for group in item.groups.values() for rank in group.ranks}
     size = max(members, default=-1) + 1 or None
     seen = Observation(
-        job=Job(world_size=size or len(recordings), known=False),
-        steps=Steps(source="flight recorders"),
-        facts=Facts(world_size=size, hang=hang_of_recordings(recordings)),
+        job=ObservedJob(world_size=size or len(recordings), known=False),
+        steps=ObservedSteps(source="flight recorders"),
+        facts=RunFacts(world_size=size, hang=hang_of_recordings(recordings)),
         quality=DataQuality(
             ranks_expected=size,
             ranks_seen=len(recordings),

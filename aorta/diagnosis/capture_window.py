@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from aorta.artefacts.analysis import DetailCost
 from aorta.artefacts.traced import ProfilerOverhead
-from aorta.config.schema import Config, Profiling
+from aorta.config.schema import Config, ProfilingConfig
 from aorta.metrics.profiler_overhead import profiler_overhead
 from aorta.readers.run import RunData
 
@@ -43,7 +43,7 @@ def _by_nsys(config: Config) -> Callable[[int], bool]:
     return lambda step: first <= step < first + count
 
 
-def _by_torch(config: Profiling, skipped: int) -> Callable[[int], bool]:
+def _by_torch(config: ProfilingConfig, skipped: int) -> Callable[[int], bool]:
     """Returns a test that is True for steps that torch.profiler's schedule records. After the run's warm-up
     the schedule waits, warms up and records, again and again.
     """

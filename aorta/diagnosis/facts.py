@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aorta.artefacts.analysis import Analysis, DetailCost, Throughput
 from aorta.diagnosis.capture_window import overhead_of
-from aorta.diagnosis.observation import Facts
+from aorta.diagnosis.observation import RunFacts
 from aorta.diagnosis.program import program, settings
 from aorta.metrics.another_run import Repeat
 from aorta.metrics.repeats import Ran, batches, is_local, repeats_of, undisturbed
@@ -14,11 +14,11 @@ from aorta.readers.run import RunData
 from aorta.readers.run_identity import job_id, knobs, scenario
 
 
-def facts_of(data: RunData, rate: Throughput | None, detail: DetailCost | None, *, cuda: bool) -> Facts:
+def facts_of(data: RunData, rate: Throughput | None, detail: DetailCost | None, *, cuda: bool) -> RunFacts:
     """Returns the facts of a run."""
     manifest = data.account.manifest
     device = ("cuda" if cuda else "cpu") if data.records.by_rank else None
-    return Facts(
+    return RunFacts(
         scenario=scenario(data.run, manifest.scenario if manifest else None),
         job_id=manifest.job_id if manifest else job_id(data.run),
         nodes=data.account.nodes_expected,
@@ -34,7 +34,7 @@ def facts_of(data: RunData, rate: Throughput | None, detail: DetailCost | None, 
     )
 
 
-def repeats_beside(facts: Facts, detailed: bool, others: Sequence[Analysis]) -> tuple[Repeat, ...]:
+def repeats_beside(facts: RunFacts, detailed: bool, others: Sequence[Analysis]) -> tuple[Repeat, ...]:
     """Returns what other runs of the same thing took without their costliest cause."""
     ran = Ran(
         scenario=facts.scenario,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from aorta.artefacts.analysis import Finding, Kind, Measured, Severity, Speedup
+from aorta.artefacts.analysis import Finding, Kind, RuleMeasurement, Severity, Speedup
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
-from aorta.metrics.blame import Cause
+from aorta.metrics.charges import Cause
 from aorta.metrics.replay_model import Part
 from aorta.metrics.whatif import Prediction, Replays
 
@@ -26,10 +26,10 @@ Found = Mapping[Kind, Finding]
 """Findings that passed their threshold, in the order of the report."""
 
 
-class Answer(NamedTuple):
+class RuleResult(NamedTuple):
     """The result of a finding's measurement: found, not found, or not measurable."""
 
-    measured: Measured
+    measured: RuleMeasurement
     """The value and its threshold, or the reason why there is no value and what would give one."""
     finding: Finding | None = None
     """The finding. None if it was not found or not measurable; `measured.answer` tells which."""
@@ -45,7 +45,7 @@ class SubCause:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class PredictedRemoval:
     """The change that the replay makes, in words, and its predicted effect."""
 
     words: str
@@ -77,7 +77,7 @@ class FindingSpec:
     """Keys of the configuration's `thresholds` that decide it."""
     fires_below: bool
     """True if a value below the threshold is the finding, False if a value above it is."""
-    measure: Callable[[Observation, Policy], Answer]
+    measure: Callable[[Observation, Policy], RuleResult]
     cost: Callable[[Observation], float] | None
     """Mean ms per step and rank that the cause takes; None: it takes no time by itself, and weighs what its
     costliest symptom does."""
@@ -99,7 +99,7 @@ class FindingSpec:
     sub_causes: Mapping[str, str]
     """Code to one sentence: every cause behind the cause that `sub_cause` may return."""
     sub_cause: Callable[[Finding, Observation, Policy], SubCause] | None
-    removes: Callable[[Finding, Observation, Replays], Removal | None] | None
+    removes: Callable[[Finding, Observation, Replays], PredictedRemoval | None] | None
     """Returns what the replay removes to predict the gain."""
     least_gain_pct: Callable[[Policy], float] | None
     """Least gain of the replay, in % of the step; None: anything above its noise."""
@@ -125,7 +125,7 @@ def unknown(text: str) -> SubCause:
 
 def not_measured(
     kind: Kind, threshold: float, unit: str, reason: str, *, remedy: str | None = None
-) -> Answer:
+) -> RuleResult:
     """Returns the answer of a finding that has no value.
 
     Args:
@@ -135,8 +135,8 @@ def not_measured(
         reason: why there is no value: `not measurable: ...`.
         remedy: what would give one, as a command or a key to set.
     """
-    return Answer(
-        Measured(
+    return RuleResult(
+        RuleMeasurement(
             kind=kind,
             value=None,
             threshold=threshold,
@@ -151,9 +151,9 @@ def not_measured(
 
 def measured(
     kind: Kind, value: float, threshold: float, unit: str, *, fired: bool, reason: str | None = None
-) -> Measured:
+) -> RuleMeasurement:
     """Returns a value with its threshold."""
-    return Measured(
+    return RuleMeasurement(
         kind=kind,
         value=value,
         threshold=threshold,

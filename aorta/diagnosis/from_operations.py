@@ -8,7 +8,7 @@ import numpy as np
 
 from aorta.artefacts.analysis import BreakdownTable, DataQuality, Problem
 from aorta.artefacts.operations import Operations
-from aorta.diagnosis.observation import Facts, Job, Observation, Steps
+from aorta.diagnosis.observation import Observation, ObservedJob, ObservedSteps, RunFacts
 from aorta.metrics.mesh import breakdowns, mesh_of
 
 
@@ -24,15 +24,15 @@ def from_operations(job: Operations, name: str, problems: Sequence[Problem] = ()
     steps = len(np.unique(job.step))
     notes = [] if found.why_not is None else [f"no slowdown: {found.why_not}"]
     return Observation(
-        job=Job(world_size=ranks),
-        steps=Steps(
+        job=ObservedJob(world_size=ranks),
+        steps=ObservedSteps(
             breakdown=BreakdownTable(steps=steps, per_rank=breakdowns(job)),
             blame_absent="a timeline of operations is judged by its replay",
             source="operations",
             files=(name,),
         ),
         mesh=found,
-        facts=Facts(
+        facts=RunFacts(
             world_size=ranks,
             mesh=found.mesh,
             slowdown=found.slowdown,

@@ -17,13 +17,21 @@ from aorta.diagnosis.facts import facts_of, repeats_beside
 from aorta.diagnosis.findings.between_steps import culprits
 from aorta.diagnosis.hang import hang_of_run
 from aorta.diagnosis.model import modelled
-from aorta.diagnosis.observation import Facts, Host, Job, Monitored, Observation, Steps, Surroundings
+from aorta.diagnosis.observation import (
+    Observation,
+    ObservedDevices,
+    ObservedHost,
+    ObservedJob,
+    ObservedNodes,
+    ObservedSteps,
+    RunFacts,
+)
 from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE
 from aorta.diagnosis.rank import rank_costs
 from aorta.metrics.allocator import allocator_use
 from aorta.metrics.blame import BlameTable, blame
 from aorta.metrics.breakdown import breakdown_table
-from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.metrics.collectives import MatchedCollectives, match_collectives
 from aorta.metrics.collector_pauses import collector_pauses
 from aorta.metrics.detail_cost import detail_cost
 from aorta.metrics.host_gaps import host_gaps
@@ -72,7 +80,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
     rows = steps.breakdown.per_rank
     quality = _quality(data, steady, steps, facts)
     last = {rank: int(column.column("global_step")[-1]) for rank, column in by_rank.items() if len(column)}
-    lines = collectives.lines if isinstance(collectives, Collectives) else {}
+    lines = collectives.lines if isinstance(collectives, MatchedCollectives) else {}
     pipeline = None if missing else recorded_operations(by_rank, detailed.numbers, lines)
     mesh = mesh_of(pipeline) if pipeline is not None else None
     facts = replace(
@@ -84,7 +92,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
     )
     sampled_parts = _sampled(data, steady, rows if cuda else [], rate)
     return Observation(
-        job=Job(
+        job=ObservedJob(
             config=knobs(data),
             cuda=cuda,
             world_size=data.ranks_expected or len(by_rank),
@@ -106,14 +114,16 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
     )
 
 
-def _steps(data: RunData, steady: Steady, collectives: Collectives | str, facts: Facts) -> Steps:
+def _steps(
+    data: RunData, steady: Steady, collectives: MatchedCollectives | str, facts: RunFacts
+) -> ObservedSteps:
     """Returns where the step goes by the records, and whom ranks wait for."""
     detailed = steady.detailed()
     charged = _charged(collectives, detailed)
     waits = charged if isinstance(charged, BlameTable) else None
     breakdown = breakdown_table(detailed, waits.wait_ns if waits else None)
     of_detail = detail_note(facts.detail_cost) if len(steady) else []
-    return Steps(
+    return ObservedSteps(
         breakdown=breakdown,
         costs=rank_costs(breakdown.per_rank, waits),
         waits=waits,
@@ -126,7 +136,7 @@ def _steps(data: RunData, steady: Steady, collectives: Collectives | str, facts:
     )
 
 
-def _between(steps: Steps) -> list[BetweenSteps]:
+def _between(steps: ObservedSteps) -> list[BetweenSteps]:
     """Returns the time between steps, of which no record says what it was."""
     share = steps.between_share
     if not share or not steps.costs or share >= 1.0:
@@ -135,7 +145,7 @@ def _between(steps: Steps) -> list[BetweenSteps]:
     return [BetweenSteps(phase="not recorded", ms=lost, ranks=culprits(steps.between_shares))]
 
 
-def _quality(data: RunData, steady: Steady, steps: Steps, facts: Facts) -> DataQuality:
+def _quality(data: RunData, steady: Steady, steps: ObservedSteps, facts: RunFacts) -> DataQuality:
     """Returns what a reader must know before the findings."""
     of_detail = detail_note(facts.detail_cost) if len(steady) else []
     blamed = steps.notes[: len(steps.notes) - len(of_detail)]
@@ -155,7 +165,7 @@ def _quality(data: RunData, steady: Steady, steps: Steps, facts: Facts) -> DataQ
     return made
 
 
-def _beside_others(quality: DataQuality, around: Surroundings) -> DataQuality:
+def _beside_others(quality: DataQuality, around: ObservedNodes) -> DataQuality:
     """Returns the quality with the load of other programs first, where it kept CPUs from the job."""
     full = crowded(around.loads, around.cpus_machine)
     if not full:
@@ -177,7 +187,7 @@ def _sampled(
     effective, per_second = effective_gpu_utilization(rows), rate.samples_per_s if rate else None
     return {
         "host": _host(data, steady, seen),
-        "monitored": Monitored(
+        "monitored": ObservedDevices(
             utilization=utilization(seen, effective, per_second) if len(steady) else None,
             allocator=allocator_use(steady.detailed()),
             memory_estimate=data.accounting.memory,
@@ -193,7 +203,7 @@ def _machines(data: RunData) -> dict[int, str]:
     return {rank: known[host] for rank, host in hosts.items()} if known.keys() >= set(hosts.values()) else {}
 
 
-def _collectives(data: RunData, steady: Steady) -> Collectives | str:
+def _collectives(data: RunData, steady: Steady) -> MatchedCollectives | str:
     """Returns all ranks on one clock with their collectives, or why they cannot be."""
     by_rank, detailed = data.records.by_rank, steady.detailed()
     if not len(detailed):
@@ -207,7 +217,7 @@ def _collectives(data: RunData, steady: Steady) -> Collectives | str:
     return match_collectives(used, clocks(data, used))
 
 
-def _charged(collectives: Collectives | str, detailed: Steady) -> BlameTable | str:
+def _charged(collectives: MatchedCollectives | str, detailed: Steady) -> BlameTable | str:
     """Returns waits charged to ranks, or why they cannot be."""
     if isinstance(collectives, str):
         return collectives
@@ -239,13 +249,13 @@ def _loader(data: RunData) -> dict[str, Any]:
     }
 
 
-def _host(data: RunData, steady: Steady, seen: Sampled) -> Host:
+def _host(data: RunData, steady: Steady, seen: Sampled) -> ObservedHost:
     """Returns what the records and the monitors tell of the host's part; parts are of the detailed steps."""
     detailed, busy = steady.detailed(), driver_busy(seen.gpus)
     counters = [None if uuid is None else busy.get(uuid) for uuid in _uuids(steady).values()]
     known = [pct for pct in counters if pct is not None]
     gaps = host_gaps(detailed.by_rank)
-    return Host(
+    return ObservedHost(
         gap=gaps[0] if gaps else None,
         launches=recorded_launches(data.records.by_rank, detailed),
         stacks=data.instruments,
@@ -254,10 +264,10 @@ def _host(data: RunData, steady: Steady, seen: Sampled) -> Host:
     )
 
 
-def _surroundings(data: RunData, steady: Steady, seen: Sampled) -> Surroundings:
+def _surroundings(data: RunData, steady: Steady, seen: Sampled) -> ObservedNodes:
     """Returns what the monitors saw on the nodes within the steady window."""
     infos, slowed, shared = data.account.infos.values(), throttling(seen.gpus), cores_shared(data)
-    return Surroundings(
+    return ObservedNodes(
         loads=node_loads(seen.hosts),
         throttling={
             rank: slowed[uuid] for rank, uuid in _uuids(steady).items() if uuid is not None and uuid in slowed

@@ -11,14 +11,21 @@ from aorta.artefacts.analysis import BreakdownTable, DataQuality, Problem, RankB
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.traced import TraceTable
 from aorta.diagnosis.model import Modelled, modelled
-from aorta.diagnosis.observation import Facts, Host, Job, Monitored, Observation, Steps
+from aorta.diagnosis.observation import (
+    Observation,
+    ObservedDevices,
+    ObservedHost,
+    ObservedJob,
+    ObservedSteps,
+    RunFacts,
+)
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_costs
 from aorta.diagnosis.trace_samples import sampled_beside
 from aorta.diagnosis.traced_weight import undisturbed, weighed
 from aorta.metrics.blame import BlameTable
 from aorta.metrics.trace_capture import (
-    Capture,
+    TraceCapture,
     breakdown_rows,
     capture,
     captures,
@@ -56,7 +63,7 @@ class Recorded:
 
 
 def from_traces(
-    found: Capture, samples: Sequence[SampleFile] = (), problems: Sequence[Problem] = ()
+    found: TraceCapture, samples: Sequence[SampleFile] = (), problems: Sequence[Problem] = ()
 ) -> Observation:
     """Returns what the traces of one format show, as an observation.
 
@@ -88,7 +95,7 @@ def from_traces(
     )
     nodes = len(set(hosts.values())) if len(hosts) == len(seen) and seen else None
     return Observation(
-        job=Job(
+        job=ObservedJob(
             cuda=True,
             world_size=expected or max(len(seen), 2),
             hosts=hosts,
@@ -96,12 +103,12 @@ def from_traces(
         ),
         steps=steps,
         host=host,
-        monitored=Monitored(
+        monitored=ObservedDevices(
             utilization=usage,
             sample_files=tuple(str(item.path) for item in samples if item.kind == "gpu"),
         ),
         model=model,
-        facts=Facts(
+        facts=RunFacts(
             nodes=nodes,
             world_size=expected,
             device="cuda",
@@ -183,11 +190,11 @@ def _noted(
 
 
 def _step_parts(
-    found: Capture,
+    found: TraceCapture,
     expected: int | None,
     nodes: Mapping[int, str],
     names: Mapping[int, str] | None = None,
-) -> tuple[Steps, Host, Modelled, list[Problem]]:
+) -> tuple[ObservedSteps, ObservedHost, Modelled, list[Problem]]:
     """Returns where the traced step goes, what tells of its host, its replay, and why ranks have none.
 
     Args:
@@ -211,7 +218,7 @@ def _step_parts(
         else msgspec.structs.replace(row, own_host_wait_ms=item.own_host_wait_ms)
         for row, item in zip(rows, costs, strict=True)
     ]
-    steps = Steps(
+    steps = ObservedSteps(
         breakdown=BreakdownTable(steps=len(found.steps), per_rank=shown, timing=found.format),
         costs=costs,
         waits=waits,
@@ -225,17 +232,19 @@ def _step_parts(
         notes=tuple(notes_of(found, charged, expected)),
     )
     model = modelled(collectives, found.steps, [row.step_ms for row in rows], nodes, found.host_ns())
-    return steps, Host(idle=host_idle(found)), model, unusable
+    return steps, ObservedHost(idle=host_idle(found)), model, unusable
 
 
-def _steady(found: Capture, recorded: Recorded) -> tuple[Capture, Numbered]:
+def _steady(found: TraceCapture, recorded: Recorded) -> tuple[TraceCapture, Numbered]:
     """Returns the capture with the records' step numbers, only its steady steps to be counted."""
     steps = numbered(found.ranks, recorded.by_rank, recorded.boots)
     made = capture(steps.summaries) if steps.counted is not None else found
     return replace(made, steps=steps.kept(made.steps), problems=found.problems), steps
 
 
-def _unfit(found: Capture, rows: Sequence[RankBreakdown], expected: int | None, policy: Policy) -> str | None:
+def _unfit(
+    found: TraceCapture, rows: Sequence[RankBreakdown], expected: int | None, policy: Policy
+) -> str | None:
     """Returns why the traces cannot stand for the run; None if they can."""
     lost = sorted(set(range(expected or 0)) - set(found.work))
     blind = {item.rank for item in found.ranks if not item.gpu_events}

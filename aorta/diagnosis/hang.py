@@ -8,7 +8,7 @@ from pathlib import PurePath
 from aorta.artefacts.analysis import Finding, Verdict
 from aorta.artefacts.attached import NodeStandstill
 from aorta.artefacts.flight import Recording
-from aorta.artefacts.hang import Hang, HeldUp, Place
+from aorta.artefacts.hang import Hang, HeldUp, SourceLine
 from aorta.metrics.stacks import Frame
 from aorta.metrics.standstill import Guilty, standstill
 from aorta.metrics.still_stacks import still_ranks
@@ -102,9 +102,9 @@ def _held(item: Guilty) -> HeldUp:
     )
 
 
-def _place(frame: Frame) -> Place:
+def _place(frame: Frame) -> SourceLine:
     function, file, line = frame
-    return Place(function=function, file=file, line=line)
+    return SourceLine(function=function, file=file, line=line)
 
 
 def hang_verdict(hang: Hang, ending: str) -> Verdict:
@@ -162,5 +162,5 @@ def _of_kind(hang: Hang, kind: str) -> str:
     return text + (f" ({', '.join(places[:3])})" if places else "")
 
 
-def _words(place: Place) -> str:
+def _words(place: SourceLine) -> str:
     return f"{place.function}, {PurePath(place.file).name}:{place.line}"

@@ -8,9 +8,9 @@ from statistics import fmean
 
 import msgspec
 
-from aorta.artefacts.analysis import Analysis, Finding, Kind, Measured, Verdict, WhatIf
+from aorta.artefacts.analysis import Analysis, Finding, Kind, RuleMeasurement, Verdict, WhatIf
 from aorta.artefacts.unseen import Missing
-from aorta.diagnosis.finding import Answer
+from aorta.diagnosis.finding import RuleResult
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
@@ -29,7 +29,7 @@ class Conclusion:
     verdict: Verdict
     findings: list[Finding]
     """Symptoms under their causes."""
-    measured: list[Measured]
+    measured: list[RuleMeasurement]
     """Every finding's answer, in order."""
     predictions: list[WhatIf]
     missing: list[Missing]
@@ -63,7 +63,7 @@ def conclude(seen: Observation, policy: Policy) -> Conclusion:
     return weigh(answers, seen, policy)
 
 
-def weigh(answers: Mapping[Kind, Answer], seen: Observation, policy: Policy) -> Conclusion:
+def weigh(answers: Mapping[Kind, RuleResult], seen: Observation, policy: Policy) -> Conclusion:
     """Returns what the answers of the findings come to.
 
     A finding whose removal gains nothing by the replay, within its interval, is none, nor is one that nothing

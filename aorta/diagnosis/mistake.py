@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.hostline import ComputeKind, HostLine, Item, LineTable, Tag
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.artefacts.packed import unpack
-from aorta.metrics.line_replay import Change, Floats, Outcome
+from aorta.metrics.line_replay import Floats, ReplayChanges, ReplayedStep
 from aorta.metrics.profiler_weight import Lines
 from aorta.units import NS_PER_MS
 
@@ -28,11 +28,11 @@ Mask = NDArray[np.bool_]
 class Sign:
     """A mistake that was found."""
 
-    changes: Mapping[int, Change]
+    changes: Mapping[int, ReplayChanges]
     """The change that removes the mistake, by rank."""
     ranks: Sequence[int] = ()
     """Empty: all of them."""
-    where: Place | None = None
+    where: MistakePlace | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -102,13 +102,13 @@ class RankProgram:
             (self.table.item == Item.LAUNCH) & ~np.isin(self.table.kind, (*others, *copies)), dtype=np.bool_
         )
 
-    def place(self, tag: Tag) -> Place | None:
+    def place(self, tag: Tag) -> MistakePlace | None:
         """The line of the program that the work with a tag comes from; None without stacks."""
         return next((item.place for item in self.line.tagged if item.tag == int(tag)), None)
 
     def without(
         self, *tags: Tag, keep: float = 0.0, also: Mask | None = None, gpu_ns: Floats | None = None
-    ) -> Change:
+    ) -> ReplayChanges:
         """The line without work for `tags` and the items that carry them, and without the items `also`.
 
         Args:
@@ -122,7 +122,7 @@ class RankProgram:
         for tag in tags:
             dropped |= self.has(tag)
         dropped &= (self.table.item == Item.LAUNCH) | (self.table.item == Item.SYNC)
-        return Change(
+        return ReplayChanges(
             work_ns=np.maximum(self.work_ns - gone * (1 - keep), 0.0), dropped=dropped, gpu_ns=gpu_ns
         )
 
@@ -138,7 +138,7 @@ class Program:
         }
 
     @cached_property
-    def now(self) -> Outcome:
+    def now(self) -> ReplayedStep:
         """The steps as they are."""
         return self.lines.run()
 
@@ -151,7 +151,7 @@ class Program:
         """`ms` as a share of the step."""
         return ms / self.step_ms if self.step_ms else 0.0
 
-    def where(self, tag: Tag, ranks: Sequence[int] = ()) -> Place | None:
+    def where(self, tag: Tag, ranks: Sequence[int] = ()) -> MistakePlace | None:
         """The line of the program that the work with a tag comes from; None without stacks."""
         chosen = [self.ranks[rank] for rank in ranks or self.ranks]
         return next((place for item in chosen if (place := item.place(tag)) is not None), None)

@@ -11,7 +11,7 @@ from aorta.artefacts.mistakes import Mistake, Mistakes
 from aorta.artefacts.weight import Estimate
 from aorta.diagnosis.mistake import Program, Sign
 from aorta.diagnosis.mistakes import CATALOGUE
-from aorta.metrics.line_replay import Change, Outcome
+from aorta.metrics.line_replay import ReplayChanges, ReplayedStep
 from aorta.metrics.profiler_weight import Lines
 
 NO_GAIN = 1.02
@@ -54,7 +54,7 @@ def mistakes_of(lines: Lines, intended: Collection[str] = ()) -> tuple[list[Mist
     return found, Mistakes(ids=counted, gain=_gain(program, changes))
 
 
-def _gain(program: Program, changes: Mapping[int, Change]) -> Estimate:
+def _gain(program: Program, changes: Mapping[int, ReplayChanges]) -> Estimate:
     """Step now over step with the changes, with the range that the profiler's weight allows."""
     without = program.lines.run(changes)
     value = _ratio(program.now, without)
@@ -70,12 +70,12 @@ def _gain(program: Program, changes: Mapping[int, Change]) -> Estimate:
     return Estimate(value=value, low=max(low, 1.0), high=max(*scaled, value + spread, value))
 
 
-def _ratio(now: Outcome, then: Outcome) -> float:
+def _ratio(now: ReplayedStep, then: ReplayedStep) -> float:
     # A change can only take away: a longer step is the replay's own noise.
     return max(now.mean_ns / max(then.mean_ns, 1.0), 1.0)
 
 
-def _scaled(program: Program, changes: Mapping[int, Change], scale: float) -> dict[int, Change]:
+def _scaled(program: Program, changes: Mapping[int, ReplayChanges], scale: float) -> dict[int, ReplayChanges]:
     """The changes where the profiler weighs more or less: the same shares of the work go."""
     made = {}
     for rank, change in changes.items():
@@ -88,9 +88,9 @@ def _scaled(program: Program, changes: Mapping[int, Change], scale: float) -> di
     return made
 
 
-def _together(program: Program, signs: Sequence[Sign]) -> dict[int, Change]:
+def _together(program: Program, signs: Sequence[Sign]) -> dict[int, ReplayChanges]:
     """All changes at once: what any of them takes away is gone."""
-    made: dict[int, Change] = {}
+    made: dict[int, ReplayChanges] = {}
     for rank, item in program.ranks.items():
         mine = [sign.changes[rank] for sign in signs if rank in sign.changes]
         work, gpu = item.work_ns.copy(), item.table.gpu_ns.astype(np.float64)
@@ -103,5 +103,5 @@ def _together(program: Program, signs: Sequence[Sign]) -> dict[int, Change]:
                 gpu = np.minimum(gpu, change.gpu_ns)
             dropped |= nothing if change.dropped is None else change.dropped
             unheld |= nothing if change.unheld is None else change.unheld
-        made[rank] = Change(work_ns=np.maximum(work, 0.0), gpu_ns=gpu, dropped=dropped, unheld=unheld)
+        made[rank] = ReplayChanges(work_ns=np.maximum(work, 0.0), gpu_ns=gpu, dropped=dropped, unheld=unheld)
     return made

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from aorta.artefacts.analysis import ClockFit, LatenessTable, Pop, RankBreakdown, Replay, WhatIf
-from aorta.metrics.collectives import Collectives
+from aorta.metrics.collectives import MatchedCollectives
 from aorta.metrics.lateness import lateness
 from aorta.metrics.pop import run_pop
 from aorta.metrics.whatif import Replays
@@ -59,7 +59,7 @@ class Modelled:
 
 
 def modelled(
-    collectives: Collectives | str,
+    collectives: MatchedCollectives | str,
     steps: Sequence[int],
     step_ms: Sequence[float],
     nodes: Mapping[int, str],

@@ -38,7 +38,7 @@ from aorta.units import plural
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ObservedJob:
     """The job that ran, and its nodes and ranks."""
 
     config: Config | None = None
@@ -62,7 +62,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class ObservedSteps:
     """Parts of the step, rank by rank, and the source that they come from."""
 
     breakdown: BreakdownTable = field(default_factory=lambda: BreakdownTable(steps=0, per_rank=[]))
@@ -135,7 +135,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class ObservedHost:
     """Measurements of how the host's part of a step is spent; None: not measured."""
 
     idle: HostIdle | None = None
@@ -157,7 +157,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Monitored:
+class ObservedDevices:
     """Samples and counters of devices and memory; None: not measured."""
 
     utilization: Utilization | None = None
@@ -169,7 +169,7 @@ class Monitored:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ObservedNodes:
     """Other load and events on the nodes; empty: not measured."""
 
     loads: Mapping[str, NodeLoad] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RunFacts:
     """Facts of the run that the analysis repeats without judging them."""
 
     scenario: str | None = None
@@ -212,11 +212,11 @@ class Facts:
 class Observation:
     """One run, as the findings see it."""
 
-    job: Job = field(default_factory=Job)
-    steps: Steps = field(default_factory=Steps)
-    host: Host = field(default_factory=Host)
-    monitored: Monitored = field(default_factory=Monitored)
-    around: Surroundings = field(default_factory=Surroundings)
+    job: ObservedJob = field(default_factory=ObservedJob)
+    steps: ObservedSteps = field(default_factory=ObservedSteps)
+    host: ObservedHost = field(default_factory=ObservedHost)
+    monitored: ObservedDevices = field(default_factory=ObservedDevices)
+    around: ObservedNodes = field(default_factory=ObservedNodes)
     model: Modelled | None = None
     """The replay, and the ranks that are late."""
     stall: Stall | None = None
@@ -227,7 +227,7 @@ class Observation:
     """Stages, groups and slowdown of a mesh; None: the job is none, or nothing tells."""
     repeats: tuple[Repeat, ...] = ()
     """Each other run of the same thing, without the costliest cause found in it."""
-    facts: Facts = field(default_factory=Facts)
+    facts: RunFacts = field(default_factory=RunFacts)
     quality: DataQuality = field(
         default_factory=lambda: DataQuality(ranks_expected=None, ranks_seen=0, sources=[], problems=[])
     )

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PluginPage:
     """Content of a plug-in's docstring."""
 
     title: str
@@ -29,7 +29,7 @@ class Page:
     remedy: str
 
     @classmethod
-    def of(cls, module: str, docstring: str | None) -> Page:
+    def of(cls, module: str, docstring: str | None) -> PluginPage:
         """Returns the page in `docstring`.
 
         Raises:
@@ -53,7 +53,7 @@ class Plugin(Generic[T]):
     """One module of a folder of plug-ins."""
 
     module: str
-    page: Page
+    page: PluginPage
     spec: T
 
 
@@ -76,5 +76,5 @@ def discover(package: str, path: Iterable[str], of: type[T]) -> tuple[Plugin[T],
         specs = [value for value in vars(module).values() if isinstance(value, of)]
         if len(specs) != 1:
             raise TypeError(f"{module.__name__}: exports {len(specs)} objects of {of.__name__}, 1 is needed")
-        found.append(Plugin(module.__name__, Page.of(module.__name__, module.__doc__), specs[0]))
+        found.append(Plugin(module.__name__, PluginPage.of(module.__name__, module.__doc__), specs[0]))
     return tuple(found)

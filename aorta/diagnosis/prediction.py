@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from aorta.artefacts.analysis import Finding, Interval, Speedup, WhatIf
-from aorta.diagnosis.finding import FindingSpec, Removal
+from aorta.diagnosis.finding import FindingSpec, PredictedRemoval
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.metrics import another_run
@@ -59,7 +59,7 @@ def predicted(
     ), what
 
 
-def _speedup(finding: Finding, removed: Removal, interval: Interval | None) -> Speedup | None:
+def _speedup(finding: Finding, removed: PredictedRemoval, interval: Interval | None) -> Speedup | None:
     found, bounds = removed.found, finding.estimated_speedup
     expected, limit = found.speedup, removed.limit.speedup if removed.limit else None
     if found.bound:
@@ -114,8 +114,8 @@ def _share(speedup: float) -> float:
 
 
 def _with_hiding(
-    spec: FindingSpec, removed: Removal, finding: Finding, seen: Observation, policy: Policy
-) -> tuple[Removal, Finding]:
+    spec: FindingSpec, removed: PredictedRemoval, finding: Finding, seen: Observation, policy: Policy
+) -> tuple[PredictedRemoval, Finding]:
     """Returns what goes where other ranks are as slow by something else, which hides what the finding's own
     gain.
 
@@ -135,7 +135,7 @@ def _with_hiding(
         said = f"take both away: by itself it gains next to nothing, because of the longer {more}"
         actions = [said, *finding.actions]
         return (
-            Removal(f"{removed.words} and the longer {more}", both),
+            PredictedRemoval(f"{removed.words} and the longer {more}", both),
             msgspec.structs.replace(finding, actions=actions),
         )
     if _share(both.speedup) < MORE_AGAIN * _share(alone.speedup):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from aorta.artefacts.records import Manifest, Plan
+from aorta.artefacts.records import Manifest, ResolvedPlan
 from aorta.config.schema import Config
 
 Setting = str | int | float | bool | None
@@ -48,7 +48,7 @@ def program(manifest: Manifest | None) -> str | None:
     return " ".join(_words(manifest.plan, manifest.job_id))
 
 
-def _words(plan: Plan, job_id: str) -> list[str]:
+def _words(plan: ResolvedPlan, job_id: str) -> list[str]:
     run = re.compile(rf"[^\s=]*/{re.escape(plan.scenario)}/run_{re.escape(job_id)}(?=/|$)")
     words = [run.sub("*", word) for word in plan.command]
     if _PYTHON.fullmatch(Path(words[0]).name):

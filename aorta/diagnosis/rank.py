@@ -11,7 +11,8 @@ from statistics import median_low
 import msgspec
 
 from aorta.artefacts.analysis import Blame, LatenessTable, RankBreakdown
-from aorta.metrics.blame import MANY_RANKS, BlameTable, Cause, Charge
+from aorta.metrics.blame import BlameTable
+from aorta.metrics.charges import MANY_RANKS, Cause, Charge
 from aorta.units import NS_PER_MS
 
 MOST_OF_CHARGE = 0.75

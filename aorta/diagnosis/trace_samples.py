@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aorta.artefacts.analysis import RankBreakdown, Utilization
-from aorta.metrics.trace_capture import Capture
+from aorta.metrics.trace_capture import TraceCapture
 from aorta.metrics.trace_summary import counted
 from aorta.metrics.utilization import Window, effective_gpu_utilization, sampled, utilization
 from aorta.metrics.zones import zone_offset
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def sampled_beside(
-    found: Capture, samples: Sequence[SampleFile], rows: list[RankBreakdown]
+    found: TraceCapture, samples: Sequence[SampleFile], rows: list[RankBreakdown]
 ) -> tuple[Utilization | None, list[str]]:
     """Returns what was sampled while the steps of a capture ran, and why samples were not used."""
     used = [item for item in found.ranks if item.rank in found.work]

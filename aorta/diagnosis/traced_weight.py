@@ -11,7 +11,7 @@ from aorta.diagnosis.mistaken import mistakes_of
 from aorta.errors import ArtefactError
 from aorta.metrics.corrected import without_profiler
 from aorta.metrics.profiler_weight import Lines, scales, weight
-from aorta.metrics.trace_capture import FEWEST_STEPS, Capture, capture
+from aorta.metrics.trace_capture import FEWEST_STEPS, TraceCapture, capture
 from aorta.metrics.trace_summary import counted, mean_ms
 from aorta.readers.parallel import by_copies
 
@@ -34,7 +34,7 @@ def weighed(
     intended: Collection[str] = (),
     untraced_ms: float | None = None,
 ) -> dict[str, Any]:
-    """Returns `profiler_weight`, `mistakes` and `mistakes_together` of `Facts`; empty where nothing is known.
+    """Returns `profiler_weight`, `mistakes` and `mistakes_together` of `RunFacts`; empty: not known.
 
     Args:
         ranks: of one capture.
@@ -57,7 +57,7 @@ def weighed(
     }
 
 
-def undisturbed(found: Capture, expected: int | None) -> tuple[Capture, list[str], float]:
+def undisturbed(found: TraceCapture, expected: int | None) -> tuple[TraceCapture, list[str], float]:
     """The capture without the profiler, what a reader must know of that, and the hosts' uncertainty in ms.
 
     The capture stays as it is where nothing tells, or the profiler weighs next to nothing.

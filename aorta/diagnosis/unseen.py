@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aorta.diagnosis.finding import Answer, FindingSpec, not_measured
+from aorta.diagnosis.finding import FindingSpec, RuleResult, not_measured
 from aorta.diagnosis.observation import Observation
 
 _LEAST_PCT = 1.0
@@ -10,7 +10,7 @@ _LEAST_PCT = 1.0
 _OF_TIME = ("% of step", "% of time")
 
 
-def beside_unseen(spec: FindingSpec, answer: Answer, seen: Observation) -> Answer:
+def beside_unseen(spec: FindingSpec, answer: RuleResult, seen: Observation) -> RuleResult:
     """Returns the answer, or that the finding is not measurable if unseen time could change the answer.
 
     Unseen time may be anything. A share above its threshold without it is above it with it.

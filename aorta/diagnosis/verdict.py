@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aorta.artefacts.analysis import DataQuality, Finding, Kind, Measured, Verdict
+from aorta.artefacts.analysis import DataQuality, Finding, Kind, RuleMeasurement, Verdict
 from aorta.artefacts.unseen import Missing
 from aorta.diagnosis.findings import FINDINGS, HEALTHY, INCOMPLETE, INSUFFICIENT
 from aorta.diagnosis.hang import hang_finding, hang_verdict
@@ -36,14 +36,14 @@ class Judged:
     """The findings after judgement, causes first."""
 
     findings: list[Finding]
-    measured: Sequence[Measured]
+    measured: Sequence[RuleMeasurement]
     """Every finding's answer, in order."""
     dropped: Mapping[Kind, str]
     """Kinds that passed their threshold and are no findings, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class JudgedVerdict:
     """The verdict, with the findings that it stands on."""
 
     verdict: Verdict
@@ -51,7 +51,7 @@ class Said:
     missing: list[Missing]
 
 
-def verdict_of(judged: Judged, seen: Observation, policy: Policy) -> Said:
+def verdict_of(judged: Judged, seen: Observation, policy: Policy) -> JudgedVerdict:
     """Returns the verdict and the findings, with one added where the verdict is no cause.
 
     A job that did not complete is `incomplete`, whatever was found until then. A run is healthy only if each
@@ -67,13 +67,15 @@ def verdict_of(judged: Judged, seen: Observation, policy: Policy) -> Said:
     if seen.facts.hang is not None:
         ending = f" The job did not complete ({quality.state})." if quality.state in _BAD_STATES else ""
         hang = hang_verdict(seen.facts.hang, ending)
-        return Said(hang, [hang_finding(seen.facts.hang, seen.job.nodes(hang.ranks)), *findings], [])
+        return JudgedVerdict(hang, [hang_finding(seen.facts.hang, seen.job.nodes(hang.ranks)), *findings], [])
     if quality.state in _BAD_STATES:
         return _incomplete(judged, seen, cause)
     if first is not None and cause is not None:
-        return Said(Verdict(kind=first.kind, statement=cause, ranks=findings[0].ranks), list(findings), [])
+        return JudgedVerdict(
+            Verdict(kind=first.kind, statement=cause, ranks=findings[0].ranks), list(findings), []
+        )
     if not reasons:
-        return Said(Verdict(kind=HEALTHY, statement=_healthy(judged, seen), ranks=[]), [], [])
+        return JudgedVerdict(Verdict(kind=HEALTHY, statement=_healthy(judged, seen), ranks=[]), [], [])
     words = "; ".join(text for _, text, _ in reasons)
     if unclear:
         words += f"; the {findings[0].value:.0f} % of the step in communication may be waiting for the rest"
@@ -82,10 +84,12 @@ def verdict_of(judged: Judged, seen: Observation, policy: Policy) -> Said:
     actions = [*_more_steps(codes, seen), *dict.fromkeys(item.command for item in missing)]
     finding = _none(INSUFFICIENT, words, {"reasons": codes}, actions)
     statement = f"The data does not suffice for a verdict: {words}."
-    return Said(Verdict(kind=INSUFFICIENT, statement=statement, ranks=[]), [finding, *findings], missing)
+    return JudgedVerdict(
+        Verdict(kind=INSUFFICIENT, statement=statement, ranks=[]), [finding, *findings], missing
+    )
 
 
-def _incomplete(judged: Judged, seen: Observation, cause: str | None) -> Said:
+def _incomplete(judged: Judged, seen: Observation, cause: str | None) -> JudgedVerdict:
     quality = seen.quality
     words = f"the job did not complete ({quality.state})" + (
         f": {_failure(quality)}" if quality.failure else ""
@@ -109,7 +113,7 @@ def _incomplete(judged: Judged, seen: Observation, cause: str | None) -> Said:
     statement = f"{words[0].upper()}{words[1:]}; {progress}.{until}"
     ranks = judged.findings[0].ranks if cause else []
     verdict = Verdict(kind=INCOMPLETE, statement=statement, ranks=ranks)
-    return Said(verdict, [finding, *judged.findings], [])
+    return JudgedVerdict(verdict, [finding, *judged.findings], [])
 
 
 def _healthy(judged: Judged, seen: Observation) -> str:

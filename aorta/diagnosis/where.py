@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from aorta.artefacts.analysis import Finding, Where
+from aorta.artefacts.analysis import CodeLocation, Finding
 from aorta.diagnosis.finding import FindingSpec
 from aorta.diagnosis.observation import Observation
 from aorta.metrics.places import where
@@ -22,7 +22,7 @@ def with_where(spec: FindingSpec, finding: Finding, seen: Observation) -> Findin
         return finding
     step_ms = {row.rank: row.step_ms for row in seen.steps.breakdown.per_rank}
     mean = max(step_ms.get(rank, seen.steps.step_ms) for rank in (finding.ranks or step_ms))
-    place = Where(
+    place = CodeLocation(
         function=found.function,
         file=found.file,
         line=found.line,
@@ -32,7 +32,7 @@ def with_where(spec: FindingSpec, finding: Finding, seen: Observation) -> Findin
     return msgspec.structs.replace(finding, where=place, actions=[_look(finding, place), *finding.actions])
 
 
-def _look(finding: Finding, place: Where) -> str:
+def _look(finding: Finding, place: CodeLocation) -> str:
     whose = f"of {rank_words(finding.ranks)}" if finding.ranks else "of the step"
     longer = (
         f", {place.longer_ms:.1f} ms per step longer than on the other ranks"

@@ -14,14 +14,14 @@ from typing import Any
 
 from aorta.doctor.records import Check
 from aorta.launch import nsys
-from aorta.launch.tools import Answer, call
+from aorta.launch.tools import ToolAnswer, call
 from aorta.monitors.gpu import find_gpus, open_source
 
 TORCH_S = 60.0
 """Importing torch from a slow network file system takes its time."""
 PROGRAM_S = 10.0
 
-Runner = Callable[[Sequence[str]], Answer]
+Runner = Callable[[Sequence[str]], ToolAnswer]
 _patient: Runner = partial(call, timeout_s=TORCH_S)
 _brief: Runner = partial(call, timeout_s=PROGRAM_S)
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from aorta.cluster import packages as cluster_packages
-from aorta.cluster.config import Settings
+from aorta.cluster.config import ClusterSettings
 from aorta.doctor import devices, machine, slurm
 from aorta.doctor.abilities import DEFAULT, abilities
 from aorta.doctor.probe import Probe, run_probes
@@ -42,7 +42,7 @@ def probes(results: Path) -> list[Probe]:
 def cluster_programs() -> list[Check]:
     """Checks for the programs that a Slurm cluster on this machine needs."""
     netns = os.geteuid() == 0
-    absent = cluster_packages.missing(Settings(netns=netns))
+    absent = cluster_packages.missing(ClusterSettings(netns=netns))
     value = {"missing": absent}
     installable = netns and shutil.which("apt-get", path=cluster_packages.SEARCH_PATH) is not None
     if not absent:

@@ -17,11 +17,11 @@ from aorta.inject.copies import watch_copies
 from aorta.inject.cycle import Cycle
 from aorta.inject.graphs import Graphs, captured
 from aorta.inject.hooks import Hooks, say
-from aorta.inject.parts import Parts
+from aorta.inject.parts import StepMarks
 from aorta.inject.phases import Rare
 from aorta.inject.roots import RootModules
 from aorta.inject.stacks import Sampler, Stacks
-from aorta.inject.status import Status
+from aorta.inject.status import InstrumentStatus
 from aorta.instrument.identity import Identity
 from aorta.instrument.opened import Step
 from aorta.instrument.recorder import GIVE_WAY, StepRecorder
@@ -51,7 +51,7 @@ class Driver:
         self._pid = os.getpid()
         self._cycle = Cycle()
         self._opened: AbstractContextManager[Step] | None = None
-        self._parts: Parts | None = None
+        self._parts: StepMarks | None = None
         self._worked = self._ever_worked = False
         """A backward pass has run since a step ended; at all."""
         self._depth = 0
@@ -59,7 +59,7 @@ class Driver:
         self._ends_after_backward: Any = None
         """The optimizer whose update ends the step, where it updated inside the backward pass."""
         self._validation, self._checkpoint = Rare(), Rare()
-        self._status: Status | None = None
+        self._status: InstrumentStatus | None = None
         self._stacks: Stacks | None = None
         self._sampler: Sampler | None = None
         self._steady = 0
@@ -72,7 +72,7 @@ class Driver:
 
     # --- who is asked --------------------------------------------------------------------------------------
 
-    def here(self) -> Parts | None:
+    def here(self) -> StepMarks | None:
         """Return the open step, if this is the thread that trains and its calls run now."""
         parts = self._parts
         if parts is None or threading.get_ident() != self.thread or os.getpid() != self._pid:
@@ -183,7 +183,7 @@ class Driver:
         """Return whether this process is the one that records its rank."""
         rank = Identity.from_environment().rank
         try:
-            self._status = Status(run.instrument(rank), rank)
+            self._status = InstrumentStatus(run.instrument(rank), rank)
         except BlockingIOError:
             say(f"process {os.getpid()} is not recorded: another process records rank {rank}")
             return False
@@ -192,9 +192,9 @@ class Driver:
     def _open(self) -> None:
         assert self.recorder is not None
         self._opened = self.recorder.step(epoch=0, step=self.recorder.next_step)
-        self._parts = Parts(self.recorder, self._opened.__enter__())
+        self._parts = StepMarks(self.recorder, self._opened.__enter__())
 
-    def _close(self, optimizer: Any, parts: Parts) -> None:
+    def _close(self, optimizer: Any, parts: StepMarks) -> None:
         step, opened = parts.step, self._opened
         assert opened is not None
         validated, saved = self._validation.happened(parts.no_grad), self._checkpoint.happened(parts.saved)

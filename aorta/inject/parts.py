@@ -14,7 +14,7 @@ from aorta.instrument.steps import COMPUTE, DATA, HOST
 from aorta.instrument.streams import Mark
 
 
-class Parts:
+class StepMarks:
     """One step: the marks at both ends of its parts, and what came out of it.
 
     Marks are taken only where the step is timed part by part.

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 import aorta
-from aorta.artefacts.instrument_record import Place
+from aorta.artefacts.instrument_record import SampledFunction
 
 SHORTEST_S, LONGEST_S = 0.04, 0.08
 """Times between two samples: at random, so that they do not follow the rhythm of the steps. The training
@@ -104,10 +104,10 @@ class Stacks:
         key = (part, name, code.co_filename, package)
         self._lines.setdefault(key, Counter())[frame.f_lineno or code.co_firstlineno] += 1
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[SampledFunction]:
         """Return the functions that were found most often."""
         found = [
-            Place(
+            SampledFunction(
                 part=part,
                 function=function,
                 file=file,

@@ -45,7 +45,7 @@ def mark_installed() -> None:
             stream.write(encode(installed_only(int(rank))))
 
 
-class Status:
+class InstrumentStatus:
     """Writes `rank_<rank>_instrument.json`, and keeps a second process off the rank's files.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aorta.instrument.wire import Memory
+from aorta.instrument.wire import AllocatorPeaks
 
 
 class AllocatorCounts:
@@ -35,13 +35,13 @@ class AllocatorCounts:
         """A step that is not counted, or failed: what is called in it belongs to no step."""
         self._retries = None
 
-    def read(self) -> Memory | None:
+    def read(self) -> AllocatorPeaks | None:
         """Memory use of the step since `start`; None without a GPU."""
         if not self._cuda:
             return None
         stats = self._stats()
         retries, ooms = _calls(stats)
-        made = Memory(
+        made = AllocatorPeaks(
             peak_bytes=int(stats["allocated_bytes"]["all"]["peak"]),
             reserved_bytes=int(stats["reserved_bytes"]["all"]["peak"]),
             retries=retries - (self._retries or 0),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from aorta.artefacts.step_record import Execution, StepRecord
-from aorta.instrument.steps import StepTimes, describe, step_times
-from aorta.instrument.wire import Constants, Measured, StepSummary
+from aorta.instrument.steps import TakenTimes, describe, step_times
+from aorta.instrument.wire import Constants, StepMeasurement, StepSummary
 from aorta.units import NS_PER_MS, ns_to_ms
 
 
-def record_of(constants: Constants, measured: Measured) -> StepRecord:
+def record_of(constants: Constants, measured: StepMeasurement) -> StepRecord:
     """The record of a step."""
     times = step_times(
         measured.start,
@@ -81,7 +81,7 @@ def summary_of(record: StepRecord) -> StepSummary:
     )
 
 
-def _execution(measured: Measured, times: StepTimes) -> Execution | None:
+def _execution(measured: StepMeasurement, times: TakenTimes) -> Execution | None:
     if measured.kernels is None:
         return None
     # Only sampled steps need array arithmetic, and most runs have none.
@@ -90,7 +90,7 @@ def _execution(measured: Measured, times: StepTimes) -> Execution | None:
     return execution_of([Kernel(*kernel) for kernel in measured.kernels], times.pieces)
 
 
-def _markers(constants: Constants, measured: Measured) -> list[dict[str, Any]]:
+def _markers(constants: Constants, measured: StepMeasurement) -> list[dict[str, Any]]:
     """On a GPU: when the host opened and closed the step, so that a reader sees how far it ran ahead."""
     if constants.timing == "host":
         return []

@@ -15,7 +15,7 @@ from aorta.artefacts.step_record import Phase
 from aorta.instrument.nvtx import host_ranges_seen
 
 
-class Capture(Protocol):
+class CaptureFields(Protocol):
     """The fields of the configuration's `capture` block that the recorder uses."""
 
     @property
@@ -41,7 +41,7 @@ class Capture(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CaptureSteps:
-    """A `Capture`, with the defaults of the configuration."""
+    """A `CaptureFields`, with the defaults of the configuration."""
 
     warmup_steps: int = 10
     start_step: int = 20
@@ -67,7 +67,7 @@ included.
 """
 
 
-class Plan:
+class StepSchedule:
     """The kind of each step.
 
     Args:
@@ -78,7 +78,11 @@ class Plan:
     """
 
     def __init__(
-        self, capture: Capture, device: torch.device, external: bool, sampled: Callable[[int], bool] | None
+        self,
+        capture: CaptureFields,
+        device: torch.device,
+        external: bool,
+        sampled: Callable[[int], bool] | None,
     ) -> None:
         usual = GPU_INTERVAL if device.type == "cuda" else 1
         self._warmup = capture.warmup_steps
@@ -115,7 +119,7 @@ class ExternalCapture:
     """
 
     def __init__(
-        self, capture: Capture, device: torch.device, environment: Mapping[str, str] | None = None
+        self, capture: CaptureFields, device: torch.device, environment: Mapping[str, str] | None = None
     ) -> None:
         env = os.environ if environment is None else environment
         self._cuda = device.type == "cuda"

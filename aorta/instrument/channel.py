@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import aorta
-from aorta.instrument.wire import Constants, Frames, Measured, StepSummary, frame, packed, read_summary
+from aorta.instrument.wire import Constants, Frames, StepMeasurement, StepSummary, frame, packed, read_summary
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class RecordChannel:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def send(self, steps: Sequence[Measured]) -> None:
+    def send(self, steps: Sequence[StepMeasurement]) -> None:
         """Hand steps over; waits only for a writer that is far behind."""
         if not self._lost and steps:
             self._sent += len(steps)

@@ -21,10 +21,10 @@ import torch
 import torch.distributed as dist
 
 from aorta.instrument.streams import Clock, Mark, Streams, current_stream
-from aorta.instrument.tape import Gate, Tape
+from aorta.instrument.tape import StreamGate, Tape
 
 
-class Collectives:
+class CollectiveRunner:
     """Runs collectives and notes each one on the tape of the open step.
 
     Args:
@@ -104,7 +104,7 @@ class Collectives:
         end = self.clock.mark(on)
         tape.add(stream, tag, start, end, metadata)
         if not self.on_gpu:
-            tape.gates.append(Gate(stream, start, end))
+            tape.gates.append(StreamGate(stream, start, end))
         return end
 
     def aside(
@@ -134,7 +134,7 @@ class Collectives:
         current.wait_event(end)
         tape = self.tape()
         if gate and tape is not None:
-            tape.gates.append(Gate(stream, ready, end))
+            tape.gates.append(StreamGate(stream, ready, end))
         return end
 
     def _beside(

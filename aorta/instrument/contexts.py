@@ -13,7 +13,7 @@ import torch
 
 from aorta.artefacts import names
 from aorta.errors import RunError
-from aorta.instrument.nvtx import Ranges
+from aorta.instrument.nvtx import NvtxRanges
 from aorta.instrument.opened import Step
 from aorta.instrument.steps import COMPUTE, DATA, HOST
 from aorta.instrument.streams import Clock, Mark, current_stream
@@ -44,7 +44,7 @@ class OpenStep:
 
     __slots__ = ("_cuda", "clock", "device", "nothing", "parts", "quiet", "ranges", "step", "stream")
 
-    def __init__(self, clock: Clock, device: torch.device, ranges: Ranges | None) -> None:
+    def __init__(self, clock: Clock, device: torch.device, ranges: NvtxRanges | None) -> None:
         self.clock, self.device, self.ranges = clock, device, ranges
         self._cuda = device.type == "cuda"
         self.stream: torch.cuda.Stream | None = None
@@ -88,7 +88,7 @@ def outside() -> RunError:
     return RunError("a part of a step was timed outside of a step", "open it with `with recorder.step(...)`")
 
 
-class Part:
+class ComputePart:
     """A part of a step that is compute, from mark to mark. Entered again and again, but not inside itself."""
 
     __slots__ = ("_now", "_start", "_tape", "inside", "tag")
@@ -121,7 +121,7 @@ class Part:
             tape.add(COMPUTE, self.tag, self._start, end)
 
 
-class Wait:
+class LoaderWait:
     """Waiting for a batch: time of the host. Entered again and again, but not inside itself."""
 
     __slots__ = ("_now", "_start", "_step", "inside")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from aorta.instrument.collectives import Collectives, blocking, finished
+from aorta.instrument.collectives import CollectiveRunner, blocking, finished
 from aorta.instrument.streams import Mark, current_stream
 from aorta.instrument.tape import Tape
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 GradientHook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]  # type: ignore[name-defined]
 
 
-def _metadata(shared: Collectives, group: dist.ProcessGroup, tensor: torch.Tensor) -> dict[str, Any]:
+def _metadata(shared: CollectiveRunner, group: dist.ProcessGroup, tensor: torch.Tensor) -> dict[str, Any]:
     return shared.describe("all_reduce", group, tensor.numel() * tensor.element_size())
 
 
@@ -89,7 +89,7 @@ class GradientExchange:
     """
 
     def __init__(
-        self, collectives: Collectives, group: dist.ProcessGroup | None = None, overlap: bool = True
+        self, collectives: CollectiveRunner, group: dist.ProcessGroup | None = None, overlap: bool = True
     ) -> None:
         chosen = group if group is not None else dist.group.WORLD
         assert chosen is not None

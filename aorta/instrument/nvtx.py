@@ -15,26 +15,26 @@ from aorta.artefacts import names
 
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
+class NvtxRanges:
     """Nested ranges of this thread."""
 
     push: Callable[[str], object]
     pop: Callable[[], object]
 
 
-def ranges_for(device: torch.device, environment: Mapping[str, str] | None = None) -> Ranges | None:
+def ranges_for(device: torch.device, environment: Mapping[str, str] | None = None) -> NvtxRanges | None:
     """The ranges of a step on `device`; None where nobody would see them."""
     if device.type == "cuda":
         env = os.environ if environment is None else environment
         # NVTX finds whoever listens by this variable, and by nothing else; roctx has none.
         if torch.version.hip is None and "NVTX_INJECTION64_PATH" not in env:
             return None
-        return Ranges(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
+        return NvtxRanges(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
     if not host_ranges_seen(environment):
         return None
     import nvtx
 
-    return Ranges(nvtx.push_range, nvtx.pop_range)
+    return NvtxRanges(nvtx.push_range, nvtx.pop_range)
 
 
 def host_ranges_seen(environment: Mapping[str, str] | None = None) -> bool:

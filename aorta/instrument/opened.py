@@ -13,7 +13,7 @@ from aorta.instrument.activity import Kernel
 from aorta.instrument.scalars import Scalars, kept
 from aorta.instrument.streams import Clock, HostClocks, Mark
 from aorta.instrument.tape import Read, Tape
-from aorta.instrument.wire import Measured, Memory
+from aorta.instrument.wire import AllocatorPeaks, StepMeasurement
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +35,7 @@ class Step:
     """Its loss and gradient norm."""
     end: Mark = 0
     host_end_ns: int = 0
-    memory: Memory | None = None
+    memory: AllocatorPeaks | None = None
     kernels: Sequence[Kernel] | None = None
     """Kernels of the step, if it was sampled."""
     rocm_smi_output: str | None = None
@@ -80,7 +80,7 @@ class Step:
             yield from self.tape.known.values()
         yield self.end
 
-    def read(self, clock: Clock, host: HostClocks, scalars: Sequence[float | None]) -> Measured:
+    def read(self, clock: Clock, host: HostClocks, scalars: Sequence[float | None]) -> StepMeasurement:
         """The step in numbers; its end must have passed. Once: its marks are used again afterwards.
 
         Args:
@@ -95,7 +95,7 @@ class Step:
             read = Read(clock.nanoseconds(self.start), clock.nanoseconds(self.end), [], [])
         else:
             read = tape.read(clock, self.end)
-        return Measured(
+        return StepMeasurement(
             epoch=self.epoch,
             step=self.step,
             global_step=self.global_step,

@@ -19,11 +19,11 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.step_record import Phase
 from aorta.errors import RunError
 from aorta.instrument.allocator import AllocatorCounts
-from aorta.instrument.capture import Capture, CaptureSteps, ExternalCapture, Plan
+from aorta.instrument.capture import CaptureFields, CaptureSteps, ExternalCapture, StepSchedule
 from aorta.instrument.channel import RecordChannel
-from aorta.instrument.collectives import Collectives
+from aorta.instrument.collectives import CollectiveRunner
 from aorta.instrument.collector import CollectorPauses
-from aorta.instrument.contexts import OpenStep, Part, Wait, outside
+from aorta.instrument.contexts import ComputePart, LoaderWait, OpenStep, outside
 from aorta.instrument.copies import BatchCopies
 from aorta.instrument.dispatch import DISPATCH
 from aorta.instrument.gradients import GradientExchange, GradientHook, high_priority
@@ -89,7 +89,7 @@ class StepRecorder:
         output_dir: str | Path,
         device: torch.device,
         *,
-        capture: Capture | None = None,
+        capture: CaptureFields | None = None,
         stream_priority: int | None = None,
         injected: bool = False,
     ) -> None:
@@ -107,7 +107,7 @@ class StepRecorder:
         self._sampler = KernelSampler(capture.kernel_interval, device)
         self._recorded = self._external.active or self._sampler.active
         """True if a profiler records some of the steps."""
-        self._plan = Plan(
+        self._plan = StepSchedule(
             capture, device, self._external.active, self._sampler.slows if self._sampler.active else None
         )
         self._watchers: list[Callable[[bool], None]] = []
@@ -122,9 +122,9 @@ class StepRecorder:
         self._clock = clock_for(device)
         self._now = now = OpenStep(self._clock, device, ranges_for(device))
         self._watchers.append(CollectorPauses(now).watch)
-        self._wait = Wait(now)
+        self._wait = LoaderWait(now)
         self._forward, self._backward, self._optimizer = (
-            Part(now, tag) for tag in ("forward", "backward", "optimizer")
+            ComputePart(now, tag) for tag in ("forward", "backward", "optimizer")
         )
         self._allocator = AllocatorCounts(device)
         self._make_room(fresh=job_dir is None)
@@ -133,7 +133,7 @@ class StepRecorder:
         )
         self._pending = PendingSteps(self._clock, self._channel, together=self._cuda or injected)
         self._streams = Streams(device, stream_priority)
-        self._collectives = Collectives(self._clock, device, lambda: now.parts, self._streams)
+        self._collectives = CollectiveRunner(self._clock, device, lambda: now.parts, self._streams)
         self._copies = BatchCopies(self._clock, device, self._streams)
         self._stages = Stages(now)
         self._watchers.append(self._stages.watch)
@@ -242,7 +242,7 @@ class StepRecorder:
     def data(self) -> AbstractContextManager[None]:
         """Waiting for the loader: host time, whatever the device does meanwhile."""
         wait = self._wait
-        return Wait(self._now) if wait.inside else wait
+        return LoaderWait(self._now) if wait.inside else wait
 
     def to_device(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The batch on the device of the model. On a GPU it is copied on the auxiliary stream, so that pinned
@@ -324,8 +324,8 @@ class StepRecorder:
 
     # --- inside --------------------------------------------------------------------------------------------
 
-    def _part(self, usual: Part) -> Part:
-        return Part(self._now, usual.tag) if usual.inside else usual
+    def _part(self, usual: ComputePart) -> ComputePart:
+        return ComputePart(self._now, usual.tag) if usual.inside else usual
 
     def _have_watched(self, watcher: Callable[[bool], None]) -> None:
         self._watchers.append(watcher)

@@ -25,7 +25,7 @@ _REWRITTEN: set[int] = {0}
 """
 
 
-class Kept(NamedTuple):
+class KeptScalar(NamedTuple):
     """A tensor on a GPU, and the means to see if the program has written to it since."""
 
     value: torch.Tensor
@@ -40,7 +40,7 @@ class Kept(NamedTuple):
             return True
 
 
-def kept(value: torch.Tensor | float | None) -> Kept | float | None:
+def kept(value: torch.Tensor | float | None) -> KeptScalar | float | None:
     """The reference that is kept of a one-element tensor; a number or None is returned as it is. It runs in
     every step, where the host may have no time to spare: each question to a tensor takes a µs or two.
 
@@ -71,7 +71,7 @@ def kept(value: torch.Tensor | float | None) -> Kept | float | None:
         with torch.inference_mode(False):
             value = value.clone()
         address, version = value.data_ptr(), value._version
-    return Kept(value, address, version)
+    return KeptScalar(value, address, version)
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +84,7 @@ class Scalars:
     is None, too: JSON has neither; and so is a sharded tensor.
     """
 
-    values: list[Kept | float | None]
+    values: list[KeptScalar | float | None]
     """Each from `kept`."""
 
     def settle(self, taken: set[int]) -> list[torch.Tensor]:
@@ -95,7 +95,7 @@ class Scalars:
         """
         found = []
         for at, one in enumerate(self.values):
-            if not isinstance(one, Kept):
+            if not isinstance(one, KeptScalar):
                 continue
             # Replays of a graph count no version. Memory of a kept tensor is given to no other, though.
             if one.address in taken or one.moved_on():
@@ -113,7 +113,7 @@ class Scalars:
             landed: what became of those that `settle` gave, in that order.
         """
         came = iter(landed)
-        found = [next(came) if isinstance(one, Kept) else one for one in self.values]
+        found = [next(came) if isinstance(one, KeptScalar) else one for one in self.values]
         return [None if value is None or not math.isfinite(value) else value for value in found]
 
 

@@ -23,9 +23,9 @@ from torch.distributed.fsdp import FSDPModule
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from aorta.instrument.collectives import Collectives, blocking
+from aorta.instrument.collectives import CollectiveRunner, blocking
 from aorta.instrument.streams import Mark, current_stream
-from aorta.instrument.tape import Gate, Tape
+from aorta.instrument.tape import StreamGate, Tape
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class ShardedExchange:
 
     def __init__(
         self,
-        collectives: Collectives,
+        collectives: CollectiveRunner,
         compute: Callable[[], torch.cuda.Stream | None],
         *,
         overlap_gather: bool = True,
@@ -223,7 +223,7 @@ class ShardedExchange:
         tape.gradients_ready = ready
         if self._computed is not None:
             # FSDP2 lets the copy of these gradients wait for the reduce-scatter before.
-            tape.gates.append(Gate("reducescatter", self._computed, ready))
+            tape.gates.append(StreamGate("reducescatter", self._computed, ready))
             self._computed = None
 
     # --- where compute waits -------------------------------------------------------------------------------
@@ -285,9 +285,9 @@ class ShardedExchange:
         before = opened[1]
         gather = self._gathers.get(id(module))
         if gather is None:
-            tape.gates.append(Gate("allgather", before, self._collectives.clock.mark(self._compute())))
+            tape.gates.append(StreamGate("allgather", before, self._collectives.clock.mark(self._compute())))
         elif gather.done is not None and gather.tape is tape:
-            tape.gates.append(Gate("allgather", before, gather.done))
+            tape.gates.append(StreamGate("allgather", before, gather.done))
 
     def _note_computed(self, gradient: torch.Tensor) -> None:
         del gradient

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from aorta.artefacts.step_record import COMMUNICATION_STREAMS, Overlap, Parts, Range, StepProfile
+from aorta.artefacts.step_record import COMMUNICATION_STREAMS, Overlap, Range, StepParts, StepProfile
 from aorta.units import ns_to_ms
 
 COMPUTE = "compute"
@@ -43,7 +43,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class StreamWait:
     """A stretch of compute, [start, end) in ns, in which it may have waited for a collective of `stream`."""
 
     stream: str
@@ -51,7 +51,7 @@ class Wait:
     end: int
 
 
-def without_waits(pieces: Sequence[Timed], waits: Sequence[Wait]) -> list[Timed]:
+def without_waits(pieces: Sequence[Timed], waits: Sequence[StreamWait]) -> list[Timed]:
     """`pieces` with compute cut where it stood still.
 
     In a stretch, compute stood still from its start until the last collective of its stream that ended in it;
@@ -84,7 +84,7 @@ def without_waits(pieces: Sequence[Timed], waits: Sequence[Wait]) -> list[Timed]
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
+class TakenTimes:
     """Times that were taken in one step.
 
     Args:
@@ -112,14 +112,14 @@ def step_times(
     *,
     communication_observed: bool,
     copies_timed: bool,
-) -> StepTimes:
+) -> TakenTimes:
     """A step from the fields of its pieces and waits, with compute cut where it stood still."""
-    cut = without_waits([Timed(*piece) for piece in pieces], [Wait(*wait) for wait in waits])
-    return StepTimes(start, end, cut, communication_observed, copies_timed)
+    cut = without_waits([Timed(*piece) for piece in pieces], [StreamWait(*wait) for wait in waits])
+    return TakenTimes(start, end, cut, communication_observed, copies_timed)
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class StreamSegment:
     """A part of the step in which the same streams are active; `waiting`: the host is in the loader."""
 
     start: int
@@ -133,7 +133,7 @@ class Segment:
         return self.end - self.start
 
 
-def segments(times: StepTimes) -> list[Segment]:
+def segments(times: TakenTimes) -> list[StreamSegment]:
     """The step cut at every start and end of a piece: segments tile it, in order, idle ones included."""
     changes: dict[int, list[tuple[str, int]]] = {times.start: [], times.end: []}
     for piece in times.pieces:
@@ -148,13 +148,13 @@ def segments(times: StepTimes) -> list[Segment]:
         for name, change in changes[start]:
             active[name] += change
         streams = tuple(name for name in STREAMS if active[name])
-        found.append(Segment(start, end, streams, active[DATA] > 0))
+        found.append(StreamSegment(start, end, streams, active[DATA] > 0))
     return found
 
 
 def describe(
-    times: StepTimes, index: int, markers: Sequence[dict[str, Any]] = ()
-) -> tuple[Parts | None, StepProfile]:
+    times: TakenTimes, index: int, markers: Sequence[dict[str, Any]] = ()
+) -> tuple[StepParts | None, StepProfile]:
     """The exclusive parts of a step and its profile; no breakdown where communication was not observed."""
     cut = segments(times)
     breakdown = _break_down(times, cut) if times.communication_observed else None
@@ -179,7 +179,7 @@ def describe(
     return breakdown, profile
 
 
-def _break_down(times: StepTimes, cut: list[Segment]) -> Parts:
+def _break_down(times: TakenTimes, cut: list[StreamSegment]) -> StepParts:
     parts = dict.fromkeys(("compute", "exposed", "copy", "data", "host"), 0)
     hidden = 0
     for segment in cut:
@@ -195,7 +195,7 @@ def _break_down(times: StepTimes, cut: list[Segment]) -> Parts:
             parts["data" if segment.waiting else "host"] += segment.length
     total, duration = sum(parts.values()), times.end - times.start
     assert total == duration, f"the parts sum to {total} ns, the step has {duration}"
-    return Parts(
+    return StepParts(
         compute_ns=parts["compute"],
         exposed_comm_ns=parts["exposed"],
         exposed_copy_ns=parts["copy"] if times.copies_timed else None,
@@ -206,7 +206,7 @@ def _break_down(times: StepTimes, cut: list[Segment]) -> Parts:
     )
 
 
-def _overlap(times: StepTimes, cut: list[Segment], breakdown: Parts | None) -> Overlap:
+def _overlap(times: TakenTimes, cut: list[StreamSegment], breakdown: StepParts | None) -> Overlap:
     """Busy time of each stream, what they share, and the segments that tile the step."""
     if breakdown is None:
         return Overlap(
@@ -247,7 +247,7 @@ def _overlap(times: StepTimes, cut: list[Segment], breakdown: Parts | None) -> O
     )
 
 
-def _merged(cut: list[Segment], timed: list[str]) -> Iterator[tuple[int, int, list[str]]]:
+def _merged(cut: list[StreamSegment], timed: list[str]) -> Iterator[tuple[int, int, list[str]]]:
     """Segments by what of `timed` is active, neighbours with the same streams as one."""
     pending: tuple[int, int, list[str]] | None = None
     for part in cut:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from aorta.instrument.steps import COMPUTE, COPY, HOST, StepTimes, step_times
+from aorta.instrument.steps import COMPUTE, COPY, HOST, TakenTimes, step_times
 from aorta.instrument.streams import Clock, Mark
 from aorta.instrument.wire import Piece
 
 
-class Entry(NamedTuple):
+class TapeEntry(NamedTuple):
     """A piece between two marks. A step has dozens: a frozen dataclass takes far longer to make."""
 
     stream: str
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     """The end of the piece ahead in the same queue: this one began when both that and `start` had passed."""
 
 
-class Gate(NamedTuple):
+class StreamGate(NamedTuple):
     """A stretch of the compute stream in which it may stand still until a collective of `stream` is done."""
 
     stream: str
@@ -46,8 +46,8 @@ class Tape:
 
     start: Mark
     host_start_ns: int
-    entries: list[Entry] = field(default_factory=list)
-    gates: list[Gate] = field(default_factory=list)
+    entries: list[TapeEntry] = field(default_factory=list)
+    gates: list[StreamGate] = field(default_factory=list)
     gradients_ready: Mark | None = None
     """Mark of the moment when the backward pass's last bucket had its gradients; None before the first."""
     copies_timed: bool = False
@@ -62,7 +62,7 @@ class Tape:
         self, stream: str, tag: str, start: Mark, end: Mark, metadata: dict[str, Any] | None = None
     ) -> None:
         """Note a piece."""
-        self.entries.append(Entry(stream, tag, start, end, metadata))
+        self.entries.append(TapeEntry(stream, tag, start, end, metadata))
 
     def add_copy(self, start: Mark, end: Mark) -> None:
         """Note a batch's way to the GPU."""
@@ -84,7 +84,7 @@ class Tape:
         Without a name of the queue it is the stream's.
         """
         name = queue or stream
-        self.entries.append(Entry(stream, tag, ready, end, metadata, self.queues.get(name)))
+        self.entries.append(TapeEntry(stream, tag, ready, end, metadata, self.queues.get(name)))
         self.queues[name] = end
 
     def count_untimed(self, op: str, calls: int = 1) -> None:
@@ -121,7 +121,7 @@ class Tape:
             waits=[(gate.stream, at[id(gate.start)], at[id(gate.end)]) for gate in self.gates],
         )
 
-    def resolve(self, clock: Clock, end: Mark, communication_observed: bool) -> StepTimes:
+    def resolve(self, clock: Clock, end: Mark, communication_observed: bool) -> TakenTimes:
         """The step, for whoever does its arithmetic here; every mark must have been passed."""
         read = self.read(clock, end)
         return step_times(
@@ -134,7 +134,7 @@ class Tape:
         )
 
 
-def _marks(entries: Iterable[Entry], gates: Iterable[Gate]) -> Iterator[Mark]:
+def _marks(entries: Iterable[TapeEntry], gates: Iterable[StreamGate]) -> Iterator[Mark]:
     """All that were taken, the start excepted: the clock goes on from there."""
     for entry in entries:
         yield from (entry.start, entry.end)
@@ -142,6 +142,6 @@ def _marks(entries: Iterable[Entry], gates: Iterable[Gate]) -> Iterator[Mark]:
         yield from (gate.start, gate.end)
 
 
-def _begun(entry: Entry, at: dict[int, int]) -> int:
+def _begun(entry: TapeEntry, at: dict[int, int]) -> int:
     start = at[id(entry.start)]
     return start if entry.after is None else max(start, at[id(entry.after)])

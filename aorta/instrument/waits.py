@@ -35,7 +35,7 @@ def uncompiled(*owners: type) -> None:
         pending += [one for one in code.co_consts if isinstance(one, CodeType)]
 
 
-class Waiter(Protocol):
+class WaitListener(Protocol):
     """Told about waits."""
 
     def waited(self, work: Any, wait: Callable[[], Any]) -> Any:
@@ -54,16 +54,16 @@ class Waiter(Protocol):
         """Gets a function that launches what was collected and returns the work of it."""
 
 
-class Waits:
+class WaitHooks:
     """Puts functions of ours in the place of torch's, and puts torch's back."""
 
     def __init__(self) -> None:
-        self._waiter: Waiter | None = None
+        self._waiter: WaitListener | None = None
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self.wait: Callable[..., Any] = dist.Work.wait
         """Torch's own."""
 
-    def watch(self, waiter: Waiter | None) -> None:
+    def watch(self, waiter: WaitListener | None) -> None:
         """Have `waiter` told from now on; None: nobody."""
         self._waiter = waiter
         if waiter is not None and not self._replaced:
@@ -141,6 +141,6 @@ class Waits:
         return end
 
 
-uncompiled(Waits)
-WAITS = Waits()
+uncompiled(WaitHooks)
+WAITS = WaitHooks()
 """Torch has one of each place."""

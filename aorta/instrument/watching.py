@@ -21,10 +21,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from aorta.instrument.collectives import Collectives
+from aorta.instrument.collectives import CollectiveRunner
 from aorta.instrument.dispatch import DISPATCH, Called, Dispatch, storage_of
 from aorta.instrument.streams import CudaClock, HostClock, Mark, current_stream
-from aorta.instrument.tape import Gate, Tape
+from aorta.instrument.tape import StreamGate, Tape
 from aorta.instrument.waits import WAITS, uncompiled
 
 GRADIENTS, PROGRAM = "gradients", "program"
@@ -68,7 +68,7 @@ class Watching:
 
     def __init__(
         self,
-        collectives: Collectives,
+        collectives: CollectiveRunner,
         compute: Callable[[], torch.cuda.Stream | None],
         *,
         alone: bool = False,
@@ -147,7 +147,7 @@ class Watching:
         after = self._shared.clock.mark(on)
         if on is None or on is self._compute():
             for stream, end in ends.items():
-                tape.gates.append(Gate(stream, before, after if end is None else end))
+                tape.gates.append(StreamGate(stream, before, after if end is None else end))
 
     def batched(self, begin: Callable[[], None]) -> None:
         """Calls from here on are launched together, in `launched`."""
@@ -197,7 +197,7 @@ class Watching:
         end = self._shared.clock.mark(on)
         tape.add(stream, tag, start, end, metadata)
         if on is None or on is self._compute():
-            tape.gates.append(Gate(stream, start, end))
+            tape.gates.append(StreamGate(stream, start, end))
 
     def _ended_aside(self, one: Begun, work: Any, known: Mark | None) -> Mark:
         """On a GPU: a stream of ours waits for it and takes the end. `known` is the end of its batch."""
@@ -264,9 +264,9 @@ class Watching:
             one.tape.count_untimed(one.op, -1 if one.tape is tape else 0)
             tape.add(one.stream, one.tag, one.start if one.tape is tape else before, after, one.metadata)
         if on is None:
-            tape.gates.append(Gate(one.stream, before, after))
+            tape.gates.append(StreamGate(one.stream, before, after))
         elif on is self._compute():
-            tape.gates.append(Gate(one.stream, before, one.end if one.end is not None else after))
+            tape.gates.append(StreamGate(one.stream, before, one.end if one.end is not None else after))
         return found
 
     def held(self, run: Callable[[], Any]) -> Any:
@@ -286,7 +286,7 @@ class Watching:
         after = shared.clock.mark(on)
         if on is None or on is self._compute():
             for stream in {one.stream for one in made}:
-                tape.gates.append(Gate(stream, before, after))
+                tape.gates.append(StreamGate(stream, before, after))
         return found
 
     def _forget(self, one: Begun) -> None:
@@ -317,4 +317,4 @@ def _reducing(frame: FrameType | None) -> bool:
     return bool(names) and any(isinstance(below.f_locals.get(name), dist.GradBucket) for name in names)  # type: ignore[attr-defined]
 
 
-uncompiled(Watching, Begun, Called, Dispatch, Collectives, Tape, HostClock, CudaClock)
+uncompiled(Watching, Begun, Called, Dispatch, CollectiveRunner, Tape, HostClock, CudaClock)

@@ -35,7 +35,7 @@ class Constants(NamedTuple):
     timing: Literal["host", "event_window", "kernel"]
 
 
-class Memory(NamedTuple):
+class AllocatorPeaks(NamedTuple):
     """Use of the GPU's allocator in one step."""
 
     peak_bytes: int
@@ -46,7 +46,7 @@ class Memory(NamedTuple):
     ooms: int
 
 
-class Measured(NamedTuple):
+class StepMeasurement(NamedTuple):
     """One step, as far as the training process knows it. Times are ns of the host's monotonic clock."""
 
     epoch: int
@@ -70,7 +70,7 @@ class Measured(NamedTuple):
     communication_observed: bool
     copies_timed: bool
     data_wait_ns: int
-    memory: Memory | None
+    memory: AllocatorPeaks | None
     """Use of the GPU's memory; None without a GPU, and for steps that are timed as a whole."""
     kernels: list[tuple[str, int, int, int]] | None
     """Kernels of a sampled step: stream, launch, start, end; ns of the wall clock. None: not sampled."""
@@ -102,14 +102,14 @@ class StepSummary(NamedTuple):
     """Neither warm-up nor slowed by a profiler."""
 
 
-def packed(message: Constants | Measured | StepSummary) -> bytes:
+def packed(message: Constants | StepMeasurement | StepSummary) -> bytes:
     """The message as bytes; its class is not among them.
 
     Raises:
         ValueError: a field holds something else than numbers, texts, None, lists, tuples, dicts.
     """
-    memory = message.memory if isinstance(message, Measured) else None
-    if isinstance(message, Measured) and memory is not None:
+    memory = message.memory if isinstance(message, StepMeasurement) else None
+    if isinstance(message, StepMeasurement) and memory is not None:
         message = message._replace(memory=tuple(memory))  # type: ignore[arg-type]
     return marshal.dumps(tuple(message))
 
@@ -123,10 +123,10 @@ def read_constants(content: bytes) -> Constants:
     return Constants(*marshal.loads(content))  # noqa: S302 - written by the process that started this one
 
 
-def read_measured(content: bytes) -> Measured:
+def read_measured(content: bytes) -> StepMeasurement:
     """The step that `packed` was given; see `read_constants`."""
-    made = Measured(*marshal.loads(content))  # noqa: S302
-    return made if made.memory is None else made._replace(memory=Memory(*made.memory))
+    made = StepMeasurement(*marshal.loads(content))  # noqa: S302
+    return made if made.memory is None else made._replace(memory=AllocatorPeaks(*made.memory))
 
 
 def read_summary(content: bytes) -> StepSummary:

@@ -29,7 +29,7 @@ LOST = JobState("UNKNOWN", "ended")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class FollowedJob:
     """A job to follow."""
 
     job_id: str
@@ -45,7 +45,7 @@ class Job:
     """Name that tells the job from others of its scenario: the point of a sweep."""
 
     @classmethod
-    def of(cls, record: SubmittedJob) -> Job:
+    def of(cls, record: SubmittedJob) -> FollowedJob:
         """The job of a line of `jobs.jsonl`."""
         return cls(
             record.job_id,
@@ -58,7 +58,7 @@ class Job:
         )
 
     @classmethod
-    def by_hand(cls, results: Path, job_id: str) -> Job:
+    def by_hand(cls, results: Path, job_id: str) -> FollowedJob:
         """A job that was submitted by hand, with its run below `results` where it has started."""
         for scenario, run in runs(results):
             if run.root.name == f"run_{job_id}":
@@ -70,7 +70,7 @@ class Job:
 class Follower:
     """State of some jobs, renewed by `poll`."""
 
-    jobs: Sequence[Job]
+    jobs: Sequence[FollowedJob]
     call: Caller
     limit: int = UNANSWERED_LIMIT
     views: Views = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Follower:
     _heartbeats: dict[str, int] = field(default_factory=dict)
 
     @property
-    def going(self) -> list[Job]:
+    def going(self) -> list[FollowedJob]:
         """Jobs that have not ended as far as we know."""
         return [job for job in self.jobs if self._view(job).state.phase != "ended"]
 
@@ -87,7 +87,7 @@ class Follower:
         """Every job ended well."""
         return all(self._view(job).state.ok for job in self.jobs)
 
-    def rows(self) -> list[tuple[Job, JobView]]:
+    def rows(self) -> list[tuple[FollowedJob, JobView]]:
         """Each job with the newest view of it."""
         return [(job, self._view(job)) for job in self.jobs]
 
@@ -105,7 +105,7 @@ class Follower:
                 view = self._by_markers(job, forgotten=forgotten, fallback=view)
             self._keep(job, view, forgotten=forgotten)
 
-    def _further(self, asked: list[Job], found: Views, *, queue_answered: bool) -> Iterator[Views]:
+    def _further(self, asked: list[FollowedJob], found: Views, *, queue_answered: bool) -> Iterator[Views]:
         """Ask accounting, then the controller, for those in `asked` that are not in `found`."""
         missing = [job.job_id for job in asked if job.job_id not in found]
         if not missing:
@@ -122,7 +122,7 @@ class Follower:
         if still:
             yield slurm.scontrol(still, self.call)
 
-    def _by_markers(self, job: Job, *, forgotten: bool, fallback: JobView | None) -> JobView | None:
+    def _by_markers(self, job: FollowedJob, *, forgotten: bool, fallback: JobView | None) -> JobView | None:
         """The agents' word. Where the scheduler is silent, "running" counts while files still grow."""
         if job.run is None:
             return fallback
@@ -139,7 +139,7 @@ class Follower:
         hosts = ",".join(markers.hosts)
         return JobView(job.job_id, state, markers.reason, None, markers.nodes, hosts, "markers")
 
-    def _keep(self, job: Job, view: JobView | None, *, forgotten: bool) -> None:
+    def _keep(self, job: FollowedJob, view: JobView | None, *, forgotten: bool) -> None:
         if view is not None and view.state.phase != "unknown":
             self._unanswered[job.job_id] = 0
             self.views[job.job_id] = _explained(job, view)
@@ -159,12 +159,12 @@ class Follower:
             last = replace(last, state=LOST, reason=f"{why}, {count} times in a row{said}")
         self.views[job.job_id] = last
 
-    def _view(self, job: Job) -> JobView:
+    def _view(self, job: FollowedJob) -> JobView:
         blank = JobView(job.job_id, JobState("UNKNOWN", "unknown"), nodes=job.nodes)
         return self.views.get(job.job_id, blank)
 
 
-def _explained(job: Job, view: JobView) -> JobView:
+def _explained(job: FollowedJob, view: JobView) -> JobView:
     """The view of a job that ended badly, with what its agents say about it where Slurm only gives a code."""
     if view.state.phase != "ended" or view.state.ok or job.run is None or view.source == "markers":
         return view

@@ -29,7 +29,7 @@ class _Line(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """Progress of a run; None: not known.
 
     Attributes:
@@ -62,20 +62,20 @@ class Progress:
         return f"{self.steps}/{self.total}" if self.total is not None else str(self.steps)
 
 
-def read_progress(run: RunDir) -> Progress:
+def read_progress(run: RunDir) -> RunProgress:
     """Progress of the run in `run`. A file that is missing or broken is skipped."""
     if not run.node(0).status.exists():
-        return Progress("starting agents")
+        return RunProgress("starting agents")
     lines = _newest(run.records(0))
     total = _total(run)
     if not lines:
-        return Progress("saving" if _is_saving(run) else "starting ranks", total=total)
+        return RunProgress("saving" if _is_saving(run) else "starting ranks", total=total)
     first, last = lines[0], lines[-1]
     steps = last.global_step + 1
     over = last.global_step - first.global_step
     step_s = (last.wall_end_ns - first.wall_end_ns) / over / 1e9 if over > 0 else None
     ended = _is_saving(run) or (total is not None and steps >= total)
-    return Progress("saving" if ended else "training", steps, total, step_s)
+    return RunProgress("saving" if ended else "training", steps, total, step_s)
 
 
 def _total(run: RunDir) -> int | None:

@@ -14,7 +14,7 @@ from aorta.launch.submission import CPU_CONFIG, GPU_CONFIG
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SiteSettings:
     """Settings that all submissions at this site share."""
 
     account: str | None
@@ -23,7 +23,7 @@ class Settings:
     gpus_per_node: int
 
 
-def check_settings(settings: Settings, site: Site) -> None:
+def check_settings(settings: SiteSettings, site: Site) -> None:
     """The account, the partition and its GPUs exist.
 
     Raises:
@@ -38,7 +38,7 @@ def check_settings(settings: Settings, site: Site) -> None:
         )
 
 
-def render_settings(settings: Settings) -> str:
+def render_settings(settings: SiteSettings) -> str:
     """The file's text: exports only, every value quoted for the shell.
 
     The SLURM_ names are what `aorta submit` reads, the SBATCH_ names what sbatch itself reads for the scripts

@@ -15,7 +15,7 @@ from aorta.launch.tools import Caller
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SlurmNode:
     """One node as sinfo shows it."""
 
     name: str
@@ -32,7 +32,7 @@ class Partition:
     up: bool
     limit_s: int | None
     """Longest job; None: no limit."""
-    nodes: tuple[Node, ...]
+    nodes: tuple[SlurmNode, ...]
 
     @property
     def gpus(self) -> int:
@@ -94,7 +94,7 @@ def ask_partitions(call: Caller) -> dict[str, Partition]:
         title, availability, limit, cpus, gres, nodelist = fields
         name = title.rstrip("*")
         nodes = tuple(
-            Node(host, int(cpus.rstrip("+")), count_gpus(gres)) for host in expand_hosts(nodelist, call)
+            SlurmNode(host, int(cpus.rstrip("+")), count_gpus(gres)) for host in expand_hosts(nodelist, call)
         )
         earlier = found[name].nodes if name in found else ()
         found[name] = Partition(

@@ -14,7 +14,7 @@ TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """Answer of a program."""
 
     code: int | None
@@ -34,11 +34,11 @@ class Answer:
         return "; ".join(lines) if lines else f"exit status {self.code} and no message"
 
 
-Caller = Callable[[Sequence[str]], Answer]
+Caller = Callable[[Sequence[str]], ToolAnswer]
 """Runs one program. The tests' stand-in refuses programs that it does not know."""
 
 
-def call(argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Answer:
+def call(argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> ToolAnswer:
     """Run `argv` in a clean environment and wait for its answer; never raises for what the program does."""
     try:
         done = subprocess.run(
@@ -52,9 +52,9 @@ def call(argv: Sequence[str], timeout_s: float = TIMEOUT_S) -> Answer:
             check=False,
         )
     except FileNotFoundError:
-        return Answer(None, err=f"{argv[0]} is not installed here")
+        return ToolAnswer(None, err=f"{argv[0]} is not installed here")
     except OSError as error:
-        return Answer(None, err=f"{argv[0]} cannot be run: {error.strerror}")
+        return ToolAnswer(None, err=f"{argv[0]} cannot be run: {error.strerror}")
     except subprocess.TimeoutExpired:
-        return Answer(None, err=f"{argv[0]} did not answer within {timeout_s:.0f} s")
-    return Answer(done.returncode, done.stdout, done.stderr)
+        return ToolAnswer(None, err=f"{argv[0]} did not answer within {timeout_s:.0f} s")
+    return ToolAnswer(done.returncode, done.stdout, done.stderr)

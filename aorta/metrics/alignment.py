@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aorta.metrics.collectives import Timeline, match_timelines
+from aorta.metrics.collectives import RankTimeline, match_timelines
 from aorta.units import plural
 
 
@@ -25,7 +25,7 @@ class Alignment:
 
 
 def align(
-    timelines: Mapping[int, Timeline], clocks: Mapping[int, str], wall_ns: Mapping[int, int]
+    timelines: Mapping[int, RankTimeline], clocks: Mapping[int, str], wall_ns: Mapping[int, int]
 ) -> Alignment:
     """The shifts that let collectives end at the same time on all ranks; of clocks that drift, in the
     middle of the steps.

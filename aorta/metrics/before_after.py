@@ -17,7 +17,7 @@ LEAST_PCT = 0.5
 """A change below this is not called one, however narrow the interval."""
 
 
-class Change(NamedTuple):
+class StepTimeRatio(NamedTuple):
     """The step after over the step before."""
 
     answer: Answer
@@ -51,7 +51,7 @@ def width_of(analysis: Analysis, step_ms: Sequence[float] = ()) -> float | None:
     return t_quantile(len(step_ms) - 1) * deviation / math.sqrt(len(step_ms))
 
 
-def change(before: Analysis, after: Analysis, widths: tuple[float | None, float | None]) -> Change:
+def change(before: Analysis, after: Analysis, widths: tuple[float | None, float | None]) -> StepTimeRatio:
     """Faster or slower where the 95 % interval of the ratio leaves out 1 and the change is not tiny.
 
     Args:
@@ -62,15 +62,17 @@ def change(before: Analysis, after: Analysis, widths: tuple[float | None, float 
     first, second = step_ms(before), step_ms(after)
     if not first or not second:
         side = "before" if not first else "after"
-        return Change("not measurable", None, None, f"the step time {side} the change was not measured")
+        return StepTimeRatio(
+            "not measurable", None, None, f"the step time {side} the change was not measured"
+        )
     ratio = second / first
     if None in widths:
         reason = "a side has no interval: it needs records of 10 or more steady steps, or 3 traced steps"
-        return Change("cannot be told apart", ratio, None, reason)
+        return StepTimeRatio("cannot be told apart", ratio, None, reason)
     wide = math.hypot(*(width for width in widths if width is not None))
     interval = Interval(low=ratio * math.exp(-wide), high=ratio * math.exp(wide))
     reason = "the interval covers the noise within both runs; two runs of the same thing may differ by more"
     tiny = abs(ratio - 1.0) < LEAST_PCT / 100.0
     if tiny or interval.low <= 1.0 <= interval.high:
-        return Change("cannot be told apart", ratio, interval, reason)
-    return Change("faster" if ratio < 1.0 else "slower", ratio, interval, reason)
+        return StepTimeRatio("cannot be told apart", ratio, interval, reason)
+    return StepTimeRatio("faster" if ratio < 1.0 else "slower", ratio, interval, reason)

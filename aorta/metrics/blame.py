@@ -22,14 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.intervals import subtract
-from aorta.metrics.chains import Chains, Part
-from aorta.metrics.charges import CAUSES, MANY_RANKS, OWN, Cause, Charge, Charges, split
-from aorta.metrics.collectives import Collectives, Matched
+from aorta.metrics.chains import ChainMembers, Chains
+from aorta.metrics.charges import OWN, Charge, Charges, split
+from aorta.metrics.collectives import Matched, MatchedCollectives
 from aorta.metrics.cover import Cover
 from aorta.metrics.rows import rows_of
 from aorta.metrics.stack import Stack, batches
-
-__all__ = ["CAUSES", "MANY_RANKS", "OWN", "BlameTable", "Cause", "Charge", "blame"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class _Rows:
     """When the last member began, or the end if that is earlier."""
 
 
-def blame(collectives: Collectives, steady: Sequence[int]) -> BlameTable:
+def blame(collectives: MatchedCollectives, steady: Sequence[int]) -> BlameTable:
     """Charge every exposed wait of the steps `steady` (global steps).
 
     Where all ranks are in the same groups, nobody can be held up in a group that another is not in, and the
@@ -92,7 +90,7 @@ def blame(collectives: Collectives, steady: Sequence[int]) -> BlameTable:
         lost[late - part.start] = 0
         counts = bool(counted[part.start])
         if chains is not None:
-            members = Part(rows.rank[part], weights, released, lost, exposed_transfer[part])
+            members = ChainMembers(rows.rank[part], weights, released, lost, exposed_transfer[part])
             chains.add(item.key[:2], int(rows.rank[late]), members, found if counts else None)
         elif counts and lost.any():
             shares = split(lost, np.column_stack((weights, released)))
@@ -121,7 +119,7 @@ def _groups(matched: Sequence[Matched], ranks: Sequence[int]) -> dict[int, froze
     return {rank: frozenset(groups) for rank, groups in found.items()}
 
 
-def _rows(collectives: Collectives) -> _Rows:
+def _rows(collectives: MatchedCollectives) -> _Rows:
     """Where each member of each collective stood, walking through the collectives in order."""
     places = {rank: at for at, rank in enumerate(sorted(collectives.timelines))}
     busy = np.full(len(places), np.iinfo(np.int64).min)
@@ -161,7 +159,7 @@ def _rows(collectives: Collectives) -> _Rows:
 
 
 def _measure(
-    collectives: Collectives, rows: _Rows
+    collectives: MatchedCollectives, rows: _Rows
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Own work since the sync by kind (rows × OWN), wait, exposed wait and transfer of each row, in ns."""
     count = len(rows.rank)

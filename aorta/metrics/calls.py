@@ -21,7 +21,7 @@ NOT_RECORDED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CollectiveMember:
     """One rank's part in one collective, ns on the common clock."""
 
     op: str
@@ -30,7 +30,7 @@ class Call:
     bytes: int | None = None
 
 
-class StepTimes(Mapping[int, int]):
+class TimesByStep(Mapping[int, int]):
     """A time of each step, by global step, ns."""
 
     __slots__ = ("numbers", "times")
@@ -66,13 +66,13 @@ class StepTimes(Mapping[int, int]):
         """The times of steps that are there, (len(numbers),)."""
         return self.times[np.searchsorted(self.numbers, numbers)]
 
-    def on(self, line: ClockLine) -> StepTimes:
+    def on(self, line: ClockLine) -> TimesByStep:
         """The same on another clock."""
-        return StepTimes(self.numbers, line.of(self.times))
+        return TimesByStep(self.numbers, line.of(self.times))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calls(Mapping[Key, Call]):
+class Calls(Mapping[Key, CollectiveMember]):
     """Collectives by key, a row each; a key comes once. All int64 of shape (calls,)."""
 
     names: tuple[str, ...]
@@ -115,7 +115,7 @@ class Calls(Mapping[Key, Call]):
         names = ("step", "group", "number", "op", "entry", "end", "bytes")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
-    def __getitem__(self, key: Key) -> Call:
+    def __getitem__(self, key: Key) -> CollectiveMember:
         step, group, number = key
         codes = [code for code, name in enumerate(self.names) if name == group]
         wanted = (self.step == step) & (self.number == number) & np.isin(self.group, codes)
@@ -124,7 +124,7 @@ class Calls(Mapping[Key, Call]):
             raise KeyError(key)
         row = int(rows[0])
         size = int(self.bytes[row])
-        return Call(
+        return CollectiveMember(
             op=self.names[int(self.op[row])],
             entry=int(self.entry[row]),
             end=int(self.end[row]),

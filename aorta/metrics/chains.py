@@ -39,7 +39,7 @@ class _Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChainMembers:
     """One collective's members, (n,) each."""
 
     rank: Ints
@@ -60,7 +60,7 @@ class Chains:
         self._groups, self._places = groups, places
         self._ledgers = {rank: _Ledger(-1, {}, {}) for rank in groups}
 
-    def add(self, key: tuple[int, str], culprit: int, part: Part, sums: Charges | None) -> None:
+    def add(self, key: tuple[int, str], culprit: int, part: ChainMembers, sums: Charges | None) -> None:
         """Charge a collective's waits, to `sums` where its step counts.
 
         Args:
@@ -87,7 +87,7 @@ class Chains:
                 for (other, cause), lost in shares.get(rank, {}).items():
                     sums.add_one(self._places[rank], self._places[other], cause, lost)
 
-    def _shares(self, rank: int, culprit: int, row: int, part: Part) -> dict[Charge, int]:
+    def _shares(self, rank: int, culprit: int, row: int, part: ChainMembers) -> dict[Charge, int]:
         """The wait of one member in proportion to what the culprit had more of, others' doing included.
 
         A culprit that did no more than the other was released later from the group's previous collective.

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from aorta.artefacts.analysis import ClockFit
 from aorta.artefacts.step_columns import ABSENT, RangeKind, StepColumns, ranges_of
 from aorta.artefacts.step_record import COMMUNICATION_STREAMS
-from aorta.artefacts.steps import Step
+from aorta.artefacts.steps import DecodedStep
 from aorta.intervals import Intervals, subtract, union
-from aorta.metrics.calls import NO_CALLS, NOT_RECORDED, Call, Calls, Key, StepTimes
+from aorta.metrics.calls import NO_CALLS, NOT_RECORDED, Calls, Key, TimesByStep
 from aorta.metrics.clock_lines import ClockLine, put
 from aorta.metrics.matching import Joined, clock_lines, join
 from aorta.metrics.rows import in_order, order_within
@@ -23,14 +23,12 @@ from aorta.units import NS_PER_MS
 SEND_RECV = "send_recv"
 """The operation of a send and its receive."""
 
-__all__ = ["Call", "Collectives", "Key", "Matched", "Timeline", "match_collectives", "match_timelines"]
-
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class RankTimeline:
     """The activity of one rank over the steps, ns on the common clock."""
 
-    starts: StepTimes
+    starts: TimesByStep
     """Start of each step; `ends` likewise holds the ends."""
     compute: Intervals
     data: Intervals
@@ -38,7 +36,7 @@ class Timeline:
     communication: Intervals
     calls: Calls
     """No more of them once they are matched."""
-    ends: StepTimes
+    ends: TimesByStep
 
     @property
     def span(self) -> tuple[int, int]:
@@ -48,7 +46,7 @@ class Timeline:
         known = [(int(begin.min()), int(end.max())) for begin, end in sides if len(begin)]
         return min((begin for begin, _ in known), default=0), max((end for _, end in known), default=0)
 
-    def placed(self, line: ClockLine) -> Timeline:
+    def placed(self, line: ClockLine) -> RankTimeline:
         """The same on another clock, without its calls."""
         return replace(
             self,
@@ -77,10 +75,10 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True)
-class Collectives:
+class MatchedCollectives:
     """All timelines, and the collectives in the order in which their last member came."""
 
-    timelines: Mapping[int, Timeline]
+    timelines: Mapping[int, RankTimeline]
     matched: tuple[Matched, ...]
     unmatched: int
     """Calls without a partner on some member: counted, never blamed."""
@@ -114,7 +112,9 @@ class Collectives:
         return dict(zip(numbers.tolist(), stretch.tolist(), strict=True))
 
 
-def match_collectives(by_rank: Mapping[int, Sequence[Step]], clocks: Mapping[int, str]) -> Collectives | str:
+def match_collectives(
+    by_rank: Mapping[int, Sequence[DecodedStep]], clocks: Mapping[int, str]
+) -> MatchedCollectives | str:
     """Put the ranks on one clock and match their collectives.
 
     Args:
@@ -127,7 +127,9 @@ def match_collectives(by_rank: Mapping[int, Sequence[Step]], clocks: Mapping[int
     return match_timelines(step_timelines(by_rank), clocks)
 
 
-def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]) -> Collectives | str:
+def match_timelines(
+    timelines: Mapping[int, RankTimeline], clocks: Mapping[int, str]
+) -> MatchedCollectives | str:
     """Put the timelines of ranks on one clock and match their collectives.
 
     Args:
@@ -142,7 +144,7 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
     takes its offset and its drift.
     """
     if len(timelines) == 1:
-        return Collectives(timelines=timelines, matched=(), unmatched=0)
+        return MatchedCollectives(timelines=timelines, matched=(), unmatched=0)
     if not any(len(timeline.calls) for timeline in timelines.values()):
         return "the records hold no collectives"
     joined = join({rank: timeline.calls for rank, timeline in timelines.items()})
@@ -158,7 +160,7 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
     del timelines
     for rank, timeline in placed.items():
         placed[rank] = timeline.placed(lines[clocks[rank]])
-    return Collectives(
+    return MatchedCollectives(
         timelines=placed,
         matched=_matched(joined, list(placed), [lines[clocks[rank]] for rank in placed]),
         unmatched=joined.unmatched,
@@ -166,7 +168,7 @@ def match_timelines(timelines: Mapping[int, Timeline], clocks: Mapping[int, str]
     )
 
 
-def step_timelines(by_rank: Mapping[int, Sequence[Step]]) -> dict[int, Timeline]:
+def step_timelines(by_rank: Mapping[int, Sequence[DecodedStep]]) -> dict[int, RankTimeline]:
     """Each rank's steps on its own clock; ranges are cut at their step, as its breakdown is."""
     columns = [StepColumns.of(steps) for steps in by_rank.values()]
     columns = [steps.where(steps.profiled) for steps in columns]
@@ -182,7 +184,7 @@ def step_timelines(by_rank: Mapping[int, Sequence[Step]]) -> dict[int, Timeline]
     return dict(zip(by_rank, made, strict=True))
 
 
-def _timelines(columns: Sequence[StepColumns], stack: Stack) -> Iterator[Timeline]:
+def _timelines(columns: Sequence[StepColumns], stack: Stack) -> Iterator[RankTimeline]:
     """Timelines of ranks that lie on one line."""
     number, begin, stop = (
         np.concatenate([steps.column(name) for steps in columns])
@@ -214,13 +216,13 @@ def _timelines(columns: Sequence[StepColumns], stack: Stack) -> Iterator[Timelin
     rows = np.searchsorted(calls.step, np.arange(len(columns) + 1) * len(numbers))
     for place, (compute, loading, talking) in enumerate(sets):
         steps, own = slice(edges[place], edges[place + 1]), slice(rows[place], rows[place + 1])
-        yield Timeline(
-            starts=StepTimes(number[steps], begin[steps]),
+        yield RankTimeline(
+            starts=TimesByStep(number[steps], begin[steps]),
             compute=compute,
             data=loading,
             communication=talking,
             calls=_own_calls(calls, own, numbers, int(stack.first[place] - stack.zero[place])),
-            ends=StepTimes(number[steps], stop[steps]),
+            ends=TimesByStep(number[steps], stop[steps]),
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aorta.artefacts.step_columns import Ranges, StepColumns, ranges_of
+from aorta.artefacts.step_columns import RangeColumns, StepColumns, ranges_of
 from aorta.intervals import Intervals, length, subtract
 from aorta.units import NS_PER_MS
 
@@ -40,7 +40,7 @@ def collector_pauses(by_rank: Mapping[int, StepColumns]) -> dict[int, Pauses]:
     return found
 
 
-def _of(ranges: Ranges, wanted: list[bool]) -> Intervals:
+def _of(ranges: RangeColumns, wanted: list[bool]) -> Intervals:
     """Returns the ranges of some kinds, each step on a stretch of its own."""
     rows = np.flatnonzero(np.array(wanted, dtype=np.bool_)[ranges.kind]) if wanted else np.empty(0, np.int64)
     base = ranges.row * (int(ranges.end_ns.max(initial=0)) + 1)

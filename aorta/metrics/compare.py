@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.comparison import METRICS, Difference, Finding, Spread
-from aorta.artefacts.steps import Step
+from aorta.artefacts.comparison import METRICS, Difference, Finding, MetricSpread
+from aorta.artefacts.steps import DecodedStep
 from aorta.intervals import Intervals, as_intervals, clip, intersection, length
 from aorta.units import ms_to_ns, ns_to_ms
 
@@ -25,7 +25,7 @@ SEED = 20
 STREAMS = ("allreduce", "reducescatter", "allgather")
 
 
-def of_step(step: Step) -> dict[str, float]:
+def of_step(step: DecodedStep) -> dict[str, float]:
     """The metrics of one rank's step, NaN for what its record does not say."""
     found = dict.fromkeys(METRICS, math.nan)
     found["step_ms"] = ns_to_ms(step.duration_ns)
@@ -51,7 +51,7 @@ def of_step(step: Step) -> dict[str, float]:
     return found
 
 
-def _covered(step: Step, stream: str) -> Intervals:
+def _covered(step: DecodedStep, stream: str) -> Intervals:
     assert step.profile is not None
     pieces = as_intervals(
         (ms_to_ns(item.start_ms), ms_to_ns(item.end_ms))
@@ -61,7 +61,7 @@ def _covered(step: Step, stream: str) -> Intervals:
     return clip(pieces, 0, step.duration_ns)
 
 
-def over_ranks(by_rank: Mapping[int, Sequence[Step]]) -> dict[str, Values]:
+def over_ranks(by_rank: Mapping[int, Sequence[DecodedStep]]) -> dict[str, Values]:
     """Each metric step by step; `by_rank` holds the same steps of every rank, in order."""
     ranks = max(len(by_rank), 1)
     rows = [[of_step(step) for step in steps] for steps in zip(*by_rank.values(), strict=True)]
@@ -80,12 +80,12 @@ def overlap(values: Mapping[str, Values]) -> float | None:
     return float(values["hidden_communication_ms"][measured].sum()) / total if total else None
 
 
-def spread(values: Values) -> Spread:
+def spread(values: Values) -> MetricSpread:
     """Count, mean, median and 95th percentile of what was measured."""
     kept = values[~np.isnan(values)]
     if not len(kept):
-        return Spread(count=0, mean=None, median=None, p95=None)
-    return Spread(
+        return MetricSpread(count=0, mean=None, median=None, p95=None)
+    return MetricSpread(
         count=len(kept),
         mean=float(kept.mean()),
         median=float(np.median(kept)),

@@ -25,7 +25,7 @@ _TO_DEVIATION = 1.4826
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GatePlan:
     """The slowdown that the gate is to find, and how often it may be wrong."""
 
     limit: float = 0.02
@@ -39,10 +39,10 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Gate:
+class SequentialTest:
     """The blocks so far and what they say."""
 
-    plan: Plan
+    plan: GatePlan
     values: list[float] = field(default_factory=list)
     """log(B) less log(A) of each block."""
 

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, Ranges, Role, Trace, take
+from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, RangeRole, Trace, TraceRanges, take
 from aorta.artefacts.hostline import Census
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.artefacts.packed import pack
 from aorta.intervals import Intervals
 from aorta.metrics.host_tags import ALLOCATE, coded
-from aorta.metrics.trace_steps import Steps
+from aorta.metrics.trace_steps import StepWindows
 
 _UNIT = re.compile(r"FSDP::all_gather \((.+)\)")
 _DDP = re.compile(r"DistributedDataParallel\.forward")
@@ -30,12 +30,12 @@ _MOST_UNITS = 1_000
 _SAMPLES = 200
 
 
-def census(trace: Trace, host: Ranges, gpu: GpuEvents, steps: Steps) -> Census:
+def census(trace: Trace, host: TraceRanges, gpu: GpuEvents, steps: StepWindows) -> Census:
     """Count what occurs in the steps of a line."""
     first, last = int(steps.windows[0, 0]), int(steps.windows[-1, 1])
     names, count = trace.names, len(steps)
 
-    def within(table: Ranges) -> Ranges:
+    def within(table: TraceRanges) -> TraceRanges:
         return take(table, (table.start_ns >= first) & (table.start_ns < last))
 
     operators, ranges = within(trace.operators), within(trace.host)
@@ -43,7 +43,7 @@ def census(trace: Trace, host: Ranges, gpu: GpuEvents, steps: Steps) -> Census:
     places = np.searchsorted(steps.windows[:, 0], allocating.start_ns, side="right")
     counts = {
         "ddp_forward": float(coded(names, ranges.name, _DDP.fullmatch).sum()) / count,
-        "optimizer": float((ranges.role == Role.OPTIMIZER).sum()) / count,
+        "optimizer": float((ranges.role == RangeRole.OPTIMIZER).sum()) / count,
         "nan_checks": float(coded(names, operators.name, _NAN.fullmatch).sum()) / count,
         "allocator_calls": len(allocating) / count,
         "frees": float(coded(names, allocating.name, _FREE.fullmatch).sum()) / count,
@@ -71,9 +71,9 @@ def _kernels(gpu: GpuEvents, names: Sequence[str]) -> Column:
     return np.array(sorted(codes), dtype=np.int64)
 
 
-def own_frames(trace: Trace) -> Ranges:
+def own_frames(trace: Trace) -> TraceRanges:
     """The Python functions of the user's own files, on the thread that runs the steps."""
-    frames = take(trace.operators, trace.operators.role == Role.FRAME)
+    frames = take(trace.operators, trace.operators.role == RangeRole.FRAME)
     own = coded(
         trace.names,
         frames.name,
@@ -83,7 +83,7 @@ def own_frames(trace: Trace) -> Ranges:
     if len(frames) == 0:
         return frames
     # Other threads have frames, too: of the loader, of the profiler.
-    main = np.unique(trace.host.lane[trace.host.role == Role.STEP])
+    main = np.unique(trace.host.lane[trace.host.role == RangeRole.STEP])
     frames = take(frames, np.isin(frames.lane, main))
     return take(frames, np.argsort(frames.start_ns, kind="stable"))
 
@@ -96,7 +96,7 @@ def _own(file: str) -> bool:
     )
 
 
-def place_of(spans: Intervals, frames: Ranges, names: Sequence[str]) -> Place | None:
+def place_of(spans: Intervals, frames: TraceRanges, names: Sequence[str]) -> MistakePlace | None:
     """The innermost own function that most of the spans lie in; None without stacks."""
     if len(frames) == 0 or len(spans) == 0:
         return None
@@ -112,4 +112,4 @@ def place_of(spans: Intervals, frames: Ranges, names: Sequence[str]) -> Place | 
         return None
     found = _FRAME.fullmatch(names[votes.most_common(1)[0][0]])
     assert found is not None
-    return Place(function=found["function"], file=found["file"], line=int(found["line"]))
+    return MistakePlace(function=found["function"], file=found["file"], line=int(found["line"]))

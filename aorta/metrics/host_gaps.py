@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from aorta.artefacts.step_columns import StepColumns, ranges_of
 from aorta.artefacts.step_record import COMMUNICATION_STREAMS
-from aorta.artefacts.steps import Step
+from aorta.artefacts.steps import DecodedStep
 from aorta.metrics.rows import in_order
 from aorta.metrics.stack import batches
 from aorta.units import NS_PER_MS
@@ -33,7 +33,7 @@ class HostGap:
     """Share of all of the host's part, 0 to 1."""
 
 
-def host_gaps(by_rank: Mapping[int, Sequence[Step]]) -> list[HostGap]:
+def host_gaps(by_rank: Mapping[int, Sequence[DecodedStep]]) -> list[HostGap]:
     """The gaps of the given steps of all ranks by what they lie between, the longest first.
 
     The sum is the host's part of the breakdown. Steps without ranges are left out.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, Ranges, Role, Trace, build, take
+from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, RangeRole, Trace, TraceRanges, build, take
 from aorta.artefacts.hostline import (
     ComputeKind,
     HostLine,
@@ -26,7 +26,7 @@ from aorta.metrics.host_tags import SILENT_NS, coded, loader_work, tagged
 from aorta.metrics.kernel_names import kinds_of_events
 from aorta.metrics.rows import order_within
 from aorta.metrics.trace_breakdown import main_device
-from aorta.metrics.trace_steps import Steps, steps_of
+from aorta.metrics.trace_steps import StepWindows, steps_of
 
 _MOST_ITEMS = 60_000
 """Items that a line holds; of more, the last steps are."""
@@ -63,9 +63,9 @@ def host_line(trace: Trace) -> HostLine | None:
     # A program on the CPU has a line of its host alone.
     gpu = main_device(trace.gpu) if len(trace.gpu) else build(GpuEvents, 1)
     host = _own_lanes(trace)
-    launches = (host.role == Role.LAUNCH) & np.isin(host.correlation, gpu.correlation)
+    launches = (host.role == RangeRole.LAUNCH) & np.isin(host.correlation, gpu.correlation)
     launches &= host.correlation != ABSENT
-    idle = len(trace.gpu) > 0 or not (trace.operators.role == Role.OPERATOR).any()
+    idle = len(trace.gpu) > 0 or not (trace.operators.role == RangeRole.OPERATOR).any()
     if len(steps) == 0 or (steps.number == ABSENT).all() or (idle and not launches.any()):
         return None
     host, steps = _last_steps(host, steps, launches)
@@ -87,46 +87,48 @@ def host_line(trace: Trace) -> HostLine | None:
     )
 
 
-def _own_lanes(trace: Trace) -> Ranges:
+def _own_lanes(trace: Trace) -> TraceRanges:
     """The ranges of the threads that drive the GPU: with steps, operators or many launches."""
     host = trace.host
     lanes = set(np.unique(trace.operators.lane).tolist())
-    lanes |= set(np.unique(host.lane[host.role == Role.STEP]).tolist())
-    made, counts = np.unique(host.lane[host.role == Role.LAUNCH], return_counts=True)
+    lanes |= set(np.unique(host.lane[host.role == RangeRole.STEP]).tolist())
+    made, counts = np.unique(host.lane[host.role == RangeRole.LAUNCH], return_counts=True)
     lanes |= set(made[counts > 0.01 * counts.sum()].tolist())
     return take(host, np.isin(host.lane, list(lanes)))
 
 
-def _last_steps(host: Ranges, steps: Steps, launches: NDArray[np.bool_]) -> tuple[Ranges, Steps]:
+def _last_steps(
+    host: TraceRanges, steps: StepWindows, launches: NDArray[np.bool_]
+) -> tuple[TraceRanges, StepWindows]:
     """The last steps that another one followed, as many as a line holds, and the ranges in them.
 
     The last step of a capture contains the profiler's own end, and is left out where two others are left.
     """
     followed = np.isin(steps.windows[:, 1], steps.windows[1:, 0])
     if followed.sum() >= _LEAST_STEPS:
-        steps = Steps(steps.number[followed], steps.windows[followed], steps.basis)
+        steps = StepWindows(steps.number[followed], steps.windows[followed], steps.basis)
     times = host.start_ns[launches]
     inside = np.searchsorted(times, steps.windows[:, 1]) - np.searchsorted(times, steps.windows[:, 0])
     behind = np.cumsum(inside[::-1])[::-1]
     kept = behind <= _MOST_ITEMS
     kept[-1] = True
-    chosen = Steps(steps.number[kept], steps.windows[kept], steps.basis)
+    chosen = StepWindows(steps.number[kept], steps.windows[kept], steps.basis)
     first, last = int(chosen.windows[0, 0]), int(chosen.windows[-1, 1])
     return take(host, (host.start_ns >= first) & (host.start_ns < last)), chosen
 
 
-def _items(trace: Trace, host: Ranges, gpu: GpuEvents, steps: Steps) -> _Items:
+def _items(trace: Trace, host: TraceRanges, gpu: GpuEvents, steps: StepWindows) -> _Items:
     """All items: a launch has one for each GPU event that it made."""
     order = np.argsort(gpu.correlation, kind="stable")
     keys = gpu.correlation[order]
-    rows = np.flatnonzero((host.role == Role.LAUNCH) & (host.correlation != ABSENT))
+    rows = np.flatnonzero((host.role == RangeRole.LAUNCH) & (host.correlation != ABSENT))
     first = np.searchsorted(keys, host.correlation[rows], side="left")
     after = np.searchsorted(keys, host.correlation[rows], side="right")
     counts = after - first
     call = np.repeat(rows, counts)
     behind = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     event = order[np.repeat(first, counts) + behind]
-    sync = np.flatnonzero(host.role == Role.SYNC)
+    sync = np.flatnonzero(host.role == RangeRole.SYNC)
     # A call that waits and has GPU work of its own is a launch that waits for this work.
     own = np.searchsorted(keys, host.correlation[sync], side="left")
     has = (host.correlation[sync] != ABSENT) & (np.append(keys, ABSENT)[own] == host.correlation[sync])
@@ -156,9 +158,9 @@ def _items(trace: Trace, host: Ranges, gpu: GpuEvents, steps: Steps) -> _Items:
     return _Items(at[within], end[within], item[within], row[within])
 
 
-def _loader_waits(trace: Trace, host: Ranges, steps: Steps) -> Intervals:
+def _loader_waits(trace: Trace, host: TraceRanges, steps: StepWindows) -> Intervals:
     """When the host waited for a loader of other processes."""
-    rows = host.role == Role.LOADER
+    rows = host.role == RangeRole.LOADER
     spans = np.stack((host.start_ns[rows], host.end_ns[rows]), axis=1)
     typical = float(np.median(steps.windows[:, 1] - steps.windows[:, 0]))
     own = loader_work(trace)
@@ -168,7 +170,7 @@ def _loader_waits(trace: Trace, host: Ranges, steps: Steps) -> Intervals:
 
 
 def _table(
-    trace: Trace, host: Ranges, gpu: GpuEvents, items: _Items, steps: Steps
+    trace: Trace, host: TraceRanges, gpu: GpuEvents, items: _Items, steps: StepWindows
 ) -> tuple[LineTable, Intervals]:
     """The items as columns but for collectives, and the span of the work before each."""
     has = items.row != ABSENT
@@ -227,7 +229,7 @@ def _depth(items: _Items, gpu: GpuEvents) -> Column:
 
 
 def _needs(
-    trace: Trace, host: Ranges, gpu: GpuEvents, items: _Items, waited: NDArray[np.bool_]
+    trace: Trace, host: TraceRanges, gpu: GpuEvents, items: _Items, waited: NDArray[np.bool_]
 ) -> tuple[Column, Column]:
     """How far before each item the launch lies whose work has to end first, and the time behind that end.
 
@@ -235,7 +237,7 @@ def _needs(
     trace agrees. A synchronisation needs the last work that had ended when it returned.
     """
     waits = np.sort(
-        host.start_ns[(host.role == Role.API) & coded(trace.names, host.name, _WAIT_EVENT.fullmatch)]
+        host.start_ns[(host.role == RangeRole.API) & coded(trace.names, host.name, _WAIT_EVENT.fullmatch)]
     )
     after_wait = np.searchsorted(waits, items.at, side="left")
     needs = np.zeros(len(items.at), dtype=np.int64)
@@ -265,14 +267,18 @@ def _needs(
     return needs, behind
 
 
-def _counts(trace: Trace, host: Ranges, windows: Intervals) -> tuple[Column, Column]:
+def _counts(trace: Trace, host: TraceRanges, windows: Intervals) -> tuple[Column, Column]:
     """Starts and ends of operators, and those of driver calls, in each window.
 
     Four Python functions count as one operator: the profiler keeps less of each.
     """
     inner = trace.operators
-    calls = take(host, np.isin(host.role, (Role.LAUNCH, Role.SYNC, Role.API)))
-    tables = (take(inner, inner.role == Role.OPERATOR), take(inner, inner.role == Role.FRAME), calls)
+    calls = take(host, np.isin(host.role, (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API)))
+    tables = (
+        take(inner, inner.role == RangeRole.OPERATOR),
+        take(inner, inner.role == RangeRole.FRAME),
+        calls,
+    )
     made = []
     for table in tables:
         edges = np.sort(np.concatenate((table.start_ns, table.end_ns)))
@@ -290,12 +296,12 @@ def _item_tags(trace: Trace, items: _Items) -> Column:
     return tags
 
 
-def _tags(trace: Trace, host: Ranges, windows: Intervals) -> dict[Tag, Intervals]:
+def _tags(trace: Trace, host: TraceRanges, windows: Intervals) -> dict[Tag, Intervals]:
     """The spans of each tag, with the silent ones."""
     found = tagged(trace)
-    calls = np.isin(host.role, (Role.LAUNCH, Role.SYNC, Role.API))
+    calls = np.isin(host.role, (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API))
     known = [np.stack((host.start_ns[calls], host.end_ns[calls]), axis=1), *found.values()]
-    known.append(trace.operators.intervals(Role.OPERATOR))
+    known.append(trace.operators.intervals(RangeRole.OPERATOR))
     quiet = subtract(union(windows), union(np.concatenate(known)))
     quiet = quiet[quiet[:, 1] - quiet[:, 0] >= SILENT_NS]
     return {**found, Tag.SILENT: quiet} if len(quiet) else found
@@ -337,12 +343,12 @@ def _put(column: Column, rows: Column, values: Column) -> Column:
     return made
 
 
-def _pace(trace: Trace, host: Ranges, steps: Steps) -> Pace:
-    operators = take(trace.operators, trace.operators.role == Role.OPERATOR)
+def _pace(trace: Trace, host: TraceRanges, steps: StepWindows) -> Pace:
+    operators = take(trace.operators, trace.operators.role == RangeRole.OPERATOR)
     within = (operators.start_ns >= steps.windows[0, 0]) & (operators.start_ns < steps.windows[-1, 1])
     operators = take(operators, within)
-    calls = np.isin(host.role, (Role.LAUNCH, Role.SYNC, Role.API))
-    launches = host.role == Role.LAUNCH
+    calls = np.isin(host.role, (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API))
+    launches = host.role == RangeRole.LAUNCH
     spacing = _spacing(operators)
     took = (host.end_ns - host.start_ns)[launches]
     return Pace(
@@ -351,11 +357,11 @@ def _pace(trace: Trace, host: Ranges, steps: Steps) -> Pace:
         spacing_ns=float(np.median(spacing)) if len(spacing) >= _FEW else None,
         launch_ns=float(np.percentile(took, 10)) if len(took) >= _FEW else None,
         step_ns=float((steps.windows[:, 1] - steps.windows[:, 0]).mean()),
-        stacks=bool((trace.operators.role == Role.FRAME).any()),
+        stacks=bool((trace.operators.role == RangeRole.FRAME).any()),
     )
 
 
-def _spacing(operators: Ranges) -> Column:
+def _spacing(operators: TraceRanges) -> Column:
     """From each operator's start to that of the first one within it."""
     order = np.lexsort((-operators.end_ns, operators.start_ns, operators.lane))
     start, end, lane = (column[order] for column in (operators.start_ns, operators.end_ns, operators.lane))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import Column, Ranges, Role, Trace, take, used_codes
+from aorta.artefacts.events import Column, RangeRole, Trace, TraceRanges, take, used_codes
 from aorta.artefacts.hostline import Tag
 from aorta.intervals import EMPTY, Intervals, as_intervals, subtract, union
 
@@ -51,7 +51,7 @@ def coded(names: Sequence[str], codes: Column, test: Callable[[str], object]) ->
     return table[codes]
 
 
-def spans(ranges: Ranges, rows: NDArray[np.bool_]) -> Intervals:
+def spans(ranges: TraceRanges, rows: NDArray[np.bool_]) -> Intervals:
     """The intervals of some rows."""
     return np.stack((ranges.start_ns[rows], ranges.end_ns[rows]), axis=1)
 
@@ -64,11 +64,11 @@ def tagged(trace: Trace) -> dict[Tag, Intervals]:
 
 def _tagged(trace: Trace) -> Iterator[tuple[Tag, Intervals]]:
     host, names = trace.host, trace.names
-    operators = take(trace.operators, trace.operators.role == Role.OPERATOR)
-    yield Tag.OPTIMIZER, host.intervals(Role.OPTIMIZER)
+    operators = take(trace.operators, trace.operators.role == RangeRole.OPERATOR)
+    yield Tag.OPTIMIZER, host.intervals(RangeRole.OPTIMIZER)
     yield Tag.LOADER, loader_work(trace)
     yield Tag.LOADER_START, _restarts(trace, operators)
-    api = (host.role == Role.API) | (host.role == Role.SYNC)
+    api = (host.role == RangeRole.API) | (host.role == RangeRole.SYNC)
     yield Tag.ALLOCATOR, spans(host, api & coded(names, host.name, ALLOCATE.fullmatch))
     for tag, pattern in _NAMES.items():
         parts = [
@@ -79,9 +79,9 @@ def _tagged(trace: Trace) -> Iterator[tuple[Tag, Intervals]]:
         if parts:
             yield tag, np.concatenate(parts)
     evaluate = coded(names, operators.name, _EVALUATE.fullmatch)
-    yield Tag.BACKWARD, np.concatenate((spans(operators, evaluate), host.intervals(Role.BACKWARD)))
+    yield Tag.BACKWARD, np.concatenate((spans(operators, evaluate), host.intervals(RangeRole.BACKWARD)))
     yield Tag.RECOMPUTE, _recomputed(operators, evaluate, names)
-    if (host.role == Role.LAUNCH).any():
+    if (host.role == RangeRole.LAUNCH).any():
         yield Tag.CPU_OPERATOR, _on_the_cpu(trace, operators)
 
 
@@ -89,26 +89,26 @@ def loader_work(trace: Trace) -> Intervals:
     """When the training process itself made batches: loaders without workers, and data ranges."""
     host = trace.host
     single = coded(trace.names, host.name, _SINGLE_LOADER.fullmatch)
-    waits = (host.role == Role.LOADER) & ~single
-    worked = ((host.role == Role.LOADER) & single) | (host.role == Role.DATA)
+    waits = (host.role == RangeRole.LOADER) & ~single
+    worked = ((host.role == RangeRole.LOADER) & single) | (host.role == RangeRole.DATA)
     return subtract(union(spans(host, worked)), union(spans(host, waits)))
 
 
-def _restarts(trace: Trace, operators: Ranges) -> Intervals:
+def _restarts(trace: Trace, operators: TraceRanges) -> Intervals:
     """Long stretches between two calls of a loader with hardly an operator, and without a launch."""
-    loaders = union(trace.host.intervals(Role.LOADER))
+    loaders = union(trace.host.intervals(RangeRole.LOADER))
     if len(loaders) < 2:
         return EMPTY
     gaps = np.stack((loaders[:-1, 1], loaders[1:, 0]), axis=1)
     gaps = gaps[gaps[:, 1] - gaps[:, 0] >= _RESTART_NS]
-    launches = np.sort(trace.host.start_ns[trace.host.role == Role.LAUNCH])
+    launches = np.sort(trace.host.start_ns[trace.host.role == RangeRole.LAUNCH])
     begun = np.sort(operators.start_ns)
     empty = np.searchsorted(launches, gaps[:, 1]) == np.searchsorted(launches, gaps[:, 0])
     quiet = np.searchsorted(begun, gaps[:, 1]) - np.searchsorted(begun, gaps[:, 0]) < _FEW_OPERATORS
     return np.asarray(gaps[empty & quiet], dtype=np.int64)
 
 
-def _recomputed(operators: Ranges, evaluate: NDArray[np.bool_], names: Sequence[str]) -> Intervals:
+def _recomputed(operators: TraceRanges, evaluate: NDArray[np.bool_], names: Sequence[str]) -> Intervals:
     """From the start of each backward function that holds forward operators to the operator behind them."""
     forward = coded(names, operators.name, _FORWARD.fullmatch)
     found: list[tuple[int, int]] = []
@@ -127,10 +127,10 @@ def _recomputed(operators: Ranges, evaluate: NDArray[np.bool_], names: Sequence[
     return as_intervals(found)
 
 
-def _on_the_cpu(trace: Trace, operators: Ranges) -> Intervals:
+def _on_the_cpu(trace: Trace, operators: TraceRanges) -> Intervals:
     """The innermost long operators in which nothing was launched and no driver was called."""
     long = np.flatnonzero(operators.end_ns - operators.start_ns >= _CPU_NS)
-    calls = np.isin(trace.host.role, (Role.LAUNCH, Role.SYNC, Role.API))
+    calls = np.isin(trace.host.role, (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API))
     times, lanes = trace.host.start_ns[calls], trace.host.lane[calls]
     kept = np.zeros(len(operators), dtype=np.bool_)
     for lane in np.unique(operators.lane[long]).tolist():

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Lateness, LatenessTable, LateNode
-from aorta.metrics.collectives import Collectives
+from aorta.metrics.collectives import MatchedCollectives
 
 Floats = NDArray[np.float64]
 Pattern = Literal["persistent", "intermittent", "one_off"]
@@ -30,7 +30,7 @@ _NS_PER_MS = 1e6
 
 
 def lateness(
-    collectives: Collectives, steady: Sequence[int], step_ms: float, nodes: Mapping[int, str]
+    collectives: MatchedCollectives, steady: Sequence[int], step_ms: float, nodes: Mapping[int, str]
 ) -> LatenessTable | None:
     """The ranks that were late in any of the steps `steady`, the largest sum of lateness first.
 
@@ -71,7 +71,7 @@ def lateness(
     )
 
 
-def late_by(collectives: Collectives, steady: Sequence[int]) -> Floats:
+def late_by(collectives: MatchedCollectives, steady: Sequence[int]) -> Floats:
     """How late each rank came in each step, ms, (ranks, steps); 0 in a step without collectives."""
     ranks = sorted(collectives.timelines)
     index = {rank: place for place, rank in enumerate(ranks)}
@@ -101,7 +101,8 @@ def pattern(late: NDArray[np.bool_], stretch: NDArray[np.int64]) -> tuple[Patter
 
     Args:
         late: of each step.
-        stretch: the unbroken stretch of steps that each one lies in, as `Collectives.stretches` counts them.
+        stretch: the unbroken stretch of steps that each one lies in, as counted by
+            `MatchedCollectives.stretches`.
 
     The lateness that stays begins where fewest steps contradict it: late ones before, punctual ones after. Of
     the steps between two stretches nobody knows, so that lateness in both is no one-off.

@@ -37,7 +37,7 @@ _NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ReplayLine:
     """A line as it is replayed; a list per column."""
 
     work: list[float]
@@ -57,7 +57,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReplayChanges:
     """Changes of a replay; one row per item of the line."""
 
     work_ns: Floats | None = None
@@ -88,7 +88,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayedStep:
     """Time of a step in a replay, ns, by rank."""
 
     step_ns: Mapping[int, float]
@@ -125,18 +125,18 @@ def lessened(table: LineTable, weight_ns: Floats, work_ns: Floats | None = None)
 
 
 def lanes(
-    tables: Mapping[int, LineTable], groups: Mapping[int, Sequence[str]], changes: Mapping[int, Change]
-) -> dict[int, Lane]:
+    tables: Mapping[int, LineTable], groups: Mapping[int, Sequence[str]], changes: Mapping[int, ReplayChanges]
+) -> dict[int, ReplayLine]:
     """The lines of the steps that all ranks have, changed."""
     common = set.intersection(*(set(table.step.tolist()) for table in tables.values()))
     found = {
-        rank: _lane(table, groups[rank], changes.get(rank, Change()), np.array(sorted(common)))
+        rank: _lane(table, groups[rank], changes.get(rank, ReplayChanges()), np.array(sorted(common)))
         for rank, table in tables.items()
     }
     return _at_one_pace(found)
 
 
-def _at_one_pace(lines: Mapping[int, Lane]) -> dict[int, Lane]:
+def _at_one_pace(lines: Mapping[int, ReplayLine]) -> dict[int, ReplayLine]:
     """The lines with loaders of one pace where they are about as fast: few steps tell it roughly."""
     paced = {rank: lane.length for rank, lane in lines.items() if max(lane.ready, default=_NEVER) > _NEVER}
     pace = max(paced.values(), default=0.0)
@@ -148,7 +148,9 @@ def _at_one_pace(lines: Mapping[int, Lane]) -> dict[int, Lane]:
     }
 
 
-def _lane(table: LineTable, groups: Sequence[str], change: Change, steps: NDArray[np.int64]) -> Lane:
+def _lane(
+    table: LineTable, groups: Sequence[str], change: ReplayChanges, steps: NDArray[np.int64]
+) -> ReplayLine:
     kept = np.isin(table.step, steps)
     dropped = np.zeros(len(table), dtype=np.bool_) if change.dropped is None else change.dropped
     work = table.work_ns.astype(np.float64) if change.work_ns is None else change.work_ns
@@ -175,7 +177,7 @@ def _lane(table: LineTable, groups: Sequence[str], change: Change, steps: NDArra
     paced = len(loaded) >= _MOST_OF_STEPS * len(steps)
     ready = (clock - start)[kept].astype(np.float64) if paced else np.full(int(kept.sum()), _NEVER)
     behind = np.where((table.item == Item.LOADER) & (not paced), table.held_ns, table.behind_ns)
-    return Lane(
+    return ReplayLine(
         work=work[kept].tolist(),
         item=item[kept].tolist(),
         waits=waits[kept].tolist(),
@@ -189,7 +191,7 @@ def _lane(table: LineTable, groups: Sequence[str], change: Change, steps: NDArra
     )
 
 
-def replay(lines: Mapping[int, Lane], *, keep: bool = False) -> Outcome:
+def replay(lines: Mapping[int, ReplayLine], *, keep: bool = False) -> ReplayedStep:
     """Time of a step on each rank; with `keep` also when each item of the last two rounds took place."""
     size = max(sum(len(lane.work) for lane in lines.values()), 1)
     rounds = int(np.clip(_MOST_STEPS // size, 3, 6))
@@ -207,7 +209,7 @@ def replay(lines: Mapping[int, Lane], *, keep: bool = False) -> Outcome:
         if active and shared.posted == before:
             # A member waits for a call that another one never makes: it goes on alone.
             shared.give_up()
-    return Outcome(
+    return ReplayedStep(
         {rank: run.step_ns() for rank, run in runs.items()},
         {rank: run.worked / rounds / max(run.steps, 1) for rank, run in runs.items()},
         {rank: run.moments for rank, run in runs.items()} if keep else {},
@@ -217,7 +219,7 @@ def replay(lines: Mapping[int, Lane], *, keep: bool = False) -> Outcome:
 class _Shared:
     """Collectives on their way."""
 
-    def __init__(self, lines: Mapping[int, Lane]) -> None:
+    def __init__(self, lines: Mapping[int, ReplayLine]) -> None:
         members: defaultdict[tuple[int, int, str, int], set[int]] = defaultdict(set)
         self.transfer: dict[tuple[int, int, str, int], float] = {}
         for rank, lane in lines.items():
@@ -240,7 +242,7 @@ class _Shared:
 class _Run:
     """One rank's replay."""
 
-    def __init__(self, rank: int, lane: Lane, shared: _Shared, rounds: int, *, keep: bool) -> None:
+    def __init__(self, rank: int, lane: ReplayLine, shared: _Shared, rounds: int, *, keep: bool) -> None:
         self._rank, self._lane, self._shared, self._rounds = rank, lane, shared, rounds
         self.steps = sum(item == Item.STEP for item in lane.item)
         self.worked = 0.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from aorta.artefacts.analysis import RankBreakdown
 from aorta.artefacts.mesh import Bubble, Mesh, MeshCause, MeshGroup, MeshStage, SlowdownRecord
-from aorta.artefacts.operations import COMPUTE, Operations, Role
+from aorta.artefacts.operations import COMPUTE, OperationRole, Operations
 from aorta.intervals import length, subtract, union
 from aorta.metrics.operation_graph import MOVES, graph_of, lanes, talking
 from aorta.metrics.schedules import Schedule, schedule_of
@@ -127,7 +127,10 @@ def _stages(job: Operations, schedule: Schedule | None) -> list[MeshStage]:
 def breakdowns(job: Operations) -> list[RankBreakdown]:
     """Returns the mean step of each rank: computation, exposed communication, and the unseen rest."""
     steps, found = np.unique(job.step), []
-    transfers = np.isin(job.role, [int(role) for role in (Role.SEND, Role.RECEIVE, Role.COLLECTIVE)])
+    transfers = np.isin(
+        job.role,
+        [int(role) for role in (OperationRole.SEND, OperationRole.RECEIVE, OperationRole.COLLECTIVE)],
+    )
     bounds = [(job.start[job.step == step].min(), job.end[job.step == step].max()) for step in steps]
     whole = sum(int(last - first) for first, last in bounds)
     for rank in np.unique(job.rank).tolist():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.metrics.utilization import Series, mean_of
+from aorta.metrics.utilization import SampleSeries, mean_of
 from aorta.units import NS_PER_MS, NS_PER_S
 
 THERMAL = 0x20 | 0x40
@@ -76,7 +76,7 @@ def crowded(loads: Mapping[str, NodeLoad], cpus_machine: Mapping[str, int]) -> d
     return found
 
 
-def node_loads(hosts: Sequence[Series]) -> dict[str, NodeLoad]:
+def node_loads(hosts: Sequence[SampleSeries]) -> dict[str, NodeLoad]:
     """Load of each host, from the samples inside its window."""
     found = {}
     for item in hosts:
@@ -96,7 +96,7 @@ def node_loads(hosts: Sequence[Series]) -> dict[str, NodeLoad]:
     return found
 
 
-def throttling(gpus: Sequence[Series]) -> dict[str, Throttling]:
+def throttling(gpus: Sequence[SampleSeries]) -> dict[str, Throttling]:
     """Throttling by UUID of the GPU; GPUs without a UUID or reasons are left out."""
     found = {}
     for item in gpus:
@@ -112,7 +112,7 @@ def throttling(gpus: Sequence[Series]) -> dict[str, Throttling]:
     return found
 
 
-def driver_busy(gpus: Sequence[Series]) -> dict[str, float]:
+def driver_busy(gpus: Sequence[SampleSeries]) -> dict[str, float]:
     """Busy share by UUID of the GPU: the driver's counter, % of the window in which any kernel ran. GPUs with
     fewer than `MIN_BUSY_SAMPLES` samples are not in it.
     """
@@ -125,23 +125,23 @@ def driver_busy(gpus: Sequence[Series]) -> dict[str, float]:
     return found
 
 
-def _known(item: Series, column: str) -> NDArray[np.float64]:
+def _known(item: SampleSeries, column: str) -> NDArray[np.float64]:
     values = item.numbers(column)
     return np.asarray(values[~np.isnan(values)], dtype=np.float64)
 
 
-def _most(item: Series, column: str) -> float | None:
+def _most(item: SampleSeries, column: str) -> float | None:
     values = _known(item, column)
     return float(values.max()) if len(values) else None
 
 
-def _growth(item: Series, column: str) -> float | None:
+def _growth(item: SampleSeries, column: str) -> float | None:
     """Growth of a counter, from the first sample to the last."""
     values = _known(item, column)
     return float(values[-1] - values[0]) if len(values) > 1 else None
 
 
-def _rate(item: Series, column: str) -> float | None:
+def _rate(item: SampleSeries, column: str) -> float | None:
     """Growth of a counter a second."""
     grown = _growth(item, column)
     if grown is None:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.operations import Ints, Operations, Role, backwards
+from aorta.artefacts.operations import Ints, OperationRole, Operations, backwards
 
 Floats = NDArray[np.float64]
 
-SEND, RECEIVE, COLLECTIVE = int(Role.SEND), int(Role.RECEIVE), int(Role.COLLECTIVE)
+SEND, RECEIVE, COLLECTIVE = int(OperationRole.SEND), int(OperationRole.RECEIVE), int(OperationRole.COLLECTIVE)
 MOVES = (SEND, RECEIVE)
 SLACK_NS = 100_000
 """Clocks of workers are that far apart at least: what ended so little later still came before."""
@@ -122,20 +122,20 @@ def _busy_until(operations: Operations, mine: Ints, role: Ints) -> Ints:
 def _sources(operations: Operations, mine: Ints, role: Ints) -> Iterator[tuple[int, int]]:
     """Pairs of places: a send and the computation before it, a computation and its receive."""
     back = np.array([backwards(name) for name in operations.kinds])[operations.kind[mine]]
-    for gradients, direction in ((False, Role.FORWARD), (True, Role.BACKWARD)):
+    for gradients, direction in ((False, OperationRole.FORWARD), (True, OperationRole.BACKWARD)):
         compute = np.flatnonzero(role == direction)
-        for transfer in (Role.SEND, Role.RECEIVE):
+        for transfer in (OperationRole.SEND, OperationRole.RECEIVE):
             moves = np.flatnonzero((role == transfer) & (back == gradients))
             yield from _paired(operations, mine, compute, moves, transfer)
 
 
 def _paired(
-    operations: Operations, mine: Ints, compute: Ints, moves: Ints, transfer: Role
+    operations: Operations, mine: Ints, compute: Ints, moves: Ints, transfer: OperationRole
 ) -> Iterator[tuple[int, int]]:
     start, end = operations.start[mine], operations.end[mine]
     if len(compute) == len(moves):
         pairs = zip(moves.tolist(), compute.tolist(), strict=True)
-    elif transfer == Role.SEND:
+    elif transfer == OperationRole.SEND:
         place = np.searchsorted(end[compute], start[moves] + SLACK_NS, side="right") - 1
         pairs = zip(moves[place >= 0].tolist(), compute[place[place >= 0]].tolist(), strict=True)
     else:
@@ -143,7 +143,7 @@ def _paired(
         there = place < len(compute)
         pairs = zip(moves[there].tolist(), compute[place[there]].tolist(), strict=True)
     for move, work in pairs:
-        yield (move, work) if transfer == Role.SEND else (work, move)
+        yield (move, work) if transfer == OperationRole.SEND else (work, move)
 
 
 def _groups(operations: Operations, rows: list[Ints]) -> tuple[list[list[int]], int]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from aorta.artefacts.instrument_record import InstrumentRecord, Place
+from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
 
 FEWEST = 4
 """Samples of a place that is named."""
@@ -19,7 +19,7 @@ SCRIPT = "<module>"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FindingPlace:
     """A place, in the ranks that a finding names."""
 
     function: str
@@ -33,7 +33,7 @@ class Found:
 
 def where(
     records: Mapping[int, InstrumentRecord], ranks: Sequence[int], parts: Sequence[str]
-) -> Found | None:
+) -> FindingPlace | None:
     """Returns the place that takes the ranks longest in these parts of the step, compared with other ranks.
 
     Args:
@@ -43,23 +43,23 @@ def where(
     """
     named = [rank for rank in (ranks or records) if rank in records]
     others = [rank for rank in records if rank not in named]
-    best: Found | None = None
+    best: FindingPlace | None = None
     for rank in named:
         for place in _told_apart(records[rank], parts):
             share = _share(records[rank], place)
             elsewhere = [_share_of(records[other], place, parts) for other in others]
             longer = share - median(elsewhere) if elsewhere else None
-            found = Found(place.function, place.file, place.line, share, longer)
+            found = FindingPlace(place.function, place.file, place.line, share, longer)
             if best is None or _weight(found) > _weight(best):
                 best = found
     return best
 
 
-def _weight(found: Found) -> float:
+def _weight(found: FindingPlace) -> float:
     return found.share if found.longer is None else found.longer
 
 
-def _told_apart(record: InstrumentRecord, parts: Sequence[str]) -> list[Place]:
+def _told_apart(record: InstrumentRecord, parts: Sequence[str]) -> list[SampledFunction]:
     """Returns the program's own places; of a script's one call, those of the package that it calls."""
     usable = [place for place in record.places if place.part in parts and place.samples >= FEWEST]
     own = [place for place in usable if not place.package]
@@ -72,11 +72,11 @@ def _told_apart(record: InstrumentRecord, parts: Sequence[str]) -> list[Place]:
     return kept or packages
 
 
-def _share(record: InstrumentRecord, place: Place) -> float:
+def _share(record: InstrumentRecord, place: SampledFunction) -> float:
     return place.samples / max(sum(record.samples.values()), 1)
 
 
-def _share_of(record: InstrumentRecord, like: Place, parts: Sequence[str]) -> float:
+def _share_of(record: InstrumentRecord, like: SampledFunction, parts: Sequence[str]) -> float:
     samples = sum(
         place.samples
         for place in record.places

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
 from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.steps import Step
+from aorta.artefacts.steps import DecodedStep
 from aorta.artefacts.traced import ProfilerOverhead
 from aorta.units import NS_PER_MS, plural
 
@@ -16,7 +16,7 @@ MIN_STEPS = 3
 
 
 def profiler_overhead(
-    by_rank: Mapping[int, Sequence[Step]], captured: Callable[[int], bool]
+    by_rank: Mapping[int, Sequence[DecodedStep]], captured: Callable[[int], bool]
 ) -> ProfilerOverhead:
     """The ratio of median step times, each step the mean over its ranks.
 
@@ -53,7 +53,7 @@ def profiler_overhead(
 
 
 def _times(
-    by_rank: Mapping[int, Sequence[Step]], captured: Callable[[int], bool], *, detailed: bool
+    by_rank: Mapping[int, Sequence[DecodedStep]], captured: Callable[[int], bool], *, detailed: bool
 ) -> tuple[list[float], list[float]]:
     """The ms of the steps inside and outside that every rank timed part by part, or as a whole."""
     inside: defaultdict[int, list[int]] = defaultdict(list)

@@ -14,7 +14,7 @@ these steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from aorta.artefacts.hostline import HostLine, LineTable, unpack_line
 from aorta.artefacts.weight import Estimate, ProfilerWeight, RankWeight
 from aorta.errors import ArtefactError
-from aorta.metrics.line_replay import Change, Floats, Outcome, lanes, lessened, replay
+from aorta.metrics.line_replay import Floats, ReplayChanges, ReplayedStep, lanes, lessened, replay
 from aorta.units import NS_PER_MS
 
 _PER_OPERATOR = 1.45
@@ -47,7 +47,7 @@ class Lines:
     """Factor on the profiler's weight."""
     spread: float = _SPREAD
     basis: Literal["untraced steps", "trace"] = "trace"
-    known: dict[float, Outcome] = field(default_factory=dict)
+    known: dict[float, ReplayedStep] = field(default_factory=dict)
     """Unchanged steps that were replayed already, by the scale of the weight."""
 
     @classmethod
@@ -96,11 +96,11 @@ class Lines:
 
     def run(
         self,
-        changes: Mapping[int, Change] | None = None,
+        changes: Mapping[int, ReplayChanges] | None = None,
         scale: float | None = None,
         *,
         keep: bool = False,
-    ) -> Outcome:
+    ) -> ReplayedStep:
         """The steps without the profiler, and with changes.
 
         Args:
@@ -111,17 +111,11 @@ class Lines:
         known = None if changes or keep else self.known.get(self.scale if scale is None else scale)
         if known is not None:
             return known
-        given = changes or {}
+        made = {rank: (changes or {}).get(rank, ReplayChanges()) for rank in self.tables}
         made = {
-            rank: Change(
-                work_ns=self.work_ns(rank, scale) if (mine := given.get(rank, Change())).work_ns is None
-                else mine.work_ns,
-                gpu_ns=mine.gpu_ns,
-                dropped=mine.dropped,
-                unheld=mine.unheld,
-            )
-            for rank in self.tables
-        }  # fmt: skip
+            rank: replace(mine, work_ns=self.work_ns(rank, scale)) if mine.work_ns is None else mine
+            for rank, mine in made.items()
+        }
         return replay(lanes(self.tables, self.groups, made), keep=keep)
 
     def calibrated(self, untraced_ms: float) -> Lines:
@@ -168,7 +162,7 @@ def weight(lines: Lines, untraced_ms: float | None = None) -> ProfilerWeight:
     )
 
 
-def _of_rank(lines: Lines, rank: int, value: Outcome) -> RankWeight:
+def _of_rank(lines: Lines, rank: int, value: ReplayedStep) -> RankWeight:
     pace = lines.lines[rank].pace
     return RankWeight(
         rank=rank,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aorta.artefacts.operations import UNKNOWN, Operations, Sizes, role_of
+from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
 from aorta.artefacts.step_columns import ABSENT, STAGE, StepColumns
 from aorta.artefacts.step_record import COMMUNICATION_STREAMS
 from aorta.metrics.clock_lines import ClockLine
@@ -144,7 +144,7 @@ def _made(
         start[mine], end[mine] = line.of(np.stack((start[mine], end[mine]), axis=1)).T
     chunks = max(len(found) for found in stages.values())
     return Operations(
-        sizes=Sizes(pipeline=len(order), virtual=chunks if chunks > 1 else None),
+        sizes=MeshSizes(pipeline=len(order), virtual=chunks if chunks > 1 else None),
         kinds=tuple(str(name) for name in kinds),
         roles=tuple(role_of(str(name)) for name in kinds),
         kind=kind.reshape(-1).astype(np.int64),

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aorta.metrics.replay_model import PARTS, Floats, Model, Part, Points, Replayed
+from aorta.metrics.replay_model import PARTS, Floats, Part, Points, Replayed, ReplayModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Removal:
     """Factor of each transfer: one number, or one for each place of a call in its step."""
 
 
-def replay(model: Model, removal: Removal | None = None) -> Replayed:
+def replay(model: ReplayModel, removal: Removal | None = None) -> Replayed:
     """The steps without what `removal` takes away; without one, as the model has them."""
     removal = removal or Removal()
     gone = _Gone(model, removal.shares)
@@ -49,7 +49,7 @@ def replay(model: Model, removal: Removal | None = None) -> Replayed:
     return Replayed(start, end)
 
 
-def _walk(model: Model, post: Floats, wait: Floats, transfer: Floats) -> Floats:
+def _walk(model: ReplayModel, post: Floats, wait: Floats, transfer: Floats) -> Floats:
     """How long each rank had been held up in all when each of its waits ended, ns, by slot."""
     origin = model.measured.start[:, 0]
     held = np.full(int(model.slots[-1]), -np.inf)
@@ -76,7 +76,7 @@ def _walk(model: Model, post: Floats, wait: Floats, transfer: Floats) -> Floats:
     return held
 
 
-def _reached(model: Model, held: Floats) -> Floats:
+def _reached(model: ReplayModel, held: Floats) -> Floats:
     """The hold-up of each rank before its first wait (0) and after each, one row more a rank than `held`."""
     out = np.zeros(len(held) + len(model.ranks))
     for rank in range(len(model.ranks)):
@@ -88,7 +88,7 @@ def _reached(model: Model, held: Floats) -> Floats:
 class _Gone:
     """How much of a rank's own time before a place is taken away."""
 
-    def __init__(self, model: Model, shares: Mapping[Part, Floats]) -> None:
+    def __init__(self, model: ReplayModel, shares: Mapping[Part, Floats]) -> None:
         shape = (len(model.ranks), len(model.steps))
         self._shares = [np.broadcast_to(shares.get(part, np.zeros(1)), shape) for part in PARTS]
         step = sum(

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.metrics.replay import replay
-from aorta.metrics.replay_model import Floats, Ints, Model
+from aorta.metrics.replay_model import Floats, Ints, ReplayModel
 
 
-def error_pct(models: Sequence[Model]) -> float | None:
+def error_pct(models: Sequence[ReplayModel]) -> float | None:
     """How far the steps of a half, replayed with the other half's transfers, miss their measured mean.
 
     Args:
@@ -48,7 +48,7 @@ def _halves(count: int) -> Ints:
     return np.array([number.bit_count() & 1 for number in range(count)], dtype=np.int64)
 
 
-def _with_the_others(models: Sequence[Model], halves: Ints) -> list[Model] | None:
+def _with_the_others(models: Sequence[ReplayModel], halves: Ints) -> list[ReplayModel] | None:
     """The models with each transfer as it was in the other half; None where there is none to take."""
     names: dict[tuple[str, int, str], int] = {}
     ranks, keys, of_rows = len(models[0].ranks), [], []

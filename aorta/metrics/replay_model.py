@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.intervals import EMPTY, subtract
-from aorta.metrics.collectives import Collectives, Matched, Timeline
+from aorta.metrics.collectives import Matched, MatchedCollectives, RankTimeline
 from aorta.metrics.cover import Cover
 from aorta.metrics.rows import rows_of
 from aorta.metrics.stack import Stack, batches
@@ -58,7 +58,7 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Model:
+class ReplayModel:
     """An unbroken run of steps. Rows are members of collectives, in the order of the collectives."""
 
     ranks: tuple[int, ...]
@@ -98,7 +98,7 @@ class Model:
         return np.repeat(self.place, np.diff(self.first))
 
 
-def build(collectives: Collectives, steady: Sequence[int]) -> list[Model]:
+def build(collectives: MatchedCollectives, steady: Sequence[int]) -> list[ReplayModel]:
     """The models of the unbroken runs of the steps `steady` (global steps), as many as are replayed.
 
     Every rank must have all of the steps.
@@ -120,7 +120,7 @@ def build(collectives: Collectives, steady: Sequence[int]) -> list[Model]:
 class _Line:
     """The main lines of some ranks on their stack: own time and its parts at any time."""
 
-    def __init__(self, timelines: Sequence[Timeline], stack: Stack, starts: Ints, ends: Ints) -> None:
+    def __init__(self, timelines: Sequence[RankTimeline], stack: Stack, starts: Ints, ends: Ints) -> None:
         """Lay out ranks whose steps start and end at `starts` and `ends`, (ranks, steps) each."""
         places = np.repeat(np.arange(len(starts)), starts.shape[1])
         self._steps = starts.shape[1]
@@ -197,7 +197,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """What `Model` has of each row and each step's bounds, filled in for some ranks after another."""
+    """What `ReplayModel` has of each row and each step's bounds, filled in for some ranks after another."""
 
     post: Points
     wait: Points
@@ -221,7 +221,7 @@ class _Builder:
     """Rows by rank, where the line of each is needed, put back into the order of the collectives."""
 
     def __init__(
-        self, timelines: Mapping[int, Timeline], numbers: tuple[int, ...], items: Sequence[Matched]
+        self, timelines: Mapping[int, RankTimeline], numbers: tuple[int, ...], items: Sequence[Matched]
     ) -> None:
         self._timelines, self._numbers, self._items = timelines, numbers, items
         self._ranks = tuple(sorted(timelines))
@@ -234,7 +234,7 @@ class _Builder:
         self._entry = _joined([item.entry for item in items])
         self._end = _joined([item.end for item in items])
 
-    def model(self) -> Model:
+    def model(self) -> ReplayModel:
         names = sorted({item.key[1] for item in self._items})
         group = np.array([names.index(item.key[1]) for item in self._items], dtype=np.int64)
         begin, queued = self._begins(group)
@@ -253,7 +253,7 @@ class _Builder:
             )
             slots.append(slots[-1][-1] + np.cumsum(count))
         places, kinds = self._places()
-        return Model(
+        return ReplayModel(
             ranks=self._ranks,
             steps=self._numbers,
             measured=Replayed(starts.astype(np.float64), ends.astype(np.float64)),

@@ -9,12 +9,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.operations import COMPUTE, Operations, Role
+from aorta.artefacts.operations import COMPUTE, OperationRole, Operations
 from aorta.intervals import length, union
 
 Mask = NDArray[np.bool_]
 
-_LETTERS = {int(Role.FORWARD): "F", int(Role.BACKWARD): "B", int(Role.WEIGHT): "W"}
+_LETTERS = {int(OperationRole.FORWARD): "F", int(OperationRole.BACKWARD): "B", int(OperationRole.WEIGHT): "W"}
 _COMPUTE = [int(role) for role in COMPUTE]
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.operations import COMPUTE, Operations, Role
+from aorta.artefacts.operations import COMPUTE, OperationRole, Operations
 from aorta.metrics.operation_graph import MOVES, Floats, Graph, talking
 from aorta.units import NS_PER_MS
 
@@ -242,7 +242,7 @@ class _Work:
         numbers: dict[tuple[int, int, int, int], float] = {}
         pairs: list[tuple[float, float]] = []
         place = _order(job)
-        for row in np.flatnonzero(self._compute & (job.role != Role.WEIGHT)).tolist():
+        for row in np.flatnonzero(self._compute & (job.role != OperationRole.WEIGHT)).tolist():
             key = int(job.rank[row]), int(job.step[row]), int(job.chunk[row]), int(place[row])
             if key in numbers:
                 pairs.append((numbers[key], float(ratio[row])))
@@ -309,7 +309,7 @@ def _links(job: Operations) -> dict[tuple[int, int], Mask]:
     if stages < 3:
         return found
     ahead = np.array([-1 if "back" in name.lower() or "bwd" in name.lower() else 1 for name in job.kinds])
-    step = np.where(role == Role.SEND, ahead[job.kind], -ahead[job.kind])
+    step = np.where(role == OperationRole.SEND, ahead[job.kind], -ahead[job.kind])
     peer = job.stage + step
     low, high = np.minimum(job.stage, peer), np.maximum(job.stage, peer)
     for one in range(stages - 1):

@@ -55,7 +55,7 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class StackComparison:
     """The findings from the stacks of all ranks together."""
 
     late: Late | None
@@ -71,7 +71,7 @@ class Comparison:
     """No rank's stack changed."""
 
 
-def compare(stacks: Mapping[int, Mapping[Stack, int]], *, least: float = 0.1) -> Comparison:
+def compare(stacks: Mapping[int, Mapping[Stack, int]], *, least: float = 0.1) -> StackComparison:
     """Who is waited for, in which line, and at what cost.
 
     Args:
@@ -83,7 +83,7 @@ def compare(stacks: Mapping[int, Mapping[Stack, int]], *, least: float = 0.1) ->
     loading = {rank: _share(seen, is_loading) for rank, seen in stacks.items()}
     fewest = min(sum(seen.values()) for seen in stacks.values())
     noise = max(least, _SIGMAS * 0.5 / math.sqrt(fewest))
-    return Comparison(
+    return StackComparison(
         late=_late(stacks, shares, waiting, noise) if len(stacks) > 1 else None,
         loading=loading,
         waiting=waiting,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from aorta.artefacts.flight import Call, Group, Recording
+from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
 
 Kind = Literal[
     "gpu_stuck", "host_stuck", "dead_peer", "other_collective", "other_size", "deadlock", "transfer_stuck"
@@ -35,7 +35,7 @@ class Guilty:
 
     rank: int
     kind: Kind
-    call: Call
+    call: FlightCall
     """The call that shows it: the one the rank misses, does not end, or made differently."""
 
 
@@ -48,9 +48,9 @@ class Standstill:
     """The guilty ranks, in order; empty: all ranks called the same, and nothing says which one is stuck."""
     waiting: Mapping[int, tuple[int, ...]]
     """Ranks that each waiting rank waits for, as far as they are known."""
-    call: Call
+    call: FlightCall
     """The oldest call that has not ended and waits for a guilty rank."""
-    group: Group | None
+    group: FlightGroup | None
 
 
 def standstill(recordings: Sequence[Recording]) -> Standstill | None:
@@ -104,10 +104,10 @@ def standstill(recordings: Sequence[Recording]) -> Standstill | None:
 
 
 def _edges(
-    known: Mapping[int, Recording], pending: Mapping[int, Sequence[Call]]
-) -> dict[int, list[tuple[int, Call]]]:
+    known: Mapping[int, Recording], pending: Mapping[int, Sequence[FlightCall]]
+) -> dict[int, list[tuple[int, FlightCall]]]:
     """Ranks that each rank waits for because they never made the call, with the call."""
-    edges: defaultdict[int, list[tuple[int, Call]]] = defaultdict(list)
+    edges: defaultdict[int, list[tuple[int, FlightCall]]] = defaultdict(list)
     for rank, calls in pending.items():
         for call in calls:
             missing = _missing_peer(rank, call, known) if call.p2p else _missing_members(rank, call, known)
@@ -115,7 +115,7 @@ def _edges(
     return {rank: waits for rank, waits in edges.items() if waits}
 
 
-def _missing_members(rank: int, call: Call, known: Mapping[int, Recording]) -> list[int]:
+def _missing_members(rank: int, call: FlightCall, known: Mapping[int, Recording]) -> list[int]:
     group = known[rank].groups.get(call.group)
     members = group.ranks if group is not None else ()
     if not members:
@@ -124,7 +124,7 @@ def _missing_members(rank: int, call: Call, known: Mapping[int, Recording]) -> l
     return [other for other in members if other != rank and not _has_called(other, call, known)]
 
 
-def _has_called(rank: int, call: Call, known: Mapping[int, Recording]) -> bool:
+def _has_called(rank: int, call: FlightCall, known: Mapping[int, Recording]) -> bool:
     """False: the rank has no recording, or its recording ends before this collective."""
     recording = known.get(rank)
     if recording is None:
@@ -135,7 +135,7 @@ def _has_called(rank: int, call: Call, known: Mapping[int, Recording]) -> bool:
     return call.group not in recording.groups or bool(recording.calls)
 
 
-def _missing_peer(rank: int, call: Call, known: Mapping[int, Recording]) -> list[int]:
+def _missing_peer(rank: int, call: FlightCall, known: Mapping[int, Recording]) -> list[int]:
     """The peer of a send or receive, where it has no call open that answers this one."""
     if call.peer is None or call.peer == rank:
         return []
@@ -156,9 +156,11 @@ def _missing_peer(rank: int, call: Call, known: Mapping[int, Recording]) -> list
     return [] if any(not other.finished for other in answers) else [call.peer]
 
 
-def _stuck_gpus(known: Mapping[int, Recording], pending: Mapping[int, Sequence[Call]]) -> dict[int, Call]:
+def _stuck_gpus(
+    known: Mapping[int, Recording], pending: Mapping[int, Sequence[FlightCall]]
+) -> dict[int, FlightCall]:
     """Ranks with a collective open that has ended on another member: their own GPU does not go on."""
-    found: dict[int, Call] = {}
+    found: dict[int, FlightCall] = {}
     for rank, calls in pending.items():
         for call in calls:
             group = known[rank].groups.get(call.group)
@@ -173,7 +175,7 @@ def _stuck_gpus(known: Mapping[int, Recording], pending: Mapping[int, Sequence[C
 
 def _mismatches(known: Mapping[int, Recording]) -> list[Guilty]:
     """Ranks whose call differs from that of most members at the same place of a group."""
-    places: defaultdict[tuple[str, int], dict[int, Call]] = defaultdict(dict)
+    places: defaultdict[tuple[str, int], dict[int, FlightCall]] = defaultdict(dict)
     for rank, recording in known.items():
         for call in recording.calls:
             if not call.p2p and not call.finished:
@@ -194,11 +196,11 @@ def _mismatches(known: Mapping[int, Recording]) -> list[Guilty]:
     return []
 
 
-def _form(call: Call) -> tuple[str, tuple[tuple[int, ...], ...]]:
+def _form(call: FlightCall) -> tuple[str, tuple[tuple[int, ...], ...]]:
     return call.operation, call.sizes
 
 
-def _usual(calls: Mapping[int, Call], known: Mapping[int, Recording]) -> object | None:
+def _usual(calls: Mapping[int, FlightCall], known: Mapping[int, Recording]) -> object | None:
     """The form of the call that followed the same calls earlier; None where that does not tell.
 
     Training repeats itself, so that the calls before this one say what comes next.
@@ -221,7 +223,7 @@ def _usual(calls: Mapping[int, Call], known: Mapping[int, Recording]) -> object 
     return usual if usual in said and len(said) > 1 else None
 
 
-def _shared_name(call: Call, recording: Recording) -> str:
+def _shared_name(call: FlightCall, recording: Recording) -> str:
     """A group's name and members: two groups of the same name are told apart."""
     group = recording.groups.get(call.group)
     return f"{call.group} {group.ranks if group is not None else ''}"
@@ -239,10 +241,12 @@ def _minority(said: Mapping[int, object]) -> list[int]:
 
 
 def _ends(
-    edges: Mapping[int, Sequence[tuple[int, Call]]], known: Mapping[int, Recording], stuck: Mapping[int, Call]
-) -> dict[int, Call]:
+    edges: Mapping[int, Sequence[tuple[int, FlightCall]]],
+    known: Mapping[int, Recording],
+    stuck: Mapping[int, FlightCall],
+) -> dict[int, FlightCall]:
     """Ranks that are waited for and wait for nobody, with the oldest call that they miss."""
-    found: dict[int, Call] = {}
+    found: dict[int, FlightCall] = {}
     for waits in edges.values():
         for other, call in waits:
             if other in edges or other in stuck:
@@ -255,7 +259,7 @@ def _ends(
     return found
 
 
-def _in_circle(rank: int, edges: Mapping[int, Sequence[tuple[int, Call]]]) -> bool:
+def _in_circle(rank: int, edges: Mapping[int, Sequence[tuple[int, FlightCall]]]) -> bool:
     seen: set[int] = set()
     ahead = [other for other, _ in edges.get(rank, ())]
     while ahead:
@@ -270,9 +274,9 @@ def _in_circle(rank: int, edges: Mapping[int, Sequence[tuple[int, Call]]]) -> bo
 
 def _first(
     guilty: Sequence[Guilty],
-    edges: Mapping[int, Sequence[tuple[int, Call]]],
-    pending: Mapping[int, Sequence[Call]],
-) -> Call:
+    edges: Mapping[int, Sequence[tuple[int, FlightCall]]],
+    pending: Mapping[int, Sequence[FlightCall]],
+) -> FlightCall:
     """The call of a stuck GPU, else the oldest one that waits for a guilty rank, else the oldest one.
 
     A rank that made another call holds up the ranks that made the usual one at the same place.
@@ -298,5 +302,5 @@ def _first(
     return min(every, key=lambda call: (call.created_ns is None, call.created_ns or 0))
 
 
-def _group(call: Call, known: Mapping[int, Recording]) -> Group | None:
+def _group(call: FlightCall, known: Mapping[int, Recording]) -> FlightGroup | None:
     return next((found for item in known.values() if (found := item.groups.get(call.group))), None)

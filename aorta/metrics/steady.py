@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.steps import Step
+from aorta.artefacts.steps import DecodedStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Steady:
         return Steady(tuple(numbers.tolist()), by_rank)
 
 
-def steady_steps(by_rank: Mapping[int, Sequence[Step]]) -> Steady:
+def steady_steps(by_rank: Mapping[int, Sequence[DecodedStep]]) -> Steady:
     """The steps that are steady on every rank that left records.
 
     A step that one rank did not write, or that was a warm-up, validation, checkpoint or profiler step

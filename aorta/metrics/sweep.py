@@ -18,14 +18,14 @@ import msgspec
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import Scenario
 from aorta.artefacts.sweep import (
-    Curve,
     CurvePoint,
-    Estimate,
+    RepeatedMean,
+    ScalingCurve,
     Sensitivity,
-    Series,
     SettingResult,
     Sweep,
     SweepPoint,
+    SweepSeries,
 )
 from aorta.metrics.repeats import is_valid
 from aorta.metrics.scaling import SUPERLINEAR, label
@@ -58,39 +58,39 @@ class Setting:
     """Samples per second of each valid repeat."""
 
 
-def estimate(values: Sequence[float]) -> Estimate | None:
+def estimate(values: Sequence[float]) -> RepeatedMean | None:
     """Mean and band, or range, of repeats; None for none."""
     if not values:
         return None
     mean = fmean(values)
     if len(values) == 1:
-        return Estimate(mean=mean, repeats=1)
+        return RepeatedMean(mean=mean, repeats=1)
     if len(values) < MIN_BANDED:
-        return Estimate(mean=mean, low=min(values), high=max(values), repeats=len(values), basis="range")
+        return RepeatedMean(mean=mean, low=min(values), high=max(values), repeats=len(values), basis="range")
     half = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
-    return Estimate(mean=mean, low=mean - half, high=mean + half, repeats=len(values))
+    return RepeatedMean(mean=mean, low=mean - half, high=mean + half, repeats=len(values))
 
 
-def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
+def ratio(above: Sequence[float], below: Sequence[float]) -> RepeatedMean:
     """Mean over mean of two independent sets of positive numbers; of repeats of both its band or its range,
     which is of every repeat over every repeat.
     """
     quotient = fmean(above) / fmean(below)
     repeats = min(len(above), len(below))
     if repeats < 2:
-        return Estimate(mean=quotient, repeats=repeats)
+        return RepeatedMean(mean=quotient, repeats=repeats)
     if repeats < MIN_BANDED:
         low, high = min(above) / max(below), max(above) / min(below)
-        return Estimate(mean=quotient, low=low, high=high, repeats=repeats, basis="range")
+        return RepeatedMean(mean=quotient, low=low, high=high, repeats=repeats, basis="range")
     parts = [(stdev(values) / fmean(values)) ** 2 / len(values) for values in (above, below)]
     variance = sum(parts)
     if variance == 0:
-        return Estimate(mean=quotient, low=quotient, high=quotient, repeats=repeats)
+        return RepeatedMean(mean=quotient, low=quotient, high=quotient, repeats=repeats)
     weights = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (above, below), strict=True))
     # Rounding down widens the band; the slack keeps a whole number whole.
     degrees = max(1, math.floor(variance**2 / weights + 1e-9))
     factor = math.exp(t_quantile(degrees) * math.sqrt(variance))
-    return Estimate(mean=quotient, low=quotient / factor, high=quotient * factor, repeats=repeats)
+    return RepeatedMean(mean=quotient, low=quotient / factor, high=quotient * factor, repeats=repeats)
 
 
 def settings(sweep: Sweep, runs: Sequence[PointRun]) -> list[Setting]:
@@ -127,7 +127,7 @@ def _setting(group: Sequence[PointRun], planned: int) -> Setting:
     return Setting(result, rates)
 
 
-def _over(analyses: Sequence[Analysis], measure: Callable[[Analysis], float | None]) -> Estimate | None:
+def _over(analyses: Sequence[Analysis], measure: Callable[[Analysis], float | None]) -> RepeatedMean | None:
     values = [value for item in analyses if (value := measure(item)) is not None]
     return estimate(values)
 
@@ -152,7 +152,7 @@ def overlap_ratio(analysis: Analysis) -> float | None:
     return 1.0 - sum(row.exposed_comm_ms for row in rows) / whole if whole > 0 else None
 
 
-def curves(found: Sequence[Setting]) -> list[Curve]:
+def curves(found: Sequence[Setting]) -> list[ScalingCurve]:
     """A scaling curve for each combination of values that was asked for at several numbers of nodes."""
     groups: dict[tuple[tuple[str, str], ...], list[Setting]] = {}
     for setting in found:
@@ -160,17 +160,17 @@ def curves(found: Sequence[Setting]) -> list[Curve]:
     return [_curve(group) for group in groups.values() if len(group) > 1]
 
 
-def _curve(group: Sequence[Setting]) -> Curve:
+def _curve(group: Sequence[Setting]) -> ScalingCurve:
     values = group[0].result.values
     valid = [setting for setting in group if setting.rates]
     missing = [setting.result.scenario for setting in group if not setting.rates]
     reason = f"without {', '.join(missing)}: no valid run" if missing else None
     if not valid:
-        return Curve(values=values, label=None, reference=None, points=[], reason="no valid run")
+        return ScalingCurve(values=values, label=None, reference=None, points=[], reason="no valid run")
     reference = valid[0]
     if len(valid) == 1:
         reason = f"only {reference.result.scenario} has a valid run"
-    return Curve(
+    return ScalingCurve(
         values=values,
         label=label([_size(setting.result) for setting in valid]),
         reference=reference.result.scenario,
@@ -186,7 +186,7 @@ def _size(result: SettingResult) -> tuple[int | None, int | None, int | None]:
 def _curve_point(setting: Setting, reference: Setting) -> CurvePoint:
     ranks, reference_ranks = setting.result.world_size or 0, reference.result.world_size or 0
     if setting is reference:
-        speedup = Estimate(mean=1.0, repeats=len(setting.rates))
+        speedup = RepeatedMean(mean=1.0, repeats=len(setting.rates))
     else:
         speedup = ratio(setting.rates, reference.rates)
     efficiency = _times(speedup, reference_ranks / ranks)
@@ -200,7 +200,7 @@ def _curve_point(setting: Setting, reference: Setting) -> CurvePoint:
     )
 
 
-def _times(value: Estimate, factor: float) -> Estimate:
+def _times(value: RepeatedMean, factor: float) -> RepeatedMean:
     def scaled(part: float | None) -> float | None:
         return part * factor if part is not None else None
 
@@ -218,7 +218,7 @@ def sensitivities(sweep: Sweep, found: Sequence[Setting]) -> list[Sensitivity]:
     ]
 
 
-def _series(key: str, values: Sequence[str], found: Sequence[Setting]) -> list[Series]:
+def _series(key: str, values: Sequence[str], found: Sequence[Setting]) -> list[SweepSeries]:
     places = {
         (setting.result.scenario, tuple(setting.result.values.items())): place
         for place, setting in enumerate(found)
@@ -229,7 +229,7 @@ def _series(key: str, values: Sequence[str], found: Sequence[Setting]) -> list[S
             continue
         chosen = [{**setting.result.values, key: value} for value in values]
         series.append(
-            Series(
+            SweepSeries(
                 scenario=setting.result.scenario,
                 held={name: value for name, value in setting.result.values.items() if name != key},
                 settings=[places[setting.result.scenario, tuple(each.items())] for each in chosen],
@@ -272,7 +272,7 @@ def statement(found: Sequence[Setting]) -> str:
     return f"{said}."
 
 
-def _lead(gain: Estimate, other: str) -> str:
+def _lead(gain: RepeatedMean, other: str) -> str:
     said = f", {gain.mean:.2f}× as many as {other}"
     if gain.low is None or gain.high is None:
         return said

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aorta.artefacts.events import Column, GpuEvents, Kind, Role, Trace, take
+from aorta.artefacts.events import Column, GpuEvents, Kind, RangeRole, Trace, take
 from aorta.intervals import Intervals, intersection, lengths_in, subtract, union
-from aorta.metrics.trace_steps import Steps, steps_of
+from aorta.metrics.trace_steps import StepWindows, steps_of
 
 NOT_CLASSIFIED = "communication not classified: collectives are called, but no GPU event belongs to one"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timeline:
+class GpuActivity:
     """The activity of one GPU, as disjoint intervals."""
 
     compute: Intervals
@@ -43,7 +43,7 @@ class TraceBreakdown:
 
     rank: int | None
     source: str
-    steps: Steps
+    steps: StepWindows
     compute_ns: Column
     exposed_comm_ns: Column
     exposed_copy_ns: Column
@@ -78,12 +78,12 @@ def main_device(gpu: GpuEvents) -> GpuEvents:
     return gpu if len(devices) == 1 else take(gpu, gpu.device == devices[np.argmax(counts)])
 
 
-def timeline_of(trace: Trace) -> Timeline:
+def timeline_of(trace: Trace) -> GpuActivity:
     """The timeline of a trace's main device."""
     gpu = main_device(trace.gpu)
-    loader = union(trace.host.intervals(Role.LOADER, Role.DATA))
+    loader = union(trace.host.intervals(RangeRole.LOADER, RangeRole.DATA))
     busy = union(gpu.intervals(*Kind))
-    return Timeline(
+    return GpuActivity(
         compute=union(gpu.intervals(Kind.COMPUTE)),
         communication=union(gpu.intervals(Kind.COMMUNICATION)),
         copy=union(gpu.intervals(Kind.COPY, Kind.MEMSET)),
@@ -95,7 +95,7 @@ def timeline_of(trace: Trace) -> Timeline:
     )
 
 
-def break_down(trace: Trace, steps: Steps | None = None) -> TraceBreakdown | None:
+def break_down(trace: Trace, steps: StepWindows | None = None) -> TraceBreakdown | None:
     """The breakdown of each step (of `steps_of(trace)` by default); None without GPU events or steps."""
     steps = steps_of(trace) if steps is None else steps
     if len(trace.gpu) == 0 or len(steps) == 0:
@@ -152,5 +152,7 @@ def unknown_communication(trace: Trace) -> str | None:
     alone = trace.world_size == 1 or bool(trace.collectives.group_size.max(initial=0) == 1)
     if alone or (trace.gpu.kind == Kind.COMMUNICATION).any():
         return None
-    called = (trace.host.role == Role.COLLECTIVE).any() or (trace.gpu_ranges.role == Role.COLLECTIVE).any()
+    called = (trace.host.role == RangeRole.COLLECTIVE).any() or (
+        trace.gpu_ranges.role == RangeRole.COLLECTIVE
+    ).any()
     return NOT_CLASSIFIED if called else None

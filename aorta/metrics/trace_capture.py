@@ -14,7 +14,7 @@ from aorta.artefacts.traced import TraceTable
 from aorta.artefacts.unseen import UnseenTime
 from aorta.errors import ArtefactError
 from aorta.metrics.blame import BlameTable, blame
-from aorta.metrics.collectives import Collectives, match_timelines
+from aorta.metrics.collectives import MatchedCollectives, match_timelines
 from aorta.metrics.trace_summary import breakdown_row, counted, mean_ms, rank_trace, work_of
 from aorta.metrics.trace_work import GpuWork, common_steps, impossible_share, timelines
 from aorta.units import NS_PER_MS, plural, rank_words
@@ -53,7 +53,7 @@ class HostIdle:
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class TraceCapture:
     """The summaries of one format: one run of the job."""
 
     format: str
@@ -90,14 +90,14 @@ class Capture:
         return found
 
 
-def captures(summaries: Sequence[TraceSummary]) -> list[Capture]:
+def captures(summaries: Sequence[TraceSummary]) -> list[TraceCapture]:
     """The summaries by format, most ranks first; then those with sizes of collectives, then most steps."""
     formats = sorted({summary.format for summary in summaries})
     found = [capture([item for item in summaries if item.format == name]) for name in formats]
     return sorted(found, key=lambda item: (-len(item.work), not item.sized, -len(item.steps), item.format))
 
 
-def capture(summaries: Sequence[TraceSummary]) -> Capture:
+def capture(summaries: Sequence[TraceSummary]) -> TraceCapture:
     """The summaries of one format; one that contradicts itself is a problem."""
     good, work, problems = [], {}, []
     for summary in sorted(summaries, key=lambda item: item.rank):
@@ -110,23 +110,23 @@ def capture(summaries: Sequence[TraceSummary]) -> Capture:
         if mine is not None:
             work[summary.rank] = mine
     common = common_steps(work)
-    return Capture(
+    return TraceCapture(
         summaries[0].format, tuple(good), work, common, tuple(problems), 0 < len(common) < FEWEST_STEPS
     )
 
 
-def sources(found: Capture) -> tuple[str, ...]:
+def sources(found: TraceCapture) -> tuple[str, ...]:
     """The files of the ranks with whole steps."""
     return tuple(dict.fromkeys(item.source for item in found.ranks if item.rank in found.work))
 
 
-def table(found: Capture) -> TraceTable:
+def table(found: TraceCapture) -> TraceTable:
     """The table of what traces show of each rank, beside its breakdown."""
     rows = [row for item in found.ranks if (row := rank_trace(item, found.steps)) is not None]
     return TraceTable(format=found.format, per_rank=rows)
 
 
-def ranks_expected(found: Capture) -> tuple[int | None, bool]:
+def ranks_expected(found: TraceCapture) -> tuple[int | None, bool]:
     """How many ranks there are, and whether that is only assumed."""
     ranks = [item.rank for item in found.ranks]
     if not ranks:
@@ -142,7 +142,7 @@ def ranks_expected(found: Capture) -> tuple[int | None, bool]:
     return None, False
 
 
-def breakdown_rows(found: Capture) -> tuple[list[RankBreakdown], list[Problem]]:
+def breakdown_rows(found: TraceCapture) -> tuple[list[RankBreakdown], list[Problem]]:
     """The breakdown of each rank over the common steps, of its own steps where there are none; and why some
     ranks have none.
     """
@@ -161,7 +161,7 @@ def breakdown_rows(found: Capture) -> tuple[list[RankBreakdown], list[Problem]]:
     return rows, problems
 
 
-def charges(collectives: Collectives | str, found: Capture) -> BlameTable | str:
+def charges(collectives: MatchedCollectives | str, found: TraceCapture) -> BlameTable | str:
     """Waits charged to ranks, or why they cannot be."""
     if isinstance(collectives, str):
         return collectives
@@ -170,7 +170,7 @@ def charges(collectives: Collectives | str, found: Capture) -> BlameTable | str:
     return blame(collectives, found.steps)
 
 
-def collectives_of(found: Capture, expected: int | None) -> Collectives | str:
+def collectives_of(found: TraceCapture, expected: int | None) -> MatchedCollectives | str:
     """All ranks on one clock with their collectives, or why they cannot be."""
     work, steps = found.work, found.steps
     if expected is None or len(work) < expected:
@@ -206,7 +206,7 @@ def _with_waits(row: RankBreakdown, waits: BlameTable | None) -> RankBreakdown:
     return msgspec.structs.replace(row, wait_ms=wait, transfer_ms=row.comm_ms - wait)
 
 
-def unseen_times(found: Capture) -> list[UnseenTime]:
+def unseen_times(found: TraceCapture) -> list[UnseenTime]:
     """Returns the time per step that the traces do not show, by reason, the largest first."""
     used = [item for item in found.ranks if item.rank in found.work]
     sums: dict[tuple[str, str], float] = {}
@@ -222,12 +222,12 @@ def unseen_times(found: Capture) -> list[UnseenTime]:
     return sorted(made, key=lambda item: -item.ms)
 
 
-def loader_marked(found: Capture) -> bool:
+def loader_marked(found: TraceCapture) -> bool:
     """True if any rank's trace names a loader or data range: without one, its time is the host's."""
     return any(item.loader_marked for item in found.ranks if item.rank in found.work)
 
 
-def host_idle(found: Capture) -> HostIdle | None:
+def host_idle(found: TraceCapture) -> HostIdle | None:
     """Means over the ranks that have whole steps."""
     if not found.steps:
         return None

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aorta.artefacts.events import ABSENT, Column, Kind, Role, Trace
+from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace
 from aorta.artefacts.traced import Contention, QueueDepth
 from aorta.intervals import Intervals, lengths_in, subtract, union
 from aorta.metrics.trace_breakdown import main_device, timeline_of
-from aorta.metrics.trace_steps import Steps, steps_of
+from aorta.metrics.trace_steps import StepWindows, steps_of
 
 SHORT_GAP_NS = 200_000
 """A launch takes 5 to 50 µs of the host with what Python does around it."""
@@ -38,7 +38,7 @@ class IdleCauses:
     idle_ns: Column
 
 
-def idle_causes(trace: Trace, steps: Steps | None = None) -> IdleCauses | None:
+def idle_causes(trace: Trace, steps: StepWindows | None = None) -> IdleCauses | None:
     """Idle time by cause; of several at once the first of loader, sync, launch. None without GPU events."""
     steps = steps_of(trace) if steps is None else steps
     if len(trace.gpu) == 0 or len(steps) == 0:
@@ -48,7 +48,7 @@ def idle_causes(trace: Trace, steps: Steps | None = None) -> IdleCauses | None:
     left: Intervals = subtract(span, timeline_of(trace).covered)
     idle = lengths_in(left, windows)
     shares = []
-    for roles in ((Role.LOADER, Role.DATA), (Role.SYNC,), (Role.LAUNCH, Role.API)):
+    for roles in ((RangeRole.LOADER, RangeRole.DATA), (RangeRole.SYNC,), (RangeRole.LAUNCH, RangeRole.API)):
         rest = subtract(left, union(trace.host.intervals(*roles)))
         shares.append(lengths_in(left, windows) - lengths_in(rest, windows))
         left = rest
@@ -58,20 +58,20 @@ def idle_causes(trace: Trace, steps: Steps | None = None) -> IdleCauses | None:
     return IdleCauses(loader, sync, launch, elsewhere, idle)
 
 
-def host_work(trace: Trace, steps: Steps) -> Column | None:
+def host_work(trace: Trace, steps: StepWindows) -> Column | None:
     """Time that the host took for each step and waited neither for its GPU nor for the loader; None where the
     trace holds no launches.
 
     A step takes at least that, whatever the GPU waits for: behind a wait for another rank it does not show.
     """
     host = trace.host
-    launches = host.role == Role.LAUNCH
+    launches = host.role == RangeRole.LAUNCH
     if not launches.any() or len(steps) == 0:
         return None
     usual = int(_BLOCKED * np.percentile((host.end_ns - host.start_ns)[launches], 10))
-    calls = host.intervals(Role.LAUNCH, Role.API)
+    calls = host.intervals(RangeRole.LAUNCH, RangeRole.API)
     blocked = calls[calls[:, 1] - calls[:, 0] > usual] + np.array([usual, 0])
-    waiting = np.concatenate((blocked, host.intervals(Role.SYNC, Role.LOADER, Role.DATA)))
+    waiting = np.concatenate((blocked, host.intervals(RangeRole.SYNC, RangeRole.LOADER, RangeRole.DATA)))
     windows = _on_the_host(trace, steps.windows)
     return np.asarray(windows[:, 1] - windows[:, 0] - lengths_in(waiting, windows), dtype=np.int64)
 
@@ -83,7 +83,7 @@ def _on_the_host(trace: Trace, windows: Intervals) -> Intervals:
     """
     gpu, host = main_device(trace.gpu), trace.host
     kernels = np.flatnonzero(np.isin(gpu.kind, (Kind.COMPUTE, Kind.GRAPH)))
-    calls = np.flatnonzero(host.role == Role.LAUNCH)
+    calls = np.flatnonzero(host.role == RangeRole.LAUNCH)
     joined, at_call, at_kernel = np.intersect1d(
         host.correlation[calls], gpu.correlation[kernels], return_indices=True
     )
@@ -107,7 +107,7 @@ class IdleGaps:
     long_ns: Column
 
 
-def idle_gaps(trace: Trace, steps: Steps) -> IdleGaps:
+def idle_gaps(trace: Trace, steps: StepWindows) -> IdleGaps:
     """Gaps up to `SHORT_GAP_NS`, the time of launching a few kernels, and longer ones."""
     windows = steps.windows
     line = timeline_of(trace)
@@ -120,9 +120,9 @@ def idle_gaps(trace: Trace, steps: Steps) -> IdleGaps:
     return IdleGaps(lengths_in(gaps[short], windows), lengths_in(gaps[~short], windows))
 
 
-def launches_in(trace: Trace, steps: Steps) -> Column:
+def launches_in(trace: Trace, steps: StepWindows) -> Column:
     """Driver calls in each step that put work on the GPU."""
-    times = np.sort(trace.host.start_ns[trace.host.role == Role.LAUNCH])
+    times = np.sort(trace.host.start_ns[trace.host.role == RangeRole.LAUNCH])
     first, last = (np.searchsorted(times, steps.windows[:, side], side="left") for side in (0, 1))
     return np.asarray(last - first, dtype=np.int64)
 
@@ -130,7 +130,7 @@ def launches_in(trace: Trace, steps: Steps) -> Column:
 def queue_depth(trace: Trace) -> QueueDepth | None:
     """The queue at each launch that the trace joins to a GPU event; None where it joins none."""
     gpu, host = main_device(trace.gpu), trace.host
-    calls = host.role == Role.LAUNCH
+    calls = host.role == RangeRole.LAUNCH
     joined, at_call, at_event = np.intersect1d(host.correlation[calls], gpu.correlation, return_indices=True)
     known = joined != ABSENT
     if not known.any():
@@ -147,7 +147,7 @@ def queue_depth(trace: Trace) -> QueueDepth | None:
     )
 
 
-def contention(trace: Trace, steps: Steps | None = None) -> Contention | None:
+def contention(trace: Trace, steps: StepWindows | None = None) -> Contention | None:
     """The cost of communication beside compute; None where no kernel of a known usual time ran beside any."""
     steps = steps_of(trace) if steps is None else steps
     gpu = main_device(trace.gpu)

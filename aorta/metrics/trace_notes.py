@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aorta.artefacts.analysis import BreakdownTable, RankBreakdown
 from aorta.metrics.blame import BlameTable
-from aorta.metrics.trace_capture import Capture
+from aorta.metrics.trace_capture import TraceCapture
 from aorta.units import plural, rank_words
 
 _CLAUSE = re.compile(r"; |, (?=on the GPU )")
@@ -21,7 +21,7 @@ _PARTS: Mapping[str, Callable[[RankBreakdown], float]] = {
 }
 
 
-def size_notes(found: Capture, expected: int | None, *, assumed: bool) -> list[str]:
+def size_notes(found: TraceCapture, expected: int | None, *, assumed: bool) -> list[str]:
     """Returns what is not known of how many ranks there are."""
     if assumed:
         last = found.ranks[-1].rank
@@ -54,7 +54,7 @@ def differences(records: BreakdownTable, rows: Sequence[RankBreakdown]) -> list[
     return notes
 
 
-def notes_of(found: Capture, charged: BlameTable | str, expected: int | None) -> list[str]:
+def notes_of(found: TraceCapture, charged: BlameTable | str, expected: int | None) -> list[str]:
     """Returns what a reader must know of the traces."""
     alike: dict[str, list[str]] = {}
     for summary in found.ranks:

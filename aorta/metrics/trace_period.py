@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Column, Kind, Role, Trace, launched_at, take
+from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace, launched_at, take
 
 REPEATS = 3
 """Whole repetitions from which a period is believed."""
@@ -33,7 +33,7 @@ def period_of(trace: Trace) -> Period | None:
 
 
 def _optimizer_calls(trace: Trace) -> Period | None:
-    calls = take(trace.host, trace.host.role == Role.OPTIMIZER)
+    calls = take(trace.host, trace.host.role == RangeRole.OPTIMIZER)
     if len(calls) <= REPEATS:
         return None
     # Of several optimizers, or of ranges that lie in each other, the first name of the most frequent ones.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aorta.artefacts import names
-from aorta.artefacts.events import ABSENT, Column, Ranges, Role, Trace, take
+from aorta.artefacts.events import ABSENT, Column, RangeRole, Trace, TraceRanges, take
 from aorta.intervals import EMPTY, Intervals, as_intervals
 from aorta.metrics.median import median
 from aorta.metrics.trace_period import period_of
@@ -21,7 +21,7 @@ _CUT_SHORT = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steps:
+class StepWindows:
     """Windows that the breakdown is made for: each from a step's start to the next one's."""
 
     number: Column
@@ -38,7 +38,7 @@ class Steps:
         return len(self.windows)
 
 
-def steps_of(trace: Trace) -> Steps:
+def steps_of(trace: Trace) -> StepWindows:
     """The steps of a trace; without step ranges its own period, else one window over all that its GPU did.
 
     A window reaches from a step's start to the start of the next, so that a loader called between two
@@ -47,7 +47,7 @@ def steps_of(trace: Trace) -> Steps:
     ranges projected on the GPU only where the host has none.
     """
     for ranges, place in ((trace.host, "host"), (trace.gpu_ranges, "GPU")):
-        found = _one_family(take(ranges, ranges.role == Role.STEP), trace.names)
+        found = _one_family(take(ranges, ranges.role == RangeRole.STEP), trace.names)
         if len(found):
             label = _family(trace.names[int(found.name[0])])
             return _windows(found, trace.names, f"{label} ranges on the {place}")
@@ -56,19 +56,19 @@ def steps_of(trace: Trace) -> Steps:
     if period is not None:
         windows = np.stack((period.starts[:-1], period.starts[1:]), axis=1)
         basis = f"{period.basis}: the capture has no step ranges"
-        return Steps(np.arange(len(windows)), windows, basis, closed=True)
+        return StepWindows(np.arange(len(windows)), windows, basis, closed=True)
     if len(gpu) == 0:
-        return Steps(np.empty(0, dtype=np.int64), EMPTY, "nothing: no step ranges and no GPU events")
+        return StepWindows(np.empty(0, dtype=np.int64), EMPTY, "nothing: no step ranges and no GPU events")
     whole = as_intervals([(int(gpu.start_ns.min()), int(gpu.end_ns.max()))])
     basis = "the whole capture: it has no step ranges and does not repeat itself"
-    return Steps(np.zeros(1, dtype=np.int64), whole, basis, whole_capture=True)
+    return StepWindows(np.zeros(1, dtype=np.int64), whole, basis, whole_capture=True)
 
 
 def _family(name: str) -> str:
     return re.sub(r"[\s#:=_]*\d+$", "", name)
 
 
-def _one_family(ranges: Ranges, names: tuple[str, ...]) -> Ranges:
+def _one_family(ranges: TraceRanges, names: tuple[str, ...]) -> TraceRanges:
     """The ranges of one kind of name on one thread; a loop may be marked twice, or on several threads."""
     if len(ranges) == 0:
         return ranges
@@ -81,7 +81,7 @@ def _one_family(ranges: Ranges, names: tuple[str, ...]) -> Ranges:
     return take(ranges, ranges.lane == lanes[np.argmax(counts)])
 
 
-def _windows(ranges: Ranges, names: tuple[str, ...], basis: str) -> Steps:
+def _windows(ranges: TraceRanges, names: tuple[str, ...], basis: str) -> StepWindows:
     start, end = ranges.start_ns, ranges.end_ns
     # A longer number is no count of steps, and is over what 64 bits hold.
     digits = [re.search(r"(?<!\d)(\d{1,18})$", names[code]) for code in ranges.name.tolist()]
@@ -98,4 +98,4 @@ def _windows(ranges: Ranges, names: tuple[str, ...], basis: str) -> Steps:
         kept[-1] = False
         basis += "; the last one left out, which the end of the capture cut short"
     kept &= reach > start
-    return Steps(number[kept], np.stack((start, reach), axis=1)[kept], basis)
+    return StepWindows(number[kept], np.stack((start, reach), axis=1)[kept], basis)

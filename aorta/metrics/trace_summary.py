@@ -9,9 +9,16 @@ import msgspec
 import numpy as np
 
 from aorta.artefacts.analysis import RankBreakdown
-from aorta.artefacts.events import ABSENT, Column, Kind, Role, Trace, take
+from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace, take
 from aorta.artefacts.packed import Packed, pack, unpack, unpack_intervals
-from aorta.artefacts.reduction import Reducer, TracedCalls, TracedTimeline, TraceStep, TraceSummary, Unseen
+from aorta.artefacts.reduction import (
+    Reducer,
+    TracedCalls,
+    TracedTimeline,
+    TraceStep,
+    TraceSummary,
+    UnseenReason,
+)
 from aorta.artefacts.traced import RankTrace
 from aorta.errors import ArtefactError
 from aorta.intervals import Intervals, clip
@@ -26,7 +33,7 @@ from aorta.metrics.trace_idle import (
     launches_in,
     queue_depth,
 )
-from aorta.metrics.trace_steps import Steps, steps_of
+from aorta.metrics.trace_steps import StepWindows, steps_of
 from aorta.metrics.trace_tops import top_collectives, top_kernels
 from aorta.metrics.trace_work import CallTable, GpuWork, gpu_work
 from aorta.units import NS_PER_MS
@@ -58,21 +65,21 @@ def summarise(trace: Trace) -> TraceSummary:
         steps_basis=steps.basis,
         whole=whole,
         unknown=unknown_communication(trace),
-        loader_marked=len(trace.host.intervals(Role.LOADER, Role.DATA)) > 0,
+        loader_marked=len(trace.host.intervals(RangeRole.LOADER, RangeRole.DATA)) > 0,
         edge_calls=work.edge_calls if work is not None else 0,
         kernels=top_kernels(trace, KEPT),
         collectives=top_collectives(trace, KEPT),
         queue_depth=queue_depth(trace),
         contention=contention(trace, steps),
         timeline=_timeline(work) if work is not None and whole else None,
-        unseen=[Unseen(reason=item.reason, remedy=item.remedy) for item in trace.unseen],
+        unseen=[UnseenReason(reason=item.reason, remedy=item.remedy) for item in trace.unseen],
         line=host_line(trace),
         problems=list(trace.problems),
         notes=list(trace.notes),
     )
 
 
-def _steps(trace: Trace, steps: Steps) -> list[TraceStep]:
+def _steps(trace: Trace, steps: StepWindows) -> list[TraceStep]:
     made, causes = break_down(trace, steps), idle_causes(trace, steps)
     if made is None or causes is None:
         return []
@@ -206,13 +213,13 @@ def _spans(packed: Packed, summary: TraceSummary) -> Intervals:
     return spans
 
 
-def windows(summary: TraceSummary) -> Steps:
+def windows(summary: TraceSummary) -> StepWindows:
     """The steps of a summary."""
     spans: Intervals = np.array([(s.start_ns, s.end_ns) for s in summary.steps], dtype=np.int64).reshape(
         -1, 2
     )
     number = np.array([step.number for step in summary.steps], dtype=np.int64)
-    return Steps(number, spans, summary.steps_basis)
+    return StepWindows(number, spans, summary.steps_basis)
 
 
 def counted(summary: TraceSummary, numbers: Sequence[int]) -> list[TraceStep]:

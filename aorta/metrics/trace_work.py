@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 from aorta.artefacts.events import (
     ABSENT,
     OWN,
-    Collectives,
     Column,
+    ColumnTable,
     Kind,
-    Role,
-    Table,
+    RangeRole,
     Trace,
+    TracedCollectives,
     launched_at,
     take,
 )
 from aorta.intervals import Intervals, as_intervals, subtract, union
-from aorta.metrics.calls import NOT_RECORDED, Calls, StepTimes
-from aorta.metrics.collectives import Collectives as CollectiveSet
-from aorta.metrics.collectives import Timeline
+from aorta.metrics.calls import NOT_RECORDED, Calls, TimesByStep
+from aorta.metrics.collectives import MatchedCollectives as CollectiveSet
+from aorta.metrics.collectives import RankTimeline
 from aorta.metrics.rows import order_within
 from aorta.metrics.trace_breakdown import main_device, timeline_of
-from aorta.metrics.trace_steps import Steps, steps_of
+from aorta.metrics.trace_steps import StepWindows, steps_of
 
 _NO_GROUP = ""
 _OF_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
@@ -41,7 +41,7 @@ _LATEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CallTable(Table):
+class CallTable(ColumnTable):
     """The collectives of a rank's whole steps, in order of launch; codes are of `GpuWork.names`."""
 
     step: Column
@@ -61,7 +61,7 @@ class CallTable(Table):
 class GpuWork:
     """One rank's work by step, ns on its trace's clock."""
 
-    steps: Steps
+    steps: StepWindows
     """Windows on the GPU, whole ones only."""
     compute: Intervals
     communication: Intervals
@@ -82,7 +82,7 @@ class _Attributed:
     """A trace, and when each of its GPU events was launched; ABSENT: not in the trace."""
 
     trace: Trace
-    host: Steps
+    host: StepWindows
     launched: Column
     joined: bool
 
@@ -122,7 +122,7 @@ def _with_own_rank(trace: Trace) -> Trace:
     return replace(trace, names=tuple(names))
 
 
-def timelines(work: Mapping[int, GpuWork]) -> dict[int, Timeline]:
+def timelines(work: Mapping[int, GpuWork]) -> dict[int, RankTimeline]:
     """The timeline of each rank, by which waits are charged.
 
     Collectives are numbered by their sequence numbers in the groups in which every rank's trace has them,
@@ -135,15 +135,15 @@ def timelines(work: Mapping[int, GpuWork]) -> dict[int, Timeline]:
     return {rank: _timeline(item, numbered) for rank, item in work.items()}
 
 
-def _timeline(item: GpuWork, numbered: frozenset[str]) -> Timeline:
+def _timeline(item: GpuWork, numbered: frozenset[str]) -> RankTimeline:
     table, steps = item.calls, item.steps
     by_sequence = np.array([name in numbered for name in item.names], dtype=np.bool_)
     number = np.where(by_sequence[table.group], table.sequence, table.order) if len(table) else table.order
     size = np.where(table.size == ABSENT, NOT_RECORDED, table.size)
     span = table.entry_ns, table.end_ns
-    return Timeline(
-        starts=StepTimes(steps.number, steps.windows[:, 0]),
-        ends=StepTimes(steps.number, steps.windows[:, 1]),
+    return RankTimeline(
+        starts=TimesByStep(steps.number, steps.windows[:, 0]),
+        ends=TimesByStep(steps.number, steps.windows[:, 1]),
         compute=item.compute,
         data=item.data,
         communication=item.communication,
@@ -168,7 +168,7 @@ def impossible_share(collectives: CollectiveSet) -> float:
     return bad / len(of_all) if of_all else 0.0
 
 
-def _attribute(trace: Trace, host: Steps) -> _Attributed:
+def _attribute(trace: Trace, host: StepWindows) -> _Attributed:
     launched = launched_at(trace)
     # A capture without steps is taken as a whole, whatever was launched before it.
     joined = bool((launched[np.isin(trace.gpu.kind, _WORK)] != ABSENT).any()) and not host.whole_capture
@@ -190,7 +190,7 @@ def _groups(trace: Trace) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(seen), frozenset(numbered)
 
 
-def _gpu_windows(item: _Attributed) -> Steps:
+def _gpu_windows(item: _Attributed) -> StepWindows:
     """Each step from the start of its first compute kernel to that of the next step.
 
     The last one counts where the capture shows that another step followed. If no step counts, all steps are
@@ -204,7 +204,7 @@ def _gpu_windows(item: _Attributed) -> Steps:
     earliest = np.minimum.accumulate(gpu.start_ns[order][::-1])[::-1]
     earliest = np.append(earliest, _LATEST)
     start, end = (earliest[np.searchsorted(launched, host.windows[:, side], side="left")] for side in (0, 1))
-    marks = item.trace.host.start_ns[item.trace.host.role == Role.STEP]
+    marks = item.trace.host.start_ns[item.trace.host.role == RangeRole.STEP]
     followed = np.isin(host.windows[:, 1], np.concatenate((host.windows[1:, 0], marks)))
     if host.closed:
         followed[-1] = True
@@ -212,18 +212,18 @@ def _gpu_windows(item: _Attributed) -> Steps:
     if not kept.any():
         return _one_window(item)
     basis = f"{host.basis}, on the GPU from a step's first compute kernel to the next step's"
-    return Steps(host.number[kept], np.stack((start, end), axis=1)[kept], basis)
+    return StepWindows(host.number[kept], np.stack((start, end), axis=1)[kept], basis)
 
 
-def _one_window(item: _Attributed) -> Steps:
+def _one_window(item: _Attributed) -> StepWindows:
     """All steps as one: from the first event that they launched to the end of the last one."""
     gpu, windows = item.trace.gpu, item.host.windows
     mine = (item.launched >= windows[:, 0].min()) & (item.launched < windows[:, 1].max())
     if not mine.any():
-        return Steps(item.host.number[:0], windows[:0], item.host.basis)
+        return StepWindows(item.host.number[:0], windows[:0], item.host.basis)
     span = as_intervals([(int(gpu.start_ns[mine].min()), int(gpu.end_ns[mine].max()))])
     basis = f"{item.host.basis}, from the first to the last event on the GPU that they launched"
-    return Steps(np.zeros(1, dtype=np.int64), span, basis, whole_capture=True)
+    return StepWindows(np.zeros(1, dtype=np.int64), span, basis, whole_capture=True)
 
 
 def _calls(item: _Attributed) -> tuple[tuple[str, ...], CallTable, int]:
@@ -262,7 +262,7 @@ def _codes(trace: Trace, codes: Column, absent: str, names: dict[str, int]) -> C
     return made[inverse.reshape(-1)] if len(codes) else codes
 
 
-def _of_main_device(trace: Trace) -> Collectives:
+def _of_main_device(trace: Trace) -> TracedCollectives:
     device = main_device(trace.gpu).device[0]
     mine: NDArray[np.bool_] = trace.gpu.device[trace.collectives.event] == device
     return take(trace.collectives, mine)

@@ -40,7 +40,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Series:
+class SampleSeries:
     """One sampled thing on one node: rows in time order, inside the window."""
 
     host: str
@@ -65,9 +65,9 @@ class Series:
 class Sampled:
     """The samples inside the windows of their hosts."""
 
-    gpus: list[Series]
+    gpus: list[SampleSeries]
     """Samples of each GPU."""
-    hosts: list[Series]
+    hosts: list[SampleSeries]
     """Samples of each node."""
 
 
@@ -128,7 +128,7 @@ def utilization(
     )
 
 
-def _energy_per_sample(gpus: list[Series], samples_per_s: float | None) -> float | None:
+def _energy_per_sample(gpus: list[SampleSeries], samples_per_s: float | None) -> float | None:
     """J per sample: the sum of the GPUs' mean powers (W) over samples/s; None where a GPU has no power."""
     powers = [mean_of([gpu], "power_draw_w") for gpu in gpus]
     known = [power for power in powers if power is not None]
@@ -143,7 +143,9 @@ def effective_gpu_utilization(rows: list[RankBreakdown]) -> float | None:
     return 100.0 * sum(row.compute_ms for row in rows) / total if total else None
 
 
-def in_windows(table: pd.DataFrame | None, keys: list[str], windows: Mapping[str, Window]) -> list[Series]:
+def in_windows(
+    table: pd.DataFrame | None, keys: list[str], windows: Mapping[str, Window]
+) -> list[SampleSeries]:
     """The samples of each thing that `keys` name, in its host's window; things without any are left out."""
     if table is None or not len(table) or not windows:
         return []
@@ -158,7 +160,7 @@ def in_windows(table: pd.DataFrame | None, keys: list[str], windows: Mapping[str
         mine = wall[rows]
         inside = (mine >= window[0]) & (mine < window[1])
         if inside.any():
-            found.append(Series(host, mine[inside], window, rows[inside], table, numbers))
+            found.append(SampleSeries(host, mine[inside], window, rows[inside], table, numbers))
     return found
 
 
@@ -181,7 +183,7 @@ def _groups(table: pd.DataFrame, keys: list[str]) -> NDArray[np.int64]:
     return np.repeat(runs.to_numpy(dtype=np.int64), np.diff(np.append(first, len(table))))
 
 
-def mean_of(series: list[Series], column: str) -> float | None:
+def mean_of(series: list[SampleSeries], column: str) -> float | None:
     """Mean over series of each one's mean, samples weighing the time around them; None without a number."""
     means = []
     for item in series:
@@ -200,13 +202,13 @@ def _weights(wall_ns: NDArray[np.int64], window: Window) -> NDArray[np.float64]:
     return np.asarray(np.maximum(np.diff(edges), 1.0), dtype=np.float64)
 
 
-def _peak(series: list[Series], column: str) -> float | None:
+def _peak(series: list[SampleSeries], column: str) -> float | None:
     every = (item.numbers(column) for item in series)
     peaks = [float(np.nanmax(values)) for values in every if not np.isnan(values).all()]
     return max(peaks, default=None)
 
 
-def _peak_share(series: list[Series], used: str, total: str) -> float | None:
+def _peak_share(series: list[SampleSeries], used: str, total: str) -> float | None:
     """The largest used / total in percent, where both are known and the total is not 0."""
     shares = []
     for item in series:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from aorta.artefacts.analysis import Interval
 from aorta.metrics import another_run, replay_check
 from aorta.metrics.bootstrap import ratio_interval
-from aorta.metrics.collectives import Collectives
+from aorta.metrics.collectives import MatchedCollectives
 from aorta.metrics.replay import Removal, replay
-from aorta.metrics.replay_model import PARTS, Floats, Model, Part, build
+from aorta.metrics.replay_model import PARTS, Floats, Part, ReplayModel, build
 from aorta.units import plural
 
 TOLERANCE_PCT = 3.0
@@ -51,7 +51,7 @@ class _Hosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CollectiveSlot:
     """A collective's place in the step."""
 
     op: str
@@ -68,7 +68,7 @@ class Place:
 class Replays:
     """The models of a run, and what they make of it unchanged."""
 
-    def __init__(self, models: Sequence[Model], host_ns: Mapping[int, float] | None = None) -> None:
+    def __init__(self, models: Sequence[ReplayModel], host_ns: Mapping[int, float] | None = None) -> None:
         self._models = tuple(models)
         self._host_ns = host_ns
         self.measured_ns = np.concatenate([model.measured.step_ns() for model in models])
@@ -81,7 +81,10 @@ class Replays:
 
     @classmethod
     def of(
-        cls, collectives: Collectives, steady: Sequence[int], host_ns: Mapping[int, float] | None = None
+        cls,
+        collectives: MatchedCollectives,
+        steady: Sequence[int],
+        host_ns: Mapping[int, float] | None = None,
     ) -> Replays | str:
         """The models of the steps `steady`, or in words why there are none.
 
@@ -137,7 +140,7 @@ class Replays:
         the mean over ranks of each step.
         """
 
-        def removal(model: Model) -> Removal:
+        def removal(model: ReplayModel) -> Removal:
             chosen = np.isin(model.ranks, list(ranks))
             return Removal({part: _shares(model.totals[PARTS.index(part)], chosen) for part in parts})
 
@@ -163,7 +166,7 @@ class Replays:
     def together(self, parts: Sequence[Part], ranks: Sequence[int], hiding: Sequence[int]) -> Prediction:
         """Without what `ranks` take longer for `parts`, and what `hiding` take longer for the other parts."""
 
-        def removal(model: Model) -> Removal:
+        def removal(model: ReplayModel) -> Removal:
             shares = {}
             for part in PARTS:
                 chosen = np.isin(model.ranks, list(ranks if part in parts else hiding))
@@ -204,11 +207,11 @@ class Replays:
         """The step with an ideal network over the step as modelled."""
         return float(self._steps(lambda _: Removal(transfer=0.0)).sum() / self.modelled_ns.sum())
 
-    def costliest_place(self) -> tuple[Place, Prediction] | None:
+    def costliest_place(self) -> tuple[CollectiveSlot, Prediction] | None:
         """The collective of a step without which the step would gain most; None without collectives."""
         places = self._transfers()
         tried = sorted(places, key=lambda name: -places[name].transfer_ms)[:_TRIED_PLACES]
-        best: tuple[Place, Prediction] | None = None
+        best: tuple[CollectiveSlot, Prediction] | None = None
         for name in tried:
             found = self._predict(
                 lambda model, name=name: Removal(transfer=_except(model, name)),  # type: ignore[misc]
@@ -218,11 +221,11 @@ class Replays:
                 best = places[name], found
         return best
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[CollectiveSlot]:
         """The collectives of a step, the longest transfer first."""
         return sorted(self._transfers().values(), key=lambda place: -place.transfer_ms)
 
-    def _transfers(self) -> dict[tuple[str, int, str], Place]:
+    def _transfers(self) -> dict[tuple[str, int, str], CollectiveSlot]:
         sums: dict[tuple[str, int, str], float] = {}
         sizes: dict[tuple[str, int, str], int] = {}
         best: dict[tuple[str, int, str], float] = {}
@@ -240,7 +243,7 @@ class Replays:
                 if model.bytes[index] >= 0:
                     sizes[name] = max(sizes.get(name, 0), int(model.bytes[index]))
         return {
-            name: Place(
+            name: CollectiveSlot(
                 name[2],
                 name[0],
                 name[1],
@@ -251,10 +254,10 @@ class Replays:
             for name, total in sums.items()
         }
 
-    def _steps(self, removal: Callable[[Model], Removal]) -> Floats:
+    def _steps(self, removal: Callable[[ReplayModel], Removal]) -> Floats:
         return np.concatenate([replay(model, removal(model)).step_ns() for model in self._models])
 
-    def _predict(self, removal: Callable[[Model], Removal], hosts: _Hosts) -> Prediction:
+    def _predict(self, removal: Callable[[ReplayModel], Removal], hosts: _Hosts) -> Prediction:
         now, least_ns = self.modelled_ns, hosts.least_ns
         gpus = self._steps(removal)
         # No step becomes longer by what it loses, nor shorter than its hosts need for it.
@@ -273,7 +276,7 @@ class Replays:
         )
 
 
-def _fastest(model: Model) -> Floats:
+def _fastest(model: ReplayModel) -> Floats:
     """The first decile of the transfers of each place, ns."""
     of_row = model.place_of_row
     order = np.argsort(of_row, kind="stable")
@@ -282,7 +285,7 @@ def _fastest(model: Model) -> Floats:
     return np.array([np.percentile(np.maximum(part, 0), 10) if len(part) else 0.0 for part in parts])
 
 
-def _except(model: Model, name: tuple[str, int, str]) -> Floats:
+def _except(model: ReplayModel, name: tuple[str, int, str]) -> Floats:
     return np.array([0.0 if place == name else 1.0 for place in model.places])
 
 

@@ -43,7 +43,7 @@ class Cadence:
         self.samples += 1
 
 
-class Waiter:
+class DeadlineSleeper:
     """Sleeps until a deadline, and ends the sleep at once when a signal says stop or the parent process is
     gone.
 
@@ -63,7 +63,7 @@ class Waiter:
         self._previous = {n: signal.signal(n, _noted) for n in STOP_SIGNALS if n not in ignored}
         self._previous_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
 
-    def __enter__(self) -> Waiter:
+    def __enter__(self) -> DeadlineSleeper:
         return self
 
     def __exit__(

@@ -50,7 +50,7 @@ class OpenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CgroupFolder:
     """A folder of one cgroup hierarchy, with the folders above it, nearest first."""
 
     folder: Path
@@ -62,7 +62,7 @@ class Group:
         return (self.folder, *self.above)
 
 
-def find_group(controller: str, proc: Path = Path("/proc/self")) -> Group | None:
+def find_group(controller: str, proc: Path = Path("/proc/self")) -> CgroupFolder | None:
     """The job's cgroup in the hierarchy that holds `controller` (`memory`, `cpu`, `cpuacct`); None at the
     root.
 
@@ -107,7 +107,7 @@ def _plain(text: str) -> str:
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
-def _group(path: str, root: str, mount: Path, version: int) -> Group | None:
+def _group(path: str, root: str, mount: Path, version: int) -> CgroupFolder | None:
     inside = os.path.relpath(path, root)
     if inside.startswith(".."):  # the mount shows another part of the hierarchy, or a namespace hides ours
         return None
@@ -118,7 +118,7 @@ def _group(path: str, root: str, mount: Path, version: int) -> Group | None:
     contained = root != "/" or (version == 2 and (mount / "memory.current").exists())
     if not parts and not contained:
         return None
-    return Group(folders[0], tuple(folders[1:]), version) if folders[0].is_dir() else None
+    return CgroupFolder(folders[0], tuple(folders[1:]), version) if folders[0].is_dir() else None
 
 
 def _job_level(parts: Sequence[str]) -> int:
@@ -131,7 +131,9 @@ def _job_level(parts: Sequence[str]) -> int:
     return (jobs or steps or [len(parts) - 1])[-1 if jobs else 0]
 
 
-def memory_limit_bytes(group: Group | None, environment: Mapping[str, str] | None = None) -> int | None:
+def memory_limit_bytes(
+    group: CgroupFolder | None, environment: Mapping[str, str] | None = None
+) -> int | None:
     """The smallest limit of the group and those above it; where none shows, what Slurm gave the job per node.
 
     A container may mount its own level alone, which has no limit.
@@ -155,7 +157,7 @@ def _by_slurm(environment: Mapping[str, str]) -> int | None:
     return per_node * BYTES_PER_MIB if per_node else None
 
 
-def cpu_limit(group: Group | None) -> float | None:
+def cpu_limit(group: CgroupFolder | None) -> float | None:
     """CPUs that the quotas of the group and those above it allow: the smallest quota over its period."""
     if group is None:
         return None
@@ -210,8 +212,8 @@ class JobMemory:
 class JobUsage:
     """CPU time and memory of the job's cgroups, read again and again."""
 
-    def __init__(self, memory: Group | None, cpuacct: Group | None) -> None:
-        def opened(group: Group | None, v1: str, v2: str) -> OpenFile | None:
+    def __init__(self, memory: CgroupFolder | None, cpuacct: CgroupFolder | None) -> None:
+        def opened(group: CgroupFolder | None, v1: str, v2: str) -> OpenFile | None:
             return OpenFile(group.folder / (v1 if group.version == 1 else v2)) if group is not None else None
 
         self._current = opened(memory, "memory.usage_in_bytes", "memory.current")

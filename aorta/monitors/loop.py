@@ -18,7 +18,7 @@ from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import NodeDir
 from aorta.artefacts.records import MonitorStatus
 from aorta.errors import RunError
-from aorta.monitors.cadence import Cadence, Waiter
+from aorta.monitors.cadence import Cadence, DeadlineSleeper
 from aorta.monitors.cpu import CpuSampler
 from aorta.monitors.devices import Reading, Source
 from aorta.monitors.gpu import ORDER, Opener, open_source
@@ -29,7 +29,7 @@ STATUS_EVERY_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SamplingOptions:
     """Options of the sampling: what, where to, and how long."""
 
     output_dir: Path
@@ -46,7 +46,7 @@ class Options:
     gpu_order: Sequence[Opener] = ORDER
 
 
-def run(options: Options) -> MonitorStatus:
+def run(options: SamplingOptions) -> MonitorStatus:
     """Sample until a signal, the end of the parent or of the duration; the last status is written and
     returned.
 
@@ -54,7 +54,7 @@ def run(options: Options) -> MonitorStatus:
         RunError: the files cannot be opened or written any more, a full disk for example.
     """
     node = NodeDir(options.output_dir)
-    with Waiter(options.parent_pid) as waiter:  # first of all, so that an early signal is not lost
+    with DeadlineSleeper(options.parent_pid) as waiter:  # first of all, so that an early signal is not lost
         sampler = _Sampler(options, node)
         try:
             status = sampler.loop(waiter)
@@ -70,7 +70,7 @@ def run(options: Options) -> MonitorStatus:
 
 
 class _Sampler:
-    def __init__(self, options: Options, node: NodeDir) -> None:
+    def __init__(self, options: SamplingOptions, node: NodeDir) -> None:
         self._options = options
         self._node = node
         self._identity: tuple[Cell, Cell] = (socket.gethostname(), options.node_index)
@@ -85,7 +85,7 @@ class _Sampler:
         self._cpu_file: CsvStream | None = None
         self._write_error: str | None = None
 
-    def loop(self, waiter: Waiter) -> MonitorStatus:
+    def loop(self, waiter: DeadlineSleeper) -> MonitorStatus:
         """All samples; the status at the end."""
         cadence = Cadence(time.monotonic_ns(), round(self._options.interval_s * NS_PER_S))
         limit_s = self._options.duration_s

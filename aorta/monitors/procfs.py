@@ -45,7 +45,7 @@ def busy_percent(before: CpuTicks | None, after: CpuTicks | None) -> float | Non
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MachineMemory:
     """Bytes of the machine; in use is what no process could get without swapping."""
 
     used: int | None
@@ -53,7 +53,7 @@ class Memory:
     swap_used: int | None
 
 
-def memory(meminfo: str | None) -> Memory:
+def memory(meminfo: str | None) -> MachineMemory:
     """/proc/meminfo: used = MemTotal - MemAvailable."""
     kib = {key: int(value) for key, value in re.findall(r"^(\w+): +(\d+) kB$", meminfo or "", re.MULTILINE)}
 
@@ -61,7 +61,7 @@ def memory(meminfo: str | None) -> Memory:
         return 1024 * (kib[total] - kib[free]) if total in kib and free in kib else None
 
     total = 1024 * kib["MemTotal"] if "MemTotal" in kib else None
-    return Memory(used("MemTotal", "MemAvailable"), total, used("SwapTotal", "SwapFree"))
+    return MachineMemory(used("MemTotal", "MemAvailable"), total, used("SwapTotal", "SwapFree"))
 
 
 def swap_bytes(vmstat: str | None, page_bytes: int) -> tuple[int | None, int | None]:

@@ -33,14 +33,14 @@ _ANSWERED = re.compile(r"^(?:\d+, )?GPU(?:-[0-9a-f]{8}-| \d+: ).*", re.MULTILINE
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolResult:
     """Result of a call: its output, or the reason why there is none."""
 
     text: str
     failure: str | None
 
 
-class Call:
+class ToolCall:
     """A program that runs aside, its output in an unnamed file so that it can never block on us.
 
     Raises:
@@ -64,26 +64,26 @@ class Call:
         except OSError as error:
             raise SourceError(f"{self.argv[0]}: {error.strerror}") from error
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> ToolResult | None:
         """The result, or None while it runs; a call past its time is killed and reported as such."""
         code = self._child.poll()
         if code is None:
             if time.monotonic_ns() < self._deadline_ns:
                 return None
             self.kill()
-            return Outcome("", f"{self.argv[0]} gave no answer within {self._timeout_s:g} s")
+            return ToolResult("", f"{self.argv[0]} gave no answer within {self._timeout_s:g} s")
         texts = []
         for stream in (self._out, self._err):
             stream.seek(0)
             texts.append(stream.read().decode("utf-8", "replace"))
             stream.close()
         if code == 0:
-            return Outcome(texts[0], None)
+            return ToolResult(texts[0], None)
         said = next(
             (line.strip() for text in reversed(texts) for line in text.splitlines() if line.strip()),
             "no message",
         )
-        return Outcome(texts[0], f"{self.argv[0]} exited {code}: {said}")
+        return ToolResult(texts[0], f"{self.argv[0]} exited {code}: {said}")
 
     def kill(self) -> None:
         """End it and its children. One stuck in the driver cannot be ended and is not waited for."""
@@ -121,7 +121,7 @@ class ToolSource:
     gpus: list[Device]
     timeout_s: float = TIMEOUT_S
     errors: dict[str, int] = field(default_factory=dict)
-    _call: Call | None = None
+    _call: ToolCall | None = None
     _next_ns: int = 0
     _failures: int = 0
     _cost_before_s: float = 0.0
@@ -132,7 +132,7 @@ class ToolSource:
         if self._call is None and self._failures < MOST_FAILURES and time.monotonic_ns() >= self._next_ns:
             self._cost_before_s = _children_cpu_s()
             try:
-                self._call = Call(self.argv, self.timeout_s)
+                self._call = ToolCall(self.argv, self.timeout_s)
             except SourceError as error:
                 return self._failed(str(error))
         return self._empty() if self._failures >= MOST_FAILURES else readings
@@ -212,10 +212,10 @@ def list_nvidia_smi(timeout_s: float = TIMEOUT_S) -> list[Device]:
     """
     program = _program("nvidia-smi")
     query = [program, "--query-gpu=index,uuid,name,memory.total", "--format=csv"]
-    devices = _devices(_samples(_nvidia_samples, Call(query, timeout_s).wait()))
+    devices = _devices(_samples(_nvidia_samples, ToolCall(query, timeout_s).wait()))
     parts: dict[str | None, list[tuple[str, str]]] = {}
     with contextlib.suppress(SourceError):  # only a divided GPU needs it
-        parts = nvidia_instances(Call([program, "-L"], timeout_s).wait())
+        parts = nvidia_instances(ToolCall([program, "-L"], timeout_s).wait())
     return [
         replace(
             device,
@@ -256,7 +256,7 @@ def open_nvidia_smi(
     for columns in (*(f"{_NVIDIA_QUERY},{reason}" for reason in reasons), _NVIDIA_QUERY):
         argv = [_program("nvidia-smi"), f"--query-gpu={columns}", "--format=csv", only]
         with contextlib.suppress(SourceError):
-            Call(argv, timeout_s).wait()
+            ToolCall(argv, timeout_s).wait()
             return ToolSource("nvidia-smi", argv, _nvidia_samples, gpus, timeout_s)
     raise SourceError(f"nvidia-smi refuses the query {_NVIDIA_QUERY}")
 
@@ -272,9 +272,9 @@ def list_amd_smi(timeout_s: float = TIMEOUT_S) -> list[Device]:
         SourceError: not installed, or no driver.
     """
     program = _program("amd-smi")
-    devices = _devices(_samples(parse_amd_smi_json, Call([program, "list", "--json"], timeout_s).wait()))
+    devices = _devices(_samples(parse_amd_smi_json, ToolCall([program, "list", "--json"], timeout_s).wait()))
     with contextlib.suppress(SourceError):  # name and memory are niceties
-        static = Call([program, "static", "--asic", "--vram", "--json"], timeout_s).wait()
+        static = ToolCall([program, "static", "--asic", "--vram", "--json"], timeout_s).wait()
         more = {device.index: device for device in _devices(_samples(parse_amd_smi_json, static))}
         return [
             replace(device, name=said.name, memory_total_bytes=said.memory_total_bytes)
@@ -304,7 +304,7 @@ def list_rocm_smi(timeout_s: float = TIMEOUT_S) -> list[Device]:
     Raises:
         SourceError: not installed, or no driver.
     """
-    return _devices(_samples(parse_rocm_smi_json, Call(_rocm_argv(), timeout_s).wait()))
+    return _devices(_samples(parse_rocm_smi_json, ToolCall(_rocm_argv(), timeout_s).wait()))
 
 
 def open_rocm_smi(

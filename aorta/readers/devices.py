@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from aorta.artefacts.analysis import Problem
-from aorta.artefacts.events import GpuEvents, Kind, Trace, Unseen, take
+from aorta.artefacts.events import GpuEvents, Kind, Trace, UnseenIntervals, take
 from aorta.intervals import union
 from aorta.units import plural
 
@@ -49,7 +49,7 @@ def by_device(trace: Trace, traces: int) -> list[Trace]:
 def _of(trace: Trace, device: int) -> Trace:
     """The trace with the events of one device alone."""
     own = trace.gpu.device == device
-    others = Unseen(
+    others = UnseenIntervals(
         OTHERS, "run one process per GPU, as torchrun does", union(take(trace.gpu, ~own).intervals(*Kind))
     )
     row = np.cumsum(own) - 1

@@ -17,7 +17,7 @@ from typing import Any
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import is_file, is_folder, open_regular, read_regular, walk
-from aorta.artefacts.flight import Call, Group, Recording
+from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
 from aorta.errors import ArtefactError
 
 _LARGEST_BYTES = 256 << 20
@@ -158,14 +158,14 @@ def _plain(data: bytes, source: str) -> object:
         raise ArtefactError(f"{source}: {type(error).__name__} while it was decoded", _HINT) from error
 
 
-def _groups(config: object) -> dict[str, Group]:
+def _groups(config: object) -> dict[str, FlightGroup]:
     """The groups by name; the description is kept, ranks may be a list or its text."""
-    found: dict[str, Group] = {}
+    found: dict[str, FlightGroup] = {}
     for name, entry in config.items() if isinstance(config, dict) else ():
         if not isinstance(entry, dict):
             continue
         key = str(entry.get("name", name))
-        found[key] = Group(key, str(entry.get("desc", "")), _ranks(entry.get("ranks")))
+        found[key] = FlightGroup(key, str(entry.get("desc", "")), _ranks(entry.get("ranks")))
     return found
 
 
@@ -177,14 +177,14 @@ def _ranks(value: object) -> tuple[int, ...]:
     return ()
 
 
-def _common_rank(groups: Mapping[str, Group]) -> int | None:
+def _common_rank(groups: Mapping[str, FlightGroup]) -> int | None:
     """The one rank that is a member of every group of a process."""
     members = [set(group.ranks) for group in groups.values() if group.ranks]
     common = set.intersection(*members) if members else set()
     return common.pop() if len(common) == 1 else None
 
 
-def _call(entry: Mapping[str, Any], groups: Mapping[str, Group]) -> Call | None:
+def _call(entry: Mapping[str, Any], groups: Mapping[str, FlightGroup]) -> FlightCall | None:
     group = _group_of(entry)
     collective, p2p = _number(entry.get("collective_seq_id")), _number(entry.get("p2p_seq_id"))
     text = str(entry.get("profiling_name", ""))
@@ -197,7 +197,7 @@ def _call(entry: Mapping[str, Any], groups: Mapping[str, Group]) -> Call | None:
     state = str(entry.get("state", ""))
     ended = _number(entry.get("time_discovered_completed_ns"))
     operation = text.rsplit(":", 1)[-1].strip()
-    return Call(
+    return FlightCall(
         group=group,
         number=number,
         operation=operation.split(" ", 1)[0] or "unknown",
@@ -227,7 +227,7 @@ def _group_of(entry: Mapping[str, Any]) -> str | None:
     return str(named) if named is not None else None
 
 
-def _peer(text: str, group: Group | None) -> int | None:
+def _peer(text: str, group: FlightGroup | None) -> int | None:
     """The global rank at the other end; torch names ranks within the group."""
     match = _PAIR.search(text)
     if match is None:
@@ -239,7 +239,7 @@ def _peer(text: str, group: Group | None) -> int | None:
 
 
 def _status(
-    status: object, entries: Sequence[Mapping[str, Any]], groups: Mapping[str, Group]
+    status: object, entries: Sequence[Mapping[str, Any]], groups: Mapping[str, FlightGroup]
 ) -> dict[str, tuple[int, int]]:
     """By group: last enqueued and last completed number.
 

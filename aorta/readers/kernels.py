@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from aorta.artefacts import names
-from aorta.artefacts.events import ABSENT, Column, Kind, Role
+from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole
 
 # Libraries by prefix or namespace, custom all-reduces, expert parallelism, symmetric memory.
 _COMMUNICATION = re.compile(
@@ -62,24 +62,26 @@ def _own(name: str) -> str:
 
 
 _RANGES = {
-    Role.STEP: (
+    RangeRole.STEP: (
         rf"ProfilerStep[#*]?\s*\d*|{_own(names.STEP_RANGE)}"
         r"|(?:train(?:ing)?[ _])?(?:step|iteration|iter)[ _#:=]*\d+"
     ),
-    Role.LOADER: r"enumerate\(DataLoader\)#.*|aorta\.loader\b.*|.*DataLoader(?:Iter)?\.__next__.*",
-    Role.DATA: (
+    RangeRole.LOADER: r"enumerate\(DataLoader\)#.*|aorta\.loader\b.*|.*DataLoader(?:Iter)?\.__next__.*",
+    RangeRole.DATA: (
         rf"{_own(names.LOADER_RANGE)}"
         r"|(?:## )?(?:get[ _]batch|load[ _]batch|data(?:[ _]?load(?:ing|er)?)?)(?: ##)?"
     ),
-    Role.FORWARD: (
+    RangeRole.FORWARD: (
         rf"{_own(names.part_range('forward'))}"
         r"|(?:## )?forward(?:_pass)?(?: ##)?|DistributedDataParallel\.forward"
     ),
-    Role.BACKWARD: rf"{_own(names.part_range('backward'))}|(?:## )?backward(?:_pass)?(?: ##)?",
-    Role.OPTIMIZER: (
+    RangeRole.BACKWARD: rf"{_own(names.part_range('backward'))}|(?:## )?backward(?:_pass)?(?: ##)?",
+    RangeRole.OPTIMIZER: (
         rf"{_own(names.part_range('optimizer'))}|Optimizer\.step#.*|(?:## )?optimizer(?:[_.]step)?(?: ##)?"
     ),
-    Role.COLLECTIVE: (r"(?:nccl|rccl|gloo|mpi|ucc|xccl):.*|(?:nccl|rccl)(?:All|Reduce|Broad|Send|Recv)\w*"),
+    RangeRole.COLLECTIVE: (
+        r"(?:nccl|rccl|gloo|mpi|ucc|xccl):.*|(?:nccl|rccl)(?:All|Reduce|Broad|Send|Recv)\w*"
+    ),
 }
 # One for all: a capture may have a name of its own for every range.
 _ROLES = re.compile("|".join(f"(?P<{role.name}>{pattern})" for role, pattern in _RANGES.items()))
@@ -125,18 +127,18 @@ def _own_name(name: str) -> str:
     return re.split(r"[(<]", plain, maxsplit=1)[0] or plain
 
 
-def range_role(name: str) -> Role:
+def range_role(name: str) -> RangeRole:
     """The role of an annotation or NVTX range by its name."""
     found = _ROLES.fullmatch(name)
-    return Role[found.lastgroup] if found and found.lastgroup else Role.OTHER
+    return RangeRole[found.lastgroup] if found and found.lastgroup else RangeRole.OTHER
 
 
-def api_role(name: str) -> Role:
+def api_role(name: str) -> RangeRole:
     """LAUNCH, SYNC or API for a CUDA or HIP call; version suffixes (`_v7000`, `_ptsz`) are ignored."""
     bare = _SUFFIX.sub("", name)
     if _SYNC.fullmatch(bare):
-        return Role.SYNC
-    return Role.LAUNCH if _LAUNCH.fullmatch(bare) else Role.API
+        return RangeRole.SYNC
+    return RangeRole.LAUNCH if _LAUNCH.fullmatch(bare) else RangeRole.API
 
 
 def kinds_of(names: Sequence[str], codes: Column) -> Column:

@@ -25,11 +25,11 @@ from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import (
     ABSENT,
     AnyTable,
-    Collectives,
     Column,
     GpuEvents,
-    Ranges,
     Trace,
+    TracedCollectives,
+    TraceRanges,
     concatenate,
     empty_trace,
     take,
@@ -72,7 +72,7 @@ class Unit:
 
 
 @dataclass(slots=True)
-class Part:
+class KinetoUnit:
     """What a unit holds."""
 
     columns: Columns
@@ -119,7 +119,7 @@ def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trac
     ]
 
 
-def _consumed(parts: deque[Part | ArtefactError]) -> Iterator[Part | ArtefactError]:
+def _consumed(parts: deque[KinetoUnit | ArtefactError]) -> Iterator[KinetoUnit | ArtefactError]:
     while parts:
         yield parts.popleft()
 
@@ -145,12 +145,12 @@ def _plan(path: Path, workers: int) -> list[Unit]:
     return [Unit(path)]
 
 
-def read_units(units: Sequence[Unit]) -> list[Part | ArtefactError]:
+def read_units(units: Sequence[Unit]) -> list[KinetoUnit | ArtefactError]:
     """Decode units one after another; errors are returned, so that one file does not stop the others."""
     return list(_in_turn(units))
 
 
-def _in_turn(units: Sequence[Unit]) -> Iterator[Part | ArtefactError]:
+def _in_turn(units: Sequence[Unit]) -> Iterator[KinetoUnit | ArtefactError]:
     """What each unit holds. While one is decoded the next one is open, and its text is unpacked."""
     keep_what_is_freed()
     with contextlib.ExitStack() as ahead:
@@ -176,9 +176,9 @@ def _source(unit: Unit, stack: contextlib.ExitStack) -> PlainText | GzipText | A
         return ArtefactError(f"{unit.path}: {error.strerror}")
 
 
-def _read(unit: Unit, source: PlainText | GzipText) -> Part | ArtefactError:
+def _read(unit: Unit, source: PlainText | GzipText) -> KinetoUnit | ArtefactError:
     try:
-        part = Part(Columns())
+        part = KinetoUnit(Columns())
         buffer = b""
         if unit.start == 0:
             head, buffer = open_array(unit.path, source)
@@ -201,9 +201,12 @@ def join(columns: Columns) -> None:
         (GPU_ANNOTATIONS, columns.gpu_ranges),
         (INNER, columns.operators),
     ):
-        table = concatenate(Ranges, ranges_of)
+        table = concatenate(TraceRanges, ranges_of)
         ranges_of[:] = [take(table, _order(columns.at[group], table.start_ns))]
-    gpu, collectives = concatenate(GpuEvents, columns.gpu), concatenate(Collectives, columns.collectives)
+    gpu, collectives = (
+        concatenate(GpuEvents, columns.gpu),
+        concatenate(TracedCollectives, columns.collectives),
+    )
     order = _order(columns.at[ON_GPU], gpu.start_ns)
     row = np.empty(len(order), dtype=np.int64)
     row[order] = np.arange(len(order))
@@ -220,7 +223,7 @@ def _order(at: list[Column], start_ns: Column) -> NDArray[np.intp]:
     return order
 
 
-def _decode(part: Part, text: EventText, *, ends_here: bool) -> None:
+def _decode(part: KinetoUnit, text: EventText, *, ends_here: bool) -> None:
     """Decode the chunks of a unit, and the keys behind the array if the file ends in it."""
     tail: list[str] | None = None
     for chunk, end in text:
@@ -251,9 +254,9 @@ def _keys(text: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | ArtefactError:
+def _assemble(path: Path, parts: list[KinetoUnit | ArtefactError]) -> Trace | ArtefactError:
     """One trace of the parts of a file."""
-    good: list[Part] = []
+    good: list[KinetoUnit] = []
     for part in parts:
         if isinstance(part, ArtefactError):
             return part
@@ -269,10 +272,10 @@ def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | Artefact
     good.clear()
     collectives = _collectives(merged)
     gpu = _whole_table(GpuEvents, [columns.gpu for columns in merged])
-    host = _whole_table(Ranges, [columns.host for columns in merged])
-    api = _whole_table(Ranges, [columns.api for columns in merged])
-    projected = _whole_table(Ranges, [columns.gpu_ranges for columns in merged])
-    operators = _whole_table(Ranges, [columns.operators for columns in merged])
+    host = _whole_table(TraceRanges, [columns.host for columns in merged])
+    api = _whole_table(TraceRanges, [columns.api for columns in merged])
+    projected = _whole_table(TraceRanges, [columns.gpu_ranges for columns in merged])
+    operators = _whole_table(TraceRanges, [columns.operators for columns in merged])
     rank, basis, notes = _rank(path, header)
     return finish(
         replace(
@@ -284,7 +287,7 @@ def _assemble(path: Path, parts: list[Part | ArtefactError]) -> Trace | Artefact
             gpu=gpu,
             collectives=collectives,
             host=concatenate(
-                Ranges,
+                TraceRanges,
                 [
                     replace(host, role=roles_of(text, host.name, api=False)),
                     replace(api, role=roles_of(text, api.name, api=True)),
@@ -308,14 +311,14 @@ def _whole_table(table: type[AnyTable], parts: list[list[AnyTable]]) -> AnyTable
     return whole
 
 
-def _collectives(merged: list[Columns]) -> Collectives:
+def _collectives(merged: list[Columns]) -> TracedCollectives:
     """The collectives of all parts; their rows count from the start of each part's GPU events."""
     tables = []
     offset = 0
     for columns in merged:
         tables += [replace(table, event=table.event + offset) for table in columns.collectives]
         offset += columns.gpu_count
-    return concatenate(Collectives, tables)
+    return concatenate(TracedCollectives, tables)
 
 
 def _renumber(columns: Columns, names: dict[str, int]) -> Columns:
@@ -334,7 +337,7 @@ def _renumber(columns: Columns, names: dict[str, int]) -> Columns:
     )
 
 
-def _problems(path: Path, parts: list[Part]) -> Iterator[Problem]:
+def _problems(path: Path, parts: list[KinetoUnit]) -> Iterator[Problem]:
     faults: Counter[str] = Counter()
     for part in parts:
         faults.update(part.columns.faults)

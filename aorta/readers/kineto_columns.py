@@ -18,8 +18,17 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, OWN, Collectives, Column, GpuEvents, Ranges, Role, build
-from aorta.readers.fast.kineto_spans import Learned, Rows
+from aorta.artefacts.events import (
+    ABSENT,
+    OWN,
+    Column,
+    GpuEvents,
+    RangeRole,
+    TracedCollectives,
+    TraceRanges,
+    build,
+)
+from aorta.readers.fast.kineto_spans import CategoryEvents, Learned
 from aorta.readers.kernels import operation
 from aorta.readers.kineto_events import (
     ANNOTATIONS,
@@ -68,19 +77,19 @@ AnyEventT = TypeVar("AnyEventT", Event, ExactEvent)
 
 
 @dataclass(slots=True)
-class Group(Generic[AnyEventT]):
+class EventColumns(Generic[AnyEventT]):
     """Events of one of the groups, and where they stand in the file."""
 
     events: list[AnyEventT] = field(default_factory=list)
     at: list[int] = field(default_factory=list)
 
 
-Groups: TypeAlias = tuple[Group[AnyEventT], ...]
+Groups: TypeAlias = tuple[EventColumns[AnyEventT], ...]
 """On the GPU, driver calls, annotations, annotations on the GPU, operators and Python functions."""
 
 
 def _no_events() -> Groups[AnyEventT]:
-    return Group(), Group(), Group(), Group(), Group()
+    return EventColumns(), EventColumns(), EventColumns(), EventColumns(), EventColumns()
 
 
 @dataclass(slots=True)
@@ -93,13 +102,13 @@ class Columns:
     names: Numbering = field(default_factory=Numbering)
     learned: Learned = field(init=False)
     gpu: list[GpuEvents] = field(default_factory=list)
-    collectives: list[Collectives] = field(default_factory=list)
-    host: list[Ranges] = field(default_factory=list)
+    collectives: list[TracedCollectives] = field(default_factory=list)
+    host: list[TraceRanges] = field(default_factory=list)
     """Annotations; their roles are not set."""
-    api: list[Ranges] = field(default_factory=list)
+    api: list[TraceRanges] = field(default_factory=list)
     """Driver calls; their roles are not set."""
-    gpu_ranges: list[Ranges] = field(default_factory=list)
-    operators: list[Ranges] = field(default_factory=list)
+    gpu_ranges: list[TraceRanges] = field(default_factory=list)
+    operators: list[TraceRanges] = field(default_factory=list)
     """Operators and Python functions, with their roles."""
     at: tuple[list[Column], ...] = field(default_factory=lambda: ([], [], [], [], []))
     """For each group, a column for each table: greater for an event that comes later in the file."""
@@ -179,7 +188,7 @@ class _Timed:
     end_ns: Column
 
 
-def _timed(group: Group[AnyEventT], faults: Counter[str]) -> _Timed:
+def _timed(group: EventColumns[AnyEventT], faults: Counter[str]) -> _Timed:
     """The events that have times, with start and end in ns; the others are counted.
 
     Raises:
@@ -204,12 +213,14 @@ def _timed(group: Group[AnyEventT], faults: Counter[str]) -> _Timed:
     return _Timed(events, at, start, start + duration)
 
 
-def _possible(group: Group[ExactEvent], faults: Counter[str]) -> Group[ExactEvent]:
+def _possible(group: EventColumns[ExactEvent], faults: Counter[str]) -> EventColumns[ExactEvent]:
     """The events whose times can be held in int64 ns, or that have none; the others are counted."""
     good = [all(t is None or -POSSIBLE_US < t < POSSIBLE_US for t in (e.ts, e.dur)) for e in group.events]
     if not all(good):
         faults["with an impossible time"] += good.count(False)
-    return Group(list(itertools.compress(group.events, good)), list(itertools.compress(group.at, good)))
+    return EventColumns(
+        list(itertools.compress(group.events, good)), list(itertools.compress(group.at, good))
+    )
 
 
 def _whole_ns(us: Sequence[int | float | Decimal | None]) -> Column:
@@ -252,7 +263,7 @@ def _rounded(us: NDArray[np.float64]) -> Column:
     return exact
 
 
-def _add_ranges(columns: Columns, group: int, into: list[Ranges], timed: _Timed) -> None:
+def _add_ranges(columns: Columns, group: int, into: list[TraceRanges], timed: _Timed) -> None:
     events = timed.events
     lane = integers([e.tid for e in events])
     for row, event in enumerate(events):
@@ -263,7 +274,7 @@ def _add_ranges(columns: Columns, group: int, into: list[Ranges], timed: _Timed)
     columns.at[group].append(timed.at)
     into.append(
         build(
-            Ranges,
+            TraceRanges,
             len(events),
             start_ns=timed.start_ns,
             end_ns=timed.end_ns,
@@ -276,7 +287,7 @@ def _add_ranges(columns: Columns, group: int, into: list[Ranges], timed: _Timed)
 
 
 def _inner_role(category: str) -> int:
-    return int(Role.FRAME if category == FRAMES else Role.OPERATOR)
+    return int(RangeRole.FRAME if category == FRAMES else RangeRole.OPERATOR)
 
 
 def _given(dims: object, types: object) -> int | None:
@@ -293,7 +304,7 @@ def _given(dims: object, types: object) -> int | None:
     return total if total < _POSITIVE else None
 
 
-def add_rows(columns: Columns, rows: Rows, base: int) -> None:
+def add_rows(columns: Columns, rows: CategoryEvents, base: int) -> None:
     """Add driver calls or work on the GPU; `base` is where the text's first event stands."""
     if len(rows.event) == 0:
         return
@@ -301,11 +312,11 @@ def add_rows(columns: Columns, rows: Rows, base: int) -> None:
         columns.at[INNER].append(rows.event + base)
         columns.operators.append(
             build(
-                Ranges,
+                TraceRanges,
                 len(rows.event),
                 start_ns=rows.start_ns,
                 end_ns=rows.end_ns,
-                role=int(Role.OPERATOR),
+                role=int(RangeRole.OPERATOR),
                 lane=rows.lane,
                 name=rows.name,
             )
@@ -315,11 +326,11 @@ def add_rows(columns: Columns, rows: Rows, base: int) -> None:
         add(columns, rows, base)
 
 
-def _add_call_rows(columns: Columns, rows: Rows, base: int) -> None:
+def _add_call_rows(columns: Columns, rows: CategoryEvents, base: int) -> None:
     absent = np.full(len(rows.event), ABSENT)
     columns.at[CALLS].append(rows.event + base)
     columns.api.append(
-        Ranges(
+        TraceRanges(
             start_ns=rows.start_ns,
             end_ns=rows.end_ns,
             role=absent,
@@ -359,7 +370,7 @@ def _add_gpu(columns: Columns, timed: _Timed) -> None:
     columns.gpu_count += len(events)
 
 
-def _add_gpu_rows(columns: Columns, rows: Rows, base: int) -> None:
+def _add_gpu_rows(columns: Columns, rows: CategoryEvents, base: int) -> None:
     used, kind = np.unique(rows.ending, return_inverse=True)
     arguments = [rows.arguments[number] for number in used.tolist()]
     columns.at[ON_GPU].append(rows.event + base)
@@ -395,7 +406,7 @@ def _add_collectives(columns: Columns, known: Sequence[tuple[int, Arguments]]) -
     items = [_ITEM_BYTES.get((a.dtype or "").lower()) for _, a in known]
     columns.collectives.append(
         build(
-            Collectives,
+            TracedCollectives,
             len(known),
             event=np.array([row for row, _ in known]) + columns.gpu_count,
             op=[code(operation(a.collective or "") or a.collective or "") for _, a in known],

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Kind, Ranges, Role, Trace, Unseen, take
+from aorta.artefacts.events import ABSENT, Kind, RangeRole, Trace, TraceRanges, UnseenIntervals, take
 from aorta.intervals import Intervals, as_intervals, union
 from aorta.units import plural
 
@@ -34,13 +34,13 @@ def with_unseen(trace: Trace) -> Trace:
     found = [*trace.unseen]
     whole = trace.gpu.intervals(Kind.GRAPH)
     if len(whole):
-        found.append(Unseen(GRAPHS, _REMEDY["nsys"], union(whole)))
+        found.append(UnseenIntervals(GRAPHS, _REMEDY["nsys"], union(whole)))
     lost = _lost(trace)
     notes = trace.notes
     if lost is not None:
         spans, count = lost
         remedy = _REMEDY.get(trace.format, _REMEDY["kineto"])
-        found.append(Unseen(LOST, remedy, union(spans)))
+        found.append(UnseenIntervals(LOST, remedy, union(spans)))
         notes = (*notes, f"{plural(count, 'launch', 'launches')} of kernels or graphs have no GPU event")
     return replace(trace, unseen=tuple(found), notes=notes)
 
@@ -48,7 +48,7 @@ def with_unseen(trace: Trace) -> Trace:
 def _lost(trace: Trace) -> tuple[Intervals, int] | None:
     """When lost work may have run, and the number of its launches; None where no more are lost than usual."""
     gpu, host = trace.gpu, trace.host
-    calls = take(host, (host.role == Role.LAUNCH) & (host.correlation != ABSENT))
+    calls = take(host, (host.role == RangeRole.LAUNCH) & (host.correlation != ABSENT))
     calls = take(calls, _of_kernels(calls, trace.names) & ~_captured(calls, host, trace.names))
     if len(calls) == 0:
         return None
@@ -68,17 +68,17 @@ def _lost(trace: Trace) -> tuple[Intervals, int] | None:
     return _spans(trace, calls, lost), count
 
 
-def _of_kernels(calls: Ranges, names: tuple[str, ...]) -> Mask:
+def _of_kernels(calls: TraceRanges, names: tuple[str, ...]) -> Mask:
     return ~_matching(_NO_KERNEL, calls, names)
 
 
-def _matching(pattern: re.Pattern[str], calls: Ranges, names: tuple[str, ...]) -> Mask:
+def _matching(pattern: re.Pattern[str], calls: TraceRanges, names: tuple[str, ...]) -> Mask:
     codes = np.unique(calls.name)
     chosen = [code for code in codes.tolist() if code != ABSENT and pattern.search(names[code])]
     return np.isin(calls.name, chosen)
 
 
-def _captured(calls: Ranges, host: Ranges, names: tuple[str, ...]) -> Mask:
+def _captured(calls: TraceRanges, host: TraceRanges, names: tuple[str, ...]) -> Mask:
     """Which launches were made while a graph was captured: they run nothing."""
     marks = take(host, _matching(_CAPTURE, host, names))
     begins = marks.start_ns[_matching(re.compile("Begin"), marks, names)]
@@ -88,7 +88,7 @@ def _captured(calls: Ranges, host: Ranges, names: tuple[str, ...]) -> Mask:
     return opened > closed
 
 
-def _spans(trace: Trace, calls: Ranges, lost: Mask) -> Intervals:
+def _spans(trace: Trace, calls: TraceRanges, lost: Mask) -> Intervals:
     """For each lost launch the time between the kernels launched before and behind it.
 
     It ends sooner where the host waited for the GPU in between.
@@ -107,7 +107,7 @@ def _spans(trace: Trace, calls: Ranges, lost: Mask) -> Intervals:
     reach = np.concatenate((when[:1] * 0 - (1 << 62), np.maximum.accumulate(ended)))
     first = np.append(np.minimum.accumulate(started[::-1])[::-1], last)
     begin, end = np.maximum(when, reach[place]), first[place]
-    syncs = trace.host.intervals(Role.SYNC)
+    syncs = trace.host.intervals(RangeRole.SYNC)
     waits = syncs[np.argsort(syncs[:, 0], kind="stable")]
     following = np.searchsorted(waits[:, 0], when)
     returned = (

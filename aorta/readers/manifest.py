@@ -23,7 +23,7 @@ from aorta.artefacts.records import (
     RunStatus,
 )
 from aorta.artefacts.status import merge_status
-from aorta.config.schema import Config, Faults
+from aorta.config.schema import Config, FaultsConfig
 from aorta.errors import AortaError, ArtefactError
 
 T = TypeVar("T")
@@ -167,7 +167,7 @@ def _config(run: RunDir, problems: list[Problem]) -> Config | None:
         return None
     try:
         # What was put in on purpose is the truth by which the analysis is judged: it must find it alone.
-        config = msgspec.structs.replace(load_config(run.config), faults=Faults())
+        config = msgspec.structs.replace(load_config(run.config), faults=FaultsConfig())
         lacks = cut_off(run.config)
     except AortaError as error:
         reason = f"{error.message.removeprefix(f'{run.config}: ')}; default thresholds are used"

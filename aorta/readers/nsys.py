@@ -26,9 +26,9 @@ from aorta.artefacts.events import (
     Column,
     GpuEvents,
     Kind,
-    Ranges,
-    Role,
+    RangeRole,
     Trace,
+    TraceRanges,
     build,
     concatenate,
     empty_trace,
@@ -70,7 +70,7 @@ _THREAD_BITS = 24
 """A globalTid is its globalPid with the thread in the low 24 bits."""
 
 
-AnyEvents = TypeVar("AnyEvents", GpuEvents, Ranges)
+AnyEvents = TypeVar("AnyEvents", GpuEvents, TraceRanges)
 _role = functools.cache(api_role)
 
 
@@ -189,7 +189,7 @@ def _ranks(database: Database) -> list[Trace]:
             continue
         notes = (f"rank {rank} by {basis}",) if basis == "the order of devices" else ()
         own = replace(common, rank=rank, rank_basis=basis, notes=notes, names=tuple(names.codes))
-        traces.append(finish(replace(own, gpu=gpu[process], host=_by_start(Ranges, host))))
+        traces.append(finish(replace(own, gpu=gpu[process], host=_by_start(TraceRanges, host))))
     return traces
 
 
@@ -199,7 +199,7 @@ def _training(gpu: Mapping[int, GpuEvents], marks: _Marks, names: _Names) -> set
     found = {
         process
         for process, ranges in marks.ranges.items()
-        if any((r.role == Role.STEP).any() for r in ranges)
+        if any((r.role == RangeRole.STEP).any() for r in ranges)
     }
     for process, events in gpu.items():
         kernels = events.name[events.kind == Kind.COMPUTE]
@@ -289,7 +289,7 @@ def _table(core: list[Column], **columns: object) -> GpuEvents:
 class _Marks:
     """What NVTX says of each process."""
 
-    ranges: dict[int, list[Ranges]]
+    ranges: dict[int, list[TraceRanges]]
     unended: int
     """Ranges without an end, of all processes."""
     ranks: dict[int, int]
@@ -315,8 +315,8 @@ def _marks(database: Database, names: _Names) -> _Marks:
     beside = np.array(codes, dtype=np.int64)[inverse]
     name = np.where(text_id == ABSENT, beside, names.of_ids(text_id))
     ended = end >= start
-    role = np.maximum(roles_of(tuple(names.codes), name, api=False), Role.OTHER)
-    both = build(Ranges, len(start), start_ns=start, end_ns=end, lane=thread, name=name, role=role)
+    role = np.maximum(roles_of(tuple(names.codes), name, api=False), RangeRole.OTHER)
+    both = build(TraceRanges, len(start), start_ns=start, end_ns=end, lane=thread, name=name, role=role)
     both = both if ended.all() else take(both, ended)
     process = both.lane >> _THREAD_BITS
     numbers = _distinct(process)[0].tolist()
@@ -324,14 +324,14 @@ def _marks(database: Database, names: _Names) -> _Marks:
     return _Marks(ranges, int((~ended).sum()), ranks)
 
 
-def _calls(pieces: Sequence[Column], names: _Names) -> Iterator[Ranges]:
+def _calls(pieces: Sequence[Column], names: _Names) -> Iterator[TraceRanges]:
     """The driver calls of a process, of their pieces; those without an end are left out."""
     for thread, start, end, name_id, correlation in pieces:
         texts, inverse = names.texts(name_id)
         codes = [ABSENT if text is None else names.code(text) for text in texts]
-        roles = [Role.OTHER if text is None else _role(text) for text in texts]
+        roles = [RangeRole.OTHER if text is None else _role(text) for text in texts]
         calls = build(
-            Ranges,
+            TraceRanges,
             len(start),
             start_ns=start,
             end_ns=end,

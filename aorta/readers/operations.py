@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.files import is_file, open_regular
-from aorta.artefacts.operations import UNKNOWN, Operations, Sizes, role_of
+from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
 from aorta.errors import ArtefactError
 from aorta.units import plural
 
@@ -168,14 +168,14 @@ def _of_timeline(path: Path, data: bytes) -> Operations:
     return _of_table(path, columns, sizes)
 
 
-def _sizes_beside(path: Path) -> Sizes:
+def _sizes_beside(path: Path) -> MeshSizes:
     """Returns what the one `meta*.yaml` in the folder that belongs to the file says."""
     stem = re.sub(r"^(?:timeline|trace|operations)-?|\..*$", "", path.name)
     found = [one for one in sorted(path.parent.glob("meta*.y*ml")) if is_file(one)]
     own = [one for one in found if stem and stem in one.stem]
     chosen = own or (found if len(found) == 1 else [])
     if not chosen:
-        return Sizes()
+        return MeshSizes()
     import yaml
 
     try:
@@ -185,7 +185,7 @@ def _sizes_beside(path: Path) -> Sizes:
     if not isinstance(meta, dict):
         raise ArtefactError(f"{chosen[0]}: not a mapping", "write one 'name: value' per line")
     values = {field: _size(chosen[0], name, meta.get(name)) for field, name in _SIZES.items()}
-    return Sizes(**values, virtual=_size(chosen[0], "vpp_size", meta.get("vpp_size")))
+    return MeshSizes(**values, virtual=_size(chosen[0], "vpp_size", meta.get("vpp_size")))
 
 
 def _size(path: Path, name: str, value: object) -> int | None:
@@ -214,7 +214,7 @@ def _columns_of(names: Sequence[str]) -> dict[str, str] | None:
     return found
 
 
-def _of_table(path: Path, table: Mapping[str, Sequence[Any]], sizes: Sizes) -> Operations:
+def _of_table(path: Path, table: Mapping[str, Sequence[Any]], sizes: MeshSizes) -> Operations:
     names = _columns_of(list(table))
     if names is None:
         raise ArtefactError(

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import (
     ABSENT,
-    Collectives,
     Column,
     GpuEvents,
     Trace,
-    Unseen,
+    TracedCollectives,
+    UnseenIntervals,
     launched_at,
     take,
 )
@@ -115,7 +115,7 @@ def _drop_gpu(trace: Trace, dropped: Mask) -> Trace:
     """The trace without these GPU events; rows of collectives are numbered again."""
     kept = ~dropped
     row = np.cumsum(kept) - 1
-    known: Collectives = take(trace.collectives, kept[trace.collectives.event])
+    known: TracedCollectives = take(trace.collectives, kept[trace.collectives.event])
     return replace(
         trace, gpu=take(trace.gpu, kept), collectives=replace(known, event=row[known.event].astype(np.int64))
     )
@@ -127,7 +127,7 @@ def _contradicting_clocks(trace: Trace, count: int) -> Trace:
     reason = f"{plural(count, 'event')} start before their own launch: {CLOCKS}"
     return replace(
         trace,
-        unseen=(*trace.unseen, Unseen(CLOCKS, _CLOCKS_REMEDY, span)),
+        unseen=(*trace.unseen, UnseenIntervals(CLOCKS, _CLOCKS_REMEDY, span)),
         problems=(*trace.problems, Problem(file=trace.source, reason=reason)),
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from aorta.artefacts.analysis import Problem
-from aorta.artefacts.events import ABSENT, GpuEvents, Kind, Ranges, Role, Trace, build, empty_trace
+from aorta.artefacts.events import ABSENT, GpuEvents, Kind, RangeRole, Trace, TraceRanges, build, empty_trace
 from aorta.artefacts.files import lines
 from aorta.artefacts.lines import cells_of
 from aorta.errors import ArtefactError
@@ -40,7 +40,7 @@ _HOST_COLUMNS = ("start_ns", "end_ns", "role", "lane", "name", "correlation")
 
 
 @dataclass(slots=True)
-class Rows:
+class RocprofRows:
     """Events of one process as they are read: a tuple in the order of the columns for each event."""
 
     gpu: list[tuple[int, ...]] = field(default_factory=list)
@@ -63,7 +63,14 @@ class Rows:
             self.gpu.append((start, end, kind, *ids, shape, int64(size)))
 
     def add_host(
-        self, start: int, end: int, role: Role, name: str, *, thread: int = ABSENT, correlation: int = ABSENT
+        self,
+        start: int,
+        end: int,
+        role: RangeRole,
+        name: str,
+        *,
+        thread: int = ABSENT,
+        correlation: int = ABSENT,
     ) -> None:
         """Add a range on the host; one without length is a mark and is left out."""
         if start != end and self._timed(start, end):
@@ -90,7 +97,7 @@ class Rows:
                 rank_basis=basis,
                 names=tuple(self.names),
                 gpu=build(GpuEvents, len(self.gpu), **dict(zip(_GPU_COLUMNS, gpu, strict=True))),
-                host=build(Ranges, len(self.host), **dict(zip(_HOST_COLUMNS, host, strict=True))),
+                host=build(TraceRanges, len(self.host), **dict(zip(_HOST_COLUMNS, host, strict=True))),
                 problems=tuple(Problem(file=str(source), reason=reason) for reason in reasons),
             )
         )
@@ -104,7 +111,7 @@ def int64(number: int) -> int:
     return ABSENT if number < 0 or number >= _NONE else number & _LATEST_NS
 
 
-def host_role(domain: str, function: str) -> Role:
+def host_role(domain: str, function: str) -> RangeRole:
     """The role of a traced call: markers and RCCL calls by name, HIP and HSA calls as driver calls."""
     if "MARKER" in domain or "RCCL" in domain:
         return range_role(function)
@@ -133,7 +140,7 @@ def read_csv(paths: Sequence[Path]) -> Trace:
     Raises:
         ArtefactError: a file cannot be read, or none of them holds events.
     """
-    rows = Rows()
+    rows = RocprofRows()
     seen = 0
     for path in paths:
         try:
@@ -158,7 +165,7 @@ def read_csv(paths: Sequence[Path]) -> Trace:
     return rows.trace(paths[0], rank, None if rank is None else "file name")
 
 
-def _read_rows(path: Path, header: Sequence[str], stream: Iterator[str], rows: Rows) -> None:
+def _read_rows(path: Path, header: Sequence[str], stream: Iterator[str], rows: RocprofRows) -> None:
     malformed, blank = 0, 0
     present = frozenset(header)
     add = _add_kernel if present >= _KERNEL_COLUMNS else _add_copy if present >= _COPY_COLUMNS else _add_call
@@ -219,7 +226,7 @@ def _times(row: Mapping[str, str]) -> tuple[int, int]:
     return int(row["Start_Timestamp"]), int(row["End_Timestamp"])
 
 
-def _add_kernel(rows: Rows, row: Mapping[str, str]) -> None:
+def _add_kernel(rows: RocprofRows, row: Mapping[str, str]) -> None:
     rows.add_gpu(
         *_times(row),
         Kind.COMPUTE,
@@ -231,7 +238,7 @@ def _add_kernel(rows: Rows, row: Mapping[str, str]) -> None:
     )
 
 
-def _add_copy(rows: Rows, row: Mapping[str, str]) -> None:
+def _add_copy(rows: RocprofRows, row: Mapping[str, str]) -> None:
     direction = row["Direction"]
     # The GPU that a copy belongs to is its device end; of two, the one that it comes from.
     device = "Source_Agent_Id" if "DEVICE_TO" in direction else "Destination_Agent_Id"
@@ -245,7 +252,7 @@ def _add_copy(rows: Rows, row: Mapping[str, str]) -> None:
     )
 
 
-def _add_call(rows: Rows, row: Mapping[str, str]) -> None:
+def _add_call(rows: RocprofRows, row: Mapping[str, str]) -> None:
     rows.add_host(
         *_times(row),
         host_role(row["Domain"], row["Function"]),

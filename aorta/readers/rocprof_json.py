@@ -12,7 +12,7 @@ from aorta.artefacts.events import ABSENT, Kind, Trace
 from aorta.artefacts.files import open_regular
 from aorta.errors import ArtefactError
 from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip, plain_blocks
-from aorta.readers.rocprof import Rows, host_role
+from aorta.readers.rocprof import RocprofRows, host_role
 from aorta.readers.trace_build import file_rank
 
 _MOST_BYTES = 512 << 20
@@ -136,8 +136,8 @@ def _at_most(path: Path, blocks: Iterable[bytes]) -> bytes:
     return b"".join(found)
 
 
-def _trace(process: _Process) -> Rows:
-    rows = Rows()
+def _trace(process: _Process) -> RocprofRows:
+    rows = RocprofRows()
     names = {symbol.kernel_id: symbol.formatted_kernel_name for symbol in process.kernel_symbols}
     gpus = {agent.id.handle: agent.gpu_index for agent in process.agents if agent.gpu_index >= 0}
     records = process.buffer_records

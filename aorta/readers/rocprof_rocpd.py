@@ -13,7 +13,7 @@ from typing import Any
 from aorta.artefacts.events import ABSENT, Kind, Trace
 from aorta.artefacts.files import size_of
 from aorta.errors import ArtefactError
-from aorta.readers.rocprof import Rows, host_role
+from aorta.readers.rocprof import RocprofRows, host_role
 from aorta.readers.trace_build import file_rank
 from aorta.readers.trace_sqlite import Database, open_database
 
@@ -41,13 +41,13 @@ def read(path: Path) -> list[Trace]:
                 f"{path}: no view `kernels` in it",
                 hint="expected a rocpd database: rocprofv3 --output-format rocpd",
             )
-        processes: dict[int, Rows] = {}
+        processes: dict[int, RocprofRows] = {}
         for row in _rows(database, "kernels", _KERNELS):
-            _add_kernel(processes.setdefault(_whole(row["pid"]), Rows()), row)
+            _add_kernel(processes.setdefault(_whole(row["pid"]), RocprofRows()), row)
         for row in _rows(database, "memory_copies", _COPIES):
-            _add_copy(processes.setdefault(_whole(row["pid"]), Rows()), row)
+            _add_copy(processes.setdefault(_whole(row["pid"]), RocprofRows()), row)
         for row in _rows(database, "regions", _REGIONS):
-            _add_region(processes.setdefault(_whole(row["pid"]), Rows()), row)
+            _add_region(processes.setdefault(_whole(row["pid"]), RocprofRows()), row)
         if not processes:
             raise ArtefactError(f"{path}: a rocpd database without kernels, copies or regions")
         ranks = _ranks(database, path, sorted(processes))
@@ -75,7 +75,7 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) and value >= 0 else ABSENT
 
 
-def _add_kernel(rows: Rows, row: dict[str, Any]) -> None:
+def _add_kernel(rows: RocprofRows, row: dict[str, Any]) -> None:
     stream = _whole(row["stream_id"])
     rows.add_gpu(
         _whole(row["start"]),
@@ -89,7 +89,7 @@ def _add_kernel(rows: Rows, row: dict[str, Any]) -> None:
     )
 
 
-def _add_copy(rows: Rows, row: dict[str, Any]) -> None:
+def _add_copy(rows: RocprofRows, row: dict[str, Any]) -> None:
     end = "src" if row["src_agent_type"] == "GPU" else "dst"
     rows.add_gpu(
         _whole(row["start"]),
@@ -103,7 +103,7 @@ def _add_copy(rows: Rows, row: dict[str, Any]) -> None:
     )
 
 
-def _add_region(rows: Rows, row: dict[str, Any]) -> None:
+def _add_region(rows: RocprofRows, row: dict[str, Any]) -> None:
     category, name = str(row["category"] or ""), str(row["name"] or "")
     if "MARKER" in category:
         name = _message(row["extdata"]) or name

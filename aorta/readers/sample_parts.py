@@ -39,7 +39,7 @@ Column = Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class SampleRows:
     """The usable rows of some files: file by file, those of each in order."""
 
     columns: dict[str, Column]
@@ -51,7 +51,7 @@ class Part:
     problems: list[Problem]
 
 
-def read_parts(items: Sequence[tuple[Key, Path]]) -> list[Part]:
+def read_parts(items: Sequence[tuple[Key, Path]]) -> list[SampleRows]:
     """The rows of files of one key; what is wrong with one is in the problems.
 
     Whole files that follow one another are read together: most of what a small one takes is the call.
@@ -61,7 +61,7 @@ def read_parts(items: Sequence[tuple[Key, Path]]) -> list[Part]:
     return [part for _, run in runs for part in _parts(list(run))]
 
 
-def _parts(run: list[tuple[tuple[Key, Path], bytes | None]]) -> list[Part]:
+def _parts(run: list[tuple[tuple[Key, Path], bytes | None]]) -> list[SampleRows]:
     """Parts of files that are all taken for whole, or none of them."""
     (_, columns, order), _ = run[0][0]
     whole = _whole([body for _, body in run if body is not None], columns, order)
@@ -72,14 +72,14 @@ def _parts(run: list[tuple[tuple[Key, Path], bytes | None]]) -> list[Part]:
     return [_row_by_row(*run[0][0])]
 
 
-def _row_by_row(key: Key, path: Path) -> Part:
+def _row_by_row(key: Key, path: Path) -> SampleRows:
     root, columns, order = key
     problems: list[Problem] = []
     rows = rows_of(root, path, columns, problems)
     table = table_of_rows(rows, columns)
     position = table.sort_values(list(order), kind="stable").index.to_numpy()
     made = categorised(table.loc[position].reset_index(drop=True))
-    return Part(
+    return SampleRows(
         columns={str(name): made[name].array if name in TEXT else made[name].to_numpy() for name in made},
         text=text_of([rows[row] for row in position.tolist()]),
         nodes=sorted(set(made["node_index"].tolist())),
@@ -106,7 +106,7 @@ def _body(path: Path, columns: Sequence[str]) -> bytes | None:
     return data[len(head) :]
 
 
-def _whole(bodies: list[bytes], columns: Sequence[str], order: Sequence[str]) -> Part | None:
+def _whole(bodies: list[bytes], columns: Sequence[str], order: Sequence[str]) -> SampleRows | None:
     """The rows of such files together; None where one has a line that is no row, or there are none."""
     body = b"".join(bodies)
     sizes = _cell_sizes(body, len(columns))
@@ -127,7 +127,7 @@ def _whole(bodies: list[bytes], columns: Sequence[str], order: Sequence[str]) ->
     made = {name: column[position] for name, column in made.items()}
     node = made["node_index"]
     first = np.append(True, (np.diff(file) != 0) | (np.diff(node) != 0))
-    return Part(made, body, node[first].tolist(), [])
+    return SampleRows(made, body, node[first].tolist(), [])
 
 
 def _cell_sizes(body: bytes, columns: int) -> NDArray[np.int64] | None:

@@ -1,4 +1,4 @@
-"""Step records: `rank_<rank>_metrics.jsonl` to `Step`s, broken lines counted and named."""
+"""Step records: `rank_<rank>_metrics.jsonl` to `DecodedStep`s, broken lines counted and named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aorta.artefacts.files import line_blocks
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import MAX_RANKS
 from aorta.artefacts.step_columns import ABSENT, StepColumns
-from aorta.artefacts.steps import Step
+from aorta.artefacts.steps import DecodedStep
 from aorta.readers.parallel import Pool, side_by_side
 
 _MOST_BROKEN, _MOST_LINES = 100_000, 20_000_000
@@ -120,7 +120,7 @@ class _Broken:
 def _whole_block(data: bytes, rank: int) -> StepColumns | None:
     """The records of whole lines at once; None where a line is none, or contradicts itself."""
     try:
-        found = StepColumns.of(msgspec.json.Decoder(Step).decode_lines(data))
+        found = StepColumns.of(msgspec.json.Decoder(DecodedStep).decode_lines(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
         return None
     return found if len(found) and _consistent(found, rank) else None
@@ -148,10 +148,10 @@ def _consistent(found: StepColumns, rank: int) -> bool:
     return bool((hidden <= comm).all() and (np.sum(each, axis=0) == known.duration_ns).all())
 
 
-def _line_by_line(data: bytes, rank: int, broken: _Broken) -> list[Step]:
+def _line_by_line(data: bytes, rank: int, broken: _Broken) -> list[DecodedStep]:
     """The usable records; what is wrong with the others goes to `broken`."""
-    decoder = msgspec.json.Decoder(Step)
-    steps: list[Step] = []
+    decoder = msgspec.json.Decoder(DecodedStep)
+    steps: list[DecodedStep] = []
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line:
             continue
@@ -171,7 +171,7 @@ def _line_by_line(data: bytes, rank: int, broken: _Broken) -> list[Step]:
     return steps
 
 
-def _contradiction(step: Step, rank: int) -> str | None:
+def _contradiction(step: DecodedStep, rank: int) -> str | None:
     """What makes a well-formed record unusable."""
     if step.rank != rank:
         return f"is of rank {step.rank}, not {rank}"
@@ -189,7 +189,7 @@ def _contradiction(step: Step, rank: int) -> str | None:
     return _breakdown_contradiction(step)
 
 
-def _beyond_64_bits(step: Step) -> bool:
+def _beyond_64_bits(step: DecodedStep) -> bool:
     """True if a number is so large that no column holds it."""
     named = [item.metadata for item in step.profile.ranges if item.metadata] if step.profile else []
     parts = step.breakdown
@@ -200,7 +200,7 @@ def _beyond_64_bits(step: Step) -> bool:
     return any(abs(number) >= _MOST for number in numbers if number is not None)
 
 
-def _breakdown_contradiction(step: Step) -> str | None:
+def _breakdown_contradiction(step: DecodedStep) -> str | None:
     parts = step.breakdown
     if parts is not None:
         copy = parts.exposed_copy_ns or 0

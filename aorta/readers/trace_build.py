@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from aorta.artefacts.events import (
     ABSENT,
-    Collectives,
     Column,
     GpuEvents,
     Kind,
-    Ranges,
-    Role,
+    RangeRole,
     Trace,
+    TracedCollectives,
+    TraceRanges,
     build,
     concatenate,
     take,
@@ -91,12 +91,12 @@ def finish(trace: Trace, sizes: Mapping[Call, int] = _NO_SIZES) -> Trace:
 def joined_launches(trace: Trace) -> Trace:
     """Returns the trace with those driver calls as launches that a GPU event is joined to."""
     host = trace.host
-    other = (host.role == Role.API) & (host.correlation != ABSENT)
+    other = (host.role == RangeRole.API) & (host.correlation != ABSENT)
     if not other.any():
         return trace
     events = trace.gpu.correlation[trace.gpu.correlation > 0]
     launching = other & np.isin(host.correlation, events)
-    role = np.where(launching, int(Role.LAUNCH), host.role)
+    role = np.where(launching, int(RangeRole.LAUNCH), host.role)
     return replace(trace, host=replace(host, role=role)) if launching.any() else trace
 
 
@@ -105,15 +105,15 @@ def is_sorted(column: Column) -> bool:
     return bool((column[1:] >= column[:-1]).all())
 
 
-def _sorted(ranges: Ranges) -> Ranges:
+def _sorted(ranges: TraceRanges) -> TraceRanges:
     if is_sorted(ranges.start_ns):
         return ranges
     return take(ranges, np.argsort(ranges.start_ns, kind="stable"))
 
 
 def _complete(
-    trace: Trace, known: Collectives, gpu: GpuEvents, sizes: Mapping[Call, int]
-) -> tuple[tuple[str, ...], Collectives]:
+    trace: Trace, known: TracedCollectives, gpu: GpuEvents, sizes: Mapping[Call, int]
+) -> tuple[tuple[str, ...], TracedCollectives]:
     """Adds the communication events that metadata says nothing about.
 
     The operation is that in the kernel's name or, if that tells nothing or only that ranks send to each
@@ -126,7 +126,7 @@ def _complete(
     size: Column = np.full(len(missing), ABSENT, dtype=np.int64)
     vague = (op == ABSENT) | (op == codes.get("send_recv"))
     if vague.any() or (sizes and len(missing)):
-        calls = take(trace.host, trace.host.role == Role.COLLECTIVE)
+        calls = take(trace.host, trace.host.role == RangeRole.COLLECTIVE)
         call = _launching(trace.host, calls, gpu.correlation[missing])  # ABSENT takes what is appended
         said = np.append(_operations(trace.names, codes, calls.name), ABSENT)[call]
         op = np.where(vague & (said != ABSENT), said, op)
@@ -134,8 +134,8 @@ def _complete(
         size = np.array([*(sizes.get(pair, ABSENT) for pair in given), ABSENT], dtype=np.int64)[call]
         # Of what is gathered, a rank gives only a part.
         size[np.isin(op, [codes.get(gathering, ABSENT) for gathering in ("all_gather", "gather")])] = ABSENT
-    rest = build(Collectives, len(missing), event=missing, op=op, bytes_in=size)
-    both = concatenate(Collectives, [known, rest])
+    rest = build(TracedCollectives, len(missing), event=missing, op=op, bytes_in=size)
+    both = concatenate(TracedCollectives, [known, rest])
     return tuple(codes), take(both, np.argsort(both.event, kind="stable"))
 
 
@@ -149,9 +149,9 @@ def _operations(names: tuple[str, ...], codes: dict[str, int], name: Column) -> 
     return by_name[name]
 
 
-def _launching(host: Ranges, calls: Ranges, correlation: Column) -> Column:
+def _launching(host: TraceRanges, calls: TraceRanges, correlation: Column) -> Column:
     """For each correlation, which of `calls` the launch was made in; ABSENT for none."""
-    launches = take(host, host.role == Role.LAUNCH)
+    launches = take(host, host.role == RangeRole.LAUNCH)
     launches = take(launches, np.isin(launches.correlation, correlation))
     launches = take(launches, np.argsort(launches.correlation, kind="stable"))
     within = np.append(_enclosing(calls, launches.lane, launches.start_ns), ABSENT)
@@ -160,7 +160,7 @@ def _launching(host: Ranges, calls: Ranges, correlation: Column) -> Column:
     return np.where(found & (correlation != ABSENT), within[place], ABSENT)
 
 
-def _enclosing(ranges: Ranges, lane: Column, time: Column) -> Column:
+def _enclosing(ranges: TraceRanges, lane: Column, time: Column) -> Column:
     """For each (lane, time), the range of the lane that began last, if it has not ended; else ABSENT."""
     row = np.full(len(time), ABSENT, dtype=np.int64)
     for number in np.unique(ranges.lane):
@@ -176,13 +176,13 @@ def _enclosing(ranges: Ranges, lane: Column, time: Column) -> Column:
 def _in_collective_ranges(trace: Trace) -> NDArray[np.bool_]:
     """Which GPU events ran within a collective's annotation on their stream, or were launched within one."""
     gpu, host, projected = trace.gpu, trace.host, trace.gpu_ranges
-    on_stream = _within(take(projected, projected.role == Role.COLLECTIVE), gpu.stream, gpu.start_ns)
-    calls = take(host, (host.role == Role.LAUNCH) & (host.correlation != ABSENT))
-    launched = _within(take(host, host.role == Role.COLLECTIVE), calls.lane, calls.start_ns)
+    on_stream = _within(take(projected, projected.role == RangeRole.COLLECTIVE), gpu.stream, gpu.start_ns)
+    calls = take(host, (host.role == RangeRole.LAUNCH) & (host.correlation != ABSENT))
+    launched = _within(take(host, host.role == RangeRole.COLLECTIVE), calls.lane, calls.start_ns)
     return on_stream | np.isin(gpu.correlation, calls.correlation[launched])
 
 
-def _within(ranges: Ranges, lane: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _within(ranges: TraceRanges, lane: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.bool_]:
     """True for each (lane, time) that lies in a range of the same lane."""
     inside = np.zeros(len(time), dtype=np.bool_)
     for number in np.unique(ranges.lane):

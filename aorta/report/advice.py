@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.mistakes import Mistake, Place
+from aorta.artefacts.mistakes import Mistake, MistakePlace
 from aorta.artefacts.weight import Estimate
 from aorta.report.blocks import Code, Line
 
@@ -33,7 +33,7 @@ def _words(mistake: Mistake) -> str:
     return f"{mistake.title}{ranks}, {_where(mistake.where)}: {gain}."
 
 
-def _where(place: Place | None) -> str:
+def _where(place: MistakePlace | None) -> str:
     if place is None:
         return "where is not known"
     if place.file is None:

@@ -11,7 +11,7 @@ from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import Analysis, Finding, Problem, Speedup, Verdict
 from aorta.artefacts.clean import plain
 from aorta.artefacts.layout import RunDir, Scenario
-from aorta.artefacts.page import Excerpt, Page, Recommendation, Summary
+from aorta.artefacts.page import Excerpt, Recommendation, ReportSummary, RunPage
 from aorta.artefacts.records import SubmittedJob
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content
@@ -37,7 +37,7 @@ class ScenarioReport:
     scenario: Scenario
     run: RunDir
     analysis: Analysis
-    page: Page
+    page: RunPage
     note: str = ""
     timeline: Excerpt | None = None
     asked: bool = True
@@ -172,7 +172,7 @@ def _nothing(reports: Sequence[ScenarioReport], silent: Sequence[SubmittedJob]) 
     return f"{said} The runs below are older." if reports else said
 
 
-def _summary(main: ScenarioReport, missing: Sequence[Problem]) -> Summary:
+def _summary(main: ScenarioReport, missing: Sequence[Problem]) -> ReportSummary:
     """The first screen; runs that gave nothing lower the confidence in what the others say of the whole."""
     finding, found = content.main_finding(main.analysis), main.page.confidence
     if missing:
@@ -184,7 +184,7 @@ def _summary(main: ScenarioReport, missing: Sequence[Problem]) -> Summary:
                 f"{len(missing)} run{'s' if len(missing) > 1 else ''} missing, listed below",
             ],
         )
-    return Summary(
+    return ReportSummary(
         scenario=main.scenario.name,
         step_ms=main.page.step_ms,
         cost_ms=main.page.cost_ms,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.page import Page, UtilizationOverTime
+from aorta.artefacts.page import RunPage, UtilizationOverTime
 from aorta.report import content, parts
 from aorta.report.confidence import confidence
 
 
-def bare_page(analysis: Analysis) -> Page:
+def bare_page(analysis: Analysis) -> RunPage:
     """The page of an analysis that has no run directory behind it, such as that of raw traces."""
     main = content.main_finding(analysis)
     worst, costly = parts.worst_ranks(analysis)
     price = content.cost(analysis, main) if main is not None else None
-    return Page(
+    return RunPage(
         scenario=analysis.scenario,
         job_id=analysis.job_id,
         step_ms=content.step_ms(analysis),

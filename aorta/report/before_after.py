@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from aorta.artefacts.analysis import Interval
 from aorta.artefacts.before_after import BeforeAfter, Pair
-from aorta.report.blocks import Block, Facts, Heading, Line, Paragraph, Strong, bullets
+from aorta.report.blocks import Block, FactList, Heading, Line, Paragraph, Strong, bullets
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, number, quantity
 
@@ -14,7 +14,7 @@ from aorta.report.text import ABSENT, number, quantity
 def blocks(found: BeforeAfter) -> Iterator[Block]:
     """The whole comparison."""
     yield Heading("Before and after", 1)
-    yield Facts((("Before", found.before), ("After", found.after)))
+    yield FactList((("Before", found.before), ("After", found.after)))
     for pair in found.pairs:
         yield Heading(pair.name, 3)
         yield Paragraph(Strong(sentence(pair)))

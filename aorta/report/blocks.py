@@ -66,7 +66,7 @@ class Bullets:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FactList:
     """Names and what is known of each, such as cost, fix and gain."""
 
     pairs: tuple[tuple[str, Line], ...]
@@ -96,7 +96,7 @@ class Folded:
     blocks: tuple[Block, ...]
 
 
-Block = Heading | Paragraph | Bullets | Facts | Picture | Listing | Folded | Table
+Block = Heading | Paragraph | Bullets | FactList | Picture | Listing | Folded | Table
 
 
 def bullets(lines: list[Line] | list[str]) -> Bullets:

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from aorta.artefacts.clean import plain
-from aorta.artefacts.comparison import Comparison, Dataset, Summary
+from aorta.artefacts.comparison import DatasetComparison, LoggedDataset, OverlapSummary
 from aorta.metrics.compare import Values
 from aorta.report import palette, style
 from aorta.units import plural
@@ -51,7 +51,7 @@ def draw(folder: Path, label: str, steps: list[int], values: Mapping[str, Values
     return png
 
 
-def lines(summary: Summary) -> list[str]:
+def lines(summary: OverlapSummary) -> list[str]:
     """The output of `aorta compare`."""
     found = []
     for label, data in summary.datasets.items():
@@ -68,11 +68,11 @@ def lines(summary: Summary) -> list[str]:
     return found
 
 
-def _detailed(data: Dataset) -> str:
+def _detailed(data: LoggedDataset) -> str:
     return "" if data.detailed_steps is None else f" ({data.detailed_steps} timed part by part)"
 
 
-def _compared(comparison: Comparison) -> list[str]:
+def _compared(comparison: DatasetComparison) -> list[str]:
     found = [f"{comparison.candidate} against {comparison.reference} (ratio of means, 95% interval):"]
     for name, item in comparison.metrics.items():
         if item.finding == "not measurable":

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aorta.artefacts.analysis import Analysis, DataQuality, DetailCost, Finding, Measured, RankBreakdown
+from aorta.artefacts.analysis import (
+    Analysis,
+    DataQuality,
+    DetailCost,
+    Finding,
+    RankBreakdown,
+    RuleMeasurement,
+)
 from aorta.artefacts.clean import plain
 from aorta.artefacts.page import Confidence
 from aorta.diagnosis.findings import FINDINGS, kind_name
-from aorta.report.palette import LEAST_PCT, PARTS, Part
+from aorta.report.palette import LEAST_PCT, PARTS, PaletteEntry
 from aorta.report.parts import mean_parts
 from aorta.report.selection import shown_ranks
 from aorta.report.tables import Table
@@ -79,7 +86,7 @@ def is_cut(analysis: Analysis) -> bool:
     return len(analysis.breakdown.per_rank) > MAX_TEXT_RANKS
 
 
-def _rank_row(row: RankBreakdown, parts: Sequence[Part], hosts: bool) -> tuple[str, ...]:
+def _rank_row(row: RankBreakdown, parts: Sequence[PaletteEntry], hosts: bool) -> tuple[str, ...]:
     return (
         str(row.rank),
         *((host(row.host or ABSENT, 15),) if hosts else ()),
@@ -98,7 +105,7 @@ def changed_thresholds(analysis: Analysis) -> str:
     )
 
 
-def measured_table(measured: list[Measured]) -> Table:
+def measured_table(measured: list[RuleMeasurement]) -> Table:
     """Each rule's value beside its threshold, and its answer."""
     rows = []
     for rule in measured:

@@ -21,7 +21,7 @@ from aorta.report.blocks import (
     Bullet,
     Bullets,
     Code,
-    Facts,
+    FactList,
     Folded,
     Link,
     Paragraph,
@@ -264,7 +264,7 @@ def _scenario(docs: Path, report: ScenarioReport) -> Iterator[Block]:
 
 def _quality(aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Iterator[Block]:
     for problem in aggregate.missing:
-        yield Facts((("Missing", problem.reason),))
+        yield FactList((("Missing", problem.reason),))
     if shared := [item.scenario.name for item in reports if content.spreads_one_machine(item.analysis)]:
         yield Paragraph(
             f"The nodes of {', '.join(shared)} are processes of one machine. Their times are real; more "

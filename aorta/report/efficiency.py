@@ -21,7 +21,7 @@ _SHADES = LinearSegmentedColormap.from_list("efficiency", ["#B04A00", "#E69F00",
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EfficiencyRow:
     """One factor: its depth in the tree, its name, and its value (0 to 1, None: absent) by point."""
 
     depth: int
@@ -29,7 +29,7 @@ class Row:
     values: tuple[float | None, ...]
 
 
-def tree(points: Sequence[ScalingPoint]) -> list[Row]:
+def tree(points: Sequence[ScalingPoint]) -> list[EfficiencyRow]:
     """The factors of every point; a row is the product of the rows right below it. Empty without any.
 
     The branch of the devices is there where any point has one.
@@ -44,22 +44,22 @@ def tree(points: Sequence[ScalingPoint]) -> list[Row]:
         return pop(lambda item: None if item.device is None else value(item.device))
 
     rows = [
-        Row(0, "global efficiency", tuple(point.global_efficiency for point in points)),
-        Row(1, "computation scalability", tuple(point.computation_scalability for point in points)),
-        Row(1, "parallel efficiency", pop(lambda item: item.parallel)),
-        Row(2, "load balance", pop(lambda item: item.load_balance)),
-        Row(3, "between nodes", pop(lambda item: item.load_balance_inter_node)),
-        Row(3, "within nodes", pop(lambda item: item.load_balance_intra_node)),
-        Row(2, "communication", pop(lambda item: item.communication)),
-        Row(3, "serialisation (waits)", pop(lambda item: item.serialisation)),
-        Row(3, "transfer", pop(lambda item: item.transfer)),
+        EfficiencyRow(0, "global efficiency", tuple(point.global_efficiency for point in points)),
+        EfficiencyRow(1, "computation scalability", tuple(point.computation_scalability for point in points)),
+        EfficiencyRow(1, "parallel efficiency", pop(lambda item: item.parallel)),
+        EfficiencyRow(2, "load balance", pop(lambda item: item.load_balance)),
+        EfficiencyRow(3, "between nodes", pop(lambda item: item.load_balance_inter_node)),
+        EfficiencyRow(3, "within nodes", pop(lambda item: item.load_balance_intra_node)),
+        EfficiencyRow(2, "communication", pop(lambda item: item.communication)),
+        EfficiencyRow(3, "serialisation (waits)", pop(lambda item: item.serialisation)),
+        EfficiencyRow(3, "transfer", pop(lambda item: item.transfer)),
     ]
     if any(point.pop is not None and point.pop.device is not None for point in points):
         rows += [
-            Row(1, "parallel efficiency of the GPUs", device(lambda item: item.parallel)),
-            Row(2, "load balance of the GPUs", device(lambda item: item.load_balance)),
-            Row(2, "communication of the GPUs", device(lambda item: item.communication)),
-            Row(2, "orchestration (launching, loading)", device(lambda item: item.orchestration)),
+            EfficiencyRow(1, "parallel efficiency of the GPUs", device(lambda item: item.parallel)),
+            EfficiencyRow(2, "load balance of the GPUs", device(lambda item: item.load_balance)),
+            EfficiencyRow(2, "communication of the GPUs", device(lambda item: item.communication)),
+            EfficiencyRow(2, "orchestration (launching, loading)", device(lambda item: item.orchestration)),
         ]
     return rows
 

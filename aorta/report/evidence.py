@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from aorta.artefacts.analysis import Analysis, ClockFit, Interval, RankBreakdown, Replay
 from aorta.artefacts.clean import plain
-from aorta.artefacts.page import Page
+from aorta.artefacts.page import RunPage
 from aorta.artefacts.traced import RankTrace, TraceTable
 from aorta.report.parts import shown_parts, spread
 from aorta.report.tables import Table
@@ -14,7 +14,7 @@ from aorta.report.text import ABSENT, host, listing, number, ranks, share, short
 from aorta.units import NS_PER_MS, plural
 
 
-def parts_table(page: Page) -> Table | None:
+def parts_table(page: RunPage) -> Table | None:
     """The parts of the mean step, with their sum; None without a breakdown."""
     parts = shown_parts(page.parts)
     if not parts:
@@ -24,7 +24,7 @@ def parts_table(page: Page) -> Table | None:
     return Table(("part", ">ms", ">of the step"), (*rows, ("step", number(whole), share(whole, whole))))
 
 
-def worst_table(page: Page, analysis: Analysis) -> tuple[Table | None, str]:
+def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
     """The ranks that cost time, worst first, how many are not in it, and whether one of them is a cause."""
     worst = page.worst_ranks
     if not worst:

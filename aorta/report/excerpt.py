@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec import structs
 
-from aorta.artefacts.page import Doing, Excerpt, Lane, Segment, StepTimes
+from aorta.artefacts.page import Doing, Excerpt, ExcerptLane, ExcerptSegment, StepTimeSeries
 from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.artefacts.step_record import COMMUNICATION_STREAMS
-from aorta.artefacts.steps import Step, StepRange
+from aorta.artefacts.steps import DecodedStep, StepRange
 from aorta.intervals import Intervals, as_intervals, clip, intersection, subtract, union
-from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.metrics.collectives import MatchedCollectives, match_collectives
 from aorta.report.selection import choose
 from aorta.units import NS_PER_MS, ms_to_ns
 
@@ -37,7 +37,7 @@ Waits = Mapping[int, Intervals]
 """Waits by the rank that came last."""
 
 
-def worst_step(times: StepTimes | None) -> tuple[int, float, float] | None:
+def worst_step(times: StepTimeSeries | None) -> tuple[int, float, float] | None:
     """The longest steady step, its ms, and the median ms of the steady steps; None without one.
 
     Only steps that every rank timed part by part are asked.
@@ -132,7 +132,7 @@ def finest(lanes: int) -> int:
     return next((pieces for most, pieces in _FINEST.items() if lanes <= most), min(_FINEST.values()))
 
 
-def waits_of(placed: Collectives, shifts: Mapping[int, int]) -> dict[int, Waits]:
+def waits_of(placed: MatchedCollectives, shifts: Mapping[int, int]) -> dict[int, Waits]:
     """When each rank was in a collective whose last member had not come, on the rank's own clock.
 
     Args:
@@ -152,7 +152,7 @@ def waits_of(placed: Collectives, shifts: Mapping[int, int]) -> dict[int, Waits]
     }
 
 
-def _lane(step: Step, zero: int, waits: Waits | None, pieces: int) -> Lane:
+def _lane(step: DecodedStep, zero: int, waits: Waits | None, pieces: int) -> ExcerptLane:
     """One rank's segments, from its record, which has ranges; as `segments`."""
     assert step.profile is not None
     did = Did(
@@ -162,7 +162,7 @@ def _lane(step: Step, zero: int, waits: Waits | None, pieces: int) -> Lane:
         data=_of(step, lambda item: item.stream == "host" and item.tag == "data"),
         waits=waits,
     )
-    return Lane(rank=step.rank, host=step.host, segments=segments(did, zero, pieces))
+    return ExcerptLane(rank=step.rank, host=step.host, segments=segments(did, zero, pieces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class Did:
     """For the last member of a collective; None where that is not known."""
 
 
-def segments(did: Did, zero: int, pieces: int = _FINEST[32]) -> list[Segment]:
+def segments(did: Did, zero: int, pieces: int = _FINEST[32]) -> list[ExcerptSegment]:
     """The segments of one rank, in ms after `zero` of its clock; the step is told apart in `pieces`."""
     start, end = did.span
     busy, communication = did.compute, did.communication
@@ -208,7 +208,7 @@ def segments(did: Did, zero: int, pieces: int = _FINEST[32]) -> list[Segment]:
     hidden = clip(intersection(communication, busy), start, end).tolist()
     shown += [(first, last, ("hidden", None)) for first, last in hidden if last - first > least]
     return [
-        Segment(
+        ExcerptSegment(
             doing=doing,
             start_ms=(first - zero) / NS_PER_MS,
             end_ms=(last - zero) / NS_PER_MS,
@@ -249,7 +249,7 @@ def _drawable(pieces: Sequence[Piece], finest: int) -> list[Piece]:
     return shown
 
 
-def _of(step: Step, wanted: Callable[[StepRange], bool]) -> Intervals:
+def _of(step: DecodedStep, wanted: Callable[[StepRange], bool]) -> Intervals:
     """The time that the wanted ranges of a step cover, ns on its monotonic clock."""
     assert step.profile is not None
     origin = step.mono_start_ns

@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Sequence
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.page import Excerpt, Lane
+from aorta.artefacts.page import Excerpt, ExcerptLane
 from aorta.artefacts.reduction import TraceSummary
-from aorta.metrics.trace_capture import Capture, capture, captures, collectives_of
+from aorta.metrics.trace_capture import TraceCapture, capture, captures, collectives_of
 from aorta.metrics.trace_summary import latest
 from aorta.metrics.trace_work import timelines
 from aorta.metrics.traced_steps import numbered
@@ -54,7 +54,7 @@ def _shown(analysis: Analysis) -> tuple[dict[int, str | None], str]:
 
 
 def _longest(
-    whole: Capture, steps: tuple[int, ...], hosts: dict[int, str | None], note: str
+    whole: TraceCapture, steps: tuple[int, ...], hosts: dict[int, str | None], note: str
 ) -> Excerpt | None:
     lengths = _lengths(whole, steps)
     if not lengths:
@@ -72,7 +72,7 @@ def _longest(
     )
 
 
-def _lengths(found: Capture, steps: tuple[int, ...]) -> dict[int, int]:
+def _lengths(found: TraceCapture, steps: tuple[int, ...]) -> dict[int, int]:
     """The ns that the slowest of these ranks took for each of `steps`."""
     lengths = dict.fromkeys(steps, 0)
     for summary in found.ranks:
@@ -82,7 +82,7 @@ def _lengths(found: Capture, steps: tuple[int, ...]) -> dict[int, int]:
     return lengths
 
 
-def _lanes(found: Capture, number: int, hosts: dict[int, str | None]) -> tuple[list[Lane], str]:
+def _lanes(found: TraceCapture, number: int, hosts: dict[int, str | None]) -> tuple[list[ExcerptLane], str]:
     """The ranks in that step, from the first one's start; or each from its own, and why."""
     placed = collectives_of(found, len(found.work))
     if isinstance(placed, str):
@@ -102,6 +102,6 @@ def _lanes(found: Capture, number: int, hosts: dict[int, str | None]) -> tuple[l
             waits=waits.get(rank) if waits is not None else None,
         )
         lanes.append(
-            Lane(rank=rank, host=hosts[rank], segments=segments(did, zeros[rank], finest(len(lines))))
+            ExcerptLane(rank=rank, host=hosts[rank], segments=segments(did, zeros[rank], finest(len(lines))))
         )
     return lanes, reason

@@ -9,12 +9,12 @@ from matplotlib.gridspec import GridSpec
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.clean import plain
-from aorta.artefacts.page import Page
+from aorta.artefacts.page import RunPage
 from aorta.report import panels, style
 from aorta.report.content import counted_steps, heading
 
 
-def run_figure(analysis: Analysis, page: Page) -> Figure:
+def run_figure(analysis: Analysis, page: RunPage) -> Figure:
     """Four or five panels in three rows; call inside `style.styled()`."""
     lanes = len(page.excerpt.lanes) if page.excerpt is not None else 3
     tall = max(3.4, 0.17 * len(page.heat_map.rows)) if page.heat_map is not None else 3.4

@@ -10,7 +10,7 @@ from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.clean import plain
 from aorta.report import content, sections
 from aorta.report.aggregate import ScenarioReport, decisive
-from aorta.report.blocks import Block, Facts, Heading, Line, Link, Paragraph, Picture, Strong
+from aorta.report.blocks import Block, FactList, Heading, Line, Link, Paragraph, Picture, Strong
 from aorta.units import plural
 
 NAME = "BOTTLENECK_ANALYSIS"
@@ -39,7 +39,7 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
     pairs += [("Missing", problem.reason) for problem in aggregate.missing[:2]]
     if len(aggregate.missing) > 2:
         pairs.append(("Missing", f"{len(aggregate.missing) - 2} more, listed under data quality"))
-    yield Facts(tuple(pairs))
+    yield FactList(tuple(pairs))
     if main is not None:
         yield from sections.next_block(str(main.run.root))
     if docs is not None:
@@ -52,7 +52,7 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
             links.append(Link(f"whole report of {main.scenario.name}", relative(main.run.report, docs)))
         yield Paragraph(tuple(piece for link in links for piece in (link, " · "))[:-1])
     if main is not None and (said := sections.provenance(main.analysis)):
-        yield Facts(tuple(said))
+        yield FactList(tuple(said))
 
 
 def scaling_name(scaling: Scaling) -> str:

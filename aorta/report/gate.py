@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from aorta.artefacts.clean import plain
 from aorta.artefacts.gate import GateResult
-from aorta.report.blocks import Block, Code, Facts, Folded, Heading, Line, Paragraph, Strong
+from aorta.report.blocks import Block, Code, FactList, Folded, Heading, Line, Paragraph, Strong
 from aorta.report.render import to_markdown
 from aorta.report.tables import Table
 from aorta.report.text import number, ranks
@@ -53,7 +53,7 @@ def _blocks(found: GateResult) -> Iterator[Block]:
     pairs: list[tuple[str, Line]] = [("A", Code(found.a)), ("B", Code(found.b))]
     if (cause := cause_words(found)) is not None:
         pairs.append(("Cause", cause))
-    yield Facts(tuple(pairs))
+    yield FactList(tuple(pairs))
     rows = tuple(
         (str(place), f"{math.exp(value):.4f}×") for place, value in enumerate(found.log_ratios, start=1)
     )

@@ -11,7 +11,7 @@ from aorta.report.blocks import (
     Block,
     Bullets,
     Code,
-    Facts,
+    FactList,
     Folded,
     Heading,
     Line,
@@ -45,7 +45,7 @@ def to_html(blocks: Iterable[Block]) -> str:
 def _block(block: Block) -> str:
     if isinstance(block, Table):
         return _table(block)
-    if isinstance(block, Facts):
+    if isinstance(block, FactList):
         rows = "".join(f"<dt>{esc(name)}</dt><dd>{inline(line)}</dd>" for name, line in block.pairs)
         return f"<dl>{rows}</dl>"
     if isinstance(block, Bullets):

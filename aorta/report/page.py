@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.page import Excerpt, Page
+from aorta.artefacts.page import Excerpt, RunPage
 from aorta.readers.run import RunData
 from aorta.readers.run_identity import clocks
 from aorta.report import series
@@ -30,7 +30,9 @@ def run_timeline(
     return excerpt(by_rank, clocks(data, by_rank), worst, analysis.verdict.ranks)
 
 
-def run_page(analysis: Analysis, data: RunData, timeline: tuple[Excerpt | None, str] | None = None) -> Page:
+def run_page(
+    analysis: Analysis, data: RunData, timeline: tuple[Excerpt | None, str] | None = None
+) -> RunPage:
     """The page of a run, from its analysis, step records and samples.
 
     Args:

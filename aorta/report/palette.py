@@ -16,7 +16,7 @@ HOST_CPU, JOB_CPU, GPU = "#999999", "#0072B2", "#009E73"
 INK, FAINT, STEADY = "#222222", "#767676", "#EAF3E6"
 
 
-class Part(NamedTuple):
+class PaletteEntry(NamedTuple):
     """One exclusive part of a step."""
 
     key: str
@@ -29,13 +29,13 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part("compute", "compute", "compute", "compute_ms", COMPUTE),
-    Part("exposed_comm", "exposed communication", "exp comm", "exposed_comm_ms", EXPOSED_COMM),
-    Part("exposed_copy", "exposed copy", "exp copy", "exposed_copy_ms", EXPOSED_COPY),
-    Part("data_wait", "data wait", "data wait", "data_wait_ms", DATA_WAIT),
-    Part("host", "host", "host time", "host_ms", HOST),
-    Part("unclassified", "unclassified GPU time", "unclassified", "unclassified_ms", UNCLASSIFIED),
-    Part("unseen", "unseen", "unseen", "unseen_ms", UNSEEN),
+    PaletteEntry("compute", "compute", "compute", "compute_ms", COMPUTE),
+    PaletteEntry("exposed_comm", "exposed communication", "exp comm", "exposed_comm_ms", EXPOSED_COMM),
+    PaletteEntry("exposed_copy", "exposed copy", "exp copy", "exposed_copy_ms", EXPOSED_COPY),
+    PaletteEntry("data_wait", "data wait", "data wait", "data_wait_ms", DATA_WAIT),
+    PaletteEntry("host", "host", "host time", "host_ms", HOST),
+    PaletteEntry("unclassified", "unclassified GPU time", "unclassified", "unclassified_ms", UNCLASSIFIED),
+    PaletteEntry("unseen", "unseen", "unseen", "unseen_ms", UNSEEN),
 )
 """The parts that sum to a step, in the order in which they are stacked. A further part is a further row."""
 

@@ -16,13 +16,13 @@ from matplotlib.ticker import MaxNLocator
 
 from aorta.artefacts.analysis import Throughput
 from aorta.artefacts.page import (
-    Curve,
     Doing,
     Excerpt,
     HeatMap,
     StepPart,
-    StepTimes,
+    StepTimeSeries,
     Strip,
+    UtilizationCurve,
     UtilizationOverTime,
 )
 from aorta.report import palette, style
@@ -162,7 +162,7 @@ def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
     )
 
 
-def steps_panel(axes: Axes, times: StepTimes | None, throughput: Throughput | None) -> None:
+def steps_panel(axes: Axes, times: StepTimeSeries | None, throughput: Throughput | None) -> None:
     """(b) Time of each step (its slowest rank), the steady window, its median and p95."""
     if times is None:
         style.title(axes, "Step time")
@@ -289,7 +289,7 @@ def _without_flat(strips: Sequence[Strip]) -> tuple[list[Strip], list[str]]:
     return kept, told
 
 
-def _level(curve: Curve) -> float | None:
+def _level(curve: UtilizationCurve) -> float | None:
     """The percentage of a curve that is full from first to last; None for any other, or of few samples."""
     low = min(curve.low if curve.low is not None else curve.middle, default=0.0)
     high = max(curve.high if curve.high is not None else curve.middle, default=0.0)
@@ -298,7 +298,7 @@ def _level(curve: Curve) -> float | None:
     return (low + high) / 2
 
 
-def _curve(axes: Axes, curve: Curve) -> None:
+def _curve(axes: Axes, curve: UtilizationCurve) -> None:
     name, colour = palette.CURVES[curve.what]
     if curve.low is not None and curve.high is not None:
         axes.fill_between(curve.seconds, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)

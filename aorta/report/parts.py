@@ -48,7 +48,7 @@ def charged(analysis: Analysis) -> bool:
     return any(row.wait_ms is not None for row in analysis.breakdown.per_rank)
 
 
-class Waits(NamedTuple):
+class ChargedWaits(NamedTuple):
     """The charged waits, without the part that would remain."""
 
     charges: list[Blame]
@@ -58,7 +58,7 @@ class Waits(NamedTuple):
     """The share of the measured `own_host_wait_ms` that this is."""
 
 
-def waits(analysis: Analysis) -> Waits:
+def waits(analysis: Analysis) -> ChargedWaits:
     """The waits by the rank that caused them, less the part that would remain without that rank.
 
     The part that would remain is taken from waits for hosts first, then from waits for compute.
@@ -76,7 +76,7 @@ def waits(analysis: Analysis) -> Waits:
         structs.replace(item, lost_ms_per_step=item.lost_ms_per_step * factors.get(item.cause, 1.0))
         for item in analysis.blame
     ]
-    return Waits(charges, own - left, (own - left) / own if own else 0.0)
+    return ChargedWaits(charges, own - left, (own - left) / own if own else 0.0)
 
 
 def step_parts(analysis: Analysis) -> list[StepPart]:

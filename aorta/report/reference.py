@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import aorta.diagnosis
 import aorta.metrics
-from aorta.config.thresholds import Row, rows
+from aorta.config.thresholds import ThresholdRow, rows
 from aorta.diagnosis.finding import NOT_DETERMINED, FindingSpec
 from aorta.diagnosis.findings import PLUGINS
 from aorta.diagnosis.plugins import Plugin
@@ -98,7 +98,7 @@ def overview_blocks() -> list[Block]:
     ]
 
 
-def _thresholds(found: list[Row]) -> Bullets:
+def _thresholds(found: list[ThresholdRow]) -> Bullets:
     return Bullets(
         tuple(
             Bullet((Code(f"thresholds.{row.key}"), f" (default {row.value}, {row.unit}): {_said(row)}"))
@@ -107,7 +107,7 @@ def _thresholds(found: list[Row]) -> Bullets:
     )
 
 
-def _said(row: Row) -> str:
+def _said(row: ThresholdRow) -> str:
     return row.sentence + (f" Default for kernel traces: {row.traces}." if row.traces else "")
 
 

@@ -12,7 +12,7 @@ from aorta.report.blocks import (
     Bullet,
     Bullets,
     Code,
-    Facts,
+    FactList,
     Folded,
     Heading,
     Line,
@@ -38,7 +38,7 @@ def to_text(blocks: Iterable[Block]) -> str:
 def _text(block: Block) -> str:
     if isinstance(block, Table):
         return text_table(block)
-    if isinstance(block, Facts):
+    if isinstance(block, FactList):
         wide = max((len(name) for name, _ in block.pairs), default=0)
         return "\n".join(_text_fact(f"{plain(name):<{wide}}  ", line) for name, line in block.pairs)
     if isinstance(block, Bullets):
@@ -76,7 +76,7 @@ def to_markdown(blocks: Iterable[Block]) -> str:
 def _markdown(block: Block) -> str:
     if isinstance(block, Table):
         return str(md_table(block))
-    if isinstance(block, Facts):
+    if isinstance(block, FactList):
         return "\n".join(f"- **{md(name)}**: {_inline(line)}" for name, line in block.pairs)
     if isinstance(block, Bullets):
         return "\n".join(_md_bullets(block))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import write_text
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.page import Page
+from aorta.artefacts.page import RunPage
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, sections
 from aorta.report.bare import bare_page
-from aorta.report.blocks import Block, Facts, Heading, Paragraph
+from aorta.report.blocks import Block, FactList, Heading, Paragraph
 from aorta.report.glossary import glossary
 from aorta.report.render import to_text
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aorta.readers.run import RunData
 
 
-def write_run_report(run: RunDir, analysis: Analysis, page: Page, data: RunData) -> None:
+def write_run_report(run: RunDir, analysis: Analysis, page: RunPage, data: RunData) -> None:
     """Write the text report and the figure beside the run's data; the same inputs give the same bytes.
 
     `metrics.csv` of a run that has ended gets its utilisation columns, from the samples.
@@ -42,7 +42,7 @@ def verdict(analysis: Analysis) -> list[Block]:
     ]
 
 
-def run_text(analysis: Analysis, page: Page | None = None, run: str | None = None) -> str:
+def run_text(analysis: Analysis, page: RunPage | None = None, run: str | None = None) -> str:
     """The whole report in plain text, at most 100 columns where the data's own words allow it.
 
     Args:
@@ -56,7 +56,7 @@ def run_text(analysis: Analysis, page: Page | None = None, run: str | None = Non
         Paragraph(content.heading(analysis)),
         *verdict(analysis),
         sections.summary(analysis, page, run),
-        *([Facts(tuple(said))] if (said := sections.provenance(analysis)) else []),
+        *([FactList(tuple(said))] if (said := sections.provenance(analysis)) else []),
         *([Heading("Next"), *sections.next_block(run)] if run is not None else []),
         *sections.details(analysis, page, charts=False),
         Heading("Terms"),

@@ -6,11 +6,22 @@ import shlex
 from collections.abc import Iterator
 
 from aorta.artefacts.analysis import Analysis, Finding
-from aorta.artefacts.page import Page
+from aorta.artefacts.page import RunPage
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, evidence
 from aorta.report.advice import advice
-from aorta.report.blocks import Block, Bullet, Bullets, Code, Facts, Heading, Line, Paragraph, Strong, bullets
+from aorta.report.blocks import (
+    Block,
+    Bullet,
+    Bullets,
+    Code,
+    FactList,
+    Heading,
+    Line,
+    Paragraph,
+    Strong,
+    bullets,
+)
 from aorta.report.next_steps import experiment, next_commands
 from aorta.report.tables import Table
 from aorta.report.text import evidence as facts_of
@@ -21,7 +32,7 @@ MAX_PROBLEMS = 40
 """Problems that are listed; each of a thousand nodes may have one."""
 
 
-def summary(analysis: Analysis, page: Page, run: str | None) -> Facts:
+def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
     """Cost, evidence, fix, the command that tries it, expected speed-up and confidence.
 
     Args:
@@ -46,7 +57,7 @@ def summary(analysis: Analysis, page: Page, run: str | None) -> Facts:
         pairs.append(("Confidence in the gain", content.gain_confidence_words(page.confidence)))
     if analysis.thresholds_changed:
         pairs.append(("Thresholds changed", content.changed_thresholds(analysis)))
-    return Facts(tuple(pairs))
+    return FactList(tuple(pairs))
 
 
 def _fix(analysis: Analysis, finding: Finding, run: str | None) -> Iterator[tuple[str, Line]]:
@@ -70,7 +81,7 @@ def provenance(analysis: Analysis) -> list[tuple[str, Line]]:
     return [(name, Code(value)) for name, value in pairs if value]
 
 
-def details(analysis: Analysis, page: Page, *, charts: bool) -> list[Block]:
+def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
     """Everything that is known of a run, in blocks under headings of level 4.
 
     Args:

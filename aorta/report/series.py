@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.page import Curve, StepTimes, Strip, UtilizationOverTime
+from aorta.artefacts.page import StepTimeSeries, Strip, UtilizationCurve, UtilizationOverTime
 from aorta.artefacts.step_columns import StepColumns
 from aorta.readers.run import RunData
 from aorta.units import NS_PER_MS, NS_PER_S
@@ -28,7 +28,7 @@ _Samples = tuple[NDArray[np.float64], NDArray[np.float64]]
 _ORDER: tuple[What, ...] = ("gpu", "job_cpu", "cpu")
 
 
-def step_times(by_rank: Mapping[int, StepColumns]) -> StepTimes | None:
+def step_times(by_rank: Mapping[int, StepColumns]) -> StepTimeSeries | None:
     """Each step by its slowest rank, steady where it is on every rank; None without records."""
     each = [steps for steps in by_rank.values() if len(steps)]
     if not each:
@@ -41,7 +41,7 @@ def step_times(by_rank: Mapping[int, StepColumns]) -> StepTimes | None:
     steady, detailed = (np.ones(len(numbers), dtype=np.bool_) for _ in range(2))
     steady[place[~np.concatenate([steps.phase_is("steady") for steps in each])]] = False
     detailed[place[~np.concatenate([steps.detailed for steps in each])]] = False
-    return StepTimes(
+    return StepTimeSeries(
         global_step=numbers.tolist(),
         ms=[duration / NS_PER_MS for duration in slowest.tolist()],
         steady=steady.tolist(),
@@ -50,7 +50,7 @@ def step_times(by_rank: Mapping[int, StepColumns]) -> StepTimes | None:
     )
 
 
-def thinned(times: StepTimes, limit: int = 2 * MAX_POINTS) -> StepTimes:
+def thinned(times: StepTimeSeries, limit: int = 2 * MAX_POINTS) -> StepTimeSeries:
     """At most `limit` points, each the longest of as many neighbouring steps as that takes."""
     each = -(-len(times.ms) // limit)
     if each == 1:
@@ -59,7 +59,7 @@ def thinned(times: StepTimes, limit: int = 2 * MAX_POINTS) -> StepTimes:
         max(range(first, min(first + each, len(times.ms))), key=lambda place: times.ms[place])
         for first in range(0, len(times.ms), each)
     ]
-    return StepTimes(
+    return StepTimeSeries(
         global_step=[times.global_step[place] for place in kept],
         ms=[times.ms[place] for place in kept],
         steady=[times.steady[place] for place in kept],
@@ -110,17 +110,17 @@ def _absent(nodes: Sequence[Mapping[What, _Samples]], *, gpus: bool) -> str:
     return f"not measured: {', '.join(absent)}" if absent else ""
 
 
-def _curve(what: What, samples: _Samples) -> Curve:
+def _curve(what: What, samples: _Samples) -> UtilizationCurve:
     seconds, values = samples
     if len(seconds) > MAX_POINTS:
         # Means of neighbours: a load that comes and goes within a pixel shows as the part of the time.
         pieces = np.array_split(np.arange(len(seconds)), MAX_POINTS)
         seconds = np.array([seconds[piece].mean() for piece in pieces])
         values = np.array([values[piece].mean() for piece in pieces])
-    return Curve(what=what, seconds=_rounded(seconds), middle=_rounded(values))
+    return UtilizationCurve(what=what, seconds=_rounded(seconds), middle=_rounded(values))
 
 
-def _band(what: What, found: Sequence[_Samples]) -> Curve:
+def _band(what: What, found: Sequence[_Samples]) -> UtilizationCurve:
     """Lowest, median and highest over nodes at `MAX_POINTS` moments; between samples, straight lines."""
     moments = np.linspace(
         min(seconds[0] for seconds, _ in found), max(seconds[-1] for seconds, _ in found), MAX_POINTS
@@ -128,7 +128,7 @@ def _band(what: What, found: Sequence[_Samples]) -> Curve:
     table = np.array([np.interp(moments, *samples, left=np.nan, right=np.nan) for samples in found])
     kept = ~np.isnan(table).all(axis=0)
     low, middle, high = np.nanquantile(table[:, kept], [0.0, 0.5, 1.0], axis=0)
-    return Curve(
+    return UtilizationCurve(
         what=what,
         seconds=_rounded(moments[kept]),
         middle=_rounded(middle),

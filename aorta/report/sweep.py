@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from aorta.artefacts.clean import plain
 from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.study_layout import SweepDocs
-from aorta.artefacts.sweep import Curve, Estimate, SettingResult, SweepAnalysis, words
+from aorta.artefacts.sweep import RepeatedMean, ScalingCurve, SettingResult, SweepAnalysis, words
 from aorta.metrics.sweep import MIN_BANDED
 from aorta.report import style
 from aorta.report.blocks import Block, Code, Heading, Line, Paragraph, Picture, Strong, bullets
@@ -109,11 +109,11 @@ def _reading(analysis: SweepAnalysis) -> Iterator[Line]:
     )
 
 
-def _labels(curves: list[Curve]) -> list[str]:
+def _labels(curves: list[ScalingCurve]) -> list[str]:
     return [LABELS[label] for label in dict.fromkeys(curve.label for curve in curves) if label is not None]
 
 
-def _curve_table(curves: list[Curve]) -> Table | None:
+def _curve_table(curves: list[ScalingCurve]) -> Table | None:
     rows = tuple(
         (
             words(curve.values) or ABSENT,
@@ -154,7 +154,7 @@ def _settings_table(settings: list[SettingResult]) -> Table:
     return Table(header, rows)
 
 
-def _band(value: Estimate | None, unit: str = "", factor: float = 1.0) -> str:
+def _band(value: RepeatedMean | None, unit: str = "", factor: float = 1.0) -> str:
     """The mean, and half of the band behind it where there is one; a band that is not even, as its ends; the
     range of two repeats as what was seen.
     """

@@ -15,7 +15,15 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from numpy.typing import NDArray
 
 from aorta.artefacts.clean import plain
-from aorta.artefacts.sweep import Curve, Estimate, Sensitivity, Series, SettingResult, SweepAnalysis, words
+from aorta.artefacts.sweep import (
+    RepeatedMean,
+    ScalingCurve,
+    Sensitivity,
+    SettingResult,
+    SweepAnalysis,
+    SweepSeries,
+    words,
+)
 from aorta.report import palette, style
 from aorta.report.overview import LABELS
 
@@ -23,7 +31,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#2
 MAX_SERIES = len(COLOURS)
 """Lines in a panel; the tables have all."""
 
-PANELS: tuple[tuple[str, str, Callable[[SettingResult], Estimate | None], float], ...] = (
+PANELS: tuple[tuple[str, str, Callable[[SettingResult], RepeatedMean | None], float], ...] = (
     ("Step time", "ms, median step", lambda item: item.step_ms, 1.0),
     ("Throughput", "samples/s, all ranks", lambda item: item.samples_per_s, 1.0),
     ("Exposed communication", "ms per step, mean over ranks", lambda item: item.exposed_comm_ms, 1.0),
@@ -31,11 +39,11 @@ PANELS: tuple[tuple[str, str, Callable[[SettingResult], Estimate | None], float]
 )
 """Title, unit, quantity and factor of each panel of a key's figure."""
 
-Line = tuple[str, list[float], list[Estimate | None]]
+Line = tuple[str, list[float], list[RepeatedMean | None]]
 """Name, x, and what was measured there."""
 
 
-def scaling_figure(curves: Sequence[Curve], shared: bool) -> Figure:
+def scaling_figure(curves: Sequence[ScalingCurve], shared: bool) -> Figure:
     """Speed-up on the left, efficiency on the right; call inside `style.styled()`."""
     drawn = [curve for curve in curves if curve.points][:MAX_SERIES]
     rows = -(-len(drawn) // 4)
@@ -70,11 +78,11 @@ def scaling_figure(curves: Sequence[Curve], shared: bool) -> Figure:
     return figure
 
 
-def _curve_lines(curve: Curve) -> tuple[Line, Line]:
+def _curve_lines(curve: ScalingCurve) -> tuple[Line, Line]:
     name = words(curve.values) or "measured"
     ranks = [float(point.world_size) for point in curve.points]
-    speedups: list[Estimate | None] = [point.speedup for point in curve.points]
-    efficiencies: list[Estimate | None] = [point.efficiency for point in curve.points]
+    speedups: list[RepeatedMean | None] = [point.speedup for point in curve.points]
+    efficiencies: list[RepeatedMean | None] = [point.efficiency for point in curve.points]
     return (name, ranks, speedups), (name, ranks, efficiencies)
 
 
@@ -123,9 +131,9 @@ def _measured(lines: Sequence[Line]) -> bool:
 
 def _series_line(
     analysis: SweepAnalysis,
-    series: Series,
+    series: SweepSeries,
     places: list[float],
-    quantity: Callable[[SettingResult], Estimate | None],
+    quantity: Callable[[SettingResult], RepeatedMean | None],
     several: bool,
 ) -> Line:
     nodes = [series.scenario] if several else []
@@ -172,7 +180,9 @@ def _lines(axes: Axes, lines: Sequence[Line], factor: float, floor: float) -> No
     axes.grid(axis="y")
 
 
-def _band(axes: Axes, x: NDArray[np.float64], values: Sequence[Estimate], factor: float, colour: str) -> None:
+def _band(
+    axes: Axes, x: NDArray[np.float64], values: Sequence[RepeatedMean], factor: float, colour: str
+) -> None:
     mean = np.array([factor * value.mean for value in values])
     low = np.array([math.nan if value.low is None else factor * value.low for value in values])
     high = np.array([math.nan if value.high is None else factor * value.high for value in values])

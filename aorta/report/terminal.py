@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.clean import plain
-from aorta.artefacts.page import Page, StepPart
+from aorta.artefacts.page import RunPage, StepPart
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, sections
 from aorta.report.aggregate import ScenarioReport, decisive
-from aorta.report.blocks import Block, Facts, words
+from aorta.report.blocks import Block, FactList, words
 from aorta.report.front import front
 from aorta.report.parts import shown_parts
 from aorta.report.render import to_text
@@ -26,7 +26,7 @@ _LONGEST = 190
 """Characters of one fact: two lines."""
 
 
-def run_screen(analysis: Analysis, page: Page, run: str | None, files: Sequence[str]) -> str:
+def run_screen(analysis: Analysis, page: RunPage, run: str | None, files: Sequence[str]) -> str:
     """The screen of one run or of raw traces.
 
     Args:
@@ -54,11 +54,11 @@ def scenarios_screen(aggregate: Aggregate, reports: Sequence[ScenarioReport], fi
         middle += ["", *_text([Table(("scenario", ">step ms", "verdict"), rows)])]
         if (more := len(reports) - _MAX_SCENARIOS) > 0:
             middle.append(f"  and {plural(more, 'more scenario')}")
-    blocks = [block for block in front(aggregate, reports, None) if isinstance(block, Facts)][:1]
+    blocks = [block for block in front(aggregate, reports, None) if isinstance(block, FactList)][:1]
     return _screen(f"verdict: {aggregate.verdict.statement}", middle, blocks, files)
 
 
-def _screen(verdict: str, middle: list[str], blocks: Sequence[Facts], files: Sequence[str]) -> str:
+def _screen(verdict: str, middle: list[str], blocks: Sequence[FactList], files: Sequence[str]) -> str:
     first, last = wrap(verdict).splitlines(), [*(plain(file) for file in files), plain(verdict)]
     body = ["", *middle, "", *_text([_shortened(block) for block in blocks]), ""]
     room = MAX_LINES - len(first) - len(last)
@@ -67,8 +67,8 @@ def _screen(verdict: str, middle: list[str], blocks: Sequence[Facts], files: Seq
     return "\n".join([*first, *body, *last])
 
 
-def _shortened(block: Facts) -> Facts:
-    return Facts(
+def _shortened(block: FactList) -> FactList:
+    return FactList(
         tuple(
             (name, line if name == "Try it" else short(words(line), _LONGEST)) for name, line in block.pairs
         )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aorta.artefacts.events import ABSENT, GpuEvents, Kind, Ranges, Role, Trace, take
-from aorta.artefacts.steps import Step
+from aorta.artefacts.events import ABSENT, GpuEvents, Kind, RangeRole, Trace, TraceRanges, take
+from aorta.artefacts.steps import DecodedStep
 from aorta.metrics.alignment import Alignment
 from aorta.report.chrome import ChromeTrace, lanes, open_chrome, text
 from aorta.units import ms_to_ns
@@ -39,7 +39,7 @@ class Content:
 
     alignment: Alignment
     host_shift_ns: Mapping[str, int]
-    records: Mapping[int, Sequence[Step]]
+    records: Mapping[int, Sequence[DecodedStep]]
     gpu: pd.DataFrame | None
     """Monitor samples, GPU_COLUMNS."""
     cpu: pd.DataFrame | None
@@ -76,7 +76,7 @@ def _process(out: ChromeTrace, rank: int) -> int:
     return out.process(f"rank {rank}")
 
 
-def _add_records(out: ChromeTrace, rank: int, steps: Sequence[Step], shift: int) -> None:
+def _add_records(out: ChromeTrace, rank: int, steps: Sequence[DecodedStep], shift: int) -> None:
     process = _process(out, rank)
     spans: dict[str, list[tuple[int, int, str, str]]] = {}
     for step in steps:
@@ -111,7 +111,7 @@ class _RankTrace:
     calls: dict[int, tuple[int, int, int]]
     """Launch of each correlation: process, thread, start."""
 
-    def ranges(self, label: str, ranges: Ranges) -> None:
+    def ranges(self, label: str, ranges: TraceRanges) -> None:
         """Ranges of one thread; those that do not nest go to threads beside it."""
         ranges = take(ranges, np.lexsort((-ranges.end_ns, ranges.start_ns)))
         start, end = ranges.start_ns + self.epoch, ranges.end_ns + self.epoch
@@ -119,8 +119,10 @@ class _RankTrace:
         rows = zip(lanes(start, end), *(column.tolist() for column in columns), strict=True)
         for lane, begin, stop, role, name, correlation in rows:
             thread = self.thread(label, lane)
-            self.out.slice((self.process, thread), self.names[name], Role(role).name.lower(), (begin, stop))
-            if role == Role.LAUNCH and correlation != ABSENT:
+            self.out.slice(
+                (self.process, thread), self.names[name], RangeRole(role).name.lower(), (begin, stop)
+            )
+            if role == RangeRole.LAUNCH and correlation != ABSENT:
                 self.calls[correlation] = (self.process, thread, begin)
 
     def kernels(self, label: str, gpu: GpuEvents, rows: list[int], arguments: Mapping[int, str]) -> None:

@@ -11,10 +11,10 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.page import Doing, Excerpt, Lane, Page, Strip
+from aorta.artefacts.page import Doing, Excerpt, ExcerptLane, RunPage, Strip
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, sections
-from aorta.report.blocks import Block, Facts, Heading, Paragraph, Strong, words
+from aorta.report.blocks import Block, FactList, Heading, Paragraph, Strong, words
 from aorta.report.excerpt import cut
 from aorta.report.glossary import glossary
 from aorta.report.html import csv_button, esc, folded, heat_table, legend, stacked, to_html, waterfall
@@ -36,7 +36,7 @@ class WebRun(NamedTuple):
 
     name: str
     analysis: Analysis
-    page: Page
+    page: RunPage
     timeline: Excerpt | None
     folder: str | None
     """Path of the run directory; None for raw traces."""
@@ -149,7 +149,7 @@ def _run(place: int, run: WebRun, *, alone: bool) -> str:
         summary = sections.summary(analysis, page, run.folder)
         blocks = [Paragraph(Strong(analysis.verdict.statement)), *blocks, summary]
     said = sections.provenance(analysis)
-    evidence: list[Block] = [Heading("Evidence", 3), *([Facts(tuple(said))] if said else [])]
+    evidence: list[Block] = [Heading("Evidence", 3), *([FactList(tuple(said))] if said else [])]
     evidence += sections.details(analysis, page, charts=True)
     charts = [_figure(chart, place, run.name) for chart in _charts(run)]
     inner = "\n".join((to_html(blocks), *charts, to_html(evidence)))
@@ -240,7 +240,7 @@ def _run_data(run: WebRun) -> dict[str, Any]:
     return found
 
 
-def _lane(lane: Lane) -> tuple[int, str | None, str, list[int]]:
+def _lane(lane: ExcerptLane) -> tuple[int, str | None, str, list[int]]:
     """Rank, host, a letter per segment, and numbers per segment: the gap before it, its length (µs), and of a
     wait the rank that is waited for (-1: not known).
     """

@@ -14,7 +14,7 @@ from aorta.artefacts.records import RankExit
 from aorta.runner.captures import TempSpace, findings
 from aorta.runner.exits import tail
 from aorta.runner.export import LOST
-from aorta.runner.options import Limits, NodeOptions
+from aorta.runner.options import NodeOptions, TimeLimits
 from aorta.runner.processes import Child, Interrupts
 from aorta.units import NS_PER_S
 
@@ -40,7 +40,7 @@ class Aftercare:
     def __init__(
         self,
         options: NodeOptions,
-        limits: Limits,
+        limits: TimeLimits,
         interrupts: Interrupts,
         tick: Callable[[], None],
         say: Callable[[str], None],

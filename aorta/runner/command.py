@@ -16,7 +16,7 @@ from aorta.artefacts import names
 from aorta.artefacts.launchers import called_by_script, launcher
 from aorta.artefacts.own_program import AORTAS, OwnProgram
 from aorta.artefacts.records import Manifest, NodeInfo, Session
-from aorta.config.schema import Capture
+from aorta.config.schema import CaptureConfig
 from aorta.errors import PlanError
 from aorta.runner.options import NodeOptions
 
@@ -140,7 +140,7 @@ def rank_environment(
     manifest: Manifest,
     *,
     interface: str | None,
-    capture: Capture,
+    capture: CaptureConfig,
 ) -> dict[str, str]:
     """The environment of torchrun and of its ranks; what the user has set stays.
 

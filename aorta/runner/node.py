@@ -19,7 +19,7 @@ from aorta.artefacts.files import absent
 from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.layout import NodeDir
 from aorta.artefacts.masking import here, remember
-from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo, Plan, RankExit, Session, State
+from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo, RankExit, ResolvedPlan, Session, State
 from aorta.config.load import load_config, save_config
 from aorta.config.schema import Config
 from aorta.errors import AortaError, RunError
@@ -49,12 +49,12 @@ from aorta.runner.exits import (
 from aorta.runner.marker import Marker
 from aorta.runner.metadata import job_metadata
 from aorta.runner.network import interface_towards
-from aorta.runner.options import Limits, NodeOptions
+from aorta.runner.options import NodeOptions, TimeLimits
 from aorta.runner.peers import Heartbeat, failed_peer, others_ended
 from aorta.runner.processes import Child, Interrupts, adopt_orphans, exit_status, kill_descendants
 from aorta.runner.profiler import Wrapper, choose, wrapper
-from aorta.runner.standstill import Standstill, watch_for
-from aorta.runner.supervise import Outcome, Surroundings, await_reason, supervise
+from aorta.runner.standstill import StandstillWatch, watch_for
+from aorta.runner.supervise import RanksOutcome, SupervisionHooks, await_reason, supervise
 from aorta.runner.timelimit import hit_time_limit, job_ends_wall_ns
 
 _MONITOR_GRACE_S = 5.0
@@ -76,12 +76,12 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class NodeWatch:
     """The things that a supervision watches."""
 
     monitor_codes: list[int]
     """The monitor's returned code, once it has ended before the ranks."""
-    around: Surroundings
+    around: SupervisionHooks
 
 
 def run_node(options: NodeOptions, environ: Mapping[str, str]) -> int:
@@ -91,18 +91,18 @@ def run_node(options: NodeOptions, environ: Mapping[str, str]) -> int:
         AortaError: nothing was started, or the run's files cannot be written; the reason is in the marker
             too, where it can be written.
     """
-    limits = Limits.of(environ)
+    limits = TimeLimits.of(environ)
     remember(options.command)
     adopt_orphans()
     with Interrupts() as interrupts:
-        return Node(options, limits, interrupts, environ).run()
+        return NodeAgent(options, limits, interrupts, environ).run()
 
 
-class Node:
+class NodeAgent:
     """The sequence of one node; each step is a method."""
 
     def __init__(
-        self, options: NodeOptions, limits: Limits, interrupts: Interrupts, environ: Mapping[str, str]
+        self, options: NodeOptions, limits: TimeLimits, interrupts: Interrupts, environ: Mapping[str, str]
     ) -> None:
         self.options = options
         self.limits = limits
@@ -259,7 +259,7 @@ class Node:
             code_version=code_version(),
             program_commit=program_commit(Path.cwd()) if options.command else None,
             world_size=sum(node.processes for node in nodes),
-            plan=Plan(
+            plan=ResolvedPlan(
                 scenario=options.scenario.name,
                 nodes=options.nodes,
                 processes_per_node=options.procs_per_node,
@@ -361,8 +361,13 @@ class Node:
         return Child(argv, env=environ, log=self.dir.logs / "monitor.log")
 
     def _surroundings(
-        self, child: Child, session: Session, processes: int, monitor: Child | None, standstill: Standstill
-    ) -> Watched:
+        self,
+        child: Child,
+        session: Session,
+        processes: int,
+        monitor: Child | None,
+        standstill: StandstillWatch,
+    ) -> NodeWatch:
         options, run = self.options, self.run_dir
         heartbeat = Heartbeat(options, self.limits.silence_s)
         codes: list[int] = []
@@ -378,9 +383,9 @@ class Node:
                 codes.append(code)
 
         own = options.node_index
-        return Watched(
+        return NodeWatch(
             codes,
-            Surroundings(
+            SupervisionHooks(
                 peer_failed=lambda: failed_peer(run, options.attempt, own) or heartbeat.silent(),
                 ranks_finished=lambda: ranks_finished(child, self.dir, session.token, processes),
                 # Node 0's torchrun holds the store by which the others' ranks find each other.
@@ -400,7 +405,9 @@ class Node:
             reason = f": {words[-1]}" if words else ""
             self.marker.lost.append(f"monitor samples: the monitor ended early with {codes[0]}{reason}")
 
-    def _finish(self, outcome: Outcome, told: State | None, ranks: list[RankExit], root: int | None) -> int:
+    def _finish(
+        self, outcome: RanksOutcome, told: State | None, ranks: list[RankExit], root: int | None
+    ) -> int:
         """The last marker and the exit code."""
         lost = self.marker.lost
         code = 0 if outcome.finished else exit_status(outcome.code)
@@ -426,7 +433,7 @@ class Node:
         self.say(f"{state}, exit code {code}" + "".join(f"\n  lost: {words}" for words in lost))
         return code
 
-    def _told_state(self, outcome: Outcome, session: Session) -> State:
+    def _told_state(self, outcome: RanksOutcome, session: Session) -> State:
         """The state that the signal to this agent meant: node 0 knows best, where it has said so."""
         peer, index = outcome.peer, self.options.node_index
         if peer is not None and peer.node_index == 0 and peer.state in ("cancelled", "timeout"):

@@ -50,7 +50,7 @@ class NodeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TimeLimits:
     """Time limits in seconds; each has an AORTA_ variable for sites (and tests) that need another one."""
 
     gather_s: float = 120.0
@@ -69,7 +69,7 @@ class Limits:
     """AORTA_SILENCE_S: an agent that gives no sign of life for so long is taken for dead."""
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Limits:
+    def of(cls, environ: Mapping[str, str]) -> TimeLimits:
         """Limits with what `environ` changes.
 
         Raises:
@@ -102,7 +102,7 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodePlace:
     """The job, and this node's place in it."""
 
     executor: Literal["slurm", "local"]
@@ -120,7 +120,7 @@ def find_place(
     job_id: str | None = None,
     node_index: int | None = None,
     nodes: int | None = None,
-) -> Place:
+) -> NodePlace:
     """Options where given, else Slurm's variables of this step.
 
     The number of nodes is that of the running step, so it is what the job has, not what was asked for.
@@ -132,10 +132,10 @@ def find_place(
     if chosen == "local":
         if job_id is None or nodes is None or node_index is None:
             raise PlanError("the local executor needs --job-id, --nodes and --node-index", _OUTSIDE)
-        place = Place(chosen, job_id, node_index, nodes, 0, None)
+        place = NodePlace(chosen, job_id, node_index, nodes, 0, None)
     else:
         step_nodes = environ.get("SLURM_STEP_NUM_NODES") or environ.get("SLURM_NNODES")
-        place = Place(
+        place = NodePlace(
             chosen,
             job_id or _variable(environ.get("SLURM_JOB_ID"), "SLURM_JOB_ID"),
             node_index if node_index is not None else _number(environ.get("SLURM_NODEID"), "SLURM_NODEID"),
@@ -149,7 +149,7 @@ def find_place(
     return place
 
 
-def _refuse_many_tasks(environ: Mapping[str, str], place: Place) -> None:
+def _refuse_many_tasks(environ: Mapping[str, str], place: NodePlace) -> None:
     tasks = environ.get("SLURM_STEP_NUM_TASKS", "")
     if tasks.isdigit() and int(tasks) != place.nodes:
         raise PlanError(

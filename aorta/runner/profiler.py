@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aorta.artefacts.records import ProfilerChoice
-from aorta.config.schema import Capture
+from aorta.config.schema import CaptureConfig
 from aorta.launch import nsys, rocprof_capture
 from aorta.launch.profilers import resolve
 from aorta.monitors.gpu import Gpus
@@ -54,7 +54,7 @@ def choose(requested: str, gpus: Gpus, environ: Mapping[str, str]) -> ProfilerCh
 
 def wrapper(
     choice: ProfilerChoice,
-    capture: Capture,
+    capture: CaptureConfig,
     gpus: Gpus,
     *,
     environ: Mapping[str, str],
@@ -86,7 +86,7 @@ def wrapper(
 
 
 def _nsys(
-    choice: ProfilerChoice, capture: Capture, gpus: Gpus, output: Path, stem: str, *, whole: bool
+    choice: ProfilerChoice, capture: CaptureConfig, gpus: Gpus, output: Path, stem: str, *, whole: bool
 ) -> Wrapper:
     program = choice.program or "nsys"
     note = nsys.version_note(choice.version)

@@ -36,7 +36,7 @@ _MORE_ON_GPUS = 15
 """Further looks that have to agree on GPUs, where the host may wait for one long kernel."""
 
 
-class Standstill:
+class StandstillWatch:
     """Watches the records of this node's ranks.
 
     Args:
@@ -168,10 +168,10 @@ def watch_for(
     *,
     environ: Mapping[str, str],
     say: Callable[[str], None],
-) -> Standstill:
+) -> StandstillWatch:
     """The watch over the ranks of one node of a run."""
     first = session.first_rank[options.node_index]
-    return Standstill(
+    return StandstillWatch(
         options,
         range(first, first + info.processes),
         limit_s=config.monitor.hang_after_s,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from aorta.runner.options import Limits
+from aorta.runner.options import TimeLimits
 from aorta.runner.peers import Peer
 from aorta.runner.processes import Interrupts
 
@@ -23,7 +23,7 @@ _NEWS_S = 3.0
 """Seconds that the message that explains a bad end may be on its way."""
 
 
-class Watched(Protocol):
+class SupervisedProcess(Protocol):
     """A process that is supervised: a `Child`, or a stand-in."""
 
     def poll(self) -> int | None:
@@ -37,7 +37,7 @@ class Watched(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RanksOutcome:
     """The way in which the node's ranks ended."""
 
     code: int
@@ -59,7 +59,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class SupervisionHooks:
     """Functions that the supervision asks and calls."""
 
     peer_failed: Callable[[], Peer | None]
@@ -82,7 +82,9 @@ class Surroundings:
 class _Watch:
     """The state of one supervision; infinite times are those that have no reason yet."""
 
-    def __init__(self, child: Watched, interrupts: Interrupts, limits: Limits, around: Surroundings) -> None:
+    def __init__(
+        self, child: SupervisedProcess, interrupts: Interrupts, limits: TimeLimits, around: SupervisionHooks
+    ) -> None:
         self.child, self.interrupts, self.limits, self.around = child, interrupts, limits, around
         self.peer: Peer | None = None
         self.send: signal.Signals | None = None
@@ -130,7 +132,9 @@ class _Watch:
             self.kill_at = now
 
 
-def supervise(child: Watched, interrupts: Interrupts, limits: Limits, around: Surroundings) -> Outcome:
+def supervise(
+    child: SupervisedProcess, interrupts: Interrupts, limits: TimeLimits, around: SupervisionHooks
+) -> RanksOutcome:
     """Wait for `child` and see that it ends.
 
     A signal to the agent is passed on once, after a moment: Slurm signals every process of a step, so
@@ -150,12 +154,12 @@ def supervise(child: Watched, interrupts: Interrupts, limits: Limits, around: Su
     while (code := child.poll()) is None:
         watch.look(around.clock())
         around.sleep(_PAUSE_S)
-    return Outcome(
+    return RanksOutcome(
         code, interrupts.received, watch.peer or around.peer_failed(), watch.killed, watch.finished
     )
 
 
-def await_reason(outcome: Outcome, interrupts: Interrupts, around: Surroundings) -> Outcome:
+def await_reason(outcome: RanksOutcome, interrupts: Interrupts, around: SupervisionHooks) -> RanksOutcome:
     """`outcome` with what explains a bad end, where that comes a moment later.
 
     Ranks that are told to end may end before their agent is told, and a rank whose peer was ended fails

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 
 from aorta.launch.durations import parse_elapsed
-from aorta.runner.options import Limits
+from aorta.runner.options import TimeLimits
 from aorta.units import NS_PER_S
 
 _SQUEUE_TIMEOUT_S = 5.0
@@ -25,7 +25,7 @@ def job_ends_wall_ns(environ: Mapping[str, str], now_ns: int) -> int | None:
 
 
 def hit_time_limit(
-    environ: Mapping[str, str], node_index: int, limits: Limits, ends_wall_ns: int | None, now_ns: int
+    environ: Mapping[str, str], node_index: int, limits: TimeLimits, ends_wall_ns: int | None, now_ns: int
 ) -> bool:
     """True if the signal that just arrived means the job's time limit.
 

@@ -21,7 +21,7 @@ from aorta.validation.matrix import Matrix
 from aorta.validation.scoring import (
     EFFECT,
     NO_ANSWER,
-    Measured,
+    MeasuredGain,
     Score,
     is_alarm,
     kind_right,
@@ -111,7 +111,7 @@ def told(trial: Trial) -> str:
     return f"  {step}; {_verdict(trial)}: {right}"
 
 
-def _faulty_table(faulty: Sequence[Measured]) -> Table:
+def _faulty_table(faulty: Sequence[MeasuredGain]) -> Table:
     header = (
         "run",
         ">step ms",
@@ -126,7 +126,7 @@ def _faulty_table(faulty: Sequence[Measured]) -> Table:
     return Table(header, tuple(_faulty_row(item) for item in faulty))
 
 
-def _faulty_row(item: Measured) -> tuple[str, ...]:
+def _faulty_row(item: MeasuredGain) -> tuple[str, ...]:
     said = item.said
     step = said.step_ms if said is not None else None
     right = "not scored" if not item.counts else "yes" if item.kind_right and item.ranks_right else "no"

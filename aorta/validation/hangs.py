@@ -16,7 +16,7 @@ from aorta.artefacts.attached import NodeStandstill
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import runs
 from aorta.errors import AortaError
-from aorta.validation.resumable import Kept, run_matrix
+from aorta.validation.resumable import RunOutcome, run_matrix
 from aorta.validation.running import Analyse
 
 WITHIN_S = 15.0
@@ -53,7 +53,7 @@ class HangCell:
         return f"{self.case}_{self.nodes}x{self.per_node}_rank{self.rank}_{self.turn}"
 
 
-class HangTrial(Kept, frozen=True, kw_only=True):
+class HangTrial(RunOutcome, frozen=True, kw_only=True):
     """Result of one run; a line of `hangs.jsonl`."""
 
     case: str

@@ -21,7 +21,7 @@ Executor = Literal["local", "slurm"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class MatrixCell:
     """One run: its size, its configuration, and the truth about it."""
 
     nodes: int
@@ -60,13 +60,13 @@ class Matrix:
     name: str
     """Name of the document that the matrix gives."""
     title: str
-    cells: tuple[Cell, ...]
+    cells: tuple[MatrixCell, ...]
     skipped: tuple[tuple[str, str], ...]
     """(fault, why it is not here)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class InjectedFault:
     """A key of the `faults` block, and what it is to be found as."""
 
     name: str
@@ -80,12 +80,12 @@ class Fault:
     """Overrides that go with it."""
     timeless: bool = False
 
-    def cell(self, size: tuple[int, int], strength: float, rank: int | None) -> Cell:
+    def cell(self, size: tuple[int, int], strength: float, rank: int | None) -> MatrixCell:
         """The run of `size` with this fault on one rank, or on all (None)."""
         world = size[0] * size[1]
         alone = rank is not None and world > 1
         overrides = (f"{self.key}={strength:g}", *self.fixed, *((f"faults.ranks=[{rank}]",) if alone else ()))
-        return Cell(
+        return MatrixCell(
             nodes=size[0],
             ranks_per_node=size[1],
             truth=Truth(
@@ -100,13 +100,13 @@ class Fault:
         )
 
 
-LOADER = Fault("slow loader", "faults.loader_delay_ms", "ms", ("data_loading",), ("data_loading",))
-HOST = Fault("slow host", "faults.host_delay_ms", "ms", ("host_bound",), ("straggler",))
-DEVICE = Fault("slow device", "faults.compute_delay_ms", "ms", (), ("straggler",))
-WORK = Fault(
+LOADER = InjectedFault("slow loader", "faults.loader_delay_ms", "ms", ("data_loading",), ("data_loading",))
+HOST = InjectedFault("slow host", "faults.host_delay_ms", "ms", ("host_bound",), ("straggler",))
+DEVICE = InjectedFault("slow device", "faults.compute_delay_ms", "ms", (), ("straggler",))
+WORK = InjectedFault(
     "more compute", "faults.compute_matmuls", "products", (), ("straggler",), ("faults.matmul_size=512",)
 )
-EXCHANGE = Fault("more to exchange", "faults.comm_mb", "MiB", ("communication",), ())
+EXCHANGE = InjectedFault("more to exchange", "faults.comm_mb", "MiB", ("communication",), ())
 
 _DELAYS_MS = (15.0, 45.0, 90.0)
 """Delays of 1/4, 3/4 and 3/2 of the step, which takes 60 ms."""
@@ -183,8 +183,8 @@ def gpu_matrix(gpus: int) -> Matrix:
         )
     size = (1, gpus)
     middle = gpus // 2
-    tiny = Fault("tiny kernels", "faults.tiny_kernels", "launches", ("host_bound",), ("straggler",))
-    products = Fault(
+    tiny = InjectedFault("tiny kernels", "faults.tiny_kernels", "launches", ("host_bound",), ("straggler",))
+    products = InjectedFault(
         "straggling GPU",
         "faults.compute_matmuls",
         "products",
@@ -193,7 +193,7 @@ def gpu_matrix(gpus: int) -> Matrix:
         ("faults.matmul_size=4096",),
     )
     # Filled before the model is there, which takes some GB more of it.
-    full = Fault(
+    full = InjectedFault(
         "full GPU memory", "faults.gpu_memory_ratio", "of it", ("memory_pressure",), (), timeless=True
     )
     cells = [
@@ -214,13 +214,13 @@ def gpu_matrix(gpus: int) -> Matrix:
     )
 
 
-def _single_node() -> Iterator[Cell]:
+def _single_node() -> Iterator[MatrixCell]:
     for strength in _DELAYS_MS:
         yield LOADER.cell((1, 1), strength, None)
         yield HOST.cell((1, 1), strength, None)
 
 
-def _two_nodes() -> Iterator[Cell]:
+def _two_nodes() -> Iterator[MatrixCell]:
     size = (2, 1)
     for place, strength in enumerate(_DELAYS_MS):
         yield LOADER.cell(size, strength, None)
@@ -234,7 +234,7 @@ def _two_nodes() -> Iterator[Cell]:
         yield EXCHANGE.cell(size, amount, None)
 
 
-def _four_nodes() -> Iterator[Cell]:
+def _four_nodes() -> Iterator[MatrixCell]:
     """Every place with one strength, so that each place and each strength is there for each fault."""
     size, (short, middle, long) = (4, 1), _LONG_DELAYS_MS
     for rank, strength in ((None, middle), (0, long), (1, short), (2, middle), (3, short)):
@@ -246,24 +246,26 @@ def _four_nodes() -> Iterator[Cell]:
     yield EXCHANGE.cell(size, _EXCHANGES_MIB[0], None)
 
 
-def _link(rate_bit_s: int, words: str) -> Cell:
+def _link(rate_bit_s: int, words: str) -> MatrixCell:
     truth = Truth(fault="slow link", strength=words, place="the last node", kinds=["communication"])
-    return Cell(nodes=4, truth=truth, rate_bit_s=rate_bit_s)
+    return MatrixCell(nodes=4, truth=truth, rate_bit_s=rate_bit_s)
 
 
-def _off_nvlink(size: tuple[int, int]) -> Cell:
+def _off_nvlink(size: tuple[int, int]) -> MatrixCell:
     truth = Truth(fault="NCCL kept off NVLink", strength="", place="all ranks", kinds=["communication"])
     env = "distributed.env={NCCL_P2P_DISABLE: '1'}"
-    return Cell(nodes=size[0], ranks_per_node=size[1], truth=truth, overrides=(env,))
+    return MatrixCell(nodes=size[0], ranks_per_node=size[1], truth=truth, overrides=(env,))
 
 
-def _alternate(faulty: Sequence[Cell], *, clean: int, common: tuple[str, ...] = ()) -> Iterator[Cell]:
+def _alternate(
+    faulty: Sequence[MatrixCell], *, clean: int, common: tuple[str, ...] = ()
+) -> Iterator[MatrixCell]:
     """`faulty` in equal parts between `clean` runs without a fault; a single one of those comes first.
 
     Every run has the overrides `common`.
     """
     size = faulty[0].size
-    plain = Cell(
+    plain = MatrixCell(
         nodes=size[0],
         ranks_per_node=size[1],
         truth=Truth(fault=CLEAN, kinds=["healthy"]),

@@ -13,7 +13,7 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import runs
 from aorta.errors import AortaError
 from aorta.units import rank_words
-from aorta.validation.resumable import Kept, run_matrix
+from aorta.validation.resumable import RunOutcome, run_matrix
 from aorta.validation.running import Analyse
 
 RANKS = 4
@@ -54,7 +54,7 @@ class MeshCell:
         return [self.rank]
 
 
-class MeshTrial(Kept, frozen=True, kw_only=True):
+class MeshTrial(RunOutcome, frozen=True, kw_only=True):
     """Result of one run; a line of `meshes.jsonl`."""
 
     job: str

@@ -26,7 +26,7 @@ Named = Callable[[Sequence[Path]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class MistakeRun:
     """One run, and what was said of it."""
 
     mistake: str
@@ -42,8 +42,8 @@ class Cell:
 
 
 def run_mistakes(
-    folder: Path, named: Named, tell: Callable[[Cell], None], *, gpu: bool = False
-) -> list[Cell]:
+    folder: Path, named: Named, tell: Callable[[MistakeRun], None], *, gpu: bool = False
+) -> list[MistakeRun]:
     """Returns a cell per mistake, wrong and fixed.
 
     Args:
@@ -61,7 +61,7 @@ def run_mistakes(
     return cells
 
 
-def _cell(mistake: str, fixed: bool, output: Path, named: Named, *, gpu: bool) -> Cell:
+def _cell(mistake: str, fixed: bool, output: Path, named: Named, *, gpu: bool) -> MistakeRun:
     sizes = _GPU_SIZES if gpu else _CPU_SIZES
     command = [sys.executable, "-m", "aorta.workloads.mistakes.main", "--mistake", mistake]
     command += ["--output", str(output), "--device", "cuda" if gpu else "cpu"]
@@ -71,12 +71,12 @@ def _cell(mistake: str, fixed: bool, output: Path, named: Named, *, gpu: bool) -
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
         (output / "log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
         truth = json.loads((output / "truth_rank0.json").read_text(encoding="utf-8"))
-        return Cell(mistake, fixed, float(truth["step_ms"]), named([output / "rank0.pt.trace.json"]))
+        return MistakeRun(mistake, fixed, float(truth["step_ms"]), named([output / "rank0.pt.trace.json"]))
     except (OSError, ValueError, KeyError, subprocess.TimeoutExpired, AortaError):
-        return Cell(mistake, fixed, None, [])
+        return MistakeRun(mistake, fixed, None, [])
 
 
-def table(cells: Sequence[Cell]) -> str:
+def table(cells: Sequence[MistakeRun]) -> str:
     """The cells as lines, and how many are right."""
     lines = []
     for cell in cells:

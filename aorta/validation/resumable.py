@@ -19,14 +19,14 @@ class Named(Protocol):
         """Unique within the matrix."""
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one run; a line of the record."""
 
     cell: str
 
 
 CellT = TypeVar("CellT", bound=Named)
-TrialT = TypeVar("TrialT", bound=Kept)
+TrialT = TypeVar("TrialT", bound=RunOutcome)
 
 
 def run_matrix(

@@ -14,9 +14,9 @@ from aorta.artefacts.files import is_folder, read_regular
 from aorta.artefacts.io import append_line
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.study_layout import ValidationDir
-from aorta.artefacts.validation import Said, Trial
+from aorta.artefacts.validation import DiagnosedRun, Trial
 from aorta.errors import ArtefactError
-from aorta.validation.matrix import Cell
+from aorta.validation.matrix import MatrixCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Ended:
     """Why it did not complete."""
 
 
-Execute = Callable[[Cell, str], Ended]
+Execute = Callable[[MatrixCell, str], Ended]
 """Runs a cell and waits for its end; the words tell how many cells there are."""
 Analyse = Callable[[RunDir], Analysis]
 """The analysis as `aorta aggregate` makes it; it is given the run's folder and nothing else."""
@@ -66,7 +66,7 @@ def _here(run_dir: str, root: Path) -> str:
     return str(moved) if is_folder(moved) else run_dir
 
 
-def in_order(cells: Sequence[Cell], trials: Mapping[str, Trial]) -> list[Trial]:
+def in_order(cells: Sequence[MatrixCell], trials: Mapping[str, Trial]) -> list[Trial]:
     """The runs of the matrix that there are, in its order, with the truth as the matrix has it."""
     return [
         msgspec.structs.replace(trials[cell.name], truth=cell.truth) for cell in cells if cell.name in trials
@@ -74,7 +74,7 @@ def in_order(cells: Sequence[Cell], trials: Mapping[str, Trial]) -> list[Trial]:
 
 
 def run_cells(
-    cells: Sequence[Cell],
+    cells: Sequence[MatrixCell],
     folder: ValidationDir,
     execute: Execute,
     analyse: Analyse,
@@ -117,7 +117,7 @@ def run_cells(
 
 
 def analyse_again(
-    cells: Sequence[Cell], folder: ValidationDir, analyse: Analyse, told: Callable[[Trial], None]
+    cells: Sequence[MatrixCell], folder: ValidationDir, analyse: Analyse, told: Callable[[Trial], None]
 ) -> None:
     """Analyse the runs of a validation again, without running anything.
 
@@ -152,14 +152,14 @@ def analysed(trial: Trial, analyse: Analyse) -> Trial:
     return msgspec.structs.replace(trial, said=what_was_said(analysis), problem=None)
 
 
-def what_was_said(analysis: Analysis) -> Said:
+def what_was_said(analysis: Analysis) -> DiagnosedRun:
     """The parts of an analysis that are scored."""
     verdict, rows = analysis.verdict, analysis.breakdown.per_rank
     leading = next((item for item in analysis.findings if item.kind == verdict.kind), None)
     gain = leading.estimated_speedup if leading is not None else None
     interval = gain if gain is not None and gain.basis == "replay" else None
     replay = analysis.replay
-    return Said(
+    return DiagnosedRun(
         kind=verdict.kind,
         ranks=verdict.ranks,
         statement=verdict.statement,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from aorta.artefacts.analysis import Kind
-from aorta.artefacts.validation import Said, Trial
+from aorta.artefacts.validation import DiagnosedRun, Trial
 from aorta.validation.matrix import CLEAN
 
 EFFECT = 0.10
@@ -19,7 +19,7 @@ NO_ANSWER = "no answer"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredGain:
     """A faulty run beside what the same step takes without the fault."""
 
     trial: Trial
@@ -27,7 +27,7 @@ class Measured:
     """Step time of the clean runs around it, at its time; None: there is no clean run of its size."""
 
     @property
-    def said(self) -> Said | None:
+    def said(self) -> DiagnosedRun | None:
         """The answer of the analysis."""
         return self.trial.said
 
@@ -90,12 +90,12 @@ class Target:
 class Score:
     """Everything that the document shows."""
 
-    faulty: tuple[Measured, ...]
+    faulty: tuple[MeasuredGain, ...]
     clean: tuple[Trial, ...]
     targets: tuple[Target, ...]
 
     @property
-    def counted(self) -> list[Measured]:
+    def counted(self) -> list[MeasuredGain]:
         """Faulty runs that are scored."""
         return [item for item in self.faulty if item.counts]
 
@@ -147,7 +147,7 @@ def score(trials: Sequence[Trial]) -> Score:
     """The score of `trials`, in the order in which they ran."""
     clean = [trial for trial in trials if trial.truth.fault == CLEAN]
     faulty = tuple(
-        Measured(trial, clean_step_ms(trial, clean)) for trial in trials if trial.truth.fault != CLEAN
+        MeasuredGain(trial, clean_step_ms(trial, clean)) for trial in trials if trial.truth.fault != CLEAN
     )
     plain = Score(faulty, tuple(clean), ())
     return Score(faulty, tuple(clean), tuple(_targets(plain)))
@@ -202,7 +202,7 @@ def _targets(score: Score) -> list[Target]:
     ]  # fmt: skip
 
 
-def _share(words: str, items: Sequence[Measured], least: float, what: str) -> Target:
+def _share(words: str, items: Sequence[MeasuredGain], least: float, what: str) -> Target:
     if not items:
         return Target(words, "not measured", met=False)
     right = sum(bool(getattr(item, what)) for item in items)

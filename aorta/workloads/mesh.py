@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class MeshFault:
     """A fault, and the rank that has it."""
 
     name: str
@@ -80,7 +80,7 @@ def _loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return (output - target).square().mean()
 
 
-def _pipeline(name: str, fault: Fault) -> Callable[[], None]:
+def _pipeline(name: str, fault: MeshFault) -> Callable[[], None]:
     from torch.distributed.pipelining import (
         PipelineStage,
         Schedule1F1B,
@@ -110,7 +110,7 @@ def _run(schedule: Any, *, first: bool, last: bool) -> None:
     schedule.step(*arguments, **({"target": batch, "losses": []} if last else {}))
 
 
-def _replicated_pipeline(fault: Fault) -> Callable[[], None]:
+def _replicated_pipeline(fault: MeshFault) -> Callable[[], None]:
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("pp", "dp"))
@@ -128,7 +128,7 @@ def _replicated_pipeline(fault: Fault) -> Callable[[], None]:
     return step
 
 
-def _sharded(fault: Fault) -> Callable[[], None]:
+def _sharded(fault: MeshFault) -> Callable[[], None]:
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -146,7 +146,7 @@ def _sharded(fault: Fault) -> Callable[[], None]:
     return step
 
 
-def _experts(fault: Fault) -> Callable[[], None]:
+def _experts(fault: MeshFault) -> Callable[[], None]:
     """Tokens go to the expert of each rank and back; an expert takes as long as it gets tokens."""
     size, rank = dist.get_world_size(), dist.get_rank()
     each = 16
@@ -169,7 +169,7 @@ def _experts(fault: Fault) -> Callable[[], None]:
     return step
 
 
-def job(name: str, fault: Fault) -> Callable[[], None]:
+def job(name: str, fault: MeshFault) -> Callable[[], None]:
     """The step of a job."""
     if name == "ddp_pp":
         return _replicated_pipeline(fault)
@@ -184,7 +184,7 @@ def main(arguments: list[str]) -> None:
     """Run a job for `STEPS` steps."""
     name, fault, rank = arguments
     dist.init_process_group("gloo")
-    step = job(name, Fault(fault, int(rank)))
+    step = job(name, MeshFault(fault, int(rank)))
     with StepRecorder("artifacts", CPU) as recorder:
         for index in range(STEPS):
             with recorder.step(epoch=0, step=index) as opened:

@@ -28,7 +28,7 @@ class RankingModel(nn.Module):
         sparse_features: context ids of a sample.
     """
 
-    def __init__(self, config: schema.Model, sequence_length: int, sparse_features: int) -> None:
+    def __init__(self, config: schema.ModelConfig, sequence_length: int, sparse_features: int) -> None:
         super().__init__()
         width = config.model_dim
         self.embedding = nn.Embedding(config.vocab_size, config.embedding_dim)

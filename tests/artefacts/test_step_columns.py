@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aorta.artefacts.step_columns import ABSENT, StepColumns
-from aorta.artefacts.steps import CollectiveId, Step, StepExecution, StepRange, StepRanges
+from aorta.artefacts.steps import CollectiveId, DecodedStep, StepExecution, StepRange, StepRanges
 from tests.support.steps import step
 
 SOME = step(
@@ -17,7 +17,7 @@ SOME = step(
 )
 
 
-def changed(made: Step, **values: object) -> Step:
+def changed(made: DecodedStep, **values: object) -> DecodedStep:
     return msgspec.structs.replace(made, **values)
 
 
@@ -62,7 +62,9 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.data())
-def test_steps_come_back_as_they_went_in_whatever_is_picked(steps: list[Step], data: st.DataObject) -> None:
+def test_steps_come_back_as_they_went_in_whatever_is_picked(
+    steps: list[DecodedStep], data: st.DataObject
+) -> None:
     columns = StepColumns.of(steps)
     assert list(columns) == steps
     wanted = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))

@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from aorta.artefacts.io import write_json
 from aorta.cluster import cluster, config, daemons, network, packages, programs
-from aorta.cluster.cluster import NodeState, Status
-from aorta.cluster.config import ClusterDir, ClusterError, Machine, Settings
-from aorta.cluster.daemons import Process
-from aorta.cluster.folders import Record
+from aorta.cluster.cluster import ClusterStatus, NodeState
+from aorta.cluster.config import ClusterDir, ClusterError, ClusterSettings, Machine
+from aorta.cluster.daemons import DaemonProcess
+from aorta.cluster.folders import ClusterRecord
 from aorta.commands.cluster import command
 
 
@@ -26,35 +26,37 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterDir:
     return ClusterDir(short)
 
 
-def here(name: str) -> Process:
+def here(name: str) -> DaemonProcess:
     process = daemons.identify(name, os.getpid())
     assert process is not None
     return process
 
 
-GONE = Process("slurmctld", 1, 1, "another boot")
+GONE = DaemonProcess("slurmctld", 1, 1, "another boot")
 IDLE = NodeState("node1", "idle", "127.0.0.1")
 
 
 def test_up_needs_every_daemon_and_every_node() -> None:
-    record = Record(Settings(1, netns=False), [here("slurmctld")])
-    assert Status(record, [IDLE]).up
-    assert Status(record, [NodeState("node1", "mixed", "127.0.0.1")]).up
-    assert not Status(record, []).up
-    assert not Status(record, [NodeState("node1", "idle*", "127.0.0.1")]).up
-    assert not Status(record, [NodeState("node1", "down", "127.0.0.1")]).up
-    assert not Status(Record(Settings(1, netns=False), [here("munged"), GONE]), [IDLE]).up
-    assert not Status(Record(Settings(1, netns=False)), [IDLE]).up
-    assert not Status(None, []).up
+    record = ClusterRecord(ClusterSettings(1, netns=False), [here("slurmctld")])
+    assert ClusterStatus(record, [IDLE]).up
+    assert ClusterStatus(record, [NodeState("node1", "mixed", "127.0.0.1")]).up
+    assert not ClusterStatus(record, []).up
+    assert not ClusterStatus(record, [NodeState("node1", "idle*", "127.0.0.1")]).up
+    assert not ClusterStatus(record, [NodeState("node1", "down", "127.0.0.1")]).up
+    assert not ClusterStatus(
+        ClusterRecord(ClusterSettings(1, netns=False), [here("munged"), GONE]), [IDLE]
+    ).up
+    assert not ClusterStatus(ClusterRecord(ClusterSettings(1, netns=False)), [IDLE]).up
+    assert not ClusterStatus(None, []).up
 
 
 def test_no_cluster(folder: ClusterDir) -> None:
-    assert cluster.status(folder) == Status(None, [])
+    assert cluster.status(folder) == ClusterStatus(None, [])
     assert not cluster.down(folder, keep_logs=False)
 
 
 def test_record_of_an_earlier_boot_is_stale(folder: ClusterDir) -> None:
-    write_json(folder.record, Record(Settings(), [GONE]))
+    write_json(folder.record, ClusterRecord(ClusterSettings(), [GONE]))
     now = cluster.status(folder)
     assert not now.up
     assert now.problem is not None
@@ -85,7 +87,7 @@ def test_a_broken_record_is_a_problem(folder: ClusterDir) -> None:
 
 def refuses(folder: ClusterDir, reason: str) -> None:
     """Both `up` and `down` refuse the folder and name why."""
-    for action in (lambda: cluster.down(folder, False), lambda: cluster.up(folder, Settings(), False)):
+    for action in (lambda: cluster.down(folder, False), lambda: cluster.up(folder, ClusterSettings(), False)):
         with pytest.raises(ClusterError) as refused:
             action()
         assert "is not the folder of a cluster" in str(refused.value)
@@ -102,7 +104,7 @@ def test_logs_without_a_record_are_not_a_cluster_s(folder: ClusterDir) -> None:
 
 @pytest.mark.parametrize("keep_logs", [False, True])
 def test_down_removes_what_a_cluster_makes_and_names_the_rest(folder: ClusterDir, keep_logs: bool) -> None:
-    write_json(folder.record, Record(Settings()))
+    write_json(folder.record, ClusterRecord(ClusterSettings()))
     folder.logs.mkdir()
     folder.mysql.mkdir()
     (folder.mysql / "ibdata1").write_text("")
@@ -119,7 +121,7 @@ def test_down_removes_what_a_cluster_makes_and_names_the_rest(folder: ClusterDir
 
 
 def test_down_removes_links_and_not_what_they_lead_to(folder: ClusterDir, tmp_path: Path) -> None:
-    write_json(folder.record, Record(Settings()))
+    write_json(folder.record, ClusterRecord(ClusterSettings()))
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "munged.log").write_text("mine")
@@ -131,7 +133,7 @@ def test_down_removes_links_and_not_what_they_lead_to(folder: ClusterDir, tmp_pa
 
 
 def test_down_ends_daemons_that_the_record_does_not_know(folder: ClusterDir, tmp_path: Path) -> None:
-    write_json(folder.record, Record(Settings()))
+    write_json(folder.record, ClusterRecord(ClusterSettings()))
     lost = daemons.start("munged", ["sleep", "60"], programs.environment(folder), tmp_path / "log")
     job = daemons.start(
         "job",
@@ -163,7 +165,7 @@ def test_down_ends_daemons_that_the_record_does_not_know(folder: ClusterDir, tmp
 
 
 def test_down_keeps_the_logs_alone(folder: ClusterDir) -> None:
-    write_json(folder.record, Record(Settings()))
+    write_json(folder.record, ClusterRecord(ClusterSettings()))
     folder.logs.mkdir()
     folder.log("slurmctld").write_text("why")
     folder.mysql.mkdir()
@@ -177,7 +179,7 @@ def test_a_folder_with_other_things_is_never_touched(folder: ClusterDir) -> None
     folder.root.mkdir()
     mine = folder.root / "thesis.tex"
     mine.write_text("mine")
-    for action in (lambda: cluster.down(folder, False), lambda: cluster.up(folder, Settings(), False)):
+    for action in (lambda: cluster.down(folder, False), lambda: cluster.up(folder, ClusterSettings(), False)):
         with pytest.raises(ClusterError, match="is not the folder of a cluster"):
             action()
     assert mine.read_text() == "mine"
@@ -193,7 +195,7 @@ def test_failed_start_is_undone_and_says_why(folder: ClusterDir, monkeypatch: py
     munged = ["sh", "-c", "echo bad key >&2; exit 1"]
     monkeypatch.setattr(programs, "munged_argv", lambda folder: munged)
     with pytest.raises(ClusterError, match=r"(?s)munged ended.*bad key"):
-        cluster.up(folder, Settings(netns=False), install=False)
+        cluster.up(folder, ClusterSettings(netns=False), install=False)
     assert sorted(path.name for path in folder.root.iterdir()) == ["cluster.json", "logs"]
     assert daemons.with_environment({"SLURM_CONF": str(folder.slurm_conf)}) == []
 
@@ -202,7 +204,7 @@ def test_network_of_another_folder_is_refused(folder: ClusterDir, monkeypatch: p
     monkeypatch.setattr(packages, "require", lambda *_: [])
     monkeypatch.setattr(network, "owner", lambda: Path("/elsewhere"))
     with pytest.raises(ClusterError) as refused:
-        cluster.up(folder, Settings(netns=True), install=False)
+        cluster.up(folder, ClusterSettings(netns=True), install=False)
     assert refused.value.hint == "run `aorta cluster down --dir /elsewhere` first"
     assert not folder.root.exists()
 
@@ -216,13 +218,13 @@ def test_a_taken_port_is_named(folder: ClusterDir, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(config, "CONTROLLER_PORT", 0)  # any: a cluster may run on this machine
         monkeypatch.setattr(config, "ACCOUNTING_PORT", port)
         with pytest.raises(ClusterError, match=rf"port {port}, which slurmdbd needs, is taken"):
-            cluster.up(folder, Settings(1, netns=netns), install=False)
+            cluster.up(folder, ClusterSettings(1, netns=netns), install=False)
     assert not folder.root.exists()
 
 
 def test_private_files_are_private(folder: ClusterDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "mariadb_init_argv", lambda folder, machine: ["true"])
-    cluster._write(folder, Settings(), Machine("box", "root", 1000, (24, 11)))
+    cluster._write(folder, ClusterSettings(), Machine("box", "root", 1000, (24, 11)))
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.root.iterdir()}
     assert (modes["slurmdbd.conf"], modes["munge"], modes["mysql"]) == (0o600, 0o700, 0o700)
     assert (folder.munge / "munge.key").stat().st_mode & 0o777 == 0o600
@@ -273,8 +275,8 @@ def test_status_command_without_a_cluster_fails(folder: ClusterDir) -> None:
 
 
 def test_status_command_shows_daemons(folder: ClusterDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = Record(Settings(1, netns=False), [here("slurmctld"), here("node1")])
-    monkeypatch.setattr(cluster, "status", lambda _: Status(record, [IDLE]))
+    record = ClusterRecord(ClusterSettings(1, netns=False), [here("slurmctld"), here("node1")])
+    monkeypatch.setattr(cluster, "status", lambda _: ClusterStatus(record, [IDLE]))
     done = CliRunner().invoke(command, ["status", "--dir", str(folder.root)], standalone_mode=False)
     assert done.return_value == 0
     assert "slurmctld" in done.output

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aorta.cluster import config
-from aorta.cluster.config import ClusterDir, ClusterError, Machine, Settings
+from aorta.cluster.config import ClusterDir, ClusterError, ClusterSettings, Machine
 
 FOLDER = ClusterDir(Path("/srv/c"))
 MACHINE = Machine("box", "root", 8000, (22, 5))
@@ -58,11 +58,11 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=60 DefaultTime=30 State=UP
 
 
 def test_slurm_conf_with_namespaces() -> None:
-    assert config.slurm_conf(FOLDER, Settings(nodes=2, netns=True), MACHINE, 77) == SLURM_CONF
+    assert config.slurm_conf(FOLDER, ClusterSettings(nodes=2, netns=True), MACHINE, 77) == SLURM_CONF
 
 
 def test_slurm_conf_without_namespaces_differs_only_in_addresses_and_ports() -> None:
-    text = config.slurm_conf(FOLDER, Settings(nodes=2, netns=False), MACHINE, 77)
+    text = config.slurm_conf(FOLDER, ClusterSettings(nodes=2, netns=False), MACHINE, 77)
     changed = [line for line in text.splitlines() if line not in SLURM_CONF.splitlines()]
     node = "NodeHostname=box NodeAddr=127.0.0.1 Port={} CPUs=4 RealMemory=4000 State=UNKNOWN"
     assert changed == [
@@ -85,7 +85,7 @@ def test_first_job_ids_are_positive_and_below_what_slurm_allows(now_s: float) ->
 
 @given(nodes=st.integers(1, config.MAX_NODES), netns=st.booleans())
 def test_no_two_nodes_share_address_and_port(nodes: int, netns: bool) -> None:
-    settings = Settings(nodes, netns)
+    settings = ClusterSettings(nodes, netns)
     controller = settings.controller_address
     ends = {(settings.address(index), settings.port(index)) for index in range(1, nodes + 1)}
     taken = {(controller, config.CONTROLLER_PORT), (controller, config.ACCOUNTING_PORT)}
@@ -93,7 +93,7 @@ def test_no_two_nodes_share_address_and_port(nodes: int, netns: bool) -> None:
 
 
 def test_slurmdbd_conf() -> None:
-    text = config.slurmdbd_conf(FOLDER, Settings(netns=False), MACHINE)
+    text = config.slurmdbd_conf(FOLDER, ClusterSettings(netns=False), MACHINE)
     assert text.splitlines()[1:] == [
         "DbdHost=box",
         "DbdAddr=127.0.0.1",
@@ -110,7 +110,7 @@ def test_slurmdbd_conf() -> None:
 
 
 def test_hosts_names_controller_and_every_node() -> None:
-    assert config.hosts(Settings(nodes=2), MACHINE) == (
+    assert config.hosts(ClusterSettings(nodes=2), MACHINE) == (
         "127.0.0.1 localhost\n::1 localhost\n10.213.0.1 box\n10.213.0.11 node1\n10.213.0.12 node2\n"
     )
 
@@ -158,13 +158,13 @@ def test_wrong_rates_are_refused(text: str) -> None:
 @pytest.mark.parametrize("nodes", [0, -1, config.MAX_NODES + 1])
 def test_wrong_number_of_nodes_is_refused(nodes: int) -> None:
     with pytest.raises(ClusterError, match=f"--nodes {nodes}: expected 1 to 32"):
-        Settings(nodes)
+        ClusterSettings(nodes)
 
 
 def test_a_rate_needs_namespaces() -> None:
-    assert Settings(netns=True, rate_bit_s=1000).rate_bit_s == 1000
+    assert ClusterSettings(netns=True, rate_bit_s=1000).rate_bit_s == 1000
     with pytest.raises(ClusterError, match="--rate needs"):
-        Settings(netns=False, rate_bit_s=1000)
+        ClusterSettings(netns=False, rate_bit_s=1000)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from aorta.cluster import daemons
 from aorta.cluster.config import ClusterError
-from aorta.cluster.daemons import Process
+from aorta.cluster.daemons import DaemonProcess
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 STUBBORN = (
@@ -25,7 +25,7 @@ STUBBORN = (
 
 
 @pytest.fixture
-def sleeper(tmp_path: Path) -> Iterator[Process]:
+def sleeper(tmp_path: Path) -> Iterator[DaemonProcess]:
     process = daemons.start("sleeper", ["sleep", "60"], ENVIRONMENT, tmp_path / "log")
     yield process
     daemons.stop([process])
@@ -38,19 +38,19 @@ def eventually(condition) -> bool:
     return bool(condition())
 
 
-def test_a_process_is_alive_until_it_is_stopped(sleeper: Process) -> None:
+def test_a_process_is_alive_until_it_is_stopped(sleeper: DaemonProcess) -> None:
     assert sleeper.alive
     daemons.stop([sleeper])
     assert not sleeper.alive
 
 
-def test_another_process_or_boot_with_the_same_id_is_not_it(sleeper: Process) -> None:
-    assert not Process("x", sleeper.pid, sleeper.start_ticks + 1, sleeper.boot_id).alive
-    assert not Process("x", sleeper.pid, sleeper.start_ticks, "another boot").alive
+def test_another_process_or_boot_with_the_same_id_is_not_it(sleeper: DaemonProcess) -> None:
+    assert not DaemonProcess("x", sleeper.pid, sleeper.start_ticks + 1, sleeper.boot_id).alive
+    assert not DaemonProcess("x", sleeper.pid, sleeper.start_ticks, "another boot").alive
 
 
-def test_a_process_that_is_not_ours_anymore_is_not_signalled(sleeper: Process) -> None:
-    daemons.stop([Process("x", sleeper.pid, sleeper.start_ticks + 1, sleeper.boot_id)])
+def test_a_process_that_is_not_ours_anymore_is_not_signalled(sleeper: DaemonProcess) -> None:
+    daemons.stop([DaemonProcess("x", sleeper.pid, sleeper.start_ticks + 1, sleeper.boot_id)])
     assert sleeper.alive
 
 
@@ -101,12 +101,12 @@ def test_waiting_for_a_process_that_ends_shows_its_last_words(tmp_path: Path) ->
         start_and_wait()
 
 
-def test_waiting_in_vain(sleeper: Process, tmp_path: Path) -> None:
+def test_waiting_in_vain(sleeper: DaemonProcess, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"waited 0 s in vain until it is ready; .*log is empty"):
         daemons.wait_until("it is ready", lambda: False, [sleeper], lambda _: tmp_path / "log", 0)
 
 
-def test_waiting_ends_when_ready(sleeper: Process, tmp_path: Path) -> None:
+def test_waiting_ends_when_ready(sleeper: DaemonProcess, tmp_path: Path) -> None:
     answers = iter([False, False, True])
     daemons.wait_until("it is ready", lambda: next(answers), [sleeper], lambda _: tmp_path / "log", 60)
     assert list(answers) == []

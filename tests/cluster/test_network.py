@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aorta.cluster import network
-from aorta.cluster.config import MAX_NODES, ClusterDir, Settings
+from aorta.cluster.config import MAX_NODES, ClusterDir, ClusterSettings
 
 FOLDER = ClusterDir(Path("/srv/c"))
 
 
-def commands(settings: Settings) -> list[str]:
+def commands(settings: ClusterSettings) -> list[str]:
     return [" ".join(argv) for argv in network.create_argvs(FOLDER, settings)]
 
 
 def test_one_node() -> None:
-    assert commands(Settings(nodes=1)) == [
+    assert commands(ClusterSettings(nodes=1)) == [
         "ip link add aorta-br type bridge",
         "ip link set dev aorta-br alias /srv/c",
         "ip addr add 10.213.0.1/24 dev aorta-br",
@@ -37,7 +37,10 @@ def test_one_node() -> None:
 
 
 def test_a_rate_limits_both_directions_of_every_node_and_changes_nothing_else() -> None:
-    plain, limited = commands(Settings(nodes=3)), commands(Settings(nodes=3, rate_bit_s=100 * 10**6))
+    plain, limited = (
+        commands(ClusterSettings(nodes=3)),
+        commands(ClusterSettings(nodes=3, rate_bit_s=100 * 10**6)),
+    )
     added = [line for line in limited if line not in plain]
     limit = "root tbf rate 100000000bit burst 125000b latency 50ms"
     expected = []
@@ -63,7 +66,7 @@ def test_one_link_is_limited_both_ways_and_set_free_again() -> None:
 
 @given(nodes=st.integers(1, MAX_NODES))
 def test_interface_names_fit_the_kernel_and_differ(nodes: int) -> None:
-    argvs = network.create_argvs(FOLDER, Settings(nodes))
+    argvs = network.create_argvs(FOLDER, ClusterSettings(nodes))
     names = [argv[3] for argv in argvs if argv[:3] == ["ip", "link", "add"]]
     assert len(set(names)) == nodes + 1
     assert max(map(len, names)) <= 15

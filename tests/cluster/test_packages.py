@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aorta.cluster import packages
-from aorta.cluster.config import ClusterError, Settings
+from aorta.cluster.config import ClusterError, ClusterSettings
 
 PROGRAMS = ["slurmctld", "slurmd", "slurmdbd", "sinfo", "munged", "mariadbd", "mariadb-install-db"]
 NETNS = ["ip", "tc", "nsenter", "unshare"]
@@ -32,16 +32,16 @@ def put(folder: Path, name: str, script: str = "exit 0") -> None:
 def test_nothing_is_missing_where_all_programs_are(bin_folder: Path) -> None:
     for name in PROGRAMS:
         put(bin_folder, name)
-    assert packages.missing(Settings(netns=False)) == []
-    assert packages.missing(Settings(netns=True)) == ["iproute2", "util-linux"]
+    assert packages.missing(ClusterSettings(netns=False)) == []
+    assert packages.missing(ClusterSettings(netns=True)) == ["iproute2", "util-linux"]
     for name in NETNS:
         put(bin_folder, name)
-    assert packages.missing(Settings(netns=True)) == []
+    assert packages.missing(ClusterSettings(netns=True)) == []
 
 
 def test_packages_are_named_once(bin_folder: Path) -> None:
     wanted = ["mariadb-server", "munge", "slurm-client", "slurmctld", "slurmd", "slurmdbd"]
-    assert packages.missing(Settings(netns=False)) == wanted
+    assert packages.missing(ClusterSettings(netns=False)) == wanted
 
 
 def test_without_install_the_hint_is_the_command(bin_folder: Path) -> None:
@@ -49,21 +49,21 @@ def test_without_install_the_hint_is_the_command(bin_folder: Path) -> None:
         put(bin_folder, name)
     (bin_folder / "munged").unlink()
     with pytest.raises(ClusterError) as refused:
-        packages.require(Settings(netns=False), install=False)
+        packages.require(ClusterSettings(netns=False), install=False)
     assert refused.value.message == "these packages are missing: munge"
     assert refused.value.hint.startswith("sudo apt-get install --no-install-recommends munge ")
 
 
 def test_without_apt_the_packages_are_named(bin_folder: Path) -> None:
     with pytest.raises(ClusterError, match="missing: mariadb-server, munge"):
-        packages.require(Settings(netns=False), install=True)
+        packages.require(ClusterSettings(netns=False), install=True)
 
 
 def test_install_needs_root(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(bin_folder, "apt-get")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ClusterError) as refused:
-        packages.require(Settings(netns=False), install=True)
+        packages.require(ClusterSettings(netns=False), install=True)
     assert "--install needs root" in refused.value.hint
 
 
@@ -80,7 +80,9 @@ def test_install_holds_daemons_back_and_cleans_up(bin_folder: Path, monkeypatch:
         f'{policy}; echo "$? $DEBIAN_FRONTEND $*" >>{log}; echo "#!/bin/sh" >{last}; chmod 755 {last}',
     )
     told: list[str] = []
-    assert packages.require(Settings(netns=False), install=True, tell=told.append) == ["mariadb-server"]
+    assert packages.require(ClusterSettings(netns=False), install=True, tell=told.append) == [
+        "mariadb-server"
+    ]
     assert told == ["installing mariadb-server with apt-get, which takes a minute or more"]
     assert log.read_text().splitlines() == [
         "101 noninteractive -q update",
@@ -95,7 +97,7 @@ def test_failed_install_shows_why_and_cleans_up(bin_folder: Path, monkeypatch: p
     monkeypatch.setattr(packages, "search_environment", lambda: dict(os.environ))
     put(bin_folder, "apt-get", "echo no network >&2; exit 100")
     with pytest.raises(ClusterError, match="exited 100: no network"):
-        packages.require(Settings(netns=False), install=True)
+        packages.require(ClusterSettings(netns=False), install=True)
     assert not (bin_folder / "policy-rc.d").exists()
 
 
@@ -106,7 +108,7 @@ def test_a_policy_of_the_site_stays(bin_folder: Path, monkeypatch: pytest.Monkey
     put(bin_folder, "policy-rc.d", "exit 0")
     put(bin_folder, "apt-get", "exit 1")
     with pytest.raises(ClusterError):
-        packages.require(Settings(netns=False), install=True)
+        packages.require(ClusterSettings(netns=False), install=True)
     assert (bin_folder / "policy-rc.d").read_text() == "#!/bin/sh\nexit 0\n"
 
 

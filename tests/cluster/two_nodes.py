@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from aorta.cluster import config, network
-from aorta.cluster.config import ClusterDir, Machine, Settings
+from aorta.cluster.config import ClusterDir, ClusterSettings, Machine
 
 BYTES = 1_000_000
 LOOK = """
@@ -39,7 +39,7 @@ socket.create_connection(("node1", 5000)).sendall(bytes(int(sys.argv[1])))
 def main() -> None:
     folder = ClusterDir(Path(sys.argv[1]))
     rate = None if sys.argv[2] == "none" else config.parse_rate(sys.argv[2])
-    settings = Settings(2, netns=True, rate_bit_s=rate)
+    settings = ClusterSettings(2, netns=True, rate_bit_s=rate)
     folder.root.mkdir(exist_ok=True)
     folder.hosts.write_text(config.hosts(settings, Machine("box", "root", 1, (22, 5))))
     network.NETNS_FOLDER.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ from aorta.artefacts.records import Manifest, SubmittedJob
 from aorta.commands import _analysis, _scenarios
 from aorta.commands._scenarios import run_aggregate
 from aorta.commands.aggregate import command
-from aorta.config.schema import Capture, Config, Model, Training
+from aorta.config.schema import CaptureConfig, Config, ModelConfig, TrainingConfig
 from aorta.errors import ArtefactError
 from tests.support.synthetic import START_WALL_NS, RunSpec, write_run
 
@@ -58,7 +58,9 @@ def test_runs_of_other_programs_and_models_are_reported_and_not_in_the_curve(tmp
     plan = msgspec.structs.replace(recorded.plan, command=["python", "bench.py"], workload=None)
     write_json(own.manifest, msgspec.structs.replace(recorded, plan=plan))
     large = Config(
-        training=Training(batch_size=8), capture=Capture(warmup_steps=10), model=Model(num_layers=3)
+        training=TrainingConfig(batch_size=8),
+        capture=CaptureConfig(warmup_steps=10),
+        model=ModelConfig(num_layers=3),
     )
     write_run(results, spec(3, config=large))
     write_run(results, spec(4))

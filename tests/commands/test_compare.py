@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from aorta.artefacts.before_after import BeforeAfter
-from aorta.artefacts.comparison import Summary
+from aorta.artefacts.comparison import OverlapSummary
 from aorta.artefacts.io import read_json
 from aorta.commands.analyze import command as analyze
 from aorta.commands.compare import command
@@ -46,7 +46,7 @@ def test_two_runs_as_documented(tmp_path: Path) -> None:
         "cuda_timeline.png",
         "rocm_timeline.png",
     }
-    summary = read_json(out / "summary.json", Summary)
+    summary = read_json(out / "summary.json", OverlapSummary)
     assert summary.datasets["cuda"].ranks == [0, 1]
     assert summary.datasets["cuda"].problems == []
     assert [problem.file for problem in summary.datasets["rocm"].problems] == ["rank_1_metrics.jsonl"]
@@ -59,7 +59,7 @@ def test_every_run_is_compared_with_the_first(tmp_path: Path) -> None:
     paths = [run(tmp_path, name) for name in "abc"]
     outcome = CliRunner().invoke(command, arguments(*zip("xyz", paths, strict=True), output=tmp_path / "out"))
     assert outcome.exit_code == 0, outcome.output
-    summary = read_json(tmp_path / "out" / "summary.json", Summary)
+    summary = read_json(tmp_path / "out" / "summary.json", OverlapSummary)
     assert [(item.reference, item.candidate) for item in summary.comparisons] == [("x", "y"), ("x", "z")]
 
 
@@ -71,7 +71,7 @@ def test_parts_are_of_detailed_steps_and_step_times_of_all(tmp_path: Path) -> No
     outcome = CliRunner().invoke(command, words)
     assert outcome.exit_code == 0, outcome.output
     assert "b: 20 steady steps (6 timed part by part) of 2 ranks" in outcome.output
-    summary = read_json(tmp_path / "out" / "summary.json", Summary)
+    summary = read_json(tmp_path / "out" / "summary.json", OverlapSummary)
     a, b, c = (summary.datasets[name] for name in "abc")
     assert [data.detailed_steps for data in (a, b, c)] == [None, 6, 0]
     assert [data.metrics["step_ms"].count for data in (a, b, c)] == [20, 20, 20]

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from aorta import cli
 from aorta.commands import configure
-from aorta.launch.tools import Answer
+from aorta.launch.tools import ToolAnswer
 from tests.support.commands import without_site
 from tests.support.slurm import FakeSlurm
 
@@ -34,11 +34,11 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def accounts(default: str) -> Answer | object:
+def accounts(default: str) -> ToolAnswer | object:
     """Three accounts, and the one that Slurm takes by itself."""
 
-    def reply(argv: Sequence[str]) -> Answer:
-        return Answer(0, f"{default}\n" if "user" in argv else "Beta\nalpha\ngamma\n")
+    def reply(argv: Sequence[str]) -> ToolAnswer:
+        return ToolAnswer(0, f"{default}\n" if "user" in argv else "Beta\nalpha\ngamma\n")
 
     return reply
 

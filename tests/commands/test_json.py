@@ -18,7 +18,7 @@ from aorta.artefacts.records import Planned
 from aorta.commands._jobs import job_object, job_rows, job_table, select_jobs
 from aorta.launch import tools
 from aorta.launch.follow import Follower
-from aorta.launch.tools import Answer
+from aorta.launch.tools import ToolAnswer
 from tests.support.commands import run, without_site
 from tests.support.markers import write_marker
 from tests.support.slurm import FakeSlurm
@@ -82,7 +82,7 @@ def test_status_has_progress_of_what_runs_and_null_of_what_waits(slurm: FakeSlur
     jobs = submitted["jobs"]
     assert isinstance(jobs, list)
     trained(jobs[0]["run_dir"], 10, 50)
-    slurm.replies["squeue"] = Answer(0, "101|RUNNING|0:42|1|n0|None\n102|PENDING|0:00|2||Priority\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "101|RUNNING|0:42|1|n0|None\n102|PENDING|0:00|2||Priority\n")
     first, second = printed(run("status", "--json"))["jobs"]  # type: ignore[misc]
     assert (first["state"], first["elapsed_s"], first["node_list"]) == ("RUNNING", 42, "n0")
     # (50 - 10) steps of 20 ms
@@ -94,7 +94,7 @@ def test_status_has_progress_of_what_runs_and_null_of_what_waits(slurm: FakeSlur
 
 def test_wait_ends_with_the_jobs_and_the_same_exit_status(slurm: FakeSlurm) -> None:
     run("submit", "--nodes", "1")
-    slurm.replies["squeue"] = Answer(0, "101|FAILED|0:42|1|n0|NonZeroExitCode\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "101|FAILED|0:42|1|n0|NonZeroExitCode\n")
     result = run("wait", "--json")
     assert result.return_value == 1
     [job] = printed(result)["jobs"]  # type: ignore[misc]
@@ -107,7 +107,7 @@ def test_the_table_shows_steps_their_time_and_what_is_left(slurm: FakeSlurm) -> 
     assert isinstance(jobs, list)
     trained(jobs[0]["run_dir"], 50, 50)
     trained(jobs[1]["run_dir"], 100, 3000)
-    slurm.replies["squeue"] = Answer(
+    slurm.replies["squeue"] = ToolAnswer(
         0,
         "101|COMPLETED|1:42|1|n0|None\n102|RUNNING|0:42|2|n[0-1]|None\n103|RUNNING|0:02|4|n[0-3]|None\n",
     )
@@ -147,7 +147,7 @@ def test_a_job_that_nobody_knows_has_null_for_what_is_not_known(slurm: FakeSlurm
 
 def test_between_two_questions_to_slurm_a_running_job_grows_older(slurm: FakeSlurm) -> None:
     run("submit", "--nodes", "1,2")
-    slurm.replies["squeue"] = Answer(0, "101|RUNNING|0:42|1|n0|None\n102|PENDING|0:00|2||Priority\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "101|RUNNING|0:42|1|n0|None\n102|PENDING|0:00|2||Priority\n")
     follower = Follower(select_jobs(None, (), Path("results/profiling"), tools.call), tools.call)
     follower.poll()
     assert [view.elapsed_s for _, view, _ in job_rows(follower, 9.7)] == [42 + 9, 0]

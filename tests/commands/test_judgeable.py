@@ -4,16 +4,16 @@ import pytest
 
 from aorta.artefacts.own_program import OwnProgram
 from aorta.commands._judgeable import unjudgeable, warn_unjudgeable
-from aorta.config.schema import Capture, Config, Profiling, Training
+from aorta.config.schema import CaptureConfig, Config, ProfilingConfig, TrainingConfig
 from aorta.config.thresholds import Thresholds
 
 
 def made(max_steps: int, *, warmup: int = 10, least: int | None = None, profiled: bool = False) -> Config:
     return Config(
-        training=Training(max_steps=max_steps),
-        capture=Capture(warmup_steps=warmup),
+        training=TrainingConfig(max_steps=max_steps),
+        capture=CaptureConfig(warmup_steps=warmup),
         thresholds=Thresholds(min_steady_steps=least),
-        profiling=Profiling(enabled=profiled, wait=2, warmup=3, active=4),
+        profiling=ProfilingConfig(enabled=profiled, wait=2, warmup=3, active=4),
     )
 
 

@@ -6,25 +6,25 @@ import pytest
 from rich.console import Console
 
 from aorta.commands._progress import ProgressLine, clock, place_words, progress_words, step_words
-from aorta.launch.progress import Progress
+from aorta.launch.progress import RunProgress
 
 
 @pytest.mark.parametrize(
     ("progress", "words"),
     [
-        (Progress("starting agents"), "starting the agents, elapsed 0:07"),
-        (Progress("starting ranks", total=300), "starting ranks, elapsed 0:07"),
+        (RunProgress("starting agents"), "starting the agents, elapsed 0:07"),
+        (RunProgress("starting ranks", total=300), "starting ranks, elapsed 0:07"),
         (
-            Progress("training", 100, 300, 0.041),
+            RunProgress("training", 100, 300, 0.041),
             # (300 - 100) steps of 41 ms
             "training, 100/300 steps of 41 ms, elapsed 0:07, training ends in 0:08",
         ),
-        (Progress("training", 100, None, 2.25), "training, 100 steps of 2.2 s, elapsed 0:07"),
-        (Progress("training", 1, 300), "training, 1/300 steps, elapsed 0:07"),
-        (Progress("saving", 300, 300, 0.041), "saving traces and samples, elapsed 0:07"),
+        (RunProgress("training", 100, None, 2.25), "training, 100 steps of 2.2 s, elapsed 0:07"),
+        (RunProgress("training", 1, 300), "training, 1/300 steps, elapsed 0:07"),
+        (RunProgress("saving", 300, 300, 0.041), "saving traces and samples, elapsed 0:07"),
     ],
 )
-def test_every_phase_says_what_it_is_and_names_its_times(progress: Progress, words: str) -> None:
+def test_every_phase_says_what_it_is_and_names_its_times(progress: RunProgress, words: str) -> None:
     assert progress_words(progress, 7) == words
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aorta.launch.tools import Answer
+from aorta.launch.tools import ToolAnswer
 from tests.support.commands import refused, run, without_site
 from tests.support.slurm import FakeSlurm
 
@@ -50,9 +50,9 @@ def test_what_comes_next_is_said_for_the_folder_of_the_results(slurm: FakeSlurm)
     """Typed as it is printed; blanks in the path stay in it."""
     submitted = run("submit", "--nodes", "1", "--results", "my runs").output
     assert "next: aorta wait --results 'my runs' && aorta aggregate 'my runs'\n" in submitted
-    slurm.replies["squeue"] = Answer(0, "101|RUNNING|0:02|1|n|None\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "101|RUNNING|0:02|1|n|None\n")
     assert "stays: aorta aggregate 'my runs'\n" in run("cancel", "--results", "my runs").output
-    slurm.replies["squeue"] = Answer(0, "101|COMPLETED|0:02|1|n|None\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "101|COMPLETED|0:02|1|n|None\n")
     assert "next: aorta aggregate 'my runs'\n" in run("wait", "--results", "my runs").output
 
 
@@ -171,7 +171,7 @@ def test_a_submission_in_the_same_second_has_its_own_configuration(
     # Someone takes the name after it was chosen: when the cluster is asked.
     sinfo = slurm.replies["sinfo"]
 
-    def slow(argv: Sequence[str]) -> Answer:
+    def slow(argv: Sequence[str]) -> ToolAnswer:
         (results / "run_T").mkdir(parents=True, exist_ok=True)
         return sinfo(argv) if callable(sinfo) else sinfo
 
@@ -188,7 +188,7 @@ def test_a_torn_line_of_the_record_is_said_and_the_other_jobs_are_followed(
     run("submit", "--nodes", "1,2")
     [jobs] = (project / "results" / "profiling").glob("run_*/jobs.jsonl")
     jobs.write_text(jobs.read_text()[:-9])
-    slurm.replies["squeue"] = Answer(0, "101|COMPLETED|0:01|1|node1|None\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "101|COMPLETED|0:01|1|node1|None\n")
     result = run("wait")
     assert result.return_value == 0
     assert f"note: {jobs.relative_to(project)}, line 2 is left out" in result.output
@@ -204,7 +204,7 @@ def test_waiting(slurm: FakeSlurm) -> None:
             "102|COMPLETED|0:03|2|node[1-2]|None\n",
         ]
     )
-    slurm.replies["squeue"] = lambda argv: Answer(0, next(rows))
+    slurm.replies["squeue"] = lambda argv: ToolAnswer(0, next(rows))
     result = run("wait", "--interval", "0.1")
     assert result.return_value == 0
     assert result.output.splitlines() == [
@@ -218,7 +218,7 @@ def test_waiting(slurm: FakeSlurm) -> None:
 
 
 def test_a_wait_says_what_did_not_complete(slurm: FakeSlurm) -> None:
-    slurm.replies["squeue"] = Answer(0, "7|COMPLETED|0:02|1|n|None\n8|TIMEOUT|0:02|1|n|TimeLimit\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "7|COMPLETED|0:02|1|n|None\n8|TIMEOUT|0:02|1|n|TimeLimit\n")
     result = run("wait", "--job", "7", "--job", "8")
     assert result.return_value == 1
     assert result.output.splitlines()[-1] == "not completed: 8; next: make aggregate"
@@ -254,33 +254,33 @@ def test_ctrl_c_leaves_the_jobs_alone_and_says_how_to_go_on(tmp_path: Path) -> N
 
 def test_status_shows_once(slurm: FakeSlurm) -> None:
     run("submit", "--nodes", "1")
-    slurm.replies["squeue"] = Answer(0, "101|RUNNING|0:01|1|node1|None\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "101|RUNNING|0:01|1|node1|None\n")
     output = run("status").output
     assert "RUNNING" in output
     assert slurm.programs().count("squeue") == 1
 
 
 def test_cancelling_leaves_out_what_has_ended(slurm: FakeSlurm) -> None:
-    slurm.replies["squeue"] = Answer(0, "7|COMPLETED|0:02|1|n|None\n8|RUNNING|0:02|1|n|None\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "7|COMPLETED|0:02|1|n|None\n8|RUNNING|0:02|1|n|None\n")
     assert "cancelled: 8" in run("cancel", "--job", "7", "--job", "8").output
     assert slurm.asked[-1] == ["scancel", "8"]
-    slurm.replies["squeue"] = Answer(0, "7|COMPLETED|0:02|1|n|None\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "7|COMPLETED|0:02|1|n|None\n")
     assert "nothing to cancel" in run("cancel", "--job", "7").output
     assert slurm.programs().count("scancel") == 1
 
 
 def test_an_id_that_slurm_does_not_know_is_not_called_cancelled(slurm: FakeSlurm) -> None:
-    slurm.replies["squeue"] = Answer(0, "8|RUNNING|0:02|1|n|None\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "8|RUNNING|0:02|1|n|None\n")
     assert "Slurm does not know 999" in str(refused("cancel", "--job", "999", "--job", "8"))
     assert slurm.asked[-1] == ["scancel", "8"]
-    slurm.replies["squeue"] = Answer(0, "")
+    slurm.replies["squeue"] = ToolAnswer(0, "")
     assert "Slurm does not know 999" in str(refused("cancel", "--job", "999"))
     assert slurm.programs().count("scancel") == 1
 
 
 def test_jobs_of_a_submission_that_slurm_has_forgotten_are_named_and_no_error(slurm: FakeSlurm) -> None:
     run("submit", "--nodes", "1,2")
-    slurm.replies["squeue"] = Answer(0, "101|RUNNING|0:01|1|node1|None\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "101|RUNNING|0:01|1|node1|None\n")
     output = run("cancel").output
     assert "cancelled: 101;" in output
     assert "Slurm does not know 102 any more" in output
@@ -302,21 +302,21 @@ def test_settings_without_anyone_to_ask_take_what_is_the_only_choice(slurm: Fake
 
 
 def test_settings_do_not_guess(slurm: FakeSlurm, project: Path) -> None:
-    slurm.replies["sacctmgr"] = Answer(0, "a\nb\n")
+    slurm.replies["sacctmgr"] = ToolAnswer(0, "a\nb\n")
     assert "which account? there are: a, b" in str(refused("configure"))
     assert not (project / "scripts" / "profiling_config.sh").exists()
 
 
 def test_settings_without_accounting(slurm: FakeSlurm, project: Path) -> None:
-    slurm.replies["sacctmgr"] = Answer(1, err="Slurm accounting storage is disabled")
+    slurm.replies["sacctmgr"] = ToolAnswer(1, err="Slurm accounting storage is disabled")
     assert "no accounting to ask" in run("configure").output
     assert "ACCOUNT" not in (project / "scripts" / "profiling_config.sh").read_text()
 
 
 @pytest.mark.parametrize("program", ["configure", "submit"])
 def test_without_a_cluster_the_way_out_is_named(program: str, slurm: FakeSlurm) -> None:
-    def gone(argv: Sequence[str]) -> Answer:
-        return Answer(None, err="sinfo is not installed here")
+    def gone(argv: Sequence[str]) -> ToolAnswer:
+        return ToolAnswer(None, err="sinfo is not installed here")
 
     slurm.replies["sinfo"] = gone
     error = refused(program)

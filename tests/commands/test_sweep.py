@@ -21,7 +21,7 @@ from aorta.launch.plan import LaunchPlan
 from aorta.launch.slurm import JobView
 from aorta.launch.states import STATES
 from aorta.launch.submitted import read_sweep
-from aorta.launch.tools import Answer
+from aorta.launch.tools import ToolAnswer
 from tests.support.commands import refused, run, without_site
 from tests.support.slurm import FakeSlurm
 from tests.support.synthetic import RunSpec, write_run
@@ -122,7 +122,7 @@ def test_refusals_come_before_anything_is_written(slurm: FakeSlurm, project: Pat
 
 def test_waiting_names_the_points(slurm: FakeSlurm, project: Path) -> None:
     run("sweep", "--over", "training.batch_size=8,16")
-    slurm.replies["squeue"] = Answer(0, "101_0|COMPLETED|0:03|1|n1|None\n101_1|FAILED|0:03|1|n1|None\n")
+    slurm.replies["squeue"] = ToolAnswer(0, "101_0|COMPLETED|0:03|1|n1|None\n101_1|FAILED|0:03|1|n1|None\n")
     result = run("wait")
     assert "1node batch_size=8 #1  101_0  COMPLETED" in result.output
     assert "1node batch_size=16 #1  101_1  FAILED" in result.output
@@ -135,12 +135,12 @@ def test_the_id_of_an_array_stands_for_its_tasks(slurm: FakeSlurm, project: Path
     made = write_run(project / "results/profiling", RunSpec(nodes=1, ranks_per_node=1, job_id="77_0"))
     assert made.root.name == "run_77_0"
 
-    def squeue(argv: Sequence[str]) -> Answer:
+    def squeue(argv: Sequence[str]) -> ToolAnswer:
         if argv[-1] == "%i":
-            return Answer(0, "77_1\n77_2\n")
-        return Answer(0, "77_1|COMPLETED|0:03|1|n1|None\n77_2|FAILED|0:03|1|n1|None\n")
+            return ToolAnswer(0, "77_1\n77_2\n")
+        return ToolAnswer(0, "77_1|COMPLETED|0:03|1|n1|None\n77_2|FAILED|0:03|1|n1|None\n")
 
-    slurm.replies |= {"squeue": squeue, "sacct": Answer(1, err="accounting storage is disabled")}
+    slurm.replies |= {"squeue": squeue, "sacct": ToolAnswer(1, err="accounting storage is disabled")}
     result = run("wait", "--job", "77", "--interval", "0.1")
     assert "77_0  COMPLETED" in result.output
     assert "77_1  COMPLETED" in result.output
@@ -225,7 +225,7 @@ def test_a_broken_record_is_named(slurm: FakeSlurm, project: Path) -> None:
     assert isinstance(error, ArtefactError)
     assert "sweep.json" in error.message
     # The jobs are followed all the same.
-    slurm.replies["squeue"] = Answer(
+    slurm.replies["squeue"] = ToolAnswer(
         0, "".join(f"101_{task}|COMPLETED|0:03|1|n1|None\n" for task in range(4))
     )
     assert run("wait").return_value == 0

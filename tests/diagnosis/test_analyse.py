@@ -8,7 +8,15 @@ from typing import Literal
 
 import pytest
 
-from aorta.config.schema import Capture, Config, Dataloader, Dataset, Distributed, Thresholds, Training
+from aorta.config.schema import (
+    CaptureConfig,
+    Config,
+    DataloaderConfig,
+    DatasetConfig,
+    DistributedConfig,
+    Thresholds,
+    TrainingConfig,
+)
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.verdicts import analysed, change_json, change_records, finding, made, measured
 
@@ -219,8 +227,8 @@ def test_no_loader_wait_is_measured_as_zero(tmp_path: Path) -> None:
 def test_thresholds_are_the_configurations(tmp_path: Path, threshold: float, kind: str) -> None:
     config = Config(
         thresholds=Thresholds(data_wait_pct=threshold),
-        training=Training(batch_size=8),
-        capture=Capture(warmup_steps=10),
+        training=TrainingConfig(batch_size=8),
+        capture=CaptureConfig(warmup_steps=10),
     )
     found = made(tmp_path, data_wait_ms=60.0, config=config)  # 60 / 131 is 45.8 %
     assert found.verdict.kind == kind
@@ -229,7 +237,7 @@ def test_thresholds_are_the_configurations(tmp_path: Path, threshold: float, kin
 
 
 def test_actions_name_the_knobs_as_they_are_set(tmp_path: Path) -> None:
-    config = Config(dataset=Dataset(delay_ms=12.5), dataloader=Dataloader(num_workers=0))
+    config = Config(dataset=DatasetConfig(delay_ms=12.5), dataloader=DataloaderConfig(num_workers=0))
     cause = finding(made(tmp_path / "a", data_wait_ms=60.0, config=config), "data_loading")
     assert cause is not None
     assert cause.actions[0].startswith("dataset.delay_ms is 12.5:")
@@ -247,7 +255,7 @@ def test_knobs_of_the_exchange_are_those_of_the_strategy(
     tmp_path: Path, strategy: Literal["fsdp", "ddp"]
 ) -> None:
     """Buckets are DDP's alone; sharded training has none to size."""
-    config = Config(distributed=Distributed(strategy=strategy))
+    config = Config(distributed=DistributedConfig(strategy=strategy))
     cause = finding(made(tmp_path, exposed_comm_ms=90.0, config=config), "communication")
     assert cause is not None
     said = " ".join(cause.actions)

@@ -15,7 +15,7 @@ from aorta.diagnosis.finding import FindingSpec
 from aorta.diagnosis.findings import FINDINGS, NAMES, PLUGINS, kind_name, likeliest
 from aorta.diagnosis.judge import conclude
 from aorta.diagnosis.observation import Observation
-from aorta.diagnosis.plugins import HEADINGS, Page, discover
+from aorta.diagnosis.plugins import HEADINGS, PluginPage, discover
 from aorta.diagnosis.policy import Policy
 from aorta.metrics.scaling_loss import FACTORS
 from tests.support.findings import RECORDS
@@ -86,7 +86,7 @@ def plugins(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> tuple
 
 def test_a_module_is_found_with_what_it_exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = plugins(tmp_path, monkeypatch, DOCSTRING + "SPEC = 7")
-    assert (found.module, found.spec, found.page) == ("plugged.one", 7, Page("A title", "a", "b", "c"))
+    assert (found.module, found.spec, found.page) == ("plugged.one", 7, PluginPage("A title", "a", "b", "c"))
 
 
 @pytest.mark.parametrize("source", ["", "ONE = 1\nTWO = 2"])
@@ -100,10 +100,10 @@ def test_a_module_without_exactly_one_object_is_refused(
 @pytest.mark.parametrize("heading", HEADINGS)
 def test_a_docstring_without_a_heading_or_with_an_empty_one_is_refused(heading: str) -> None:
     whole = DOCSTRING.strip('"\n')
-    assert Page.of("m", whole).title == "A title"
+    assert PluginPage.of("m", whole).title == "A title"
     for broken in (whole.replace(f"{heading}:", ""), re.sub(rf"({heading}:\n)    .", r"\1", whole)):
         with pytest.raises(TypeError, match=f"'{heading}:'"):
-            Page.of("m", broken)
+            PluginPage.of("m", broken)
 
 
 def test_null_takes_its_meaning_from_the_other_keys() -> None:

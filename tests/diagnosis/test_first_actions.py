@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from aorta.config.schema import Config, Distributed
+from aorta.config.schema import Config, DistributedConfig
 from aorta.diagnosis.finding import mean_words
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.judge import conclude
 from aorta.diagnosis.observation import Observation
-from aorta.metrics.whatif import Place
+from aorta.metrics.whatif import CollectiveSlot
 from aorta.report.next_steps import experiment
 from tests.support.analyses import analysis
 from tests.support.findings import RECORDS, context, finding
@@ -23,10 +23,10 @@ SHARED = "4 ranks share 2 CPUs: times contain waiting for a core"
 
 
 def ddp(bucket_mb: float) -> Config:
-    return Config(distributed=Distributed(strategy="ddp", bucket_cap_mb=bucket_mb))
+    return Config(distributed=DistributedConfig(strategy="ddp", bucket_cap_mb=bucket_mb))
 
 
-def observed(bucket_mb: float, *places: Place) -> Observation:
+def observed(bucket_mb: float, *places: CollectiveSlot) -> Observation:
     """Two nodes whose DDP exchange was recorded call by call."""
     seen = context(config=ddp(bucket_mb))
     seen = replace(seen, facts=replace(seen.facts, nodes=2))
@@ -39,8 +39,8 @@ def bucket_action(seen: Observation) -> str | None:
     return next((action for action in said if "bucket" in action), None)
 
 
-def calls(count: int, size: int) -> list[Place]:
-    return [Place("all_reduce", "0", number, size, 2.0, 1.9) for number in range(count)]
+def calls(count: int, size: int) -> list[CollectiveSlot]:
+    return [CollectiveSlot("all_reduce", "0", number, size, 2.0, 1.9) for number in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def calls(count: int, size: int) -> list[Place]:
     ],
 )
 def test_one_direction_for_bucket_sizes_and_the_command_that_tries_it(
-    bucket_mb: float, places: list[Place], command: str
+    bucket_mb: float, places: list[CollectiveSlot], command: str
 ) -> None:
     action = bucket_action(observed(bucket_mb, *places))
     assert action is not None
@@ -67,7 +67,9 @@ def test_one_direction_for_bucket_sizes_and_the_command_that_tries_it(
 
 
 @pytest.mark.parametrize("places", [calls(8, 25 << 20), calls(1, 64 << 10)], ids=["many", "one"])
-def test_many_large_calls_and_a_single_small_one_are_no_matter_of_bucket_sizes(places: list[Place]) -> None:
+def test_many_large_calls_and_a_single_small_one_are_no_matter_of_bucket_sizes(
+    places: list[CollectiveSlot],
+) -> None:
     assert bucket_action(observed(25.0, *places)) is None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aorta.artefacts.attached import NodeStandstill, NodeView, ProcessView, StackShare
-from aorta.artefacts.flight import Call, Group, Recording
+from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
 from aorta.diagnosis.analyse import analyse_recordings
 from aorta.diagnosis.hang import hang_of_run, hang_verdict
 
@@ -78,7 +78,7 @@ def test_a_job_that_completed_or_never_stood_still_has_no_hang(state):
 
 
 def call(number, *, done=False):
-    return Call(
+    return FlightCall(
         group="0",
         number=number,
         operation="all_reduce",
@@ -93,7 +93,7 @@ def call(number, *, done=False):
 
 
 def recordings(*last):
-    group = Group("0", "data", tuple(range(len(last))))
+    group = FlightGroup("0", "data", tuple(range(len(last))))
     return [
         Recording(
             source=str(rank),

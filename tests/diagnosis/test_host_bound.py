@@ -11,10 +11,10 @@ import pytest
 from aorta.artefacts.analysis import BreakdownTable, RankBreakdown, Utilization
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.host_time import idles_for_launches
-from aorta.diagnosis.observation import Host, Job, Observation, Steps
+from aorta.diagnosis.observation import Observation, ObservedHost, ObservedJob, ObservedSteps
 from aorta.diagnosis.rank import RankCosts
 from aorta.diagnosis.symptoms import explain
-from aorta.metrics.blame import Cause, Charge
+from aorta.metrics.charges import Cause, Charge
 from aorta.metrics.launches import Launches
 from aorta.metrics.trace_capture import HostIdle
 from tests.support.findings import TRACES, changed, measure
@@ -57,9 +57,9 @@ def context(
         work = works[rank] if works else None
         costs.append(RankCosts(rank, STEP, compute, 0.0, host, 0.0, exposed, charged[rank], work))
     return Observation(
-        job=Job(cuda=True, world_size=len(hosts)),
-        steps=Steps(breakdown=BreakdownTable(steps=5, per_rank=rows), costs=costs),
-        host=Host(idle=idle),
+        job=ObservedJob(cuda=True, world_size=len(hosts)),
+        steps=ObservedSteps(breakdown=BreakdownTable(steps=5, per_rank=rows), costs=costs),
+        host=ObservedHost(idle=idle),
     )
 
 

@@ -6,15 +6,15 @@ import pytest
 
 from aorta.artefacts.analysis import BreakdownTable, DataQuality, Finding, Kind, RankBreakdown
 from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.steps import Step
+from aorta.artefacts.steps import DecodedStep
 from aorta.config.thresholds import Thresholds
 from aorta.diagnosis.findings.memory_pressure import RETRIES, USED
 from aorta.diagnosis.judge import Conclusion, conclude
-from aorta.diagnosis.observation import Job, Monitored, Observation, Steps
+from aorta.diagnosis.observation import Observation, ObservedDevices, ObservedJob, ObservedSteps
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
 from aorta.metrics.allocator import AllocatorUse, allocator_use
-from aorta.metrics.blame import Charge
+from aorta.metrics.charges import Charge
 from aorta.metrics.steady import Steady
 from tests.support.findings import RECORDS, changed, measure
 
@@ -43,9 +43,9 @@ def context(allocator: AllocatorUse | None, host_ms: float = 40.0, waits: float 
         charged: dict[Charge, float] = {(1, "host"): lost} if lost else {}
         costs.append(RankCosts(rank, 100.0, 100.0 - host_ms - lost, 0.0, host_ms, 0.0, lost, charged))
     return Observation(
-        job=Job(cuda=True, world_size=2, hosts={0: "node0", 1: "node0"}, cpus_usable=8),
-        steps=Steps(breakdown=BreakdownTable(steps=20, per_rank=rows), costs=costs),
-        monitored=Monitored(allocator=allocator),
+        job=ObservedJob(cuda=True, world_size=2, hosts={0: "node0", 1: "node0"}, cpus_usable=8),
+        steps=ObservedSteps(breakdown=BreakdownTable(steps=20, per_rank=rows), costs=costs),
+        monitored=ObservedDevices(allocator=allocator),
         quality=QUALITY,
     )
 
@@ -61,8 +61,8 @@ def found(made: Conclusion, kind: Kind) -> Finding:
 # --- what the records tell ---------------------------------------------------------------------------------
 
 
-def step(number: int, peak: int | None, held: int | None = None, retries: int | None = None) -> Step:
-    return Step(
+def step(number: int, peak: int | None, held: int | None = None, retries: int | None = None) -> DecodedStep:
+    return DecodedStep(
         host="h", attempt=0, rank=0, world_size=1, device="cuda:0", global_step=number, phase="steady",
         wall_start_ns=0, wall_end_ns=1, mono_start_ns=0, mono_end_ns=1, samples=1, timing="event_window",
         breakdown=None, memory_peak_bytes=peak, memory_total_bytes=200, memory_reserved_bytes=held,
@@ -70,7 +70,7 @@ def step(number: int, peak: int | None, held: int | None = None, retries: int | 
     )  # fmt: skip
 
 
-def steady(*steps: Step) -> Steady:
+def steady(*steps: DecodedStep) -> Steady:
     return Steady(tuple(item.global_step for item in steps), {0: StepColumns.of(steps)})
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from aorta.artefacts.analysis import Finding, Interval, Kind, Speedup, WhatIf
-from aorta.diagnosis.finding import Answer, not_measured
+from aorta.diagnosis.finding import RuleResult, not_measured
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.judge import weigh
 from aorta.diagnosis.model import Modelled
@@ -134,7 +134,7 @@ def test_a_cause_costs_no_more_than_a_replay_without_it_gains(hosts: float, kind
     made = replace(made, model=Modelled(replays, None, None, {}))
     kinds: list[tuple[Kind, list[int]]] = [("data_loading", [1]), ("host_bound", [])]
     answers = {
-        of: Answer(not_measured(of, 10.0, "%", "").measured, finding(of, ranks)) for of, ranks in kinds
+        of: RuleResult(not_measured(of, 10.0, "%", "").measured, finding(of, ranks)) for of, ranks in kinds
     }
     found = weigh(answers, replace(made, quality=QUALITY), TRACES)
     assert found.verdict.kind == kind

@@ -10,7 +10,16 @@ import pytest
 
 from aorta.artefacts.io import read_json
 from aorta.artefacts.records import GpuInfo, Manifest
-from aorta.config.schema import Compile, Config, Dataset, Dcrnn, Distributed, Faults, Model, Training
+from aorta.config.schema import (
+    CompileConfig,
+    Config,
+    DatasetConfig,
+    DcrnnConfig,
+    DistributedConfig,
+    FaultsConfig,
+    ModelConfig,
+    TrainingConfig,
+)
 from aorta.diagnosis.program import program, settings
 from tests.support.synthetic import RunSpec, write_run
 
@@ -65,26 +74,29 @@ def changed(tmp_path: Path, config: Config, device: str = "cpu") -> set[str]:
     return {key for key in base | other if base.get(key, "absent") != other.get(key, "absent")}
 
 
-DDP = Config(distributed=Distributed(strategy="ddp"))
+DDP = Config(distributed=DistributedConfig(strategy="ddp"))
 
 
 @pytest.mark.parametrize(
     ("blocks", "keys"),
     [
         ({}, set()),
-        ({"model": Model(num_layers=3)}, {"model.num_layers"}),
-        ({"dataset": Dataset(sequence_length=8)}, {"dataset.sequence_length"}),
-        ({"dataset": Dataset(delay_ms=9, num_samples=3, seed=1)}, set()),
-        ({"training": Training(mixed_precision="none")}, {"training.mixed_precision"}),
-        ({"training": Training(batch_size=3, max_steps=9, gradient_accumulation=2, device="cpu")}, set()),
-        ({"faults": Faults(host_delay_ms=9)}, set()),
-        ({"distributed": Distributed(strategy="ddp", bucket_cap_mb=1)}, {"distributed.bucket_cap_mb"}),
+        ({"model": ModelConfig(num_layers=3)}, {"model.num_layers"}),
+        ({"dataset": DatasetConfig(sequence_length=8)}, {"dataset.sequence_length"}),
+        ({"dataset": DatasetConfig(delay_ms=9, num_samples=3, seed=1)}, set()),
+        ({"training": TrainingConfig(mixed_precision="none")}, {"training.mixed_precision"}),
         (
-            {"distributed": Distributed(strategy="ddp", env={"NCCL_ALGO": "Ring"})},
+            {"training": TrainingConfig(batch_size=3, max_steps=9, gradient_accumulation=2, device="cpu")},
+            set(),
+        ),
+        ({"faults": FaultsConfig(host_delay_ms=9)}, set()),
+        ({"distributed": DistributedConfig(strategy="ddp", bucket_cap_mb=1)}, {"distributed.bucket_cap_mb"}),
+        (
+            {"distributed": DistributedConfig(strategy="ddp", env={"NCCL_ALGO": "Ring"})},
             {"distributed.env.NCCL_ALGO"},
         ),
-        ({"compile": Compile(mode="default")}, set()),
-        ({"dcrnn": Dcrnn(hidden_dim=3)}, set()),
+        ({"compile": CompileConfig(mode="default")}, set()),
+        ({"dcrnn": DcrnnConfig(hidden_dim=3)}, set()),
     ],
 )
 def test_which_keys_must_be_the_same(tmp_path: Path, blocks: dict[str, Any], keys: set[str]) -> None:
@@ -92,15 +104,15 @@ def test_which_keys_must_be_the_same(tmp_path: Path, blocks: dict[str, Any], key
 
 
 def test_what_is_in_use_counts(tmp_path: Path) -> None:
-    compiled = changed(tmp_path, msgspec.structs.replace(DDP, compile=Compile(enabled=True)))
+    compiled = changed(tmp_path, msgspec.structs.replace(DDP, compile=CompileConfig(enabled=True)))
     assert {"compile.enabled", "compile.mode"} <= compiled
-    sharded = changed(tmp_path, msgspec.structs.replace(DDP, distributed=Distributed(strategy="fsdp")))
+    sharded = changed(tmp_path, msgspec.structs.replace(DDP, distributed=DistributedConfig(strategy="fsdp")))
     assert {"distributed.strategy", "fsdp.sharding_strategy", "distributed.bucket_cap_mb"} <= sharded
 
 
 def test_data_is_compared_by_name(tmp_path: Path) -> None:
     def data(path: str | None) -> object:
-        config = msgspec.structs.replace(DDP, workload="dcrnn", dcrnn=Dcrnn(data=path))
+        config = msgspec.structs.replace(DDP, workload="dcrnn", dcrnn=DcrnnConfig(data=path))
         found = settings(manifest(tmp_path), config, "cpu")
         assert found is not None
         assert not any(key.startswith("model.") for key in found)

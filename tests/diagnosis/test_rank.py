@@ -4,7 +4,7 @@ import pytest
 
 from aorta.artefacts.analysis import Lateness, LatenessTable
 from aorta.diagnosis.rank import RankCosts, waited_for
-from aorta.metrics.blame import Charge
+from aorta.metrics.charges import Charge
 from aorta.metrics.lateness import Pattern
 
 

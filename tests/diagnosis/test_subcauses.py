@@ -14,8 +14,8 @@ from aorta.artefacts.analysis import (
     RankBreakdown,
     Utilization,
 )
-from aorta.artefacts.steps import CollectiveId, Step, StepRange, StepRanges
-from aorta.config.schema import Config, Dataloader
+from aorta.artefacts.steps import CollectiveId, DecodedStep, StepRange, StepRanges
+from aorta.config.schema import Config, DataloaderConfig
 from aorta.diagnosis.finding import NOT_DETERMINED
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.host_time import host_share
@@ -33,7 +33,7 @@ from aorta.metrics.whatif import Replays
 from tests.support.findings import IDLE, RECORDS, caused, changed, code, context, finding, measure
 from tests.support.steps import step
 
-KNOWN = Config(dataloader=Dataloader(num_workers=3))
+KNOWN = Config(dataloader=DataloaderConfig(num_workers=3))
 
 # --- data loading ------------------------------------------------------------------------------------------
 
@@ -62,7 +62,7 @@ def test_disks_that_read_while_cpus_are_free_are_storage() -> None:
 
 
 def test_no_workers_and_nothing_known() -> None:
-    none = Config(dataloader=Dataloader(num_workers=0))
+    none = Config(dataloader=DataloaderConfig(num_workers=0))
     assert code(finding("data_loading"), context(config=none)) == "no_workers"
     assert code(finding("data_loading"), context()) == NOT_DETERMINED
     assert code(finding("data_loading"), loaded(None)) == NOT_DETERMINED
@@ -73,7 +73,7 @@ def test_no_workers_and_nothing_known() -> None:
 
 def with_calls(calls: Sequence[tuple[str, int, int | None]], *, wobble: int = 0) -> Modelled:
     """Steps whose collectives follow 20 ms of compute: group, ms of transfer, bytes."""
-    records: dict[int, list[Step]] = {0: [], 1: []}
+    records: dict[int, list[DecodedStep]] = {0: [], 1: []}
     at = 0
     for number in range(20):
         start, now, ranges = at, at + 20, []
@@ -98,9 +98,9 @@ def with_calls(calls: Sequence[tuple[str, int, int | None]], *, wobble: int = 0)
     return Modelled(replays, None, None, {})
 
 
-def _with(made: Step, ranges: list[StepRange]) -> Step:
+def _with(made: DecodedStep, ranges: list[StepRange]) -> DecodedStep:
     fields = {name: getattr(made, name) for name in made.__struct_fields__}
-    return Step(**{**fields, "profile": StepRanges(ranges=ranges)})
+    return DecodedStep(**{**fields, "profile": StepRanges(ranges=ranges)})
 
 
 def communicating(
@@ -299,7 +299,7 @@ def test_lateness_by_turns_is_no_cause_on_shared_cpus_or_not() -> None:
     ("workers", "said"), [(1, "1 worker per rank does not"), (2, "2 workers per rank do not")]
 )
 def test_workers_agree_with_their_number(workers: int, said: str) -> None:
-    config = Config(dataloader=Dataloader(num_workers=workers))
+    config = Config(dataloader=DataloaderConfig(num_workers=workers))
     text = caused(finding("data_loading"), context(config=config)).sub_cause_text
     assert text is not None
     assert text.startswith(f"{said} keep up")

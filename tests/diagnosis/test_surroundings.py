@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aorta.config.schema import Config, Training
+from aorta.config.schema import Config, TrainingConfig
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.verdicts import analysed, change_json, finding, made, reasons
 
@@ -71,14 +71,14 @@ def test_nodes_that_were_given_parts_of_a_machine_do_not_share_them(
 def test_the_configured_threads_count_for_the_trainer(tmp_path: Path) -> None:
     for threads, said in ((2, True), (1, False)):
         run = write_run(
-            tmp_path / str(threads), RunSpec(config=Config(training=Training(cpu_threads=threads)))
+            tmp_path / str(threads), RunSpec(config=Config(training=TrainingConfig(cpu_threads=threads)))
         )
         notes = analysed(run).data_quality.notes
         assert (f"2 ranks with 2 threads each share 2 CPUs: {WAITING}" in notes) is said
 
 
 def test_threads_beside_a_gpu_are_not_counted(tmp_path: Path) -> None:
-    run = write_run(tmp_path, RunSpec(device="cuda", config=Config(training=Training(cpu_threads=8))))
+    run = write_run(tmp_path, RunSpec(device="cuda", config=Config(training=TrainingConfig(cpu_threads=8))))
     assert not any("waiting for a core" in note for note in analysed(run).data_quality.notes)
 
 

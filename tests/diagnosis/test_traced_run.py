@@ -10,8 +10,8 @@ import pytest
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.steps import Step
-from aorta.config.schema import Capture, Config, Profiling
+from aorta.artefacts.steps import DecodedStep
+from aorta.config.schema import CaptureConfig, Config, ProfilingConfig
 from aorta.diagnosis.analyse import analyse
 from aorta.diagnosis.capture_window import overhead_note, overhead_of
 from aorta.metrics.profiler_overhead import profiler_overhead
@@ -133,7 +133,8 @@ def with_profiled(run: RunDir, factor: float, first: int, last: int) -> None:
 
 
 PROFILED = Config(
-    capture=Capture(warmup_steps=10), profiling=Profiling(enabled=True, wait=10, warmup=1, active=5, repeat=1)
+    capture=CaptureConfig(warmup_steps=10),
+    profiling=ProfilingConfig(enabled=True, wait=10, warmup=1, active=5, repeat=1),
 )
 
 
@@ -159,8 +160,8 @@ def test_a_run_without_a_profiler_has_no_overhead(tmp_path: Path) -> None:
     assert overhead_note(None) == []
 
 
-def step(number: int, ns: int, phase: str = "steady") -> Step:
-    return Step(
+def step(number: int, ns: int, phase: str = "steady") -> DecodedStep:
+    return DecodedStep(
         host="h", attempt=1, rank=0, world_size=1, device="cuda:0", global_step=number, phase=phase,  # type: ignore[arg-type]
         wall_start_ns=0, wall_end_ns=ns, mono_start_ns=0, mono_end_ns=ns, samples=1, timing="kernel",
         breakdown=None,

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from aorta.artefacts.analysis import Analysis, Finding, Measured
+from aorta.artefacts.analysis import Analysis, Finding, RuleMeasurement
 from aorta.artefacts.events import Trace
 from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.traced import QueueDepth
@@ -38,7 +38,7 @@ def verdict(found: Analysis) -> tuple[str, list[int]]:
     return found.verdict.kind, found.verdict.ranks
 
 
-def measured(found: Analysis, kind: str) -> Measured:
+def measured(found: Analysis, kind: str) -> RuleMeasurement:
     return next(item for item in found.measured if item.kind == kind)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from aorta.doctor import devices, machine, slurm
 from aorta.launch.storage import Storage
-from aorta.launch.tools import Answer
+from aorta.launch.tools import ToolAnswer
 from aorta.units import BYTES_PER_GIB
 
 Usage = namedtuple("Usage", "total used free")
@@ -27,7 +27,7 @@ def states(checks: Sequence[machine.Check]) -> dict[str, str]:
 
 
 def saying(text: str) -> devices.Runner:
-    return lambda _argv: Answer(0, text)
+    return lambda _argv: ToolAnswer(0, text)
 
 
 def test_torch_with_gpus_and_nccl() -> None:
@@ -51,11 +51,11 @@ def test_gpu_torch_without_nccl_is_noted_and_without_anything_missing() -> None:
 
 
 def test_absent_broken_and_hanging_torch() -> None:
-    absent = devices.torch(lambda _: Answer(1, err="ModuleNotFoundError: No module named 'torch'"))
+    absent = devices.torch(lambda _: ToolAnswer(1, err="ModuleNotFoundError: No module named 'torch'"))
     assert (absent[0].text, set(states(absent).values())) == ("not installed", {"missing"})
-    broken = devices.torch(lambda _: Answer(1, err="OSError: libcudart.so.12: no such file"))
+    broken = devices.torch(lambda _: ToolAnswer(1, err="OSError: libcudart.so.12: no such file"))
     assert "libcudart.so.12" in broken[0].text
-    silent = devices.torch(lambda _: Answer(None, err="python did not answer within 60 s"))
+    silent = devices.torch(lambda _: ToolAnswer(None, err="python did not answer within 60 s"))
     assert "did not answer" in silent[0].text
 
 
@@ -188,12 +188,12 @@ def test_absent_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 SINFO = "debug*|up|1:00:00|2|gpu:a100:4|node[1-2]\n"
 
 
-def site(answers: dict[str, Answer]) -> slurm.Caller:
-    def call(argv: Sequence[str]) -> Answer:
+def site(answers: dict[str, ToolAnswer]) -> slurm.Caller:
+    def call(argv: Sequence[str]) -> ToolAnswer:
         for start, answer in answers.items():
             if " ".join(argv).startswith(start):
                 return answer
-        return Answer(1, err=f"unexpected: {argv}")
+        return ToolAnswer(1, err=f"unexpected: {argv}")
 
     return call
 
@@ -206,12 +206,12 @@ def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 ANSWERS = {
-    "sinfo --version": Answer(0, "slurm 23.11.4\n"),
-    "sinfo -h -a": Answer(0, SINFO),
-    "sinfo -h -N": Answer(0, "node1 idle*\nnode2 mixed\nnode2 mixed\n"),
-    "sacctmgr": Answer(0, "Team\n"),
-    "sacct ": Answer(0, ""),
-    "scontrol show node": Answer(0, ""),
+    "sinfo --version": ToolAnswer(0, "slurm 23.11.4\n"),
+    "sinfo -h -a": ToolAnswer(0, SINFO),
+    "sinfo -h -N": ToolAnswer(0, "node1 idle*\nnode2 mixed\nnode2 mixed\n"),
+    "sacctmgr": ToolAnswer(0, "Team\n"),
+    "sacct ": ToolAnswer(0, ""),
+    "scontrol show node": ToolAnswer(0, ""),
 }
 
 
@@ -238,7 +238,7 @@ def test_cluster_with_gpus_and_accounting(tmp_path: Path, monkeypatch: pytest.Mo
     ("second", "state"), [("drained", "note"), ("down*", "note"), ("planned", "ok"), ("allocated", "ok")]
 )
 def test_cluster_of_which_no_node_starts_jobs(tmp_path: Path, second: str, state: str) -> None:
-    answers = ANSWERS | {"sinfo -h -N": Answer(0, f"node1 draining\nnode2 {second}\n")}
+    answers = ANSWERS | {"sinfo -h -N": ToolAnswer(0, f"node1 draining\nnode2 {second}\n")}
     check = slurm.slurm(tmp_path, site(answers))[2]
     assert check.state == state
     assert ("sinfo -R" in check.hint) is (state == "note")
@@ -257,12 +257,12 @@ def test_cluster_whose_nodes_cannot_see_the_results(tmp_path: Path, monkeypatch:
 @pytest.mark.usefixtures("clients")
 def test_site_without_accounting_and_controller_that_is_down(tmp_path: Path) -> None:
     off = ANSWERS | {
-        "sacct ": Answer(1, err="Slurm accounting storage is disabled"),
-        "sacctmgr": Answer(1, err="You are not running a supported accounting_storage plugin"),
+        "sacct ": ToolAnswer(1, err="Slurm accounting storage is disabled"),
+        "sacctmgr": ToolAnswer(1, err="You are not running a supported accounting_storage plugin"),
     }
     check = slurm.slurm(tmp_path, site(off))[3]
     assert (check.state, check.value) == ("note", {"works": False, "accounts": []})
-    down = {"sinfo": Answer(1, err="sinfo: error: Unable to contact slurm controller")}
+    down = {"sinfo": ToolAnswer(1, err="sinfo: error: Unable to contact slurm controller")}
     checks = slurm.slurm(tmp_path, site(down))
     assert [check.state for check in checks] == ["ok", "missing", "missing", "missing", "missing"]
     assert "Unable to contact" in checks[1].text

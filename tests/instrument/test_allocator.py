@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from aorta.config.schema import Capture
+from aorta.config.schema import CaptureConfig
 from aorta.instrument import StepRecorder
 from aorta.instrument.allocator import AllocatorCounts
 
@@ -98,7 +98,7 @@ def test_a_cpu_has_no_allocator_to_read(fake: FakeAllocator) -> None:
 def test_what_a_step_that_failed_asked_for_is_not_the_next_ones(
     fake: FakeAllocator, tmp_path: Path, fails: bool, retries: int
 ) -> None:
-    with StepRecorder(tmp_path, torch.device("cpu"), capture=Capture(warmup_steps=0)) as recorder:
+    with StepRecorder(tmp_path, torch.device("cpu"), capture=CaptureConfig(warmup_steps=0)) as recorder:
         counts = recorder._allocator = AllocatorCounts(torch.device("cuda"))
         counts.start()
         if fails:

@@ -8,25 +8,25 @@ from types import ModuleType
 import pytest
 import torch
 
-from aorta.config.schema import Capture
-from aorta.instrument.capture import DETAIL_STEPS, GPU_INTERVAL, ExternalCapture, Plan
+from aorta.config.schema import CaptureConfig
+from aorta.instrument.capture import DETAIL_STEPS, GPU_INTERVAL, ExternalCapture, StepSchedule
 from aorta.instrument.nvtx import ranges_for
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 
 
-def phases(plan: Plan, steps: int) -> list[str]:
+def phases(plan: StepSchedule, steps: int) -> list[str]:
     return [plan.of(step)[0] for step in range(steps)]
 
 
-def detailed(plan: Plan, steps: int) -> list[int]:
+def detailed(plan: StepSchedule, steps: int) -> list[int]:
     return [step for step in range(steps) if plan.of(step)[1]]
 
 
 def test_phases() -> None:
-    capture = Capture(warmup_steps=2, start_step=3, steps=2, detail_interval=1000)
-    plan = Plan(capture, GPU, external=True, sampled=None)
+    capture = CaptureConfig(warmup_steps=2, start_step=3, steps=2, detail_interval=1000)
+    plan = StepSchedule(capture, GPU, external=True, sampled=None)
     assert phases(plan, 7) == [
         "warmup",
         "warmup",
@@ -36,18 +36,20 @@ def test_phases() -> None:
         "profiler",  # nsys makes its report beside it
         "steady",
     ]
-    assert phases(Plan(capture, GPU, external=False, sampled=None), 7) == ["warmup"] * 2 + ["steady"] * 5
+    assert (
+        phases(StepSchedule(capture, GPU, external=False, sampled=None), 7) == ["warmup"] * 2 + ["steady"] * 5
+    )
 
 
 def test_steps_whose_kernels_are_sampled_are_the_profilers_and_timed_part_by_part() -> None:
-    capture = Capture(warmup_steps=2, detail_interval=1000)
-    plan = Plan(capture, GPU, external=False, sampled=lambda step: step in (1, 40))
+    capture = CaptureConfig(warmup_steps=2, detail_interval=1000)
+    plan = StepSchedule(capture, GPU, external=False, sampled=lambda step: step in (1, 40))
     assert phases(plan, 41) == ["warmup"] * 2 + ["steady"] * 38 + ["profiler"]
     assert detailed(plan, 42) == [*range(2 + DETAIL_STEPS), 40]
 
 
 def test_blocks_that_are_timed_part_by_part() -> None:
-    plan = Plan(Capture(warmup_steps=3, detail_interval=2), GPU, external=False, sampled=None)
+    plan = StepSchedule(CaptureConfig(warmup_steps=3, detail_interval=2), GPU, external=False, sampled=None)
     # Warm-up and the first block; the third block begins after it and two of 30 steps.
     assert detailed(plan, 130) == [*range(3 + 30), *range(3 + 60, 3 + 90), *range(3 + 120, 130)]
 
@@ -58,8 +60,8 @@ def test_blocks_that_are_timed_part_by_part() -> None:
 def test_until_the_step_that_is_named_all_are_of_the_same_kind(
     external: bool, sampled: Callable[[int], bool] | None, warmup: int
 ) -> None:
-    capture = Capture(warmup_steps=warmup, start_step=40, steps=10, detail_interval=3)
-    plan = Plan(capture, GPU, external=external, sampled=sampled)
+    capture = CaptureConfig(warmup_steps=warmup, start_step=40, steps=10, detail_interval=3)
+    plan = StepSchedule(capture, GPU, external=external, sampled=sampled)
     for step in range(300):
         phase, parts, until = plan.of(step)
         assert until > step
@@ -71,7 +73,8 @@ def test_until_the_step_that_is_named_all_are_of_the_same_kind(
 def test_on_a_cpu_every_step_and_on_a_gpu_one_block_of_many() -> None:
     steps = 2 * GPU_INTERVAL * DETAIL_STEPS
     plans = {
-        device: Plan(Capture(warmup_steps=0), device, external=False, sampled=None) for device in (CPU, GPU)
+        device: StepSchedule(CaptureConfig(warmup_steps=0), device, external=False, sampled=None)
+        for device in (CPU, GPU)
     }
     assert len(detailed(plans[CPU], steps)) == steps
     assert len(detailed(plans[GPU], steps)) == 2 * DETAIL_STEPS
@@ -96,18 +99,18 @@ def drive(capture: ExternalCapture, steps: int, calls: list[str]) -> list[str]:
 
 
 def test_the_range_is_around_its_steps(calls: list[str]) -> None:
-    capture = ExternalCapture(Capture(start_step=1, steps=2), GPU, {"AORTA_PROFILER": "nsys"})
+    capture = ExternalCapture(CaptureConfig(start_step=1, steps=2), GPU, {"AORTA_PROFILER": "nsys"})
     assert drive(capture, 4, calls) == ["0", "start", "1", "2", "synchronize", "stop", "3"]
 
 
 def test_a_run_that_ends_inside_the_range_closes_it(calls: list[str]) -> None:
-    capture = ExternalCapture(Capture(start_step=1, steps=9), GPU, {"AORTA_PROFILER": "nsys"})
+    capture = ExternalCapture(CaptureConfig(start_step=1, steps=9), GPU, {"AORTA_PROFILER": "nsys"})
     assert drive(capture, 2, calls) == ["0", "start", "1", "synchronize", "stop"]
 
 
 @pytest.mark.parametrize(("device", "tool"), [(GPU, "none"), (GPU, "rocprofv3"), (CPU, "none")])
 def test_no_capture_without_nsys(device: torch.device, tool: str, calls: list[str]) -> None:
-    capture = ExternalCapture(Capture(start_step=0, steps=1), device, {"AORTA_PROFILER": tool})
+    capture = ExternalCapture(CaptureConfig(start_step=0, steps=1), device, {"AORTA_PROFILER": tool})
     assert drive(capture, 2, calls) == ["0", "1"]
 
 
@@ -127,7 +130,7 @@ def test_without_a_gpu_an_nvtx_range_is_the_capture(
     calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "nvtx", FakeNvtx(calls))
-    capture = ExternalCapture(Capture(start_step=1, steps=1), CPU, {"AORTA_PROFILER": "nsys"})
+    capture = ExternalCapture(CaptureConfig(start_step=1, steps=1), CPU, {"AORTA_PROFILER": "nsys"})
     assert drive(capture, 3, calls) == ["0", "start aorta.capture", "1", "end 7", "2"]
     ranges = ranges_for(CPU, {"AORTA_PROFILER": "nsys"})
     assert ranges is not None
@@ -147,5 +150,5 @@ def test_ranges_of_a_gpu_are_made_where_somebody_listens(monkeypatch: pytest.Mon
 def test_without_the_package_nothing_is_captured(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nvtx", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    capture = ExternalCapture(Capture(start_step=0, steps=1), CPU, {"AORTA_PROFILER": "nsys"})
+    capture = ExternalCapture(CaptureConfig(start_step=0, steps=1), CPU, {"AORTA_PROFILER": "nsys"})
     assert drive(capture, 2, calls) == ["0", "1"]

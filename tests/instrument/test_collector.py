@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aorta.config.schema import Capture
+from aorta.config.schema import CaptureConfig
 from aorta.instrument import StepRecorder
 from aorta.instrument.collector import SHORTEST_NS
 from tests.instrument.test_recorder import VARIABLES
@@ -28,7 +28,7 @@ def outside_a_job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def collected(
-    output: Path, *, every: int, capture: Capture | None = None, steps: int = 4
+    output: Path, *, every: int, capture: CaptureConfig | None = None, steps: int = 4
 ) -> list[list[float]]:
     """The pauses of each step in ms; in each `every`-th step a heap of 50,000 lists is collected."""
     gc.freeze()  # the rest of this process is not looked at
@@ -65,7 +65,7 @@ def test_a_pause_is_noted_in_its_step_and_the_step_without_one_has_none(tmp_path
 
 
 def test_in_steps_that_are_timed_as_a_whole_nobody_is_called(tmp_path: Path) -> None:
-    capture = Capture(warmup_steps=0, detail_interval=2)
+    capture = CaptureConfig(warmup_steps=0, detail_interval=2)
     pauses = collected(tmp_path, every=1, capture=capture, steps=65)
     seen = [number for number, mine in enumerate(pauses) if mine]
     assert 0 < len(seen) < 65

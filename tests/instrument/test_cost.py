@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from aorta.instrument import sharding
-from aorta.instrument.collectives import Collectives
+from aorta.instrument.collectives import CollectiveRunner
 from aorta.instrument.dispatch import Called
 from aorta.instrument.gradients import GradientExchange
 from aorta.instrument.sharding import ShardedExchange
@@ -96,7 +96,7 @@ class Bench:
         self.gpu, self.group = gpu, Group(gpu)
         clock = CudaClock(DEVICE)
         self.tape: Tape | None = Tape(clock.mark(), START)
-        self.collectives = Collectives(clock, DEVICE, lambda: self.tape)
+        self.collectives = CollectiveRunner(clock, DEVICE, lambda: self.tape)
         monkeypatch.setattr("torch.distributed.get_world_size", lambda group: group.size())
 
     def windows(self) -> list[tuple[str, int, int]]:

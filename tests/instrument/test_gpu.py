@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.step_record import StepRecord
-from aorta.config.schema import Capture
+from aorta.config.schema import CaptureConfig
 from aorta.instrument import StepRecorder
 
 pytestmark = [
@@ -80,7 +80,7 @@ def test_records_and_numerics(tmp_path: Path, device: torch.device, overlap: boo
 def test_a_group_exchanges_like_ddp_and_whole_steps_have_their_times_and_losses(
     tmp_path: Path, device: torch.device
 ) -> None:
-    capture = Capture(warmup_steps=0, detail_interval=2)
+    capture = CaptureConfig(warmup_steps=0, detail_interval=2)
     with StepRecorder(tmp_path / "plain", device) as recorder:
         expected = train(build(device), recorder, device, 40)
     with StepRecorder(tmp_path / "ddp", device, capture=capture) as recorder:

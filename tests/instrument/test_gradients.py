@@ -16,7 +16,7 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
-from aorta.config.schema import Capture
+from aorta.config.schema import CaptureConfig
 from aorta.instrument import StepRecorder
 from aorta.instrument.dispatch import _BELOW, DISPATCH
 from aorta.instrument.gradients import GradientExchange, high_priority
@@ -36,7 +36,7 @@ def alone() -> Iterator[None]:
 
 def recorder_of_two(folder: Path) -> StepRecorder:
     """As on one of two ranks: communication is not known to be none."""
-    made = StepRecorder(folder, CPU, capture=Capture(warmup_steps=0))
+    made = StepRecorder(folder, CPU, capture=CaptureConfig(warmup_steps=0))
     watch_alone(made)
     return made
 
@@ -129,7 +129,7 @@ def test_steps_timed_as_a_whole_exchange_gradients_without_us(
     monkeypatch.setattr(Watching, "noted", noted)
     module, alone = nn.Linear(3, 2), nn.Linear(3, 2)
     alone.load_state_dict(module.state_dict())
-    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=1, detail_interval=2)) as recorder:
+    with StepRecorder(tmp_path, CPU, capture=CaptureConfig(warmup_steps=1, detail_interval=2)) as recorder:
         watch_alone(recorder)
         model = DistributedDataParallel(module, process_group=recorder.ddp_group())
         for step in range(7):

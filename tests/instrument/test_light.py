@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from aorta.artefacts.step_record import StepRecord, encode
-from aorta.config.schema import Capture
+from aorta.config.schema import CaptureConfig
 from aorta.instrument.capture import CaptureSteps
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def test_the_recorder_imports_the_standard_library_and_torch_alone() -> None:
 
 
 def test_the_steps_outside_a_job_are_the_configurations_defaults() -> None:
-    usual, own = Capture(), CaptureSteps.from_environment({})
+    usual, own = CaptureConfig(), CaptureSteps.from_environment({})
     assert {name: getattr(own, name) for name in own.__slots__} == {
         name: getattr(usual, name) for name in own.__slots__
     }

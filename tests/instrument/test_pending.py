@@ -11,7 +11,7 @@ from aorta.instrument.opened import Step
 from aorta.instrument.pending import BATCH_DETAILED, BATCH_NS, BATCH_STEPS, MAX_PENDING, PendingSteps
 from aorta.instrument.streams import HostClock, Mark
 from aorta.instrument.tape import Tape
-from aorta.instrument.wire import Measured
+from aorta.instrument.wire import StepMeasurement
 
 
 class Clock(HostClock):
@@ -39,7 +39,7 @@ class Channel:
     def __init__(self) -> None:
         self.calls: list[list[int]] = []
 
-    def send(self, steps: list[Measured]) -> None:
+    def send(self, steps: list[StepMeasurement]) -> None:
         self.calls.append([step.global_step for step in steps])
 
 

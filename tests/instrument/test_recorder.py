@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from aorta.config.schema import Capture
+from aorta.config.schema import CaptureConfig
 from aorta.errors import RunError
 from aorta.instrument import StepRecorder
 from aorta.instrument.gradients import AllReduce
@@ -60,7 +60,7 @@ def one_step(recorder: StepRecorder, index: int = 0, model: nn.Module | None = N
 
 
 def test_steps_are_in_the_file_when_drained_and_when_closed(tmp_path: Path) -> None:
-    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=1)) as recorder:
+    with StepRecorder(tmp_path, CPU, capture=CaptureConfig(warmup_steps=1)) as recorder:
         one_step(recorder, 0)
         recorder.drain()
         assert len(read_records(tmp_path)) == 1
@@ -74,7 +74,7 @@ def test_steps_are_in_the_file_when_drained_and_when_closed(tmp_path: Path) -> N
 
 
 def test_a_part_inside_itself_is_of_the_outer_one(tmp_path: Path) -> None:
-    recorder = StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0))
+    recorder = StepRecorder(tmp_path, CPU, capture=CaptureConfig(warmup_steps=0))
     with recorder, recorder.step(epoch=0, step=0) as step:
         with recorder.data():
             time.sleep(0.02)
@@ -113,7 +113,7 @@ def test_the_parts_of_a_written_step_sum_to_it(tmp_path: Path) -> None:
 
 def recorder_of_whole_steps(folder: Path) -> StepRecorder:
     """Its next step, the 31st, is the first that is timed as a whole."""
-    recorder = StepRecorder(folder, CPU, capture=Capture(warmup_steps=0, detail_interval=2))
+    recorder = StepRecorder(folder, CPU, capture=CaptureConfig(warmup_steps=0, detail_interval=2))
     for index in range(30):
         one_step(recorder, index)
     return recorder
@@ -161,7 +161,7 @@ def test_in_a_step_that_is_timed_as_a_whole_no_thread_waits_for_another_to_leave
 
 def test_steps_timed_as_a_whole_have_all_but_their_parts(tmp_path: Path, group_of_one: None) -> None:
     seen: list[StepSummary] = []
-    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0, detail_interval=2)) as recorder:
+    with StepRecorder(tmp_path, CPU, capture=CaptureConfig(warmup_steps=0, detail_interval=2)) as recorder:
         recorder.listen(seen.append)
         watch_alone(recorder)
         model = DistributedDataParallel(nn.Linear(4, 1), process_group=recorder.ddp_group())

@@ -120,7 +120,7 @@ def test_tensors_without_memory_of_their_own_are_not_taken_for_one() -> None:
 def test_what_torch_gives_no_access_to_any_more_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     gone, there = torch.tensor(1.0), torch.tensor(0.0)
     steps = [of(gone), of(there)]
-    monkeypatch.setattr(scalars.Kept, "moved_on", lambda one: one.address == gone.data_ptr())
+    monkeypatch.setattr(scalars.KeptScalar, "moved_on", lambda one: one.address == gone.data_ptr())
     assert Landing(steps).read() == [[None], [0.0]]
 
 

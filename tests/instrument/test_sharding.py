@@ -13,14 +13,14 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
-from aorta.instrument.collectives import Collectives
+from aorta.instrument.collectives import CollectiveRunner
 from aorta.instrument.sharding import ShardedExchange
 from aorta.instrument.streams import HostClock
 
 
 def exchange(module: nn.Module, compiled: bool) -> ShardedExchange:
     made = ShardedExchange(
-        Collectives(HostClock(), torch.device("cpu"), lambda: None), lambda: None, compiled=compiled
+        CollectiveRunner(HostClock(), torch.device("cpu"), lambda: None), lambda: None, compiled=compiled
     )
     made._parts = [(module, False)]
     return made
@@ -91,7 +91,7 @@ def test_collectives_of_the_programs_choice_stay(choice: str) -> None:
         groups.append(groups[0])
     usual = type(held[0]._all_gather_comm)
     for _ in range(2):  # a second recorder takes over from the first
-        made = ShardedExchange(Collectives(HostClock(), torch.device("cpu"), lambda: None), lambda: None)
+        made = ShardedExchange(CollectiveRunner(HostClock(), torch.device("cpu"), lambda: None), lambda: None)
         made.install(model)
         assert held[1]._all_gather_comm is made._gathers[id(model[1])]
         if choice == "none":

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aorta.config.schema import Capture
+from aorta.config.schema import CaptureConfig
 from aorta.instrument import StepRecorder
 from aorta.instrument.stages import _CLASS, _MODULE
 from tests.support.step_records import read_records
@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 
 def test_a_programs_own_marks_are_ranges(tmp_path: Path) -> None:
-    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0)) as recorder:
+    with StepRecorder(tmp_path, CPU, capture=CaptureConfig(warmup_steps=0)) as recorder:
         with recorder.step(epoch=0, step=0) as step:
             with recorder.microbatch(3, stage=1):
                 pass
@@ -46,7 +46,7 @@ def test_schedules_of_torch_are_followed_while_a_recorder_is_open(
     monkeypatch.setattr(stage, _CLASS, Stage)
     assert stage.__name__ == _MODULE
     before, made = Stage.forward_one_chunk, Stage()
-    with StepRecorder(tmp_path, CPU, capture=Capture(warmup_steps=0)) as recorder:
+    with StepRecorder(tmp_path, CPU, capture=CaptureConfig(warmup_steps=0)) as recorder:
         with recorder.step(epoch=0, step=0) as step:
             assert made.forward_one_chunk(1, 4) == 5
             step.result(samples=1, lr=0.1)

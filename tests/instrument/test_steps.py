@@ -15,9 +15,9 @@ from aorta.instrument.steps import (
     COPY,
     DATA,
     HOST,
-    StepTimes,
+    StreamWait,
+    TakenTimes,
     Timed,
-    Wait,
     describe,
     without_waits,
 )
@@ -31,8 +31,8 @@ def timed(stream: str, tag: str, start: int, end: int) -> Timed:
     return Timed(stream, tag, start * MS, end * MS)
 
 
-def step(*pieces: Timed, end: int = 100, **options: bool) -> StepTimes:
-    return StepTimes(0, end * MS, pieces, **options)
+def step(*pieces: Timed, end: int = 100, **options: bool) -> TakenTimes:
+    return TakenTimes(0, end * MS, pieces, **options)
 
 
 FULL = step(
@@ -143,7 +143,7 @@ def test_loader_time_under_compute_is_not_data_wait() -> None:
 
 
 def test_pieces_outside_the_step_do_not_count() -> None:
-    times = StepTimes(10 * MS, 20 * MS, [timed(COMPUTE, "forward", 0, 15), timed(HOST, DATA, 18, 40)])
+    times = TakenTimes(10 * MS, 20 * MS, [timed(COMPUTE, "forward", 0, 15), timed(HOST, DATA, 18, 40)])
     breakdown, profile = describe(times, 0)
     assert breakdown is not None
     assert (breakdown.compute_ns, breakdown.data_wait_ns, breakdown.host_ns) == (5 * MS, 2 * MS, 3 * MS)
@@ -156,7 +156,7 @@ def test_compute_stands_still_until_the_collective_that_it_waits_for_is_done() -
         timed("allgather", "fsdp", 5, 22),
         timed("allgather", "fsdp", 22, 60),
     ]
-    waits = [Wait("allgather", 20 * MS, 25 * MS), Wait("allgather", 40 * MS, 42 * MS)]
+    waits = [StreamWait("allgather", 20 * MS, 25 * MS), StreamWait("allgather", 40 * MS, 42 * MS)]
     breakdown, _ = describe(step(*without_waits(pieces, waits), end=60), 0)
     assert breakdown is not None
     # The first stretch waits for the gather that ended at 22; in the second none ended: there was no wait.
@@ -166,7 +166,7 @@ def test_compute_stands_still_until_the_collective_that_it_waits_for_is_done() -
 
 def test_a_wait_is_for_collectives_of_its_own_stream() -> None:
     pieces = [timed(COMPUTE, "backward", 0, 50), timed("reducescatter", "fsdp", 5, 22)]
-    assert without_waits(pieces, [Wait("allgather", 20 * MS, 25 * MS)]) == pieces
+    assert without_waits(pieces, [StreamWait("allgather", 20 * MS, 25 * MS)]) == pieces
 
 
 def test_waits_at_the_edges_of_a_piece_and_beyond_it() -> None:
@@ -175,7 +175,9 @@ def test_waits_at_the_edges_of_a_piece_and_beyond_it() -> None:
         timed("allgather", "a", 0, 12),
         timed("allgather", "b", 12, 25),
     ]
-    kept = without_waits(pieces, [Wait("allgather", 5 * MS, 13 * MS), Wait("allgather", 18 * MS, 30 * MS)])
+    kept = without_waits(
+        pieces, [StreamWait("allgather", 5 * MS, 13 * MS), StreamWait("allgather", 18 * MS, 30 * MS)]
+    )
     assert [(p.start // MS, p.end // MS) for p in kept if p.stream == COMPUTE] == [(12, 18)]
     assert [(p.tag, p.start // MS, p.end // MS) for p in kept if p.stream == HOST] == [
         ("allgather_wait", 5, 12),
@@ -204,7 +206,7 @@ PIECES = st.lists(
 
 @given(PIECES, st.booleans())
 def test_the_sweep_equals_the_interval_algebra(pieces: list[Timed], copies_timed: bool) -> None:
-    times = StepTimes(0, 100, pieces, copies_timed=copies_timed)
+    times = TakenTimes(0, 100, pieces, copies_timed=copies_timed)
 
     def cover(*streams: str, tag: str | None = None) -> np.ndarray:
         chosen = [p for p in pieces if p.stream in streams and tag in (None, p.tag)]
@@ -235,7 +237,7 @@ def test_the_sweep_equals_the_interval_algebra(pieces: list[Timed], copies_timed
 
 @given(PIECES, st.booleans())
 def test_the_parts_sum_to_the_step(pieces: list[Timed], copies_timed: bool) -> None:
-    breakdown, _ = describe(StepTimes(0, 100, pieces, copies_timed=copies_timed), 0)
+    breakdown, _ = describe(TakenTimes(0, 100, pieces, copies_timed=copies_timed), 0)
     assert breakdown is not None
     parts = [breakdown.compute_ns, breakdown.exposed_comm_ns, breakdown.exposed_copy_ns or 0]
     assert sum(parts) + breakdown.data_wait_ns + breakdown.host_ns == 100

@@ -4,20 +4,20 @@ import os
 from pathlib import Path
 
 from aorta.artefacts.layout import RunDir
-from aorta.launch.follow import Follower, Job
-from aorta.launch.tools import Answer
+from aorta.launch.follow import FollowedJob, Follower
+from aorta.launch.tools import ToolAnswer
 from tests.support.markers import write_marker
 from tests.support.slurm import MISSING, FakeSlurm, cluster
 
-DISABLED = Answer(1, err="Slurm accounting storage is disabled\n")
-FORGOTTEN = Answer(1, err="slurm_load_jobs error: Invalid job id specified\n")
+DISABLED = ToolAnswer(1, err="Slurm accounting storage is disabled\n")
+FORGOTTEN = ToolAnswer(1, err="slurm_load_jobs error: Invalid job id specified\n")
 
 
-def job(tmp_path: Path, job_id: str = "5", nodes: int = 2, *, local: bool = False) -> Job:
-    return Job(job_id, f"{nodes}node", nodes, RunDir(tmp_path / f"run_{job_id}"), local)
+def job(tmp_path: Path, job_id: str = "5", nodes: int = 2, *, local: bool = False) -> FollowedJob:
+    return FollowedJob(job_id, f"{nodes}node", nodes, RunDir(tmp_path / f"run_{job_id}"), local)
 
 
-def follow(fake: FakeSlurm, *jobs: Job, polls: int = 1, limit: int = 20) -> Follower:
+def follow(fake: FakeSlurm, *jobs: FollowedJob, polls: int = 1, limit: int = 20) -> Follower:
     follower = Follower(jobs, fake, limit)
     for _ in range(polls):
         follower.poll()
@@ -32,7 +32,7 @@ def test_all_jobs_in_one_call_and_the_ended_ones_no_more(tmp_path: Path) -> None
     rows = iter(
         ["5|RUNNING|0:01|2|n[1-2]|None\n6|COMPLETED|0:01|1|n1|None\n", "5|COMPLETED|0:02|2|n[1-2]|None\n"]
     )
-    fake = cluster(squeue=lambda argv: Answer(0, next(rows)))
+    fake = cluster(squeue=lambda argv: ToolAnswer(0, next(rows)))
     follower = follow(fake, job(tmp_path, "5"), job(tmp_path, "6"), polls=2)
     assert fake.programs() == ["squeue", "squeue"]
     assert "5,6" in fake.asked[0]
@@ -43,7 +43,7 @@ def test_all_jobs_in_one_call_and_the_ended_ones_no_more(tmp_path: Path) -> None
 
 def test_nodes_are_those_of_the_newest_poll(tmp_path: Path) -> None:
     rows = iter(["5|PENDING|0:00|1||Resources\n", "5|RUNNING|0:01|4|n[1-4]|None\n"])
-    follower = follow(cluster(squeue=lambda argv: Answer(0, next(rows))), job(tmp_path), polls=2)
+    follower = follow(cluster(squeue=lambda argv: ToolAnswer(0, next(rows))), job(tmp_path), polls=2)
     [(_, view)] = follower.rows()
     assert (view.nodes, view.node_list) == (4, "n[1-4]")
 
@@ -51,7 +51,7 @@ def test_nodes_are_those_of_the_newest_poll(tmp_path: Path) -> None:
 def test_accounting_decides_when_the_controller_forgot(tmp_path: Path) -> None:
     rows = "".join(f"5|2026-01-01T00:0{index}:00|REQUEUED|9|2|n[1-2]|0:0\n" for index in range(4))
     rows += "5|2026-01-01T00:05:00|COMPLETED|90|2|n[1-2]|0:0\n"
-    follower = follow(cluster(squeue=FORGOTTEN, sacct=Answer(0, rows)), job(tmp_path))
+    follower = follow(cluster(squeue=FORGOTTEN, sacct=ToolAnswer(0, rows)), job(tmp_path))
     assert state(follower) == "COMPLETED"
 
 
@@ -64,7 +64,7 @@ def test_without_accounting_the_markers_decide(tmp_path: Path) -> None:
 
 
 def test_without_accounting_the_controller_is_asked_before_the_markers(tmp_path: Path) -> None:
-    shown = Answer(0, "JobId=5 JobState=NODE_FAIL Reason=None RunTime=00:00:09 NodeList=n1 NumNodes=1")
+    shown = ToolAnswer(0, "JobId=5 JobState=NODE_FAIL Reason=None RunTime=00:00:09 NodeList=n1 NumNodes=1")
     follower = follow(cluster(squeue=MISSING, sacct=DISABLED, scontrol=shown), job(tmp_path))
     assert state(follower) == "NODE_FAIL"
 
@@ -97,7 +97,7 @@ def test_a_job_that_nobody_knows_is_given_up_and_not_completed(tmp_path: Path) -
 
 
 def test_an_answer_in_between_starts_the_count_again(tmp_path: Path) -> None:
-    answers = [FORGOTTEN] * 2 + [Answer(0, "5|RUNNING|0:01|2|n[1-2]|None\n")] + [FORGOTTEN] * 2
+    answers = [FORGOTTEN] * 2 + [ToolAnswer(0, "5|RUNNING|0:01|2|n[1-2]|None\n")] + [FORGOTTEN] * 2
     replies = iter(answers)
     follower = follow(
         cluster(squeue=lambda argv: next(replies), sacct=DISABLED), job(tmp_path), polls=5, limit=3
@@ -106,14 +106,14 @@ def test_an_answer_in_between_starts_the_count_again(tmp_path: Path) -> None:
 
 
 def test_accounting_that_still_runs_after_the_controller_forgot_is_out_of_date(tmp_path: Path) -> None:
-    stale = Answer(0, "5|2026-01-01T00:00:00|RUNNING|9|2|n[1-2]|0:0\n")
+    stale = ToolAnswer(0, "5|2026-01-01T00:00:00|RUNNING|9|2|n[1-2]|0:0\n")
     assert state(follow(cluster(squeue=FORGOTTEN, sacct=stale), job(tmp_path), polls=3, limit=3)) == "UNKNOWN"
     # Where the controller does not answer at all, accounting is the best there is.
     assert state(follow(cluster(squeue=MISSING, sacct=stale), job(tmp_path), polls=3, limit=3)) == "RUNNING"
 
 
 def test_a_state_in_no_table_is_not_believed_for_ever(tmp_path: Path) -> None:
-    odd = Answer(0, "5|SPARKLING|0:01|2|n[1-2]|None\n")
+    odd = ToolAnswer(0, "5|SPARKLING|0:01|2|n[1-2]|None\n")
     follower = follow(cluster(squeue=odd), job(tmp_path), polls=3, limit=3)
     assert not follower.going
 
@@ -131,21 +131,21 @@ def test_a_run_on_this_machine_asks_no_scheduler(tmp_path: Path) -> None:
 def test_a_job_by_hand_is_found_by_its_id(tmp_path: Path) -> None:
     (tmp_path / "cpu_2node" / "run_12").mkdir(parents=True)
     (tmp_path / "2node" / "run_123").mkdir(parents=True)
-    found = Job.by_hand(tmp_path, "12")
+    found = FollowedJob.by_hand(tmp_path, "12")
     assert (found.scenario, found.nodes) == ("cpu_2node", 2)
-    assert Job.by_hand(tmp_path, "1").scenario is None
+    assert FollowedJob.by_hand(tmp_path, "1").scenario is None
 
 
 def test_a_bad_end_is_explained_by_the_agents(tmp_path: Path) -> None:
     watched = job(tmp_path, nodes=1)
     assert watched.run is not None
     write_marker(watched.run, 0, "failed", lost=("rank 0 was killed",))
-    failed = Answer(0, "5|FAILED|0:01|1|n1|NonZeroExitCode\n")
+    failed = ToolAnswer(0, "5|FAILED|0:01|1|n1|NonZeroExitCode\n")
     assert follow(cluster(squeue=failed), watched).rows()[0][1].reason == (
         "NonZeroExitCode; node0: rank 0 was killed"
     )
     # A job that completed for Slurm needs no explanation.
-    good = Answer(0, "5|COMPLETED|0:01|1|n1|None\n")
+    good = ToolAnswer(0, "5|COMPLETED|0:01|1|n1|None\n")
     assert follow(cluster(squeue=good), watched).rows()[0][1].reason == ""
 
 
@@ -154,7 +154,7 @@ def test_a_bad_end_that_a_node_had_no_time_to_say_is_told_first(tmp_path: Path) 
     assert watched.run is not None
     write_marker(watched.run, 0, "failed", lost=("rank 0 lost its peer",))
     write_marker(watched.run, 1, "running")
-    failed = Answer(0, "5|FAILED|0:01|2|n[1-2]|NonZeroExitCode\n")
+    failed = ToolAnswer(0, "5|FAILED|0:01|2|n[1-2]|NonZeroExitCode\n")
     assert follow(cluster(squeue=failed), watched).rows()[0][1].reason == (
         "NonZeroExitCode; node1 has not said how it ended; node0: rank 0 lost its peer"
     )

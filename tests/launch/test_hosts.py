@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from aorta.errors import SchedulerError
 from aorta.launch.hosts import expand_hosts, parse_hosts
-from aorta.launch.tools import Answer
+from aorta.launch.tools import ToolAnswer
 from tests.support.slurm import MISSING, FakeSlurm
 
 
@@ -51,7 +51,7 @@ def test_a_range_has_its_length_and_width(low: int, more: int, width: int) -> No
 
 
 def test_scontrol_is_asked_first() -> None:
-    fake = FakeSlurm({"scontrol": Answer(0, "n1\nn2\n")})
+    fake = FakeSlurm({"scontrol": ToolAnswer(0, "n1\nn2\n")})
     assert expand_hosts("n[1-2]", fake) == ["n1", "n2"]
     assert fake.asked == [["scontrol", "show", "hostnames", "n[1-2]"]]
 

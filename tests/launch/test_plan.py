@@ -155,9 +155,9 @@ def test_an_unknown_partition(site: Site, partition: str) -> None:
 
 
 def test_a_partition_that_is_down() -> None:
-    from aorta.launch.tools import Answer
+    from aorta.launch.tools import ToolAnswer
 
-    down = ask_site("me", cluster(sinfo=Answer(0, "debug|down|infinite|4|(null)|node[1-4]\n")))
+    down = ask_site("me", cluster(sinfo=ToolAnswer(0, "debug|down|infinite|4|(null)|node[1-4]\n")))
     assert "is down" in refused(down, partition="debug")
     assert "no default partition" in refused(down)
 

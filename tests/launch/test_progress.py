@@ -10,7 +10,7 @@ import pytest
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import NodeStatus, Planned
-from aorta.launch.progress import Progress, read_progress
+from aorta.launch.progress import RunProgress, read_progress
 from tests.support.markers import write_marker
 
 
@@ -32,14 +32,14 @@ def write_steps(run: RunDir, steps: range, *, ms: int = 40, attempt: int = 0, mo
 
 
 def test_before_any_file_the_agents_start(run: RunDir) -> None:
-    assert read_progress(run) == Progress("starting agents")
+    assert read_progress(run) == RunProgress("starting agents")
 
 
 def test_before_the_first_record_ranks_start(run: RunDir) -> None:
     write_marker(run, 0, "running")
-    assert read_progress(run) == Progress("starting ranks")
+    assert read_progress(run) == RunProgress("starting ranks")
     write_json(run.planned, Planned(steps=9))
-    assert read_progress(run) == Progress("starting ranks", total=9)
+    assert read_progress(run) == RunProgress("starting ranks", total=9)
 
 
 def test_steps_their_time_and_what_is_left(run: RunDir) -> None:
@@ -47,7 +47,7 @@ def test_steps_their_time_and_what_is_left(run: RunDir) -> None:
     write_json(run.planned, Planned(steps=100))
     write_steps(run, range(25), ms=40)
     now = read_progress(run)
-    assert now == Progress("training", 25, 100, 0.040)
+    assert now == RunProgress("training", 25, 100, 0.040)
     assert now.left_s == pytest.approx(75 * 0.040)
     assert now.words == "25/100"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from aorta.errors import PlanError
-from aorta.launch.settings import Settings, check_settings, render_settings
+from aorta.launch.settings import SiteSettings, check_settings, render_settings
 from aorta.launch.site import ask_site
 from tests.support.slurm import cluster
 
@@ -26,7 +26,7 @@ def sourced(text: str, tmp_path: Path) -> dict[str, str]:
 
 
 def test_with_gpus(tmp_path: Path) -> None:
-    environment = sourced(render_settings(Settings("lab", "gpu", 4)), tmp_path)
+    environment = sourced(render_settings(SiteSettings("lab", "gpu", 4)), tmp_path)
     expected = {
         "SLURM_ACCOUNT": "lab",
         "SBATCH_ACCOUNT": "lab",
@@ -40,7 +40,7 @@ def test_with_gpus(tmp_path: Path) -> None:
 
 
 def test_without_gpus_or_account(tmp_path: Path) -> None:
-    environment = sourced(render_settings(Settings(None, "debug", 0)), tmp_path)
+    environment = sourced(render_settings(SiteSettings(None, "debug", 0)), tmp_path)
     assert environment["AORTA_CONFIG"] == "config/small.yaml"
     assert environment["AORTA_GPUS_PER_NODE"] == "0"
     assert not {"SLURM_ACCOUNT", "SBATCH_ACCOUNT", "SBATCH_GPUS_PER_NODE"} & set(environment)
@@ -48,7 +48,7 @@ def test_without_gpus_or_account(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["$(touch pwned)", "a'b", 'a"b', "a b", "`id`", "a\nexport X=1"])
 def test_names_are_quoted(name: str, tmp_path: Path) -> None:
-    environment = sourced(render_settings(Settings(name, name, 0)), tmp_path)
+    environment = sourced(render_settings(SiteSettings(name, name, 0)), tmp_path)
     assert environment["SLURM_ACCOUNT"] == environment["SBATCH_PARTITION"] == name
     assert "X" not in environment
     assert not (tmp_path / "pwned").exists()
@@ -57,16 +57,16 @@ def test_names_are_quoted(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (Settings("theirs", "gpu", 4), "not one of yours"),
-        (Settings("lab", "none", 0), "does not exist"),
-        (Settings("lab", "gpu", 5), "have 4 GPUs, not 5"),
-        (Settings("lab", "debug", 1), "have 0 GPUs, not 1"),
+        (SiteSettings("theirs", "gpu", 4), "not one of yours"),
+        (SiteSettings("lab", "none", 0), "does not exist"),
+        (SiteSettings("lab", "gpu", 5), "have 4 GPUs, not 5"),
+        (SiteSettings("lab", "debug", 1), "have 0 GPUs, not 1"),
     ],
 )
-def test_what_the_cluster_does_not_have(settings: Settings, said: str) -> None:
+def test_what_the_cluster_does_not_have(settings: SiteSettings, said: str) -> None:
     with pytest.raises(PlanError, match=said):
         check_settings(settings, ask_site("me", cluster()))
 
 
 def test_what_it_has() -> None:
-    check_settings(Settings("lab", "gpu", 4), ask_site("me", cluster()))
+    check_settings(SiteSettings("lab", "gpu", 4), ask_site("me", cluster()))

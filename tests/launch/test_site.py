@@ -4,7 +4,7 @@ import pytest
 
 from aorta.errors import SchedulerError
 from aorta.launch.site import (
-    Node,
+    SlurmNode,
     ask_accounts,
     ask_nodes_here,
     ask_partitions,
@@ -12,7 +12,7 @@ from aorta.launch.site import (
     count_gpus,
     local_addresses,
 )
-from aorta.launch.tools import Answer
+from aorta.launch.tools import ToolAnswer
 from tests.support.slurm import MISSING, FakeSlurm, cluster
 
 
@@ -38,45 +38,45 @@ def test_partitions() -> None:
     assert found["debug"].default
     assert found["debug"].limit_s == 3600
     assert [node.name for node in found["debug"].nodes] == ["node1", "node2", "node3", "node4"]
-    assert found["gpu"].nodes == (Node("g1", 64, 4), Node("g2", 64, 4))
+    assert found["gpu"].nodes == (SlurmNode("g1", 64, 4), SlurmNode("g2", 64, 4))
     assert found["gpu"].limit_s is None
     assert not found["gpu"].default
 
 
 def test_a_partition_of_unlike_nodes_has_them_all() -> None:
     rows = "mix|up|infinite|8|(null)|c1\nmix|up|infinite|64|gpu:2|g1\n"
-    found = ask_partitions(cluster(sinfo=Answer(0, rows)))
-    assert found["mix"].nodes == (Node("c1", 8, 0), Node("g1", 64, 2))
+    found = ask_partitions(cluster(sinfo=ToolAnswer(0, rows)))
+    assert found["mix"].nodes == (SlurmNode("c1", 8, 0), SlurmNode("g1", 64, 2))
     assert found["mix"].gpus == 2
 
 
-@pytest.mark.parametrize("answer", [MISSING, Answer(1, err="Unable to contact slurm controller")])
-def test_without_sinfo_there_is_no_cluster(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [MISSING, ToolAnswer(1, err="Unable to contact slurm controller")])
+def test_without_sinfo_there_is_no_cluster(answer: ToolAnswer) -> None:
     with pytest.raises(SchedulerError, match="cannot be asked"):
         ask_partitions(cluster(sinfo=answer))
 
 
 def test_an_answer_that_is_no_table() -> None:
     with pytest.raises(SchedulerError, match="welcome"):
-        ask_partitions(cluster(sinfo=Answer(0, "welcome\n")))
+        ask_partitions(cluster(sinfo=ToolAnswer(0, "welcome\n")))
 
 
 @pytest.mark.parametrize(
     ("answer", "accounts"),
     [
-        (Answer(0, "Lab\nother\n"), frozenset({"lab", "other"})),
-        (Answer(0, ""), None),
-        (Answer(1, err="You are not running a supported accounting_storage plugin"), None),
+        (ToolAnswer(0, "Lab\nother\n"), frozenset({"lab", "other"})),
+        (ToolAnswer(0, ""), None),
+        (ToolAnswer(1, err="You are not running a supported accounting_storage plugin"), None),
         (MISSING, None),
     ],
 )
-def test_accounts(answer: Answer, accounts: frozenset[str] | None) -> None:
+def test_accounts(answer: ToolAnswer, accounts: frozenset[str] | None) -> None:
     assert ask_accounts("me", cluster(sacctmgr=answer)) == accounts
 
 
 def test_nodes_with_our_address_are_here_and_others_are_not() -> None:
     rows = "NodeName=a NodeAddr=127.0.0.1 X=1\nNodeName=b NodeAddr=203.0.113.77 X=1\n"
-    fake = FakeSlurm({"scontrol": Answer(0, rows)})
+    fake = FakeSlurm({"scontrol": ToolAnswer(0, rows)})
     assert ask_nodes_here(fake) == {"a"}
 
 

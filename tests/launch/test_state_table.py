@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from aorta.launch import slurm
-from aorta.launch.follow import Follower, Job
+from aorta.launch.follow import FollowedJob, Follower
 from aorta.launch.states import CODES, STATES, parse_state
-from aorta.launch.tools import Answer
+from aorta.launch.tools import ToolAnswer
 from aorta.readers.sacct import fetch_accounting
 from tests.support.slurm import FakeSlurm, cluster
 
@@ -67,16 +67,16 @@ def test_states_and_codes(name: str, code: str, phase: str, _word: str) -> None:
 def seen_by(source: str, state: str, job_id: str = "5") -> slurm.JobView:
     if source == "squeue":
         views = slurm.squeue(
-            [job_id], FakeSlurm({"squeue": Answer(0, f"{job_id}|{state}|0:01|2|n[1-2]|None\n")})
+            [job_id], FakeSlurm({"squeue": ToolAnswer(0, f"{job_id}|{state}|0:01|2|n[1-2]|None\n")})
         )
     elif source == "sacct":
         row = f"{job_id}|2026-01-01T00:00:00|{state}|90|2|n[1-2]|0:0\n"
-        views = slurm.sacct([job_id], FakeSlurm({"sacct": Answer(0, row)}))
+        views = slurm.sacct([job_id], FakeSlurm({"sacct": ToolAnswer(0, row)}))
     else:
         text = (
             f"JobId={job_id} JobName=x JobState={state} Reason=None RunTime=00:01:00 NodeList=n1 NumNodes=1\n"
         )
-        views = slurm.scontrol([job_id], FakeSlurm({"scontrol": Answer(0, text)}))
+        views = slurm.scontrol([job_id], FakeSlurm({"scontrol": ToolAnswer(0, text)}))
     assert views is not None
     return views[job_id]
 
@@ -90,8 +90,8 @@ def test_each_source_names_each_state(source: str, name: str, _code: str, phase:
 
 @pytest.mark.parametrize(("name", "_code", "phase", "word"), ROWS)
 def test_a_wait_ends_only_with_the_job(tmp_path: Path, name: str, _code: str, phase: str, word: str) -> None:
-    row = Answer(0, f"5|{name}|0:01|2|n[1-2]|None\n")
-    follower = Follower([Job("5", "2node", 2, None)], cluster(squeue=row))
+    row = ToolAnswer(0, f"5|{name}|0:01|2|n[1-2]|None\n")
+    follower = Follower([FollowedJob("5", "2node", 2, None)], cluster(squeue=row))
     follower.poll()
     assert bool(follower.going) == (phase != "ended")
     assert follower.all_completed == (word == "completed")
@@ -122,13 +122,13 @@ SCONTROL_24 = (
 
 
 def test_controller_of_newer_versions_with_fields_that_hold_equals_signs() -> None:
-    view = slurm.scontrol(["5"], FakeSlurm({"scontrol": Answer(0, SCONTROL_24)}))["5"]
+    view = slurm.scontrol(["5"], FakeSlurm({"scontrol": ToolAnswer(0, SCONTROL_24)}))["5"]
     assert (view.state.name, view.elapsed_s, view.nodes, view.node_list) == ("COMPLETED", 61, 2, "n[1-2]")
 
 
 def test_reasons_of_several_words_stay_whole() -> None:
     row = "5|PENDING|0:00|2||Nodes required for job are DOWN, DRAINED or reserved\n"
-    views = slurm.squeue(["5"], FakeSlurm({"squeue": Answer(0, row)}))
+    views = slurm.squeue(["5"], FakeSlurm({"squeue": ToolAnswer(0, row)}))
     assert views is not None
     assert views["5"].reason.endswith("DOWN, DRAINED or reserved")
 
@@ -148,9 +148,11 @@ def test_components_of_a_heterogeneous_job_count_together(
     states: tuple[str, str], expected: str, turned: bool
 ) -> None:
     first, second = reversed(states) if turned else states
-    queue = Answer(0, f"12+0|{first}|0:01|1|n1|None\n12+1|{second}|0:01|2|n[2-3]|None\n13|RUNNING|||n9|\n")
-    accounted = Answer(0, f"12+0|t0|{first}|9|1|n1|0:0\n12+1|t0|{second}|9|2|n[2-3]|0:0\n")
-    shown = Answer(
+    queue = ToolAnswer(
+        0, f"12+0|{first}|0:01|1|n1|None\n12+1|{second}|0:01|2|n[2-3]|None\n13|RUNNING|||n9|\n"
+    )
+    accounted = ToolAnswer(0, f"12+0|t0|{first}|9|1|n1|0:0\n12+1|t0|{second}|9|2|n[2-3]|0:0\n")
+    shown = ToolAnswer(
         0,
         f"JobId=12 HetJobId=12 HetJobOffset=0 JobState={first} RunTime=00:00:09 NodeList=n1 NumNodes=1\n"
         f"JobId=13 HetJobId=12 HetJobOffset=1 JobState={second} RunTime=9 NodeList=n[2-3] NumNodes=2\n",
@@ -168,7 +170,7 @@ def test_components_of_a_heterogeneous_job_count_together(
 
 
 def test_attempts_of_a_requeued_component_are_not_two_components() -> None:
-    rows = Answer(
+    rows = ToolAnswer(
         0,
         "12+0|2026-01-01T00:00:00|NODE_FAIL|9|1|n1|0:0\n12+1|2026-01-01T00:00:00|CANCELLED|9|1|n2|0:0\n"
         "12+0|2026-01-01T00:05:00|COMPLETED|9|1|n3|0:0\n12+1|2026-01-01T00:05:00|COMPLETED|9|1|n4|0:0\n",
@@ -179,7 +181,9 @@ def test_attempts_of_a_requeued_component_are_not_two_components() -> None:
 
 
 def test_recycled_ids_of_arrays_heterogeneous_and_plain_jobs_do_not_mix() -> None:
-    queue = Answer(0, "12|RUNNING|0:01|1|n1|None\n12_1|FAILED|0:01|1|n1|None\n112+0|FAILED|0:01|1|n1|None\n")
+    queue = ToolAnswer(
+        0, "12|RUNNING|0:01|1|n1|None\n12_1|FAILED|0:01|1|n1|None\n112+0|FAILED|0:01|1|n1|None\n"
+    )
     views = slurm.squeue(["12"], FakeSlurm({"squeue": queue}))
     assert views is not None
     assert {job_id: view.state.name for job_id, view in views.items()} == {"12": "RUNNING"}

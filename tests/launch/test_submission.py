@@ -26,7 +26,7 @@ from aorta.launch.submission import (
     submit_all,
 )
 from aorta.launch.submitted import newest_submission, read_jobs
-from aorta.launch.tools import Answer
+from aorta.launch.tools import ToolAnswer
 from tests.support.slurm import cluster
 
 
@@ -55,9 +55,9 @@ def test_each_job_is_on_record_before_the_next_is_tried(tmp_path: Path) -> None:
     submission = opened(tmp_path)
     seen: list[str] = []
 
-    def sbatch(argv: Sequence[str]) -> Answer:
+    def sbatch(argv: Sequence[str]) -> ToolAnswer:
         seen.append(submission.job_ids.read_text() if submission.job_ids.exists() else "")
-        return Answer(0, f"{101 + len(seen)}\n")
+        return ToolAnswer(0, f"{101 + len(seen)}\n")
 
     told: list[SubmittedJob] = []
     jobs = submit_all(plans(tmp_path), submission, cluster(sbatch=sbatch), told.append)
@@ -76,7 +76,11 @@ def test_each_job_is_on_record_before_the_next_is_tried(tmp_path: Path) -> None:
 def test_a_refused_third_job_loses_nothing(tmp_path: Path) -> None:
     submission = opened(tmp_path)
     replies = iter(
-        [Answer(0, "11\n"), Answer(0, "12\n"), Answer(1, err="sbatch: error: QOSMaxSubmitJobPerUserLimit\n")]
+        [
+            ToolAnswer(0, "11\n"),
+            ToolAnswer(0, "12\n"),
+            ToolAnswer(1, err="sbatch: error: QOSMaxSubmitJobPerUserLimit\n"),
+        ]
     )
     with pytest.raises(SubmitError) as caught:
         submit_all(plans(tmp_path), submission, cluster(sbatch=lambda argv: next(replies)), lambda job: None)
@@ -91,7 +95,7 @@ def test_a_refused_third_job_loses_nothing(tmp_path: Path) -> None:
 def test_a_refused_first_job_leaves_no_submission_to_wait_for(tmp_path: Path) -> None:
     submission = opened(tmp_path)
     with pytest.raises(SubmitError) as caught:
-        submit_all(plans(tmp_path), submission, cluster(sbatch=Answer(1, err="no")), lambda job: None)
+        submit_all(plans(tmp_path), submission, cluster(sbatch=ToolAnswer(1, err="no")), lambda job: None)
     assert "accepted before" not in str(caught.value)
     with pytest.raises(ArtefactError, match="no submission"):
         newest_submission(tmp_path)

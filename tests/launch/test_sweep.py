@@ -15,7 +15,7 @@ from aorta.launch.sbatch import render
 from aorta.launch.submitted import read_jobs, read_sweep
 from aorta.launch.sweep import SweepRequest, array_plan, make_sweep, parse_over, point_config, point_plan
 from aorta.launch.sweep_submission import open_sweep, submit_sweep
-from aorta.launch.tools import Answer
+from aorta.launch.tools import ToolAnswer
 from tests.launch.test_sbatch import PLAN, run_script
 from tests.support.slurm import cluster
 
@@ -252,7 +252,9 @@ def test_arrays_are_recorded_task_by_task(
 
 def test_a_refused_array_loses_nothing_of_those_before(tmp_path: Path, config: Path) -> None:
     submission, sweep, plans = prepared(tmp_path, config)
-    answers = iter([Answer(0, "101\n"), Answer(1, err="sbatch: error: Invalid job array specification")])
+    answers = iter(
+        [ToolAnswer(0, "101\n"), ToolAnswer(1, err="sbatch: error: Invalid job array specification")]
+    )
     fake = cluster(sbatch=lambda argv: next(answers))
     with pytest.raises(SubmitError, match=r"array specification\n.*101"):
         submit_sweep(plans, submission, sweep, fake, lambda array, jobs: None, at_most=None)

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from aorta.artefacts.slurm_environment import clean_environment
-from aorta.launch.tools import Answer, call
+from aorta.launch.tools import ToolAnswer, call
 
 
 def test_options_in_the_environment_are_left_out_and_the_rest_stays() -> None:
@@ -27,7 +27,7 @@ def test_options_in_the_environment_are_left_out_and_the_rest_stays() -> None:
 def test_a_program_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SBATCH_QOS", "stray")
     code = "import os, sys; print(os.environ.get('SBATCH_QOS')); print('why', file=sys.stderr); sys.exit(3)"
-    assert call([sys.executable, "-c", code]) == Answer(3, "None\n", "why\n")
+    assert call([sys.executable, "-c", code]) == ToolAnswer(3, "None\n", "why\n")
 
 
 def test_a_program_that_is_not_there() -> None:
@@ -43,6 +43,6 @@ def test_a_program_that_does_not_answer() -> None:
 
 
 def test_a_complaint_is_one_line_and_never_empty() -> None:
-    assert Answer(1, "out", "a\n\n  b\n").complaint == "a; b"
-    assert Answer(1, "only out\n").complaint == "only out"
-    assert Answer(9).complaint == "exit status 9 and no message"
+    assert ToolAnswer(1, "out", "a\n\n  b\n").complaint == "a; b"
+    assert ToolAnswer(1, "only out\n").complaint == "only out"
+    assert ToolAnswer(9).complaint == "exit status 9 and no message"

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aorta.metrics.blame as blame_module
-from aorta.artefacts.steps import Step
+from aorta.artefacts.steps import DecodedStep
 from aorta.metrics.apportion import apportion
 from aorta.metrics.blame import blame
-from aorta.metrics.chains import Chains, Part
+from aorta.metrics.chains import ChainMembers, Chains
 from aorta.metrics.charges import MANY_RANKS, MOST_CULPRITS, Charges, split
-from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.metrics.collectives import MatchedCollectives, match_collectives
 from aorta.metrics.rows import rows_of
 from tests.support.steps import step
 
@@ -64,7 +64,7 @@ def test_of_very_many_culprits_the_costliest_are_told_apart_and_nothing_is_lost(
 
 def test_members_of_one_group_are_charged_alike_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
-    records: dict[int, list[Step]] = {}
+    records: dict[int, list[DecodedStep]] = {}
     for rank in range(4):
         records[rank] = []
         for number in range(6):
@@ -82,7 +82,7 @@ def test_members_of_one_group_are_charged_alike_one_by_one(monkeypatch: pytest.M
                 )
             )
     collectives = match_collectives(records, dict.fromkeys(records, "clock"))
-    assert isinstance(collectives, Collectives)
+    assert isinstance(collectives, MatchedCollectives)
     at_once = blame(collectives, range(6))
     # Told that the groups differ, each member's ledger is kept.
     groups = {rank: frozenset({"world", *(["own"] if rank == 3 else [])}) for rank in range(4)}
@@ -95,7 +95,7 @@ def test_members_of_one_group_are_charged_alike_one_by_one(monkeypatch: pytest.M
 def test_a_collective_of_a_step_that_does_not_count_is_in_the_ledger_alone() -> None:
     sums = Charges(2)
     chains = Chains({0: frozenset("a"), 1: frozenset("ab")}, {0: 0, 1: 1})
-    part = Part(
+    part = ChainMembers(
         rank=np.array([0, 1]),
         weights=np.array([[9, 0, 0], [0, 0, 0]]),
         released=np.array([0, 0]),

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aorta.artefacts.steps import Step
+from aorta.artefacts.steps import DecodedStep
 from aorta.metrics.compare import differ, of_step, over_ranks, overlap, spread
 from tests.support.steps import step
 
 
-def busy(number: int, start: int, *, compute: int = 60, rank: int = 0, end: int = 100) -> Step:
+def busy(number: int, start: int, *, compute: int = 60, rank: int = 0, end: int = 100) -> DecodedStep:
     return step(
         number,
         (start, start + end),

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from aorta.artefacts.steps import Step, StepRanges
+from aorta.artefacts.steps import DecodedStep, StepRanges
 from aorta.metrics.allocator import allocator_use
 from aorta.metrics.blame import blame
 from aorta.metrics.breakdown import breakdown_table
@@ -24,12 +24,12 @@ from tests.support.exchanges import late_loader, matched
 from tests.support.steps import step
 
 
-def whole(item: Step) -> Step:
+def whole(item: DecodedStep) -> DecodedStep:
     """The same step, timed as a whole."""
     return msgspec.structs.replace(item, detailed=False, breakdown=None, profile=StepRanges(ranges=[]))
 
 
-def train(lengths: Sequence[int], detailed: Sequence[int], rank: int = 0) -> list[Step]:
+def train(lengths: Sequence[int], detailed: Sequence[int], rank: int = 0) -> list[DecodedStep]:
     """Steps one after another, in ms; `detailed` are the numbers of those that are."""
     ends = np.cumsum(lengths).tolist()
     steps = [
@@ -112,7 +112,7 @@ def test_without_steps_timed_as_a_whole_nothing_is_said_and_with_few_the_reason(
     assert (none.ratio, none.detailed_ms, none.detailed_steps) == (None, None, 0)
 
 
-def gap(*, between: bool) -> dict[int, list[Step]]:
+def gap(*, between: bool) -> dict[int, list[DecodedStep]]:
     """Two exchanges, the first of which ends on rank 0 at 60 and on rank 1 at 90; the steps in the middle are
     detailed or not.
 
@@ -164,7 +164,7 @@ def test_lateness_on_both_sides_of_a_gap_is_no_one_off() -> None:
 
 
 def test_late_steps_are_counted_among_detailed_ones() -> None:
-    records: dict[int, list[Step]] = {0: [], 1: []}
+    records: dict[int, list[DecodedStep]] = {0: [], 1: []}
     for number in range(40):
         for rank, steps in records.items():
             start, come = 100 * number, 20 + 30 * rank

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.metrics.gate import Gate, Plan
+from aorta.metrics.gate import GatePlan, SequentialTest
 
 
-def decided(slowdown: float, noise: float, seed: int, plan: Plan | None = None) -> Gate:
+def decided(slowdown: float, noise: float, seed: int, plan: GatePlan | None = None) -> SequentialTest:
     """A gate whose runs take 1 s, with noise, bursts that double one run in 20, and a drift of 30 %."""
-    chance, gate, moment = random.Random(seed), Gate(plan or Plan()), 0
+    chance, gate, moment = random.Random(seed), SequentialTest(plan or GatePlan()), 0
     while not gate.decided:
         times: dict[str, list[float]] = {"A": [], "B": []}
         for side in gate.order():
@@ -28,7 +28,7 @@ def decided(slowdown: float, noise: float, seed: int, plan: Plan | None = None) 
 
 
 def test_each_side_is_as_often_early_as_late() -> None:
-    gate, places = Gate(Plan()), {"A": 0, "B": 0}
+    gate, places = SequentialTest(GatePlan()), {"A": 0, "B": 0}
     for _ in range(2):
         for place, side in enumerate(gate.order()):
             places[side] += place
@@ -38,7 +38,7 @@ def test_each_side_is_as_often_early_as_late() -> None:
 
 @given(st.floats(0.5, 2.0), st.floats(-0.2, 0.2), st.floats(0.8, 1.25))
 def test_a_steady_drift_falls_on_both_sides_alike(speed: float, drift: float, ratio: float) -> None:
-    gate = Gate(Plan())
+    gate = SequentialTest(GatePlan())
     for _ in range(2):
         times: dict[str, list[float]] = {"A": [], "B": []}
         for place, side in enumerate(gate.order()):
@@ -49,7 +49,7 @@ def test_a_steady_drift_falls_on_both_sides_alike(speed: float, drift: float, ra
 
 
 def test_nothing_is_decided_before_the_least_blocks() -> None:
-    gate = Gate(Plan())
+    gate = SequentialTest(GatePlan())
     for block in range(6):
         assert not gate.decided, block
         gate.add([1.0, 1.0], [2.0, 2.0])
@@ -64,7 +64,7 @@ def test_a_faster_and_an_equal_b_are_not_slower() -> None:
 
 
 def test_noise_that_hides_the_limit_is_not_decided_but_ends() -> None:
-    gate = decided(0.02, 0.5, 1, Plan(most_blocks=10))
+    gate = decided(0.02, 0.5, 1, GatePlan(most_blocks=10))
     assert (gate.blocks, gate.sure, gate.slower) == (10, False, False)
 
 

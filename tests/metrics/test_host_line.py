@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from aorta.artefacts.events import ABSENT, Kind, Ranges, Role, Trace, build, concatenate, take
+from aorta.artefacts.events import ABSENT, Kind, RangeRole, Trace, TraceRanges, build, concatenate, take
 from aorta.artefacts.hostline import ComputeKind, HostLine, Item, LineTable, Tag, unpack_line
 from aorta.artefacts.packed import unpack
 from aorta.metrics.host_line import host_line
@@ -32,21 +32,21 @@ def traced(
     )
     names = [*made.names, *dict.fromkeys(name for *_, name, _ in [*calls, *operators])]
 
-    def ranges(rows: Sequence[Call]) -> Ranges:
-        roles = {"launch": Role.LAUNCH, "sync": Role.SYNC}
+    def ranges(rows: Sequence[Call]) -> TraceRanges:
+        roles = {"launch": RangeRole.LAUNCH, "sync": RangeRole.SYNC}
         return build(
-            Ranges,
+            TraceRanges,
             len(rows),
             start_ns=[start * US for start, *_ in rows],
             end_ns=[end * US for _, end, *_ in rows],
-            role=[int(roles.get(name, Role.API)) for *_, name, _ in rows],
+            role=[int(roles.get(name, RangeRole.API)) for *_, name, _ in rows],
             lane=1,
             name=[names.index(name) for *_, name, _ in rows],
             correlation=[correlation for *_, correlation in rows],
         )
 
-    host = concatenate(Ranges, [made.host, ranges(calls)])
-    inner = replace(ranges(operators), role=np.full(len(operators), int(Role.OPERATOR)))
+    host = concatenate(TraceRanges, [made.host, ranges(calls)])
+    inner = replace(ranges(operators), role=np.full(len(operators), int(RangeRole.OPERATOR)))
     order = np.argsort(host.start_ns, kind="stable")
     return replace(made, host=take(host, order), operators=inner, names=tuple(names))
 
@@ -88,7 +88,7 @@ def test_a_launch_needs_what_its_stream_was_told_to_wait_for() -> None:
     told = replace(made, gpu=replace(made.gpu, stream=np.array([7, 20])))
     _, table = lined(told)
     assert table.needs[table.item == Item.LAUNCH].tolist() == [0, 1]
-    _, alone = lined(replace(told, host=take(told.host, told.host.role != Role.API)))
+    _, alone = lined(replace(told, host=take(told.host, told.host.role != RangeRole.API)))
     assert alone.needs[alone.item == Item.LAUNCH].tolist() == [0, 0]
 
 

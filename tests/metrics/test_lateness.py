@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aorta.artefacts.analysis import LatenessTable
-from aorta.artefacts.steps import Step
+from aorta.artefacts.steps import DecodedStep
 from aorta.metrics.collectives import match_collectives
 from aorta.metrics.lateness import lateness, pattern
 from tests.support.steps import step
@@ -22,7 +22,7 @@ def table(
 ) -> LatenessTable:
     """Four ranks that come to the step's collective at 20, or `by` ms later in the steps of `late`."""
     nodes = nodes if nodes is not None else NODES
-    records: dict[int, list[Step]] = {rank: [] for rank in range(4)}
+    records: dict[int, list[DecodedStep]] = {rank: [] for rank in range(4)}
     for number in range(STEPS):
         for rank, steps in records.items():
             start, come = 100 * number, 20 + (by if number in late.get(rank, ()) else 0)

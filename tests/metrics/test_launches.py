@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from aorta.artefacts.records import Breakdown
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import Phase
-from aorta.artefacts.steps import Step, StepExecution
+from aorta.artefacts.steps import DecodedStep, StepExecution
 from aorta.metrics.launches import Launches, recorded_launches
 from aorta.metrics.steady import steady_steps
 from aorta.readers.run import RunData, read_run
@@ -25,13 +25,13 @@ PARTS = Breakdown(
 )  # fmt: skip
 
 
-def ran(number: int, phase: Phase, execution: StepExecution | None = None) -> Step:
+def ran(number: int, phase: Phase, execution: StepExecution | None = None) -> DecodedStep:
     return replace(
         step(number, (100 * number, 100 * number + 100)), phase=phase, breakdown=PARTS, execution=execution
     )
 
 
-def launches(data: RunData, steps: list[Step]) -> Launches | None:
+def launches(data: RunData, steps: list[DecodedStep]) -> Launches | None:
     records = replace_records(data, StepColumns.of(steps))
     by_rank = records.records.by_rank
     return recorded_launches(by_rank, steady_steps(by_rank).detailed())

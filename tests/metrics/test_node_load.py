@@ -9,7 +9,7 @@ import pytest
 
 from aorta.metrics import node_load
 from aorta.metrics.node_load import driver_busy, node_loads, throttling
-from aorta.metrics.utilization import Series, sampled
+from aorta.metrics.utilization import SampleSeries, sampled
 from aorta.units import NS_PER_S
 
 WINDOW = {"node1": (10 * NS_PER_S, 20 * NS_PER_S)}
@@ -23,11 +23,11 @@ def table(**columns: Any) -> pd.DataFrame:
     )
 
 
-def gpus(**columns: Any) -> list[Series]:
+def gpus(**columns: Any) -> list[SampleSeries]:
     return sampled(WINDOW, table(gpu_uuid="GPU-1", gpu_id=0, **columns), None).gpus
 
 
-def cpu(**columns: Any) -> list[Series]:
+def cpu(**columns: Any) -> list[SampleSeries]:
     empty = dict.fromkeys(("cpu_percent", "job_cpu_percent", "cpus_usable"), [None] * 6)
     frame = table(**{**empty, **columns})
     return sampled(WINDOW, None, frame.astype(dict.fromkeys([*empty, *columns], float))).hosts

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import Phase
-from aorta.artefacts.steps import Step
+from aorta.artefacts.steps import DecodedStep
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.steady import Steady, consecutive, steady_steps
 from aorta.metrics.throughput import throughput
@@ -17,7 +17,9 @@ from aorta.units import NS_PER_MS, ms_to_ns
 from tests.support.steps import step
 
 
-def train(rank: int, lengths: list[int], phases: list[Phase] | None = None, samples: int = 8) -> list[Step]:
+def train(
+    rank: int, lengths: list[int], phases: list[Phase] | None = None, samples: int = 8
+) -> list[DecodedStep]:
     steps, now = [], 0
     for number, length in enumerate(lengths):
         phase: Phase = phases[number] if phases else "steady"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from aorta.artefacts.instrument_record import InstrumentRecord, Place
+from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
 from aorta.metrics.places import where
 
 
-def place(function: str, samples: int, part: str = "other", *, package: bool = False) -> Place:
-    return Place(part=part, function=function, file="/t.py", line=7, samples=samples, package=package)
+def place(function: str, samples: int, part: str = "other", *, package: bool = False) -> SampledFunction:
+    return SampledFunction(
+        part=part, function=function, file="/t.py", line=7, samples=samples, package=package
+    )
 
 
-def record(rank: int, total: int, *places: Place) -> InstrumentRecord:
+def record(rank: int, total: int, *places: SampledFunction) -> InstrumentRecord:
     return InstrumentRecord(
         rank=rank,
         pid=1,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.steps import CollectiveId, Step, StepRange, StepRanges
+from aorta.artefacts.steps import CollectiveId, DecodedStep, StepRange, StepRanges
 from aorta.metrics.mesh import mesh_of
 from aorta.metrics.recorded_mesh import recorded_operations
 from tests.support.pipelines import Row, pipeline
@@ -20,7 +20,7 @@ MS = 1_000_000
 def records(rows: list[Row], stages: int, rank: int) -> StepColumns:
     """The rows of a rank as its records hold them: ms since the step's start."""
     numbers = sorted({int(row["step"]) for row in rows})
-    found: list[Step] = []
+    found: list[DecodedStep] = []
     for number in numbers:
         mine = [row for row in rows if row["rank"] == rank and row["step"] == number]
         origin = number * 10**9
@@ -30,7 +30,7 @@ def records(rows: list[Row], stages: int, rank: int) -> StepColumns:
     return StepColumns.of(found)
 
 
-def _with(whole: Step, ranges: list[StepRange]) -> Step:
+def _with(whole: DecodedStep, ranges: list[StepRange]) -> DecodedStep:
     return msgspec.structs.replace(whole, profile=StepRanges(ranges=ranges))
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from aorta.artefacts.steps import CollectiveId, Step, StepRange, StepRanges
-from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.artefacts.steps import CollectiveId, DecodedStep, StepRange, StepRanges
+from aorta.metrics.collectives import MatchedCollectives, match_collectives
 from tests.support.steps import step
 
 MS = 1_000_000
 
 
-def moves(rank: int, *calls: tuple[str, int, int, int]) -> list[Step]:
+def moves(rank: int, *calls: tuple[str, int, int, int]) -> list[DecodedStep]:
     """One step of 100 ms with the operation, peer, start and end of each call."""
     ranges = [
         StepRange(
@@ -37,7 +37,7 @@ def test_each_send_is_done_when_its_receive_is() -> None:
         },
         dict.fromkeys(range(3), "one machine"),
     )
-    assert isinstance(found, Collectives)
+    assert isinstance(found, MatchedCollectives)
     assert found.unmatched == 0
     made = {(item.key[1], item.key[2]): item for item in found.matched}
     assert {key: (item.op, item.ranks, (item.end // MS).tolist()) for key, item in made.items()} == {

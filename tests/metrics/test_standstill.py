@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aorta.artefacts.flight import Call, Group, Recording
+from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
 from aorta.metrics.standstill import standstill
 
-WORLD = Group("0", "default_pg", (0, 1, 2))
-PAIR = Group("1", "pipeline", (0, 1))
+WORLD = FlightGroup("0", "default_pg", (0, 1, 2))
+PAIR = FlightGroup("1", "pipeline", (0, 1))
 
 
 def call(number, operation="all_reduce", *, sizes=((8,),), done=False, group="0", peer=None):
-    return Call(
+    return FlightCall(
         group=group,
         number=number,
         operation=operation,

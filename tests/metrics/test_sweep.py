@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.sweep import Estimate, Sweep, SweepPoint
+from aorta.artefacts.sweep import RepeatedMean, Sweep, SweepPoint
 from aorta.metrics import sweep as sweeps
 from aorta.metrics.student import t_quantile, t_within
 from aorta.metrics.sweep import PointRun, estimate, ratio
@@ -86,8 +86,8 @@ def test_one_repeat_has_no_band_and_equal_repeats_one_of_no_width() -> None:
 
 def test_two_repeats_have_their_range_and_no_band() -> None:
     found = estimate([12.0, 8.0])
-    assert found == Estimate(mean=10.0, low=8.0, high=12.0, repeats=2, basis="range")
-    assert ratio([19.0, 21.0], [9.0, 11.0]) == Estimate(
+    assert found == RepeatedMean(mean=10.0, low=8.0, high=12.0, repeats=2, basis="range")
+    assert ratio([19.0, 21.0], [9.0, 11.0]) == RepeatedMean(
         mean=2.0, low=19 / 11, high=21 / 9, repeats=2, basis="range"
     )
     # Three above two: those below still give no band.

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.artefacts.events import Kind, Role
+from aorta.artefacts.events import Kind, RangeRole
 from aorta.metrics.trace_breakdown import NOT_CLASSIFIED, break_down
 from tests.support.traces import trace
 
@@ -31,7 +31,7 @@ def test_every_part() -> None:
             (65, 75, Kind.MEMSET),
             (72, 80, Kind.UNCLASSIFIED),
         ],
-        [(78, 90, Role.LOADER)],
+        [(78, 90, RangeRole.LOADER)],
         steps=[(0, 100, "step 1")],
     )
     assert parts(made) == {
@@ -57,9 +57,9 @@ def test_each_step_has_its_own() -> None:
 
 
 def test_the_loader_counts_only_while_the_gpu_is_idle() -> None:
-    busy = trace([(0, 100, Kind.COMPUTE)], [(10, 60, Role.DATA)], steps=[(0, 100, "step 1")])
+    busy = trace([(0, 100, Kind.COMPUTE)], [(10, 60, RangeRole.DATA)], steps=[(0, 100, "step 1")])
     assert parts(busy)["data_wait"] == [0]
-    idle = trace([(0, 10, Kind.COMPUTE)], [(10, 60, Role.DATA)], steps=[(0, 100, "step 1")])
+    idle = trace([(0, 10, Kind.COMPUTE)], [(10, 60, RangeRole.DATA)], steps=[(0, 100, "step 1")])
     assert parts(idle)["data_wait"] == [60 - 10]
 
 
@@ -79,7 +79,7 @@ def test_no_communication_has_no_overlap_and_no_reason() -> None:
 
 
 def test_collectives_without_gpu_events_are_not_zero_communication() -> None:
-    made = trace([(0, 10, Kind.COMPUTE)], [(2, 4, Role.COLLECTIVE)], steps=[(0, 20, "step 1")])
+    made = trace([(0, 10, Kind.COMPUTE)], [(2, 4, RangeRole.COLLECTIVE)], steps=[(0, 20, "step 1")])
     table = break_down(made)
     assert table is not None
     assert (table.reason, table.overlap_ratio) == (NOT_CLASSIFIED, None)
@@ -103,7 +103,7 @@ def test_parts_sum_to_the_step_and_match_a_count_of_ticks(
     """Against the definition itself: each ns of each step is asked what it was."""
     edges = np.cumsum([0, *lengths]).tolist()
     steps = [(a, b, f"step {i}") for i, (a, b) in enumerate(pairwise(edges))]
-    made = trace([(*span, kind) for span, kind in gpu], [(*s, Role.LOADER) for s in loader], steps=steps)
+    made = trace([(*span, kind) for span, kind in gpu], [(*s, RangeRole.LOADER) for s in loader], steps=steps)
     table = break_down(made)
     assert table is not None
 
@@ -128,7 +128,7 @@ def test_parts_sum_to_the_step_and_match_a_count_of_ticks(
 
 def test_a_world_of_one_rank_exchanges_nothing() -> None:
     """The base of every scaling curve: collectives are called and run no kernel."""
-    made = trace([(0, 10, Kind.COMPUTE)], [(2, 4, Role.COLLECTIVE)], steps=[(0, 20, "step 1")])
+    made = trace([(0, 10, Kind.COMPUTE)], [(2, 4, RangeRole.COLLECTIVE)], steps=[(0, 20, "step 1")])
     alone, pair = (break_down(replace(made, world_size=size)) for size in (1, 2))
     assert alone is not None
     assert pair is not None

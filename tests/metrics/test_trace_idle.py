@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aorta.artefacts.events import ABSENT, Kind, Ranges, Role, build, concatenate
+from aorta.artefacts.events import ABSENT, Kind, RangeRole, TraceRanges, build, concatenate
 from aorta.metrics.trace_idle import (
     SHORT_GAP_NS,
     contention,
@@ -17,7 +17,7 @@ from aorta.metrics.trace_idle import (
     launches_in,
     queue_depth,
 )
-from aorta.metrics.trace_steps import Steps, steps_of
+from aorta.metrics.trace_steps import StepWindows, steps_of
 from tests.support.traces import trace
 
 
@@ -26,11 +26,11 @@ def test_idle_time_by_what_the_host_did() -> None:
     made = trace(
         [(0, 10, Kind.COMPUTE)],
         [
-            (5, 30, Role.LOADER),
-            (20, 50, Role.SYNC),
-            (40, 70, Role.LAUNCH),
-            (75, 80, Role.API),
-            (0, 100, Role.FORWARD),
+            (5, 30, RangeRole.LOADER),
+            (20, 50, RangeRole.SYNC),
+            (40, 70, RangeRole.LAUNCH),
+            (75, 80, RangeRole.API),
+            (0, 100, RangeRole.FORWARD),
         ],
         steps=[(0, 100, "step 1")],
     )
@@ -46,8 +46,13 @@ def test_idle_time_by_what_the_host_did() -> None:
 
 def test_the_host_works_where_it_waits_for_nothing() -> None:
     """Launches of 10, of which the quickest tenth takes 10; the one of 100 waits from its 30th on."""
-    calls = [(at, at + 10, Role.LAUNCH) for at in range(0, 200, 20)]
-    waits = [(500, 600, Role.LAUNCH), (700, 750, Role.SYNC), (740, 760, Role.LOADER), (800, 850, Role.DATA)]
+    calls = [(at, at + 10, RangeRole.LAUNCH) for at in range(0, 200, 20)]
+    waits = [
+        (500, 600, RangeRole.LAUNCH),
+        (700, 750, RangeRole.SYNC),
+        (740, 760, RangeRole.LOADER),
+        (800, 850, RangeRole.DATA),
+    ]
     made = trace([(0, 10, Kind.COMPUTE)], [*calls, *waits], steps=[(0, 1000, "step 1")])
     found = host_work(made, steps_of(made))
     assert found is not None
@@ -65,22 +70,22 @@ def test_a_host_that_runs_ahead_works_no_longer_than_it_takes_for_a_step() -> No
     kernels = [(1000 + 100 * step, 1010 + 100 * step, Kind.COMPUTE) for step in range(4)]
     made = replace(trace(kernels), host=launches([900 + 60 * step for step in range(4)], list(range(4))))
     windows = np.array([[1000 + 100 * step, 1100 + 100 * step] for step in range(3)])
-    found = host_work(made, Steps(np.arange(3), windows, "made"))
+    found = host_work(made, StepWindows(np.arange(3), windows, "made"))
     assert found is not None
     assert found.tolist() == [60, 60, 60]
     # Windows that begin with no kernel, as ranges on the host do, are the host's own.
-    found = host_work(made, Steps(np.arange(3), windows - 5, "made"))
+    found = host_work(made, StepWindows(np.arange(3), windows - 5, "made"))
     assert found is not None
     assert found.tolist() == [100, 100, 100]
 
 
-def launches(starts: list[int], correlations: list[int]) -> Ranges:
+def launches(starts: list[int], correlations: list[int]) -> TraceRanges:
     return build(
-        Ranges,
+        TraceRanges,
         len(starts),
         start_ns=starts,
         end_ns=np.array(starts) + 1,
-        role=int(Role.LAUNCH),
+        role=int(RangeRole.LAUNCH),
         lane=1,
         name=0,
         correlation=correlations,
@@ -142,7 +147,7 @@ def test_another_launch_shape_is_another_kernel() -> None:
 
 def test_tables_refuse_columns_of_different_lengths() -> None:
     whole = launches([1, 2], [3, 4])
-    assert len(concatenate(Ranges, [whole, whole])) == 4
+    assert len(concatenate(TraceRanges, [whole, whole])) == 4
     with pytest.raises(ValueError, match="different lengths"):
         replace(whole, lane=np.array([1]))
 
@@ -153,7 +158,7 @@ def test_gaps_by_length_without_what_the_loader_explains() -> None:
     second, third = 10 + limit, 20 + limit + limit + 1
     made = trace(
         [(0, 10, Kind.COMPUTE), (second, second + 10, Kind.COMMUNICATION), (third, third + 10, Kind.COPY)],
-        [(third + 10, third + 500, Role.LOADER), (5, 6, Role.LAUNCH), (8, 9, Role.LAUNCH)],
+        [(third + 10, third + 500, RangeRole.LOADER), (5, 6, RangeRole.LAUNCH), (8, 9, RangeRole.LAUNCH)],
         steps=[(0, third + 500, "step 1")],
     )
     gaps = idle_gaps(made, steps_of(made))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from aorta.metrics.collectives import Collectives, match_timelines
+from aorta.metrics.collectives import MatchedCollectives, match_timelines
 from aorta.metrics.trace_work import gpu_work, timelines
 from aorta.readers.kineto import read_many
 from tests.support import kineto
@@ -70,7 +70,7 @@ def test_a_send_is_matched_with_its_receive_though_the_group_has_more_members(tm
         assert found is not None
         work[one.rank] = found
     made = match_timelines(timelines(work), dict.fromkeys(work, "one machine"))
-    assert isinstance(made, Collectives)
+    assert isinstance(made, MatchedCollectives)
     assert made.unmatched == 0
     steps = {item.key[0] for item in made.matched}
     first = [item for item in made.matched if item.key[0] == min(steps)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.artefacts.events import Kind, Role, Trace
+from aorta.artefacts.events import Kind, RangeRole, Trace
 from aorta.metrics.trace_period import period_of
 from aorta.metrics.trace_steps import steps_of
 from tests.support.traces import trace
@@ -42,7 +42,7 @@ def test_windows_reach_from_one_repetition_to_the_next() -> None:
 
 
 def test_calls_of_the_optimizer_are_steps() -> None:
-    made = trace([(0, 5, Kind.COMPUTE)], [(100 * n, 100 * n + 9, Role.OPTIMIZER) for n in range(5)])
+    made = trace([(0, 5, Kind.COMPUTE)], [(100 * n, 100 * n + 9, RangeRole.OPTIMIZER) for n in range(5)])
     period = period_of(made)
     assert period is not None
     assert period.starts.tolist() == [0, 100, 200, 300, 400]

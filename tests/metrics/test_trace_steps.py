@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aorta.artefacts.events import ABSENT, Kind, Ranges, Role, build
+from aorta.artefacts.events import ABSENT, Kind, RangeRole, TraceRanges, build
 from aorta.metrics.trace_steps import steps_of
 from tests.support.traces import trace
 
@@ -58,10 +58,12 @@ def test_marks_of_two_kinds_count_once() -> None:
 
 
 def test_steps_on_the_gpu_only_where_the_host_has_none() -> None:
-    projected = build(Ranges, 1, start_ns=[40], end_ns=[80], role=[int(Role.STEP)], lane=7, name=[2])
+    projected = build(
+        TraceRanges, 1, start_ns=[40], end_ns=[80], role=[int(RangeRole.STEP)], lane=7, name=[2]
+    )
     both = replace(trace(BUSY, steps=[(0, 100, "ProfilerStep#1")]), gpu_ranges=projected)
     assert windows(both) == ([1], [[0, 100]])
-    bare = replace(both, host=build(Ranges, 0))
+    bare = replace(both, host=build(TraceRanges, 0))
     assert windows(bare) == ([1], [[40, 80]])
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.artefacts.events import Kind, Role
+from aorta.artefacts.events import Kind, RangeRole
 from aorta.artefacts.packed import Packed, pack, unpack, unpack_intervals
 from aorta.artefacts.reduction import TraceSummary
 from aorta.errors import ArtefactError
@@ -20,7 +20,7 @@ from tests.support.traces import trace
 
 MADE = trace(
     [(0, 40, Kind.COMPUTE), (30, 60, Kind.COMMUNICATION), (100, 150, Kind.COMPUTE)],
-    [(60, 70, Role.LOADER), (160, 170, Role.SYNC)],
+    [(60, 70, RangeRole.LOADER), (160, 170, RangeRole.SYNC)],
     steps=[(0, 100, "step 1"), (100, 200, "step 2")],
     rank=3,
 )
@@ -59,7 +59,7 @@ def test_only_the_steps_that_are_asked_for_count() -> None:
 
 
 def test_collectives_that_nothing_shows_give_no_row() -> None:
-    made = trace([(0, 10, Kind.COMPUTE)], [(2, 4, Role.COLLECTIVE)], steps=[(0, 20, "step 1")])
+    made = trace([(0, 10, Kind.COMPUTE)], [(2, 4, RangeRole.COLLECTIVE)], steps=[(0, 20, "step 1")])
     assert breakdown_row(summarise(made), []) is None
     plain = breakdown_row(summarise(trace([(0, 10, Kind.COMPUTE)], steps=[(0, 20, "step 1")])), [])
     assert plain is not None
@@ -169,7 +169,7 @@ THREE = trace(
         (250, 260, Kind.COMMUNICATION),
         (300, 310, Kind.COMPUTE),
     ],
-    [(at, at + 1, Role.LAUNCH) for at in (0, 30, 100, 140, 200, 250, 300)],
+    [(at, at + 1, RangeRole.LAUNCH) for at in (0, 30, 100, 140, 200, 250, 300)],
     steps=[(0, 100, "step 1"), (100, 200, "step 2"), (200, 300, "step 3"), (300, 400, "step 4")],
 )
 

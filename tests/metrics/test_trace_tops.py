@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aorta.artefacts.events import ABSENT, Collectives, Kind, build
+from aorta.artefacts.events import ABSENT, Kind, TracedCollectives, build
 from aorta.metrics.trace_tops import bus_bandwidth, top_collectives, top_kernels
 from tests.support.traces import trace
 
@@ -37,7 +37,7 @@ def test_collectives_by_operation_and_size() -> None:
     names = (*made.names, "all_reduce", "0")
     op, group = len(names) - 2, len(names) - 1
     known = build(
-        Collectives,
+        TracedCollectives,
         3,
         event=[0, 2, 3],
         op=[op, op, ABSENT],

@@ -6,8 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from aorta.artefacts.events import ABSENT, Collectives, Kind, Ranges, Role, Trace, build, concatenate, take
-from aorta.metrics.collectives import Key
+from aorta.artefacts.events import (
+    ABSENT,
+    Kind,
+    RangeRole,
+    Trace,
+    TracedCollectives,
+    TraceRanges,
+    build,
+    concatenate,
+    take,
+)
+from aorta.metrics.calls import Key
 from aorta.metrics.trace_breakdown import break_down
 from aorta.metrics.trace_work import GpuWork, common_steps, gpu_work, timelines
 from tests.support.traces import Gpu, trace
@@ -34,16 +44,16 @@ def launched(made: Trace, times: list[int]) -> Trace:
     """The trace with a launch at each time, of the i-th GPU event; ABSENT: none."""
     known = [(at, i) for i, at in enumerate(times) if at != ABSENT]
     calls = build(
-        Ranges,
+        TraceRanges,
         len(known),
         start_ns=[at for at, _ in known],
         end_ns=[at + 1 for at, _ in known],
-        role=int(Role.LAUNCH),
+        role=int(RangeRole.LAUNCH),
         correlation=[i for _, i in known],
         lane=2,
         name=0,
     )
-    host = concatenate(Ranges, [made.host, calls])
+    host = concatenate(TraceRanges, [made.host, calls])
     return replace(made, host=take(host, np.argsort(host.start_ns, kind="stable")))
 
 
@@ -95,7 +105,12 @@ def test_steps_that_the_profiler_left_out_are_in_no_window() -> None:
 def named(made: Trace, sequence: list[int]) -> Trace:
     group = len(made.names)
     known = build(
-        Collectives, len(sequence), event=made.collectives.event, group=group, sequence=sequence, op=ABSENT
+        TracedCollectives,
+        len(sequence),
+        event=made.collectives.event,
+        group=group,
+        sequence=sequence,
+        op=ABSENT,
     )
     return replace(made, collectives=known, names=(*made.names, "dp"))
 

@@ -12,7 +12,7 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import Phase
-from aorta.artefacts.steps import Step
+from aorta.artefacts.steps import DecodedStep
 from aorta.diagnosis.analyse import analyse
 from aorta.metrics.trace_summary import REDUCER, work_of
 from aorta.metrics.traced_steps import numbered
@@ -33,9 +33,9 @@ def wall_ns(job: Job, rank: int, step: int) -> int:
     return BASE_NS + 1000 * (ORIGIN + job.ranks[rank].clock + us)
 
 
-def record(job: Job, rank: int, number: int, phase: Phase = "steady") -> Step:
+def record(job: Job, rank: int, number: int, phase: Phase = "steady") -> DecodedStep:
     start, end = wall_ns(job, rank, number), wall_ns(job, rank, number + 1)
-    return Step(
+    return DecodedStep(
         host="h", attempt=0, rank=rank, world_size=2, device="cuda:0", global_step=number, phase=phase,
         wall_start_ns=start, wall_end_ns=end, mono_start_ns=start, mono_end_ns=end, samples=1,
         timing="event_window", breakdown=None,

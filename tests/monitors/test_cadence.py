@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.monitors.cadence import Cadence, Waiter
+from aorta.monitors.cadence import Cadence, DeadlineSleeper
 
 
 def test_a_late_wake_up_does_not_shift_later_deadlines():
@@ -49,7 +49,7 @@ def far() -> int:
 
 
 def test_the_deadline_is_never_early():
-    with Waiter() as waiter:
+    with DeadlineSleeper() as waiter:
         deadline = time.monotonic_ns() + 5_000_000
         assert waiter.wait_until(deadline) is None
         assert time.monotonic_ns() >= deadline
@@ -59,7 +59,7 @@ def test_the_deadline_is_never_early():
 def test_a_signal_ends_the_wait_at_once_and_the_old_handler_comes_back(number):
     outside = signal.signal(number, signal.SIG_DFL)  # a test run in the background ignores SIGINT
     try:
-        with Waiter() as waiter:
+        with DeadlineSleeper() as waiter:
             os.kill(os.getpid(), number)
             assert waiter.wait_until(far()) == "signal"
         assert signal.getsignal(number) == signal.SIG_DFL
@@ -70,7 +70,7 @@ def test_a_signal_ends_the_wait_at_once_and_the_old_handler_comes_back(number):
 def test_a_signal_that_nohup_ignores_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Waiter() as waiter:
+        with DeadlineSleeper() as waiter:
             os.kill(os.getpid(), signal.SIGHUP)
             assert waiter.wait_until(time.monotonic_ns()) is None
     finally:
@@ -86,7 +86,7 @@ def test_the_end_of_the_parent_ends_the_wait(pidfd, monkeypatch):
 
         monkeypatch.setattr(os, "pidfd_open", refuse)
     parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with parent, Waiter(parent.pid) as waiter:
+    with parent, DeadlineSleeper(parent.pid) as waiter:
         assert waiter.wait_until(time.monotonic_ns()) is None
         parent.kill()
         parent.wait()
@@ -96,5 +96,5 @@ def test_the_end_of_the_parent_ends_the_wait(pidfd, monkeypatch):
 def test_a_parent_that_is_gone_already(monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    with Waiter(child.pid) as waiter:
+    with DeadlineSleeper(child.pid) as waiter:
         assert waiter.wait_until(time.monotonic_ns()) == "parent"

@@ -23,7 +23,7 @@ from aorta.errors import RunError
 from aorta.monitors.devices import SourceError
 from aorta.monitors.gpu import open_source
 from aorta.monitors.library import LibrarySource, nvml_library
-from aorta.monitors.loop import Options, iso, run
+from aorta.monitors.loop import SamplingOptions, iso, run
 from tests.monitors.fakes import FakeNvml, NVMLError_GpuIsLost, NVMLError_NotSupported
 
 GPUS = (("GPU-aaaa-1", "NVIDIA A100-SXM4-40GB"), ("GPU-bbbb-2", "NVIDIA H100, 80GB"))
@@ -45,7 +45,7 @@ def sample(folder: Path, nvml: FakeNvml, **more) -> MonitorStatus:
         "environment": {},
         "gpu_order": (fake,),
     }
-    return run(Options(output_dir=folder, **{**options, **more}))
+    return run(SamplingOptions(output_dir=folder, **{**options, **more}))
 
 
 def test_the_files_of_a_node(tmp_path):

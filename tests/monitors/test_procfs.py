@@ -6,7 +6,7 @@ import pytest
 
 from aorta.monitors.procfs import (
     CpuTicks,
-    Memory,
+    MachineMemory,
     busy_percent,
     cpu_ticks,
     disk_bytes,
@@ -54,13 +54,13 @@ HugePages_Total: 3
 
 
 def test_memory_in_use_is_what_is_not_available():
-    assert memory(MEMINFO) == Memory(used=400 * 1024, total=1000 * 1024, swap_used=30 * 1024)
+    assert memory(MEMINFO) == MachineMemory(used=400 * 1024, total=1000 * 1024, swap_used=30 * 1024)
 
 
 def test_memory_that_is_not_told_is_absent_and_no_swap_in_use_is_zero():
-    assert memory(None) == Memory(None, None, None)
+    assert memory(None) == MachineMemory(None, None, None)
     found = memory("MemTotal: 8 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n")
-    assert found == Memory(used=None, total=8 * 1024, swap_used=0)
+    assert found == MachineMemory(used=None, total=8 * 1024, swap_used=0)
 
 
 def test_pages_to_and_from_swap_are_counted_in_bytes():

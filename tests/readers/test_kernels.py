@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aorta.artefacts.events import ABSENT, Kind, Role
+from aorta.artefacts.events import ABSENT, Kind, RangeRole
 from aorta.readers.kernels import api_role, kernel_kind, kinds_of, operation, range_role
 
 
@@ -76,39 +76,39 @@ def test_operations(name: str, op: str | None) -> None:
 @pytest.mark.parametrize(
     ("name", "role"),
     [
-        ("ProfilerStep#12", Role.STEP),
-        ("step 20", Role.STEP),
-        ("aorta.step", Role.STEP),
-        ("Optimizer.step#AdamW.step", Role.OPTIMIZER),
-        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", Role.LOADER),
-        ("aorta.data", Role.DATA),
-        ("## forward ##", Role.FORWARD),
-        ("backward_pass", Role.BACKWARD),
-        ("nccl:all_reduce", Role.COLLECTIVE),
-        ("ncclAllReduce", Role.COLLECTIVE),
-        ("stepping stones", Role.OTHER),
-        ("metadata", Role.OTHER),
+        ("ProfilerStep#12", RangeRole.STEP),
+        ("step 20", RangeRole.STEP),
+        ("aorta.step", RangeRole.STEP),
+        ("Optimizer.step#AdamW.step", RangeRole.OPTIMIZER),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", RangeRole.LOADER),
+        ("aorta.data", RangeRole.DATA),
+        ("## forward ##", RangeRole.FORWARD),
+        ("backward_pass", RangeRole.BACKWARD),
+        ("nccl:all_reduce", RangeRole.COLLECTIVE),
+        ("ncclAllReduce", RangeRole.COLLECTIVE),
+        ("stepping stones", RangeRole.OTHER),
+        ("metadata", RangeRole.OTHER),
     ],
 )
-def test_range_roles(name: str, role: Role) -> None:
+def test_range_roles(name: str, role: RangeRole) -> None:
     assert range_role(name) == role
 
 
 @pytest.mark.parametrize(
     ("name", "role"),
     [
-        ("cudaLaunchKernel_v7000", Role.LAUNCH),
-        ("cuLaunchKernelEx", Role.LAUNCH),
-        ("cudaMemcpyAsync_v3020", Role.LAUNCH),
-        ("hipLaunchKernel", Role.LAUNCH),
-        ("cudaDeviceSynchronize_v3020", Role.SYNC),
-        ("cudaMemcpy", Role.SYNC),
-        ("hipStreamSynchronize", Role.SYNC),
-        ("cudaStreamWaitEvent_v3020", Role.API),  # makes a stream wait, not the host
-        ("cudaEventQuery", Role.API),
+        ("cudaLaunchKernel_v7000", RangeRole.LAUNCH),
+        ("cuLaunchKernelEx", RangeRole.LAUNCH),
+        ("cudaMemcpyAsync_v3020", RangeRole.LAUNCH),
+        ("hipLaunchKernel", RangeRole.LAUNCH),
+        ("cudaDeviceSynchronize_v3020", RangeRole.SYNC),
+        ("cudaMemcpy", RangeRole.SYNC),
+        ("hipStreamSynchronize", RangeRole.SYNC),
+        ("cudaStreamWaitEvent_v3020", RangeRole.API),  # makes a stream wait, not the host
+        ("cudaEventQuery", RangeRole.API),
     ],
 )
-def test_api_roles(name: str, role: Role) -> None:
+def test_api_roles(name: str, role: RangeRole) -> None:
     assert api_role(name) == role
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.artefacts.events import ABSENT, Kind, Role, Trace
+from aorta.artefacts.events import ABSENT, Kind, RangeRole, Trace
 from aorta.errors import ArtefactError
 from aorta.readers import kineto
 from aorta.readers.detect import detect
@@ -48,7 +48,7 @@ def test_events_become_columns(tmp_path: Path) -> None:
     assert trace.gpu.kind.tolist() == [Kind.COPY, Kind.MEMSET, Kind.COMPUTE]
     assert trace.gpu.bytes.tolist() == [832, 0, ABSENT]  # a measured 0 stays 0
     assert trace.gpu.correlation.tolist() == [6, 7, 5]
-    assert trace.host.role.tolist() == [Role.STEP, Role.LAUNCH]
+    assert trace.host.role.tolist() == [RangeRole.STEP, RangeRole.LAUNCH]
     assert trace.host.lane.tolist() == [99, 99]
     assert len(trace.gpu_ranges) == 1
     assert (trace.rank, trace.rank_basis, trace.world_size, trace.epoch_ns) == (2, "distributedInfo", 4, BASE)
@@ -109,7 +109,7 @@ def test_operators_that_are_used_are_not_skipped(tmp_path: Path) -> None:
     events += [kernel("gemm", 9.0, -1.0), kernel("gemm", 9.0, 1.0)]
     trace = kineto.read(write(tmp_path / "t.json", events))
     assert [trace.names[code] for code in trace.host.name.tolist()] == used
-    assert trace.host.role.tolist() == [Role.COLLECTIVE, Role.LOADER, Role.STEP]
+    assert trace.host.role.tolist() == [RangeRole.COLLECTIVE, RangeRole.LOADER, RangeRole.STEP]
     assert f"1 of {6 + 3 + 2} events with a negative duration" in reasons(trace)
 
 
@@ -253,7 +253,7 @@ def test_large_times_in_quotes_keep_their_nanoseconds(tmp_path: Path) -> None:
 def test_calls_of_every_platform_are_launches(tmp_path: Path, platform: str) -> None:
     call = event(f"{platform}_runtime", "urEnqueueKernelLaunch", 1.0, 1.0, correlation=5)
     trace = kineto.read(write(tmp_path / "t.json", [call, kernel("gemm", 4.0, 1.0, correlation=5)]))
-    assert trace.host.role.tolist() == [Role.LAUNCH]
+    assert trace.host.role.tolist() == [RangeRole.LAUNCH]
 
 
 def test_a_header_of_many_mib_is_read(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aorta.artefacts.events import GpuEvents, Kind, Ranges, Role, Trace, build, empty_trace
+from aorta.artefacts.events import GpuEvents, Kind, RangeRole, Trace, TraceRanges, build, empty_trace
 from aorta.readers.lost import LOST, with_unseen
 
 NAMES = (
@@ -37,12 +37,12 @@ def made(
         correlation=[k[2] for k in kernels],
     )
     rows = [
-        (start, start + 1, Role.LAUNCH if name < 4 else Role.API, name, number)
+        (start, start + 1, RangeRole.LAUNCH if name < 4 else RangeRole.API, name, number)
         for start, name, number in calls
     ]
-    rows = sorted([*rows, *((start, end, Role.SYNC, SYNC, -1) for start, end in syncs)])
+    rows = sorted([*rows, *((start, end, RangeRole.SYNC, SYNC, -1) for start, end in syncs)])
     host = build(
-        Ranges,
+        TraceRanges,
         len(rows),
         start_ns=[r[0] for r in rows],
         end_ns=[r[1] for r in rows],

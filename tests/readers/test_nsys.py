@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aorta.artefacts.events import ABSENT, Kind, Role
+from aorta.artefacts.events import ABSENT, Kind, RangeRole
 from aorta.errors import ArtefactError
 from aorta.readers import nsys, trace_sqlite
 from aorta.readers.lost import GRAPHS
@@ -37,7 +37,7 @@ def test_events_become_columns(tmp_path: Path) -> None:
         "ncclDevKernel_AllReduce_Sum",
     ]
     assert trace.names[int(trace.collectives.op[0])] == "all_reduce"
-    assert trace.host.role.tolist() == [Role.STEP, Role.LAUNCH]
+    assert trace.host.role.tolist() == [RangeRole.STEP, RangeRole.LAUNCH]
     assert (trace.rank, trace.rank_basis, trace.epoch_ns) == (3, "the file's name", 1_795_818_077_138_608_591)
     assert [problem.reason for problem in trace.problems] == ["1 NVTX ranges have no end"]
 
@@ -47,7 +47,7 @@ def test_texts_of_ranges_beside_them_or_as_string_ids(tmp_path: Path, text_ids: 
     export = Export(kernels=[GEMM], ranges=[(0, 500, 41, "aorta.step", 60)], text_ids=text_ids)
     (trace,) = nsys.read(export.write(tmp_path / "a.sqlite"))
     assert [trace.names[code] for code in trace.host.name.tolist()] == ["aorta.step"]
-    assert trace.host.role.tolist() == [Role.STEP]
+    assert trace.host.role.tolist() == [RangeRole.STEP]
 
 
 @pytest.mark.parametrize("text_ids", [False, True])
@@ -234,4 +234,4 @@ def test_tables_of_a_later_version_are_read(tmp_path: Path) -> None:
         db.execute("ALTER TABLE NVTX_EVENTS RENAME TO NVTX_EVENTS_V2")
         db.commit()
     (trace,) = nsys.read(path)
-    assert trace.host.role.tolist() == [Role.STEP]
+    assert trace.host.role.tolist() == [RangeRole.STEP]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aorta.artefacts.operations import Operations, Role, role_of
+from aorta.artefacts.operations import OperationRole, Operations, role_of
 from aorta.errors import ArtefactError
 from aorta.readers.operations import find_operations, is_operations, read_operations
 from tests.support.pipelines import as_csv, pipeline
@@ -107,16 +107,16 @@ def test_a_row_that_ends_early_costs_itself_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "role"),
     [
-        ("forward-compute", Role.FORWARD),
-        ("BWD", Role.BACKWARD),
-        ("W", Role.WEIGHT),
-        ("backward_weight", Role.WEIGHT),
-        ("forward-send", Role.SEND),
-        ("recv_backward", Role.RECEIVE),
-        ("grads-reduce-scatter", Role.COLLECTIVE),
-        ("optimizer-clip-main-grad", Role.COLLECTIVE),
-        ("optimizer", Role.LOCAL),
+        ("forward-compute", OperationRole.FORWARD),
+        ("BWD", OperationRole.BACKWARD),
+        ("W", OperationRole.WEIGHT),
+        ("backward_weight", OperationRole.WEIGHT),
+        ("forward-send", OperationRole.SEND),
+        ("recv_backward", OperationRole.RECEIVE),
+        ("grads-reduce-scatter", OperationRole.COLLECTIVE),
+        ("optimizer-clip-main-grad", OperationRole.COLLECTIVE),
+        ("optimizer", OperationRole.LOCAL),
     ],
 )
-def test_a_name_says_the_role(name: str, role: Role) -> None:
+def test_a_name_says_the_role(name: str, role: OperationRole) -> None:
     assert role_of(name) == role

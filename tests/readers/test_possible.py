@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.artefacts.events import GpuEvents, Kind, Ranges, Role, Trace, build, empty_trace
+from aorta.artefacts.events import GpuEvents, Kind, RangeRole, Trace, TraceRanges, build, empty_trace
 from aorta.readers.possible import CLOCKS, without_impossible
 from aorta.readers.trace_build import finish
 
@@ -33,11 +33,11 @@ def made(starts: list[int], durations: list[int], *, launches: bool = True, stre
         correlation=np.arange(1, count + 1),
     )
     host = build(
-        Ranges,
+        TraceRanges,
         count,
         start_ns=start - MS // 10,
         end_ns=start - MS // 20,
-        role=int(Role.LAUNCH),
+        role=int(RangeRole.LAUNCH),
         lane=1,
         name=1,
         correlation=np.arange(1, count + 1),

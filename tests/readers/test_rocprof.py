@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aorta.artefacts.events import ABSENT, Kind, Role
+from aorta.artefacts.events import ABSENT, Kind, RangeRole
 from aorta.errors import ArtefactError
 from aorta.readers import rocprof, rocprof_json, rocprof_rocpd
 
@@ -82,13 +82,13 @@ def test_the_files_of_one_process_are_one_trace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "count", "role"),
     [
-        ("hip_runtime_trace.csv", 8, Role.API),
-        ("rocpd-to-csv.csv", 13, Role.API),
-        ("marker_api_trace.csv", 3, Role.OTHER),  # two of the five are marks without length
-        ("rccl_trace.csv", 21, Role.COLLECTIVE),
+        ("hip_runtime_trace.csv", 8, RangeRole.API),
+        ("rocpd-to-csv.csv", 13, RangeRole.API),
+        ("marker_api_trace.csv", 3, RangeRole.OTHER),  # two of the five are marks without length
+        ("rccl_trace.csv", 21, RangeRole.COLLECTIVE),
     ],
 )
-def test_traced_calls(name: str, count: int, role: Role) -> None:
+def test_traced_calls(name: str, count: int, role: RangeRole) -> None:
     trace = rocprof.read_csv([SAMPLES / name])
     assert len(trace.host) == count
     assert role in trace.host.role.tolist()
@@ -155,7 +155,7 @@ def test_json(tmp_path: Path) -> None:
     assert (trace.gpu.device.tolist(), trace.gpu.bytes.tolist()) == ([0, 0, 0], [64, ABSENT, ABSENT])
     assert trace.gpu.stream.tolist() == [ABSENT, 4, 4]
     assert sorted(trace.names[code] for code in trace.host.name.tolist()) == ["aorta.step", "ncclBroadcast"]
-    assert set(trace.host.role.tolist()) == {Role.STEP, Role.COLLECTIVE}
+    assert set(trace.host.role.tolist()) == {RangeRole.STEP, RangeRole.COLLECTIVE}
     assert trace.rank == 1
     path.write_text(json.dumps(content)[:-40])
     with pytest.raises(ArtefactError, match="not whole rocprofv3 JSON"):
@@ -204,7 +204,7 @@ def test_rocpd(tmp_path: Path) -> None:
     assert traces[0].gpu.start_ns.tolist() == [10, 100]
     assert traces[0].gpu.kind.tolist() == [Kind.COPY, Kind.COMPUTE]
     assert traces[0].gpu.bytes.tolist() == [64, ABSENT]
-    assert traces[0].host.role.tolist() == [Role.STEP]
+    assert traces[0].host.role.tolist() == [RangeRole.STEP]
     assert "secret" not in repr(traces)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from aorta.artefacts.ddp_benchmark import DdpBenchmark, ImplementationResult, PeakPoint, Spread
+from aorta.artefacts.ddp_benchmark import DdpBenchmark, ImplementationResult, PeakPoint, TimeSpread
 from aorta.artefacts.study_layout import DdpBenchmarkDir
 from aorta.report.ddp_benchmark import draw, show
 
 
-def spread(median: float) -> Spread:
-    return Spread(median_ms=median, p95_ms=2 * median, iqr_ms=median / 4)
+def spread(median: float) -> TimeSpread:
+    return TimeSpread(median_ms=median, p95_ms=2 * median, iqr_ms=median / 4)
 
 
 def result(name: str, **given: Any) -> ImplementationResult:

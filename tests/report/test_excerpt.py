@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.artefacts.page import Doing, Excerpt, Lane, StepTimes
+from aorta.artefacts.page import Doing, Excerpt, ExcerptLane, StepTimeSeries
 from aorta.artefacts.step_columns import StepColumns
 from aorta.readers.run import RunData, read_run
 from aorta.readers.run_identity import clocks
@@ -26,12 +26,12 @@ def excerpt_of(data: RunData, named: list[int]) -> tuple[Excerpt | None, str]:
     return excerpt(by_rank, clocks(data, by_rank), worst_step(step_times(by_rank)), named)
 
 
-def total(lane: Lane, *doing: str) -> float:
+def total(lane: ExcerptLane, *doing: str) -> float:
     return sum(item.end_ms - item.start_ms for item in lane.segments if item.doing in doing)
 
 
 def test_the_worst_step_is_the_longest_steady_one() -> None:
-    times = StepTimes(
+    times = StepTimeSeries(
         global_step=[0, 1, 2, 3],
         ms=[99.0, 5.0, 8.0, 8.0],
         steady=[False, True, True, True],
@@ -43,7 +43,7 @@ def test_the_worst_step_is_the_longest_steady_one() -> None:
 
 
 def test_the_worst_step_is_one_that_was_timed_part_by_part() -> None:
-    times = StepTimes(
+    times = StepTimeSeries(
         global_step=[0, 1, 2, 3],
         ms=[5.0, 9.0, 6.0, 7.0],
         steady=[True] * 4,

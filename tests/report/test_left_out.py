@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from aorta.artefacts.analysis import BreakdownTable
-from aorta.artefacts.page import Curve, Strip, UtilizationOverTime
+from aorta.artefacts.page import Strip, UtilizationCurve, UtilizationOverTime
 from aorta.report import panels, style
 from aorta.report.bare import bare_page
 from aorta.report.figure import run_figure
@@ -16,11 +16,11 @@ from tests.support.analyses import analysis
 SECONDS = [float(second) for second in range(10)]
 
 
-def curve(*values: float, what: str = "cpu") -> Curve:
-    return Curve(what=what, seconds=SECONDS[: len(values)], middle=list(values))  # type: ignore[arg-type]
+def curve(*values: float, what: str = "cpu") -> UtilizationCurve:
+    return UtilizationCurve(what=what, seconds=SECONDS[: len(values)], middle=list(values))  # type: ignore[arg-type]
 
 
-def strip(name: str, *curves: Curve) -> Strip:
+def strip(name: str, *curves: UtilizationCurve) -> Strip:
     return Strip(name=name, nodes=1, curves=list(curves))
 
 

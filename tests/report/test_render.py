@@ -7,7 +7,7 @@ from aorta.report.blocks import (
     Bullet,
     Bullets,
     Code,
-    Facts,
+    FactList,
     Folded,
     Heading,
     Link,
@@ -21,7 +21,7 @@ from aorta.report.tables import Table
 BLOCKS: list[Block] = [
     Heading("Title", 1),
     Paragraph(("All ", Strong("well"), ", see ", Link("here", "a b.md"), ".")),
-    Facts((("Fix", "change it"), ("Try it", Code("aorta sweep --over a.b=1")))),
+    FactList((("Fix", "change it"), ("Try it", Code("aorta sweep --over a.b=1")))),
     Bullets((Bullet("one", ("below",)), Bullet("two")), numbered=True),
     Picture("a chart", "plots/x y"),
     Folded("More", (Table(("name", ">ms"), (("a", "1"),)),)),
@@ -46,7 +46,7 @@ def test_markdown_links_folds_and_shows_pictures() -> None:
 
 def test_a_command_stays_on_one_line_and_words_are_wrapped() -> None:
     command = "aorta sweep " + "--over key=1 " * 12 + "end"
-    text = to_text([Facts((("Try it", Code(command)), ("Why", "because " * 20)))])
+    text = to_text([FactList((("Try it", Code(command)), ("Why", "because " * 20)))])
     assert f"  Try it  {command}\n" in text
     assert max(len(line) for line in text.splitlines() if command not in line) <= 100
 
@@ -55,7 +55,7 @@ def test_words_of_the_data_stay_words_in_both_forms() -> None:
     hostile = "<script>|`[x](javascript:1)\x1b[2J\n# big"
     blocks: list[Block] = [
         Paragraph((hostile, Strong(hostile), Code(hostile), Link(hostile, "x"))),
-        Facts(((hostile, hostile),)),
+        FactList(((hostile, hostile),)),
         Bullets((Bullet(hostile, (hostile,)),)),
         Folded(hostile, (Heading(hostile, 4),)),
     ]

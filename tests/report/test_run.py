@@ -19,7 +19,7 @@ from aorta.artefacts.analysis import (
     Verdict,
 )
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.page import Page, StepTimes
+from aorta.artefacts.page import RunPage, StepTimeSeries
 from aorta.diagnosis.analyse import analyse
 from aorta.readers.run import read_run
 from aorta.report import style
@@ -63,18 +63,18 @@ def empty_analysis() -> Analysis:
     )
 
 
-def drawn(whole: Analysis, page: Page | None = None) -> tuple[Figure, list[str]]:
+def drawn(whole: Analysis, page: RunPage | None = None) -> tuple[Figure, list[str]]:
     with style.styled():
         figure = run_figure(whole, page or bare_page(whole))
         figure.draw_without_rendering()
     return figure, [item.get_text() for item in figure.findobj(Text) if item.get_visible()]
 
 
-def page_of(tmp_path: Path, spec: RunSpec, whole: Analysis | None = None) -> Page:
+def page_of(tmp_path: Path, spec: RunSpec, whole: Analysis | None = None) -> RunPage:
     return run_page(whole or analysis(), read_run(write_run(tmp_path, spec), query_accounting=False))
 
 
-def curves(page: Page, node: int = 0) -> dict[str, set[float]]:
+def curves(page: RunPage, node: int = 0) -> dict[str, set[float]]:
     return {curve.what: set(curve.middle) for curve in page.utilization.strips[node].curves}
 
 
@@ -180,7 +180,7 @@ def test_a_step_counts_with_its_slowest_rank(tmp_path: Path) -> None:
 
 
 def test_of_many_steps_the_longest_of_each_few_is_kept() -> None:
-    times = StepTimes(
+    times = StepTimeSeries(
         global_step=list(range(10)),
         ms=[1.0, 5.0, 2.0, 9.0, 3.0, 3.0, 1.0, 1.0, 4.0, 2.0],
         steady=[False, True] * 5,
@@ -194,7 +194,7 @@ def test_of_many_steps_the_longest_of_each_few_is_kept() -> None:
 
 
 def test_of_many_steps_the_ones_kept_say_how_they_were_timed() -> None:
-    times = StepTimes(
+    times = StepTimeSeries(
         global_step=[0, 1, 2, 3],
         ms=[1.0, 2.0, 4.0, 3.0],
         steady=[True] * 4,

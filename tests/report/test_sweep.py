@@ -8,7 +8,7 @@ import msgspec
 from matplotlib.figure import Figure
 
 from aorta.artefacts.study_layout import SweepDocs
-from aorta.artefacts.sweep import Estimate, Sensitivity, Series, SettingResult, Sweep, SweepAnalysis
+from aorta.artefacts.sweep import RepeatedMean, Sensitivity, SettingResult, Sweep, SweepAnalysis, SweepSeries
 from aorta.report import style
 from aorta.report.sweep import write_sweep
 from aorta.report.sweep_plots import key_figure
@@ -17,7 +17,7 @@ from aorta.report.text import ABSENT
 KNOB = "distributed.enable_overlap"
 
 
-def setting(value: str, exposed: Estimate | None, overlap: Estimate | None) -> SettingResult:
+def setting(value: str, exposed: RepeatedMean | None, overlap: RepeatedMean | None) -> SettingResult:
     return SettingResult(
         scenario="2node",
         nodes=2,
@@ -28,17 +28,17 @@ def setting(value: str, exposed: Estimate | None, overlap: Estimate | None) -> S
         global_batch=32,
         per_rank_batch=8,
         job_ids=[],
-        samples_per_s=Estimate(mean=320.0, low=310.0, high=330.0, repeats=3),
-        step_ms=Estimate(mean=100.0, low=98.0, high=102.0, repeats=3),
+        samples_per_s=RepeatedMean(mean=320.0, low=310.0, high=330.0, repeats=3),
+        step_ms=RepeatedMean(mean=100.0, low=98.0, high=102.0, repeats=3),
         exposed_comm_ms=exposed,
-        exposed_comm_pct=None if exposed is None else Estimate(mean=exposed.mean, repeats=3),
+        exposed_comm_pct=None if exposed is None else RepeatedMean(mean=exposed.mean, repeats=3),
         overlap_ratio=overlap,
     )
 
 
 def knobs() -> SweepAnalysis:
     """Overlap on: all hidden, a measured zero is exposed. Off: nobody could say."""
-    measured = Estimate(mean=0.0, low=0.0, high=0.0, repeats=3)
+    measured = RepeatedMean(mean=0.0, low=0.0, high=0.0, repeats=3)
     return SweepAnalysis(
         generated_wall_ns=1,
         statement="overlap is worth something",
@@ -51,7 +51,7 @@ def knobs() -> SweepAnalysis:
             points=[],
         ),
         settings=[
-            setting("true", measured, Estimate(mean=1.0, low=1.0, high=1.0, repeats=3)),
+            setting("true", measured, RepeatedMean(mean=1.0, low=1.0, high=1.0, repeats=3)),
             setting("false", None, None),
         ],
         curves=[],
@@ -59,7 +59,7 @@ def knobs() -> SweepAnalysis:
             Sensitivity(
                 key=KNOB,
                 values=["true", "false"],
-                series=[Series(scenario="2node", held={}, settings=[0, 1])],
+                series=[SweepSeries(scenario="2node", held={}, settings=[0, 1])],
             )
         ],
         failed=[],
@@ -132,7 +132,7 @@ def test_a_range_of_two_repeats_is_not_written_as_a_band(tmp_path: Path) -> None
         msgspec.structs.replace(
             item,
             repeats_valid=2,
-            step_ms=Estimate(mean=100.0, low=98.0, high=102.0, repeats=2, basis="range"),
+            step_ms=RepeatedMean(mean=100.0, low=98.0, high=102.0, repeats=2, basis="range"),
         )
         for item in whole.settings
     ]

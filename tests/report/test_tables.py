@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aorta.artefacts.analysis import Measured
+from aorta.artefacts.analysis import RuleMeasurement
 from aorta.report.content import measured_table
 from aorta.report.tables import Table, md_table, text_table
 
@@ -39,7 +39,7 @@ def test_rows_of_another_length_are_refused() -> None:
 def test_a_rule_says_why_it_is_no_finding(
     value: float | None, fired: bool, reason: str | None, answer: str
 ) -> None:
-    rule = Measured(
+    rule = RuleMeasurement(
         kind="straggler", value=value, threshold=10.0, unit="% of step", fired=fired, reason=reason
     )
     (row,) = measured_table([rule]).rows

@@ -10,7 +10,15 @@ import pytest
 
 from aorta.artefacts.analysis import Analysis, Blame, BreakdownTable, Problem, Submitted, Verdict
 from aorta.artefacts.layout import RunDir, Scenario
-from aorta.artefacts.page import Curve, Excerpt, Lane, Segment, StepTimes, Strip, UtilizationOverTime
+from aorta.artefacts.page import (
+    Excerpt,
+    ExcerptLane,
+    ExcerptSegment,
+    StepTimeSeries,
+    Strip,
+    UtilizationCurve,
+    UtilizationOverTime,
+)
 from aorta.diagnosis.findings import likeliest
 from aorta.metrics.scaling import scaling_curves
 from aorta.report.aggregate import ScenarioReport, build
@@ -25,11 +33,11 @@ MAX_BYTES = 2_000_000
 def timeline(ranks: int, pieces: int = 40) -> Excerpt:
     """Each rank computes and waits for rank 0 in turns of 1 ms."""
     lanes = [
-        Lane(
+        ExcerptLane(
             rank=rank,
             host=f"gpu-{rank // 8}.cluster.example.org",
             segments=[
-                Segment(
+                ExcerptSegment(
                     doing="wait" if piece % 2 else "compute",
                     start_ms=float(piece),
                     end_ms=piece + 1.0,
@@ -46,10 +54,12 @@ def timeline(ranks: int, pieces: int = 40) -> Excerpt:
 def report(whole: Analysis, found: Excerpt | None = None, run: str = "results/2node/run_7") -> ScenarioReport:
     page = bare_page(whole)
     seconds = [float(second) for second in range(240)]
-    curve = Curve(what="gpu", seconds=seconds, middle=[97.0] * 240)
+    curve = UtilizationCurve(what="gpu", seconds=seconds, middle=[97.0] * 240)
     page = msgspec.structs.replace(
         page,
-        steps=StepTimes(global_step=list(range(480)), ms=[90.0] * 480, steady=[True] * 480, steps_a_point=1),
+        steps=StepTimeSeries(
+            global_step=list(range(480)), ms=[90.0] * 480, steady=[True] * 480, steps_a_point=1
+        ),
         utilization=UtilizationOverTime(
             strips=[Strip(name="gpu-0.cluster.example.org", nodes=1, curves=[curve])],
             window_s=(3.0, 200.0),
@@ -105,7 +115,7 @@ def test_words_of_the_data_stay_words() -> None:
         program=hostile,
         submitted=Submitted(command=hostile, commit=hostile, submission=hostile),
     )
-    lane = Lane(rank=0, host=hostile, segments=timeline(1).lanes[0].segments)
+    lane = ExcerptLane(rank=0, host=hostile, segments=timeline(1).lanes[0].segments)
     page = page_of(
         report(whole, msgspec.structs.replace(timeline(1), lanes=[lane], note=hostile)),
         missing=[Problem(file=hostile, reason=hostile)],
@@ -172,7 +182,7 @@ def test_redaction_takes_names_of_hosts_users_and_paths() -> None:
 
 def test_a_name_is_always_the_same_word_and_codes_stay() -> None:
     # A host may be called like one of our words.
-    lane = Lane(rank=0, host="compute", segments=timeline(1).lanes[0].segments)
+    lane = ExcerptLane(rank=0, host="compute", segments=timeline(1).lanes[0].segments)
     found = msgspec.structs.replace(timeline(1), lanes=[lane])
     shown = Redactor([found]).record(found)
     assert shown.lanes[0].host == "host0"

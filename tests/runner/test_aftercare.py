@@ -15,7 +15,7 @@ from aorta.artefacts.layout import Scenario
 from aorta.runner.aftercare import Aftercare
 from aorta.runner.captures import TempSpace
 from aorta.runner.first_rank import command
-from aorta.runner.options import Limits, NodeOptions
+from aorta.runner.options import NodeOptions, TimeLimits
 from aorta.units import NS_PER_S
 from tests.runner.test_export import make
 from tests.runner.test_processes import gone, until
@@ -38,7 +38,7 @@ class Node:
         self.run = options.run_dir.root
         self.interrupts = SimpleNamespace(received=None)
         self.said = []
-        self.care = Aftercare(options, Limits(**limits), self.interrupts, lambda: None, self.said.append)
+        self.care = Aftercare(options, TimeLimits(**limits), self.interrupts, lambda: None, self.said.append)
 
     def reduce(self, ends=None, profiler="nsys"):
         return self.care.reduce(profiler, {"PATH": "/usr/bin:/bin"}, ends)
@@ -98,7 +98,7 @@ def test_a_full_disk_is_named_as_the_reason(small_disk, tmp_path, exported):
     with (small_disk / "filler").open("wb", buffering=0) as stream, contextlib.suppress(OSError):
         while True:
             stream.write(bytes(4096))
-    care = Aftercare(options, Limits(), SimpleNamespace(received=None), lambda: None, lambda line: None)
+    care = Aftercare(options, TimeLimits(), SimpleNamespace(received=None), lambda: None, lambda line: None)
     lost = care.reduce("nsys", dict(os.environ), None)
     assert any(
         line.startswith("aorta export-traces failed with 5: ") and "No space left on device" in line

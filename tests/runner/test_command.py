@@ -13,15 +13,15 @@ from torch.distributed.run import parse_args
 
 from aorta.artefacts.layout import Scenario
 from aorta.artefacts.own_program import OwnProgram
-from aorta.artefacts.records import Manifest, Plan, Session
-from aorta.config.schema import Capture
+from aorta.artefacts.records import Manifest, ResolvedPlan, Session
+from aorta.config.schema import CaptureConfig
 from aorta.errors import PlanError
 from aorta.runner import command
 from aorta.runner.options import NodeOptions
 from tests.runner.test_network import node
 
 CONFIG = Path("/r/config.yaml")
-CAPTURE = Capture(warmup_steps=3)
+CAPTURE = CaptureConfig(warmup_steps=3)
 SESSION = Session(attempt=0, token="tok", stage="start", master_address="10.0.0.1", master_port=29)
 
 
@@ -31,7 +31,7 @@ def options(tmp_path, **changes):
 
 
 def manifest(nodes):
-    plan = Plan(
+    plan = ResolvedPlan(
         scenario="cpu_2node",
         nodes=2,
         processes_per_node=None,

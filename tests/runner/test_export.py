@@ -11,7 +11,7 @@ import pytest
 
 from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import ClockTriple, Manifest, NodeInfo, Plan, ProfilerChoice
+from aorta.artefacts.records import ClockTriple, Manifest, NodeInfo, ProfilerChoice, ResolvedPlan
 from aorta.config.load import load_config, save_config
 from aorta.errors import ArtefactError
 from aorta.runner.export import export_node
@@ -42,7 +42,7 @@ def make(folder, nsys, *, keep=False):
         processes=2, clock=ClockTriple(realtime_ns=0, monotonic_ns=0, boottime_ns=0), profiler=choice,
         packages={}, environment={},
     )  # fmt: skip
-    plan = Plan(
+    plan = ResolvedPlan(
         scenario="1node", nodes=1, processes_per_node=2, gpus_per_node=None, command=[], profiler="nsys",
         monitor_interval_s=1,
     )  # fmt: skip

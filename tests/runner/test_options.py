@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aorta.errors import PlanError
-from aorta.runner.options import Limits, find_place
+from aorta.runner.options import TimeLimits, find_place
 
 SLURM = {
     "SLURM_JOB_ID": "77",
@@ -75,8 +75,8 @@ def test_a_place_that_makes_no_sense_is_refused(change, message):
 
 
 def test_limits_come_from_the_environment_and_are_checked():
-    limits = Limits.of({"AORTA_GATHER_TIMEOUT_S": "2.5", "AORTA_PEER_GRACE_S": ""})
+    limits = TimeLimits.of({"AORTA_GATHER_TIMEOUT_S": "2.5", "AORTA_PEER_GRACE_S": ""})
     assert (limits.gather_s, limits.grace_s, limits.peer_grace_s) == (2.5, 25.0, 15.0)
     for text in ("soon", "-1", "inf", "nan"):
         with pytest.raises(PlanError, match="AORTA_KILL_GRACE_S"):
-            Limits.of({"AORTA_KILL_GRACE_S": text})
+            TimeLimits.of({"AORTA_KILL_GRACE_S": text})

@@ -12,7 +12,7 @@ from aorta.artefacts.attached import NodeStandstill, NodeView, ProcessView, Stac
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import Scenario
 from aorta.runner.options import NodeOptions
-from aorta.runner.standstill import Standstill, stands_still
+from aorta.runner.standstill import StandstillWatch, stands_still
 
 HOST = ("save", "/p/train.py", 9)
 WAIT = ("all_reduce", "/s/torch/distributed/distributed_c10d.py", 7)
@@ -84,7 +84,7 @@ def test_records_that_stop_are_looked_into_and_told_once_and_so_is_going_on(tmp_
     run.node(0).root.mkdir(parents=True)
     said = []
     marker = tmp_path / "notified"
-    watch = Standstill(
+    watch = StandstillWatch(
         options,
         range(2),
         limit_s=0.05,

@@ -6,12 +6,12 @@ import signal
 
 import pytest
 
-from aorta.runner.options import Limits
+from aorta.runner.options import TimeLimits
 from aorta.runner.peers import Peer
 from aorta.runner.processes import Interrupts
-from aorta.runner.supervise import Outcome, Surroundings, await_reason, supervise
+from aorta.runner.supervise import RanksOutcome, SupervisionHooks, await_reason, supervise
 
-LIMITS = Limits(gather_s=1, grace_s=10, peer_grace_s=5, signal_lead_s=150)
+LIMITS = TimeLimits(gather_s=1, grace_s=10, peer_grace_s=5, signal_lead_s=150)
 PEER = Peer(1, "b", "failed")
 
 
@@ -50,7 +50,7 @@ class Scene:
         self.ticks += 1
 
     def around(self, peer_at=None, gone=lambda now: False):
-        return Surroundings(
+        return SupervisionHooks(
             peer_failed=lambda: PEER if peer_at is not None and self.now >= peer_at else None,
             ranks_finished=lambda: self.finished_at is not None and self.now >= self.finished_at,
             may_leave=lambda: self.now >= self.needed_until,
@@ -187,7 +187,7 @@ def test_a_signal_ends_a_finished_node_at_once():
 
 
 def bad(**fields):
-    return Outcome(**{"code": 1, "interrupted": None, "peer": None, "killed": False, **fields})
+    return RanksOutcome(**{"code": 1, "interrupted": None, "peer": None, "killed": False, **fields})
 
 
 def test_the_word_to_end_may_come_after_the_end():

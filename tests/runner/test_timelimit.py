@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aorta.runner.options import Limits
+from aorta.runner.options import TimeLimits
 from aorta.runner.timelimit import hit_time_limit, job_ends_wall_ns, limit_by_squeue
 
-LIMITS = Limits(signal_lead_s=150)
+LIMITS = TimeLimits(signal_lead_s=150)
 S = 10**9
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 import pytest
 
 from aorta.cluster import cluster as clusters
-from aorta.cluster.config import ClusterDir, Settings
+from aorta.cluster.config import ClusterDir, ClusterSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,7 +22,7 @@ class RunningCluster:
     """A cluster that is up; SLURM_CONF names it while the fixture lives."""
 
     folder: ClusterDir
-    settings: Settings
+    settings: ClusterSettings
 
     def run(self, argv: Sequence[str]) -> str:
         """Output of a Slurm command, which must succeed."""

@@ -24,7 +24,7 @@ from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Manifest, NodeStatus, RunStatus, State
 from aorta.cluster import daemons, network, programs
-from aorta.cluster.folders import Record
+from aorta.cluster.folders import ClusterRecord
 from tests.slurm.conftest import RunningCluster
 from tests.slurm.test_workflow import AORTA, LONG, ROOT, SHORT, Project, project, steady_steps, until
 
@@ -160,9 +160,9 @@ def restart(cluster: RunningCluster, name: str, argv: list[str]) -> None:
     """Start a daemon of the cluster again, as `aorta cluster up` did; the cluster knows it again."""
     folder = cluster.folder
     process = daemons.start(name, argv, programs.environment(folder), folder.log(name))
-    record = read_json(folder.record, Record)
+    record = read_json(folder.record, ClusterRecord)
     others = [known for known in record.processes if known.name != name]
-    write_json(folder.record, Record(record.settings, [*others, process]))
+    write_json(folder.record, ClusterRecord(record.settings, [*others, process]))
 
 
 def daemon(cluster: RunningCluster, *words: str) -> int:

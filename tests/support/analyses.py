@@ -12,8 +12,8 @@ from aorta.artefacts.analysis import (
     BreakdownTable,
     DataQuality,
     Finding,
-    Measured,
     RankBreakdown,
+    RuleMeasurement,
     Speedup,
     Throughput,
     Utilization,
@@ -28,7 +28,7 @@ THRESHOLDS = {
 }
 
 MEASURED = [
-    Measured(
+    RuleMeasurement(
         kind="gpu_underutilization",
         value=None,
         threshold=70.0,
@@ -36,9 +36,9 @@ MEASURED = [
         fired=False,
         reason="not measurable: no GPU in the job",
     ),
-    Measured(kind="data_loading", value=44.4, threshold=30.0, unit="%", fired=True),
-    Measured(kind="communication", value=33.3, threshold=20.0, unit="%", fired=True),
-    Measured(kind="memory_pressure", value=0.0, threshold=90.0, unit="%", fired=False),
+    RuleMeasurement(kind="data_loading", value=44.4, threshold=30.0, unit="%", fired=True),
+    RuleMeasurement(kind="communication", value=33.3, threshold=20.0, unit="%", fired=True),
+    RuleMeasurement(kind="memory_pressure", value=0.0, threshold=90.0, unit="%", fired=False),
 ]
 SYMPTOM = Finding(
     kind="communication",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aorta.artefacts.steps import Step
-from aorta.metrics.collectives import Collectives, match_collectives
+from aorta.artefacts.steps import DecodedStep
+from aorta.metrics.collectives import MatchedCollectives, match_collectives
 from aorta.units import NS_PER_MS
 from tests.support.steps import step
 from tests.support.synthetic import RunSpec, simulate
 
-Records = Mapping[int, Sequence[Step]]
+Records = Mapping[int, Sequence[DecodedStep]]
 
 
-def matched(records: Records, clocks: dict[int, str] | None = None) -> Collectives:
+def matched(records: Records, clocks: dict[int, str] | None = None) -> MatchedCollectives:
     """The collectives of `records`; all ranks on one clock if `clocks` does not say otherwise."""
     found = match_collectives(records, clocks or dict.fromkeys(records, "node1"))
-    assert isinstance(found, Collectives), found
+    assert isinstance(found, MatchedCollectives), found
     return found
 
 
@@ -26,12 +26,12 @@ def late_loader(
     host: int = 5,
     transfers: Sequence[int] = (10, 10, 10),
     ahead_ms: int = 0,
-) -> dict[int, list[Step]]:
+) -> dict[int, list[DecodedStep]]:
     """A step a transfer, in ms: rank 1 loads for `load`, both compute for 20, exchange, and do host work.
 
     Rank 0 comes to the exchange `load` before rank 1, on node2, whose clock is ahead.
     """
-    records: dict[int, list[Step]] = {0: [], 1: []}
+    records: dict[int, list[DecodedStep]] = {0: [], 1: []}
     start = 0
     for number, transfer in enumerate(transfers):
         late = start + load
@@ -54,7 +54,7 @@ def late_loader(
     return records
 
 
-def simulated(spec: RunSpec) -> dict[int, list[Step]]:
+def simulated(spec: RunSpec) -> dict[int, list[DecodedStep]]:
     """The steps of a simulated run, in whole ms."""
     return {
         rank: [

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from aorta.artefacts.analysis import BreakdownTable, Finding, Kind, RankBreakdown
-from aorta.config.schema import Config, Dataloader
-from aorta.diagnosis.finding import Answer
+from aorta.config.schema import Config, DataloaderConfig
+from aorta.diagnosis.finding import RuleResult
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.judge import with_sub_cause
-from aorta.diagnosis.observation import Job, Observation, Steps
+from aorta.diagnosis.observation import Observation, ObservedJob, ObservedSteps
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
 from aorta.metrics.node_load import NodeLoad
@@ -34,7 +34,7 @@ def changed(seen: Observation, **values: Any) -> Observation:
     return seen
 
 
-def measure(kind: Kind, seen: Observation, policy: Policy = TRACES) -> Answer:
+def measure(kind: Kind, seen: Observation, policy: Policy = TRACES) -> RuleResult:
     return FINDINGS[kind].measure(seen, policy)
 
 
@@ -57,14 +57,14 @@ def context(**changes: Any) -> Observation:
         for rank in range(2)
     ]
     made = Observation(
-        job=Job(
-            config=Config(dataloader=Dataloader(num_workers=3)),
+        job=ObservedJob(
+            config=Config(dataloader=DataloaderConfig(num_workers=3)),
             cuda=True,
             world_size=2,
             hosts={0: "node0", 1: "node1"},
             cpus_usable=2,
         ),
-        steps=Steps(
+        steps=ObservedSteps(
             breakdown=BreakdownTable(steps=20, per_rank=rows),
             costs=[RankCosts(rank, 100.0, 60.0, 0.0, 10.0, 0.0, 30.0, {}) for rank in range(2)],
         ),

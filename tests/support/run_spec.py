@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aorta.config.schema import Capture, Config, Training
+from aorta.config.schema import CaptureConfig, Config, TrainingConfig
 from aorta.units import NS_PER_S
 
 START_WALL_NS = 1_750_000_000 * NS_PER_S
@@ -92,5 +92,6 @@ class RunSpec:
     def resolved_config(self) -> Config:
         """The configuration that is written beside the run."""
         return self.config or Config(
-            training=Training(batch_size=self.batch_size), capture=Capture(warmup_steps=self.warmup)
+            training=TrainingConfig(batch_size=self.batch_size),
+            capture=CaptureConfig(warmup_steps=self.warmup),
         )

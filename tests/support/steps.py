@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from aorta import intervals
 from aorta.artefacts.records import Breakdown
 from aorta.artefacts.step_record import Phase
-from aorta.artefacts.steps import CollectiveId, Step, StepRange, StepRanges
+from aorta.artefacts.steps import CollectiveId, DecodedStep, StepRange, StepRanges
 from aorta.units import NS_PER_MS
 
 Span = tuple[int, int]
@@ -29,7 +29,7 @@ def step(
     world_size: int = 2,
     device: str = "cpu",
     ahead_ms: int = 0,
-) -> Step:
+) -> DecodedStep:
     """One step; all times in ms on a common clock, which the rank's own clock is `ahead_ms` of."""
     start, end = span
     ranges = [_range("host", "data", item, start) for item in data]
@@ -39,7 +39,7 @@ def step(
         seq = item[3] if len(item) > 3 else place
         name = CollectiveId(op="all_reduce", group=group, seq=seq)
         ranges.append(_range("allreduce", "gradients", (item[0], item[1]), start, name))
-    return Step(
+    return DecodedStep(
         host=host,
         attempt=0,
         rank=rank,

@@ -24,9 +24,9 @@ from aorta.artefacts.records import (
     Manifest,
     NodeInfo,
     NodeStatus,
-    Plan,
     ProfilerChoice,
     RankExit,
+    ResolvedPlan,
     RunStatus,
 )
 from aorta.artefacts.step_record import Overlap, Range, StepProfile, StepRecord
@@ -256,7 +256,7 @@ def _write_manifest(run: RunDir, spec: RunSpec) -> None:
     infos = [_node_info(spec, node) for node in range(spec.nodes)]
     for info in infos:
         write_json(run.node(info.node_index).info, info)
-    plan = Plan(
+    plan = ResolvedPlan(
         scenario=spec.name,
         nodes=spec.nodes,
         processes_per_node=spec.ranks_per_node,

@@ -9,18 +9,18 @@ import numpy as np
 
 from aorta.artefacts.events import (
     ABSENT,
-    Collectives,
     GpuEvents,
     Kind,
-    Ranges,
-    Role,
+    RangeRole,
     Trace,
+    TracedCollectives,
+    TraceRanges,
     build,
     empty_trace,
 )
 
 Gpu = tuple[int, int, Kind]
-Host = tuple[int, int, Role]
+Host = tuple[int, int, RangeRole]
 
 
 def trace(
@@ -40,7 +40,7 @@ def trace(
     texts = list(dict.fromkeys([*kernels, "range", *(name for _, _, name in steps)]))
     order = np.argsort([start for start, _, _ in gpu], kind="stable") if gpu else np.empty(0, dtype=np.intp)
     ranges = [(start, end, int(role), texts.index("range")) for start, end, role in host]
-    ranges += [(start, end, int(Role.STEP), texts.index(name)) for start, end, name in steps]
+    ranges += [(start, end, int(RangeRole.STEP), texts.index(name)) for start, end, name in steps]
     ranges.sort()
     events = build(
         GpuEvents,
@@ -59,9 +59,9 @@ def trace(
         rank=rank,
         names=tuple(texts),
         gpu=events,
-        collectives=build(Collectives, len(communication), event=communication, op=ABSENT),
+        collectives=build(TracedCollectives, len(communication), event=communication, op=ABSENT),
         host=build(
-            Ranges,
+            TraceRanges,
             len(ranges),
             start_ns=[r[0] for r in ranges],
             end_ns=[r[1] for r in ranges],

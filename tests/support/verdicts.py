@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from aorta.artefacts.analysis import Analysis, Finding, Kind, Measured
+from aorta.artefacts.analysis import Analysis, Finding, Kind, RuleMeasurement
 from aorta.artefacts.layout import RunDir
 from aorta.diagnosis.analyse import analyse
 from aorta.readers.run import read_run
@@ -25,7 +25,7 @@ def finding(analysis: Analysis, kind: Kind) -> Finding | None:
     return next((item for item in analysis.findings if item.kind == kind), None)
 
 
-def measured(analysis: Analysis, kind: Kind) -> Measured:
+def measured(analysis: Analysis, kind: Kind) -> RuleMeasurement:
     return next(item for item in analysis.measured if item.kind == kind)
 
 

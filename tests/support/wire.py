@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aorta.instrument.wire import Constants, Measured, Memory
+from aorta.instrument.wire import AllocatorPeaks, Constants, StepMeasurement
 
 CONSTANTS = Constants(
     run_id="r",
@@ -19,7 +19,7 @@ CONSTANTS = Constants(
 )
 
 
-def measured(step: int = 0, **changes: object) -> Measured:
+def measured(step: int = 0, **changes: object) -> StepMeasurement:
     """A step of 100 ns that the host opened 10 ns before: compute until 60, then an all-reduce until 90."""
     start = 1000 * step + 10
     fields: dict[str, object] = {
@@ -45,9 +45,9 @@ def measured(step: int = 0, **changes: object) -> Measured:
         "communication_observed": True,
         "copies_timed": True,
         "data_wait_ns": 0,
-        "memory": Memory(0, 4, 2, 1),
+        "memory": AllocatorPeaks(0, 4, 2, 1),
         "kernels": None,
         "rocm_smi_output": None,
         "detailed": True,
     }
-    return Measured(**{**fields, **changes})  # type: ignore[arg-type]
+    return StepMeasurement(**{**fields, **changes})  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from aorta.config.schema import Faults
+from aorta.config.schema import FaultsConfig
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.verdicts import analysed
 
@@ -18,7 +18,7 @@ def test_a_contradicting_truth_beside_a_run_changes_nothing(tmp_path: Path) -> N
     before = analysed(run)
     assert (before.verdict.kind, before.verdict.ranks) == ("data_loading", [1])
 
-    lie = msgspec.to_builtins(Faults(ranks=[0], compute_delay_ms=500.0, comm_mb=64.0))
+    lie = msgspec.to_builtins(FaultsConfig(ranks=[0], compute_delay_ms=500.0, comm_mb=64.0))
     run.injected.write_text(json.dumps(lie))
     config = yaml.safe_load(run.config.read_text())
     run.config.write_text(yaml.safe_dump({**config, "faults": lie}))

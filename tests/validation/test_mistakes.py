@@ -9,7 +9,7 @@ import pytest
 
 from aorta.diagnosis.mistakes import CATALOGUE
 from aorta.validation import mistakes
-from aorta.validation.mistakes import ON_A_CPU, ON_A_GPU, Cell, run_mistakes, table
+from aorta.validation.mistakes import ON_A_CPU, ON_A_GPU, MistakeRun, run_mistakes, table
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from aorta.validation.mistakes import ON_A_CPU, ON_A_GPU, Cell, run_mistakes, ta
 def test_a_mistake_is_named_where_it_is_made_and_only_there(
     fixed: bool, step_ms: float | None, named: list[str], right: bool
 ) -> None:
-    cell = Cell("anomaly", fixed, step_ms, named)
+    cell = MistakeRun("anomaly", fixed, step_ms, named)
     assert cell.right == right
     assert table([cell]).splitlines()[-1] == f"{int(right)} of 1 right"
 
@@ -45,7 +45,7 @@ def test_a_trainer_that_cannot_run_is_a_failure_and_not_a_result(
 
     monkeypatch.setattr(mistakes, "_CPU_SIZES", {"width": "none"})
     monkeypatch.setattr(mistakes, "ON_A_CPU", ("anomaly",))
-    told: list[Cell] = []
+    told: list[MistakeRun] = []
     cells = run_mistakes(tmp_path, named, told.append)
     assert cells == told
     assert [(cell.step_ms, cell.right) for cell in cells] == [(None, False)] * 2

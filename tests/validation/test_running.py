@@ -10,19 +10,19 @@ import pytest
 from aorta.artefacts.analysis import Analysis, Speedup, Verdict
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.study_layout import ValidationDir
-from aorta.artefacts.validation import Said, Trial, Truth
+from aorta.artefacts.validation import DiagnosedRun, Trial, Truth
 from aorta.errors import ArtefactError
-from aorta.validation.matrix import Cell
+from aorta.validation.matrix import MatrixCell
 from aorta.validation.running import Ended, analyse_again, in_order, read_trials, run_cells, what_was_said
 from tests.support.analyses import data_loading_finding
 from tests.support.verdicts import made
 
 CELLS = [
-    Cell(nodes=1, truth=Truth(fault="clean", kinds=["healthy"])),
-    Cell(
+    MatrixCell(nodes=1, truth=Truth(fault="clean", kinds=["healthy"])),
+    MatrixCell(
         nodes=1, truth=Truth(fault="slow loader", strength="9 ms", place="all ranks", kinds=["data_loading"])
     ),
-    Cell(nodes=1, truth=Truth(fault="clean", kinds=["healthy"]), repeat=2),
+    MatrixCell(nodes=1, truth=Truth(fault="clean", kinds=["healthy"]), repeat=2),
 ]
 
 
@@ -33,7 +33,7 @@ class Machine:
         self.stops_at, self.fails_at = stops_at, fails_at
         self.ran: list[str] = []
 
-    def __call__(self, cell: Cell, words: str) -> Ended:
+    def __call__(self, cell: MatrixCell, words: str) -> Ended:
         number = CELLS.index(cell)
         if number == self.stops_at:
             raise KeyboardInterrupt
@@ -134,7 +134,7 @@ def test_the_truth_is_the_matrix_s_own_also_for_older_results(
 ) -> None:
     run(folder, Machine(), healthy)
     truth = Truth(fault="clean", kinds=["insufficient_data"])
-    [trial] = in_order([Cell(nodes=1, truth=truth)], read_trials(folder))
+    [trial] = in_order([MatrixCell(nodes=1, truth=truth)], read_trials(folder))
     assert trial.truth == truth
 
 
@@ -148,7 +148,7 @@ def test_what_is_scored_comes_from_the_leading_finding(tmp_path: Path, healthy: 
 
 
 def test_bounds_are_no_interval_of_what_is_expected(healthy: Analysis) -> None:
-    def answer(gained: Speedup) -> Said:
+    def answer(gained: Speedup) -> DiagnosedRun:
         found = data_loading_finding(estimated_speedup=gained)
         verdict = Verdict(kind=found.kind, statement="", ranks=[])
         return what_was_said(msgspec.structs.replace(healthy, verdict=verdict, findings=[found]))

@@ -13,13 +13,13 @@ from aorta.cluster import network
 from aorta.commands import _validation
 from aorta.commands._validation import Slurm, Stopped
 from aorta.launch import tools
-from aorta.launch.tools import Answer
-from aorta.validation.matrix import Cell
+from aorta.launch.tools import ToolAnswer
+from aorta.validation.matrix import MatrixCell
 from tests.support.slurm import FakeSlurm, cluster
 
 CONFIG = Path(__file__).parents[2] / "config" / "validation.yaml"
-SLOW = Cell(nodes=4, truth=Truth(fault="slow link", kinds=["communication"]), rate_bit_s=10**7)
-PLAIN = Cell(nodes=2, truth=Truth(fault="clean", kinds=["healthy"]))
+SLOW = MatrixCell(nodes=4, truth=Truth(fault="slow link", kinds=["communication"]), rate_bit_s=10**7)
+PLAIN = MatrixCell(nodes=2, truth=Truth(fault="clean", kinds=["healthy"]))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 
 
 def slurm(monkeypatch: pytest.MonkeyPatch, state: str) -> FakeSlurm:
-    fake = cluster(squeue=Answer(0, f"101|{state}|0:10|2|node[1-2]|None\n"))
+    fake = cluster(squeue=ToolAnswer(0, f"101|{state}|0:10|2|node[1-2]|None\n"))
     monkeypatch.setattr(tools, "call", fake)
     return fake
 
@@ -98,11 +98,11 @@ def test_links_are_limited_where_they_are_ours_and_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, owner: str, rate: int | None, can: bool
 ) -> None:
     from aorta.artefacts.io import write_json
-    from aorta.cluster.config import ClusterDir, Settings
-    from aorta.cluster.folders import Record
+    from aorta.cluster.config import ClusterDir, ClusterSettings
+    from aorta.cluster.folders import ClusterRecord
 
     folder = ClusterDir(tmp_path / "cluster")
-    write_json(folder.record, Record(Settings(nodes=4, rate_bit_s=rate)))
+    write_json(folder.record, ClusterRecord(ClusterSettings(nodes=4, rate_bit_s=rate)))
     monkeypatch.setenv("SLURM_CONF", str(folder.slurm_conf))
     monkeypatch.setattr(_validation.os, "geteuid", lambda: user)
     monkeypatch.setattr(network, "owner", lambda: tmp_path / owner)

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from aorta.artefacts.analysis import Kind
-from aorta.artefacts.validation import Said, Trial, Truth
+from aorta.artefacts.validation import DiagnosedRun, Trial, Truth
 
 
-def said(kind: Kind = "healthy", step_ms: float | None = 100.0, **more: Any) -> Said:
+def said(kind: Kind = "healthy", step_ms: float | None = 100.0, **more: Any) -> DiagnosedRun:
     values: dict[str, Any] = {"ranks": [], "statement": f"It is {kind}.", "steps": 40} | more
-    return Said(kind=kind, step_ms=step_ms, **values)
+    return DiagnosedRun(kind=kind, step_ms=step_ms, **values)
 
 
 def clean(at: int, step_ms: float | None = 100.0, kind: Kind = "healthy", **more: Any) -> Trial:
@@ -21,14 +21,14 @@ def clean(at: int, step_ms: float | None = 100.0, kind: Kind = "healthy", **more
     return trial(at, Truth(fault="clean", kinds=["healthy"]), said(kind, step_ms), **fields)
 
 
-def faulty(at: int, right: Kind, ranks: list[int], answer: Said | None, **more: Any) -> Trial:
+def faulty(at: int, right: Kind, ranks: list[int], answer: DiagnosedRun | None, **more: Any) -> Trial:
     """A run with a fault in minute `at`, and what was said of it."""
     timeless = more.pop("timeless", False)
     truth = Truth(fault="slow", strength="9 ms", place="there", kinds=[right], ranks=ranks, timeless=timeless)
     return trial(at, truth, answer, **({"cell": f"slow at {at}"} | more))
 
 
-def trial(at: int, truth: Truth, answer: Said | None, **more: Any) -> Trial:
+def trial(at: int, truth: Truth, answer: DiagnosedRun | None, **more: Any) -> Trial:
     plain = Trial(
         cell="",
         nodes=2,

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from aorta.artefacts.analysis import Finding, Speedup
 from aorta.artefacts.mesh import MeshCause, SlowdownRecord
-from aorta.diagnosis.finding import STEP_SHARE, Answer, SubCause, measured, not_measured, severity
+from aorta.diagnosis.finding import STEP_SHARE, RuleResult, SubCause, measured, not_measured, severity
 from aorta.diagnosis.observation import Observation
 from aorta.units import rank_words
 
@@ -40,7 +40,7 @@ def worst(seen: Observation, codes: Sequence[str]) -> MeshCause | None:
     return next((one for one in found.causes if one.cause in codes), None) if found else None
 
 
-def answer(seen: Observation, kind: str, threshold: float, codes: Sequence[str]) -> Answer:
+def answer(seen: Observation, kind: str, threshold: float, codes: Sequence[str]) -> RuleResult:
     """Returns the answer of a finding whose causes are `codes`, by the replay of the mesh."""
     assert seen.mesh is not None
     of = seen.mesh.slowdown
@@ -51,9 +51,9 @@ def answer(seen: Observation, kind: str, threshold: float, codes: Sequence[str])
     value = 100.0 * (1.0 - left / whole)
     made = measured(kind, value, threshold, STEP_SHARE, fired=value > threshold)
     if cause is None or not made.fired:
-        return Answer(made)
+        return RuleResult(made)
     gain = whole / left
-    return Answer(
+    return RuleResult(
         made,
         Finding(
             kind=kind,

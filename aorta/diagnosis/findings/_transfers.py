@@ -7,7 +7,7 @@ from statistics import fmean, median
 from aorta.diagnosis.finding import MOST, NOT_DETERMINED, SubCause, unknown
 from aorta.diagnosis.observation import Observation
 from aorta.metrics.trace_tops import bus_bandwidth
-from aorta.metrics.whatif import Place
+from aorta.metrics.whatif import CollectiveSlot
 from aorta.units import NS_PER_MS, plural
 
 SMALL_BYTES = 256 * 1024
@@ -37,7 +37,7 @@ def behind_transfers(seen: Observation) -> SubCause:
     return found or _overlap(seen) or _bandwidth(sized)
 
 
-def mostly_small(places: list[Place], total: float) -> SubCause | None:
+def mostly_small(places: list[CollectiveSlot], total: float) -> SubCause | None:
     """Returns that most transfer goes to small collectives, of `total` ms; None where it does not."""
     small = [place for place in places if (place.bytes or 0) < SMALL_BYTES]
     taken = sum(place.transfer_ms for place in small)
@@ -51,7 +51,7 @@ def mostly_small(places: list[Place], total: float) -> SubCause | None:
     return SubCause("latency_bound", text, {"small_collectives": len(small), "small_transfer_ms": taken})
 
 
-def _slow_group(places: list[Place], total: float) -> SubCause | None:
+def _slow_group(places: list[CollectiveSlot], total: float) -> SubCause | None:
     """Returns a group that carries far fewer bytes per second than another one of collectives as large."""
     rates = {
         group: _rate([place for place in places if place.group == group])
@@ -71,7 +71,7 @@ def _slow_group(places: list[Place], total: float) -> SubCause | None:
     )
 
 
-def _slow_transport(places: list[Place], seen: Observation) -> SubCause | None:
+def _slow_transport(places: list[CollectiveSlot], seen: Observation) -> SubCause | None:
     """Returns large exchanges between GPUs at a rate that no link made for GPUs is as slow as."""
     taken = sum(place.transfer_ms for place in places)
     large = [place for place in places if (place.bytes or 0) >= LARGE_BYTES]
@@ -93,7 +93,7 @@ def _slow_transport(places: list[Place], seen: Observation) -> SubCause | None:
     return SubCause("slow_transport", text, {"bus_gb_per_s": rate, "mean_bytes": size})
 
 
-def _rate(places: list[Place]) -> float:
+def _rate(places: list[CollectiveSlot]) -> float:
     """Returns GB/s of a member's bytes over its transfer."""
     taken = sum(place.transfer_ms for place in places)
     return sum(place.bytes or 0 for place in places) / 1e6 / taken if taken else float("inf")
@@ -119,7 +119,7 @@ def _overlap(seen: Observation) -> SubCause | None:
     return SubCause("poor_overlap", text, {"hidden_transfer_ms": hidden, "transfer_ms": transfer})
 
 
-def _bandwidth(places: list[Place]) -> SubCause:
+def _bandwidth(places: list[CollectiveSlot]) -> SubCause:
     mean, best = sum(p.transfer_ms for p in places), sum(p.fastest_ms for p in places)
     rate = _rate(places)
     evidence = {"gb_per_s": rate, "mean_over_fastest": mean / best if best else None}

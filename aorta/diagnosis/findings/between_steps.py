@@ -16,7 +16,15 @@ from collections.abc import Mapping
 from statistics import median
 
 from aorta.artefacts.analysis import Finding
-from aorta.diagnosis.finding import Answer, FindingSpec, gain, measured, not_measured, severity, value_words
+from aorta.diagnosis.finding import (
+    FindingSpec,
+    RuleResult,
+    gain,
+    measured,
+    not_measured,
+    severity,
+    value_words,
+)
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.units import rank_words
@@ -25,14 +33,14 @@ KIND = "between_steps"
 UNIT = "% of time"
 
 
-def _measure(seen: Observation, policy: Policy) -> Answer:
+def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, share = policy.between_steps_pct, seen.steps.between_share
     if share is None:
         return not_measured(KIND, threshold, UNIT, "not measurable: no records of steps in a row")
     value = 100.0 * share
     answer = measured(KIND, value, threshold, UNIT, fired=value > threshold and bool(seen.steps.costs))
     if not answer.fired:
-        return Answer(answer)
+        return RuleResult(answer)
     ranks, lost = culprits(seen.steps.between_shares), _cost(seen)
     finding = Finding(
         kind=KIND,
@@ -47,7 +55,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         estimated_speedup=gain(seen.steps.step_ms + lost, 0.0, lost),
         actions=[],
     )
-    return Answer(answer, finding)
+    return RuleResult(answer, finding)
 
 
 def culprits(shares: Mapping[int, float]) -> list[int]:

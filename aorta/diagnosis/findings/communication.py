@@ -21,9 +21,9 @@ from aorta.artefacts.analysis import Finding, Kind
 from aorta.config.schema import Config
 from aorta.diagnosis.finding import (
     STEP_SHARE,
-    Answer,
     FindingSpec,
-    Removal,
+    PredictedRemoval,
+    RuleResult,
     SubCause,
     gain,
     measured,
@@ -51,7 +51,7 @@ FEW_CALLS = 2
 """Collectives per step: with no more there is nothing that a larger bucket could join."""
 
 
-def _measure(seen: Observation, policy: Policy) -> Answer:
+def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, steps = policy.exposed_comm_pct, seen.steps
     if seen.mesh is not None:
         return _mesh.answer(seen, KIND, policy.straggler_pct, (_mesh.LINK,))
@@ -65,7 +65,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     value = 100.0 * exposed / step
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired:
-        return Answer(answer)
+        return RuleResult(answer)
     hidden = fmean(row.comm_ms - row.exposed_comm_ms for row in rows)
     free = max(fmean(row.compute_ms for row in rows) - hidden, 0.0)
     low = min(removal_to_threshold(step, exposed, threshold), free)
@@ -83,7 +83,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         estimated_speedup=None if seen.job.ranks_missing else gain(step, low, exposed),
         actions=[],
     )
-    return Answer(answer, finding)
+    return RuleResult(answer, finding)
 
 
 def _exposed(seen: Observation) -> float:
@@ -145,7 +145,7 @@ def _unsupported(_: Finding, seen: Observation, policy: Policy) -> str | None:
     return f"{transfer:.1f} % of the step is exchange (threshold {policy.exchange_pct:g}), {rest}"
 
 
-def _removes(_: Finding, seen: Observation, replays: Replays) -> Removal | None:
+def _removes(_: Finding, seen: Observation, replays: Replays) -> PredictedRemoval | None:
     """Returns the costliest collective, where it is most of what a network without cost would gain; else all
     transfers.
     """
@@ -158,8 +158,8 @@ def _removes(_: Finding, seen: Observation, replays: Replays) -> Removal | None:
     now = replays.modelled_ms
     if len(replays.places()) > 1 and now - found.step_ms >= (now - ideal.step_ms) / 2:
         size = f" of {place.bytes / 1e6:.1f} MB" if place.bytes else ""
-        return Removal(f"the transfer of the costliest collective, {place.op}{size}", found, ideal)
-    return Removal("every transfer (an ideal network)", ideal)
+        return PredictedRemoval(f"the transfer of the costliest collective, {place.op}{size}", found, ideal)
+    return PredictedRemoval("every transfer (an ideal network)", ideal)
 
 
 def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:

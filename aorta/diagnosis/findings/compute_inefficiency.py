@@ -15,8 +15,8 @@ from aorta.artefacts.analysis import Finding
 from aorta.artefacts.mistakes import Mistake
 from aorta.diagnosis.finding import (
     STEP_SHARE,
-    Answer,
     FindingSpec,
+    RuleResult,
     SubCause,
     gain,
     measured,
@@ -42,7 +42,7 @@ def _costliest(seen: Observation) -> Mistake | None:
     return max(found, key=lambda item: item.gain.value, default=None)
 
 
-def _measure(seen: Observation, policy: Policy) -> Answer:
+def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold = policy.compute_inefficiency_pct
     if seen.facts.profiler_weight is None or not seen.steps.costs:
         reason = "not measurable: no traces of all ranks that hold operators and kernels"
@@ -51,7 +51,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     value = 100.0 * (1.0 - 1.0 / mistake.gain.value) if mistake else 0.0
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired or mistake is None:
-        return Answer(answer)
+        return RuleResult(answer)
     step, share = seen.steps.step_ms, value / 100.0
     low, high = (step * (1.0 - 1.0 / end) for end in (mistake.gain.low, mistake.gain.high))
     finding = Finding(
@@ -67,7 +67,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         estimated_speedup=gain(step, low, high),
         actions=[],
     )
-    return Answer(answer, finding)
+    return RuleResult(answer, finding)
 
 
 def _cost(seen: Observation) -> float:

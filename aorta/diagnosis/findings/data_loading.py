@@ -20,9 +20,9 @@ from aorta.artefacts.analysis import Finding
 from aorta.diagnosis.finding import (
     MOST,
     STEP_SHARE,
-    Answer,
     FindingSpec,
-    Removal,
+    PredictedRemoval,
+    RuleResult,
     SubCause,
     gain,
     mean_words,
@@ -47,7 +47,7 @@ READING_MB_PER_S = 20.0
 """Least rate of reading at which a disk can be the limit."""
 
 
-def _measure(seen: Observation, policy: Policy) -> Answer:
+def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, steps, job = policy.data_wait_pct, seen.steps, seen.job
     reason, remedy = steps.too_little(policy), None
     if not reason and not steps.loader_marked:
@@ -60,7 +60,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     value = max(100.0 * item.loading_ms / item.step_ms for item in steps.costs)
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired:
-        return Answer(answer)
+        return RuleResult(answer)
     ranks = slow_loaders(steps.costs, CULPRIT_SHARE, threshold)
     if not ranks and job.ranks_missing:
         ranks = [item.rank for item in steps.costs]
@@ -84,7 +84,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         estimated_speedup=gain(step, low, loading),
         actions=[],
     )
-    return Answer(answer, finding)
+    return RuleResult(answer, finding)
 
 
 def _needed(seen: Observation, policy: Policy) -> bool:
@@ -113,10 +113,10 @@ def _cost(seen: Observation) -> float:
     return fmean(item.loading_ms for item in seen.steps.costs)
 
 
-def _removes(finding: Finding, _: Observation, replays: Replays) -> Removal:
+def _removes(finding: Finding, _: Observation, replays: Replays) -> PredictedRemoval:
     if not finding.ranks:
-        return Removal("every wait for a loader", replays.without({"data_loading": 1.0}))
-    return Removal(
+        return PredictedRemoval("every wait for a loader", replays.without({"data_loading": 1.0}))
+    return PredictedRemoval(
         f"the longer waits of {rank_words(finding.ranks)} for the loader",
         replays.as_the_others(("data_loading",), finding.ranks),
         parts=("data_loading",),

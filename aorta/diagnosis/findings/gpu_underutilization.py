@@ -15,7 +15,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from aorta.artefacts.analysis import Finding
-from aorta.diagnosis.finding import Answer, FindingSpec, gain, measured, not_measured, value_words
+from aorta.diagnosis.finding import FindingSpec, RuleResult, gain, measured, not_measured, value_words
 from aorta.diagnosis.host_time import driver_busy_pct, windows_alone
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
@@ -23,7 +23,7 @@ from aorta.diagnosis.policy import Policy
 KIND = "gpu_underutilization"
 
 
-def _measure(seen: Observation, policy: Policy) -> Answer:
+def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, unit, steps = policy.effective_gpu_utilization_pct, "% of time", seen.steps
     use = seen.monitored.utilization
     driver = use.gpu_util_pct if use else None
@@ -48,7 +48,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         bound = "an upper bound: the windows of compute hold the gaps between its kernels"
     answer = measured(KIND, value, threshold, unit, fired=value < threshold, reason=bound)
     if not answer.fired:
-        return Answer(answer)
+        return RuleResult(answer)
     step = steps.step_ms if steps.costs else 100.0
     idle = step * (1.0 - value / 100.0)
     to_threshold = step * (1.0 - value / threshold)
@@ -70,7 +70,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         estimated_speedup=gain(step, to_threshold, idle),
         actions=[],
     )
-    return Answer(answer, finding)
+    return RuleResult(answer, finding)
 
 
 def _cause(seen: Observation) -> str:

@@ -21,10 +21,10 @@ from aorta.artefacts.analysis import Finding
 from aorta.diagnosis.finding import (
     MOST,
     STEP_SHARE,
-    Answer,
     FindingSpec,
     Found,
-    Removal,
+    PredictedRemoval,
+    RuleResult,
     SubCause,
     gain,
     measured,
@@ -55,7 +55,7 @@ from aorta.units import plural, rank_words
 KIND = "host_bound"
 
 
-def _measure(seen: Observation, policy: Policy) -> Answer:
+def _measure(seen: Observation, policy: Policy) -> RuleResult:
     """Returns the hosts' part of the step, as far as the source shows it.
 
     Step records: the time outside of everything that was timed. The GPU's idle time inside compute windows is
@@ -78,10 +78,10 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     unseen = max(seen.job.world_size - len(shares), 1) if seen.job.ranks_missing else 0
     if value > threshold >= median_low([*shares, *[0.0] * unseen]):
         reason = f"of ranks that left {steps.source}; too many others are not known for this to be all hosts"
-        return Answer(measured(KIND, value, threshold, STEP_SHARE, fired=False, reason=reason))
+        return RuleResult(measured(KIND, value, threshold, STEP_SHARE, fired=False, reason=reason))
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired:
-        return Answer(answer)
+        return RuleResult(answer)
     host, step = fmean(parts), steps.step_ms
     finding = Finding(
         kind=KIND,
@@ -96,7 +96,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         estimated_speedup=gain(step, removal_to_threshold(step, host, threshold), host),
         actions=[],
     )
-    return Answer(answer, finding)
+    return RuleResult(answer, finding)
 
 
 def _evidence(seen: Observation, waits: list[float]) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _claims(_: FindingSpec, finding: Finding, found: Found, seen: Observation, _
     return finding.kind == "straggler" and _taking_turns(found) and host >= compute
 
 
-def _removes(_: Finding, seen: Observation, replays: Replays) -> Removal | None:
+def _removes(_: Finding, seen: Observation, replays: Replays) -> PredictedRemoval | None:
     """Returns the GPU's idle time inside of compute's windows, where it is most of the host's part; else its
     gap.
 
@@ -188,7 +188,7 @@ def _removes(_: Finding, seen: Observation, replays: Replays) -> Removal | None:
     """
     share = idle_inside_share(seen)
     if idle_inside_ms(seen) > MOST_OF_HOST * host_ms(seen) and share < 1.0:
-        return Removal(
+        return PredictedRemoval(
             f"the {100 * share:.0f} % of compute's windows in which the GPU idles for the host",
             replays.without({"compute": share}),
             replays.without({"compute": share, "host": 1.0}),
@@ -199,7 +199,7 @@ def _removes(_: Finding, seen: Observation, replays: Replays) -> Removal | None:
     words = f"{100 * removable:.0f} % of the host's part"
     if launch_bound(seen):
         words = f"the short gaps between kernels, {words}"
-    return Removal(words, replays.without({"host": removable}), replays.without({"host": 1.0}))
+    return PredictedRemoval(words, replays.without({"host": removable}), replays.without({"host": 1.0}))
 
 
 def _sub_cause(_: Finding, seen: Observation, __: Policy) -> SubCause:

@@ -18,7 +18,7 @@ from typing import Any
 
 from aorta.artefacts.analysis import Finding
 from aorta.config.schema import Config
-from aorta.diagnosis.finding import Answer, FindingSpec, Found, SubCause, measured, not_measured, unknown
+from aorta.diagnosis.finding import FindingSpec, Found, RuleResult, SubCause, measured, not_measured, unknown
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.units import BYTES_PER_GIB, plural
@@ -81,7 +81,7 @@ def _claims(other: FindingSpec, finding: Finding, _: Found, seen: Observation, p
     return bool(other.waits_for) and waiting_for_swap(seen, policy).issuperset(nodes)
 
 
-def _measure(seen: Observation, policy: Policy) -> Answer:
+def _measure(seen: Observation, policy: Policy) -> RuleResult:
     """The job's memory is a share of its limit; a job without a limit has the machine's."""
     threshold, known, allocator = policy.memory_used_pct, _readings(seen), seen.monitored.allocator
     if not known:
@@ -101,7 +101,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         where = max(known.keys() & _OF_HOSTS, key=lambda name: known[name], default=where)
     answer = measured(KIND, value, threshold, unit, fired=value > threshold)
     if not answer.fired:
-        return Answer(answer)
+        return RuleResult(answer)
     evidence: dict[str, Any] = {"of": where, "used_pct": known[where], **known, **_allocator(seen)}
     if seen.monitored.memory_estimate is not None:
         evidence["accounting_upper_estimate_pct"] = seen.monitored.memory_estimate.used_pct
@@ -119,7 +119,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         estimated_speedup=None,
         actions=[],
     )
-    return Answer(answer, finding)
+    return RuleResult(answer, finding)
 
 
 def _ranks(seen: Observation, hosts: Collection[str]) -> list[int]:

@@ -12,14 +12,14 @@ What to do:
 from __future__ import annotations
 
 from aorta.artefacts.analysis import Finding, Speedup
-from aorta.diagnosis.finding import STEP_SHARE, Answer, FindingSpec, measured, not_measured, severity
+from aorta.diagnosis.finding import STEP_SHARE, FindingSpec, RuleResult, measured, not_measured, severity
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 
 KIND = "pipeline_bubble"
 
 
-def _measure(seen: Observation, policy: Policy) -> Answer:
+def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold = policy.pipeline_bubble_pct
     mesh = seen.mesh.mesh if seen.mesh else None
     if mesh is None or mesh.bubble is None:
@@ -33,7 +33,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     value = 100.0 * mesh.bubble.ideal
     made = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not made.fired:
-        return Answer(made)
+        return RuleResult(made)
     stages, microbatches = len(mesh.stages), mesh.microbatches or 0
     gain = 1.0 / (1.0 - mesh.bubble.ideal)
     finding = Finding(
@@ -55,7 +55,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         estimated_speedup=Speedup(low=1.0, high=gain),
         actions=[],
     )
-    return Answer(made, finding)
+    return RuleResult(made, finding)
 
 
 def _cost(seen: Observation) -> float:

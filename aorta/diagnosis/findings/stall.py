@@ -14,7 +14,7 @@ What to do:
 from __future__ import annotations
 
 from aorta.artefacts.analysis import Finding, Speedup
-from aorta.diagnosis.finding import MOST, Answer, FindingSpec, Found, measured, not_measured, severity
+from aorta.diagnosis.finding import MOST, FindingSpec, Found, RuleResult, measured, not_measured, severity
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.units import rank_words
@@ -23,14 +23,14 @@ KIND = "stall"
 UNIT = "% of the measured time"
 
 
-def _measure(seen: Observation, policy: Policy) -> Answer:
+def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, stall = policy.stall_pct, seen.stall
     if not seen.recorded_steps:
         return not_measured(KIND, threshold, UNIT, "not measurable: too few steps were recorded")
     value = 100.0 * stall.share if stall is not None else 0.0
     made = measured(KIND, value, threshold, UNIT, fired=value > threshold)
     if stall is None or not made.fired:
-        return Answer(made)
+        return RuleResult(made)
     ranks = list(stall.ranks)
     finding = Finding(
         kind=KIND,
@@ -51,7 +51,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         estimated_speedup=Speedup(low=1.0, high=1.0 / max(1.0 - stall.share, 0.01)),
         actions=[],
     )
-    return Answer(made, finding)
+    return RuleResult(made, finding)
 
 
 def _words(seen: Observation) -> str:

@@ -17,14 +17,14 @@ from statistics import fmean
 
 import msgspec
 
-from aorta.artefacts.analysis import Finding, Measured
+from aorta.artefacts.analysis import Finding, RuleMeasurement
 from aorta.diagnosis.finding import (
     MOST,
     STEP_SHARE,
-    Answer,
     FindingSpec,
     Found,
-    Removal,
+    PredictedRemoval,
+    RuleResult,
     SubCause,
     gain,
     mean_words,
@@ -53,7 +53,7 @@ _OWN_HOSTS = "record a trace with all driver calls, which tells when the hosts w
 _PARTS: tuple[Part, ...] = ("compute", "host")
 
 
-def _measure(seen: Observation, policy: Policy) -> Answer:
+def _measure(seen: Observation, policy: Policy) -> RuleResult:
     """Returns the ranks that the others wait for. Waits that a rank's own host needs anyway are not charged
     to another rank: they are the hosts' part.
     """
@@ -70,7 +70,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
     value = max(100.0 * item.lateness_ms / item.step_ms for item in steps.costs)
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired:
-        return Answer(_beside_own_hosts(answer, seen))
+        return RuleResult(_beside_own_hosts(answer, seen))
     ranks = seen.last_ranks()
     waiting = [item for item in steps.costs if item.rank not in ranks]
     lost = [item.lateness_ms for item in waiting]
@@ -98,7 +98,7 @@ def _measure(seen: Observation, policy: Policy) -> Answer:
         estimated_speedup=gain(steps.step_ms, min(lost), fmean(lost)),
         actions=[],
     )
-    return Answer(answer, finding)
+    return RuleResult(answer, finding)
 
 
 def _late_by(ranks: list[int], hosts: list[int], compute: float, host: float) -> tuple[bool, bool]:
@@ -120,7 +120,7 @@ def _who_is_late(ranks: list[int], *, host: bool) -> str:
     return f"{who}, which {'compute' if several else 'computes'} longer"
 
 
-def _beside_own_hosts(answer: Measured, seen: Observation) -> Measured:
+def _beside_own_hosts(answer: RuleMeasurement, seen: Observation) -> RuleMeasurement:
     """Returns a value that is no finding, with what was left out of it where that alone would be one."""
     whole = max(100.0 * item.charged("compute", "host") / item.step_ms for item in seen.steps.costs)
     if whole <= answer.threshold:
@@ -170,14 +170,14 @@ def _crowded_out(seen: Observation, *, by_host: bool) -> str | None:
     return f"other programs used {used}, and hardly one was free: a rank that waits for a core is late"
 
 
-def _removes(finding: Finding, seen: Observation, replays: Replays) -> Removal | None:
+def _removes(finding: Finding, seen: Observation, replays: Replays) -> PredictedRemoval | None:
     if seen.mesh is not None:
         return None  # the replay of the mesh has said what it gains
     found, who = replays.as_the_others(_PARTS, finding.ranks), rank_words(finding.ranks)
     words = f"the longer compute and host work of {who}"
     if not finding.ranks:
         words = "the differences between ranks in each step's compute and host work"
-    return Removal(words, found, parts=_PARTS, hidden_behind="loader waits")
+    return PredictedRemoval(words, found, parts=_PARTS, hidden_behind="loader waits")
 
 
 def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:

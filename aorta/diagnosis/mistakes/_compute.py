@@ -8,7 +8,7 @@ import numpy as np
 
 from aorta.artefacts.packed import unpack
 from aorta.diagnosis.mistake import Program, RankProgram
-from aorta.metrics.line_replay import Change, Floats
+from aorta.metrics.line_replay import Floats, ReplayChanges
 from aorta.units import NS_PER_MS
 
 LEAST_EXCESS = 0.1
@@ -67,8 +67,8 @@ def same_kernels(program: Program, rank: int) -> bool:
     return True
 
 
-def scaled(item: RankProgram, factor: float) -> Change:
+def scaled(item: RankProgram, factor: float) -> ReplayChanges:
     """The line with compute kernels that take `factor` of their time."""
     gpu = item.table.gpu_ns.astype(np.float64)
     gpu[item.compute] *= factor
-    return Change(gpu_ns=gpu)
+    return ReplayChanges(gpu_ns=gpu)

@@ -8,7 +8,7 @@ import numpy as np
 
 from aorta.artefacts.hostline import Item
 from aorta.diagnosis.mistake import Program, RankProgram
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 from aorta.units import NS_PER_MS
 
 LEAST_SHARE = 0.1
@@ -20,7 +20,7 @@ _APART = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class LoaderWaits:
     """Each rank's wait for its loader, ms per step; `bursts` if few steps have nearly all of it."""
 
     ms: dict[int, float]
@@ -38,7 +38,7 @@ class Waits:
         return found if others and max(others) <= _APART * typical else []
 
 
-def waits(program: Program) -> Waits:
+def waits(program: Program) -> LoaderWaits:
     """The waits of all ranks."""
     each = {rank: _by_step(item) for rank, item in program.ranks.items()}
     total = np.concatenate(list(each.values()))
@@ -46,7 +46,7 @@ def waits(program: Program) -> Waits:
     order = np.sort(total)[::-1]
     first = order[: max(int(_FEW_STEPS * len(order)), 1)].sum()
     bursts = steps >= _MANY_STEPS and total.sum() > 0 and first >= _BURST * total.sum()
-    return Waits({rank: float(column.mean()) for rank, column in each.items()}, bool(bursts))
+    return LoaderWaits({rank: float(column.mean()) for rank, column in each.items()}, bool(bursts))
 
 
 def _by_step(item: RankProgram) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -57,6 +57,6 @@ def _by_step(item: RankProgram) -> np.ndarray[tuple[int, ...], np.dtype[np.float
     return np.asarray(np.bincount(place, held, minlength=len(numbers)), dtype=np.float64)
 
 
-def without_waits(item: RankProgram) -> Change:
+def without_waits(item: RankProgram) -> ReplayChanges:
     """The line in which each batch is ready in time."""
-    return Change(unheld=item.table.item == Item.LOADER)
+    return ReplayChanges(unheld=item.table.item == Item.LOADER)

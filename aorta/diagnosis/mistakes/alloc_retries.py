@@ -16,7 +16,7 @@ import numpy as np
 
 from aorta.artefacts.hostline import Tag
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _MOST_STEPS = 0.8
 _LEAST_SHARE = 0.02
@@ -44,9 +44,9 @@ def _retries(program: Program, item: RankProgram) -> bool:
     return some and program.share(item.tagged_ms(Tag.ALLOCATOR)) >= _LEAST_SHARE
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     left = item.work_ns - item.tag_ns(Tag.ALLOCATOR)
-    return Change(work_ns=np.maximum(left, 0.0), unheld=item.has(Tag.ALLOCATOR))
+    return ReplayChanges(work_ns=np.maximum(left, 0.0), unheld=item.has(Tag.ALLOCATOR))
 
 
 SPEC = MistakeSpec(

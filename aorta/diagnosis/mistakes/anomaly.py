@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.artefacts.hostline import Tag
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST = 20.0
 
@@ -29,7 +29,7 @@ def _look(program: Program) -> Sign | None:
     one = program.ranks[ranks[0]]
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
-        where=program.where(Tag.ANOMALY) or Place(function="torch.autograd.set_detect_anomaly"),
+        where=program.where(Tag.ANOMALY) or MistakePlace(function="torch.autograd.set_detect_anomaly"),
         evidence={"checks_per_step": round(one.line.census.counts.get("nan_checks", 0.0), 1)},
     )
 
@@ -41,7 +41,7 @@ def _checks(item: RankProgram) -> float:
     return item.count(item.has(Tag.ANOMALY) & item.has(Tag.BACKWARD))
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     backward = item.tag_ns(Tag.BACKWARD)
     checks = np.where(backward > 0, item.tag_ns(Tag.ANOMALY) + item.tag_ns(Tag.READ_BACK), 0.0)
     checks = np.minimum(checks, item.work_ns)
@@ -52,7 +52,7 @@ def _fixed(item: RankProgram) -> Change:
     share = min(clean / total, 1.0) if total > 0 else 1.0
     left = item.work_ns - checks - forward * (1.0 - share)
     dropped = item.has(Tag.BACKWARD) & (item.has(Tag.ANOMALY) | item.has(Tag.READ_BACK))
-    return Change(work_ns=np.maximum(left, 0.0), dropped=dropped)
+    return ReplayChanges(work_ns=np.maximum(left, 0.0), dropped=dropped)
 
 
 SPEC = MistakeSpec(

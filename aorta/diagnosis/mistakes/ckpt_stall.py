@@ -17,7 +17,7 @@ import numpy as np
 from aorta.artefacts.events import Column
 from aorta.artefacts.hostline import ComputeKind, Tag
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_COPIES = 20
 _LEAST_BYTES = 8e6
@@ -68,10 +68,10 @@ def _cost_ms(item: RankProgram) -> float:
     return item.per_step(np.where(copies, item.table.held_ns, 0) + silent)
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     silent = np.where(_within(item), item.tag_ns(Tag.SILENT), 0.0)
     copies = item.launched(ComputeKind.READ_COPY) & _within(item)
-    return Change(work_ns=np.maximum(item.work_ns - silent, 0.0), dropped=copies)
+    return ReplayChanges(work_ns=np.maximum(item.work_ns - silent, 0.0), dropped=copies)
 
 
 SPEC = MistakeSpec(

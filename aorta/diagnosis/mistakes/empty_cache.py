@@ -17,7 +17,7 @@ import numpy as np
 
 from aorta.artefacts.hostline import Tag
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change, Floats
+from aorta.metrics.line_replay import Floats, ReplayChanges
 
 _LEAST_STEPS = 0.8
 _LEAST_CALLS = 4.0
@@ -52,9 +52,9 @@ def _behind(item: RankProgram) -> Floats:
     return np.where(item.tag_ns(Tag.ALLOCATOR) > 0, item.tag_ns(Tag.SILENT), 0.0)
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     left = item.work_ns - item.tag_ns(Tag.ALLOCATOR) - _behind(item)
-    return Change(work_ns=np.maximum(left, 0.0), unheld=item.has(Tag.ALLOCATOR))
+    return ReplayChanges(work_ns=np.maximum(left, 0.0), unheld=item.has(Tag.ALLOCATOR))
 
 
 SPEC = MistakeSpec(

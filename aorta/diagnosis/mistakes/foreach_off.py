@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.artefacts.hostline import ComputeKind, Tag
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST = 100
 _KEPT = 0.1
@@ -34,7 +34,7 @@ def _look(program: Program) -> Sign | None:
     counts = [program.ranks[rank].count(_single(program.ranks[rank])) for rank in ranks]
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
-        where=program.where(Tag.OPTIMIZER) or Place(function="Optimizer.step"),
+        where=program.where(Tag.OPTIMIZER) or MistakePlace(function="Optimizer.step"),
         evidence={"optimizer_launches_per_step": round(max(counts), 1)},
     )
 
@@ -45,7 +45,7 @@ def _single(item: RankProgram) -> Mask:
     return single
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     rows = np.flatnonzero(_single(item))
     last = rows[np.append(item.table.step[rows][1:] != item.table.step[rows][:-1], True)]
     gpu = item.table.gpu_ns.astype(np.float64)

@@ -15,7 +15,7 @@ import numpy as np
 
 from aorta.artefacts.hostline import ComputeKind
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change, Floats
+from aorta.metrics.line_replay import Floats, ReplayChanges
 
 _LEAST_SHARE = 0.1
 _FASTER = 0.6 * 15
@@ -37,11 +37,11 @@ def _plain_ns(item: RankProgram) -> Floats:
     return np.where(item.launched(ComputeKind.PLAIN_MATMUL), item.table.gpu_ns, 0).astype(np.float64)
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     gpu = item.table.gpu_ns.astype(np.float64)
     gpu[item.launched(ComputeKind.PLAIN_MATMUL)] /= _FASTER
     gpu[item.launched(ComputeKind.ATTENTION)] /= _ATTENTION_FASTER
-    return Change(gpu_ns=gpu)
+    return ReplayChanges(gpu_ns=gpu)
 
 
 SPEC = MistakeSpec(

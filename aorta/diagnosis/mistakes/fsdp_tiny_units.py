@@ -17,9 +17,9 @@ import numpy as np
 
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.hostline import Item, Tag
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_UNITS = 40
 _BLOCK = re.compile(r"^(.*?[.]\d+)(?:[.]|$)")
@@ -34,12 +34,12 @@ def _look(program: Program) -> Sign | None:
     share = (len(blocks) + 1) / len(units)
     return Sign(
         {rank: _fixed(item, share) for rank, item in program.ranks.items()},
-        where=Place(function=f"fully_shard ({units[0]})"),
+        where=MistakePlace(function=f"fully_shard ({units[0]})"),
         evidence={"units": len(units), "blocks": len(blocks)},
     )
 
 
-def _fixed(item: RankProgram, share: float) -> Change:
+def _fixed(item: RankProgram, share: float) -> ReplayChanges:
     """Every n-th collective and what prepares it stays; it carries the others' data."""
     table = item.table
     calls = table.group != ABSENT
@@ -47,7 +47,7 @@ def _fixed(item: RankProgram, share: float) -> Change:
     kept = calls & (table.order % every == every - 1)
     of_fsdp = item.has(Tag.COLLECTIVE) & (table.item == Item.LAUNCH) & ~kept
     work = item.work_ns - item.tag_ns(Tag.COLLECTIVE) * (1 - share)
-    return Change(work_ns=np.maximum(work, 0.0), dropped=(calls & ~kept) | of_fsdp)
+    return ReplayChanges(work_ns=np.maximum(work, 0.0), dropped=(calls & ~kept) | of_fsdp)
 
 
 SPEC = MistakeSpec(

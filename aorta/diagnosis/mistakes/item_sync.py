@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.artefacts.hostline import Tag
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
 
 _LEAST = 3.0
@@ -29,7 +29,7 @@ def _look(program: Program) -> Sign | None:
     held = one.per_step(np.where(_reads(one), one.table.held_ns, 0))
     return Sign(
         {rank: program.ranks[rank].without(Tag.READ_BACK) for rank in ranks},
-        where=program.where(Tag.READ_BACK) or Place(function="aten::item"),
+        where=program.where(Tag.READ_BACK) or MistakePlace(function="aten::item"),
         evidence={"reads_per_step": round(one.count(_reads(one)), 1), "held_ms_per_step": round(held, 2)},
     )
 

@@ -12,7 +12,7 @@ What to do:
 
 from __future__ import annotations
 
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
 from aorta.diagnosis.mistakes._loaders import waits, without_waits
 
@@ -24,7 +24,7 @@ def _look(program: Program) -> Sign | None:
         return None
     return Sign(
         {rank: without_waits(item) for rank, item in program.ranks.items()},
-        where=Place(function="DataLoader.__next__"),
+        where=MistakePlace(function="DataLoader.__next__"),
         evidence={"loader_wait_ms_per_step": round(max(found.ms.values()), 2)},
     )
 

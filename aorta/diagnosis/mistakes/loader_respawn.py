@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.artefacts.hostline import Item, Tag
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_SHARE = 0.05
 
@@ -29,7 +29,7 @@ def _look(program: Program) -> Sign | None:
     one = program.ranks[ranks[0]]
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
-        where=program.where(Tag.LOADER_START) or Place(function="DataLoader.__iter__"),
+        where=program.where(Tag.LOADER_START) or MistakePlace(function="DataLoader.__iter__"),
         evidence={
             "starts_per_step": round(one.count(one.tag_ns(Tag.LOADER_START) > 0), 3),
             "start_ms_per_step": round(_cost_ms(one), 2),
@@ -41,9 +41,9 @@ def _cost_ms(item: RankProgram) -> float:
     return item.tagged_ms(Tag.LOADER_START)
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     left = item.work_ns - item.tag_ns(Tag.LOADER_START)
-    return Change(work_ns=np.maximum(left, 0.0), unheld=item.table.item == Item.LOADER)
+    return ReplayChanges(work_ns=np.maximum(left, 0.0), unheld=item.table.item == Item.LOADER)
 
 
 SPEC = MistakeSpec(

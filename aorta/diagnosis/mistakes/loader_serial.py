@@ -12,7 +12,7 @@ What to do:
 from __future__ import annotations
 
 from aorta.artefacts.hostline import Tag
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
 
 _LEAST_SHARE = 0.1
@@ -25,7 +25,7 @@ def _look(program: Program) -> Sign | None:
     cost = max(program.ranks[rank].tagged_ms(Tag.LOADER) for rank in ranks)
     return Sign(
         {rank: program.ranks[rank].without(Tag.LOADER) for rank in ranks},
-        where=program.where(Tag.LOADER) or Place(function="DataLoader.__next__"),
+        where=program.where(Tag.LOADER) or MistakePlace(function="DataLoader.__next__"),
         evidence={"loading_ms_per_step": round(cost, 2)},
     )
 

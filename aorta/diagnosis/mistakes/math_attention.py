@@ -17,7 +17,7 @@ import numpy as np
 
 from aorta.artefacts.hostline import ComputeKind, Tag
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change, Floats
+from aorta.metrics.line_replay import Floats, ReplayChanges
 
 _LEAST_SHARE = 0.05
 _LEAST_LAUNCHES = 2.0
@@ -60,9 +60,9 @@ def _score_sized(item: RankProgram) -> Mask:
     return np.asarray(_softmax(item) | (others & long), dtype=np.bool_)
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     rows = _score_sized(item)
-    return Change(gpu_ns=np.where(rows, 0.0, item.table.gpu_ns.astype(np.float64)))
+    return ReplayChanges(gpu_ns=np.where(rows, 0.0, item.table.gpu_ns.astype(np.float64)))
 
 
 SPEC = MistakeSpec(

@@ -16,7 +16,7 @@ import numpy as np
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.hostline import Tag
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST = 4.0
 _MOST_BYTES = 4096
@@ -40,10 +40,10 @@ def _tiny(item: RankProgram) -> Mask:
     return np.asarray(tiny & ~item.has(Tag.BACKWARD), dtype=np.bool_)
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     rows = _tiny(item)
     work = item.work_ns - np.where(rows, item.tag_ns(Tag.COLLECTIVE), 0.0)
-    return Change(work_ns=np.maximum(work, 0.0), dropped=rows)
+    return ReplayChanges(work_ns=np.maximum(work, 0.0), dropped=rows)
 
 
 SPEC = MistakeSpec(

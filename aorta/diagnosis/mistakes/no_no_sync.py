@@ -14,9 +14,9 @@ import numpy as np
 
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.hostline import Item, Tag
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_PASSES = 1.9
 
@@ -30,7 +30,7 @@ def _look(program: Program) -> Sign | None:
         return None
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
-        where=Place(function="DistributedDataParallel.forward"),
+        where=MistakePlace(function="DistributedDataParallel.forward"),
         evidence={"passes_per_step": _passes(one), "collectives_per_step": round(_calls(one), 1)},
     )
 
@@ -45,7 +45,7 @@ def _calls(item: RankProgram) -> float:
     return item.count(item.table.group != ABSENT)
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     """Without the first passes' exchange; what belongs to it lies before the last pass's first collective."""
     table, passes = item.table, _passes(item)
     early = np.zeros(len(table), dtype=np.bool_)
@@ -57,7 +57,7 @@ def _fixed(item: RankProgram) -> Change:
             early |= (table.step == step) & (np.arange(len(table)) <= last)
     exchange = early & ((table.group != ABSENT) | item.has(Tag.COLLECTIVE)) & (table.item == Item.LAUNCH)
     work = item.work_ns - np.where(early, item.tag_ns(Tag.COLLECTIVE), 0.0)
-    return Change(work_ns=np.maximum(work, 0.0), dropped=exchange)
+    return ReplayChanges(work_ns=np.maximum(work, 0.0), dropped=exchange)
 
 
 SPEC = MistakeSpec(

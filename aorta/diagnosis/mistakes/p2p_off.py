@@ -17,7 +17,7 @@ import numpy as np
 
 from aorta.artefacts.events import ABSENT
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LARGE = 4e6
 _SLOW_BYTES_PER_NS = 12.0
@@ -54,10 +54,10 @@ def _best(item: RankProgram) -> float | None:
     return float((item.table.bytes[rows] / item.table.gpu_ns[rows]).max()) if rows.any() else None
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     gpu = item.table.gpu_ns.astype(np.float64)
     gpu[_calls(item)] /= _FASTER
-    return Change(gpu_ns=gpu)
+    return ReplayChanges(gpu_ns=gpu)
 
 
 SPEC = MistakeSpec(

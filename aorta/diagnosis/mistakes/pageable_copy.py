@@ -15,7 +15,7 @@ import numpy as np
 
 from aorta.artefacts.hostline import ComputeKind, Tag
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_SHARE = 0.05
 _BYTES_PER_NS = 20.0
@@ -47,11 +47,11 @@ def _held_ms(item: RankProgram) -> float:
     return item.per_step(np.where(_slow(item), item.table.held_ns, 0))
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     rows, gpu = _slow(item), item.table.gpu_ns.astype(np.float64)
     known = rows & (item.table.bytes > 0)
     gpu[known] = np.minimum(gpu[known], item.table.bytes[known] / _BYTES_PER_NS)
-    return Change(gpu_ns=gpu, unheld=rows)
+    return ReplayChanges(gpu_ns=gpu, unheld=rows)
 
 
 SPEC = MistakeSpec(

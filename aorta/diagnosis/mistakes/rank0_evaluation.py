@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _MORE = 1.3
 _LEAST_SHARE = 0.1
@@ -40,18 +40,18 @@ def _look(program: Program) -> Sign | None:
     )
 
 
-def _cost_ms(item: RankProgram, change: Change) -> float:
+def _cost_ms(item: RankProgram, change: ReplayChanges) -> float:
     assert change.work_ns is not None
     return item.per_step(item.work_ns - change.work_ns)
 
 
-def _fixed(item: RankProgram, typical: float) -> Change:
+def _fixed(item: RankProgram, typical: float) -> ReplayChanges:
     """Without the last kernels of each step beyond the typical number, and the work for them."""
     dropped = np.zeros(len(item.table), dtype=np.bool_)
     for step in np.unique(item.table.step).tolist():
         rows = np.flatnonzero(item.compute & (item.table.step == step))
         dropped[rows[round(typical) :]] = True
-    return Change(work_ns=np.where(dropped, 0.0, item.work_ns), dropped=dropped)
+    return ReplayChanges(work_ns=np.where(dropped, 0.0, item.work_ns), dropped=dropped)
 
 
 SPEC = MistakeSpec(

@@ -15,7 +15,7 @@ import numpy as np
 
 from aorta.artefacts.hostline import ComputeKind, Tag
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change, Floats
+from aorta.metrics.line_replay import Floats, ReplayChanges
 
 _LEAST_SHARE = 0.1
 
@@ -52,9 +52,9 @@ def _own_ms(item: RankProgram) -> float:
     return item.per_step(_own_ns(item) + _reads(item))
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     copies = item.launched(ComputeKind.READ_COPY)
-    return Change(work_ns=item.work_ns - _own_ns(item), dropped=copies)
+    return ReplayChanges(work_ns=item.work_ns - _own_ns(item), dropped=copies)
 
 
 SPEC = MistakeSpec(

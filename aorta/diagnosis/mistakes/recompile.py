@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.artefacts.hostline import Tag
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_SHARE = 0.05
 
@@ -29,14 +29,14 @@ def _look(program: Program) -> Sign | None:
     cost = max(program.ranks[rank].tagged_ms(Tag.COMPILE) for rank in ranks)
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
-        where=program.where(Tag.COMPILE) or Place(function="torch.compile"),
+        where=program.where(Tag.COMPILE) or MistakePlace(function="torch.compile"),
         evidence={"compile_ms_per_step": round(cost, 2)},
     )
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     left = item.work_ns - item.tag_ns(Tag.COMPILE)
-    return Change(work_ns=np.maximum(left, 0.0))
+    return ReplayChanges(work_ns=np.maximum(left, 0.0))
 
 
 SPEC = MistakeSpec(

@@ -15,7 +15,7 @@ import numpy as np
 
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
 from aorta.diagnosis.mistakes._compute import differences
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_SHARE = 0.1
 _LEAST_STEPS = 3
@@ -47,11 +47,11 @@ def steps_of(program: Program) -> list[int]:
     return sorted(set.intersection(*(set(item.table.step.tolist()) for item in program.ranks.values())))
 
 
-def _fixed(item: RankProgram, ratio: dict[int, float]) -> Change:
+def _fixed(item: RankProgram, ratio: dict[int, float]) -> ReplayChanges:
     gpu = item.table.gpu_ns.astype(np.float64)
     each = np.array([ratio.get(step, 1.0) for step in item.table.step.tolist()])
     gpu[item.compute] /= np.maximum(each[item.compute], 1e-9)
-    return Change(gpu_ns=gpu)
+    return ReplayChanges(gpu_ns=gpu)
 
 
 SPEC = MistakeSpec(

@@ -15,9 +15,9 @@ import numpy as np
 
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.hostline import Tag
-from aorta.artefacts.mistakes import Place
+from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
-from aorta.metrics.line_replay import Change
+from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_CALLS = 30.0
 _MOST_BYTES = 2e6
@@ -32,7 +32,7 @@ def _look(program: Program) -> Sign | None:
     size = one.table.bytes[_calls(one)]
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
-        where=Place(function="DistributedDataParallel"),
+        where=MistakePlace(function="DistributedDataParallel"),
         evidence={
             "all_reduces_per_step": round(one.count(_calls(one)), 1),
             "mean_kb": round(float(size.mean()) / 1e3, 1),
@@ -53,7 +53,7 @@ def _small(item: RankProgram) -> bool:
     return each >= _LEAST_CALLS and float(item.table.bytes[_calls(item)].mean()) < _MOST_BYTES
 
 
-def _fixed(item: RankProgram) -> Change:
+def _fixed(item: RankProgram) -> ReplayChanges:
     table, calls = item.table, _calls(item)
     every = max(round(_BUCKET / max(float(table.bytes[calls].mean()), 1.0)), 2)
     kept = calls & (table.order % every == every - 1)
@@ -66,7 +66,7 @@ def _fixed(item: RankProgram) -> Change:
     gpu[kept] = table.bytes[calls].sum() / max(best, 1e-9) / max(int(kept.sum()), 1)
     share = float(kept.sum()) / max(float(calls.sum()), 1.0)
     work = item.work_ns - item.tag_ns(Tag.COLLECTIVE) * (1.0 - share)
-    return Change(work_ns=np.maximum(work, 0.0), gpu_ns=gpu, dropped=calls & ~kept)
+    return ReplayChanges(work_ns=np.maximum(work, 0.0), gpu_ns=gpu, dropped=calls & ~kept)
 
 
 SPEC = MistakeSpec(

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.readers.fast.kineto_spans import LAYOUTS, Layout, Learned, Rows, Spans
+from aorta.readers.fast.kineto_spans import LAYOUTS, CategoryEvents, Layout, Learned, Spans
 from aorta.readers.fast.kineto_words import Mask, Positions, Words, rows, word
 from aorta.readers.kineto_events import KEPT_OPERATORS
 
@@ -40,7 +40,7 @@ _KEPT_FIRST[[name[0] for name in _KEPT]] = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class TextEvents:
     """The events of a text."""
 
     text: bytes
@@ -48,7 +48,7 @@ class Found:
     bounds: Positions
     """Where each begins, and where one behind the last would."""
     unused: Mask
-    read: Sequence[Rows]
+    read: Sequence[CategoryEvents]
 
     def others(self) -> tuple[bytes, Positions]:
         """The text of the events that are used and were not read, and which events they are."""
@@ -72,7 +72,7 @@ class Found:
         return b",".join([self.text[first : after - self.layout.gap] for first, after in pieces])
 
 
-def find(text: bytes, end: int, learned: Learned) -> Found | None:
+def find(text: bytes, end: int, learned: Learned) -> TextEvents | None:
     """The events in a text before `end`, where one ends; None if it is in no known layout.
 
     At least `AHEAD` bytes must follow: comparisons may look so far behind it.
@@ -85,7 +85,7 @@ def find(text: bytes, end: int, learned: Learned) -> Found | None:
     return None
 
 
-def _find_in(layout: Layout, text: bytes, braces: Positions, end: int, learned: Learned) -> Found | None:
+def _find_in(layout: Layout, text: bytes, braces: Positions, end: int, learned: Learned) -> TextEvents | None:
     """The events in a text of a layout; `braces` are all opening ones."""
     octets = np.frombuffer(text, dtype=np.uint8)
     between, span = layout.between, layout.indent + b'"ph": "X", "cat": "'
@@ -125,7 +125,7 @@ def _find_in(layout: Layout, text: bytes, braces: Positions, end: int, learned: 
     operators, names = of("cpu_op")
     plain = _no_annotations(text, octets, names) & (inside[operators - 1] == 2)
     read.append(reader.fronts("cpu_op", operators[plain], names[plain]))
-    return Found(text, layout, bounds, np.concatenate(([False], unused)), read)
+    return TextEvents(text, layout, bounds, np.concatenate(([False], unused)), read)
 
 
 def _places(octets: NDArray[np.uint8], byte: int) -> Positions:

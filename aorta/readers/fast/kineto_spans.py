@@ -64,7 +64,7 @@ LAYOUTS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class CategoryEvents:
     """Events of a category in the order of the file."""
 
     category: str
@@ -117,7 +117,7 @@ class Spans:
     """In each event: that of its arguments, if it is a span."""
     learned: Learned
 
-    def read(self, chosen: Mapping[str, tuple[Positions, Positions]]) -> list[Rows]:
+    def read(self, chosen: Mapping[str, tuple[Positions, Positions]]) -> list[CategoryEvents]:
         """Decode the readable spans in `chosen`, which maps categories to spans and where names begin."""
         self.learned.endings.forget()
         events, name = (np.concatenate(parts) for parts in zip(*chosen.values(), strict=True))
@@ -137,7 +137,7 @@ class Spans:
             found.append(self._arguments(category, brace[span] + 1, columns))
         return found
 
-    def fronts(self, category: str, spans: Positions, name: Positions) -> Rows:
+    def fronts(self, category: str, spans: Positions, name: Positions) -> CategoryEvents:
         """Decode the readable spans of a category, without their arguments."""
         start, end, lane, name_end = self._front(self.last_brace[spans], name)
         good = np.flatnonzero(name_end >= name)
@@ -145,7 +145,7 @@ class Spans:
         good, number = good[number >= 0], number[number >= 0]
         absent = np.full(len(good), ABSENT)
         columns = (spans[good], start[good], end[good], lane[good], number)
-        return Rows(category, (), *columns, absent, absent, absent, absent)
+        return CategoryEvents(category, (), *columns, absent, absent, absent, absent)
 
     def _front(self, brace: Positions, name: Positions) -> tuple[Column, Column, Column, Positions]:
         """Start and end in ns, the thread, and where the name ends; the last is -1 for spans to be left."""
@@ -172,7 +172,7 @@ class Spans:
             name_end[place] = np.where(us < POSSIBLE_US, stop[place] - named.template.length, -1)
         return start, start + duration, lane, name_end
 
-    def _arguments(self, category: str, begin: Positions, columns: tuple[Column, ...]) -> Rows:
+    def _arguments(self, category: str, begin: Positions, columns: tuple[Column, ...]) -> CategoryEvents:
         """The spans of a category whose arguments, from `begin` on, can be read too."""
         is_call = GROUPS[category] == CALLS
         # Nothing stands behind the correlation of a driver call.
@@ -196,7 +196,7 @@ class Spans:
             texts = zip(after[read].tolist(), self.ends[columns[0][read]].tolist(), strict=True)
             endings = self.learned.endings
             ending[read] = [endings[self.text[a:b]] for a, b in texts]
-        made = Rows(category, self.learned.endings.arguments, *[*columns, *values.values(), ending])
+        made = CategoryEvents(category, self.learned.endings.arguments, *[*columns, *values.values(), ending])
         return made if (ending >= 0).all() else _those(made, ending >= 0)
 
     def _fitting(
@@ -281,6 +281,6 @@ def _of_arguments(text: bytes, begin: int, behind: bytes) -> _Named | None:
     return _Named(Template(text[begin : place + len(behind)], slots), wanted)
 
 
-def _those(found: Rows, chosen: Mask) -> Rows:
+def _those(found: CategoryEvents, chosen: Mask) -> CategoryEvents:
     columns = [field.name for field in fields(found) if field.name not in ("category", "arguments")]
     return replace(found, **{name: getattr(found, name)[chosen] for name in columns})

@@ -80,7 +80,7 @@ class Recurrent(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class DcrnnSizes:
     """Sizes of the model."""
 
     channels: int
@@ -107,12 +107,12 @@ class DCRNN(nn.Module):
 
     Args:
         diffusion: of the sensors' graph.
-        sizes: see `Sizes`.
+        sizes: see `DcrnnSizes`.
         mean: of the training readings.
         deviation: their standard deviation.
     """
 
-    def __init__(self, diffusion: Diffusion, sizes: Sizes, mean: float, deviation: float) -> None:
+    def __init__(self, diffusion: Diffusion, sizes: DcrnnSizes, mean: float, deviation: float) -> None:
         super().__init__()
         self.diffusion = diffusion
         self.sizes = sizes

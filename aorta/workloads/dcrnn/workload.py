@@ -15,7 +15,7 @@ from aorta.errors import ConfigError
 from aorta.workloads.dcrnn.data import Split, split
 from aorta.workloads.dcrnn.graph import Diffusion
 from aorta.workloads.dcrnn.metrics import columns, error_sums, masked_mae, summarise
-from aorta.workloads.dcrnn.model import DCRNN, Sizes
+from aorta.workloads.dcrnn.model import DCRNN, DcrnnSizes
 from aorta.workloads.trainer.workload import Batch, Validation
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ USED_OF_DATASET = ("seed", "delay_ms")
 """Keys of the `dataset` block that mean something here."""
 
 
-class Dcrnn:
+class DcrnnWorkload:
     """A diffusion convolutional recurrent network on a user's or on generated traffic.
 
     Raises:
@@ -62,7 +62,7 @@ class Dcrnn:
     def model(self) -> nn.Module:
         """`DCRNN` of the configuration, on the data's graph."""
         chosen, data = self._config.dcrnn, self.data
-        sizes = Sizes(
+        sizes = DcrnnSizes(
             channels=data.channels,
             horizon=chosen.pred_len,
             hidden=chosen.hidden_dim,
@@ -96,7 +96,7 @@ def _score(output: torch.Tensor, batch: Batch) -> torch.Tensor:
     return error_sums(output, batch["target"])
 
 
-def _changed(block: schema.Block, name: str, used: tuple[str, ...] = ()) -> list[str]:
+def _changed(block: schema.ConfigBlock, name: str, used: tuple[str, ...] = ()) -> list[str]:
     return [
         f"{name}.{item.name}={getattr(block, item.name)}"
         for item in msgspec.structs.fields(type(block))

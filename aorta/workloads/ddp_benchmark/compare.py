@@ -16,10 +16,15 @@ from aorta.artefacts.io import write_json
 from aorta.artefacts.study_layout import DdpBenchmarkDir
 from aorta.workloads.ddp_benchmark import peak
 from aorta.workloads.ddp_benchmark.model import parameter_count
-from aorta.workloads.ddp_benchmark.options import IMPLEMENTATIONS, MINIMUM_WARMUP_STEPS, REFERENCE, Options
-from aorta.workloads.ddp_benchmark.results import Measured, results_of
+from aorta.workloads.ddp_benchmark.options import (
+    IMPLEMENTATIONS,
+    MINIMUM_WARMUP_STEPS,
+    REFERENCE,
+    BenchmarkOptions,
+)
+from aorta.workloads.ddp_benchmark.results import ImplementationTimes, results_of
 from aorta.workloads.ddp_benchmark.timing import StepSample
-from aorta.workloads.ddp_benchmark.training import Progress, Training, weights_equal
+from aorta.workloads.ddp_benchmark.training import BenchmarkTraining, EpochLog, weights_equal
 from aorta.workloads.trainer.world import World
 
 log = logging.getLogger(__name__)
@@ -28,7 +33,7 @@ OBSERVED_STEPS = 10
 """Steps of torch_ddp with its all-reduces timed, after the ones whose speed counts."""
 
 
-def compare(options: Options, world: World) -> None:
+def compare(options: BenchmarkOptions, world: World) -> None:
     """Measure everything. Rank 0 writes `ddp_benchmark.json` again after each implementation, so that a run
     that ends early leaves what it has measured.
 
@@ -42,7 +47,7 @@ def compare(options: Options, world: World) -> None:
     hosts: list[str] = [""] * world.size
     dist.all_gather_object(hosts, socket.gethostname())
     order = sorted(options.implementations, key=lambda name: name != REFERENCE)
-    measured: list[Measured] = []
+    measured: list[ImplementationTimes] = []
     started = time.monotonic()
     for name in order:
         measured.append(measure(name, options, world))
@@ -59,7 +64,7 @@ def _document(
     results: list[ImplementationResult],
     points: list[PeakPoint],
     hosts: list[str],
-    options: Options,
+    options: BenchmarkOptions,
     world: World,
 ) -> DdpBenchmark:
     cuda = world.device.type == "cuda"
@@ -82,21 +87,23 @@ def _document(
     )
 
 
-def measure(name: str, options: Options, world: World) -> Measured:
+def measure(name: str, options: BenchmarkOptions, world: World) -> ImplementationTimes:
     """Run one implementation on every rank, and gather what they measured."""
     steps, equal = _run(name, options, world, observed=False)
     if name != REFERENCE:
-        return Measured(name, steps, steps, equal)
+        return ImplementationTimes(name, steps, steps, equal)
     few = min(options.total_steps - options.first_steady_step, OBSERVED_STEPS)
     shorter = replace(options, num_epochs=1, warmup_epochs=0, steps_per_epoch=MINIMUM_WARMUP_STEPS + few)
     parts, _ = _run(name, shorter, world, observed=True)
-    return Measured(name, steps, parts, equal)
+    return ImplementationTimes(name, steps, parts, equal)
 
 
-def _run(name: str, options: Options, world: World, observed: bool) -> tuple[list[list[StepSample]], bool]:
+def _run(
+    name: str, options: BenchmarkOptions, world: World, observed: bool
+) -> tuple[list[list[StepSample]], bool]:
     """Steady samples by rank, and whether the weights ended equal."""
-    training = Training(name, options, world, observed)
-    progress = Progress(training, world)
+    training = BenchmarkTraining(name, options, world, observed)
+    progress = EpochLog(training, world)
     for index in range(options.total_steps):
         training.step(index)
         if (index + 1) % options.steps_per_epoch == 0 and not observed:

@@ -16,7 +16,7 @@ from aorta.instrument.identity import Identity
 from aorta.workloads.ddp_benchmark import launch
 from aorta.workloads.ddp_benchmark.compare import compare
 from aorta.workloads.ddp_benchmark.model import parameter_count
-from aorta.workloads.ddp_benchmark.options import Options
+from aorta.workloads.ddp_benchmark.options import BenchmarkOptions
 from aorta.workloads.ddp_benchmark.tracing import trace
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ CORE_FLOP_PER_S = 5e10
 WORTH_SAYING_S = 120.0
 
 
-def run(options: Options) -> bool:
+def run(options: BenchmarkOptions) -> bool:
     """Run on all ranks, starting them where no launcher has.
 
     Returns:
@@ -53,7 +53,7 @@ def run(options: Options) -> bool:
     return True
 
 
-def _check_folder(options: Options) -> None:
+def _check_folder(options: BenchmarkOptions) -> None:
     """Make the output folder now, rather than fail when everything has been measured."""
     folder = options.profile_output_dir if options.profile else options.output_dir
     try:
@@ -65,7 +65,7 @@ def _check_folder(options: Options) -> None:
         ) from error
 
 
-def run_rank(options: Options) -> None:
+def run_rank(options: BenchmarkOptions) -> None:
     """One rank, from joining the others to leaving them."""
     rank = Identity.from_environment().rank
     logging.basicConfig(
@@ -81,7 +81,7 @@ def _ask(question: str) -> bool:
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
-def agree(options: Options, ranks: int, *, ask: Callable[[str], bool] | None) -> None:
+def agree(options: BenchmarkOptions, ranks: int, *, ask: Callable[[str], bool] | None) -> None:
     """Return where the model fits the machine, or somebody wants it trained all the same.
 
     Args:
@@ -103,19 +103,19 @@ def agree(options: Options, ranks: int, *, ask: Callable[[str], bool] | None) ->
     )
 
 
-def _flop_per_step(options: Options) -> int:
+def _flop_per_step(options: BenchmarkOptions) -> int:
     # 6 FLOP a parameter and token: 2 forward, 4 backward (Kaplan et al. 2020, section 2.1).
     return 6 * parameter_count(options) * options.batch_size * options.context_length
 
 
-def cpu_seconds(options: Options, ranks: int) -> float:
+def cpu_seconds(options: BenchmarkOptions, ranks: int) -> float:
     """Seconds that the cores of this machine take for all steps of all ranks, in order of magnitude."""
     count = 1 if options.profile else len(options.implementations)
     cores = len(os.sched_getaffinity(0))
     return _flop_per_step(options) * options.total_steps * count * ranks / (cores * CORE_FLOP_PER_S)
 
 
-def announce(options: Options, ranks: int) -> None:
+def announce(options: BenchmarkOptions, ranks: int) -> None:
     """Say before the start what is coming, and on a CPU how to make it smaller if it is large."""
     on_gpu = launch.uses_gpu(options.device)
     count = 1 if options.profile else len(options.implementations)

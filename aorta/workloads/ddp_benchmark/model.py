@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from aorta.workloads.ddp_benchmark.options import Options
+from aorta.workloads.ddp_benchmark.options import BenchmarkOptions
 
 BATCHES = 8
 """Different batches of a rank; they repeat."""
@@ -36,7 +36,7 @@ class Rotary(nn.Module):
 class Attention(nn.Module):
     """Causal self-attention, heads turned by `Rotary`."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: BenchmarkOptions) -> None:
         super().__init__()
         self.heads = options.num_heads
         self.qkv = nn.Linear(options.d_model, 3 * options.d_model, bias=False)
@@ -58,7 +58,7 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """SwiGLU: down(silu(gate(x)) × up(x))."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: BenchmarkOptions) -> None:
         super().__init__()
         self.gate = nn.Linear(options.d_model, options.d_ff, bias=False)
         self.up = nn.Linear(options.d_model, options.d_ff, bias=False)
@@ -70,10 +70,10 @@ class FeedForward(nn.Module):
         return result
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """Norm-first attention and feed-forward, each added to its input."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: BenchmarkOptions) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(options.d_model, eps=1e-5)
         self.attention = Attention(options)
@@ -89,10 +89,10 @@ class Block(nn.Module):
 class LanguageModel(nn.Module):
     """Logits of the next token. Parameters are registered in the order of their use."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: BenchmarkOptions) -> None:
         super().__init__()
         self.embedding = nn.Embedding(options.vocab_size, options.d_model)
-        self.blocks = nn.ModuleList(Block(options) for _ in range(options.num_layers))
+        self.blocks = nn.ModuleList(DecoderBlock(options) for _ in range(options.num_layers))
         self.norm = nn.RMSNorm(options.d_model, eps=1e-5)
         self.head = nn.Linear(options.d_model, options.vocab_size, bias=False)
         for module in self.modules():
@@ -108,14 +108,14 @@ class LanguageModel(nn.Module):
         return logits
 
 
-def parameter_count(options: Options) -> int:
+def parameter_count(options: BenchmarkOptions) -> int:
     """Parameters of `LanguageModel`, without building it."""
     width = options.d_model
     block = 4 * width * width + 3 * width * options.d_ff + 2 * width
     return 2 * options.vocab_size * width + options.num_layers * block + width
 
 
-def token_batches(options: Options, rank: int, device: torch.device) -> list[torch.Tensor]:
+def token_batches(options: BenchmarkOptions, rank: int, device: torch.device) -> list[torch.Tensor]:
     """`BATCHES` int64 tensors of (batch_size, context_length + 1), a function of seed and rank.
 
     Small ids are more frequent, as in text, so that there is something to learn.

@@ -35,7 +35,7 @@ SMALL: dict[str, float] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class BenchmarkOptions:
     """Options of the benchmark. Fields are the flags of the same names."""
 
     vocab_size: int = 10_000
@@ -152,7 +152,7 @@ def _profile_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--profile-output-dir", type=Path, metavar="DIR", help="for traces and summary")
 
 
-def parse(arguments: Sequence[str] | None = None) -> Options:
+def parse(arguments: Sequence[str] | None = None) -> BenchmarkOptions:
     """The options of a command line.
 
     Raises:
@@ -160,7 +160,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         SystemExit: argparse refused a flag, or `--help`.
     """
     flags = parser()
-    defaults = {item.name: item.default for item in fields(Options)}
+    defaults = {item.name: item.default for item in fields(BenchmarkOptions)}
     flags.set_defaults(**defaults)
     first, _ = flags.parse_known_args(arguments)
     if first.preset == "small":
@@ -170,12 +170,12 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     values = vars(flags.parse_args(arguments))
     del values["preset"]
     values["implementations"] = tuple(name for name in IMPLEMENTATIONS if name in values["implementations"])
-    options = Options(**values)
+    options = BenchmarkOptions(**values)
     check(options)
     return options
 
 
-def check(options: Options) -> None:
+def check(options: BenchmarkOptions) -> None:
     """Refuse what cannot work.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from aorta.instrument.collectives import Collectives
+from aorta.instrument.collectives import CollectiveRunner
 from aorta.instrument.streams import current_stream
 from aorta.instrument.watching import Watching
 from aorta.workloads.ddp_benchmark.communicator import Communicator
@@ -41,7 +41,7 @@ class TorchDdp(Implementation):
         """See `Implementation`."""
         shared = self._communicator
         if self._observed:
-            collectives = Collectives(shared.clock, shared.device, shared.tape)
+            collectives = CollectiveRunner(shared.clock, shared.device, shared.tape)
             on = current_stream(shared.device) if shared.device.type == "cuda" else None
             self._watching = Watching(collectives, lambda: on)
             self._watching.watch(True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aorta.artefacts.ddp_benchmark import ImplementationResult, PeakPoint, Spread
+from aorta.artefacts.ddp_benchmark import ImplementationResult, PeakPoint, TimeSpread
 from aorta.units import NS_PER_MS, NS_PER_S
-from aorta.workloads.ddp_benchmark.options import REFERENCE, Options
+from aorta.workloads.ddp_benchmark.options import REFERENCE, BenchmarkOptions
 from aorta.workloads.ddp_benchmark.peak import bus_bytes
 from aorta.workloads.ddp_benchmark.timing import StepSample
 
@@ -17,7 +17,7 @@ ByRank = Sequence[Sequence[StepSample]]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ImplementationTimes:
     """Measurements of one implementation by all ranks, steady steps only."""
 
     name: str
@@ -28,10 +28,10 @@ class Measured:
     weights_equal: bool
 
 
-def spread(ns: Sequence[int]) -> Spread:
+def spread(ns: Sequence[int]) -> TimeSpread:
     """The distribution of times in ns, by linear interpolation between samples."""
     low, middle, high, slow = (float(value) / NS_PER_MS for value in np.percentile(ns, (25, 50, 75, 95)))
-    return Spread(median_ms=middle, p95_ms=slow, iqr_ms=high - low)
+    return TimeSpread(median_ms=middle, p95_ms=slow, iqr_ms=high - low)
 
 
 def samples_per_second(steps: ByRank, batch_size: int) -> float:
@@ -43,7 +43,10 @@ def samples_per_second(steps: ByRank, batch_size: int) -> float:
 
 
 def result_of(
-    measured: Measured, options: Options, peak: Sequence[PeakPoint], reference: float | None
+    measured: ImplementationTimes,
+    options: BenchmarkOptions,
+    peak: Sequence[PeakPoint],
+    reference: float | None,
 ) -> ImplementationResult:
     """The numbers of one implementation.
 
@@ -91,7 +94,7 @@ def result_of(
 
 
 def results_of(
-    measured: Sequence[Measured], options: Options, peak: Sequence[PeakPoint]
+    measured: Sequence[ImplementationTimes], options: BenchmarkOptions, peak: Sequence[PeakPoint]
 ) -> list[ImplementationResult]:
     """The numbers of every implementation, each also over torch_ddp's."""
     speed = {one.name: samples_per_second(one.steps, options.batch_size) for one in measured}

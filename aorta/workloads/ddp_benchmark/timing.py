@@ -11,7 +11,7 @@ import torch
 from torch.profiler import record_function
 
 from aorta.instrument.scalars import Landing, Scalars, kept
-from aorta.instrument.steps import COMPUTE, HOST, StepTimes, describe
+from aorta.instrument.steps import COMPUTE, HOST, TakenTimes, describe
 from aorta.instrument.streams import Mark, clock_for
 from aorta.instrument.tape import Tape
 
@@ -128,7 +128,7 @@ class StepTimer:
         ]
 
 
-def sample_of(step: int, times: StepTimes, loss: float | None) -> StepSample:
+def sample_of(step: int, times: TakenTimes, loss: float | None) -> StepSample:
     """The parts of a step from its timed pieces."""
     breakdown, _ = describe(times, step)
     by_tag: dict[str, int] = {}

@@ -12,9 +12,9 @@ from aorta.artefacts.io import write_text
 from aorta.artefacts.study_layout import DdpBenchmarkDir
 from aorta.units import ns_to_ms
 from aorta.workloads.ddp_benchmark.model import parameter_count
-from aorta.workloads.ddp_benchmark.options import Options
+from aorta.workloads.ddp_benchmark.options import BenchmarkOptions
 from aorta.workloads.ddp_benchmark.timing import StepSample
-from aorta.workloads.ddp_benchmark.training import Progress, Training, epoch_type, learning_rate
+from aorta.workloads.ddp_benchmark.training import BenchmarkTraining, EpochLog, epoch_type, learning_rate
 from aorta.workloads.trainer.world import World
 
 log = logging.getLogger(__name__)
@@ -23,17 +23,17 @@ TOP = 20
 """Operators in the summary."""
 
 
-def epoch_name(epoch: int, options: Options) -> str:
+def epoch_name(epoch: int, options: BenchmarkOptions) -> str:
     """The range of an epoch in the trace; the rate is that of its first step."""
     rate = learning_rate(epoch * options.steps_per_epoch, options.warmup_steps)
     return f"epoch_{epoch}_{epoch_type(epoch, options)}_lr_{rate:.6f}"
 
 
-def trace(options: Options, world: World) -> None:
+def trace(options: BenchmarkOptions, world: World) -> None:
     """Train under the profiler; each rank writes its trace, rank 0 the summary."""
     name, folder = options.profile_implementation, DdpBenchmarkDir(options.profile_output_dir)
-    training = Training(name, options, world)
-    progress = Progress(training, world)
+    training = BenchmarkTraining(name, options, world)
+    progress = EpochLog(training, world)
     activities = [ProfilerActivity.CPU]
     if world.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -64,7 +64,7 @@ def trace(options: Options, world: World) -> None:
         log.info("traces and summary: %s", folder.root)
 
 
-def summary(options: Options, world: World, samples: list[StepSample], operators: str) -> str:
+def summary(options: BenchmarkOptions, world: World, samples: list[StepSample], operators: str) -> str:
     """Summary of the trace, in readable lines; times are of rank 0 and include the profiler's own cost."""
     name, folder = options.profile_implementation, DdpBenchmarkDir(options.profile_output_dir)
     lines = [

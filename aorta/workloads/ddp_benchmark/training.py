@@ -14,7 +14,7 @@ from aorta.workloads.ddp_benchmark.communicator import Communicator
 from aorta.workloads.ddp_benchmark.individual import Individual, IndividualV2, Synchronous
 from aorta.workloads.ddp_benchmark.interface import Implementation
 from aorta.workloads.ddp_benchmark.model import LanguageModel, loss_of, token_batches
-from aorta.workloads.ddp_benchmark.options import Options
+from aorta.workloads.ddp_benchmark.options import BenchmarkOptions
 from aorta.workloads.ddp_benchmark.reference import TorchDdp
 from aorta.workloads.ddp_benchmark.timing import BACKWARD, CLIP, FORWARD, RATE, SYNC, UPDATE, StepTimer
 from aorta.workloads.trainer.world import World
@@ -30,12 +30,12 @@ def learning_rate(step: int, warmup_steps: int) -> float:
     return BASE_RATE * min(step / warmup_steps, 1.0) if warmup_steps else BASE_RATE
 
 
-def epoch_type(epoch: int, options: Options) -> str:
+def epoch_type(epoch: int, options: BenchmarkOptions) -> str:
     """`warmup` or `training`."""
     return "warmup" if epoch < options.warmup_epochs else "training"
 
 
-def make(name: str, communicator: Communicator, options: Options, observed: bool) -> Implementation:
+def make(name: str, communicator: Communicator, options: BenchmarkOptions, observed: bool) -> Implementation:
     """The implementation called `name`. Only torch_ddp has a choice of being `observed`."""
     if name == TorchDdp.name:
         return TorchDdp(communicator, options.bucket_bytes, observed)
@@ -45,7 +45,7 @@ def make(name: str, communicator: Communicator, options: Options, observed: bool
     return simple[name](communicator)
 
 
-class Training:
+class BenchmarkTraining:
     """Weights, optimizer, batches and timer of one implementation on this rank.
 
     Args:
@@ -55,7 +55,7 @@ class Training:
         observed: for torch_ddp, whether its collectives are timed.
     """
 
-    def __init__(self, name: str, options: Options, world: World, observed: bool = False) -> None:
+    def __init__(self, name: str, options: BenchmarkOptions, world: World, observed: bool = False) -> None:
         self.name = name
         self.options = options
         self.timer = StepTimer(world.device, observed=observed or name != TorchDdp.name)
@@ -109,10 +109,10 @@ class Training:
                 self._optimizer.param_groups[0]["lr"] = rate
 
 
-class Progress:
+class EpochLog:
     """Logs each epoch on rank 0 once the device has done it, so that the log never stops the device."""
 
-    def __init__(self, training: Training, world: World) -> None:
+    def __init__(self, training: BenchmarkTraining, world: World) -> None:
         self._training = training
         self._rank = world.rank
         self._waiting: deque[int] = deque()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from aorta.workloads.mistakes.options import Options
+from aorta.workloads.mistakes.options import MistakeOptions
 
 _SLOW = ("loader_serial", "loader_few_workers", "loader_rank1")
 _EPOCH = 12
@@ -20,7 +20,7 @@ _BIG = 25_000_000
 class Tokens(Dataset[torch.Tensor]):
     """Random tokens; a sample takes CPU time where the loader is to be slow."""
 
-    def __init__(self, options: Options, rank: int) -> None:
+    def __init__(self, options: MistakeOptions, rank: int) -> None:
         self._options, self._rank = options, rank
         slow = options.mistake in _SLOW
         if options.mistake == "loader_rank1":
@@ -39,7 +39,7 @@ class Tokens(Dataset[torch.Tensor]):
         return torch.randint(0, self._options.vocabulary, (self._options.length + 1,), generator=made)
 
 
-def batches(options: Options, rank: int) -> Iterator[torch.Tensor]:
+def batches(options: MistakeOptions, rank: int) -> Iterator[torch.Tensor]:
     """Batches for ever, epoch after epoch."""
     workers = 2
     if options.mistake == "loader_serial":
@@ -65,7 +65,7 @@ def batches(options: Options, rank: int) -> Iterator[torch.Tensor]:
 class ExtraInput:
     """A second, large input for each step of `pageable_copy`; nothing for the others."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: MistakeOptions) -> None:
         self._made = torch.randn(_BIG) if options.mistake == "pageable_copy" else None
         self._pinned = options.fixed
         if self._made is not None and self._pinned and options.device == "cuda":

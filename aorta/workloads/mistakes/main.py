@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from aorta.workloads.mistakes.options import Options
+from aorta.workloads.mistakes.options import MistakeOptions
 from aorta.workloads.mistakes.trainer import run
 
 
@@ -25,7 +25,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int)
     given = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}
     rank, world = given.pop("rank"), given.pop("world")
-    options = Options(**given, backend="nccl" if given["device"] == "cuda" else "gloo")
+    options = MistakeOptions(**given, backend="nccl" if given["device"] == "cuda" else "gloo")
     if options.device == "cpu":
         torch.set_num_threads(1)
     if world > 1:

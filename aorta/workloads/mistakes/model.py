@@ -9,13 +9,13 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from aorta.workloads.mistakes.options import Options
+from aorta.workloads.mistakes.options import MistakeOptions
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and a feed-forward network."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: MistakeOptions) -> None:
         super().__init__()
         width = options.width
         self.heads = options.heads
@@ -49,10 +49,10 @@ class Block(nn.Module):
 class Network(nn.Module):
     """Token embedding, blocks, and the logits."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: MistakeOptions) -> None:
         super().__init__()
         self.embed = nn.Embedding(options.vocabulary, options.width)
-        self.blocks = nn.ModuleList(Block(options) for _ in range(options.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(options) for _ in range(options.layers))
         self.norm = nn.LayerNorm(options.width)
         self.head = nn.Linear(options.width, options.vocabulary, bias=False)
         self.recompute = options.wrong("needless_checkpointing")

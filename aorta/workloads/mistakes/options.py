@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MistakeOptions:
     """One run of the trainer: a mistake, made or not, and the sizes."""
 
     mistake: str

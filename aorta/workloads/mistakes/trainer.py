@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aorta.workloads.mistakes.data import ExtraInput, batches
 from aorta.workloads.mistakes.model import Network
-from aorta.workloads.mistakes.options import Options
+from aorta.workloads.mistakes.options import MistakeOptions
 
 _WARM_UP = 5
 _MICRO_BATCHES = 4
@@ -28,7 +28,7 @@ _LOGGED = 12
 class Trainer:
     """The program's state, and one step of it."""
 
-    def __init__(self, options: Options, rank: int, world: int, *, grouped: bool) -> None:
+    def __init__(self, options: MistakeOptions, rank: int, world: int, *, grouped: bool) -> None:
         self.options, self.rank, self.world = options, rank, world
         self.device = torch.device(options.device, rank) if options.device == "cuda" else torch.device("cpu")
         torch.manual_seed(options.seed)
@@ -122,7 +122,7 @@ class Trainer:
             torch.cuda.synchronize()
 
 
-def run(options: Options, rank: int = 0, world: int = 1, *, grouped: bool = False) -> dict[str, Any]:
+def run(options: MistakeOptions, rank: int = 0, world: int = 1, *, grouped: bool = False) -> dict[str, Any]:
     """Time plain steps, then trace some; returns and writes what the truth is.
 
     The process group must exist where `world` is above 1 or `grouped` says so.

@@ -21,7 +21,7 @@ class Compiled:
     work here.
     """
 
-    def __init__(self, module: nn.Module, config: schema.Compile) -> None:
+    def __init__(self, module: nn.Module, config: schema.CompileConfig) -> None:
         self._eager = module
         self._proven = False
         if config.options:

@@ -33,7 +33,7 @@ class RankingSamples(Dataset[dict[str, torch.Tensor]]):
     score of each id plus the mean of the first dense feature.
     """
 
-    def __init__(self, config: schema.Dataset) -> None:
+    def __init__(self, config: schema.DatasetConfig) -> None:
         self._config = config
         score = np.random.default_rng(config.seed).standard_normal(config.vocab_size)
         self._score = score.astype(np.float32)

@@ -41,14 +41,14 @@ def check_faults(config: schema.Config, ranks: int) -> None:
         raise ConfigError("faults.comm_mb is set, but one rank has nobody to exchange with", "use more ranks")
 
 
-class Faults:
+class FaultInjector:
     """The faults of one rank; does nothing where none is configured.
 
     Raises:
         ConfigError: the GPU's memory is to be filled, and there is no GPU.
     """
 
-    def __init__(self, config: schema.Faults, world: World, recorder: StepRecorder) -> None:
+    def __init__(self, config: schema.FaultsConfig, world: World, recorder: StepRecorder) -> None:
         self._world = world
         self._recorder = recorder
         self._config = config
@@ -56,7 +56,7 @@ class Faults:
         self._mine = not config.ranks or world.rank in config.ranks
         self._step = 0
         self._held: list[torch.Tensor] = []
-        if config == schema.Faults(stand_in_ms=config.stand_in_ms):
+        if config == schema.FaultsConfig(stand_in_ms=config.stand_in_ms):
             return
         if world.rank == 0:
             log.warning("faults are put into this run on purpose: see %s", recorder.run.injected)

@@ -72,7 +72,7 @@ def check_fsdp(config: schema.Config) -> None:
             raise ConfigError(reason, "leave the key at its default")
 
 
-def shard_ranks(config: schema.Fsdp, world_size: int, local_size: int) -> int:
+def shard_ranks(config: schema.FsdpConfig, world_size: int, local_size: int) -> int:
     """Number of ranks that share one copy of the weights.
 
     Args:
@@ -96,7 +96,7 @@ def shard_ranks(config: schema.Fsdp, world_size: int, local_size: int) -> int:
     return size
 
 
-def make_mesh(config: schema.Fsdp, world: World) -> DeviceMesh:
+def make_mesh(config: schema.FsdpConfig, world: World) -> DeviceMesh:
     """`(shard,)`, or `(replicate, shard)` where there is more than one copy of the weights.
 
     Raises:
@@ -197,7 +197,7 @@ def _sharded(module: nn.Module) -> FSDPModule:
 
 
 def _make(
-    workload: Workload, config: schema.Fsdp, world: World
+    workload: Workload, config: schema.FsdpConfig, world: World
 ) -> tuple[nn.Module, dict[str, torch.Tensor] | None]:
     """The model before it is sharded, and with `meta` the weights that it gets afterwards: rank 0's, and
     nothing on the others.

@@ -17,7 +17,7 @@ from aorta.config import schema
 from aorta.instrument import Step, StepRecorder
 from aorta.workloads.trainer.checkpoint import save_checkpoint
 from aorta.workloads.trainer.data import Batches
-from aorta.workloads.trainer.faults import Faults
+from aorta.workloads.trainer.faults import FaultInjector
 from aorta.workloads.trainer.optim import Updater
 from aorta.workloads.trainer.parallel import parallelize
 from aorta.workloads.trainer.profiling import LoopProfiler
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrainingOutcome:
     """The way in which training ended."""
 
     steps: int
@@ -64,13 +64,13 @@ class Loop:
         self._updater = Updater(self._model.weights, config, world.device)
         validation = workload.validation()
         self._validator = Validator(validation, config, world) if validation is not None else None
-        self._faults = Faults(config.faults, world, recorder)
+        self._faults = FaultInjector(config.faults, world, recorder)
         self._done = 0
         # The first step compiles, also where a run has no warm-up.
         self._after: Phase | None = "warmup" if config.compile.enabled else None
         """Phase before the next step: after anything but a step of its epoch, the next step is not steady."""
 
-    def run(self, stop: StopSignal) -> Outcome:
+    def run(self, stop: StopSignal) -> TrainingOutcome:
         """Train until the configured end, or until the ranks agree to stop; records and rows are complete
         then.
         """
@@ -81,7 +81,7 @@ class Loop:
             stop.settle()
         finally:
             self._batches.close()
-        return Outcome(self._done, stopped, self._model.module)
+        return TrainingOutcome(self._done, stopped, self._model.module)
 
     def _announce(self) -> None:
         """Write how many steps there are to be, for those who watch."""

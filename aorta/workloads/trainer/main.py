@@ -18,7 +18,7 @@ from aorta.errors import AortaError
 from aorta.instrument import StepRecorder
 from aorta.instrument.identity import Identity, run_directory
 from aorta.workloads.dcrnn.flags import add_flags, check_flags, flag_overrides
-from aorta.workloads.dcrnn.workload import Dcrnn
+from aorta.workloads.dcrnn.workload import DcrnnWorkload
 from aorta.workloads.ranking import Ranking
 from aorta.workloads.trainer.faults import check_faults
 from aorta.workloads.trainer.loop import Loop
@@ -32,7 +32,7 @@ from aorta.workloads.trainer.world import StopSignal, World, join
 
 log = logging.getLogger(__name__)
 
-WORKLOADS: dict[str, Callable[[Config], Workload]] = {"ranking": Ranking, "dcrnn": Dcrnn}
+WORKLOADS: dict[str, Callable[[Config], Workload]] = {"ranking": Ranking, "dcrnn": DcrnnWorkload}
 """Values that `workload` may have."""
 
 

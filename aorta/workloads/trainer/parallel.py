@@ -62,11 +62,11 @@ def check_strategy(config: schema.Config, rank: int) -> None:
             log.warning("not in use with strategy %s: %s", config.distributed.strategy, ", ".join(unused))
 
 
-def _names(block: schema.Block) -> list[str]:
+def _names(block: schema.ConfigBlock) -> list[str]:
     return [item.name for item in msgspec.structs.fields(type(block))]
 
 
-def _changed(block: schema.Block, name: str, keys: tuple[str, ...]) -> list[str]:
+def _changed(block: schema.ConfigBlock, name: str, keys: tuple[str, ...]) -> list[str]:
     return [
         f"{name}.{item.name}={getattr(block, item.name)}"
         for item in msgspec.structs.fields(type(block))

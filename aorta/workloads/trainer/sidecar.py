@@ -35,7 +35,9 @@ def monitor_command(run: RunDir, node_index: int, interval_s: float, gpu: bool, 
 
 
 @contextmanager
-def monitored(run: RunDir, world: World, config: schema.Monitor, gpu: bool, cpu: bool) -> Iterator[None]:
+def monitored(
+    run: RunDir, world: World, config: schema.MonitorConfig, gpu: bool, cpu: bool
+) -> Iterator[None]:
     """Sample GPUs and CPUs of this node while the body runs: one monitor a node, started by its first rank.
 
     Inside a job the node agent already does, whatever the flags say.

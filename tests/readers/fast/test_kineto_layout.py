@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aorta.artefacts.events import Table
+from aorta.artefacts.events import ColumnTable
 from aorta.readers import kineto_decode
 from aorta.readers.fast.kineto_layout import find
 from aorta.readers.fast.kineto_spans import Learned
@@ -78,7 +78,7 @@ def tables(text: bytes, *, as_json: bool) -> dict[str, Any]:
     result: dict[str, Any] = {"behind": behind, "events": columns.events, "faults": columns.faults}
     for kind in ("gpu", "collectives", "host", "api", "gpu_ranges", "operators"):
         (table,) = getattr(columns, kind)
-        assert isinstance(table, Table)
+        assert isinstance(table, ColumnTable)
         for field in fields(table):
             column = getattr(table, field.name)
             named = field.name in {"name", "op", "group"}

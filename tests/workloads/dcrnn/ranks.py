@@ -11,7 +11,7 @@ import torch
 
 from aorta.config.schema import Config
 from aorta.instrument import StepRecorder
-from aorta.workloads.dcrnn.workload import Dcrnn
+from aorta.workloads.dcrnn.workload import DcrnnWorkload
 from aorta.workloads.trainer.loop import Loop
 from aorta.workloads.trainer.summary import Observer
 from aorta.workloads.trainer.validation import Validator
@@ -22,7 +22,7 @@ from tests.workloads.dcrnn.small import small
 
 def validated(config: Config, world: World) -> dict[str, float]:
     """The errors of an untrained model, by all ranks together."""
-    workload = Dcrnn(config)
+    workload = DcrnnWorkload(config)
     torch.manual_seed(0)
     model = workload.model().eval()
     return Validator(workload.validation(), config, world).run(model)
@@ -30,7 +30,7 @@ def validated(config: Config, world: World) -> dict[str, float]:
 
 def trained(config: Config, world: World) -> dict[str, Any]:
     """A run with validation and checkpoints after each epoch."""
-    workload = Dcrnn(config)
+    workload = DcrnnWorkload(config)
     with StepRecorder(config.training.output_dir, world.device, capture=config.capture) as recorder:
         columns = workload.validation().columns
         observer = Observer(world, 100, recorder.run.metrics_csv, columns)

@@ -9,7 +9,7 @@ import torch
 
 from aorta.errors import AortaError, ConfigError
 from aorta.workloads.dcrnn.data import Samples, Stored, bounds, split
-from aorta.workloads.dcrnn.workload import Dcrnn
+from aorta.workloads.dcrnn.workload import DcrnnWorkload
 from tests.workloads.dcrnn.small import small
 
 
@@ -105,7 +105,7 @@ def test_a_graph_of_other_size_is_refused(tmp_path: Path) -> None:
 
 def test_data_below_one_step_are_refused(tmp_path: Path) -> None:
     # 60 readings: 42 for training, 42 - 5 + 1 windows.
-    workload = Dcrnn(small(tmp_path, "training.batch_size=19"))
+    workload = DcrnnWorkload(small(tmp_path, "training.batch_size=19"))
     workload.check(2)
     with pytest.raises(ConfigError, match=r"has 38 windows: one step needs 57"):
         workload.check(3)
@@ -122,12 +122,12 @@ def test_the_delay_is_slept_in_training_alone(tmp_path: Path, monkeypatch: pytes
 
 
 def test_keys_of_the_other_workload_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Dcrnn(small(tmp_path, "model.num_heads=2", "dataset.seed=3", "dataset.vocab_size=5"))
+    DcrnnWorkload(small(tmp_path, "model.num_heads=2", "dataset.seed=3", "dataset.vocab_size=5"))
     assert "not in use with workload dcrnn: model.num_heads=2, dataset.vocab_size=5" in caplog.text
 
 
 def test_a_model_fits_its_data(tmp_path: Path) -> None:
-    workload = Dcrnn(small(tmp_path))
+    workload = DcrnnWorkload(small(tmp_path))
     sample = {name: value.unsqueeze(0) for name, value in workload.dataset()[0].items()}
     output = workload.model().eval()(sample)
     assert output.shape == sample["target"].shape == (1, 2, 3)

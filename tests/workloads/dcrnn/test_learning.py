@@ -11,7 +11,7 @@ import torch
 from aorta.workloads.dcrnn.data import Samples
 from aorta.workloads.dcrnn.metrics import error_sums, errors
 from aorta.workloads.dcrnn.traffic import PER_DAY
-from aorta.workloads.dcrnn.workload import Dcrnn
+from aorta.workloads.dcrnn.workload import DcrnnWorkload
 from aorta.workloads.trainer.data import Batches
 from aorta.workloads.trainer.world import World
 from tests.support.baselines import HistoricalAverage, last_value
@@ -36,7 +36,7 @@ def one_thread() -> Iterator[None]:
 
 def test_it_learns(tmp_path: Path) -> None:
     config = small(tmp_path, *SETTINGS)
-    workload = Dcrnn(config)
+    workload = DcrnnWorkload(config)
     torch.manual_seed(0)
     cpu = torch.device("cpu")
     model = workload.model()

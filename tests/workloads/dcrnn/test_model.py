@@ -12,13 +12,13 @@ import torch
 
 from aorta.workloads.dcrnn.graph import Diffusion, Form
 from aorta.workloads.dcrnn.metrics import masked_mae
-from aorta.workloads.dcrnn.model import DCRNN, DCGRUCell, DiffusionConvolution, Sizes
+from aorta.workloads.dcrnn.model import DCRNN, DCGRUCell, DcrnnSizes, DiffusionConvolution
 
 WEIGHTS = np.array([[0, 3, 1], [0, 1, 2], [2, 0, 0]], dtype=np.float32)
 FORMS: tuple[Form, ...] = ("dense", "sparse")
 
 
-def sizes(**changed: Any) -> Sizes:
+def sizes(**changed: Any) -> DcrnnSizes:
     plain: dict[str, Any] = {
         "channels": 2,
         "horizon": 2,
@@ -27,7 +27,7 @@ def sizes(**changed: Any) -> Sizes:
         "dropout": 0.0,
         "sampling_decay": 2.0,
     }
-    return Sizes(**(plain | changed))
+    return DcrnnSizes(**(plain | changed))
 
 
 def model(form: Form = "dense", weights: np.ndarray = WEIGHTS, **changed: Any) -> DCRNN:

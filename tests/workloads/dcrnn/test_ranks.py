@@ -16,7 +16,7 @@ import torch
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import METRICS_COLUMNS
 from aorta.workloads.dcrnn.metrics import columns, error_sums, summarise
-from aorta.workloads.dcrnn.workload import Dcrnn
+from aorta.workloads.dcrnn.workload import DcrnnWorkload
 from tests.workloads.dcrnn.small import small
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ def found(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_validation_counts_every_sample_once(found: list[dict[str, Any]], tmp_path: Path) -> None:
-    workload = Dcrnn(small(tmp_path, "dcrnn.num_steps=230"))
+    workload = DcrnnWorkload(small(tmp_path, "dcrnn.num_steps=230"))
     torch.manual_seed(0)
     model, part = workload.model().eval(), workload.data.validation
     assert len(part) % 2 == 1
@@ -98,7 +98,7 @@ def test_a_checkpoint_holds_the_weights_and_nothing_that_runs(
     assert saved == ["epoch_1.pt"]  # after every second epoch
     content = torch.load(run_dir.checkpoint(1), weights_only=True)
     assert (content["epoch"], content["steps"]) == (1, 8)
-    workload = Dcrnn(small(folder))
+    workload = DcrnnWorkload(small(folder))
     model = workload.model()
     model.load_state_dict(content["model"])
     sums = [value.double().sum().item() for value in model.state_dict().values()]

@@ -21,7 +21,7 @@ from aorta.workloads.ddp_benchmark.communicator import Communicator
 from aorta.workloads.ddp_benchmark.individual import Individual, IndividualV2, Synchronous
 from aorta.workloads.ddp_benchmark.interface import Implementation
 from aorta.workloads.ddp_benchmark.model import LanguageModel, loss_of, token_batches
-from aorta.workloads.ddp_benchmark.options import Options
+from aorta.workloads.ddp_benchmark.options import BenchmarkOptions
 from aorta.workloads.ddp_benchmark.reference import TorchDdp
 from aorta.workloads.ddp_benchmark.timing import BACKWARD, FORWARD, SYNC, StepTimer
 from aorta.workloads.trainer.world import World
@@ -30,7 +30,9 @@ STEPS = 5
 BUCKET = 300
 """Bytes: several buckets in the small models, and parameters that are larger than one."""
 
-SMALL = Options(vocab_size=23, context_length=6, d_model=8, num_layers=2, num_heads=2, d_ff=12, batch_size=3)
+SMALL = BenchmarkOptions(
+    vocab_size=23, context_length=6, d_model=8, num_layers=2, num_heads=2, d_ff=12, batch_size=3
+)
 
 
 class Odd(nn.Module):
@@ -77,7 +79,9 @@ def train(implementation: Implementation, model: nn.Module, timer: StepTimer, wo
     # Weight decay shows whether a parameter that no rank used is left alone.
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.3)
     options = (
-        SMALL if isinstance(model, LanguageModel) else Options(vocab_size=11, context_length=5, batch_size=2)
+        SMALL
+        if isinstance(model, LanguageModel)
+        else BenchmarkOptions(vocab_size=11, context_length=5, batch_size=2)
     )
     batches = token_batches(options, world.rank, world.device)
     places: list[list[int]] = []

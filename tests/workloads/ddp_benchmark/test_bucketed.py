@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aorta.workloads.ddp_benchmark.bucketed import assign_buckets
 from aorta.workloads.ddp_benchmark.model import LanguageModel
-from aorta.workloads.ddp_benchmark.options import Options
+from aorta.workloads.ddp_benchmark.options import BenchmarkOptions
 
 
 def test_a_bucket_is_closed_by_the_parameter_with_which_it_reaches_the_bound() -> None:
@@ -27,7 +27,7 @@ def test_kinds_do_not_mix() -> None:
 
 
 def test_the_default_model_has_several_buckets_of_the_default_size() -> None:
-    options = Options()
+    options = BenchmarkOptions()
     with torch.device("meta"):
         sizes = [(4 * value.numel(), value.dtype) for value in LanguageModel(options).parameters()][::-1]
     buckets = assign_buckets(sizes, options.bucket_bytes)

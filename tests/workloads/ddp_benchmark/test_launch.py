@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from aorta.errors import ConfigError
 from aorta.workloads.ddp_benchmark import launch, main
-from aorta.workloads.ddp_benchmark.options import Options, parse
+from aorta.workloads.ddp_benchmark.options import BenchmarkOptions, parse
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_large_model_on_a_cpu_is_announced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    main.announce(Options(), 2)
+    main.announce(BenchmarkOptions(), 2)
     said = capsys.readouterr().out
     assert "2 rank(s) on CPU, 16,384 tokens per rank and step" in said  # 32 × 512
     assert "--preset small" in said
@@ -89,7 +89,7 @@ def test_a_large_model_is_not_trained_on_a_cpu_unasked(monkeypatch: pytest.Monke
     with pytest.raises(
         ConfigError, match=r"there is no GPU, and this would take some [\d,]+ minutes"
     ) as refused:
-        main.agree(Options(), 2, ask=None)
+        main.agree(BenchmarkOptions(), 2, ask=None)
     assert refused.value.hint.startswith("--cpu")
     asked: list[str] = []
 
@@ -98,8 +98,8 @@ def test_a_large_model_is_not_trained_on_a_cpu_unasked(monkeypatch: pytest.Monke
         return len(asked) > 1
 
     with pytest.raises(ConfigError):
-        main.agree(Options(), 2, ask=answer)
-    main.agree(Options(), 2, ask=answer)
+        main.agree(BenchmarkOptions(), 2, ask=answer)
+    main.agree(BenchmarkOptions(), 2, ask=answer)
     assert len(asked) == 2
 
 
@@ -113,5 +113,5 @@ def test_consent_and_small_models_are_not_asked_about(
 
 def test_on_a_gpu_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    main.agree(Options(), 2, ask=None)
+    main.agree(BenchmarkOptions(), 2, ask=None)
     main.agree(parse(["--device", "cuda"]), 2, ask=None)

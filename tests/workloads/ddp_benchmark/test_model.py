@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from aorta.workloads.ddp_benchmark.model import LanguageModel, Rotary, loss_of, parameter_count, token_batches
-from aorta.workloads.ddp_benchmark.options import Options
+from aorta.workloads.ddp_benchmark.options import BenchmarkOptions
 from aorta.workloads.ddp_benchmark.training import BASE_RATE, epoch_type, learning_rate
 
-TINY = Options(vocab_size=13, context_length=6, d_model=8, num_layers=2, num_heads=2, d_ff=12, batch_size=3)
+TINY = BenchmarkOptions(
+    vocab_size=13, context_length=6, d_model=8, num_layers=2, num_heads=2, d_ff=12, batch_size=3
+)
 CPU = torch.device("cpu")
 
 
@@ -45,8 +47,8 @@ def test_a_later_token_does_not_change_earlier_logits() -> None:
     assert not torch.allclose(before[0, 4:], after[0, 4:], atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [TINY, Options()], ids=["tiny", "default"])
-def test_the_count_of_parameters_is_that_of_the_model(options: Options) -> None:
+@pytest.mark.parametrize("options", [TINY, BenchmarkOptions()], ids=["tiny", "default"])
+def test_the_count_of_parameters_is_that_of_the_model(options: BenchmarkOptions) -> None:
     with torch.device("meta"):
         model = LanguageModel(options)
     assert parameter_count(options) == sum(value.numel() for value in model.parameters())
@@ -75,4 +77,7 @@ def test_the_rate_rises_from_zero_and_stays() -> None:
     rates = [learning_rate(step, 4) for step in range(7)]
     assert rates == pytest.approx([0, BASE_RATE / 4, BASE_RATE / 2, 3 * BASE_RATE / 4, *[BASE_RATE] * 3])
     assert learning_rate(0, 0) == BASE_RATE == 1e-3
-    assert [epoch_type(epoch, Options(warmup_epochs=1)) for epoch in (0, 1)] == ["warmup", "training"]
+    assert [epoch_type(epoch, BenchmarkOptions(warmup_epochs=1)) for epoch in (0, 1)] == [
+        "warmup",
+        "training",
+    ]

@@ -8,12 +8,12 @@ import pytest
 
 from aorta.errors import ConfigError
 from aorta.workloads.ddp_benchmark.model import parameter_count
-from aorta.workloads.ddp_benchmark.options import IMPLEMENTATIONS, Options, parse
+from aorta.workloads.ddp_benchmark.options import IMPLEMENTATIONS, BenchmarkOptions, parse
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
     options = parse([])
-    assert options == Options()
+    assert options == BenchmarkOptions()
     sizes = (options.batch_size, options.vocab_size, options.context_length, options.d_model)
     assert sizes == (32, 10_000, 512, 768)
     assert (options.num_layers, options.num_heads, options.d_ff, options.rope_theta) == (12, 12, 3072, 1e4)

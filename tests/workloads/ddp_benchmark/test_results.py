@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from aorta.artefacts.ddp_benchmark import PeakPoint
-from aorta.instrument.steps import COMPUTE, HOST, StepTimes, Timed
+from aorta.instrument.steps import COMPUTE, HOST, TakenTimes, Timed
 from aorta.workloads.ddp_benchmark import peak
-from aorta.workloads.ddp_benchmark.options import Options
-from aorta.workloads.ddp_benchmark.results import Measured, results_of, samples_per_second, spread
+from aorta.workloads.ddp_benchmark.options import BenchmarkOptions
+from aorta.workloads.ddp_benchmark.results import ImplementationTimes, results_of, samples_per_second, spread
 from aorta.workloads.ddp_benchmark.timing import StepSample, sample_of
 
 MS = 1_000_000
-OPTIONS = Options(batch_size=3, context_length=10)
+OPTIONS = BenchmarkOptions(batch_size=3, context_length=10)
 
 
 def sample(start: int, end: int, **given: Any) -> StepSample:
@@ -37,8 +37,8 @@ def sample(start: int, end: int, **given: Any) -> StepSample:
     return StepSample(**values | given)
 
 
-def measured(name: str, *ranks: list[StepSample]) -> Measured:
-    return Measured(name, ranks, ranks, True)
+def measured(name: str, *ranks: list[StepSample]) -> ImplementationTimes:
+    return ImplementationTimes(name, ranks, ranks, True)
 
 
 def test_a_step_is_cut_by_the_definitions_of_hidden_and_exposed() -> None:
@@ -53,7 +53,7 @@ def test_a_step_is_cut_by_the_definitions_of_hidden_and_exposed() -> None:
         Timed(COMPUTE, "gradient_clipping_warmup", 14, 15),
         Timed(COMPUTE, "optimizer_step", 15, 20),
     ]
-    found = sample_of(3, StepTimes(0, 20, pieces), 2.5)
+    found = sample_of(3, TakenTimes(0, 20, pieces), 2.5)
     assert (found.forward, found.backward, found.sync, found.optimizer) == (4, 6, 4, 1 + 5)
     assert (found.comm, found.hidden, found.exposed) == (13 - 6, 10 - 6, 13 - 10)
     assert (found.collectives, found.bytes, found.step, found.loss) == (2, 200, 3, 2.5)
@@ -61,8 +61,8 @@ def test_a_step_is_cut_by_the_definitions_of_hidden_and_exposed() -> None:
 
 def test_unobserved_communication_is_absent_and_none_at_all_is_zero() -> None:
     pieces = [Timed(COMPUTE, "forward_pass", 0, 4)]
-    assert sample_of(0, StepTimes(0, 5, pieces, communication_observed=False), None).comm is None
-    assert sample_of(0, StepTimes(0, 5, pieces), None).comm == 0
+    assert sample_of(0, TakenTimes(0, 5, pieces, communication_observed=False), None).comm is None
+    assert sample_of(0, TakenTimes(0, 5, pieces), None).comm == 0
 
 
 def test_a_spread_is_median_slow_end_and_middle_half() -> None:
@@ -95,7 +95,7 @@ def test_an_implementation_in_numbers() -> None:
 def test_parts_of_the_reference_come_from_its_own_run() -> None:
     plain = [[sample(0, 10, comm=None, hidden=None, exposed=None)]] * 2
     observed = [[sample(0, 40, forward=7 * MS)]] * 2
-    (found,) = results_of([Measured("torch_ddp", plain, observed, True)], OPTIONS, [])
+    (found,) = results_of([ImplementationTimes("torch_ddp", plain, observed, True)], OPTIONS, [])
     assert (found.total.median_ms, found.forward.median_ms, found.comm_ms) == (10, 7, 2)
     assert found.communication_from == "extra_steps"
 

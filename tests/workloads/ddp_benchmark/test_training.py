@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from aorta.workloads.ddp_benchmark.options import Options
-from aorta.workloads.ddp_benchmark.training import Training
+from aorta.workloads.ddp_benchmark.options import BenchmarkOptions
+from aorta.workloads.ddp_benchmark.training import BenchmarkTraining
 from aorta.workloads.trainer.world import World
 
 
@@ -26,11 +26,11 @@ def world(tmp_path: Path) -> Iterator[World]:
 def test_the_rate_rises_and_gradients_are_clipped_in_warm_up_epochs_alone(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    options = Options(
+    options = BenchmarkOptions(
         vocab_size=23, context_length=6, d_model=8, num_layers=1, num_heads=2, d_ff=12, batch_size=3,
         num_epochs=3, warmup_epochs=2, steps_per_epoch=2,
     )  # fmt: skip
-    training = Training(name, options, world)
+    training = BenchmarkTraining(name, options, world)
     norms: list[float] = []
     rates: list[float] = []
     update = torch.optim.AdamW.step

@@ -27,16 +27,16 @@ def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def test_a_sample_follows_from_seed_and_index_alone() -> None:
-    config = schema.Dataset(vocab_size=100)
+    config = schema.DatasetConfig(vocab_size=100)
     data, again = RankingSamples(config), RankingSamples(config)
     again[3]  # what was drawn before does not matter
     assert equal(data[5], again[5])
     assert not equal(data[5], data[6])
-    assert not equal(data[5], RankingSamples(schema.Dataset(vocab_size=100, seed=1))[5])
+    assert not equal(data[5], RankingSamples(schema.DatasetConfig(vocab_size=100, seed=1))[5])
 
 
 def test_shapes_and_ranges() -> None:
-    config = schema.Dataset(
+    config = schema.DatasetConfig(
         sequence_length=5, sparse_features=3, vocab_size=9, num_dense_features=2, dense_dim=4
     )
     data = RankingSamples(config)
@@ -54,7 +54,7 @@ def test_shapes_and_ranges() -> None:
 
 
 def test_the_label_can_be_learned() -> None:
-    data = RankingSamples(schema.Dataset(vocab_size=100, dense_dim=4, num_dense_features=1))
+    data = RankingSamples(schema.DatasetConfig(vocab_size=100, dense_dim=4, num_dense_features=1))
     dense = np.array([float(data[index]["dense"][0].mean()) for index in range(600)])
     label = np.array([float(data[index]["label"]) for index in range(600)])
     assert dense[label == 1].mean() > dense[label == 0].mean() + 0.3
@@ -64,9 +64,9 @@ def test_the_label_can_be_learned() -> None:
 def test_the_delay_is_slept_once_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("aorta.workloads.trainer.data.time.sleep", slept.append)
-    RankingSamples(schema.Dataset(vocab_size=9, delay_ms=30))[0]
+    RankingSamples(schema.DatasetConfig(vocab_size=9, delay_ms=30))[0]
     assert slept == [0.03]
-    RankingSamples(schema.Dataset(vocab_size=9, delay_ms=0))[0]
+    RankingSamples(schema.DatasetConfig(vocab_size=9, delay_ms=0))[0]
     assert slept == [0.03]
 
 

@@ -12,12 +12,12 @@ import torch
 
 from aorta.artefacts.step_record import StepRecord
 from aorta.config.load import load_config
-from aorta.config.schema import Faults as Block
+from aorta.config.schema import FaultsConfig as Block
 from aorta.errors import ConfigError
 from aorta.instrument import StepRecorder
 from aorta.workloads.ranking import Ranking
 from aorta.workloads.trainer import faults as module
-from aorta.workloads.trainer.faults import Faults, check_faults
+from aorta.workloads.trainer.faults import FaultInjector, check_faults
 from aorta.workloads.trainer.loop import Loop
 from aorta.workloads.trainer.summary import Observer
 from aorta.workloads.trainer.world import StopSignal, World
@@ -45,11 +45,11 @@ def outside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def build(tmp_path: Path, rank: int = 0, **keys: Any) -> Faults:
-    return Faults(Block(**keys), world(rank), StepRecorder(tmp_path, CPU))
+def build(tmp_path: Path, rank: int = 0, **keys: Any) -> FaultInjector:
+    return FaultInjector(Block(**keys), world(rank), StepRecorder(tmp_path, CPU))
 
 
-def step(faults: Faults, source: Iterator[dict[str, torch.Tensor]]) -> None:
+def step(faults: FaultInjector, source: Iterator[dict[str, torch.Tensor]]) -> None:
     next(source)
     faults.before_forward()
     faults.in_forward()

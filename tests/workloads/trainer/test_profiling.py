@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from aorta.config.schema import Capture, Config, Profiling, Training
+from aorta.config.schema import CaptureConfig, Config, ProfilingConfig, TrainingConfig
 from aorta.diagnosis import capture_window
 from aorta.errors import ConfigError
 from aorta.instrument import StepRecorder
@@ -24,31 +24,31 @@ from tests.workloads.trainer.tiny import tiny
 
 def follow(warmup_steps: int, folder: Path, **profiling: Any) -> LoopProfiler:
     """A profiler behind so many steps of warm-up of the run itself."""
-    block = Profiling(enabled=True, **profiling)
-    return LoopProfiler(Config(capture=Capture(warmup_steps=warmup_steps), profiling=block), folder)
+    block = ProfilingConfig(enabled=True, **profiling)
+    return LoopProfiler(Config(capture=CaptureConfig(warmup_steps=warmup_steps), profiling=block), folder)
 
 
 def test_two_tracers_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AORTA_PROFILER", "nsys")
-    check_profiling(Config(profiling=Profiling(enabled=False)))
+    check_profiling(Config(profiling=ProfilingConfig(enabled=False)))
     with pytest.raises(ConfigError, match="runs under nsys"):
-        check_profiling(Config(profiling=Profiling(enabled=True)))
+        check_profiling(Config(profiling=ProfilingConfig(enabled=True)))
     monkeypatch.setenv("AORTA_PROFILER", "none")
-    check_profiling(Config(profiling=Profiling(enabled=True)))
+    check_profiling(Config(profiling=ProfilingConfig(enabled=True)))
 
 
 def test_a_profile_that_writes_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AORTA_PROFILER", raising=False)
     with pytest.raises(ConfigError, match=r"neither profiling\.tensorboard nor"):
-        check_profiling(Config(profiling=Profiling(enabled=True, tensorboard=False)))
+        check_profiling(Config(profiling=ProfilingConfig(enabled=True, tensorboard=False)))
 
 
 def test_one_torch_profiler_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AORTA_PROFILER", raising=False)
-    capture = Capture(kernel_interval=10)
+    capture = CaptureConfig(kernel_interval=10)
     check_profiling(Config(capture=capture))
     with pytest.raises(ConfigError, match=r"capture\.kernel_interval is set"):
-        check_profiling(Config(capture=capture, profiling=Profiling(enabled=True)))
+        check_profiling(Config(capture=capture, profiling=ProfilingConfig(enabled=True)))
 
 
 def test_profiled_steps_do_not_count_as_usual(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_profiled_steps_do_not_count_as_usual(tmp_path: Path) -> None:
         phases.append(profiler.phase())
         profiler.after_step()
     assert phases == [None] * (3 + 2) + ["profiler"] * (1 + 2) + [None]
-    off = LoopProfiler(Config(profiling=Profiling(enabled=False, wait=0)), tmp_path)
+    off = LoopProfiler(Config(profiling=ProfilingConfig(enabled=False, wait=0)), tmp_path)
     assert off.phase() is None
 
 
@@ -67,8 +67,8 @@ def test_profiled_steps_do_not_count_as_usual(tmp_path: Path) -> None:
 def test_the_analysis_knows_which_steps_are_recorded(
     tmp_path: Path, skipped: int, wait: int, warmup: int, active: int, repeat: int
 ) -> None:
-    block = Profiling(enabled=True, wait=wait, warmup=warmup, active=active, repeat=repeat)
-    profiler = LoopProfiler(Config(capture=Capture(warmup_steps=skipped), profiling=block), tmp_path)
+    block = ProfilingConfig(enabled=True, wait=wait, warmup=warmup, active=active, repeat=repeat)
+    profiler = LoopProfiler(Config(capture=CaptureConfig(warmup_steps=skipped), profiling=block), tmp_path)
     known = capture_window._by_torch(block, skipped)
     recorded = []
     for step in range(40):
@@ -114,9 +114,9 @@ def test_a_run_that_ends_before_the_recording_is_refused(
 ) -> None:
     monkeypatch.delenv("AORTA_PROFILER", raising=False)
     config = Config(
-        training=Training(max_steps=max_steps),
-        capture=Capture(warmup_steps=10),
-        profiling=Profiling(enabled=True, wait=1, warmup=1, active=2),
+        training=TrainingConfig(max_steps=max_steps),
+        capture=CaptureConfig(warmup_steps=10),
+        profiling=ProfilingConfig(enabled=True, wait=1, warmup=1, active=2),
     )
     if refused:
         with pytest.raises(ConfigError, match=r"is number 12 .*\n.*max_steps to 14 or more"):

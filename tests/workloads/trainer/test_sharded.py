@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aorta.config.load import load_config
-from aorta.config.schema import Config, Fsdp
+from aorta.config.schema import Config, FsdpConfig
 from aorta.errors import ConfigError
 from aorta.workloads.trainer import fsdp
 from aorta.workloads.trainer.fsdp import check_fsdp, shard_ranks
@@ -197,12 +197,12 @@ def test_a_second_buffer_needs_a_torch_that_has_it(monkeypatch: pytest.MonkeyPat
 
 
 def test_ranks_that_share_a_copy() -> None:
-    assert shard_ranks(Fsdp(), 8, 4) == 8
-    assert shard_ranks(Fsdp(sharding_strategy="hybrid_shard"), 8, 4) == 4
-    assert shard_ranks(Fsdp(sharding_strategy="hybrid_shard", shard_size=2), 8, 4) == 2
-    assert shard_ranks(Fsdp(sharding_strategy="no_shard"), 8, 4) == 1
+    assert shard_ranks(FsdpConfig(), 8, 4) == 8
+    assert shard_ranks(FsdpConfig(sharding_strategy="hybrid_shard"), 8, 4) == 4
+    assert shard_ranks(FsdpConfig(sharding_strategy="hybrid_shard", shard_size=2), 8, 4) == 2
+    assert shard_ranks(FsdpConfig(sharding_strategy="no_shard"), 8, 4) == 1
     with pytest.raises(ConfigError, match="8 ranks cannot be divided"):
-        shard_ranks(Fsdp(sharding_strategy="hybrid_shard", shard_size=3), 8, 4)
+        shard_ranks(FsdpConfig(sharding_strategy="hybrid_shard", shard_size=3), 8, 4)
 
 
 def test_a_key_of_the_other_strategy_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -217,4 +217,4 @@ def test_a_key_of_the_other_strategy_is_named(caplog: pytest.LogCaptureFixture) 
 def test_a_torch_that_cannot_shard_on_the_cpu_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fsdp, "ON_CPU", False)
     with pytest.raises(ConfigError, match=r"'fsdp' on the CPU: torch .* shards on GPUs only"):
-        fsdp.make_mesh(Fsdp(), World(0, 0, 1, 0, torch.device("cpu"), None))
+        fsdp.make_mesh(FsdpConfig(), World(0, 0, 1, 0, torch.device("cpu"), None))

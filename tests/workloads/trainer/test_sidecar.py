@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aorta.artefacts.layout import RunDir
-from aorta.config.schema import Monitor
+from aorta.config.schema import MonitorConfig
 from aorta.workloads.trainer import sidecar
 from aorta.workloads.trainer.sidecar import monitor_command, monitored
 from aorta.workloads.trainer.world import World
@@ -40,7 +40,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def test_it_runs_beside_the_body(tmp_path: Path, started: list[bool]) -> None:
-    with monitored(RunDir(tmp_path), world(), Monitor(), gpu=False, cpu=True):
+    with monitored(RunDir(tmp_path), world(), MonitorConfig(), gpu=False, cpu=True):
         assert started == [True]
     assert (tmp_path / "nodes/node1/logs/monitor.log").exists()
 
@@ -49,7 +49,7 @@ def test_it_runs_beside_the_body(tmp_path: Path, started: list[bool]) -> None:
 def test_one_monitor_a_node_and_only_when_asked(
     tmp_path: Path, started: list[bool], local_rank: int, cpu: bool
 ) -> None:
-    with monitored(RunDir(tmp_path), world(local_rank), Monitor(), gpu=False, cpu=cpu):
+    with monitored(RunDir(tmp_path), world(local_rank), MonitorConfig(), gpu=False, cpu=cpu):
         assert started == []
 
 
@@ -57,7 +57,7 @@ def test_inside_a_job_the_agent_does_it(
     tmp_path: Path, started: list[bool], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("AORTA_RUN_DIR", str(tmp_path))
-    with caplog.at_level("INFO"), monitored(RunDir(tmp_path), world(), Monitor(), gpu=True, cpu=True):
+    with caplog.at_level("INFO"), monitored(RunDir(tmp_path), world(), MonitorConfig(), gpu=True, cpu=True):
         assert started == []
     assert "node agent of this job already samples" in caplog.text
 
@@ -67,6 +67,6 @@ def test_an_early_end_is_said(
 ) -> None:
     monkeypatch.delenv("AORTA_RUN_DIR", raising=False)
     monkeypatch.setattr(sidecar, "monitor_command", lambda *a: [sys.executable, "-c", "raise SystemExit(7)"])
-    with monitored(RunDir(tmp_path), world(), Monitor(), gpu=True, cpu=True):
+    with monitored(RunDir(tmp_path), world(), MonitorConfig(), gpu=True, cpu=True):
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     assert "ended early with exit code 7" in caplog.text
