@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pwd
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -132,6 +133,27 @@ def changed_ns(path: Path) -> int:
         return path.stat().st_mtime_ns
     except (OSError, ValueError):
         return 0
+
+
+def make_shared_folder(folder: Path) -> None:
+    """Make a folder with the rights of the one that it lies in, if there is none.
+
+    So users of a group find each other's runs side by side; what is in it has its owner's usual rights.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IMODE(folder.parent.stat().st_mode))
+
+
+def owner_name(uid: int) -> str:
+    """Return the login name of a user, or `user <uid>` where nobody knows one."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def own_first(paths: Sequence[Path]) -> list[Path]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aorta.artefacts import names
+from aorta.artefacts.files import owner_name
 from aorta.errors import RunError
 
 _JOB = ("SLURM_JOB_ID", "SLURM_JOBID", names.JOB_ID)
@@ -77,16 +77,9 @@ def _check_owner(pid: int, proc: Path) -> None:
         raise RunError(f"process {pid}: {error.strerror}", "name a process that runs on this node") from error
     if owner != os.getuid():
         raise RunError(
-            f"process {pid} belongs to {_user(owner)}",
+            f"process {pid} belongs to {owner_name(owner)}",
             "attach to processes of your own; aorta reads no others",
         )
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
 
 
 def _own(proc: Path) -> Iterator[int]:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import platform
-import pwd
 import stat
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import traceback
 from pathlib import Path
 
 from aorta import __version__
+from aorta.artefacts.files import owner_name
 from aorta.artefacts.masking import here
 from aorta.commands._say import say
 from aorta.errors import AortaError, ArtefactError, FaultError
@@ -65,11 +65,8 @@ def _rights(path: Path) -> str:
             seen = near.stat()
         except OSError:
             continue
-        try:
-            owner = pwd.getpwuid(seen.st_uid).pw_name
-        except KeyError:
-            owner = f"user {seen.st_uid}"
-        return f"{near} belongs to {owner}, mode {stat.S_IMODE(seen.st_mode):04o}: ask for the right, or "
+        mode = stat.S_IMODE(seen.st_mode)
+        return f"{near} belongs to {owner_name(seen.st_uid)}, mode {mode:04o}: ask for the right, or "
     return ""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from aorta.artefacts.files import entries, is_file, is_folder
+from aorta.artefacts.files import entries, is_file, is_folder, make_shared_folder, owner_name
 from aorta.artefacts.io import read_json, write_text
 from aorta.artefacts.layout import RESULTS
 from aorta.errors import ArtefactError
@@ -53,12 +53,31 @@ class KeptReport:
 
 
 def docs_folder(given: Path | None, results: Path) -> Path:
-    """The folder of the report: as given, `docs/` in aorta's own checkout, else above or in the results."""
+    """Return the folder of the report: as given, `docs/` in aorta's checkout, else above or in the results.
+
+    Where it holds a report of another user's, it is a folder of this user's own below it.
+    """
     if given is not None:
         return given
     if is_checkout(Path.cwd()):
-        return Path("docs")
-    return results.parent if results.name == RESULTS.name and results.parent.name else results
+        usual = Path("docs")
+    else:
+        usual = results.parent if results.name == RESULTS.name and results.parent.name else results
+    return usual / owner_name(os.getuid()).replace(" ", "_") if _is_of_another(usual) else usual
+
+
+def _is_of_another(folder: Path) -> bool:
+    """True if a report in `folder`, or the pictures of one, belongs to another user."""
+    for path in (
+        *(folder / f"{name}.json" for name in FAMILIES),
+        *(folder / name for name in FAMILIES.values()),
+    ):
+        try:
+            if path.lstat().st_uid != os.getuid():
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def is_checkout(folder: Path) -> bool:
@@ -109,6 +128,7 @@ def keep_earlier(docs: Path, results: Path, name: str, generated_wall_ns: int) -
     folder = results / KEPT / stamp(old)
     if report_in(folder, name) is not None:
         return None
+    make_shared_folder(folder.parent)
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(docs.glob(f"{name}.*")):
         if path == old.json or not is_file(path):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from aorta.artefacts.files import is_file, is_there
+from aorta.artefacts.files import is_file, is_there, make_shared_folder
 from aorta.artefacts.io import append_line, json_line, write_exact
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
 from aorta.artefacts.masking import MASK, here
@@ -89,7 +88,7 @@ def open_submission(submission: SubmissionDir, configs: dict[Scenario, Config]) 
         submission = _make_folder(submission)
         for scenario, config in configs.items():
             save_config(config, submission.config(scenario))
-            make_scenario_folder(submission.root.parent / scenario.name)
+            make_shared_folder(submission.root.parent / scenario.name)
     except OSError as error:
         raise PlanError(
             f"{submission.root}: {error.strerror}", "choose another folder with --results"
@@ -105,19 +104,6 @@ def _make_folder(submission: SubmissionDir) -> SubmissionDir:
             submission = new_submission(submission.root.parent)
         else:
             return submission
-
-
-def make_scenario_folder(folder: Path) -> None:
-    """Make a scenario's folder with the rights of the results folder that it lies in, if there is none.
-
-    So a group's runs of one scenario lie side by side; each run's folder has its owner's usual rights.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir()
-        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IMODE(folder.parent.stat().st_mode))
 
 
 def moved(plans: Sequence[LaunchPlan], submission: SubmissionDir) -> list[LaunchPlan]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from aorta.artefacts.files import make_shared_folder
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
 from aorta.artefacts.records import SubmittedJob
@@ -19,7 +20,6 @@ from aorta.launch import slurm
 from aorta.launch.plan import LaunchPlan
 from aorta.launch.sbatch import render
 from aorta.launch.submission import (
-    make_scenario_folder,
     open_submission,
     record,
     refuse_unrecorded,
@@ -42,7 +42,7 @@ def open_sweep(submission: SubmissionDir, sweep: Sweep, configs: Sequence[Config
         for point, config in zip(sweep.points, configs, strict=True):
             save_config(config, point_config(submission, point))
         for scenario in sorted({point.scenario for point in sweep.points}):
-            make_scenario_folder(submission.root.parent / scenario)
+            make_shared_folder(submission.root.parent / scenario)
         write_json(submission.sweep, sweep)
     except OSError as error:
         raise PlanError(
@@ -143,7 +143,7 @@ def _put_on_record(
             failed.append(error.message)
     try:
         for scenario in sorted({point.scenario for point in sweep.points}):
-            make_scenario_folder(submission.root.parent / scenario)
+            make_shared_folder(submission.root.parent / scenario)
         write_json(submission.sweep, sweep)
     except OSError as error:
         failed.append(f"{submission.sweep}: {error.strerror}; array {array} runs")

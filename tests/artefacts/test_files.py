@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,18 @@ def test_a_huge_line_without_an_end_is_skipped_in_little_memory(tmp_path: Path) 
     os.truncate(path, 500 << 20)
     with pytest.raises(OSError, match="64 MiB of it have no end of a line"):
         list(files.lines(path, longest=1 << 10))
+
+
+@pytest.mark.parametrize("mode", [0o2775, 0o1777, 0o755, 0o700], ids=oct)
+def test_a_shared_folder_has_the_rights_of_the_one_it_lies_in(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    before = os.umask(0o077)
+    try:
+        files.make_shared_folder(tmp_path / "below")
+        assert stat.S_IMODE((tmp_path / "below").stat().st_mode) == mode
+        # One that is there stays as its owner wants it.
+        (tmp_path / "below").chmod(0o700)
+        files.make_shared_folder(tmp_path / "below")
+        assert stat.S_IMODE((tmp_path / "below").stat().st_mode) == 0o700
+    finally:
+        os.umask(before)

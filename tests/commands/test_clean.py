@@ -61,6 +61,13 @@ def test_a_report_goes_to_docs_in_the_checkout_alone(project: Path) -> None:
     assert docs_folder(None, Path("results/profiling")) == Path("docs")
 
 
+def test_a_report_of_another_user_is_not_touched(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report(project / "results", 1000)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
+    assert docs_folder(None, Path("results/profiling")) == Path("results/user_4000000")
+    assert docs_folder(Path("there"), Path("results/profiling")) == Path("there")
+
+
 def test_the_report_that_is_replaced_is_kept_with_its_links(project: Path) -> None:
     docs, results = project / "docs", project / "results" / "profiling"
     (results / "1node" / "run_7").mkdir(parents=True)

@@ -1,7 +1,5 @@
 """A submission on disk."""
 
-import os
-import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +15,6 @@ from aorta.launch.plan import LaunchPlan
 from aorta.launch.submission import (
     choose_config,
     find_aorta,
-    make_scenario_folder,
     moved,
     new_submission,
     open_submission,
@@ -207,21 +204,6 @@ def test_a_line_that_is_no_job_costs_itself_and_is_named(tmp_path: Path, line: b
     submission.jobs.write_bytes(b"\n".join([first, line, *rest]))
     assert read_jobs(submission, skipped.append) == whole
     assert [message.partition(" is left out")[0] for message in skipped] == [f"{submission.jobs}, line 2"]
-
-
-@pytest.mark.parametrize("mode", [0o2775, 0o1777, 0o755, 0o700])
-def test_the_folder_of_a_scenario_has_the_rights_of_the_results(tmp_path: Path, mode: int) -> None:
-    tmp_path.chmod(mode)
-    before = os.umask(0o077)
-    try:
-        make_scenario_folder(tmp_path / "1node")
-        assert stat.S_IMODE((tmp_path / "1node").stat().st_mode) == mode
-        # One that is there stays as its owner wants it.
-        (tmp_path / "1node").chmod(0o700)
-        make_scenario_folder(tmp_path / "1node")
-        assert stat.S_IMODE((tmp_path / "1node").stat().st_mode) == 0o700
-    finally:
-        os.umask(before)
 
 
 def test_a_broken_record_is_named_by_line(tmp_path: Path) -> None:
