@@ -144,6 +144,7 @@ def make_shared_folder(folder: Path) -> None:
         OSError: it cannot be made.
     """
     with contextlib.suppress(FileExistsError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
         folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IMODE(folder.parent.stat().st_mode))
 
