@@ -67,6 +67,10 @@ class Operations:
     end: Ints
     group: Ints | None = None
     """The group that a send, receive or collective is of, where it is known; else names and stages tell."""
+    batch: Ints | None = None
+    """Sends and receives of a worker with one number were started together and are waited for together;
+    `UNKNOWN` for one on its own. None: nothing tells.
+    """
     said: tuple[str, ...] = ()
     """What was wrong with some of the rows."""
 

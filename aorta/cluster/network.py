@@ -88,7 +88,7 @@ def unusable() -> str | None:
 
 def owner() -> Path | None:
     """Folder of the cluster whose network is up on this machine; None where there is no such network."""
-    text = _run(["ip", "-j", "link", "show"])
+    text = run(["ip", "-j", "link", "show"])
     for link in json.loads(text or "[]"):
         if link.get("ifname") == BRIDGE:
             return Path(link.get("ifalias", "/"))
@@ -102,7 +102,7 @@ def create(folder: ClusterDir, settings: ClusterSettings) -> None:
         ClusterError: a command failed; the message has the command and its answer.
     """
     for argv in create_argvs(folder, settings):
-        _run(argv)
+        run(argv)
 
 
 def relimit_argvs(index: int, rate_bit_s: int | None) -> list[list[str]]:
@@ -126,7 +126,7 @@ def relimit(index: int, rate_bit_s: int | None) -> None:
         ClusterError: a command failed, such as one that frees what is not limited.
     """
     for argv in relimit_argvs(index, rate_bit_s):
-        _run(argv)
+        run(argv)
 
 
 def destroy() -> None:
@@ -134,12 +134,12 @@ def destroy() -> None:
 
     The empty folder /run/netns belongs to iproute2 and stays: removing it could unmount others' namespaces.
     """
-    links = [link["ifname"] for link in json.loads(_run(["ip", "-j", "link", "show"]) or "[]")]
+    links = [link["ifname"] for link in json.loads(run(["ip", "-j", "link", "show"]) or "[]")]
     for name in links:
         if name == BRIDGE or _VETH.fullmatch(name):
-            _run(["ip", "link", "delete", "dev", name])
+            run(["ip", "link", "delete", "dev", name])
     for name in namespaces():
-        _run(["ip", "netns", "delete", name])
+        run(["ip", "netns", "delete", name])
 
 
 def namespaces() -> list[str]:
@@ -151,10 +151,15 @@ def namespaces() -> list[str]:
 
 def pids() -> list[int]:
     """Every process inside our namespaces: daemons, steps, and what jobs started."""
-    return [int(pid) for name in namespaces() for pid in _run(["ip", "netns", "pids", name]).split()]
+    return [int(pid) for name in namespaces() for pid in run(["ip", "netns", "pids", name]).split()]
 
 
-def _run(argv: Sequence[str]) -> str:
+def run(argv: Sequence[str]) -> str:
+    """Runs a command and returns its output.
+
+    Raises:
+        ClusterError: it failed; the message has the command and its answer.
+    """
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=search_environment())
     if done.returncode != 0:
         raise ClusterError(f"`{' '.join(argv)}` failed: {done.stderr.strip() or done.returncode}")

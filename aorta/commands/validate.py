@@ -61,7 +61,7 @@ def command(**options: Any) -> int:
     if options["mesh"]:
         from aorta.commands._meshes import validate_meshes
 
-        return validate_meshes(_folder(options).root, small=options["small"])
+        return validate_meshes(_folder(options).root, small=options["small"], again=options["analyse_only"])
     if options["mistakes"]:
         from aorta.commands._mistakes import validate_mistakes
 

@@ -51,6 +51,8 @@ def graph_of(operations: Operations) -> Graph | str:
     for mine in rows:
         _on_one_worker(operations, mine, role[mine], before)
         busy[mine] = _busy_until(operations, mine, role[mine])
+        if operations.batch is not None:
+            _together(operations, mine, role[mine], before, busy)
     groups, unmatched = _groups(operations, rows)
     members: list[list[int]] = list(groups)
     grouped = {row for group in groups for row in group}
@@ -64,11 +66,23 @@ def graph_of(operations: Operations) -> Graph | str:
     for group in groups:
         own[group] = np.maximum(operations.end[group] - operations.start[group].max(), 0)
         if role[group[0]] in MOVES:
-            # Where a side is waited for late, because its worker computed until then, the transfer was done
-            # by then: the other side, or the rest of the wait, says how long it took at most.
-            begun = np.maximum(operations.start[group].max(), busy[group])
-            own[group] = max(int((operations.end[group] - begun).min()), 0)
+            own[group] = _transfer(operations, group, role, busy)
     return Graph(operations, [members[node] for node in order], before, shared, own, unmatched)
+
+
+def _transfer(operations: Operations, group: Sequence[int], role: Ints, busy: Ints) -> int:
+    """Returns how long a send and its receive took once both had begun.
+
+    A receiver that waited for nothing else says it. A side that is waited for late, because its worker was
+    busy until then, was done by then. So the other side, or the rest of the wait, says how long it took at
+    most.
+    """
+    begun = int(operations.start[group].max())
+    for row in group:
+        if role[row] == RECEIVE and busy[row] <= begun + SLACK_NS:
+            return max(int(operations.end[row]) - begun, 0)
+    left = operations.end[list(group)] - np.maximum(begun, busy[list(group)])
+    return max(int(left.min()), 0)
 
 
 def talking(graph: Graph) -> dict[frozenset[int], list[int]]:
@@ -108,6 +122,28 @@ def _on_one_worker(operations: Operations, mine: Ints, role: Ints, before: list[
     rows = mine.tolist()
     for later, earlier in pairs:
         before[rows[later]].append(rows[earlier])
+
+
+def _together(operations: Operations, mine: Ints, role: Ints, before: list[list[int]], busy: Ints) -> None:
+    """Lets the computation after a batch wait for all of it that had ended by then. Of a batch, the ones that
+    are waited for last were done at the latest when the wait for the others ended.
+    """
+    assert operations.batch is not None
+    batches: dict[int, list[int]] = defaultdict(list)
+    for row in mine[np.isin(role, MOVES)].tolist():
+        if operations.batch[row] >= 0:
+            batches[int(operations.batch[row])].append(row)
+    work = mine[~np.isin(role, MOVES)]
+    begins = operations.start[work]
+    for rows in batches.values():
+        ends = operations.end[rows]
+        for row, end in zip(rows, ends.tolist(), strict=True):
+            earlier = ends[(ends <= end) & (np.array(rows) != row)]
+            busy[row] = max(int(busy[row]), int(earlier.max(initial=0)))
+        at = int(np.searchsorted(begins, int(operations.start[rows].max())))
+        if at < len(work):
+            done = [row for row in rows if operations.end[row] <= begins[at] + SLACK_NS]
+            before[int(work[at])] += done
 
 
 def _busy_until(operations: Operations, mine: Ints, role: Ints) -> Ints:

@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
+from aorta.artefacts.operations import UNKNOWN, Ints, MeshSizes, Operations, role_of
 from aorta.artefacts.step_columns import ABSENT, STAGE, StepColumns
 from aorta.artefacts.step_record import COMMUNICATION_STREAMS
 from aorta.metrics.clock_lines import ClockLine
+from aorta.metrics.operation_graph import MOVES
 
+BATCHED_NS = 500_000
+"""Sends and receives that a rank starts within this time of each other are one batch."""
 _PASSES = {"forward": "forward-compute", "backward": "backward-compute", "weight": "backward-weight"}
 
 
@@ -157,7 +161,19 @@ def _made(
         start=start,
         end=end,
         group=group,
+        batch=_batches(rank, start, np.isin([role_of(str(name)) for name in names], MOVES)),
     )
+
+
+def _batches(rank: Ints, start: Ints, moves: NDArray[np.bool_]) -> Ints:
+    """Returns a number for each batch: sends and receives that a rank starts one right after the other."""
+    order = np.lexsort((start, rank))
+    near = np.diff(start[order]) < BATCHED_NS
+    joined = near & moves[order][1:] & moves[order][:-1] & (np.diff(rank[order]) == 0)
+    number = np.cumsum(np.concatenate(([True], ~joined)))
+    found = np.empty(len(rank), dtype=np.int64)
+    found[order] = np.where(np.bincount(number)[number] > 1, number, UNKNOWN)
+    return np.where(moves, found, UNKNOWN)
 
 
 def _direction(kind: str, group: str, place: Mapping[int, int], ring: int) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -28,6 +30,19 @@ _FAULTS = {
     "experts": ("slow_rank", "uneven"),
 }
 _CULPRITS = (2, 1)
+_LINKS: dict[str, tuple[tuple[int, int], ...]] = {
+    "gpipe": ((1, 2), (2, 3)),
+    "1f1b": ((1, 2), (0, 1)),
+    "ddp_pp": ((0, 2), (1, 3)),
+    "fsdp_tp": ((2, 3), (0, 1)),
+}
+"""Ranks that exchange much: neighbouring stages, or a tensor group."""
+SLOW_LINK_BIT_S = 8_000_000
+NAMESPACES = "AORTA_MESH_NAMESPACES"
+"""Tells the program the prefix of its ranks' network namespaces (`aorta.workloads.mesh`)."""
+
+Network = Callable[[int, tuple[int, int], int], AbstractContextManager[str]]
+"""Joins a number of ranks with a limit (bit/s) on the link between two; gives the prefix of namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +52,21 @@ class MeshCell:
     job: str
     fault: str
     rank: int
+    link: tuple[int, int] | None = None
+    """The ranks between which the link is slow."""
 
     @property
     def name(self) -> str:
         """Unique within the matrix."""
+        if self.link is not None:
+            return f"{self.job}_{self.fault}_{self.link[0]}_{self.link[1]}"
         return f"{self.job}_{self.fault}_rank{self.rank}"
 
     @property
     def ranks(self) -> list[int]:
         """The ranks to name."""
+        if self.link is not None:
+            return list(self.link)
         if self.fault == "none" or (self.fault == "uneven" and self.job != "experts"):
             return []
         if self.fault == "slow_stage" and self.job == "ddp_pp":
@@ -73,46 +94,99 @@ class MeshTrial(RunOutcome, frozen=True, kw_only=True):
         """Kind and ranks are right; of a run without a fault: nothing was found."""
         if self.fault == "none":
             return self.verdict == "healthy"
+        if self.fault == "slow_link":
+            return (self.verdict, self.ranks, self.sub_cause) == ("communication", self.expected, "slow_link")
         if self.verdict != "straggler" or self.ranks != self.expected:
             return False
-        return self.fault != "uneven" or self.job == "experts" or self.sub_cause == "uneven_microbatches"
+        uneven = "uneven_experts" if self.job == "experts" else "uneven_microbatches"
+        return self.fault != "uneven" or self.sub_cause == uneven
 
 
-def mesh_matrix() -> list[MeshCell]:
-    """Every job without a fault, and each of its faults with two culprits; uneven microbatches have none."""
+def mesh_matrix(*, links: bool) -> list[MeshCell]:
+    """Returns every job without a fault, and each of its faults with two culprits.
+
+    Uneven microbatches have no culprit.
+
+    Args:
+        links: with slow links, which need network namespaces.
+    """
     cells = [MeshCell(job, "none", 0) for job in _FAULTS]
     for job, faults in _FAULTS.items():
         for fault in faults:
             alone = fault == "uneven" and job != "experts"
             cells += [MeshCell(job, fault, rank) for rank in (_CULPRITS[:1] if alone else _CULPRITS)]
+    for job, pairs in _LINKS.items():
+        cells += [MeshCell(job, "slow_link", link[0], link) for link in pairs if links]
     return cells
 
 
 def run_meshes(
-    cells: Sequence[MeshCell], folder: Path, analyse: Analyse, told: Callable[[MeshTrial], None]
+    cells: Sequence[MeshCell],
+    folder: Path,
+    analyse: Analyse,
+    told: Callable[[MeshTrial], None],
+    network: Network | None = None,
 ) -> list[MeshTrial]:
-    """Run what is not on record in `folder` yet, one after another, and return every trial."""
+    """Run what is not on record in `folder` yet, one after another, and return every trial.
+
+    Args:
+        cells: the matrix.
+        folder: of the runs.
+        analyse: makes the analysis of a run.
+        told: each new result.
+        network: makes slow links.
+    """
     return run_matrix(
         cells,
         folder / "meshes.jsonl",
         MeshTrial,
-        lambda cell: _run(cell, folder / cell.name, analyse),
+        lambda cell: _run(cell, folder / cell.name, analyse, network),
         told,
     )
 
 
-def _run(cell: MeshCell, folder: Path, analyse: Analyse) -> MeshTrial:
+def analyse_meshes(cells: Sequence[MeshCell], folder: Path, analyse: Analyse) -> list[MeshTrial]:
+    """Analyse the runs that are in `folder` again, keep the results, and return them."""
+    kept = [cell for cell in cells if any(True for _ in runs(folder / cell.name / "results"))]
+    record = folder / "meshes.jsonl"
+    record.unlink(missing_ok=True)
+    return run_matrix(
+        kept,
+        record,
+        MeshTrial,
+        lambda cell: _analysed(cell, folder / cell.name, analyse, None),
+        lambda _: None,
+    )
+
+
+def _run(cell: MeshCell, folder: Path, analyse: Analyse, network: Network | None) -> MeshTrial:
     folder.mkdir(parents=True, exist_ok=True)
+    made: AbstractContextManager[str | None] = nullcontext()
+    if cell.link is not None and network is not None:
+        made = network(RANKS, cell.link, SLOW_LINK_BIT_S)
+    with made as prefix:
+        problem = _executed(cell, folder, prefix)
+    return _analysed(cell, folder, analyse, problem)
+
+
+def _executed(cell: MeshCell, folder: Path, namespaces: str | None) -> str | None:
+    """Run a cell and return what went wrong; None: nothing did."""
     command = [sys.executable, "-m", "aorta", "profile", "--nodes", "1", "--procs-per-node", str(RANKS)]
     command += ["--results", str(folder / "results"), "--docs", str(folder / "docs")]
     command += ["--profiler", "none", "--time", "00:05:00", "--"]
     command += ["-m", "aorta.workloads.mesh", cell.job, cell.fault, str(cell.rank)]
-    problem = None
+    environment = dict(os.environ) if namespaces is None else {**os.environ, NAMESPACES: namespaces}
     with (folder / "output.log").open("wb") as log:
         try:
-            subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=_ENDS_S, check=False)
+            subprocess.run(
+                command, stdout=log, stderr=subprocess.STDOUT, timeout=_ENDS_S, check=False, env=environment
+            )
         except subprocess.TimeoutExpired:
-            problem = f"did not end within {_ENDS_S:.0f} s"
+            return f"did not end within {_ENDS_S:.0f} s"
+    return None
+
+
+def _analysed(cell: MeshCell, folder: Path, analyse: Analyse, problem: str | None) -> MeshTrial:
     found: Analysis | None = None
     for _, run in runs(folder / "results"):
         try:
@@ -142,16 +216,12 @@ def trial_of(cell: MeshCell, found: Analysis | None, problem: str | None) -> Mes
 
 
 def gain_errors(trials: Sequence[MeshTrial]) -> list[float]:
-    """Error of each predicted step, as a share of the measured step of the same job without a fault.
-
-    Tokens of a popular expert go to the others when they are balanced: nothing is predicted for that.
-    """
+    """Error of each predicted step, as a share of the measured step of the same job without a fault."""
     clean = {trial.job: trial.step_ms for trial in trials if trial.fault == "none"}
     return [
         abs(trial.step_ms / trial.speedup / without - 1)
         for trial in trials
         if trial.fault != "none"
-        and (trial.job, trial.fault) != ("experts", "uneven")
         and trial.right
         and trial.step_ms is not None
         and trial.speedup is not None

@@ -5,16 +5,20 @@ Computation is slept, so that a few cores carry any number of ranks.
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.rendezvous import rendezvous
 
 from aorta.instrument import StepRecorder
 
@@ -26,6 +30,12 @@ SLOW = 3.0
 UNEVEN = (0.4, 1.9, 0.6, 1.5, 0.3, 1.7, 0.5, 1.1)
 """Time of each microbatch, in units; 1 on average."""
 WIDTH = 8
+SENT = 4096
+"""Numbers per row that a stage sends on: with two rows, 32 KiB."""
+ROWS = 2048
+"""Rows that a tensor group exchanges: 64 KiB."""
+NAMESPACES = "AORTA_MESH_NAMESPACES"
+"""Prefix of the ranks' network namespaces, in the environment; without it they use this machine's network."""
 CPU = torch.device("cpu")
 
 
@@ -65,14 +75,14 @@ class Layer(nn.Module):
 
     def __init__(self, seconds: float, uneven: bool) -> None:
         super().__init__()
-        self.weight = nn.Linear(WIDTH, WIDTH)
+        self.weight = nn.Parameter(torch.ones(SENT))
         self._seconds, self._uneven, self._calls = seconds, uneven, 0
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         """One microbatch."""
         share = UNEVEN[self._calls % MICROBATCHES] if self._uneven else 1.0
         self._calls += 1
-        slept: torch.Tensor = _Slept.apply(self.weight(value), self._seconds * share)
+        slept: torch.Tensor = _Slept.apply(self.weight * value, self._seconds * share)
         return slept
 
 
@@ -105,7 +115,7 @@ def _pipeline(name: str, fault: MeshFault) -> Callable[[], None]:
 
 
 def _run(schedule: Any, *, first: bool, last: bool) -> None:
-    batch = torch.ones(2 * MICROBATCHES, WIDTH)
+    batch = torch.ones(2 * MICROBATCHES, SENT)
     arguments = (batch,) if first else ()
     schedule.step(*arguments, **({"target": batch, "losses": []} if last else {}))
 
@@ -141,7 +151,7 @@ def _sharded(fault: MeshFault) -> Callable[[], None]:
     def step() -> None:
         for _ in range(2):
             time.sleep(seconds)
-            model(torch.ones(4, WIDTH)).sum().backward()
+            model(torch.ones(ROWS, WIDTH)).sum().backward()
 
     return step
 
@@ -180,10 +190,25 @@ def job(name: str, fault: MeshFault) -> Callable[[], None]:
     return _pipeline(name, fault)
 
 
+def _connect() -> None:
+    """Make the process group, in the network namespace of the rank where there is one."""
+    prefix = os.environ.get(NAMESPACES)
+    if prefix is None:
+        dist.init_process_group("gloo")
+        return
+    # The ranks meet in this machine's network; the links between them are of their own.
+    store, rank, size = next(rendezvous("env://"))
+    with (Path("/run/netns") / f"{prefix}{rank}").open() as place:
+        if ctypes.CDLL(None, use_errno=True).setns(place.fileno(), 0):
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {prefix}{rank}")
+    os.environ["GLOO_SOCKET_IFNAME"] = f"to{0 if rank else 1}"
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+
+
 def main(arguments: list[str]) -> None:
     """Run a job for `STEPS` steps."""
     name, fault, rank = arguments
-    dist.init_process_group("gloo")
+    _connect()
     step = job(name, MeshFault(fault, int(rank)))
     with StepRecorder("artifacts", CPU) as recorder:
         for index in range(STEPS):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from aorta.artefacts.operations import Operations
+from aorta.artefacts.operations import MeshSizes, Operations, role_of
 from aorta.metrics.mesh import mesh_of
 from aorta.metrics.operation_graph import Graph, graph_of
 from aorta.metrics.schedules import schedule_of
@@ -163,3 +164,53 @@ def test_a_receive_that_is_waited_for_late_says_only_the_rest_of_the_wait(
     assert isinstance(graph, Graph)
     moves = [rows for rows in graph.members if len(rows) > 1]
     assert [graph.own[row] / MS for row in moves[0]] == [transfer, transfer]
+
+
+def recorded(batch: bool) -> Operations:
+    """Worker 1 starts a send and a receive at 20 ms and computes at 60, when both were waited for.
+
+    Its send arrives at 70 on worker 2, which waits from 0 on. What it receives was sent from 30 to 31.
+    """
+    rows = [
+        (0, 0, "forward-compute", 0, 0, 10),
+        (1, 1, "forward-compute", 0, 0, 20),
+        (1, 1, "forward-send", 0, 20, 60),
+        (1, 1, "backward-recv", 0, 20, 61),
+        (1, 1, "backward-compute", 0, 61, 81),
+        (2, 2, "forward-recv", 0, 0, 70),
+        (2, 2, "forward-compute", 0, 70, 75),
+        (2, 2, "backward-compute", 0, 0, 30),
+        (2, 2, "backward-send", 0, 30, 31),
+    ]
+    names = tuple(sorted({row[2] for row in rows}))
+    column = lambda at: np.array([row[at] for row in rows], dtype=np.int64)  # noqa: E731
+    kind = np.array([names.index(row[2]) for row in rows], dtype=np.int64)
+    pair = {"forward-send": 0, "forward-recv": 0, "backward-send": 1, "backward-recv": 1}
+    return Operations(
+        sizes=MeshSizes(),
+        kinds=names,
+        roles=tuple(role_of(name) for name in names),
+        kind=kind,
+        rank=column(0),
+        replica=column(3),
+        stage=column(1),
+        step=column(3),
+        chunk=np.full(len(rows), -1),
+        microbatch=np.full(len(rows), -1),
+        start=column(4) * MS,
+        end=column(5) * MS,
+        group=np.array([pair.get(row[2], -1) for row in rows]),
+        batch=np.array([1 if row[0] == 1 and row[2] in pair else -1 for row in rows]) if batch else None,
+    )
+
+
+@pytest.mark.parametrize(("batch", "took"), [(True, 1), (False, 61 - 30)])
+def test_computation_waits_for_the_whole_batch_of_sends_and_receives(batch: bool, took: int) -> None:
+    """Waited for behind the slow send, the receive took 1 ms; on its own, it took until 61."""
+    job = recorded(batch)
+    graph = graph_of(job)
+    assert isinstance(graph, Graph)
+    sent, received, computed = 2, 3, 4
+    assert graph.own[received] / MS == took
+    assert (sent in graph.before[computed]) is batch
+    assert received in graph.before[computed]

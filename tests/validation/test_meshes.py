@@ -22,7 +22,8 @@ def trial(cell: MeshCell, verdict: str, ranks: list[int], **more: object) -> Mes
 
 
 def test_every_job_runs_without_a_fault_and_with_its_own() -> None:
-    cells = mesh_matrix()
+    cells = mesh_matrix(links=True)
+    assert [cell for cell in cells if cell.link is None] == mesh_matrix(links=False)
     jobs = {cell.job for cell in cells}
     assert {cell.job for cell in cells if cell.fault == "none"} == jobs
     assert len(cells) >= 24
@@ -38,6 +39,7 @@ def test_every_job_runs_without_a_fault_and_with_its_own() -> None:
         (MeshCell("ddp_pp", "slow_rank", 3), [3]),
         (MeshCell("1f1b", "uneven", 2), []),
         (MeshCell("experts", "uneven", 2), [2]),
+        (MeshCell("ddp_pp", "slow_link", 0, (0, 2)), [0, 2]),
     ],
 )
 def test_the_ranks_to_name(cell: MeshCell, ranks: list[int]) -> None:
@@ -51,6 +53,13 @@ def test_right_is_kind_ranks_and_cause() -> None:
     assert not trial(slow, "communication", [2]).right
     assert trial(uneven, "straggler", [], sub_cause="uneven_microbatches").right
     assert not trial(uneven, "straggler", [], sub_cause="stage_work").right
+    expert = MeshCell("experts", "uneven", 2)
+    assert trial(expert, "straggler", [2], sub_cause="uneven_experts").right
+    assert not trial(expert, "straggler", [2], sub_cause="compute").right
+    link = MeshCell("gpipe", "slow_link", 1, (1, 2))
+    assert trial(link, "communication", [1, 2], sub_cause="slow_link").right
+    assert not trial(link, "communication", [1, 2], sub_cause="transfer_time").right
+    assert not trial(link, "straggler", [1, 2], sub_cause="slow_link").right
     assert trial(clean, "healthy", []).right
     assert not trial(clean, "insufficient_data", []).right
 
