@@ -22,7 +22,7 @@ from aorta.diagnosis.observation import (
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_costs
 from aorta.diagnosis.trace_samples import sampled_beside
-from aorta.diagnosis.traced_weight import undisturbed, weighed
+from aorta.diagnosis.traced_weight import replayed, undisturbed, weighed
 from aorta.metrics.blame import BlameTable
 from aorta.metrics.trace_capture import (
     TraceCapture,
@@ -75,7 +75,8 @@ def from_traces(
     seen = sorted(found.work)
     expected, assumed = ranks_expected(found)
     hosts = {item.rank: item.host for item in found.ranks if item.host and item.rank in found.work}
-    undone, weighs, uncertain = undisturbed(found, expected)
+    lines = replayed(found.ranks, expected, None)
+    undone, weighs, uncertain = undisturbed(found, lines)
     steps, host, model, unusable = _step_parts(undone, expected, hosts)
     host = replace(host, uncertain_ms=uncertain)
     usage, said = sampled_beside(found, samples, steps.breakdown.per_rank)
@@ -113,7 +114,7 @@ def from_traces(
             world_size=expected,
             device="cuda",
             traces=table(found),
-            **weighed(found.ranks, expected),
+            **weighed(lines),
         ),
         quality=quality,
     )
@@ -158,7 +159,8 @@ def with_traces(seen: Observation, traces: RunTraces, recorded: Recorded, policy
     # An attached nsys slows the steps outside of its capture, too.
     untraced = outside.outside_ms if outside is not None and found.format == "kineto" else None
     intended = seen.job.config.profiling.intended_mistakes if seen.job.config is not None else ()
-    weight = weighed(found.ranks, expected, intended=intended, untraced_ms=untraced)
+    lines = replayed(found.ranks, expected, untraced)
+    weight = weighed(lines, intended=intended, untraced_ms=untraced)
     made = replace(
         seen,
         facts=replace(seen.facts, **weight),

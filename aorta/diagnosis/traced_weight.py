@@ -27,28 +27,39 @@ def host_lines(ranks: Sequence[TraceSummary], expected: int | None) -> Lines | N
         return None
 
 
-def weighed(
-    ranks: Sequence[TraceSummary],
-    expected: int | None,
-    *,
-    intended: Collection[str] = (),
-    untraced_ms: float | None = None,
-) -> dict[str, Any]:
-    """Returns `profiler_weight`, `mistakes` and `mistakes_together` of `RunFacts`; empty: not known.
+def replayed(ranks: Sequence[TraceSummary], expected: int | None, untraced_ms: float | None) -> Lines | None:
+    """Returns the lines of all ranks, their unchanged steps replayed; None as for `host_lines`.
 
     Args:
         ranks: of one capture.
         expected: ranks of the job.
-        intended: ids of mistakes that the user declared as intended.
         untraced_ms: mean of the run's steps that no profiler recorded; None: there are none.
     """
     lines = host_lines(ranks, expected)
     if lines is None:
-        return {}
+        return None
     if untraced_ms is not None and lines.told:
         lines = lines.calibrated(untraced_ms)
-    ahead = scales(lines)[: 3 if untraced_ms is None else 1]
-    lines.known.update(zip(ahead, by_copies(lambda scale: lines.run(scale=scale), ahead), strict=True))
+    own, high, low = scales(lines)
+    # On two cores this process takes the one in the middle, and the moments stay in its memory.
+    ahead = [high, own, low] if untraced_ms is None else [own]
+    made = by_copies(lambda scale: lines.run(scale=scale, keep=scale == own), ahead)
+    lines.known.update(zip(ahead, made, strict=True))
+    return lines
+
+
+def weighed(
+    lines: Lines | None, *, intended: Collection[str] = (), untraced_ms: float | None = None
+) -> dict[str, Any]:
+    """Returns `profiler_weight`, `mistakes` and `mistakes_together` of `RunFacts`; empty: not known.
+
+    Args:
+        lines: of `replayed`.
+        intended: ids of mistakes that the user declared as intended.
+        untraced_ms: as for `replayed`.
+    """
+    if lines is None:
+        return {}
     mistakes, together = mistakes_of(lines, intended)
     return {
         "profiler_weight": weight(lines, untraced_ms) if lines.told else None,
@@ -57,12 +68,11 @@ def weighed(
     }
 
 
-def undisturbed(found: TraceCapture, expected: int | None) -> tuple[TraceCapture, list[str], float]:
+def undisturbed(found: TraceCapture, lines: Lines | None) -> tuple[TraceCapture, list[str], float]:
     """The capture without the profiler, what a reader must know of that, and the hosts' uncertainty in ms.
 
     The capture stays as it is where nothing tells, or the profiler weighs next to nothing.
     """
-    lines = host_lines(found.ranks, expected)
     made = None if lines is None or not lines.told else without_profiler(found.ranks, lines)
     if made is None or lines is None:
         return found, [], 0.0

@@ -18,7 +18,7 @@ from aorta.artefacts.packed import pack, unpack
 from aorta.artefacts.reduction import TracedCalls, TracedTimeline, TraceStep, TraceSummary
 from aorta.artefacts.traced import QueueDepth
 from aorta.intervals import EMPTY, Intervals, clip, intersection, lengths_in, subtract, union
-from aorta.metrics.line_replay import Floats, Moment
+from aorta.metrics.line_replay import Floats, Moments
 from aorta.metrics.profiler_weight import Lines
 from aorta.metrics.trace_idle import SHORT_GAP_NS
 
@@ -67,17 +67,16 @@ class _Seen:
     def of(
         cls,
         table: LineTable,
-        moments: Sequence[Moment],
+        moments: Moments,
         steps: Column,
         work_ns: Floats,
     ) -> _Seen:
         kept = np.isin(table.step, steps)
         rows = LineTable(**{name: getattr(table, name)[kept] for name in LineTable.__dataclass_fields__})
-        columns = [
-            np.array([getattr(moment, name) for moment in moments], dtype=np.float64)
+        whole = [
+            np.asarray(np.rint(getattr(moments, name)), dtype=np.int64)
             for name in ("place", "round", "at", "left", "begin", "end")
         ]
-        whole = [np.asarray(np.rint(column), dtype=np.int64) for column in columns]
         return cls(rows, np.asarray(np.rint(work_ns[kept]), dtype=np.int64), steps, *whole)
 
     def of_kinds(self, *kinds: ComputeKind, others: bool = False) -> Intervals:

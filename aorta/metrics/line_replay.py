@@ -11,6 +11,7 @@ as full as this program keeps them, and the last rounds say what a step takes.
 
 from __future__ import annotations
 
+import enum
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT
+from aorta.artefacts.events import ABSENT, Column
 from aorta.artefacts.hostline import Item, LineTable
 
 Floats = NDArray[np.float64]
@@ -36,24 +37,47 @@ _MOST_STEPS = 400_000
 _NEVER = float("-inf")
 
 
+class _Do(enum.IntEnum):
+    """What the replay does at an item."""
+
+    WORK = 0
+    """The host works, and nothing else."""
+    LAUNCH = 1
+    """It launches work that needs only its stream."""
+    JOINED = 2
+    """It launches a collective, or work that others need, that needs others or that the host waits for."""
+    SYNC = 3
+    """It waits for work that it launched before."""
+    LOADER = 4
+    """It waits for a batch."""
+    ON = 5
+    """It waits for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayLine:
     """A line as it is replayed; a list per column."""
 
     work: list[float]
     """The host's work before each item."""
-    item: list[int]
+    do: list[int]
+    """A `_Do` of each item."""
     waits: list[bool]
     behind: list[float]
     stream: list[int]
+    """Numbers from 0."""
     gpu: list[float]
     needs: list[int]
+    """The item whose work has to end first: of this round, or of the one before where it comes later. The
+    number of items: none.
+    """
     call: list[tuple[int, int, str, int] | None]
     """Key of a collective: place of the step, step, group, order."""
     ready: list[float]
     """When a batch is ready, from the start of the line."""
     length: float
     """Length of the steps, as measured."""
+    steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +94,21 @@ class ReplayChanges:
     """Items at which the host does not wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """One item in the last two rounds of a replay, ns since the replay began."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """The items of the last two rounds of a replay, one row per item; times are ns since the replay began."""
 
-    round: int
+    round: Floats
     """0 or 1."""
-    place: int
+    place: Floats
     """Row of the line, among those of the steps that all ranks have."""
-    at: float
-    """When the host came to it."""
-    left: float
+    at: Floats
+    """When the host came to the item."""
+    left: Floats
     """When the host went on."""
-    begin: float
+    begin: Floats
     """When the GPU began what was launched."""
-    end: float
+    end: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +118,7 @@ class ReplayedStep:
     step_ns: Mapping[int, float]
     host_ns: Mapping[int, float] = field(default_factory=dict)
     """How long the host worked per step, without its waits."""
-    moments: Mapping[int, list[Moment]] = field(default_factory=dict)
+    moments: Mapping[int, Moments] = field(default_factory=dict)
     """Moments by rank; empty where they were not asked for."""
 
     @property
@@ -160,18 +184,13 @@ def _lane(
     clock = np.cumsum(table.work_ns + table.held_ns)
     start = clock[kept][0] - (table.work_ns + table.held_ns)[kept][0] if kept.any() else 0
     places = np.searchsorted(steps, table.step)
-    call = [
-        (place, step, groups[group], order) if group != ABSENT and not out else None
-        for place, step, group, order, out in zip(
-            places[kept].tolist(),
-            table.step[kept].tolist(),
-            table.group[kept].tolist(),
-            table.order[kept].tolist(),
-            dropped[kept].tolist(),
-            strict=True,
-        )
-    ]
-    item = np.where(dropped & ~np.isin(table.item, (Item.STEP, Item.END)), ABSENT, table.item)
+    call: list[tuple[int, int, str, int] | None] = [None] * int(kept.sum())
+    called = (table.group != ABSENT)[kept] & ~dropped[kept]
+    columns = (places[kept], table.step[kept], table.group[kept], table.order[kept])
+    at = np.flatnonzero(called).tolist()
+    for row, place, step, group, order in zip(at, *(c[called].tolist() for c in columns), strict=True):
+        call[row] = place, step, groups[group], order
+    item = np.where(dropped & ~np.isin(table.item, (Item.STEP, Item.END)), ABSENT, table.item)[kept]
     # A loader that is waited for in most steps sets the pace; a wait now and then lasts as long as it did.
     loaded = np.unique(table.step[kept & (table.item == Item.LOADER)])
     paced = len(loaded) >= _MOST_OF_STEPS * len(steps)
@@ -179,16 +198,33 @@ def _lane(
     behind = np.where((table.item == Item.LOADER) & (not paced), table.held_ns, table.behind_ns)
     return ReplayLine(
         work=work[kept].tolist(),
-        item=item[kept].tolist(),
+        do=_does(item, waits[kept] | called, _sources(table.needs[kept]), waits[kept]).tolist(),
         waits=waits[kept].tolist(),
         behind=behind[kept].astype(np.float64).tolist(),
-        stream=table.stream[kept].tolist(),
+        stream=np.unique(table.stream[kept], return_inverse=True)[1].reshape(-1).tolist(),
         gpu=gpu[kept].tolist(),
-        needs=table.needs[kept].tolist(),
+        needs=_sources(table.needs[kept]).tolist(),
         call=call,
         ready=ready.tolist(),
         length=float((table.work_ns + table.held_ns)[kept].sum()),
+        steps=int((item == Item.STEP).sum()),
     )
+
+
+def _sources(needs: Column) -> Column:
+    """The item that each item needs; the number of items: none."""
+    count = len(needs)
+    return np.where(needs != 0, (np.arange(count) - needs) % max(count, 1), count)
+
+
+def _does(item: Column, joined: NDArray[np.bool_], needs: Column, waits: NDArray[np.bool_]) -> Column:
+    """A `_Do` for each item, of which some are `joined` whatever they need."""
+    linked = np.append(joined | (needs < len(item)), False)
+    linked[needs] = True
+    done = np.where(linked[:-1], int(_Do.JOINED), int(_Do.LAUNCH))
+    other = np.where(item == Item.SYNC, int(_Do.SYNC), int(_Do.LOADER))
+    done = np.where(item == Item.LAUNCH, done, np.where(waits, other, int(_Do.ON)))
+    return np.where((item <= Item.STEP) | (item == Item.END), int(_Do.WORK), done)
 
 
 def replay(lines: Mapping[int, ReplayLine], *, keep: bool = False) -> ReplayedStep:
@@ -212,7 +248,7 @@ def replay(lines: Mapping[int, ReplayLine], *, keep: bool = False) -> ReplayedSt
     return ReplayedStep(
         {rank: run.step_ns() for rank, run in runs.items()},
         {rank: run.worked / rounds / max(run.steps, 1) for rank, run in runs.items()},
-        {rank: run.moments for rank, run in runs.items()} if keep else {},
+        {rank: run.moments() for rank, run in runs.items()} if keep else {},
     )
 
 
@@ -244,9 +280,9 @@ class _Run:
 
     def __init__(self, rank: int, lane: ReplayLine, shared: _Shared, rounds: int, *, keep: bool) -> None:
         self._rank, self._lane, self._shared, self._rounds = rank, lane, shared, rounds
-        self.steps = sum(item == Item.STEP for item in lane.item)
+        self.steps = lane.steps
         self.worked = 0.0
-        self.moments: list[Moment] = []
+        self._moments: list[tuple[int, int, float, float, float, float]] = []
         self._first_kept = rounds - 2 if keep else rounds
         self._ends: list[float] = []
 
@@ -255,60 +291,65 @@ class _Run:
         first = self._ends[-3]
         return (self._ends[-1] - first) / 2 / max(self.steps, 1)
 
+    def moments(self) -> Moments:
+        """The items of the last two rounds, in order."""
+        return Moments(*np.array(self._moments, dtype=np.float64).reshape(-1, 6).T)
+
     def go(self) -> Generator[None, None, None]:
         lane = self._lane
-        columns = list(
-            zip(
-                lane.work, lane.item, lane.waits, lane.behind, lane.stream, lane.gpu, lane.needs, lane.call,
-                lane.ready, strict=True,
-            )
-        )  # fmt: skip
-        count = len(columns)
-        # Names of the class are looked up once, and max() is not called: this loop takes a good part of the
-        # time of an analysis.
-        launch, sync, loader = int(Item.LAUNCH), int(Item.SYNC), int(Item.LOADER)
-        end_of_line = int(Item.END)
-        now, busy, launched = 0.0, 0.0, 0
-        free: dict[int, float] = {}
-        ended: list[float] = [_NEVER] * count
-        starts: list[float] = []
+        rows = list(zip(range(len(lane.work)), lane.do, lane.work, lane.stream, lane.gpu, strict=True))
+        # Names are looked up once, and max() is not called: this loop takes a good part of an analysis.
+        launch, only_work, joined = int(_Do.LAUNCH), int(_Do.WORK), int(_Do.JOINED)
+        needs, calls, waits, behind = lane.needs, lane.call, lane.waits, lane.behind
+        now, launched = 0.0, 0
+        free = [_NEVER] * (max(lane.stream, default=0) + 1)
+        starts = [_NEVER] * QUEUE
+        ended = [_NEVER] * (len(rows) + 1)
         for number in range(self._rounds):
-            previous = ended
-            ended = [_NEVER] * count
-            for place, (work, item, waits, behind, stream, took, needs, key, ready) in enumerate(columns):
+            kept = number >= self._first_kept
+            for place, do, work, stream, took in rows:
                 now += work
-                if item <= 0 or item == end_of_line:
-                    continue
-                need = _NEVER
-                if needs:
-                    back = place - needs
-                    need = ended[back] if back >= 0 else previous[back]
-                at = begin = end = now
-                if item == launch:
-                    if launched >= QUEUE and starts[launched - QUEUE] > now:
-                        at = now = starts[launched - QUEUE]
+                if do == launch:
+                    room = starts[launched]
+                    if room > now:  # noqa: PLR1730
+                        now = room
                     launched += 1
+                    at = now
                     begin = now + LAUNCH_NS
-                    before = free.get(stream, _NEVER)
+                    before = free[stream]
                     if before > begin:  # noqa: PLR1730
                         begin = before
-                    if need > begin:  # noqa: PLR1730
-                        begin = need
+                    free[stream] = end = begin + took
+                    starts.append(begin)
+                elif do == only_work:
+                    continue
+                elif do == joined:
+                    at = now = max(now, starts[launched])
+                    launched += 1
+                    begin = max(now + LAUNCH_NS, free[stream], ended[needs[place]])
+                    key = calls[place]
                     end = begin + took if key is None else (yield from self._met((number, key), begin))
                     starts.append(begin)
                     free[stream] = ended[place] = end
-                    if end > busy:  # noqa: PLR1730
-                        busy = end
-                    if waits:
-                        now = max(now + _SYNC_NS, end + behind)
-                elif waits:
-                    until = need + behind if item == sync else now + behind
-                    paced = number * lane.length + ready if item == loader else _NEVER
-                    now = max(now + _SYNC_NS, until, paced)
-                if number >= self._first_kept:
-                    self.moments.append(Moment(number - self._first_kept, place, at, now, begin, end))
+                    if waits[place]:
+                        now = max(now + _SYNC_NS, end + behind[place])
+                else:
+                    at = begin = end = now
+                    now = self._on(place, number, now, ended[needs[place]])
+                if kept:
+                    self._moments.append((number - self._first_kept, place, at, now, begin, end))
             self.worked += sum(lane.work)
-            self._ends.append(max(now, busy))
+            self._ends.append(max(now, *free))
+
+    def _on(self, place: int, number: int, now: float, need: float) -> float:
+        """When the host goes on after an item that launches nothing."""
+        lane, do = self._lane, self._lane.do[place]
+        if do == _Do.SYNC:
+            return max(now + _SYNC_NS, need + lane.behind[place])
+        if do == _Do.LOADER:
+            paced = number * lane.length + lane.ready[place]
+            return max(now + _SYNC_NS, now + lane.behind[place], paced)
+        return now
 
     def _met(self, call: tuple[int, tuple[int, int, str, int]], begin: float) -> Generator[None, None, float]:
         """When a collective ends that this rank comes to at `begin`."""

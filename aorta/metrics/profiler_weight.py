@@ -108,8 +108,8 @@ class Lines:
             scale: of the weight, instead of the own one.
             keep: the moments of the last two rounds.
         """
-        known = None if changes or keep else self.known.get(self.scale if scale is None else scale)
-        if known is not None:
+        known = None if changes else self.known.get(self.scale if scale is None else scale)
+        if known is not None and (known.moments or not keep):
             return known
         made = {rank: (changes or {}).get(rank, ReplayChanges()) for rank in self.tables}
         made = {
