@@ -40,6 +40,7 @@ class Sources:
         self._programs = f"{home / 'workloads'}/"
         """Programs that come with aorta are own ones, as those of a user are."""
         self._hidden = tuple(f"{folder}/" for folder in hidden)
+        self._programs = f"{Path(aorta.__file__).parent / 'workloads'}/"
         self._known: dict[str, Kind] = {}
 
     def kind(self, file: str) -> Kind:

@@ -14,6 +14,9 @@ class MistakeOptions:
     """Id in the catalogue; `healthy` for none."""
     fixed: bool
     output: Path
+    """Folder of what was timed."""
+    traces: Path | None = None
+    """Folder of the traces; None: `output`."""
     device: str = "cpu"
     backend: str = "gloo"
     width: int = 128

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from aorta.workloads.mistakes.data import ExtraInput, batches
@@ -23,6 +25,10 @@ from aorta.workloads.mistakes.options import MistakeOptions
 _WARM_UP = 5
 _MICRO_BATCHES = 4
 _LOGGED = 12
+_SHARDED = ("fsdp_tiny_units", "fsdp_fp32")
+_THREADS_PER_CORE = 4
+_HEADROOM = 1.05
+"""Device memory that `alloc_retries` may use, over what it has had at most."""
 
 
 class Trainer:
@@ -35,6 +41,9 @@ class Trainer:
         full = options.wrong("fp32_matmul")
         torch.backends.cuda.matmul.allow_tf32 = not full
         self.autocast = options.device == "cuda" and not full
+        if options.mistake == "cpu_oversubscription":
+            cores = len(os.sched_getaffinity(0))
+            torch.set_num_threads(max(cores // world if options.fixed else _THREADS_PER_CORE * cores, 1))
         network: nn.Module = Network(options).to(self.device)
         if options.mistake == "recompile":
             # The usual limit would end the recompilation after some steps.
@@ -53,8 +62,21 @@ class Trainer:
         self.garbage: list[Any] = []
 
     def _parallel(self, network: nn.Module) -> nn.Module:
+        if self.options.mistake in _SHARDED:
+            return self._sharded(network)
         small = self.options.wrong("small_buckets")
         return DistributedDataParallel(network, bucket_cap_mb=0.01 if small else 25)
+
+    def _sharded(self, network: nn.Module) -> nn.Module:
+        lower = None if self.options.wrong("fsdp_fp32") else torch.bfloat16
+        policy = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=lower)
+        tiny = (nn.Linear, nn.LayerNorm)
+        blocks = list(cast(Network, network).blocks)
+        for unit in [*network.modules()] if self.options.wrong("fsdp_tiny_units") else blocks:
+            if unit in blocks or isinstance(unit, tiny):
+                fully_shard(unit, mp_policy=policy)
+        fully_shard(network, mp_policy=policy)
+        return network
 
     def step(self) -> None:
         """Load, forward, backward, optimizer, and what the program does besides."""
@@ -77,8 +99,10 @@ class Trainer:
     def _forward_backward(self) -> None:
         options = self.options
         tokens = next(self.data).to(self.device, non_blocking=True)
-        if options.mistake == "recompile":
-            tokens = tokens[:, : options.length + 1 - self.count % (options.length // 2)]
+        if options.mistake in ("recompile", "alloc_retries"):
+            tokens = tokens[:, : options.length + 1 - self.count * 7 % (options.length // 2)]
+        if options.mistake == "cpu_oversubscription":
+            self.statistics = torch.histc(torch.randn(1 << 20).sin(), bins=100)
         if options.wrong("seq_skew") and self.rank == 1:
             tokens = tokens.repeat(2, 1)
         if options.wrong("seq_imbalance") and self.count % self.world == self.rank:
@@ -101,7 +125,7 @@ class Trainer:
                 torch.cuda.empty_cache()
             gc.collect()
         if options.wrong("gc_pauses"):
-            self.garbage = [[object()] for _ in range(400_000)]
+            self.garbage = [[object()] for _ in range(100_000)]
             gc.collect()
         logs = options.mistake in ("rank0_logging", "rank0_evaluation") and self.rank == 0
         if logs and options.mistake == "rank0_logging" and not (options.fixed and self.count % 50):
@@ -116,22 +140,39 @@ class Trainer:
             with tempfile.TemporaryFile() as file:
                 torch.save([self.network.state_dict(), self.optimizer.state_dict()], file)
 
+    def limit_memory(self) -> None:
+        """Leave the allocator of `alloc_retries` hardly more than it has had."""
+        if self.options.wrong("alloc_retries") and self.device.type == "cuda":
+            whole = torch.cuda.mem_get_info()[1]
+            torch.cuda.empty_cache()
+            most = _HEADROOM * torch.cuda.max_memory_allocated()
+            torch.cuda.set_per_process_memory_fraction(min(most / whole, 1.0))
+
     def finish(self) -> None:
         """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
 
-def run(options: MistakeOptions, rank: int = 0, world: int = 1, *, grouped: bool = False) -> dict[str, Any]:
+def run(
+    options: MistakeOptions,
+    rank: int = 0,
+    world: int = 1,
+    *,
+    grouped: bool = False,
+    measured: Callable[[], None] | None = None,
+) -> dict[str, Any]:
     """Time plain steps, then trace some; returns and writes what the truth is.
 
-    The process group must exist where `world` is above 1 or `grouped` says so.
+    The process group must exist where `world` is above 1 or `grouped` says so. `measured` is called when all
+    steps are done, and the trace is still to be written.
     """
     trainer = Trainer(options, rank, world, grouped=grouped or world > 1)
     anomaly = options.wrong("anomaly")
     with torch.autograd.set_detect_anomaly(anomaly, check_nan=True) if anomaly else contextlib.nullcontext():
         for _ in range(_WARM_UP):
             trainer.step()
+        trainer.limit_memory()
         each = list(_timed(trainer, options.plain_steps))
         truth = {
             "case": options.mistake,
@@ -142,10 +183,15 @@ def run(options: MistakeOptions, rank: int = 0, world: int = 1, *, grouped: bool
             "median_ms": statistics.median(each),
             "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
         }
-        _trace(trainer)
-        # Afterwards, so that a slow drift of the machine shows.
+        traced = _trace(trainer)
+        # What the profiler leaves behind in the process shows, and a slow drift of the machine.
         again = list(_timed(trainer, options.plain_steps // 2))
         truth["after_ms"] = sum(again) / len(again)
+    if measured is not None:
+        measured()
+    folder = options.traces or options.output
+    folder.mkdir(parents=True, exist_ok=True)
+    traced.export_chrome_trace(str(folder / f"rank{rank}.pt.trace.json"))
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / f"truth_rank{rank}.json").write_text(json.dumps(truth) + "\n", encoding="utf-8")
     return truth
@@ -164,20 +210,18 @@ def _timed(trainer: Trainer, steps: int) -> Iterator[float]:
         last = now
 
 
-def _trace(trainer: Trainer) -> None:
+def _trace(trainer: Trainer) -> torch.profiler.profile:
     options = trainer.options
     kinds = [torch.profiler.ProfilerActivity.CPU]
     if options.device == "cuda":
         kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    options.output.mkdir(parents=True, exist_ok=True)
-    made = str(options.output / f"rank{trainer.rank}.pt.trace.json")
     with torch.profiler.profile(
         activities=kinds,
         schedule=torch.profiler.schedule(wait=1, warmup=2, active=options.traced_steps, repeat=1),
-        on_trace_ready=lambda profiler: profiler.export_chrome_trace(made),
         with_stack=options.stacks,
     ) as profiler:
         for _ in range(3 + options.traced_steps):
             trainer.step()
             profiler.step()
     trainer.finish()
+    return profiler
