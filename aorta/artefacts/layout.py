@@ -76,6 +76,11 @@ class NodeDir:
         return self.root / "standstill.json"
 
     @property
+    def stops(self) -> Path:
+        """`NodeStops`: when processes of ranks could not run; absent if that was never seen."""
+        return self.root / "stops.json"
+
+    @property
     def reserve(self) -> Path:
         """Room for `status` at the end, on a disk that is full by then; there only while the node runs."""
         return self.root / ".reserve"

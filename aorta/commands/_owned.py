@@ -11,7 +11,7 @@ _TEMPORARY = r"\.[^/]+\.\w{8}"
 """A file that was being written when the writer died."""
 _NODE = "|".join(
     (
-        r"(info|status|standstill|monitor_status)\.json", r"\.reserve", r"(gpu|cpu)_monitor\.csv",
+        r"(info|status|standstill|stops|monitor_status)\.json", r"\.reserve", r"(gpu|cpu)_monitor\.csv",
         r"summary_stats\.csv", r"traces/(rank_\d+|reduction)\.json", r"logs/[\w-]+\.log",
         r"logs/rank\d+/(stdout\.log|stderr\.log|error\.json)",
         r"logs/[^/]+_[^/]+/attempt_\d+/\d+/(stdout\.log|stderr\.log|error\.json)", _TEMPORARY,

@@ -105,7 +105,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         steps=steps,
         **sampled_parts,
         mesh=mesh,
-        stall=longest_stall(by_rank),
+        stall=longest_stall(by_rank, data.stops),
         recorded_steps=any(len(column) >= FEWEST for column in by_rank.values()),
         model=modelled(collectives, detailed.numbers, [row.step_ms for row in rows], nodes_of(data)),
         repeats=repeats_beside(facts, quality.detailed_steps is None, others),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.step_columns import ABSENT, StepColumns
+from aorta.artefacts.stops import Standing, Stop
 
 TIMES = 10.0
 """Times the median step from which on one step, or a gap, is a stall."""
@@ -42,6 +43,8 @@ class Stall:
     pieces: int
     cost_ms: float
     """Mean per step of the worst rank."""
+    state: Standing | None = None
+    """What the kernel said of the processes of `ranks` then; None: that they could run, or nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +59,50 @@ class _Rank:
     span: int
 
 
-def longest_stall(by_rank: Mapping[int, StepColumns]) -> Stall | None:
+def longest_stall(by_rank: Mapping[int, StepColumns], stops: Sequence[Stop] = ()) -> Stall | None:
     """Returns where a run stood still; None where it did not, or where too few steps tell.
 
     Steps of every phase count: a rank can stand still in any of them.
+
+    Args:
+        by_rank: the steps of each rank.
+        stops: when ranks' processes could not run, on the wall clocks of their nodes. They tell who stood
+            still where all ranks waited.
     """
     ranks = {rank: _of(steps) for rank, steps in by_rank.items() if len(steps) >= FEWEST}
     for waiting in (False, True):
         found = {rank: _lost(item, waiting) for rank, item in ranks.items()}
         worst = max(found, key=lambda rank: int(found[rank][1].sum()), default=None)
         if worst is not None and found[worst][1].any():
-            return _stall(ranks, found, worst, waiting)
+            return _with_state(_stall(ranks, found, worst, waiting), by_rank, stops)
     return None
+
+
+def _with_state(stall: Stall, by_rank: Mapping[int, StepColumns], stops: Sequence[Stop]) -> Stall:
+    """Returns the stall with the ranks alone whose process could not run for most of it, if any."""
+    guilty: dict[int, Standing] = {}
+    for stop in stops:
+        window = _window(by_rank[stop.rank], stall) if stop.rank in by_rank else None
+        if window is not None:
+            shared_ns = min(stop.to_wall_ns, window[1]) - max(stop.from_wall_ns, window[0])
+            if shared_ns >= _ALIKE * 1e9 * stall.seconds:
+                guilty[stop.rank] = stop.state
+    if not guilty:
+        return stall
+    ranks = tuple(sorted(guilty))
+    return replace(stall, ranks=ranks, waiting=False, state=guilty[ranks[0]])
+
+
+def _window(steps: StepColumns, stall: Stall) -> tuple[int, int] | None:
+    """Returns [start, end) of the stall on a rank, on its wall clock; None: the rank has no such step."""
+    start, end = steps.column("wall_start_ns"), steps.column("wall_end_ns")
+    (places,) = np.nonzero(steps.column("global_step") == stall.step)
+    if not len(places):
+        return None
+    place = int(places[0])
+    if stall.where == "step":
+        return int(start[place]), int(end[place])
+    return (int(end[place]), int(start[place + 1])) if place + 1 < len(start) else None
 
 
 def _of(steps: StepColumns) -> _Rank:

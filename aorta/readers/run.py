@@ -10,12 +10,13 @@ from aorta.artefacts.analysis import Problem
 from aorta.artefacts.attached import NodeStandstill
 from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.stops import Stop
 from aorta.readers.instruments import read_instruments
 from aorta.readers.manifest import Account, read_account
 from aorta.readers.parallel import Pool
 from aorta.readers.sacct import Accounting, fetch_accounting, read_accounting
 from aorta.readers.samples import read_cpu_samples, read_gpu_samples
-from aorta.readers.standstills import read_standstills
+from aorta.readers.standstills import read_standstills, read_stops
 from aorta.readers.steps import StepRecords, read_steps
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class RunData:
     """CPU_COLUMNS, likewise; None without a sample."""
     accounting: Accounting
     standstills: tuple[NodeStandstill, ...]
+    stops: tuple[Stop, ...]
     """Nodes whose ranks stood still until the end."""
     problems: tuple[Problem, ...]
     """Problems of all parts."""
@@ -74,7 +76,9 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
     else:
         accounting = read_accounting(run.sacct_summary)
     instruments, unusable = read_instruments(run)
-    standstills, unread = read_standstills(run, manifest.attempt if manifest else None)
+    attempt = manifest.attempt if manifest else None
+    standstills, unread = read_standstills(run, attempt)
+    stops, unread_stops = read_stops(run, attempt)
     parts = (
         account.problems,
         records.problems,
@@ -82,6 +86,7 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
         cpu_problems,
         accounting.problems,
         unread,
+        unread_stops,
         unusable,
     )
     return RunData(
@@ -92,6 +97,7 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
         cpu=cpu,
         accounting=accounting,
         standstills=standstills,
+        stops=stops,
         problems=tuple(problem for part in parts for problem in part),
         instruments=instruments,
     )

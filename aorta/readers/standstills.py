@@ -1,4 +1,4 @@
-"""Reads what the nodes of a run kept when their ranks stood still."""
+"""Reads what the nodes of a run kept when their ranks stood still, or could not run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,30 @@ from aorta.artefacts.attached import NodeStandstill
 from aorta.artefacts.files import is_file
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.stops import NodeStops, Stop
 from aorta.errors import ArtefactError
+
+
+def read_stops(run: RunDir, attempt: int | None) -> tuple[tuple[Stop, ...], tuple[Problem, ...]]:
+    """The times when processes of ranks could not run, and the files that cannot be used.
+
+    Args:
+        run: the run directory.
+        attempt: of the job that counts; None: any.
+    """
+    found: list[Stop] = []
+    problems = []
+    for _, node in run.nodes():
+        if not is_file(node.stops):
+            continue
+        try:
+            told = read_json(node.stops, NodeStops)
+        except ArtefactError as error:
+            problems.append(Problem(file=str(node.stops.relative_to(run.root)), reason=error.message))
+            continue
+        if attempt in (None, told.attempt):
+            found += told.stops
+    return tuple(found), tuple(problems)
 
 
 def read_standstills(

@@ -22,6 +22,7 @@ from aorta.artefacts.io import write_json
 from aorta.artefacts.records import NodeInfo, Session
 from aorta.config.schema import Config
 from aorta.runner.options import NodeOptions
+from aorta.runner.stopped import StoppedRanks
 
 _LOOK_S = 2.0
 _STARTING_S = 60.0
@@ -61,6 +62,7 @@ class StandstillWatch:
         say: Callable[[str], None],
     ) -> None:
         self._options, self._say, self._on_hang = options, say, on_hang
+        self._stopped = StoppedRanks(options, ranks)
         self._files = [options.run_dir.records(rank) for rank in ranks]
         self._limit_s, self._environ = limit_s, dict(environ)
         self._needed = 1 + (_MORE_ON_GPUS if gpus else 1)
@@ -72,7 +74,8 @@ class StandstillWatch:
         self._told: NodeStandstill | None = None
 
     def look(self) -> None:
-        """One turn, about every second; takes no longer than to ask for the files' sizes."""
+        """One turn, about every second; it asks for files' sizes and processes' states alone."""
+        self._stopped.look()
         if not self._limit_s:
             return
         now = time.monotonic()
@@ -85,6 +88,7 @@ class StandstillWatch:
 
     def close(self) -> None:
         """End a look that is under way."""
+        self._stopped.close()
         if self._looking is not None:
             self._looking.kill()
             self._looking.communicate()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.stops import Stop
 from aorta.commands._analysis import analyze_run
 from aorta.metrics.stalls import FEWEST, Stall, longest_stall
 from aorta.readers.steps import read_steps
@@ -127,3 +129,33 @@ def test_a_start_and_what_is_frequent_are_no_stalls(run: RunDir) -> None:
 def test_too_few_steps_tell_nothing(tmp_path) -> None:
     run = write_run(tmp_path, RunSpec(steps=FEWEST - 1, warmup=1))
     assert longest_stall(read_steps(run).by_rank) is None
+
+
+def stop_of(run: RunDir, rank: int, step: int, *, part: float, state: str = "stopped") -> Stop:
+    """A stop that covers `part` of a rank's step."""
+    steps = read_steps(run).by_rank[rank]
+    place = list(steps.column("global_step")).index(step)
+    start, end = int(steps.column("wall_start_ns")[place]), int(steps.column("wall_end_ns")[place])
+    return Stop(rank=rank, state=state, from_wall_ns=start, to_wall_ns=start + int(part * (end - start)))
+
+
+@pytest.mark.parametrize(
+    ("part", "ranks", "waiting"), [(0.9, (1,), False), (0.55, (1,), False), (0.3, (0, 1), True)]
+)
+def test_where_all_wait_the_kernel_tells_whose_process_stood(
+    run: RunDir, part: float, ranks: tuple[int, ...], waiting: bool
+) -> None:
+    for rank in (0, 1):
+        stalled(run, rank, 40, 3_000, where="comm", spec=SPEC)
+    by_rank = read_steps(run).by_rank
+    stall = longest_stall(by_rank, [stop_of(run, 1, 40, part=part), stop_of(run, 0, 20, part=1.0)])
+    assert stall is not None
+    assert (stall.step, stall.ranks, stall.waiting) == (40, ranks, waiting)
+    assert stall.state == (None if waiting else "stopped")
+
+
+def test_a_stop_of_a_rank_without_records_changes_nothing(run: RunDir) -> None:
+    stalled(run, 1, 40, 3_000, where="host", spec=SPEC)
+    stop = msgspec.structs.replace(stop_of(run, 1, 40, part=1.0), rank=7)
+    by_rank = read_steps(run).by_rank
+    assert longest_stall(by_rank, [stop]) == longest_stall(by_rank)

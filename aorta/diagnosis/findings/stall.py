@@ -21,6 +21,10 @@ from aorta.units import rank_words
 
 KIND = "stall"
 UNIT = "% of the measured time"
+_STATES = {
+    "stopped": "stopped by a signal or a debugger",
+    "blocked": "blocked in the kernel, mostly by a disk or for memory",
+}
 
 
 def _measure(seen: Observation, policy: Policy) -> RuleResult:
@@ -46,6 +50,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
             "between_steps": stall.where == "between",
             "seconds": stall.seconds,
             "stalls": stall.pieces,
+            "process_state": stall.state,
             "files": list(seen.steps.files),
         },
         estimated_speedup=Speedup(low=1.0, high=1.0 / max(1.0 - stall.share, 0.01)),
@@ -66,6 +71,8 @@ def _words(seen: Observation) -> str:
         text += " without a step"
     if stall.waiting:
         text += ", in communication: which rank stood still is not known"
+    if stall.state is not None:
+        text += f", whose process was {_STATES[stall.state]}"
     if stall.pieces > 1:
         text += f", the longest of {stall.pieces} stalls"
     return f"{text}: {100 * stall.share:.0f} % of the measured time"
