@@ -6,7 +6,7 @@
 has imported torch once, to fork the ranks. Ranks time plain steps, record some under torch.profiler, and time
 plain steps again. While a run writes its trace and is analysed, the next one begins. A run that would begin
 after `--seconds` is left out, and named. `results.json` holds what was timed and what the analysis says.
-Traces, step records and analyses are packed into `mistakes_<n>.tar`, at most 15 MiB each. `--device cpu
+Traces, step records and analyses are packed into four `mistakes_<n>.tar` of at most 15 MiB. `--device cpu
 --tiny` tries the script itself.
 """
 
@@ -77,6 +77,7 @@ NEVER_WRONG = ("healthy", "healthy_small")
 AHEAD = 2
 """Runs that `aorta profile` has started at a time."""
 PART_BYTES = 15 << 20
+MOST_PARTS = 4
 
 
 def main() -> int:
@@ -254,19 +255,43 @@ class Series:
         found = {"results": [result(run) for run in self.done], "left_out": left_out}
         text = json.dumps(found, indent=1)
         (self.arguments.output / "results.json").write_text(text, encoding="utf-8")
-        number, size, archive = 0, 0, None
-        for run in self.done:
-            for path in (item.result() for item in run.packed):
-                if archive is None or size + path.stat().st_size > PART_BYTES:
-                    if archive is not None:
-                        archive.close()
-                    made = self.arguments.output / f"mistakes_{number}.tar"
-                    archive, number, size = tarfile.open(made, "w"), number + 1, 0  # noqa: SIM115
-                archive.add(path, arcname=f"{run.name}/{path.relative_to(run.results)}")
-                size += path.stat().st_size + 1024
-        if archive is not None:
-            archive.close()
+        files = [(run, item.result()) for run in self.done for item in run.packed]
+        # The first rank's traces come first, in case not all find room.
+        files.sort(key=lambda pair: pair[1].name.startswith("rank1.pt"))
+        archives = Archives(self.arguments.output)
+        for run, path in files:
+            archives.add(path, f"{run.name}/{path.relative_to(run.results)}")
+        archives.close()
+        print("did not fit:", archives.left_out)
         print("left out:", left_out)
+
+
+class Archives:
+    """Archives of a limited size, as many as may be."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.number, self.size = folder, 0, 0
+        self.open: tarfile.TarFile | None = None
+        self.left_out: list[str] = []
+
+    def add(self, path: Path, name: str) -> None:
+        """Add a file, or note that there is no room."""
+        size = path.stat().st_size + 1024
+        if self.open is None or self.size + size > PART_BYTES:
+            if self.number == MOST_PARTS:
+                self.left_out.append(name)
+                return
+            self.close()
+            made = self.folder / f"mistakes_{self.number}.tar"
+            self.open = tarfile.open(made, "w")  # noqa: SIM115
+            self.number, self.size = self.number + 1, 0
+        self.open.add(path, arcname=name)
+        self.size += size
+
+    def close(self) -> None:
+        """End the open archive."""
+        if self.open is not None:
+            self.open.close()
 
 
 def ranks_of(run: Run, arguments: argparse.Namespace, tell: int) -> int:
@@ -399,7 +424,7 @@ def packed(path: Path) -> Path:
     if path.stat().st_size < 1 << 16:
         return path
     made = path.with_name(path.name + ".xz")
-    with path.open("rb") as source, lzma.open(made, "wb", preset=3) as target:
+    with path.open("rb") as source, lzma.open(made, "wb", preset=6) as target:
         shutil.copyfileobj(source, target)
     path.unlink()
     return made
