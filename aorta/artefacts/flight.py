@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -41,6 +42,11 @@ class FlightCall:
     where: tuple[tuple[str, str, int], ...] = ()
     """Stack of the caller, innermost first: function, file, line."""
 
+    @property
+    def elements(self) -> tuple[int, ...]:
+        """Number of elements of each input tensor: two shapes of as many elements transfer the same."""
+        return tuple(math.prod(shape) for shape in self.sizes)
+
 
 @dataclass(frozen=True, slots=True)
 class Recording:
@@ -53,9 +59,13 @@ class Recording:
     calls: tuple[FlightCall, ...]
     """Calls that are still in the recorder's buffer, oldest first."""
     enqueued: Mapping[str, int] = field(default_factory=dict)
-    """By group: number of the last collective that this rank enqueued. Groups with sends are left out."""
+    """By group: number of the last collective that this rank enqueued; 0: it never called one."""
     completed: Mapping[str, int] = field(default_factory=dict)
-    """By group: number of the last collective that ended on this rank. Groups with sends are left out."""
+    """By group: number of the last collective that ended on this rank. Absent: not known."""
+    whole: bool = False
+    """True: the buffer holds every call since the start."""
+    taken_ns: int | None = None
+    """Wall clock when the file was last written; None: not read from a file."""
 
     def pending(self) -> tuple[FlightCall, ...]:
         """The calls that had not ended, oldest first."""

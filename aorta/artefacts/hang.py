@@ -32,9 +32,9 @@ class Hang(Record, frozen=True, kw_only=True):
 
     kind: str
     """`host_stuck`: a host did not make the call. `gpu_stuck`: a GPU does not end what other GPUs have ended.
-    `other_collective`, `other_size`: a rank made another call. `dead_peer`: a rank left no sign. `deadlock`:
-    ranks wait for each other in a circle. `loader_stuck`: a data loader does not deliver. `transfer_stuck`:
-    all ranks made the call and none of them ends it.
+    `other_collective`, `other_size`, `other_dtype`: a rank made another call. `dead_peer`: a rank left no
+    sign. `deadlock`: ranks wait for each other in a circle. `loader_stuck`: a data loader does not deliver.
+    `transfer_stuck`: all ranks made the call and none of them ends it.
     """
     collective: str | None
     """The call that the waiting ranks are in; null: not known."""

@@ -25,7 +25,7 @@ CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
 @click.command("validate")
 @click.option("--small", is_flag=True, help="A few runs, to see that everything works.")
 @click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="The matrix of N GPUs of this machine.")
-@click.option("--hangs", is_flag=True, help="Jobs that stand still on purpose instead, on this machine.")
+@click.option("--hangs", is_flag=True, help="Jobs that stand still on purpose instead.")
 @click.option("--mesh", is_flag=True, help="Pipelines and other meshes instead, on this machine (gloo).")
 @click.option(
     "--mistakes", is_flag=True, help="Mistakes of a plain trainer instead; with --gpus 1 all on a GPU."
@@ -57,7 +57,8 @@ def command(**options: Any) -> int:
     if options["hangs"]:
         from aorta.commands._hangs import validate_hangs
 
-        return validate_hangs(_folder(options).root, small=options["small"])
+        slurm = options["executor"] == "slurm"
+        return validate_hangs(_folder(options).root, small=options["small"], slurm=slurm)
     if options["mesh"]:
         from aorta.commands._meshes import validate_meshes
 

@@ -20,6 +20,7 @@ from aorta.diagnosis.hang import hang_of_recordings
 from aorta.diagnosis.judge import judge
 from aorta.diagnosis.observation import Observation, ObservedJob, ObservedSteps, RunFacts
 from aorta.diagnosis.policy import Policy
+from aorta.metrics.standstill import why_none
 from aorta.metrics.trace_capture import captures
 from aorta.readers.run import RunData
 from aorta.readers.run_identity import boot_epochs, nodes_of
@@ -145,7 +146,11 @@ def analyse_recordings(recordings: Sequence[Recording], problems: Sequence[Probl
             problems=list(problems),
         ),
     )
-    return judge(seen, Policy.of(traced=True))
+    made = judge(seen, Policy.of(traced=True))
+    if seen.facts.hang is not None:
+        return made
+    why = f"{why_none(recordings)} Speed is not measured by flight recorders."
+    return msgspec.structs.replace(made, verdict=msgspec.structs.replace(made.verdict, statement=why))
 
 
 def analyse_operations(job: Operations, name: str, problems: Sequence[Problem] = ()) -> Analysis:

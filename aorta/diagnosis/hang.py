@@ -9,7 +9,7 @@ from aorta.artefacts.analysis import Finding, Verdict
 from aorta.artefacts.attached import NodeStandstill
 from aorta.artefacts.flight import Recording
 from aorta.artefacts.hang import Hang, HeldUp, SourceLine
-from aorta.metrics.stacks import Frame
+from aorta.metrics.stacks import Frame, line_of
 from aorta.metrics.standstill import Guilty, standstill
 from aorta.metrics.still_stacks import still_ranks
 from aorta.units import rank_words
@@ -21,6 +21,7 @@ _DOES = {
     "gpu_stuck": "the GPU of {who} does not finish it, while other GPUs have",
     "other_collective": "{who} made another call",
     "other_size": "{who} made the call with another size",
+    "other_dtype": "{who} made the call with another data type",
     "dead_peer": "{who} left no sign of life",
     "deadlock": "{who} wait for each other in a circle",
     "transfer_stuck": "all ranks made the call, and none of them ends it",
@@ -30,6 +31,7 @@ _ACTIONS = {
     "loader_stuck": "set a timeout for the DataLoader, and find out what its workers wait for",
     "gpu_stuck": "look for Xid errors of that GPU (dmesg, nvidia-smi -q), and take its node out",
     "other_collective": "make every rank call the same collectives in the same order",
+    "other_dtype": "give every rank tensors of one data type: look for a cast that one rank leaves out",
     "other_size": "give every rank tensors of one shape, or use the form of the call that allows several",
     "dead_peer": "look at the output of that rank: it ended or its node is gone",
     "deadlock": "order sends and receives so that one side sends first, or use batch_isend_irecv",
@@ -98,7 +100,7 @@ def _held(item: Guilty) -> HeldUp:
         rank=item.rank,
         kind=item.kind,
         collective=item.call.operation,
-        where=_place(item.call.where[0]) if own else None,
+        where=_place(line_of(tuple(reversed(item.call.where)))) if own else None,
     )
 
 

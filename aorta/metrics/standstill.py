@@ -1,32 +1,30 @@
 """Finds who holds a job up that stands still, from the calls that each rank has enqueued and ended.
 
-A rank that has not ended a call waits for each member that never enqueued it. Who is waited for and waits for
-nobody is the cause. Where no such rank is, all calls are there: the GPUs or the network do not end them.
+A rank waits in its oldest open call. It waits for the members that never enqueued this call, and for the
+members that have an older open call. Who is waited for and waits for nobody is the cause: a host that has no
+open call, or a GPU that does not start or end what other GPUs have. Where no such rank is, all members are in
+one call, and nothing says which of them does not end it.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
+from aorta.metrics.mismatch import MismatchKind, mismatches
 
-Kind = Literal[
-    "gpu_stuck", "host_stuck", "dead_peer", "other_collective", "other_size", "deadlock", "transfer_stuck"
-]
+Kind = Literal["gpu_stuck", "host_stuck", "dead_peer", "deadlock", "transfer_stuck"] | MismatchKind
 
-_CONTEXT = 3
-"""Calls before the one in question that have to be the same."""
-_SAME_SIZES = (
-    "all_reduce",
-    "allreduce",
-    "broadcast",
-    "_all_gather_base",
-    "_reduce_scatter_base",
-    "allgather_base",
-)
+SHORTEST_NS = 2_000_000_000
+"""Nanoseconds that a call has to be open before a dump shows a standstill."""
+_DEFAULT_GROUP = "0"
+_Edges = Mapping[int, Sequence[tuple[int, FlightCall]]]
+_Known = Mapping[int, Recording]
+_Heads = Mapping[int, Sequence[FlightCall]]
+"""By rank: its oldest open call, or the sends and receives of its oldest open batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,78 +51,139 @@ class Standstill:
     group: FlightGroup | None
 
 
+def why_none(recordings: Sequence[Recording]) -> str:
+    """Why no standstill is seen in these recordings: a sentence for the case that `standstill` gives None."""
+    known = {recording.rank: recording for recording in recordings if recording.rank is not None}
+    if not any(recording.pending() for recording in recordings):
+        return "No rank stands still: every call in these flight recorders has ended."
+    if _momentary(known):
+        limit = SHORTEST_NS // 1_000_000_000
+        return f"No rank stands still: every open call was made less than {limit} s before its dump."
+    return "Calls are open, and the dumps of most ranks are missing: nothing says who holds them up."
+
+
 def standstill(recordings: Sequence[Recording]) -> Standstill | None:
-    """Who holds the job up; None where every call that was made has ended.
+    """Who holds the job up; None where every call that was made has ended, or was open for a moment only.
+
+    None also where the dumps of most ranks are missing, so that nobody can be named.
 
     Args:
         recordings: one per rank, with its rank known.
     """
     known = {recording.rank: recording for recording in recordings if recording.rank is not None}
-    pending = {rank: recording.pending() for rank, recording in known.items()}
-    if not any(pending.values()):
+    heads = {rank: calls for rank, recording in known.items() if (calls := _head(recording.pending()))}
+    if not heads or _momentary(known):
         return None
-    odd = _mismatches(known)
-    edges = _edges(known, pending)
-    stuck = _stuck_gpus(known, pending)
-    guilty: dict[int, Guilty] = {}
-    for rank, call in stuck.items():
-        guilty[rank] = Guilty(rank, "gpu_stuck", call)
-    for item in odd:
-        guilty.setdefault(item.rank, item)
-    if not guilty or not odd:
-        for rank, call in _ends(edges, known, stuck).items():
-            kind: Kind = "host_stuck" if rank in known else "dead_peer"
-            guilty.setdefault(rank, Guilty(rank, kind, call))
-    waiting = {
-        rank: tuple(sorted({other for other, _ in waits}))
-        for rank, waits in edges.items()
-        if rank not in guilty
-    }
-    for rank, calls in pending.items():
-        if calls and rank not in guilty:
-            waiting.setdefault(rank, ())
-    if not guilty and edges:
-        # Everybody waits for somebody who waits: a circle.
-        guilty = {
-            rank: Guilty(rank, "deadlock", waits[0][1])
-            for rank, waits in edges.items()
-            if _in_circle(rank, edges)
-        }
-        waiting = {rank: others for rank, others in waiting.items() if rank not in guilty}
+    edges = _edges(known, heads)
+    guilty = _guilty(known, heads, edges)
+    if sum(item.kind == "dead_peer" for item in guilty.values()) > len(known):
+        return None
+    waiting = {rank: edges.get(rank, []) for rank in heads if rank not in guilty}
     order = sorted(guilty.values(), key=lambda item: item.rank)
-    call = _first(order, edges, pending)
+    call = _first(order, edges, heads)
     kinds = Counter(item.kind for item in order)
     return Standstill(
         kind=kinds.most_common(1)[0][0] if kinds else "transfer_stuck",
         guilty=tuple(order),
-        waiting=dict(sorted(waiting.items())),
+        waiting={
+            rank: tuple(sorted({other for other, _ in waits})) for rank, waits in sorted(waiting.items())
+        },
         call=call,
-        group=_group(call, known),
+        group=next((found for item in known.values() if (found := item.groups.get(call.group))), None),
     )
 
 
-def _edges(
-    known: Mapping[int, Recording], pending: Mapping[int, Sequence[FlightCall]]
-) -> dict[int, list[tuple[int, FlightCall]]]:
-    """Ranks that each rank waits for because they never made the call, with the call."""
-    edges: defaultdict[int, list[tuple[int, FlightCall]]] = defaultdict(list)
-    for rank, calls in pending.items():
-        for call in calls:
-            missing = _missing_peer(rank, call, known) if call.p2p else _missing_members(rank, call, known)
-            edges[rank] += [(other, call) for other in missing]
-    return {rank: waits for rank, waits in edges.items() if waits}
+def _head(pending: Sequence[FlightCall]) -> list[FlightCall]:
+    return [call for call in pending if _same(call, pending[0])]
 
 
-def _missing_members(rank: int, call: FlightCall, known: Mapping[int, Recording]) -> list[int]:
+def _same(one: FlightCall, other: FlightCall) -> bool:
+    return (one.group, one.number, one.p2p) == (other.group, other.number, other.p2p)
+
+
+def _momentary(known: _Known) -> bool:
+    """True if every open call was made just before its dump was written, as in a job that goes on."""
+    waited = [
+        None if item.taken_ns is None or call.created_ns is None else item.taken_ns - call.created_ns
+        for item in known.values()
+        for call in item.pending()
+    ]
+    return all(time is not None and 0 <= time < SHORTEST_NS for time in waited)
+
+
+def _guilty(known: _Known, heads: _Heads, edges: _Edges) -> dict[int, Guilty]:
+    odd = {rank: Guilty(rank, kind, call) for rank, kind, call in mismatches(known)}
+    if odd:
+        return odd
+    found = {
+        rank: Guilty(rank, "gpu_stuck", calls[0])
+        for rank, calls in heads.items()
+        if rank not in edges and _only_here(rank, calls[0], known, heads)
+    }
+    for waits in edges.values():
+        for other, call in waits:
+            if other in heads:
+                continue
+            before = found.get(other)
+            if before is None or (call.created_ns or 0) < (before.call.created_ns or 0):
+                found[other] = Guilty(other, "host_stuck" if other in known else "dead_peer", call)
+    if any(rank in known for rank in found):
+        # A rank without a recording may be one whose file was not given.
+        return {rank: item for rank, item in found.items() if rank in known}
+    # Else everybody waits for somebody who waits: a circle.
+    return found or {
+        rank: Guilty(rank, "deadlock", waits[0][1])
+        for rank, waits in edges.items()
+        if _in_circle(rank, edges)
+    }
+
+
+def _edges(known: _Known, heads: _Heads) -> dict[int, list[tuple[int, FlightCall]]]:
+    """Ranks that each rank waits for in its oldest open call, with the call."""
+    edges = {}
+    for rank, calls in heads.items():
+        waits = [
+            (other, call)
+            for call in calls
+            for other in (_peers if call.p2p else _members)(rank, call, known)
+            if other != rank and _is_behind(rank, other, call, known, heads)
+        ]
+        if waits:
+            edges[rank] = waits
+    return edges
+
+
+def _is_behind(rank: int, other: int, call: FlightCall, known: _Known, heads: _Heads) -> bool:
+    """True if the other rank has not enqueued the call, or is in an older one."""
+    if call.p2p:
+        answers = _answers(rank, other, call, known)
+        if answers is None:
+            return False
+        return not answers or not any(_same(answers[0], head) for head in heads[other])
+    if not _has_called(other, call, known):
+        return True
+    return (
+        other in heads
+        and not any(_same(call, head) for head in heads[other])
+        and _is_open(other, call, known)
+    )
+
+
+def _is_open(rank: int, call: FlightCall, known: _Known) -> bool:
+    return any(_same(item, call) for item in known[rank].pending())
+
+
+def _members(rank: int, call: FlightCall, known: _Known) -> tuple[int, ...]:
     group = known[rank].groups.get(call.group)
-    members = group.ranks if group is not None else ()
-    if not members:
-        # Without the groups' description, the ranks that use a group are its members.
-        members = tuple(other for other, recording in known.items() if call.group in recording.enqueued)
-    return [other for other in members if other != rank and not _has_called(other, call, known)]
+    if group is not None and group.ranks:
+        return group.ranks
+    if call.group == _DEFAULT_GROUP:
+        return tuple(known)
+    # Without the groups' description, the ranks that use a group are its members.
+    return tuple(other for other, recording in known.items() if recording.enqueued.get(call.group))
 
 
-def _has_called(rank: int, call: FlightCall, known: Mapping[int, Recording]) -> bool:
+def _has_called(rank: int, call: FlightCall, known: _Known) -> bool:
     """False: the rank has no recording, or its recording ends before this collective."""
     recording = known.get(rank)
     if recording is None:
@@ -132,134 +191,47 @@ def _has_called(rank: int, call: FlightCall, known: Mapping[int, Recording]) -> 
     last = recording.enqueued.get(call.group)
     if last is not None:
         return last >= call.number
-    return call.group not in recording.groups or bool(recording.calls)
+    # Its buffer has wrapped and says nothing of the group; without a buffer it has called nothing.
+    return bool(recording.calls) and not recording.whole
 
 
-def _missing_peer(rank: int, call: FlightCall, known: Mapping[int, Recording]) -> list[int]:
-    """The peer of a send or receive, where it has no call open that answers this one."""
-    if call.peer is None or call.peer == rank:
+def _peers(rank: int, call: FlightCall, known: _Known) -> tuple[int, ...]:
+    del rank, known
+    return () if call.peer is None else (call.peer,)
+
+
+def _answers(rank: int, peer: int, call: FlightCall, known: _Known) -> list[FlightCall] | None:
+    """The open calls of the peer that answer this send or receive; None: it has made its part already."""
+    if peer not in known:
         return []
-    if call.peer not in known:
-        return [call.peer]
-    answers = [
-        other
-        for other in known[call.peer].calls
-        if other.p2p
-        and other.group == call.group
-        and other.peer == rank
-        and other.operation != call.operation
+    own = [item for item in known[rank].calls if _is_part(item, call.operation, peer, call.group)]
+    theirs = [
+        item
+        for item in known[peer].calls
+        if item.p2p and item.group == call.group and item.peer == rank and item.operation != call.operation
     ]
-    group = known[rank].groups.get(call.group)
-    if group is not None and len(group.ranks) == 2 and answers:
-        # Both count the same sends and receives.
-        return [] if max(other.number for other in answers) >= call.number else [call.peer]
-    return [] if any(not other.finished for other in answers) else [call.peer]
+    found = [item for item in theirs if not item.finished]
+    place = next(number for number, item in enumerate(own) if item is call)
+    whole = known[rank].whole and known[peer].whole
+    return None if not found and whole and len(theirs) > place else found
 
 
-def _stuck_gpus(
-    known: Mapping[int, Recording], pending: Mapping[int, Sequence[FlightCall]]
-) -> dict[int, FlightCall]:
-    """Ranks with a collective open that has ended on another member: their own GPU does not go on."""
-    found: dict[int, FlightCall] = {}
-    for rank, calls in pending.items():
-        for call in calls:
-            group = known[rank].groups.get(call.group)
-            if call.p2p or group is None:
-                continue
-            ended = [known[other].completed.get(call.group, -1) for other in group.ranks if other in known]
-            if ended and max(ended) >= call.number:
-                found[rank] = call
-                break
-    return found
+def _is_part(call: FlightCall, operation: str, peer: int, group: str) -> bool:
+    return call.p2p and (call.operation, call.peer, call.group) == (operation, peer, group)
 
 
-def _mismatches(known: Mapping[int, Recording]) -> list[Guilty]:
-    """Ranks whose call differs from that of most members at the same place of a group."""
-    places: defaultdict[tuple[str, int], dict[int, FlightCall]] = defaultdict(dict)
-    for rank, recording in known.items():
-        for call in recording.calls:
-            if not call.p2p and not call.finished:
-                places[(_shared_name(call, recording), call.number)][rank] = call
-    for _, calls in sorted(places.items(), key=lambda item: item[0][1]):
-        for kind, said in (
-            ("other_collective", {rank: (call.operation,) for rank, call in calls.items()}),
-            (
-                "other_size",
-                {rank: call.sizes for rank, call in calls.items() if call.operation in _SAME_SIZES},
-            ),
-        ):
-            odd = _minority(said)
-            if len(odd) == len(said) and (usual := _usual(calls, known)) is not None:
-                odd = sorted(rank for rank, call in calls.items() if _form(call) != usual)
-            if odd:
-                return [Guilty(rank, kind, calls[rank]) for rank in odd]  # type: ignore[arg-type]
-    return []
+def _only_here(rank: int, call: FlightCall, known: _Known, heads: _Heads) -> bool:
+    """True if another member's GPU has ended the collective, or has started it while this rank's has not."""
+    if call.p2p:
+        return False
+    others = [other for other in _members(rank, call, known) if other != rank and other in known]
+    if any(known[other].completed.get(call.group, -1) >= call.number for other in others):
+        return True
+    started = any(head.started and _same(head, call) for other in others for head in heads.get(other, ()))
+    return started and not call.started
 
 
-def _form(call: FlightCall) -> tuple[str, tuple[tuple[int, ...], ...]]:
-    return call.operation, call.sizes
-
-
-def _usual(calls: Mapping[int, FlightCall], known: Mapping[int, Recording]) -> object | None:
-    """The form of the call that followed the same calls earlier; None where that does not tell.
-
-    Training repeats itself, so that the calls before this one say what comes next.
-    """
-    followers: Counter[object] = Counter()
-    for rank, call in calls.items():
-        past = [
-            _form(other)
-            for other in known[rank].calls
-            if not other.p2p and other.group == call.group and other.number < call.number
-        ]
-        context = past[-_CONTEXT:]
-        for end in range(len(context), len(past)):
-            if past[end - len(context) : end] == context:
-                followers[past[end]] += 1
-    if not followers:
-        return None
-    usual = followers.most_common(1)[0][0]
-    said = {_form(call) for call in calls.values()}
-    return usual if usual in said and len(said) > 1 else None
-
-
-def _shared_name(call: FlightCall, recording: Recording) -> str:
-    """A group's name and members: two groups of the same name are told apart."""
-    group = recording.groups.get(call.group)
-    return f"{call.group} {group.ranks if group is not None else ''}"
-
-
-def _minority(said: Mapping[int, object]) -> list[int]:
-    """The ranks that say something else than most do; all of them where there is no majority."""
-    counts = Counter(said.values())
-    if len(counts) < 2:
-        return []
-    (usual, most), (_, second) = counts.most_common(2)
-    if most == second:
-        return sorted(said)
-    return sorted(rank for rank, what in said.items() if what != usual)
-
-
-def _ends(
-    edges: Mapping[int, Sequence[tuple[int, FlightCall]]],
-    known: Mapping[int, Recording],
-    stuck: Mapping[int, FlightCall],
-) -> dict[int, FlightCall]:
-    """Ranks that are waited for and wait for nobody, with the oldest call that they miss."""
-    found: dict[int, FlightCall] = {}
-    for waits in edges.values():
-        for other, call in waits:
-            if other in edges or other in stuck:
-                continue
-            if other not in found or (call.created_ns or 0) < (found[other].created_ns or 0):
-                found[other] = call
-    if any(rank in known for rank in found):
-        # A rank without a recording may be one whose file was not given.
-        return {rank: call for rank, call in found.items() if rank in known or not known}
-    return found
-
-
-def _in_circle(rank: int, edges: Mapping[int, Sequence[tuple[int, FlightCall]]]) -> bool:
+def _in_circle(rank: int, edges: _Edges) -> bool:
     seen: set[int] = set()
     ahead = [other for other, _ in edges.get(rank, ())]
     while ahead:
@@ -272,11 +244,7 @@ def _in_circle(rank: int, edges: Mapping[int, Sequence[tuple[int, FlightCall]]])
     return False
 
 
-def _first(
-    guilty: Sequence[Guilty],
-    edges: Mapping[int, Sequence[tuple[int, FlightCall]]],
-    pending: Mapping[int, Sequence[FlightCall]],
-) -> FlightCall:
+def _first(guilty: Sequence[Guilty], edges: _Edges, heads: _Heads) -> FlightCall:
     """The call of a stuck GPU, else the oldest one that waits for a guilty rank, else the oldest one.
 
     A rank that made another call holds up the ranks that made the usual one at the same place.
@@ -284,23 +252,18 @@ def _first(
     ranks = {item.rank for item in guilty}
     stuck = [item.call for item in guilty if item.kind == "gpu_stuck"]
     waits = [call for pairs in edges.values() for other, call in pairs if other in ranks]
-    places = {(item.call.group, item.call.number) for item in guilty}
     beside = [
         call
-        for rank, calls in pending.items()
+        for rank, calls in heads.items()
         if rank not in ranks
         for call in calls
-        if not call.p2p and (call.group, call.number) in places
+        if any(_same(call, item.call) for item in guilty)
     ]
     every = (
         stuck
-        or waits
         or beside
+        or waits
         or [item.call for item in guilty]
-        or [call for calls in pending.values() for call in calls]
+        or [call for calls in heads.values() for call in calls]
     )
     return min(every, key=lambda call: (call.created_ns is None, call.created_ns or 0))
-
-
-def _group(call: FlightCall, known: Mapping[int, Recording]) -> FlightGroup | None:
-    return next((found for item in known.values() if (found := item.groups.get(call.group))), None)

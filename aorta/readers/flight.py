@@ -12,20 +12,22 @@ import json
 import pickle
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import is_file, is_folder, open_regular, read_regular, walk
-from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
+from aorta.artefacts.flight import FlightGroup, Recording
 from aorta.errors import ArtefactError
+from aorta.readers.flight_calls import calls_of, progress, whole
 
 _LARGEST_BYTES = 256 << 20
-_MARKS = (b"pg_config", b"entries")
+_MARKS = (b"pg_config", b"entries", b"pg_status", b"nccl_comm_state", b"collective_seq_id", b"profiling_name")
+"""Names of which a dump has two in its first bytes, in whatever order it was written."""
 _KINETO = (b'"traceEvents"', b'"distributedInfo"', b'"deviceProperties"')
 """A Kineto trace has the groups of the job too, in `distributedInfo`."""
 _RANK = re.compile(r"(?:rank|dump|trace)[_-]?(\d+)(?:\.\w+)*$|^(\d+)(?:\.\w+)*$")
-_PAIR = re.compile(r"\b(send|recv)\w*\s+(\d+)\s*(?:->|<-)\s*(\d+)")
 _HINT = "expected a dump of torch's flight recorder: a pickle of plain data, or JSON"
 _MOST_CALLS = 200_000
 _LOOK = 1 << 16
@@ -35,7 +37,7 @@ def is_recording(head: bytes) -> bool:
     """True if a file that begins with `head` may be a dump of the flight recorder."""
     pickled = head[:1] == b"\x80" and head[1:2] <= b"\x05"
     text = head.lstrip()[:1] == b"{" and not any(mark in head for mark in _KINETO)
-    return (pickled or text) and any(mark in head for mark in _MARKS)
+    return (pickled or text) and sum(mark in head for mark in _MARKS) >= 2
 
 
 def find(paths: Iterable[Path]) -> list[Path]:
@@ -89,9 +91,10 @@ def read(path: Path) -> Recording:
     """
     try:
         data = read_regular(path, _LARGEST_BYTES)
+        taken_ns = path.stat().st_mtime_ns
     except OSError as error:
         raise ArtefactError(f"{path}: {error.strerror}") from error
-    return decode(data, str(path), rank_in_name(path.name))
+    return replace(decode(data, str(path), rank_in_name(path.name)), taken_ns=taken_ns)
 
 
 def rank_in_name(name: str) -> int | None:
@@ -119,22 +122,36 @@ def decode(data: bytes, source: str, rank: int | None = None) -> Recording:
         raise ArtefactError(f"{source}: more than {_MOST_CALLS} entries", _HINT)
     groups = _groups(content.get("pg_config"))
     numbered = [entry for entry in entries if isinstance(entry, dict)]
-    calls = tuple(call for entry in numbered if (call := _call(entry, groups)) is not None)
-    status = _status(content.get("pg_status"), numbered, groups)
-    mixed = {call.group for call in calls if call.p2p}
-    last: dict[str, int] = {}
-    for call in calls:
-        if not call.p2p:
-            last[call.group] = max(last.get(call.group, 0), call.number)
-    pure = {name: pair for name, pair in status.items() if name not in mixed}
+    calls = calls_of(numbered, groups, content.get("pg_status"))
+    complete = _complete(numbered, content.get("pg_status"))
+    enqueued, completed = progress(content.get("pg_status"), numbered, groups, calls, complete=complete)
     return Recording(
         source=source,
-        rank=rank if rank is not None else _common_rank(groups),
+        rank=_rank(content, groups, rank),
         groups=groups,
         calls=calls,
-        enqueued=last | {name: max(pair[0], last.get(name, pair[0])) for name, pair in pure.items()},
-        completed={name: pair[1] for name, pair in pure.items()},
+        enqueued=enqueued,
+        completed=completed,
+        whole=complete,
     )
+
+
+def _complete(entries: Sequence[Mapping[str, Any]], status: object) -> bool:
+    """True if no entry was overwritten or left out: the records count from 0."""
+    if not entries:
+        return not status
+    numbers = {number for entry in entries if (number := whole(entry.get("record_id"))) is not None}
+    return len(numbers) == len(entries) and numbers == set(range(len(numbers)))
+
+
+def _rank(content: Mapping[str, Any], groups: Mapping[str, FlightGroup], named: int | None) -> int | None:
+    """The rank of a dump: what its groups leave possible, else what it says, else what its name says."""
+    common = _common_rank(groups)
+    if common is not None:
+        return common
+    members = {rank for group in groups.values() for rank in group.ranks}
+    told = (whole(content.get("rank")), named)
+    return next((rank for rank in told if rank is not None and (not members or rank in members)), None)
 
 
 class _PlainData(pickle.Unpickler):
@@ -165,6 +182,8 @@ def _groups(config: object) -> dict[str, FlightGroup]:
         if not isinstance(entry, dict):
             continue
         key = str(entry.get("name", name))
+        if not key:
+            continue  # gloo describes no group
         found[key] = FlightGroup(key, str(entry.get("desc", "")), _ranks(entry.get("ranks")))
     return found
 
@@ -182,115 +201,3 @@ def _common_rank(groups: Mapping[str, FlightGroup]) -> int | None:
     members = [set(group.ranks) for group in groups.values() if group.ranks]
     common = set.intersection(*members) if members else set()
     return common.pop() if len(common) == 1 else None
-
-
-def _call(entry: Mapping[str, Any], groups: Mapping[str, FlightGroup]) -> FlightCall | None:
-    group = _group_of(entry)
-    collective, p2p = _number(entry.get("collective_seq_id")), _number(entry.get("p2p_seq_id"))
-    text = str(entry.get("profiling_name", ""))
-    is_p2p = bool(entry.get("is_p2p", False)) or _PAIR.search(text) is not None
-    number = p2p if is_p2p else collective
-    if number is None:
-        number = _number(entry.get("seq_id"))  # before version 2.2
-    if group is None or number is None:
-        return None
-    state = str(entry.get("state", ""))
-    ended = _number(entry.get("time_discovered_completed_ns"))
-    operation = text.rsplit(":", 1)[-1].strip()
-    return FlightCall(
-        group=group,
-        number=number,
-        operation=operation.split(" ", 1)[0] or "unknown",
-        p2p=is_p2p,
-        peer=_peer(text, groups.get(group)) if is_p2p else None,
-        sizes=_shapes(entry.get("input_sizes")),
-        types=tuple(map(str, _listed(entry.get("input_dtypes")))),
-        created_ns=_number(entry.get("time_created_ns")),
-        started=_started(state, entry),
-        finished=state == "completed" or ended is not None,
-        finished_ns=ended,
-        where=_frames(entry.get("frames")),
-    )
-
-
-def _started(state: str, entry: Mapping[str, Any]) -> bool | None:
-    """Only with TORCH_NCCL_ENABLE_TIMING does NCCL's watchdog look at starts; without it, none is known."""
-    if state in ("started", "completed") or _number(entry.get("time_discovered_started_ns")) is not None:
-        return True
-    return None
-
-
-def _group_of(entry: Mapping[str, Any]) -> str | None:
-    named = entry.get("process_group", entry.get("pg_name"))
-    if isinstance(named, (list, tuple)):
-        named = named[0] if named else None
-    return str(named) if named is not None else None
-
-
-def _peer(text: str, group: FlightGroup | None) -> int | None:
-    """The global rank at the other end; torch names ranks within the group."""
-    match = _PAIR.search(text)
-    if match is None:
-        return None
-    other = int(match[3])
-    if group is None or not group.ranks:
-        return other
-    return group.ranks[other] if other < len(group.ranks) else None
-
-
-def _status(
-    status: object, entries: Sequence[Mapping[str, Any]], groups: Mapping[str, FlightGroup]
-) -> dict[str, tuple[int, int]]:
-    """By group: last enqueued and last completed number.
-
-    The status names groups by another number than the configuration does. Entries hold both; groups without
-    an entry are matched by order, if that agrees with all entries.
-    """
-    if not isinstance(status, dict):
-        return {}
-    names = {
-        str(entry["pg_id"]): name for entry in entries if "pg_id" in entry and (name := _group_of(entry))
-    }
-    ids, known = _in_order(map(str, status)), _in_order(groups)
-    if len(ids) == len(known):
-        by_order = dict(zip(ids, known, strict=True))
-        if all(by_order.get(number) == name for number, name in names.items()):
-            names = by_order
-    found: dict[str, tuple[int, int]] = {}
-    for number, entry in status.items():
-        name = names.get(str(number))
-        if name is None or not isinstance(entry, dict):
-            continue
-        enqueued = _number(entry.get("last_enqueued_collective"))
-        completed = _number(entry.get("last_completed_collective"))
-        if enqueued is not None and completed is not None and enqueued >= 0:
-            found[name] = (enqueued, completed)
-    return found
-
-
-def _in_order(names: Any) -> list[str]:
-    return sorted(names, key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name))
-
-
-def _frames(frames: object) -> tuple[tuple[str, str, int], ...]:
-    return tuple(
-        (str(frame.get("name", "")), str(frame.get("filename", "")), _number(frame.get("line")) or 0)
-        for frame in _listed(frames)
-        if isinstance(frame, dict)
-    )
-
-
-def _shapes(value: object) -> tuple[tuple[int, ...], ...]:
-    return tuple(
-        tuple(item for item in shape if isinstance(item, int))
-        for shape in _listed(value)
-        if isinstance(shape, list)
-    )
-
-
-def _listed(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,20 +15,20 @@ from aorta.validation.resumable import RunOutcome, run_matrix
 from aorta.validation.running import Analyse
 
 WITHIN_S = 15.0
-_ENDS_S = 240.0
-_REPORT_S = 30.0
-"""To end; the analysis is made here in any case."""
-_POLL_S = 0.5
 KINDS = {
     "sleeping": "host_stuck",
     "gil_held": "host_stuck",
     "call_missing": "host_stuck",
     "checkpoint_lock": "host_stuck",
     "other_collective": "other_collective",
+    "other_size": "incomplete",
     "loader": "loader_stuck",
     "killed": "incomplete",
 }
-"""Expected answer of the report for each case; for a killed rank, that the job did not complete."""
+"""Expected answer of the report for each case; `incomplete`: the job ends at once and does not complete.
+
+gloo ends a job whose ranks call with different sizes. NCCL waits.
+"""
 SLOW = ("compiling", "validating", "checkpointing")
 
 
@@ -71,8 +66,8 @@ class HangTrial(RunOutcome, frozen=True, kw_only=True):
         """Kind and rank are right, in time; of a slow run: nothing was noticed."""
         if self.case in SLOW:
             return self.verdict not in (None, "hang")
-        if self.case == "killed":
-            return self.verdict not in (None, "hang", "healthy")
+        if KINDS[self.case] == "incomplete":
+            return self.verdict == "incomplete"
         known = self.kind == KINDS[self.case] and self.ranks == [self.rank]
         return known and self.after_s is not None and self.after_s <= WITHIN_S
 
@@ -88,62 +83,49 @@ def hang_matrix(repeats: int = 3) -> list[HangCell]:
     ]
 
 
+Execute = Callable[[HangCell, Path, Sequence[str], Callable[[], bool]], None]
+"""Runs a cell in its folder and waits for its end: options and program of `aorta profile` or `submit`, and a
+question, asked now and then: true once a node has noticed the standstill, so that the run may be ended."""
+
+
 def run_hangs(
-    cells: Sequence[HangCell], folder: Path, analyse: Analyse, told: Callable[[HangTrial], None]
+    cells: Sequence[HangCell],
+    folder: Path,
+    execute: Execute,
+    analyse: Analyse,
+    told: Callable[[HangTrial], None],
 ) -> list[HangTrial]:
     """Run what is not on record in `folder` yet, one after another, and return every trial."""
     return run_matrix(
         cells,
         folder / "hangs.jsonl",
         HangTrial,
-        lambda cell: _run(cell, folder / cell.name, analyse),
+        lambda cell: _run(cell, folder / cell.name, execute, analyse),
         told,
     )
 
 
-def _run(cell: HangCell, folder: Path, analyse: Analyse) -> HangTrial:
+def _run(cell: HangCell, folder: Path, execute: Execute, analyse: Analyse) -> HangTrial:
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "aorta", "profile", "--nodes", str(cell.nodes)]
-    command += ["--procs-per-node", str(cell.per_node), "--results", str(folder / "results")]
-    command += ["--docs", str(folder / "docs"), "--profiler", "none", "--time", "00:05:00", "--"]
-    command += ["-m", "aorta.workloads.hang", cell.case, str(cell.rank), str(folder)]
-    with (folder / "output.log").open("wb") as log:
-        child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            seen_ns = _watch(child, folder)
-        finally:
-            _end(child)
-    return _judged(cell, folder, seen_ns, analyse)
+    words = ["--nodes", str(cell.nodes), "--procs-per-node", str(cell.per_node)]
+    words += ["--results", str(folder / "results"), "--docs", str(folder / "docs")]
+    words += ["--profiler", "none", "--time", "00:05:00", "--"]
+    words += ["-m", "aorta.workloads.hang", cell.case, str(cell.rank), str(folder)]
+    execute(cell, folder, words, lambda: bool(_told(folder)))
+    return _judged(cell, folder, analyse)
 
 
-def _watch(child: subprocess.Popen[bytes], folder: Path) -> int | None:
-    """When a node noticed the standstill; None where the run ended, or nothing was noticed."""
-    limit = time.monotonic() + _ENDS_S
-    while child.poll() is None and time.monotonic() < limit:
-        for _, run in runs(folder / "results"):
-            for _, node in run.nodes():
-                if node.standstill.is_file():
-                    time.sleep(2 * WITHIN_S / 10)  # the other nodes notice it about now
-                    return time.time_ns()
-        time.sleep(_POLL_S)
-    return None
+def _told(folder: Path) -> list[Path]:
+    nodes = [node for _, run in runs(folder / "results") for _, node in run.nodes()]
+    return [node.standstill for node in nodes if node.standstill.is_file()]
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    if child.poll() is None:
-        child.send_signal(signal.SIGINT)
-        try:
-            child.wait(_REPORT_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-
-
-def _judged(cell: HangCell, folder: Path, seen_ns: int | None, analyse: Analyse) -> HangTrial:
-    began = folder / "standstill"
+def _judged(cell: HangCell, folder: Path, analyse: Analyse) -> HangTrial:
+    began, noticed = folder / "standstill", _told(folder)
     after = None
-    if seen_ns is not None and began.is_file():
-        after = (_noticed_ns(folder) - int(began.read_text())) / 1e9
+    if noticed and began.is_file():
+        seen_ns = min(read_json(path, NodeStandstill).seen_wall_ns for path in noticed)
+        after = (seen_ns - int(began.read_text())) / 1e9
     found = next((run for _, run in runs(folder / "results")), None)
     if found is None:
         return _trial(cell, None, after, "the run left nothing")
@@ -151,12 +133,6 @@ def _judged(cell: HangCell, folder: Path, seen_ns: int | None, analyse: Analyse)
         return _trial(cell, analyse(found), after, None)
     except AortaError as error:
         return _trial(cell, None, after, error.message)
-
-
-def _noticed_ns(folder: Path) -> int:
-    nodes = [node for _, run in runs(folder / "results") for _, node in run.nodes()]
-    told = [read_json(node.standstill, NodeStandstill) for node in nodes if node.standstill.is_file()]
-    return min(item.seen_wall_ns for item in told)
 
 
 def _trial(cell: HangCell, made: Analysis | None, after: float | None, problem: str | None) -> HangTrial:
@@ -168,10 +144,16 @@ def _trial(cell: HangCell, made: Analysis | None, after: float | None, problem: 
         rank=cell.rank,
         verdict=made.verdict.kind if made is not None else None,
         kind=hang.kind if hang is not None else None,
-        ranks=[item.rank for item in hang.ranks] if hang is not None else [],
+        ranks=_ranks(made),
         after_s=after,
         problem=problem,
     )
+
+
+def _ranks(made: Analysis | None) -> list[int]:
+    if made is None:
+        return []
+    return [item.rank for item in made.hang.ranks] if made.hang is not None else made.verdict.ranks
 
 
 def summary(trials: Sequence[HangTrial]) -> str:

@@ -26,6 +26,7 @@ STEPS, AT = 240, 120
 _LONG_S = 600
 _SLOW_S = 14.0
 _STEP_S = 0.02
+_OTHER_SIZE = 4096
 
 
 def sleeping(folder: Path) -> None:
@@ -70,6 +71,12 @@ def other_collective(folder: Path) -> None:
     dist.barrier(group=_second_group())
 
 
+def other_size(folder: Path) -> None:
+    """The rank sends more bytes than the others: gloo ends such a job, NCCL waits."""
+    del folder
+    dist.all_reduce(torch.ones(_OTHER_SIZE))
+
+
 def killed(folder: Path) -> None:
     """The rank's process is killed."""
     del folder
@@ -108,6 +115,7 @@ HANGS: dict[str, Callable[[Path], None]] = {
     "call_missing": call_missing,
     "checkpoint_lock": checkpoint_lock,
     "other_collective": other_collective,
+    "other_size": other_size,
     "killed": killed,
 }
 """Ways in which a rank hangs in its training process; `loader` is one more, in a loader's process."""

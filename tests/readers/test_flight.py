@@ -116,3 +116,45 @@ def test_a_kineto_trace_with_the_groups_of_the_job_is_no_dump(tmp_path: Path, in
     path = tmp_path / "rank0.json"
     path.write_text(json.dumps(trace, indent=indent))
     assert flight.find([path]) == []
+
+
+def test_json_of_torch_has_its_keys_in_order_and_numbers_as_text():
+    entries = [ENTRY | {"record_id": number, "collective_seq_id": number + 1} for number in range(900)]
+    text = {name: str(value) for name, value in STATUS["1"].items()}
+    data = json.dumps({"entries": entries, "pg_config": CONFIG, "pg_status": {"1": text}, "version": "2.10"})
+    assert data.index("pg_config") > 1 << 16
+    assert is_recording(data.encode()[: 1 << 16])
+    found = decode(data.encode(), "d", 3)
+    assert (found.enqueued["5"], found.completed["5"]) == (900, 11)
+    assert [call.number for call in found.pending()] == list(range(12, 901))
+
+
+@pytest.mark.parametrize(("ended", "open_calls"), [(0, 1), (None, 1), (200, 0)])
+def test_a_time_of_0_is_no_time(ended, open_calls):
+    entry = ENTRY | {"time_discovered_completed_ns": ended}
+    assert len(decode(json.dumps(DUMP | {"entries": [entry]}).encode(), "d", 3).pending()) == open_calls
+
+
+def test_the_groups_say_the_rank_before_the_name_does():
+    config = CONFIG | {"6": {"name": "6", "desc": "", "ranks": "[1, 2]"}}
+    assert decode(pickle.dumps(DUMP | {"pg_config": config}), "node1/dump_0", 0).rank == 2
+    # A number that is no rank of the job, such as a process id.
+    assert decode(pickle.dumps(DUMP), "dump_4711", 4711).rank is None
+    assert decode(pickle.dumps(DUMP | {"rank": 3}), "dump_4711", 4711).rank == 3
+
+
+@pytest.mark.parametrize(("state", "open_calls"), [("completed", 0), ("started", 3), ("scheduled", 3)])
+def test_the_sends_of_a_batch_end_with_the_entry_that_follows_them(state, open_calls):
+    parts = [
+        ENTRY | {"record_id": number, "profiling_name": f"nccl:{name}", "is_p2p": True, "p2p_seq_id": 4}
+        for number, name in enumerate(("send 0->1", "recv 0<-1", "coalesced"))
+    ]
+    parts[2]["state"] = state
+    found = decode(pickle.dumps(DUMP | {"entries": parts}), "d", 2)
+    assert len(found.pending()) == open_calls
+
+
+def test_an_entry_that_was_retired_has_ended():
+    for retired, open_calls in ((True, 0), (False, 1)):
+        found = decode(pickle.dumps(DUMP | {"entries": [ENTRY | {"retired": retired}]}), "d", 3)
+        assert len(found.pending()) == open_calls

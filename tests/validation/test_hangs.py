@@ -31,8 +31,9 @@ def test_rank_kind_and_time_have_to_be_right(changes, right):
 
 
 @pytest.mark.parametrize(("verdict", "right"), [("incomplete", True), ("hang", False), ("healthy", False)])
-def test_a_killed_rank_is_no_standstill_and_not_healthy(verdict, right):
-    assert trial("killed", verdict=verdict, kind=None, ranks=[]).right is right
+@pytest.mark.parametrize("case", ["killed", "other_size"])
+def test_a_job_that_a_rank_ends_is_no_standstill_and_not_healthy(case, verdict, right):
+    assert trial(case, verdict=verdict, kind=None, ranks=[]).right is right
 
 
 def test_a_slow_run_is_right_if_nothing_was_noticed():

@@ -1,0 +1,134 @@
+"""Finds the ranks that made another call than the other members at the same place of a group."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from aorta.artefacts.flight import FlightCall, Recording
+
+MismatchKind = Literal["other_collective", "other_size", "other_dtype"]
+_Place = tuple[str, tuple[int, ...], int]
+"""Name and members of a group, and the number of a collective."""
+_Form = Callable[[FlightCall], object | None]
+
+_CONTEXT = 3
+"""Calls before the one in question that have to be the same."""
+_SAME_SIZES = (
+    "all_reduce",
+    "allreduce",
+    "allreduce_coalesced",
+    "broadcast",
+    "_broadcast_oop",
+    "reduce",
+    "_reduce_oop",
+    "_all_gather_base",
+    "all_gather_single",
+    "_reduce_scatter_base",
+    "reduce_scatter_single",
+    "allgather_base",
+)
+"""Collectives to which every rank gives as many elements."""
+_ANY_TYPES = ("barrier", "all_reduce_barrier", "coalesced", "split", "new_window")
+
+
+def mismatches(known: Mapping[int, Recording]) -> list[tuple[int, MismatchKind, FlightCall]]:
+    """The ranks whose call differs from the call of most members, at the first place that has not ended.
+
+    Args:
+        known: recordings by rank.
+    """
+    for _, calls in sorted(_open_places(known).items(), key=lambda item: _made_ns(item[1])):
+        for kind, form in _FORMS:
+            said = {rank: what for rank, call in calls.items() if (what := form(call)) is not None}
+            odd = _minority(said)
+            if len(odd) == len(said) and (usual := _usual(said, calls, known, form)) is not None:
+                odd = sorted(rank for rank, what in said.items() if what != usual)
+            if odd:
+                return [(rank, kind, calls[rank]) for rank in odd]
+    return []
+
+
+def _open_places(known: Mapping[int, Recording]) -> dict[_Place, dict[int, FlightCall]]:
+    """The collectives that some rank has not ended, by place: the call that each rank made there."""
+    places: defaultdict[_Place, dict[int, FlightCall]] = defaultdict(dict)
+    open_places = set()
+    for rank, recording in known.items():
+        for call in recording.calls:
+            if not call.p2p:
+                group = recording.groups.get(call.group)
+                place = (call.group, group.ranks if group is not None else (), call.number)
+                places[place].setdefault(rank, call)
+                if not call.finished:
+                    open_places.add(place)
+    return {place: places[place] for place in open_places if len(places[place]) > 1}
+
+
+def _made_ns(calls: Mapping[int, FlightCall]) -> tuple[int, int]:
+    return min(call.created_ns or 0 for call in calls.values()), min(call.number for call in calls.values())
+
+
+def _operation(call: FlightCall) -> object:
+    return call.operation
+
+
+def _size(call: FlightCall) -> object | None:
+    return (call.operation, call.elements) if call.operation in _SAME_SIZES and call.sizes else None
+
+
+def _type(call: FlightCall) -> object | None:
+    return tuple(call.types) if call.types and call.operation not in _ANY_TYPES else None
+
+
+_FORMS: tuple[tuple[MismatchKind, _Form], ...] = (
+    ("other_collective", _operation),
+    ("other_size", _size),
+    ("other_dtype", _type),
+)
+
+
+def _minority(said: Mapping[int, object]) -> list[int]:
+    """The ranks that say something else than most do; all of them where there is no majority."""
+    counts = Counter(said.values())
+    if len(counts) < 2:
+        return []
+    (usual, most), (_, second) = counts.most_common(2)
+    if most == second:
+        return sorted(said)
+    return sorted(rank for rank, what in said.items() if what != usual)
+
+
+def _usual(
+    said: Mapping[int, object],
+    calls: Mapping[int, FlightCall],
+    known: Mapping[int, Recording],
+    form: _Form,
+) -> object | None:
+    """The form of the call that followed the same calls earlier; None where that does not tell.
+
+    Training repeats itself, so that the calls before this one say what comes next.
+    """
+    for length in range(_CONTEXT, 0, -1):
+        followers: Counter[object] = Counter()
+        for rank, call in calls.items():
+            followers += _followers(_past(known[rank].calls, call), form, length)
+        if followers:
+            usual, _ = followers.most_common(1)[0]
+            return usual if usual in said.values() else None
+    return None
+
+
+def _past(calls: Sequence[FlightCall], call: FlightCall) -> list[FlightCall]:
+    return [item for item in calls if not item.p2p and item.group == call.group and item.number < call.number]
+
+
+def _followers(past: Sequence[FlightCall], form: _Form, length: int) -> Counter[object]:
+    """The forms of the calls that followed the last `length` calls earlier."""
+    whole = [(call.operation, call.elements, call.types) for call in past]
+    context = whole[-length:]
+    return Counter(
+        form(past[end])
+        for end in range(length, len(past))
+        if len(context) == length and whole[end - length : end] == context
+    )
