@@ -46,8 +46,8 @@ def write_bytes(path: Path, data: bytes, *, private: bool = False) -> None:
 
 
 def give_usual_permissions(path: Path) -> None:
-    """The permissions of a file that the user makes, for one that was made for nobody else to see."""
-    path.chmod(0o666 & ~_UMASK)
+    """Give a file or folder that was made for nobody else to see the permissions of those the user makes."""
+    path.chmod((0o777 if path.is_dir() else 0o666) & ~_UMASK)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from aorta.artefacts import files
+from aorta.artefacts.io import give_usual_permissions
 from aorta.artefacts.layout import NodeDir
 from aorta.artefacts.masking import Masker, here
 from aorta.artefacts.records import RankExit
@@ -65,13 +66,21 @@ def collect_logs(node: NodeDir, token: str, first_rank: int, processes: int) -> 
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def hide_logs(node: NodeDir) -> None:
+    """Let only the owner look into the logs until `mask_logs`: ranks write their output there as it is."""
+    node.logs.mkdir(parents=True, exist_ok=True)
+    node.logs.chmod(0o700)
+
+
 def mask_logs(node: NodeDir) -> None:
-    """Mask the secrets in what the ranks of this node wrote into their own logs."""
+    """Mask the secrets in what the ranks of this node wrote into their own logs, and show the logs."""
     masker = here()
     for path in files.walk(node.logs):
         with contextlib.suppress(OSError):
             if any(masker.line(line) != line for line in files.lines(path)):
                 _rewrite(path, masker)
+    with contextlib.suppress(OSError):
+        give_usual_permissions(node.logs)
 
 
 def _rewrite(path: Path, masker: Masker) -> None:

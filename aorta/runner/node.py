@@ -40,6 +40,7 @@ from aorta.runner.environment import without_secrets
 from aorta.runner.exits import (
     collect_logs,
     describe_exit,
+    hide_logs,
     mask_logs,
     rank_exits,
     ranks_finished,
@@ -308,6 +309,7 @@ class NodeAgent:
         if self.temp.warning is not None:
             self.say(self.temp.warning)
         argv = self._launch(session, prepared, environ)
+        hide_logs(self.dir)
         monitor = self._start_monitor(prepared, environ)
         try:
             ranks = f"{info.processes} of {manifest.world_size} ranks"

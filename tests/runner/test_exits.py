@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from aorta.artefacts.layout import NodeDir
 from aorta.artefacts.records import RankExit
 from aorta.runner import exits
+from aorta.runner.exits import hide_logs, mask_logs
 from aorta.runner.processes import decode_exit, exit_status
 
 SUMMARY = """\
@@ -233,3 +236,20 @@ def test_words():
     failed = RankExit(rank=1, exit_code=1, signal=None, error="ValueError: x")
     assert exits.describe_exit(killed) == "rank 3 was killed by SIGKILL"
     assert exits.describe_exit(failed) == "rank 1 exited with 1: ValueError: x"
+
+
+def test_the_logs_are_their_owners_alone_until_they_are_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "hunter2hunter2")
+    node = NodeDir(tmp_path / "node0")
+    hide_logs(node)
+    assert stat.S_IMODE(node.logs.stat().st_mode) == 0o700
+    log = node.logs / "rank0" / "stderr.log"
+    log.parent.mkdir()
+    log.write_text("login with hunter2hunter2\n")
+    mask_logs(node)
+    assert "hunter2" not in log.read_text()
+    usual = tmp_path / "usual"
+    usual.mkdir()
+    assert node.logs.stat().st_mode == usual.stat().st_mode
