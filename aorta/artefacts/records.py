@@ -98,6 +98,16 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     """CPUs of the whole machine; nodes of one machine that may use all of them share them."""
 
 
+class ContainerRun(Record, frozen=True, kw_only=True):
+    """The container that each node's ranks ran in."""
+
+    image: str
+    runtime: str
+
+    def __str__(self) -> str:
+        return f"{self.image} by {self.runtime}"
+
+
 class ResolvedPlan(Record, frozen=True, kw_only=True):
     """What was asked for, resolved."""
 
@@ -114,6 +124,8 @@ class ResolvedPlan(Record, frozen=True, kw_only=True):
     workload: str | None = None
     instrument: str | None = None
     """`auto`: hooks were to be put into the user's program; None: an earlier version wrote it."""
+    container: ContainerRun | None = None
+    """None: the ranks ran on the nodes themselves."""
 
 
 MAX_RANKS = 1_000_000

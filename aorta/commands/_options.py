@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ from aorta.launch.durations import DEFAULT_TIME
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from aorta.config.schema import ContainerConfig
     from aorta.launch.plan import LaunchRequest
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=.*", re.DOTALL)
@@ -45,8 +47,8 @@ def spread_overrides(words: list[str]) -> list[str]:
 
 
 class OverrideCommand(click.Command):
-    """A command whose `--override` takes several values at once, and may be repeated; all of them count. The
-    flag `--keep-environment`, where it has one, is one of them.
+    """A command whose `--override` takes several values at once, and may be repeated; all of them count.
+    `--keep-environment` and `--container`, where it has them, are short for one each.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -55,6 +57,10 @@ class OverrideCommand(click.Command):
         rest = super().parse_args(ctx, spread_overrides(args))
         if ctx.params.pop("keep_environment", False):
             ctx.params["overrides"] += ("capture.keep_environment=true",)
+        image = ctx.params.pop("container", None)
+        if image is not None:
+            named = str(Path(image).absolute()) if Path(image).exists() else image
+            ctx.params["overrides"] += (f"container.image={json.dumps(named)}",)
         return rest
 
 
@@ -178,6 +184,11 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="End your own program after N optimizer steps.",
         ),
         click.option(
+            "--container",
+            metavar="IMAGE",
+            help="Run the ranks in this image, by pyxis, Apptainer or Charliecloud (container.runtime).",
+        ),
+        click.option(
             "--keep-environment",
             is_flag=True,
             help="Traces keep environment variables and command lines, secrets included.",
@@ -269,7 +280,7 @@ def slurm_request(options: dict[str, Any]) -> LaunchRequest:
     )
 
 
-def _own_program(options: dict[str, Any]) -> OwnProgram:
+def _own_program(options: dict[str, Any], container: ContainerConfig) -> OwnProgram:
     """How the user's program is run; what the run will show is said.
 
     Raises:
@@ -285,13 +296,40 @@ def _own_program(options: dict[str, Any]) -> OwnProgram:
             raise PlanError(f"--{idle} is for a program of your own", "name the program after --")
         return own
     from aorta.commands._say import say
-    from aorta.launch.own_program import choose_python, refuse_idle_overrides, resolved, starts_python
+    from aorta.launch.own_program import (
+        choose_python,
+        inside_container,
+        refuse_idle_overrides,
+        resolved,
+        starts_python,
+    )
 
     refuse_idle_overrides(options["overrides"], command)
-    interpreter = choose_python(own.python, os.environ)
+    if container.image is not None:
+        interpreter = inside_container(own.python, container.image)
+    else:
+        interpreter = choose_python(own.python, os.environ)
     for text in resolved(own, command, interpreter):
         say(text, err=True)
     return dataclasses.replace(own, python=interpreter.path if starts_python(command) else None)
+
+
+def _container(options: dict[str, Any], *, gpus: bool) -> ContainerConfig:
+    """The configuration's container.
+
+    Raises:
+        ConfigError: the configuration is wrong, or no runtime can be told of the image or of a folder.
+    """
+    from aorta.config.load import load_config
+    from aorta.launch import container
+    from aorta.launch.submission import choose_config
+
+    path, _ = choose_config(options["config"], gpus=gpus)
+    block = load_config(path, options["overrides"]).container
+    if block.image is not None:
+        container.check_image(block.image)
+        container.parse_mounts(block.mounts)
+    return block
 
 
 def base_request(options: dict[str, Any], **more: Any) -> LaunchRequest:
@@ -304,6 +342,7 @@ def base_request(options: dict[str, Any], **more: Any) -> LaunchRequest:
     from aorta.launch.submission import find_aorta, new_submission
 
     results = options["results"].absolute()
+    container = _container(options, gpus=bool(more.get("gpus_per_node")))
     return LaunchRequest(
         scenarios=parse_scenarios(options["scenarios"], options["nodes"]),
         aorta=find_aorta(),
@@ -315,7 +354,8 @@ def base_request(options: dict[str, Any], **more: Any) -> LaunchRequest:
         time_limit=options["time_limit"],
         profiler=options["profiler"],
         monitor_interval_s=options["monitor_interval"],
-        own=_own_program(options),
+        own=_own_program(options, container),
+        container=container,
         command=options["command"],
         **more,
     )

@@ -234,6 +234,17 @@ class MonitorConfig(ConfigBlock, frozen=True, kw_only=True):
     """Command that is run once when the job stands still, such as one that notifies or cancels."""
 
 
+class ContainerConfig(ConfigBlock, frozen=True, kw_only=True):
+    """The container that the ranks of a node run in."""
+
+    image: str | None = None
+    """A file, a folder or the name of an image; null: the ranks run on the node itself."""
+    runtime: Literal["auto", "pyxis", "apptainer", "charliecloud"] = "auto"
+    """`auto` takes the one that is there and fits the image."""
+    mounts: list[str] = field(default_factory=list)
+    """Further folders that the container sees, such as those of data: SOURCE[:TARGET][:ro]."""
+
+
 class FaultsConfig(ConfigBlock, frozen=True, kw_only=True):
     """Known bottlenecks, put in on purpose to see whether they are found; all off by default."""
 
@@ -279,5 +290,6 @@ class Config(ConfigBlock, frozen=True, kw_only=True):
     profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
     capture: CaptureConfig = field(default_factory=CaptureConfig)
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
+    container: ContainerConfig = field(default_factory=ContainerConfig)
     faults: FaultsConfig = field(default_factory=FaultsConfig)
     thresholds: Thresholds = field(default_factory=Thresholds)

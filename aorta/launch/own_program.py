@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aorta.artefacts.own_program import OwnProgram
 from aorta.errors import ConfigError, PlanError
+from aorta.launch.container import PYTHON
 
 PROBE_S = 30.0
 OLDEST, NEWEST = (3, 10), (3, 14)
@@ -27,7 +28,7 @@ except PackageNotFoundError:
     torch = "unknown"
 print(json.dumps([list(sys.version_info[:3]), torch]))
 """
-_READ = ("capture", "monitor", "thresholds")
+_READ = ("capture", "monitor", "container", "thresholds")
 """Blocks of the configuration that count for every program; a timeout of the launcher is read as well."""
 _READ_KEYS = ("distributed.timeout_s",)
 
@@ -43,10 +44,14 @@ class Interpreter:
     """Its version; None: it did not answer."""
     torch: str | None = None
     """Version of torch; None: it has none."""
+    elsewhere: bool = False
+    """It is in a container, and is asked when the job starts."""
 
     def objections(self) -> list[str]:
         """Return why hooks may not work under it."""
-        said = []
+        said: list[str] = []
+        if self.elsewhere:
+            return said
         if self.version is None:
             return [f"{self.path} does not answer"]
         shown = ".".join(map(str, self.version))
@@ -121,6 +126,16 @@ def choose_python(
         if answer.torch is not None:
             return answer
     return asked(sys.executable, "aorta's own: no other Python here has torch")
+
+
+def inside_container(given: str | None, image: str) -> Interpreter:
+    """Return the interpreter of a program that runs in a container.
+
+    Args:
+        given: by `--python`, as the image names it.
+        image: of the container.
+    """
+    return Interpreter(given or PYTHON, f"of the container {image}", elsewhere=True)
 
 
 def _inside(folder: str | None) -> str | None:

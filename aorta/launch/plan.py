@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aorta.artefacts.layout import Scenario, SubmissionDir, job_output
 from aorta.artefacts.own_program import AORTAS, OwnProgram
+from aorta.config.schema import ContainerConfig
 from aorta.errors import ArtefactError, PlanError
 from aorta.launch import checks
 from aorta.launch.durations import DEFAULT_TIME
@@ -21,6 +22,7 @@ CPU_FAMILY = "cpu"
 CPU_OVERRIDES = ("training.device=cpu", "distributed.backend=gloo")
 """Overrides that make a scenario of the family `cpu` a CPU run wherever it lands."""
 DEFAULT_SCENARIOS = ("1node", "2node", "4node")
+NO_CONTAINER = ContainerConfig()
 SIGNAL_LEAD_S = 90
 """Seconds before the limit at which agents are told to end; ranks, monitors and profilers need them."""
 
@@ -58,6 +60,8 @@ class LaunchRequest:
     command: tuple[str, ...] = ()
     """The user's own program; empty: the trainer."""
     own: OwnProgram = AORTAS
+    container: ContainerConfig = NO_CONTAINER
+    """Container of the ranks, as the configuration says."""
     assume_shared: bool = False
     submitted_wall_ns: int | None = None
 
@@ -91,6 +95,7 @@ class LaunchPlan:
     monitor_interval_s: float | None = None
     command: tuple[str, ...] = ()
     own: OwnProgram = AORTAS
+    container: ContainerConfig = NO_CONTAINER
     signal_lead_s: int = SIGNAL_LEAD_S
     submitted_wall_ns: int | None = None
     array: str | None = None
@@ -195,6 +200,7 @@ def _plan(scenario: Scenario, request: LaunchRequest, limit_s: int) -> LaunchPla
         profiler=request.profiler,
         monitor_interval_s=request.monitor_interval_s,
         own=request.own,
+        container=request.container,
         command=request.command,
         submitted_wall_ns=request.submitted_wall_ns,
     )

@@ -16,7 +16,7 @@ import jinja2
 
 from aorta.artefacts.io import write_exact
 from aorta.artefacts.layout import RESULTS, Scenario, SubmissionDir, job_output
-from aorta.launch import checks
+from aorta.launch import checks, container
 from aorta.launch.durations import DEFAULT_TIME, parse_limit
 from aorta.launch.plan import CPU_FAMILY, CPU_OVERRIDES, LaunchPlan, agent_arguments
 
@@ -40,6 +40,7 @@ def render(plan: LaunchPlan, heading: Sequence[str] = ()) -> str:
         options=_options(plan),
         project=plan.project,
         nodes=plan.nodes,
+        container=container.in_words(plan.container, plan.project, plan.results, plan.own.python),
         aorta=plan.aorta,
         arguments=[*agent_arguments(plan), ["--script", Shell('"$0"')]],
         command=plan.command,

@@ -40,7 +40,7 @@ def rank_command(
         PlanError: the program is not there, or is a launcher itself.
     """
     if not user:
-        return [sys.executable, "-u", "-m", "aorta.workloads.trainer", "--config", str(config)]
+        return [own.python or sys.executable, "-u", "-m", "aorta.workloads.trainer", "--config", str(config)]
     words = list(user)
     if own.launcher == "aorta":
         script = called_by_script(words, Path.cwd())

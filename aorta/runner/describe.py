@@ -25,7 +25,7 @@ from aorta.runner.options import NodeOptions
 _TIMEOUTS_S = (10.0, 20.0)
 """Limits of the first and second try: a program that answers in milliseconds has been seen to hang."""
 
-_PACKAGES = (
+PACKAGES = (
     "torch", "triton", "numpy", "msgspec", "omegaconf", "submitit", "psutil", "nvidia-ml-py", "amdsmi",
     "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime",
     "nvidia-cudnn-cu12", "nvidia-cudnn-cu13",
@@ -35,7 +35,7 @@ _PACKAGES = (
 def packages() -> dict[str, str]:
     """Versions of Python and the packages that matter, from their metadata: torch is not imported."""
     found = {"python": platform.python_version(), "aorta": __version__}
-    for name in _PACKAGES:
+    for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

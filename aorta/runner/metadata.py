@@ -29,6 +29,7 @@ def job_metadata(manifest: Manifest, environ: Mapping[str, str]) -> str:
         ("time limit", f"{plan.time_limit_s} s" if plan.time_limit_s is not None else ""),
         *((label, environ.get(name, "")) for label, name in _SLURM),
         ("command", shlex.join(plan.command)),
+        ("container", "" if plan.container is None else str(plan.container)),
         ("profiler", _profiler(manifest.nodes)),
         ("monitors", f"every {plan.monitor_interval_s:g} s"),
         ("aorta", manifest.code_version),

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -19,9 +19,8 @@ from aorta.artefacts.files import absent
 from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.layout import NodeDir
 from aorta.artefacts.masking import here, remember
-from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo, RankExit, ResolvedPlan, Session, State
+from aorta.artefacts.records import FIRST_FAILURE, Manifest, RankExit, Session, State
 from aorta.config.load import load_config, save_config
-from aorta.config.schema import Config
 from aorta.errors import AortaError, RunError
 from aorta.launch import profilers
 from aorta.monitors.gpu import find_gpus
@@ -35,8 +34,8 @@ from aorta.runner.command import (
     torchrun_argv,
     workload_name,
 )
-from aorta.runner.describe import code_version, describe_node, program_commit, with_version
-from aorta.runner.environment import without_secrets
+from aorta.runner.contained import Inside, enter, visible_tool
+from aorta.runner.describe import describe_node, with_version
 from aorta.runner.exits import (
     collect_logs,
     describe_exit,
@@ -52,8 +51,9 @@ from aorta.runner.metadata import job_metadata
 from aorta.runner.network import interface_towards
 from aorta.runner.options import NodeOptions, TimeLimits
 from aorta.runner.peers import Heartbeat, failed_peer, others_ended
+from aorta.runner.prepared import Prepared, make_manifest
 from aorta.runner.processes import Child, Interrupts, adopt_orphans, exit_status, kill_descendants
-from aorta.runner.profiler import Wrapper, choose, wrapper
+from aorta.runner.profiler import choose, wrapper
 from aorta.runner.standstill import StandstillWatch, watch_for
 from aorta.runner.supervise import RanksOutcome, SupervisionHooks, await_reason, supervise
 from aorta.runner.timelimit import hit_time_limit, job_ends_wall_ns
@@ -61,19 +61,6 @@ from aorta.runner.timelimit import hit_time_limit, job_ends_wall_ns
 _MONITOR_GRACE_S = 5.0
 _OTHERS_WAIT_LONGER_S = 15.0
 """Node 0 gives up first, so that the others hear its reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Decisions of a node before the run starts."""
-
-    config: Config
-    info: NodeInfo
-    command: list[str]
-    """One rank's program without a profiler."""
-    stem: str
-    """Start of the names of the profiler's reports."""
-    wrapper: Wrapper
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +186,12 @@ class NodeAgent:
         # torch.profiler belongs to the trainer; a user's own program does not read our configuration.
         profilers.refuse_two_tracers(choice.resolved, config.profiling.enabled and not options.command)
         self.say(f"profiler: {choice.resolved} ({choice.reason})")
+        choice, tools = visible_tool(choice) if config.container.image is not None else (choice, [])
+        inside = enter(config, options, self.environ, gpus.vendor, tools)
+        if inside is not None:
+            self.say(
+                "; ".join((f"container: {inside.record.image} by {inside.record.runtime}", *inside.notes))
+            )
         stem = profilers.report_stem(workload_name(options.command, config.workload), options.scenario.nodes)
         around = wrapper(
             choice,
@@ -212,13 +205,23 @@ class NodeAgent:
         for note in around.notes:
             self.say(f"profiler: {note}")
         choice = msgspec.structs.replace(choice, notes=around.notes)
+        info = describe_node(options, gpus, choice, self.environ)
         return Prepared(
             config=config,
-            info=describe_node(options, gpus, choice, self.environ),
-            command=rank_command(options.command, self.run_dir.config.resolve(), own=options.own),
+            info=info if inside is None else msgspec.structs.replace(info, packages=inside.packages),
+            command=self._rank_command(inside),
             stem=stem,
             wrapper=around,
+            inside=inside,
         )
+
+    def _rank_command(self, inside: Inside | None) -> list[str]:
+        options, config = self.options, self.run_dir.config.resolve()
+        if inside is None:
+            return rank_command(options.command, config, own=options.own)
+        # Only the container knows which programs it has.
+        own = replace(options.own, python=inside.python)
+        return rank_command(options.command, config, lambda name: name, own=own)
 
     def _trace_folder(self, resolved: str) -> Path | None:
         """Folder that the profiler writes to; nsys reports hold the environments of all processes."""
@@ -233,7 +236,7 @@ class NodeAgent:
         save_config(prepared.config, self.run_dir.config)
         timeout_s = self.limits.gather_s
         nodes = rendezvous.gather(self.options, prepared.info, timeout_s, self._stop)
-        manifest = self._manifest(nodes, prepared)
+        manifest = make_manifest(self.options, self.environ, nodes, prepared)
         write_json(self.run_dir.manifest, manifest)
         write_text(self.run_dir.job_metadata, job_metadata(manifest, self.environ))
         reason = rendezvous.objection(nodes, self.options.nodes, timeout_s)
@@ -244,54 +247,22 @@ class NodeAgent:
         write_json(self.run_dir.session, self.session)
         return manifest
 
-    def _manifest(self, nodes: list[NodeInfo], prepared: Prepared) -> Manifest:
-        options, environ = self.options, self.environ
-        start, end = environ.get("SLURM_JOB_START_TIME", ""), environ.get("SLURM_JOB_END_TIME", "")
-        per_node = environ.get("SLURM_GPUS_ON_NODE", "")
-        machines = [node.machine for node in nodes if node.machine is not None]
-        return Manifest(
-            run_id=f"{options.scenario.name}-{options.job_id}",
-            job_id=options.job_id,
-            executor=options.executor,
-            attempt=options.attempt,
-            scenario=options.scenario.name,
-            started_wall_ns=time.time_ns(),
-            submitted_wall_ns=options.submitted_wall_ns,
-            code_version=code_version(),
-            program_commit=program_commit(Path.cwd()) if options.command else None,
-            world_size=sum(node.processes for node in nodes),
-            plan=ResolvedPlan(
-                scenario=options.scenario.name,
-                nodes=options.nodes,
-                processes_per_node=options.procs_per_node,
-                gpus_per_node=int(per_node) if per_node.isdigit() else None,
-                command=without_secrets(prepared.command),
-                profiler=prepared.config.capture.profiler,
-                monitor_interval_s=prepared.config.monitor.interval_s,
-                time_limit_s=int(end) - int(start) if start.isdigit() and end.isdigit() else None,
-                workload=None if options.command else prepared.config.workload,
-                instrument=options.own.instrument if options.command else "none",
-            ),
-            nodes=nodes,
-            nodes_missing=rendezvous.missing_nodes(nodes, options.nodes),
-            shared_machine=options.executor == "local" or len(set(machines)) < len(machines),
-        )
-
     def _launch(self, session: Session, prepared: Prepared, environ: dict[str, str]) -> list[str]:
         """The command that starts this node's ranks; a program that does so itself is told what it needs."""
-        nodes = self.options.nodes
+        nodes, inside = self.options.nodes, prepared.inside
         if self.options.own.launcher == "own":
             environ |= launcher_environment(session, prepared.info, nodes=nodes)
-            return prepared.command
-        return torchrun_argv(
-            prepared.wrapper.around(prepared.command),
+            return prepared.command if inside is None else inside.container.around(prepared.command)
+        argv = torchrun_argv(
+            prepared.wrapper.around(prepared.command, None if inside is None else inside.python),
             session,
             prepared.info,
             nodes=nodes,
             logs=self.dir.logs.resolve(),
             timeout_s=prepared.config.distributed.timeout_s,
-            python=self.options.own.python,
+            python=self.options.own.python if inside is None else inside.python,
         )
+        return argv if inside is None else inside.container.around(argv)
 
     def _execute(self, session: Session, manifest: Manifest, prepared: Prepared) -> int:
         """Monitor, torchrun, and the record of how both ended."""
@@ -314,7 +285,8 @@ class NodeAgent:
         try:
             ranks = f"{info.processes} of {manifest.world_size} ranks"
             self.say(f"torchrun: {ranks}, node 0 at {session.master_address}")
-            child = Child(argv, env=environ, log=self.dir.logs / "torchrun.log", echo=sys.stdout.buffer)
+            of_ranks = environ if prepared.inside is None else prepared.inside.environment(environ)
+            child = Child(argv, env=of_ranks, log=self.dir.logs / "torchrun.log", echo=sys.stdout.buffer)
             standstill = watch_for(
                 self.options, session, info, prepared.config, environ=environ, say=self.say
             )

@@ -31,12 +31,17 @@ class Wrapper:
     """Variables that it needs."""
     notes: list[str] = field(default_factory=list)
 
-    def around(self, command: list[str]) -> list[str]:
-        """`command` of one rank inside the profiler."""
+    def around(self, command: list[str], python: str | None = None) -> list[str]:
+        """Returns `command` of one rank inside the profiler.
+
+        Args:
+            command: of one rank.
+            python: an interpreter without aorta, such as that of a container; None: that of the agent.
+        """
         if not self.first:
             return [*self.prefix, *command]
-        start = [sys.executable, "-m", "aorta.runner.first_rank", str(len(self.first))]
-        return [*start, *self.first, *self.prefix, *command]
+        start = [python or sys.executable, str(Path(__file__).with_name("first_rank.py"))]
+        return [*start, str(len(self.first)), *self.first, *self.prefix, *command]
 
 
 def choose(requested: str, gpus: Gpus, environ: Mapping[str, str]) -> ProfilerChoice:

@@ -67,7 +67,8 @@ def _install() -> None:
 
 
 def _is_ours(spec: importlib.machinery.ModuleSpec) -> bool:
-    return any(
+    # Any folder of that name that Python's path reaches has a spec without origin: it is no package.
+    return spec.origin is None or any(
         os.path.isdir(os.path.join(home, "instrument")) for home in spec.submodule_search_locations or []
     )
 
