@@ -247,22 +247,30 @@ class NodeAgent:
         write_json(self.run_dir.session, self.session)
         return manifest
 
-    def _launch(self, session: Session, prepared: Prepared, environ: dict[str, str]) -> list[str]:
-        """The command that starts this node's ranks; a program that does so itself is told what it needs."""
+    def _launch(
+        self, session: Session, prepared: Prepared, environ: dict[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """The command that starts this node's ranks, and its environment.
+
+        A program that starts its ranks itself is told what it needs.
+        """
         nodes, inside = self.options.nodes, prepared.inside
         if self.options.own.launcher == "own":
+            argv = prepared.command
             environ |= launcher_environment(session, prepared.info, nodes=nodes)
-            return prepared.command if inside is None else inside.container.around(prepared.command)
-        argv = torchrun_argv(
-            prepared.wrapper.around(prepared.command, None if inside is None else inside.python),
-            session,
-            prepared.info,
-            nodes=nodes,
-            logs=self.dir.logs.resolve(),
-            timeout_s=prepared.config.distributed.timeout_s,
-            python=self.options.own.python if inside is None else inside.python,
-        )
-        return argv if inside is None else inside.container.around(argv)
+        else:
+            argv = torchrun_argv(
+                prepared.wrapper.around(prepared.command, None if inside is None else inside.python),
+                session,
+                prepared.info,
+                nodes=nodes,
+                logs=self.dir.logs.resolve(),
+                timeout_s=prepared.config.distributed.timeout_s,
+                python=self.options.own.python if inside is None else inside.python,
+            )
+        if inside is None:
+            return argv, environ
+        return inside.container.around(argv), inside.environment(environ)
 
     def _execute(self, session: Session, manifest: Manifest, prepared: Prepared) -> int:
         """Monitor, torchrun, and the record of how both ended."""
@@ -279,13 +287,12 @@ class NodeAgent:
                 folder.chmod(0o700)
         if self.temp.warning is not None:
             self.say(self.temp.warning)
-        argv = self._launch(session, prepared, environ)
+        argv, of_ranks = self._launch(session, prepared, environ)
         hide_logs(self.dir)
         monitor = self._start_monitor(prepared, environ)
         try:
             ranks = f"{info.processes} of {manifest.world_size} ranks"
             self.say(f"torchrun: {ranks}, node 0 at {session.master_address}")
-            of_ranks = environ if prepared.inside is None else prepared.inside.environment(environ)
             child = Child(argv, env=of_ranks, log=self.dir.logs / "torchrun.log", echo=sys.stdout.buffer)
             standstill = watch_for(
                 self.options, session, info, prepared.config, environ=environ, say=self.say
