@@ -91,6 +91,10 @@ class Operations:
         """Ranks of a stage."""
         return [int(rank) for rank in np.unique(self.rank[self.stage == stage])]
 
+    def replica_ranks(self, replica: int) -> list[int]:
+        """Ranks of a replica."""
+        return [int(rank) for rank in np.unique(self.rank[self.replica == replica])]
+
 
 _WORDS: tuple[tuple[OperationRole, tuple[str, ...], tuple[str, ...]], ...] = (
     (OperationRole.SEND, ("send",), ()),

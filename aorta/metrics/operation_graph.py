@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.operations import Ints, OperationRole, Operations, backwards
+from aorta.metrics.stage_transfers import Transfers, transfers_of
 
 Floats = NDArray[np.float64]
 
@@ -40,6 +41,8 @@ class Graph:
     """Own time of each row, ns: its duration, or its transfer after the last member had begun."""
     unmatched: int
     """Sends and receives without another side."""
+    idle: NDArray[np.bool_]
+    """True for each send or receive at an end of the model, which exchanges nothing."""
 
 
 def graph_of(operations: Operations) -> Graph | str:
@@ -47,13 +50,15 @@ def graph_of(operations: Operations) -> Graph | str:
     rows = _by_worker(operations)
     before: list[list[int]] = [[] for _ in range(len(operations))]
     role = operations.role
+    lane = lanes(operations)
+    moved = transfers_of(operations, rows, lane) if operations.group is None else Transfers()
     busy = np.zeros(len(operations), dtype=np.int64)
     for mine in rows:
-        _on_one_worker(operations, mine, role[mine], before)
+        _on_one_worker(operations, mine, role[mine], before, moved)
         busy[mine] = _busy_until(operations, mine, role[mine])
         if operations.batch is not None:
             _together(operations, mine, role[mine], before, busy)
-    groups, unmatched = _groups(operations, rows)
+    groups, unmatched = _groups(operations, rows, lane, moved)
     members: list[list[int]] = list(groups)
     grouped = {row for group in groups for row in group}
     members += [[row] for row in range(len(operations)) if row not in grouped]
@@ -63,11 +68,14 @@ def graph_of(operations: Operations) -> Graph | str:
     if order is None:
         return "the operations wait for each other in a circle: their clocks or their order are wrong"
     own = (operations.end - operations.start).astype(np.float64)
+    idle = np.zeros(len(operations), dtype=np.bool_)
+    idle[list(moved.idle)] = True
+    own[idle] = 0.0
     for group in groups:
         own[group] = np.maximum(operations.end[group] - operations.start[group].max(), 0)
         if role[group[0]] in MOVES:
             own[group] = _transfer(operations, group, role, busy)
-    return Graph(operations, [members[node] for node in order], before, shared, own, unmatched)
+    return Graph(operations, [members[node] for node in order], before, shared, own, unmatched, idle)
 
 
 def _transfer(operations: Operations, group: Sequence[int], role: Ints, busy: Ints) -> int:
@@ -103,11 +111,13 @@ def _by_worker(operations: Operations) -> list[Ints]:
     return np.split(order, edges) if len(order) else []
 
 
-def _on_one_worker(operations: Operations, mine: Ints, role: Ints, before: list[list[int]]) -> None:
+def _on_one_worker(
+    operations: Operations, mine: Ints, role: Ints, before: list[list[int]], moved: Transfers
+) -> None:
     start, end, kind = operations.start[mine], operations.end[mine], operations.kind[mine]
     moves = np.isin(role, MOVES)
     work, there = np.flatnonzero(~moves), np.arange(len(mine))
-    pairs = list(_sources(operations, mine, role))
+    pairs = list(_sources(operations, mine, role, moved))
     for one in np.unique(kind[moves]):
         same = np.flatnonzero(kind == one)
         pairs += zip(same[1:].tolist(), same[:-1].tolist(), strict=True)
@@ -155,13 +165,19 @@ def _busy_until(operations: Operations, mine: Ints, role: Ints) -> Ints:
     return np.where(place >= 0, ends[np.maximum(place, 0)], operations.start[mine])
 
 
-def _sources(operations: Operations, mine: Ints, role: Ints) -> Iterator[tuple[int, int]]:
+def _sources(operations: Operations, mine: Ints, role: Ints, moved: Transfers) -> Iterator[tuple[int, int]]:
     """Pairs of places: a send and the computation before it, a computation and its receive."""
+    place = {row: at for at, row in enumerate(mine.tolist())}
+    for at, row in enumerate(mine.tolist()):
+        if row in moved.work and row not in moved.idle:
+            work = place[moved.work[row]]
+            yield (at, work) if role[at] == SEND else (work, at)
+    told = np.array([row in moved.work for row in mine.tolist()], dtype=np.bool_)
     back = np.array([backwards(name) for name in operations.kinds])[operations.kind[mine]]
     for gradients, direction in ((False, OperationRole.FORWARD), (True, OperationRole.BACKWARD)):
         compute = np.flatnonzero(role == direction)
         for transfer in (OperationRole.SEND, OperationRole.RECEIVE):
-            moves = np.flatnonzero((role == transfer) & (back == gradients))
+            moves = np.flatnonzero((role == transfer) & (back == gradients) & ~told)
             yield from _paired(operations, mine, compute, moves, transfer)
 
 
@@ -182,12 +198,13 @@ def _paired(
         yield (move, work) if transfer == OperationRole.SEND else (work, move)
 
 
-def _groups(operations: Operations, rows: list[Ints]) -> tuple[list[list[int]], int]:
+def _groups(
+    operations: Operations, rows: list[Ints], lane_of: Ints, moved: Transfers
+) -> tuple[list[list[int]], int]:
     """Rows that transfer together, two or more each; and how many sends and receives have no other side."""
     stages = max(operations.stages, 1)
     step, stage, replica, lane = (
-        column.tolist()
-        for column in (operations.step, operations.stage, operations.replica, lanes(operations))
+        column.tolist() for column in (operations.step, operations.stage, operations.replica, lane_of)
     )
     kinds, roles = operations.kind.tolist(), [int(role) for role in operations.roles]
     back = [backwards(name) for name in operations.kinds]
@@ -202,6 +219,8 @@ def _groups(operations: Operations, rows: list[Ints]) -> tuple[list[list[int]], 
                 key = step[row], known[row], roles[kind] == COLLECTIVE
                 together[key, count[key, roles[kind]]].append(row)
                 count[key, roles[kind]] += 1
+            elif row in moved.work:
+                continue
             elif roles[kind] in MOVES:
                 # Both sides name the stage that sends.
                 ahead = -1 if back[kind] else 1
@@ -215,7 +234,8 @@ def _groups(operations: Operations, rows: list[Ints]) -> tuple[list[list[int]], 
                 count[name] += 1
     pairs = [group for group in sides.values() if len(group) == 2]
     collectives = [group for group in together.values() if len(group) > 1]
-    return pairs + collectives, sum(len(group) for group in sides.values() if len(group) != 2)
+    alone = sum(len(group) for group in sides.values() if len(group) != 2)
+    return moved.pairs + pairs + collectives, moved.alone + alone
 
 
 def lanes(operations: Operations) -> Ints:

@@ -22,6 +22,8 @@ from aorta.units import plural
 _LOOK = 1 << 16
 _EVENT = re.compile(rb'"args"\s*:\s*\{[^{}]*"(?:mb_id|microbatch)"')
 _LANE = re.compile(r"PP rank (\d+)(?:, TP rank (\d+))?")
+_BOTH = re.compile(r"(\w+[-_ ](?:send|recv|receive))[-_ ](\w+[-_ ](?:send|recv|receive))")
+"""A kind such as `forward-send-backward-recv`."""
 _PARQUET = b"PAR1"
 _MOST_NS = 2**62
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -99,12 +101,16 @@ def read_operations(path: Path) -> Operations:
 
 def _parquet(path: Path, data: bytes) -> dict[str, list[Any]]:
     try:
-        from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
+        from pyarrow import parquet
     except ImportError as error:
         raise ArtefactError(
-            f"{path}: Parquet needs the package pyarrow", "pip install pyarrow, or write CSV"
+            f"{path}: Parquet needs the package pyarrow",
+            "pip install pyarrow (the extra `parquet`), or write CSV",
         ) from error
-    found: dict[str, list[Any]] = parquet.read_table(io.BytesIO(data)).to_pydict()
+    try:
+        found: dict[str, list[Any]] = parquet.read_table(io.BytesIO(data)).to_pydict()
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{path}: no Parquet: {error}", "copy the file again") from error
     return found
 
 
@@ -221,6 +227,7 @@ def _of_table(path: Path, table: Mapping[str, Sequence[Any]], sizes: MeshSizes) 
             f"{path}: columns {', '.join(table)}",
             "rank, step, kind, start_us and duration_us are needed (docs/parallelism.md)",
         )
+    table = _one_way(table, names["kind"])
     kinds, kind = np.unique([str(value) for value in table[names["kind"]]], return_inverse=True)
     start = _times(path, names["start"], table[names["start"]])
     if "duration" in names:
@@ -253,6 +260,21 @@ def _of_table(path: Path, table: Mapping[str, Sequence[Any]], sizes: MeshSizes) 
         **column,
         said=tuple(said),
     )
+
+
+def _one_way(table: Mapping[str, Sequence[Any]], kind: str) -> Mapping[str, Sequence[Any]]:
+    """Returns the table with a send that is one call with a receive as two operations."""
+    parts = [_BOTH.fullmatch(str(value).lower()) for value in table[kind]]
+    if not any(parts):
+        return table
+    rows = [row for row, part in enumerate(parts) for _ in range(2 if part else 1)]
+    made: dict[str, Sequence[Any]] = {name: [values[row] for row in rows] for name, values in table.items()}
+    made[kind] = [
+        name
+        for value, part in zip(table[kind], parts, strict=True)
+        for name in (part.groups() if part else (value,))
+    ]
+    return made
 
 
 def _replicas(rank: NDArray[np.int64], stage: NDArray[np.int64], tensor: int) -> NDArray[np.int64]:

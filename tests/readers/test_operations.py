@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from aorta.artefacts.operations import OperationRole, Operations, role_of
 from aorta.errors import ArtefactError
@@ -56,19 +59,29 @@ def test_each_format_gives_the_same_operations(tmp_path: Path) -> None:
     assert (timeline.sizes.data, timeline.sizes.pipeline) == (2, 2)
 
 
-def test_parquet_is_read_or_named_with_what_it_needs(tmp_path: Path) -> None:
-    path = tmp_path / "operations.parquet"
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        path.write_bytes(b"PAR1")
-        with pytest.raises(ArtefactError, match="needs the package pyarrow"):
-            read_operations(path)
-        return
+def test_parquet_says_the_same_as_csv(tmp_path: Path) -> None:
+    path, csv = tmp_path / "operations.parquet", tmp_path / "operations.csv"
     columns = {name: [row[name] for row in ROWS] for name in ROWS[0]}
     parquet.write_table(pyarrow.table(columns), path)
-    assert len(read_operations(path)) == len(ROWS)
+    csv.write_text(as_csv(ROWS), encoding="utf-8")
+    assert is_operations(path)
+    assert times(read_operations(path)) == times(read_operations(csv))
+
+
+def test_parquet_needs_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "operations.parquet"
+    path.write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ArtefactError, match="needs the package pyarrow") as caught:
+        read_operations(path)
+    assert "pip install pyarrow" in caught.value.hint
+
+
+def test_damaged_parquet_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "operations.parquet"
+    path.write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(ArtefactError, match=r"operations.parquet: no Parquet"):
+        read_operations(path)
 
 
 def test_files_are_recognised_by_content(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from aorta.units import rank_words
 
 CODES = {
     "slow_worker": "One worker takes longer than the others for the same work.",
+    "replica_work": "One replica takes longer than the others in all of its stages.",
     "stage_work": "One stage of the pipeline has more work than the others.",
     "uneven_microbatches": "Microbatches differ: some take longer in the forward and the backward pass.",
 }
@@ -95,18 +96,21 @@ def where(cause: MeshCause, seen: Observation) -> str:
 
 def words(cause: MeshCause, seen: Observation) -> str:
     """Returns a cause in words."""
-    more = f"{100 * cause.excess:.0f} %"
-    if cause.cause == "slow_worker":
-        return f"{rank_words(cause.ranks)} takes {more} longer than the other ranks for the same work"
-    if cause.cause == "stage_work":
-        if len(cause.ranks) == 1:
-            return f"{where(cause, seen)} computes {more} longer than the others: more work, or a slow rank"
-        return f"{where(cause, seen)} has {more} more work than the others"
-    if cause.cause == LINK and not cause.stages:
-        return f"collectives of {rank_words(cause.ranks)} take {more} longer than those of other groups"
-    if cause.cause == LINK:
+    more, who = f"{100 * cause.excess:.0f} %", rank_words(cause.ranks)
+    take, code = "takes" if len(cause.ranks) == 1 else "take", cause.cause
+    if code == LINK and cause.stages:
         return f"transfers between {where(cause, seen)} take {more} longer than between the others"
-    return f"microbatches differ by {more} (standard deviation over mean), so that ranks wait in turn"
+    if code == "stage_work":
+        alone = "computes {} longer than the others: more work, or a slow rank"
+        said = alone if len(cause.ranks) == 1 else "has {} more work than the others"
+        return f"{where(cause, seen)} {said.format(more)}"
+    return {
+        "slow_worker": f"{who} {take} {more} longer than the other ranks for the same work",
+        "replica_work": f"the replica of {who} takes {more} longer than the other replicas",
+        "uneven_microbatches": f"microbatches differ by {more} (standard deviation over mean), so that ranks"
+        " wait in turn",
+        LINK: f"collectives of {who} take {more} longer than those of other groups",
+    }[code]
 
 
 def sub_cause(finding: Finding) -> SubCause:
@@ -122,6 +126,11 @@ def actions(finding: Finding) -> list[str]:
         return [
             f"compare the machine of {who} with the others: clocks, temperature, other processes",
             f"run once without the machine of {who} to see what it costs",
+        ]
+    if code == "replica_work":
+        return [
+            "balance the data of the replicas: give each one the same work per step",
+            f"compare the machines of {rank_words(finding.ranks)} with the others: clocks, temperature",
         ]
     if code == "stage_work":
         return [
