@@ -28,7 +28,21 @@ _FAULTS = {
     "ddp_pp": ("slow_stage", "slow_rank", "uneven"),
     "fsdp_tp": ("slow_rank",),
     "experts": ("slow_rank", "uneven"),
+    "all_to_all": ("slow_rank",),
+    "tp": ("slow_rank",),
+    "dp_tp": ("slow_rank",),
+    "ddp_buffers": ("slow_rank",),
 }
+RECORDED = {
+    "gpipe": "slow_stage",
+    "1f1b": "slow_stage",
+    "ddp_pp": "slow_stage",
+    "all_to_all": "slow_rank",
+    "tp": "slow_rank",
+    "dp_tp": "slow_rank",
+    "ddp_buffers": "slow_rank",
+}
+"""Jobs whose calls only a recorder of all of `torch.distributed` sees, and one fault of each."""
 _CULPRITS = (2, 1)
 _LINKS: dict[str, tuple[tuple[int, int], ...]] = {
     "gpipe": ((1, 2), (2, 3)),
@@ -118,6 +132,13 @@ def mesh_matrix(*, links: bool) -> list[MeshCell]:
     for job, pairs in _LINKS.items():
         cells += [MeshCell(job, "slow_link", link[0], link) for link in pairs if links]
     return cells
+
+
+def recorded_matrix() -> list[MeshCell]:
+    """Each of `RECORDED` without a fault and with its fault."""
+    clean = {job: MeshCell(job, "none", 0) for job in RECORDED}
+    faulty = {job: MeshCell(job, fault, _CULPRITS[0]) for job, fault in RECORDED.items()}
+    return [cell for job in RECORDED for cell in (clean[job], faulty[job])]
 
 
 def run_meshes(

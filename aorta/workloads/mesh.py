@@ -21,11 +21,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.rendezvous import rendezvous
 
 from aorta.instrument import StepRecorder
+from aorta.workloads.mesh_exchanges import EXCHANGES
 
 STEPS = 36
 """Ten of them are warm-up, and so many more may not count as steady."""
 MICROBATCHES = 8
 UNIT_S = 0.012
+EXCHANGE_UNITS = 8
+"""A step of a job without a pipeline, in units."""
 SLOW = 3.0
 UNEVEN = (0.4, 1.9, 0.6, 1.5, 0.3, 1.7, 0.5, 1.1)
 """Time of each microbatch, in units; 1 on average."""
@@ -187,6 +190,8 @@ def job(name: str, fault: MeshFault) -> Callable[[], None]:
         return _sharded(fault)
     if name == "experts":
         return _experts(fault)
+    if name in EXCHANGES:
+        return EXCHANGES[name](EXCHANGE_UNITS * UNIT_S * fault.factor(dist.get_rank()))
     return _pipeline(name, fault)
 
 
