@@ -113,7 +113,7 @@ def analyse_traces(
     a note says so.
     """
     found, limits = captures(summaries), AppliedThresholds.of(Thresholds(), overrides)
-    every = [*(problem for summary in summaries for problem in summary.problems), *problems]
+    every = list(dict.fromkeys([*(item for summary in summaries for item in summary.problems), *problems]))
     chosen, *others = [limits.judged(from_traces(item, samples, every)) for item in found]
     notes, against = [], []
     for item, other in zip(found[1:], others, strict=True):

@@ -25,11 +25,13 @@ class Period:
 
     starts: Column
     basis: str
+    step: Column | None = None
+    """The repetition that each start lies in, from the first kernel on; None: a part of one is cut off."""
 
 
 def period_of(trace: Trace) -> Period | None:
     """Returns the starts of a capture's repetitions, at least four of them; None where it does not repeat."""
-    return _optimizer_calls(trace) or _kernels(trace)
+    return _optimizer_calls(trace) or kernels_repeat(trace)
 
 
 def _optimizer_calls(trace: Trace) -> Period | None:
@@ -46,8 +48,8 @@ def _optimizer_calls(trace: Trace) -> Period | None:
     return Period(starts, f"from one call of {trace.names[int(code)]} to the next")
 
 
-def _kernels(trace: Trace) -> Period | None:
-    """Period found from the names of kernels in the order of their launch."""
+def kernels_repeat(trace: Trace) -> Period | None:
+    """Returns the period of the names of kernels in the order of their launch; None: they do not repeat."""
     launched = launched_at(trace)
     kernels = np.flatnonzero(np.isin(trace.gpu.kind, (Kind.COMPUTE, Kind.COMMUNICATION, Kind.GRAPH)))
     if (launched[kernels] != ABSENT).any():
@@ -66,7 +68,8 @@ def _kernels(trace: Trace) -> Period | None:
     starts = when[order[begins]]
     if len(starts) <= REPEATS or (np.diff(starts) <= 0).any():
         return None
-    return Period(starts, f"{length} kernels that repeat")
+    step = begins // length if len(names) % length == 0 else None
+    return Period(starts, f"{length} kernels that repeat", step)
 
 
 def _length(names: Column) -> int | None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from aorta.artefacts import names
-from aorta.artefacts.events import ABSENT, Column, RangeRole, Trace, TraceRanges, take
+from aorta.artefacts.events import ABSENT, Column, RangeRole, Trace, TraceRanges, launched_at, take
 from aorta.intervals import EMPTY, Intervals, as_intervals
 from aorta.metrics.median import median
-from aorta.metrics.trace_period import period_of
+from aorta.metrics.trace_period import kernels_repeat, period_of
 
 _PREFERRED = ("ProfilerStep", names.STEP_RANGE)
 _SMALL_GAP = 0.01
@@ -44,14 +44,17 @@ def steps_of(trace: Trace) -> StepWindows:
     A window reaches from a step's start to the start of the next, so that a loader called between two
     ranges counts. The last one has no next: it ends with its range, and is left out where the other steps
     show time behind theirs, or where the capture ended within it. Steps on the host are used; the same
-    ranges projected on the GPU only where the host has none.
+    ranges projected on the GPU only where the host has none. Where no launch leads to a GPU event, the host
+    may be ahead by any time: then the repetitions of kernels are used.
     """
+    gpu = trace.gpu
+    adrift = len(gpu) > 0 and not (launched_at(trace) != ABSENT).any()
     for ranges, place in ((trace.host, "host"), (trace.gpu_ranges, "GPU")):
         found = _one_family(take(ranges, ranges.role == RangeRole.STEP), trace.names)
         if len(found):
             label = _family(trace.names[int(found.name[0])])
-            return _windows(found, trace.names, f"{label} ranges on the {place}")
-    gpu = trace.gpu
+            steps = _windows(found, trace.names, f"{label} ranges on the {place}")
+            return _repeated(trace, found, steps) if adrift and place == "host" else steps
     period = period_of(trace) if len(gpu) else None
     if period is not None:
         windows = np.stack((period.starts[:-1], period.starts[1:]), axis=1)
@@ -62,6 +65,25 @@ def steps_of(trace: Trace) -> StepWindows:
     whole = as_intervals([(int(gpu.start_ns.min()), int(gpu.end_ns.max()))])
     basis = "the whole capture: it has no step ranges and does not repeat itself"
     return StepWindows(np.zeros(1, dtype=np.int64), whole, basis, whole_capture=True)
+
+
+def _repeated(trace: Trace, marks: TraceRanges, steps: StepWindows) -> StepWindows:
+    """The repetitions of a trace's kernels, if there are as many as marks on the host; else the host's steps.
+
+    Args:
+        trace: joins no launch to a GPU event.
+        marks: the ranges of steps on the host.
+        steps: the windows of `marks`.
+    """
+    period = kernels_repeat(trace)
+    if period is None or abs(len(period.starts) - len(marks)) > 1:
+        return steps
+    windows = np.stack((period.starts[:-1], period.starts[1:]), axis=1)
+    number: Column = np.full(len(windows), ABSENT, dtype=np.int64)
+    if period.step is not None and int(period.step.max()) < len(marks):
+        number = _numbers(marks, trace.names)[period.step[:-1]]
+    basis = f"{period.basis}, one per mark on the host: no launch leads to a GPU event"
+    return StepWindows(number, windows, basis, closed=True)
 
 
 def _family(name: str) -> str:
@@ -81,11 +103,15 @@ def _one_family(ranges: TraceRanges, names: tuple[str, ...]) -> TraceRanges:
     return take(ranges, ranges.lane == lanes[np.argmax(counts)])
 
 
-def _windows(ranges: TraceRanges, names: tuple[str, ...], basis: str) -> StepWindows:
-    start, end = ranges.start_ns, ranges.end_ns
+def _numbers(ranges: TraceRanges, names: tuple[str, ...]) -> Column:
     # A longer number is no count of steps, and is over what 64 bits hold.
     digits = [re.search(r"(?<!\d)(\d{1,18})$", names[code]) for code in ranges.name.tolist()]
-    number = np.array([int(found[1]) if found else ABSENT for found in digits], dtype=np.int64)
+    return np.array([int(found[1]) if found else ABSENT for found in digits], dtype=np.int64)
+
+
+def _windows(ranges: TraceRanges, names: tuple[str, ...], basis: str) -> StepWindows:
+    start, end = ranges.start_ns, ranges.end_ns
+    number = _numbers(ranges, names)
     # A profiler that records in cycles leaves out the steps between them: a window must not span those.
     followed = (number[1:] == number[:-1] + 1) | (number[1:] == ABSENT)
     reach = np.append(np.where(followed, start[1:], end[:-1]), end[-1])

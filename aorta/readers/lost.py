@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import ABSENT, Kind, RangeRole, Trace, TraceRanges, UnseenIntervals, take
 from aorta.intervals import Intervals, as_intervals, union
 from aorta.units import plural
@@ -19,6 +20,8 @@ GRAPHS = "CUDA graphs recorded as a whole"
 UNJOINED = "no launch is joined to a GPU event"
 _SHARE = 0.01
 """Share of the launches that may lack an event: some launch nothing, some lie at the capture's edges."""
+_TAIL = 0.2
+"""Share of the launches that may lie behind the last recorded kernel: the capture's end cuts them off."""
 _NO_KERNEL = re.compile(r"mem(?:cpy|set|ory)", re.IGNORECASE)
 _GRAPH = re.compile(r"graph.*launch", re.IGNORECASE)
 _CAPTURE = re.compile(r"\w*Stream(Begin|End)Capture\w*", re.IGNORECASE)
@@ -42,17 +45,33 @@ def with_unseen(trace: Trace) -> Trace:
         remedy = _REMEDY.get(trace.format, _REMEDY["kineto"])
         found.append(UnseenIntervals(LOST, remedy, union(spans)))
         notes = (*notes, f"{plural(count, 'launch', 'launches')} of kernels or graphs have no GPU event")
-    return replace(trace, unseen=tuple(found), notes=notes)
+    return replace(trace, unseen=tuple(found), notes=notes, problems=(*trace.problems, *_ends_early(trace)))
+
+
+def _ends_early(trace: Trace) -> tuple[Problem, ...]:
+    """A problem if many launches lie behind the last recorded kernel: steps there are not judged."""
+    calls, joined = _launches(trace)
+    if not joined.any():
+        return ()
+    behind = int((calls.start_ns > int(calls.start_ns[joined].max())).sum())
+    if behind <= _TAIL * len(calls):
+        return ()
+    reason = f"its GPU events end early: {behind} of {len(calls)} launches come behind the last one"
+    return (Problem(file=trace.source, reason=reason),)
+
+
+def _launches(trace: Trace) -> tuple[TraceRanges, Mask]:
+    """The launches of kernels and graphs, and the ones that are joined to a GPU event."""
+    host = trace.host
+    calls = take(host, (host.role == RangeRole.LAUNCH) & (host.correlation != ABSENT))
+    calls = take(calls, _of_kernels(calls, trace.names) & ~_captured(calls, host, trace.names))
+    return calls, np.isin(calls.correlation, trace.gpu.correlation)
 
 
 def _lost(trace: Trace) -> tuple[Intervals, int] | None:
     """When lost work may have run, and the number of its launches; None where no more are lost than usual."""
     gpu, host = trace.gpu, trace.host
-    calls = take(host, (host.role == RangeRole.LAUNCH) & (host.correlation != ABSENT))
-    calls = take(calls, _of_kernels(calls, trace.names) & ~_captured(calls, host, trace.names))
-    if len(calls) == 0:
-        return None
-    joined = np.isin(calls.correlation, gpu.correlation)
+    calls, joined = _launches(trace)
     if not joined.any():
         return None
     # What was launched behind the last recorded kernel may have run behind the capture's end.

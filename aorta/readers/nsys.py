@@ -277,7 +277,7 @@ def _table(core: list[Column], **columns: object) -> GpuEvents:
         GpuEvents,
         len(start),
         start_ns=start,
-        end_ns=np.maximum(end, start),
+        end_ns=end,
         device=device,
         stream=stream,
         correlation=correlation,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -44,6 +45,9 @@ def without_impossible(trace: Trace) -> Trace:
     if len(trace.gpu) == 0:
         return trace
     found: dict[str, int] = {}
+    trace = _with_times(trace, found)
+    if len(trace.gpu) == 0:
+        return _said(trace, found)
     trace = _within_capture(trace, found)
     late = launched_at(trace)
     early = (late != ABSENT) & (trace.gpu.start_ns < late - _CLOCK_ERROR_NS)
@@ -54,6 +58,10 @@ def without_impossible(trace: Trace) -> Trace:
         else:
             trace = _contradicting_clocks(trace, int(early.sum()))
     trace, cut = _cut_overlaps(trace)
+    return _said(trace, found, cut)
+
+
+def _said(trace: Trace, found: Mapping[str, int], cut: int = 0) -> Trace:
     problems = []
     if found:
         reasons = ", ".join(f"{count} {reason}" for reason, count in found.items())
@@ -62,6 +70,22 @@ def without_impossible(trace: Trace) -> Trace:
         problems.append(f"{plural(cut, 'event')} cut: they run into the next event of their stream")
     said = tuple(Problem(file=trace.source, reason=reason) for reason in problems)
     return replace(trace, problems=(*trace.problems, *said))
+
+
+def _with_times(trace: Trace, found: dict[str, int]) -> Trace:
+    """Drops GPU events that end before they start, or whose times are 0 because nobody filled them in."""
+    gpu = trace.gpu
+    backwards = gpu.end_ns < gpu.start_ns
+    empty = (gpu.start_ns == 0) & ~backwards
+    # A capture that begins at its own zero has one event there, which lasts.
+    if not ((gpu.end_ns == 0) & empty).any() and int(np.median(gpu.start_ns)) <= NS_PER_S:
+        empty[:] = False
+    if empty.all():
+        empty[:] = False
+    for mask, reason in ((backwards, "end before they start"), (empty, "have no times")):
+        if mask.any():
+            found[reason] = int(mask.sum())
+    return _drop_gpu(trace, backwards | empty) if found else trace
 
 
 def _exceptions(mask: Mask, of: int) -> bool:
@@ -76,8 +100,6 @@ def _within_capture(trace: Trace, found: dict[str, int]) -> Trace:
     margin = 10 * (high - low) + _MARGIN_NS
     first, last = low - margin, high + margin
     outside = (gpu.start_ns < first) | (gpu.start_ns > last)
-    if first > 0 or low > NS_PER_S:
-        outside |= (gpu.start_ns == 0) & (gpu.end_ns == 0)
     if len(host):
         known = host.start_ns[(host.start_ns >= first) & (host.start_ns <= last)]
         outside |= gpu.start_ns < int(known.min(initial=low)) - _BEFORE_HOST_NS

@@ -89,7 +89,7 @@ class RocprofRows:
         """The finished trace."""
         gpu = np.array(self.gpu, dtype=np.int64).reshape(-1, len(_GPU_COLUMNS)).T
         host = np.array(self.host, dtype=np.int64).reshape(-1, len(_HOST_COLUMNS)).T
-        reasons = [f"{count} {reason}" for reason, count in sorted(self.faults.items())]
+        reasons = [_counted(count, reason) for reason, count in sorted(self.faults.items())]
         return finish(
             replace(
                 empty_trace(str(source), FORMAT),
@@ -101,6 +101,11 @@ class RocprofRows:
                 problems=tuple(Problem(file=str(source), reason=reason) for reason in reasons),
             )
         )
+
+
+def _counted(count: int, reason: str) -> str:
+    what, _, rest = reason.partition(" ")
+    return f"{count} {what.removesuffix('s') if count == 1 else what} {rest}"
 
 
 def int64(number: int) -> int:
@@ -142,6 +147,8 @@ def read_csv(paths: Sequence[Path]) -> Trace:
     """
     rows = RocprofRows()
     seen = 0
+    # A problem names the first file: most are those of kernels.
+    paths = sorted(paths, key=lambda path: ("kernel_trace" not in path.name, path))
     for path in paths:
         try:
             stream = (line.decode("utf-8", errors="replace") for line in lines(path))

@@ -55,7 +55,7 @@ def test_names_with_unescaped_quotes_and_broken_lines(tmp_path: Path) -> None:
     assert trace.names[int(trace.gpu.name[0])] == 'f<"x, y">(int, "z")'
     assert trace.gpu.kind.tolist() == [Kind.COMPUTE, Kind.UNCLASSIFIED]
     assert [p.reason for p in trace.problems] == [
-        "1 events with a missing start or a negative duration left out",
+        "1 event with a missing start or a negative duration left out",
         "2 lines of a_kernel_trace.csv not readable",
     ]
 
@@ -243,4 +243,4 @@ def test_a_time_of_more_than_63_bits_costs_its_event(tmp_path: Path) -> None:
     path.write_text(HEADER_6 + row.format(1000, 2**64 - 1) + row.format(2000, 2500))
     trace = rocprof.read_csv([path])
     assert trace.gpu.start_ns.tolist() == [2000]
-    assert [problem.reason for problem in trace.problems] == ["1 events with a time beyond 64 bits left out"]
+    assert [problem.reason for problem in trace.problems] == ["1 event with a time beyond 64 bits left out"]

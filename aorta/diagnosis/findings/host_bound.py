@@ -120,6 +120,9 @@ def _evidence(seen: Observation, waits: list[float]) -> dict[str, Any]:
     return {**evidence, "files": list(seen.steps.files)}
 
 
+_HOST_CALLS = "torch.profiler with CPU activity, nsys -t cuda,nvtx, or rocprofv3 --hip-runtime-trace"
+
+
 def _waits_of_all_hosts(seen: Observation) -> list[float]:
     """Returns what of each rank's waits for others is all hosts' doing, ms per step."""
     by_turns, costs = _by_turns(seen), seen.steps.costs
@@ -134,6 +137,8 @@ def _by_turns(seen: Observation) -> bool:
 def _cause(seen: Observation) -> str:
     idle, behind = seen.host.idle, _behind_waits(seen)
     unmarked = "" if seen.steps.loader_marked else "; a loader, which no trace marks, would be part of this"
+    if idle is not None and not idle.launches:
+        return f"the GPU idles, and no call of the host is recorded that says why{unmarked}{behind}"
     if launch_bound(seen):
         text = "launch-bound: kernels are so short that the GPU mostly waits for the next launch"
         return text + behind
@@ -241,6 +246,9 @@ def _collector_ms(seen: Observation) -> float:
 
 def _traced(idle: HostIdle, *, launches_late: bool) -> SubCause:
     gaps = idle.gaps_ms
+    if not idle.launches:
+        short = f"{idle.short_gaps_ms:.1f} of {gaps:.1f} ms visibly idle are short gaps between kernels"
+        return unknown(f"{short}; to see why, record the host's calls: {_HOST_CALLS}")
     if launches_late:
         text = f"{plural(round(idle.launches), 'kernel launch', 'kernel launches')} per step"
         if idle.empty_share is not None:
