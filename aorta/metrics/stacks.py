@@ -25,6 +25,8 @@ _WAITS_IN = re.compile(
 _WAITS = re.compile(r"^(?:synchronize|wait|barrier|_engine_run_backward|backward)$")
 _LOADS = re.compile(r"(?:^|/)torch/utils/data/")
 _LIBRARY = re.compile(r"(?:^|/)(?:site-packages|dist-packages|lib/python3\.\d+|torch)/|^<frozen |^<string>")
+_OURS = re.compile(r"(?:^|/)aorta/(?:instrument|inject)/")
+"""Hooks that aorta puts around a program's calls."""
 _SIGMAS = 4.0
 """Standard deviations of a share by chance; a large number, because samples within one step are alike."""
 
@@ -78,6 +80,7 @@ def compare(stacks: Mapping[int, Mapping[Stack, int]], *, least: float = 0.1) ->
         stacks: by rank: samples by stack of its main thread, at least one sample per rank.
         least: smallest share of time lost to a rank that counts.
     """
+    stacks = {rank: _without_ours(seen) for rank, seen in stacks.items()}
     shares = {rank: _by_line(seen) for rank, seen in stacks.items()}
     waiting = {rank: _share(seen, is_waiting) for rank, seen in stacks.items()}
     loading = {rank: _share(seen, is_loading) for rank, seen in stacks.items()}
@@ -91,6 +94,18 @@ def compare(stacks: Mapping[int, Mapping[Stack, int]], *, least: float = 0.1) ->
         noise=noise,
         still=all(len(seen) == 1 for seen in stacks.values()),
     )
+
+
+def without_ours(stack: Stack) -> Stack:
+    """The stack without the frames of aorta's hooks."""
+    return tuple(frame for frame in stack if not _OURS.search(frame[1])) or stack
+
+
+def _without_ours(seen: Mapping[Stack, int]) -> dict[Stack, int]:
+    counts: Counter[Stack] = Counter()
+    for stack, samples in seen.items():
+        counts[without_ours(stack)] += samples
+    return dict(counts)
 
 
 def is_waiting(stack: Stack) -> bool:

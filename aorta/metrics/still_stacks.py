@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aorta.metrics.stacks import Frame, Stack, is_loading, is_waiting, line_of
+from aorta.metrics.stacks import Frame, Stack, is_loading, is_waiting, line_of, without_ours
 
 _CALLS = ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py")
+_ENGINE = "_engine_run_backward"
+"""Function in which a rank waits that exchanges gradients in its backward pass, as DDP and FSDP do."""
 _PRIVATE = ("wrapper", "wait", "synchronize", "__exit__", "__call__")
 
 
@@ -31,10 +33,11 @@ def still_ranks(stacks: Mapping[int, Stack]) -> dict[int, StillRank]:
     A rank that is in no call of torch's distributed code did not come to the call that the others are in. If
     every rank is in such a call, the ranks that are in another one than most are the cause.
     """
-    found = {rank: _of(rank, stack) for rank, stack in stacks.items()}
+    bare = {rank: without_ours(stack) for rank, stack in stacks.items()}
+    found = {rank: _of(rank, stack) for rank, stack in bare.items()}
     if any(item.kind != "waiting" for item in found.values()):
         return found
-    odd = _others_than_most([item for item in found.values() if item.call is not None])
+    odd = _others_than_most({rank: place for rank, stack in bare.items() if (place := _waits_in(stack))})
     return {
         rank: StillRank(rank, "other_collective" if rank in odd else "waiting", item.call, item.line)
         for rank, item in found.items()
@@ -59,10 +62,14 @@ def _call(stack: Stack) -> str | None:
     return None
 
 
-def _others_than_most(items: Sequence[StillRank]) -> set[int]:
+def _waits_in(stack: Stack) -> str | None:
+    return _call(stack) or (_ENGINE if stack[-1][0] == _ENGINE else None)
+
+
+def _others_than_most(places: Mapping[int, str]) -> set[int]:
     """The ranks whose call differs from that of most; all of them where there is no majority."""
-    counts = Counter(item.call for item in items)
+    counts = Counter(places.values())
     if len(counts) < 2:
         return set()
     (usual, most), (_, second) = counts.most_common(2)
-    return {item.rank for item in items if most == second or item.call != usual}
+    return {rank for rank, place in places.items() if most == second or place != usual}

@@ -24,7 +24,8 @@ from aorta.config.schema import Config
 from aorta.runner.options import NodeOptions
 from aorta.runner.stopped import StoppedRanks
 
-_LOOK_S = 2.0
+_LOOK_S, _LOOKS = 2.0, 2
+"""Length of a look, and looks that one process makes: starting it takes about as long as a look."""
 _STARTING_S = 60.0
 """Until the first step record: imports and the first step take long."""
 _INTERVALS = 1.5
@@ -33,8 +34,8 @@ _LONGEST_S = 120.0
 _PAUSE_S = 5.0
 _BUSY_CPUS = 0.1
 _BUSY_IO = 1 << 20
-_MORE_ON_GPUS = 15
-"""Further looks that have to agree on GPUs, where the host may wait for one long kernel."""
+_ON_GPUS = 16
+"""Looks that have to agree on GPUs, where the host may wait for one long kernel."""
 
 
 class StandstillWatch:
@@ -65,7 +66,7 @@ class StandstillWatch:
         self._stopped = StoppedRanks(options, ranks)
         self._files = [options.run_dir.records(rank) for rank in ranks]
         self._limit_s, self._environ = limit_s, dict(environ)
-        self._needed = 1 + (_MORE_ON_GPUS if gpus else 1)
+        self._needed = _ON_GPUS if gpus else _LOOKS
         self._sizes: list[int] | None = None
         self._last_s, self._last_wall_ns = time.monotonic(), time.time_ns()
         self._longest_s, self._pause_s, self._next_s = 0.0, _PAUSE_S, 0.0
@@ -111,6 +112,7 @@ class StandstillWatch:
     def _start(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "aorta", "attach-node", "--job", self._options.job_id]
         command += ["--node-index", str(self._options.node_index), "--seconds", f"{_LOOK_S:g}"]
+        command += ["--looks", str(_LOOKS)]
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -121,17 +123,16 @@ class StandstillWatch:
             return
         output, _ = self._looking.communicate()
         self._looking = None
-        view = next((view for line in output.splitlines() if (view := decoded(line)) is not None), None)
-        if view is None or not stands_still(self._views[-1:], view):
-            self._views = [view] if view is not None else []
+        views = [view for line in output.splitlines() if (view := decoded(line)) is not None]
+        agree = bool(views)
+        for view in views:
+            agree = agree and stands_still(self._views[-1:], view)
+            self._views = [*self._views, view] if agree else []
+        if not agree:
             self._next_s = time.monotonic() + self._pause_s
             self._pause_s = min(2 * self._pause_s, _LONGEST_S)
-            if view is not None and stands_still([], view):
-                self._next_s = 0.0  # the second look follows at once
-            return
-        self._views.append(view)
-        if len(self._views) >= self._needed and self._told is None:
-            self._tell(view)
+        elif len(self._views) >= self._needed and self._told is None:
+            self._tell(self._views[-1])
 
     def _tell(self, view: NodeView) -> None:
         self._told = NodeStandstill(
@@ -219,5 +220,6 @@ def _place(item: ProcessView) -> object:
 
 
 def _waits(item: ProcessView) -> bool:
-    """True if the innermost frame is torch's distributed code."""
-    return bool(item.stacks) and "torch/distributed/" in item.stacks[0].frames[-1][1]
+    """True if the innermost frame, apart from aorta's own, is torch's distributed code."""
+    frames = [file for _, file, _ in item.stacks[0].frames if "aorta/instrument/" not in file]
+    return bool(frames) and "torch/distributed/" in frames[-1]

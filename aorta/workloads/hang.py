@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -156,6 +157,7 @@ def _mark(folder: Path) -> None:
 def main() -> None:
     """Train; on the rank that is named, do what the case says at step `AT`."""
     case, rank, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     _groups.append(dist.new_group())

@@ -20,3 +20,16 @@ def test_ranks_that_wait_in_a_backward_pass_say_no_call_and_none_is_odd():
     found = still_ranks({0: backward, 1: backward})
     assert {item.kind for item in found.values()} == {"waiting"}
     assert {item.call for item in found.values()} == {None}
+
+
+def test_a_rank_in_a_barrier_is_odd_among_ranks_that_exchange_gradients():
+    backward = (("_engine_run_backward", "/s/torch/autograd/graph.py", 1),)
+    hook = ("waited", "/x/aorta/instrument/watching.py", 9)
+    barrier = (("evaluate", "/p/train.py", 3), ("barrier", C10D, 1), hook)
+    found = still_ranks({0: backward, 1: backward, 2: barrier})
+    assert {rank: item.kind for rank, item in found.items()} == {
+        0: "waiting",
+        1: "waiting",
+        2: "other_collective",
+    }
+    assert found[2].line == ("evaluate", "/p/train.py", 3)
