@@ -35,7 +35,7 @@ OVERRIDES = (
     "distributed.strategy=ddp",
     "training.batch_size=256",
     "training.max_steps=60",
-    "model.num_layers=4",
+    "model.num_layers=2",
     "capture.warmup_steps=15",
     "capture.start_step=25",
     "capture.steps=20",
@@ -48,7 +48,7 @@ def recorded(mode: str, folder: Path, given: argparse.Namespace) -> list[Path]:
     """Trains with a mode of torch.compile under nsys, and returns the exports of all ranks."""
     environment = dict(os.environ)
     environment["TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS"] = "ATEN"
-    environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # nsys would wait for a pool of compilers
+    environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # nsys follows child processes
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "aorta", "profile", "--nodes", "1", "--profiler", "nsys"]
     command += ["--results", str(folder / "results"), "--docs", str(folder / "docs"), "--time", "00:04:00"]
