@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from aorta.artefacts.analysis import Problem
-from aorta.artefacts.events import GpuEvents, Kind, Trace, UnseenIntervals, take
+from aorta.artefacts.events import ABSENT, GpuEvents, Kind, Trace, UnseenIntervals, take
 from aorta.intervals import union
 from aorta.units import plural
 
@@ -44,6 +46,28 @@ def by_device(trace: Trace, traces: int) -> list[Trace]:
     names = ", ".join(str(device) for device in working.tolist() if device != main)
     reason = f"{plural(lost, 'GPU event')} of device {names} not counted: the rank is that of device {main}"
     return [replace(trace, problems=(*trace.problems, Problem(file=trace.source, reason=reason)))]
+
+
+def with_ranks_by_device(traces: Sequence[Trace]) -> list[Trace]:
+    """Returns the traces, where the processes of one file that say no rank are numbered by their GPUs.
+
+    One process on each of several GPUs is how launchers number ranks on a node. Anything else stays untold.
+    """
+    nameless: defaultdict[str, list[int]] = defaultdict(list)
+    for place, trace in enumerate(traces):
+        if trace.rank is None:
+            nameless[trace.source].append(place)
+    found = list(traces)
+    for places in nameless.values():
+        used = [np.unique(traces[place].gpu.device[traces[place].gpu.device != ABSENT]) for place in places]
+        own = [int(devices[0]) for devices in used if len(devices) == 1]
+        if len(places) > 1 and len(own) == len(places) == len(set(own)):
+            order = sorted(own)
+            for place, device in zip(places, own, strict=True):
+                found[place] = replace(
+                    traces[place], rank=order.index(device), rank_basis="the order of devices"
+                )
+    return found
 
 
 def _of(trace: Trace, device: int) -> Trace:

@@ -17,7 +17,7 @@ from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole
 _COMMUNICATION = re.compile(
     r"(?:^|[^a-z])(?:nccl|rccl|msccl|(?:one)?ccl[_:]|hccl|hcom_|ucc_tl_)"
     r"|(?:nv|roc|roc_|i)shmem|(?:^|[^a-z])mori(?:::|_)"
-    r"|deep_ep::|deepep|(?:^|[^a-z])(?:pplx|dpsk::ep|internode|intranode)(?:::|_)"
+    r"|deep_ep::|deepep|(?:^|[^a-z])(?:nixl|uccl|pplx|dpsk::ep|internode|intranode)(?:::|_)"
     r"|userbuffers|cross_device_reduce|multimem_|(?:one|two)_?shot_(?:all_?reduce|all_?gather)"
     r"|quick_?reduce|symmetric_memory::|(?:put|wait)_signal_kernel|mnnvl",
     re.IGNORECASE,
@@ -41,7 +41,8 @@ _OPERATIONS = (
     (
         "all_to_all",
         re.compile(
-            r"all_?to_?all|all2all|(?:deep_ep|dpsk::ep|mori|pplx).*(?:dispatch|combine)", re.IGNORECASE
+            r"all_?to_?all|all2all|(?:deep_ep|dpsk::ep|mori|pplx|nixl|uccl).*(?:dispatch|combine)",
+            re.IGNORECASE,
         ),
     ),
     ("broadcast", re.compile(r"broadcast", re.IGNORECASE)),

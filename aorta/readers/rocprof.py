@@ -213,15 +213,16 @@ def _fields(line: str, count: int, wide: int | None) -> list[str] | None:
 
 
 def _number(row: Mapping[str, str], *columns: str) -> int:
-    """The number in the first of the columns that there is: `4` or `Agent 4`; ABSENT for none.
-
-    Raises:
-        ValueError: there is a value and it is no number.
-    """
-    for column in columns:
-        if column in row:
-            return int(row[column].rsplit(" ", 1)[-1] or ABSENT)
-    return ABSENT
+    """The number in the first column that is there: `4`, `4.0` or `Agent 4`; ABSENT for anything else."""
+    text = next((row[column].rsplit(" ", 1)[-1] for column in columns if column in row), "")
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return int(float(text))
+    except (ValueError, OverflowError):
+        return ABSENT
 
 
 def _shape(row: Mapping[str, str]) -> int:

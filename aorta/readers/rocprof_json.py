@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
@@ -96,8 +99,12 @@ class _Process(Struct):
     buffer_records: _Buffers = field(default_factory=_Buffers)
 
 
+_ROOT = "rocprofiler-sdk-tool"
+_BUFFERS = _Buffers.__struct_fields__
+
+
 class _File(Struct):
-    processes: list[_Process] = field(name="rocprofiler-sdk-tool")
+    processes: list[_Process] = field(name=_ROOT)
 
 
 def read(path: Path) -> list[Trace]:
@@ -109,18 +116,76 @@ def read(path: Path) -> list[Trace]:
     try:
         with open_regular(path) as stream:
             blocks = gzip_blocks(stream) if is_gzip(path) else plain_blocks(stream)
-            processes = msgspec.json.decode(_at_most(path, blocks), type=_File).processes
+            processes, lost = _processes(_at_most(path, blocks))
     except OSError as error:
         raise ArtefactError(f"{path}: {error.strerror}") from error
     except GzipDamageError as error:
         raise ArtefactError(f"{path}: {error}", hint="copy the file again") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ArtefactError(
             f"{path}: not whole rocprofv3 JSON ({error})",
             hint="rocprofv3 writes it when the program ends: a killed program leaves half of it",
         ) from error
     rank = file_rank(path) if len(processes) == 1 else None
-    return [_trace(process).trace(path, rank, None if rank is None else "file name") for process in processes]
+    traces = []
+    for process in processes:
+        rows = _trace(process)
+        if lost:
+            rows.faults["records not readable"] += lost
+        traces.append(rows.trace(path, rank, None if rank is None else "file name"))
+    return traces
+
+
+def _processes(text: bytes) -> tuple[list[_Process], int]:
+    """The processes of a file, and the number of records that are not readable.
+
+    Values that nobody reads cost nothing: nulls, texts and numbers that are not finite are left out.
+
+    Raises:
+        msgspec.DecodeError, ValueError: it is no whole JSON, or no output of rocprofv3.
+    """
+    try:
+        return msgspec.json.decode(text, type=_File).processes, 0
+    except msgspec.DecodeError:
+        found = json.loads(text)  # takes NaN and Infinity, and refuses what is cut off
+    processes, lost = [], 0
+    listed = found.get(_ROOT) if isinstance(found, dict) else None
+    for process in listed if isinstance(listed, list) else []:
+        known = process if isinstance(process, dict) else {}
+        buffers = known.get("buffer_records")
+        records = {}
+        for name, rows in (buffers if isinstance(buffers, dict) else {}).items():
+            kept = [record for row in rows if (record := _record(row)) is not None]
+            records[name], lost = kept, lost + len(rows) - len(kept)
+        rest = {name: value for name, value in known.items() if name != "buffer_records"}
+        made: _Process = msgspec.convert(_numeric(rest, texts=True), _Process, strict=False)
+        made.buffer_records = _Buffers(**{n: r for n, r in records.items() if n in _BUFFERS})
+        processes.append(made)
+    if not processes:
+        raise ValueError(f"no process in {_ROOT}")
+    return processes, lost
+
+
+def _record(row: Any) -> _Record | None:
+    try:
+        found: _Record = msgspec.convert(_numeric(row), _Record, strict=False)
+    except msgspec.ValidationError:
+        return None
+    return found
+
+
+def _numeric(value: Any, *, texts: bool = False) -> Any:
+    """The value without nulls and infinite numbers; unless `texts`, without texts that are no numbers too."""
+    if isinstance(value, dict):
+        cleaned = {key: _numeric(item, texts=texts) for key, item in value.items()}
+        return {key: item for key, item in cleaned.items() if item is not None}
+    if isinstance(value, list):
+        return [item for one in value if (item := _numeric(one, texts=texts)) is not None]
+    if isinstance(value, float):
+        return int(value) if math.isfinite(value) else None
+    if isinstance(value, str) and not texts:
+        return int(value) if value.isascii() and value.isdecimal() else None
+    return value
 
 
 def _at_most(path: Path, blocks: Iterable[bytes]) -> bytes:

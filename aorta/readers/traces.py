@@ -15,7 +15,7 @@ from aorta.artefacts.files import Unread, is_folder, walk
 from aorta.errors import ArtefactError
 from aorta.readers import kineto
 from aorta.readers.detect import Format, detect
-from aorta.readers.devices import by_device
+from aorta.readers.devices import by_device, with_ranks_by_device
 from aorta.readers.kineto_merged import holds_several, read_merged
 from aorta.readers.sessions import one_session
 
@@ -97,6 +97,7 @@ def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSe
         else:
             traces.append(part)
             problems.extend(part.problems)
+    traces = with_ranks_by_device(traces)
     usable, refused = _told_apart([part for trace in traces for part in by_device(trace, len(traces))])
     problems += refused
     if not usable:

@@ -19,6 +19,7 @@ from aorta.readers.kernels import api_role, kernel_kind, kinds_of, operation, ra
         "void vllm::cross_device_reduce_1stage<__half, 8>(RankData*)",
         "two_shot_all_reduce_kernel",
         "void deep_ep::internode::combine<false, 8, __nv_bfloat16, 8192>(int4*, float*)",
+        "void nixl_ep::dispatch<8>(int4*)",
         "void dpsk::ep::dispatch<1>(int)",
         "userbuffers_fp16_sum_inplace_gpu_rr",
         "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<8>(int)",

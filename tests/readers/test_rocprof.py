@@ -11,6 +11,7 @@ import pytest
 from aorta.artefacts.events import ABSENT, Kind, RangeRole
 from aorta.errors import ArtefactError
 from aorta.readers import rocprof, rocprof_json, rocprof_rocpd
+from aorta.readers.traces import read_traces
 
 SAMPLES = Path(__file__).parents[1] / "data" / "rocm"
 HEADER_6 = (
@@ -244,3 +245,61 @@ def test_a_time_of_more_than_63_bits_costs_its_event(tmp_path: Path) -> None:
     trace = rocprof.read_csv([path])
     assert trace.gpu.start_ns.tolist() == [2000]
     assert [problem.reason for problem in trace.problems] == ["1 event with a time beyond 64 bits left out"]
+
+
+@pytest.mark.parametrize("value", ["N/A", "", "nan", "inf", "0x4d", "7.0"])
+def test_values_of_a_line_that_nobody_needs_cost_nothing(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "rank0_kernel_trace.csv"
+    row = '"KERNEL_DISPATCH",{0},{0},{0},{0},{0},"k",{0},{1},{2}\n'
+    path.write_text(HEADER_6 + row.format(value, 1000, 1500) + row.format(3, 2000, 2500))
+    trace = rocprof.read_csv([path])
+    assert trace.gpu.start_ns.tolist() == [1000, 2000]
+    assert trace.gpu.correlation.tolist() == [7 if value == "7.0" else ABSENT, 3]
+    assert trace.problems == ()
+
+
+@pytest.mark.parametrize("value", [None, "n/a", float("nan"), float("inf"), "7", 7.0])
+def test_values_of_a_record_that_nobody_needs_cost_nothing(tmp_path: Path, value: object) -> None:
+    path = tmp_path / "rank0_results.json"
+    odd = dispatch(8, 100, 200) | {"thread_id": value, "unknown": value}
+    odd["dispatch_info"] = {**odd["dispatch_info"], "grid_size": {"x": value}}  # type: ignore[dict-item]
+    path.write_text(json.dumps(tool_json(kernel_dispatch=[odd, dispatch(8, 300, 400)])))
+    (trace,) = rocprof_json.read(path)
+    assert trace.gpu.start_ns.tolist() == [100, 300]
+    assert trace.problems == ()
+
+
+def test_a_record_without_a_start_costs_itself(tmp_path: Path) -> None:
+    path = tmp_path / "rank0_results.json"
+    late = dispatch(8, 300, 400) | {"start_timestamp": "soon"}
+    broken = dispatch(8, 500, 600) | {"dispatch_info": 3}
+    path.write_text(json.dumps(tool_json(kernel_dispatch=[dispatch(8, 100, 200), late, broken])))
+    (trace,) = rocprof_json.read(path)
+    assert trace.gpu.start_ns.tolist() == [100]
+    reasons = [problem.reason for problem in trace.problems]
+    assert reasons == [
+        "1 event with a missing start or a negative duration left out",
+        "1 record not readable",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["{", '{"rocprofiler-sdk-tool": 3}', '{"rocprofiler-sdk-tool": [NaN]', "[NaN]"]
+)
+def test_json_of_nothing_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rank0_results.json"
+    path.write_text(text)
+    with pytest.raises(ArtefactError, match="not whole rocprofv3 JSON"):
+        rocprof_json.read(path)
+
+
+def test_processes_of_one_file_are_ranks_by_their_gpus(tmp_path: Path) -> None:
+    first, second = (tool_json(kernel_dispatch=[dispatch(8, 100, 200)])["rocprofiler-sdk-tool"] for _ in "ab")
+    second[0]["agents"][1]["gpu_index"] = 1  # type: ignore[index]
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"rocprofiler-sdk-tool": [*second, *first]}))  # type: ignore[misc]
+    found = read_traces([path]).traces
+    assert [(trace.rank, trace.gpu.device.tolist()) for trace in found] == [(0, [0]), (1, [1])]
+    path.write_text(json.dumps({"rocprofiler-sdk-tool": [*first, *first]}))  # type: ignore[misc]
+    with pytest.raises(ArtefactError, match="which rank it is"):
+        read_traces([path])
