@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 AORTA := $(VENV)/bin/aorta
 ARGS ?=
+EXTRAS ?=
 CONFIG ?=
 WORKLOAD ?= ranking
 RESULTS ?= results/profiling
@@ -14,7 +15,7 @@ config_flag = $(if $(named),--config $(named))
 site = [ ! -f scripts/profiling_config.sh ] || source scripts/profiling_config.sh
 
 .PHONY: help setup profile submit-profiling wait aggregate validate test lint format \
-        cluster-up cluster-down cluster-status slurm-files clean
+        cluster-up cluster-down cluster-status slurm-files wheelhouse clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +67,9 @@ cluster-status: setup ## show its daemons and nodes
 
 slurm-files: setup ## render slurm/*.sbatch again from the template
 	$(VENV)/bin/python -m aorta.launch.sbatch slurm
+
+wheelhouse: setup ## fetch every wheel for machines without internet into wheelhouse/ (EXTRAS=train: torch too)
+	PYTHON=$(VENV)/bin/python scripts/wheelhouse.sh wheelhouse '$(EXTRAS)'
 
 clean: ## remove what builds and tests leave (results stay)
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
