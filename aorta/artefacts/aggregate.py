@@ -8,9 +8,11 @@ from typing import Literal
 
 from msgspec import field
 
-from aorta.artefacts.analysis import Analysis, Interval, Kind, Pop, Problem, Verdict
+from aorta.artefacts.analysis import Analysis, Kind, Problem, Verdict
+from aorta.artefacts.measured import Interval
 from aorta.artefacts.page import Recommendation, ReportSummary, RunPage
 from aorta.artefacts.records import SCHEMA_VERSION, Record
+from aorta.artefacts.replayed import Pop
 
 
 class ScalingPoint(Record, frozen=True, kw_only=True):

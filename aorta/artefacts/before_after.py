@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from aorta.artefacts.analysis import Interval
+from aorta.artefacts.measured import Interval
 from aorta.artefacts.records import Record
 
 Answer = Literal["faster", "slower", "cannot be told apart", "not measurable"]

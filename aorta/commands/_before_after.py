@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aorta.artefacts.aggregate import Aggregate
-from aorta.artefacts.analysis import Analysis, Interval
+from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.before_after import BeforeAfter, Pair, PartChange
 from aorta.artefacts.files import is_file
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, SubmissionDir
+from aorta.artefacts.measured import Interval
 from aorta.diagnosis.findings import kind_name, likeliest
 from aorta.errors import ArtefactError
 from aorta.metrics.before_after import change, step_ms, width_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from aorta.artefacts.analysis import Analysis, DataQuality, Problem, ThresholdChange, Verdict
+from aorta.artefacts.analysis import Analysis, DataQuality, Problem, RunFacts, ThresholdChange, Verdict
 from aorta.artefacts.flight import Recording
 from aorta.artefacts.operations import Operations
 from aorta.artefacts.reduction import TraceSummary
@@ -15,15 +15,14 @@ from aorta.config.thresholds import Thresholds
 from aorta.diagnosis.findings import INSUFFICIENT
 from aorta.diagnosis.from_operations import from_operations
 from aorta.diagnosis.from_records import from_records
-from aorta.diagnosis.from_traces import Recorded, from_traces, with_traces
+from aorta.diagnosis.from_traces import from_traces, with_traces
 from aorta.diagnosis.hang import hang_of_recordings
 from aorta.diagnosis.judge import judge
-from aorta.diagnosis.observation import Observation, ObservedJob, ObservedSteps, RunFacts
+from aorta.diagnosis.observation import Observation, ObservedJob, ObservedSteps
 from aorta.diagnosis.policy import Policy
 from aorta.metrics.standstill import why_none
 from aorta.metrics.trace_capture import captures
 from aorta.readers.run import RunData
-from aorta.readers.run_identity import boot_epochs, nodes_of
 from aorta.readers.run_traces import RunTraces
 from aorta.readers.sample_files import SampleFile
 from aorta.units import rank_words
@@ -83,8 +82,7 @@ def analyse(
     seen = from_records(data, others)
     if traces is None:
         return limits.judged(seen)
-    recorded = Recorded(data.records.by_rank, data.ranks_expected, nodes_of(data), boot_epochs(data))
-    joined = with_traces(seen, traces, recorded, limits.policy(traced=True))
+    joined = with_traces(seen, traces, data, limits.policy(traced=True))
     if joined.steps is seen.steps:
         return limits.judged(joined)
     made, alone = limits.judged(joined), limits.judged(seen).verdict

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aorta.artefacts.analysis import DetailCost
+from aorta.artefacts.measured import DetailCost
 from aorta.artefacts.traced import ProfilerOverhead
 from aorta.config.schema import Config, ProfilingConfig
 from aorta.metrics.profiler_overhead import profiler_overhead
 from aorta.readers.run import RunData
+from aorta.readers.run_identity import uses_cuda
 
 WARN_ABOVE = 1.1
 """A profiled step that takes longer than this times an unprofiled one is another step; so is one that was
@@ -25,8 +26,7 @@ def overhead_of(data: RunData) -> ProfilerOverhead | None:
     if manifest is None or config is None or not data.records.by_rank:
         return None
     tools = {info.profiler.resolved for info in manifest.nodes}
-    cuda = any(steps.labels[0].device.startswith("cuda") for steps in data.records.by_rank.values())
-    if "nsys" in tools and (not cuda or manifest.plan.workload is None):
+    if "nsys" in tools and (not uses_cuda(data) or manifest.plan.workload is None):
         return None
     captured: Callable[[int], bool] | None = None
     if "nsys" in tools:

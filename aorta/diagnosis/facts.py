@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aorta.artefacts.analysis import Analysis, DetailCost, Throughput
+from aorta.artefacts.analysis import Analysis, RunFacts
+from aorta.artefacts.measured import DetailCost, Throughput
 from aorta.diagnosis.capture_window import overhead_of
-from aorta.diagnosis.observation import RunFacts
 from aorta.diagnosis.program import program, settings
 from aorta.metrics.another_run import Repeat
 from aorta.metrics.repeats import Ran, batches, is_local, repeats_of, undisturbed
 from aorta.readers.run import RunData
-from aorta.readers.run_identity import job_id, knobs, scenario
+from aorta.readers.run_identity import job_id, knobs, scenario, uses_cuda
 
 
-def facts_of(data: RunData, rate: Throughput | None, detail: DetailCost | None, *, cuda: bool) -> RunFacts:
+def facts_of(data: RunData, rate: Throughput | None, detail: DetailCost | None) -> RunFacts:
     """Returns the facts of a run."""
     manifest = data.account.manifest
-    device = ("cuda" if cuda else "cpu") if data.records.by_rank else None
+    device = ("cuda" if uses_cuda(data) else "cpu") if data.records.by_rank else None
     return RunFacts(
         scenario=scenario(data.run, manifest.scenario if manifest else None),
         job_id=manifest.job_id if manifest else job_id(data.run),

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aorta.artefacts.analysis import BreakdownTable, DataQuality, Problem
+from aorta.artefacts.analysis import DataQuality, Problem, RunFacts
+from aorta.artefacts.measured import BreakdownTable
 from aorta.artefacts.operations import Operations
-from aorta.diagnosis.observation import Observation, ObservedJob, ObservedSteps, RunFacts
+from aorta.diagnosis.observation import Observation, ObservedJob, ObservedSteps
 from aorta.metrics.mesh import breakdowns, mesh_of
 
 
@@ -32,11 +33,7 @@ def from_operations(job: Operations, name: str, problems: Sequence[Problem] = ()
             files=(name,),
         ),
         mesh=found,
-        facts=RunFacts(
-            world_size=ranks,
-            mesh=found.mesh,
-            slowdown=found.slowdown,
-        ),
+        facts=RunFacts(world_size=ranks),
         quality=DataQuality(
             ranks_expected=ranks,
             ranks_seen=ranks,

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from aorta.artefacts.analysis import ClockFit, LatenessTable, Pop, RankBreakdown, Replay, WhatIf
+from aorta.artefacts.measured import RankBreakdown
+from aorta.artefacts.replayed import ClockFit, LatenessTable, Pop, Replay, WhatIf
 from aorta.metrics.collectives import MatchedCollectives
 from aorta.metrics.lateness import lateness
 from aorta.metrics.pop import run_pop

@@ -11,14 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from aorta.artefacts.analysis import BreakdownTable, DataQuality, DetailCost, Throughput, Utilization
-from aorta.artefacts.hang import Hang
+from aorta.artefacts.analysis import DataQuality, RunFacts
 from aorta.artefacts.instrument_record import InstrumentRecord
-from aorta.artefacts.mesh import Mesh, SlowdownRecord
-from aorta.artefacts.mistakes import Mistake, Mistakes
-from aorta.artefacts.traced import ProfilerOverhead, TraceTable
-from aorta.artefacts.unseen import BetweenSteps, UnseenTime
-from aorta.artefacts.weight import ProfilerWeight
+from aorta.artefacts.measured import BreakdownTable, Utilization
+from aorta.artefacts.unseen import UnseenTime
 from aorta.config.schema import Config
 from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.policy import CULPRIT_SHARE, Policy
@@ -74,29 +70,27 @@ class ObservedSteps:
     """Why waits are not charged to ranks; None where they are."""
     steady: int | None = None
     """Steady steps by the records, timed part by part or as a whole; None: the breakdown is of traces."""
-    between_share: float | None = None
-    """Share of the time (0 to 1) that lies between steps, in no record; None: not known."""
     of_capture: bool = False
     """The breakdown is of a capture with too few whole steps: what is found is about the capture alone."""
     unseen: tuple[UnseenTime, ...] = ()
     """Time of the step that nothing shows, by reason; the largest first."""
     traced: bool = False
     """True if the breakdown comes from kernel traces."""
-    loader_marked: bool = True
-    """True if the loader's time is known apart from the rest of the host's."""
-    loader_absent: str = "no trace marks a loader"
-    """Why the loader cannot be told, where it cannot."""
-    loader_remedy: str = (
-        "mark it: torch.cuda.nvtx.range('data') around next(loader), or record with torch.profiler"
-    )
+    loader_absent: str | None = None
+    """Why the loader's time is not known apart from the rest of the host's; None: it is."""
     source: str = "step records"
     """The source that the ranks left, in words."""
     files: tuple[str, ...] = ("rank_*_metrics.jsonl",)
     """The files that the parts of the step come from."""
     between_shares: Mapping[int, float] = field(default_factory=dict)
-    """`between_share` of each rank."""
+    """Share of each rank's time (0 to 1) that lies between steps, in no record; empty: not known."""
     notes: tuple[str, ...] = ()
     """Notes on the source for `DataQuality.notes`; they are dropped if another source takes its place."""
+
+    @property
+    def between_share(self) -> float | None:
+        """The largest of `between_shares`; None: not known."""
+        return max(self.between_shares.values(), default=None)
 
     @property
     def step_ms(self) -> float:
@@ -114,10 +108,6 @@ class ObservedSteps:
         if self.steady is None or self.steady <= count:
             return plural(count, "steady step")
         return f"{count} of {plural(self.steady, 'steady step')} (those timed part by part)"
-
-    def lack_detail(self, policy: Policy) -> bool:
-        """Returns whether enough steps are steady and too few of them were timed part by part."""
-        return self.breakdown.steps < policy.min_steady_steps <= (self.steady or 0)
 
     def enough(self, policy: Policy) -> bool:
         """Returns whether the breakdown is of enough steps, or of what a short capture has."""
@@ -180,32 +170,6 @@ class ObservedNodes:
     """CPUs of each machine, by host."""
     cores_shared: str | None = None
     """Note, in words, that ranks want more CPUs than they have; None: they do not."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """Facts of the run that the analysis repeats without judging them."""
-
-    scenario: str | None = None
-    job_id: str | None = None
-    nodes: int | None = None
-    world_size: int | None = None
-    shared_machine: bool = False
-    device: str | None = None
-    started_wall_ns: int | None = None
-    program: str | None = None
-    settings: dict[str, str | int | float | bool | None] | None = None
-    throughput: Throughput | None = None
-    profiler_overhead: ProfilerOverhead | None = None
-    profiler_weight: ProfilerWeight | None = None
-    mistakes: list[Mistake] = field(default_factory=list)
-    mistakes_together: Mistakes | None = None
-    detail_cost: DetailCost | None = None
-    traces: TraceTable | None = None
-    mesh: Mesh | None = None
-    slowdown: SlowdownRecord | None = None
-    hang: Hang | None = None
-    between_steps: list[BetweenSteps] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ import math
 
 import msgspec
 
-from aorta.artefacts.analysis import Finding, Interval, Speedup, WhatIf
+from aorta.artefacts.analysis import Finding, Speedup
+from aorta.artefacts.measured import Interval
+from aorta.artefacts.replayed import WhatIf
 from aorta.diagnosis.finding import FindingSpec, PredictedRemoval
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy

@@ -10,7 +10,8 @@ from statistics import median_low
 
 import msgspec
 
-from aorta.artefacts.analysis import Blame, LatenessTable, RankBreakdown
+from aorta.artefacts.measured import Blame, RankBreakdown
+from aorta.artefacts.replayed import LatenessTable
 from aorta.metrics.blame import BlameTable
 from aorta.metrics.charges import MANY_RANKS, Cause, Charge
 from aorta.units import NS_PER_MS

@@ -82,3 +82,19 @@ def weight(finding: Finding, findings: Sequence[Finding], seen: Observation) -> 
     if FINDINGS[finding.kind].cost is not None:
         return cost_ms(finding, seen)
     return max((cost_ms(item, seen) for item in findings if item.symptom_of == finding.kind), default=0.0)
+
+
+def with_costs(findings: Sequence[Finding], seen: Observation) -> list[Finding]:
+    """Returns the findings with what they cost, causes first, the costliest first.
+
+    A cause costs what it takes, and no more than a replay without all of it gains: where other ranks' hosts
+    need the step as well, who is last in it takes all of it and costs next to nothing.
+    """
+    made = []
+    for finding in findings:
+        cost, gained = weight(finding, findings, seen), finding.estimated_speedup
+        if gained is not None and gained.expected is not None and seen.steps.costs:
+            without = max(gained.expected, gained.limit or 0.0)
+            cost = min(cost, max(seen.steps.step_ms * (1.0 - 1.0 / without), 0.0))
+        made.append(msgspec.structs.replace(finding, lost_ms_per_step=cost if cost > 0 else None))
+    return sorted(made, key=lambda item: (item.symptom_of is not None, -(item.lost_ms_per_step or 0.0)))

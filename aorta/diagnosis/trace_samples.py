@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from aorta.artefacts.analysis import RankBreakdown, Utilization
+from aorta.artefacts.measured import RankBreakdown, Utilization
 from aorta.metrics.trace_capture import TraceCapture
 from aorta.metrics.trace_summary import counted
 from aorta.metrics.utilization import Window, effective_gpu_utilization, sampled, utilization

@@ -176,7 +176,7 @@ def _too_little(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
         expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
         reasons.append(("ranks_missing", f"{quality.ranks_seen} of {expected} ranks left {steps.source}"))
     if quality.ranks_seen and steps.breakdown.steps < least:
-        code = "few_detailed_steps" if steps.lack_detail(policy) else "few_steady_steps"
+        code = "few_detailed_steps" if (steps.steady or 0) >= least else "few_steady_steps"
         reasons.append((code, f"all ranks have {steps.words()} in common, {least} are needed"))
     elif quality.ranks_seen and len(steps.costs) < quality.ranks_seen:
         reasons.append(("no_breakdown", f"the {steps.source} of some ranks do not break the step down"))

@@ -31,7 +31,7 @@ from statistics import stdev
 
 import numpy as np
 
-from aorta.artefacts.analysis import Interval
+from aorta.artefacts.measured import Interval
 from aorta.metrics.bootstrap import CONFIDENCE, MIN_VALUES, Floats
 from aorta.metrics.student import t_quantile
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from statistics import stdev
 from typing import NamedTuple
 
-from aorta.artefacts.analysis import Analysis, Interval
+from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.before_after import Answer
+from aorta.artefacts.measured import Interval
 from aorta.metrics.student import t_quantile
 
 MIN_TRACED = 3

@@ -28,6 +28,7 @@ from aorta.metrics.collectives import Matched, MatchedCollectives
 from aorta.metrics.cover import Cover
 from aorta.metrics.rows import rows_of
 from aorta.metrics.stack import Stack, batches
+from aorta.units import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,21 @@ class _Rows:
     end: NDArray[np.int64]
     wait_end: NDArray[np.int64]
     """When the last member began, or the end if that is earlier."""
+
+
+def charged(collectives: MatchedCollectives | str, steady: Sequence[int], alone: str) -> BlameTable | str:
+    """Returns waits charged to ranks, or why they cannot be; `alone`: the reason where there is one rank."""
+    if isinstance(collectives, str):
+        return collectives
+    return blame(collectives, steady) if len(collectives.timelines) > 1 else alone
+
+
+def charge_notes(waits: BlameTable | str, expected: int | None, one: str, many: str = "") -> list[str]:
+    """Returns which waits are not charged to ranks, and why; `one` and `many` name the calls."""
+    if isinstance(waits, str):
+        return [f"waits are not charged to ranks: {waits}"] if expected != 1 else []
+    lost = plural(waits.unmatched, one, many or f"{one}s")
+    return [f"{lost} without a partner on another rank: not blamed"] if waits.unmatched else []
 
 
 def blame(collectives: MatchedCollectives, steady: Sequence[int]) -> BlameTable:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.analysis import Interval
+from aorta.artefacts.measured import Interval
 
 Floats = NDArray[np.float64]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aorta.artefacts.analysis import BreakdownTable, RankBreakdown
+from aorta.artefacts.measured import BreakdownTable, RankBreakdown
 from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.metrics.apportion import apportion
 from aorta.metrics.steady import Steady

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.analysis import ClockFit
+from aorta.artefacts.replayed import ClockFit
 from aorta.artefacts.step_columns import ABSENT, RangeKind, StepColumns, ranges_of
 from aorta.artefacts.step_record import COMMUNICATION_STREAMS
 from aorta.artefacts.steps import DecodedStep

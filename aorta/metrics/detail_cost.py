@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.analysis import DetailCost, Interval
+from aorta.artefacts.measured import DetailCost, Interval
 from aorta.metrics.bootstrap import Floats, interval_of, resampled
 from aorta.metrics.steady import Steady, consecutive
 from aorta.units import NS_PER_MS, plural

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.analysis import Lateness, LatenessTable, LateNode
+from aorta.artefacts.replayed import Lateness, LatenessTable, LateNode
 from aorta.metrics.collectives import MatchedCollectives
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aorta.artefacts.analysis import RankBreakdown
+from aorta.artefacts.measured import RankBreakdown
 from aorta.artefacts.mesh import Bubble, Mesh, MeshCause, MeshGroup, MeshStage, SlowdownRecord
 from aorta.artefacts.operations import COMPUTE, OperationRole, Operations
 from aorta.intervals import length, subtract, union

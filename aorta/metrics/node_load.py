@@ -76,6 +76,18 @@ def crowded(loads: Mapping[str, NodeLoad], cpus_machine: Mapping[str, int]) -> d
     return found
 
 
+def crowded_note(loads: Mapping[str, NodeLoad], cpus_machine: Mapping[str, int]) -> tuple[float, str] | None:
+    """Returns how many CPUs others used on the fullest crowded node, and what to say of it; None: no such."""
+    full = crowded(loads, cpus_machine)
+    if not full:
+        return None
+    host = max(full, key=full.__getitem__)
+    return full[host], (
+        f"other programs used {full[host]:.1f} of {cpus_machine[host]} CPUs of {host}, and hardly one was "
+        "free: times contain waiting for a core, and every interval is of this run alone"
+    )
+
+
 def node_loads(hosts: Sequence[SampleSeries]) -> dict[str, NodeLoad]:
     """Load of each host, from the samples inside its window."""
     found = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from statistics import median
 
 from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
@@ -53,6 +54,16 @@ def where(
             if best is None or _weight(found) > _weight(best):
                 best = found
     return best
+
+
+def no_loader(records: Mapping[int, InstrumentRecord]) -> str | None:
+    """Returns that hooks saw no loader, and where loading may be; None: they saw one, or there are none."""
+    hooked = [one for one in records.values() if one.note is None]
+    if not hooked or any("loader" in one.seen for one in hooked):
+        return None
+    place = where(records, (), ("other",))
+    most = f", most of it in {place.function}, {PurePath(place.file).name} line {place.line}" if place else ""
+    return f"the program uses no DataLoader: loading, if any, is part of host work{most}"
 
 
 def _weight(found: FindingPlace) -> float:

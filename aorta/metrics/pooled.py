@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from aorta.artefacts.analysis import Interval, Throughput
+from aorta.artefacts.measured import Interval, Throughput
 from aorta.metrics.student import CONFIDENCE, t_quantile
 
 _RANGED = 2

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from aorta.artefacts.analysis import DevicePop, Pop, RankBreakdown
+from aorta.artefacts.measured import RankBreakdown
+from aorta.artefacts.replayed import DevicePop, Pop
 
 
 def pop(

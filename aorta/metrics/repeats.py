@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from aorta.artefacts.analysis import Analysis, Throughput
+from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import LOCAL
+from aorta.artefacts.measured import Throughput
 from aorta.metrics.another_run import Repeat, doubt_of
 
 

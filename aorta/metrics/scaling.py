@@ -7,8 +7,9 @@ from textwrap import shorten
 from typing import Literal
 
 from aorta.artefacts.aggregate import Scaling, ScalingPoint
-from aorta.artefacts.analysis import Analysis, Problem, Throughput
+from aorta.artefacts.analysis import Analysis, Problem
 from aorta.artefacts.layout import Scenario
+from aorta.artefacts.measured import Throughput
 from aorta.metrics.pooled import pooled_rate, ratio_interval
 from aorta.metrics.repeats import Ran, is_valid, repeats_of
 from aorta.metrics.scaling_loss import Likeliest, computation_scalability, losses, self_check

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from aorta.artefacts.aggregate import ScalingLoss, ScalingPoint
-from aorta.artefacts.analysis import Analysis, Finding, Kind, Pop
+from aorta.artefacts.analysis import Analysis, Finding, Kind
+from aorta.artefacts.replayed import Pop
 
 TOLERANCE = 0.02
 """How far the POP factors' product may be from the efficiency by throughput."""

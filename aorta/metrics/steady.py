@@ -47,6 +47,14 @@ class Steady:
         """Return the steps that every rank timed as a whole."""
         return self._of(~np.any([steps.detailed for steps in self.by_rank.values()], axis=0))
 
+    def with_one_before(self, by_rank: Mapping[int, StepColumns]) -> dict[int, StepColumns]:
+        """Returns the records in `by_rank` from the step before the first to the last of these steps."""
+        first, last = self.numbers[0] - 1, self.numbers[-1]
+        return {
+            rank: steps.where((steps.column("global_step") >= first) & (steps.column("global_step") <= last))
+            for rank, steps in by_rank.items()
+        }
+
     def _of(self, wanted: NDArray[np.bool_]) -> Steady:
         if not self.by_rank or wanted.all():
             return self

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.analysis import Throughput
+from aorta.artefacts.measured import Throughput
 from aorta.artefacts.step_columns import ABSENT, StepColumns
 from aorta.metrics.bootstrap import ratio_interval
 from aorta.metrics.steady import Steady, consecutive
@@ -71,14 +71,6 @@ def _spans(steady: Steady, runs: Sequence[tuple[int, int]]) -> NDArray[np.float6
     for a, b in runs:
         until[:, a : b - 1] = starts[:, a + 1 : b]
     return np.asarray((until - starts).mean(axis=0), dtype=np.float64)
-
-
-def between_steps_share(steady: Steady) -> float | None:
-    """Share of the steady windows (0 to 1) that lies between steps, in no record; None without a window.
-
-    The windows are those of `throughput`; the rank with the largest share counts.
-    """
-    return max(between_steps_shares(steady).values(), default=None)
 
 
 def between_steps_shares(steady: Steady) -> dict[int, float]:

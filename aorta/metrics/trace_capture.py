@@ -8,12 +8,13 @@ from statistics import fmean
 
 import msgspec
 
-from aorta.artefacts.analysis import Problem, RankBreakdown
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.measured import RankBreakdown
 from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.traced import TraceTable
 from aorta.artefacts.unseen import UnseenTime
 from aorta.errors import ArtefactError
-from aorta.metrics.blame import BlameTable, blame
+from aorta.metrics.blame import BlameTable
 from aorta.metrics.collectives import MatchedCollectives, match_timelines
 from aorta.metrics.trace_summary import breakdown_row, counted, mean_ms, rank_trace, work_of
 from aorta.metrics.trace_work import GpuWork, common_steps, impossible_share, timelines
@@ -21,6 +22,8 @@ from aorta.units import NS_PER_MS, plural, rank_words
 
 FEWEST_STEPS = 3
 """Whole steps below which an answer is about the capture and not about steps."""
+ALONE = "fewer than two ranks have whole steps in common"
+"""The reason why nothing is charged where there is only one rank."""
 _IMPOSSIBLE = 0.1
 """Share of matches that cannot be true above which none is believed."""
 
@@ -77,6 +80,27 @@ class TraceCapture:
         ranks, steps = plural(len(self.ranks), "rank"), plural(len(self.steps), "whole step")
         return f"{self.format} ({ranks}, {steps})"
 
+    def unfit(self, broken_down: int, expected: int | None, fewest: int) -> str | None:
+        """Returns why the capture cannot stand for its run; None if it can.
+
+        Args:
+            broken_down: ranks whose steps have a breakdown.
+            expected: ranks of the job.
+            fewest: common steps that are needed.
+        """
+        lost = sorted(set(range(expected or 0)) - set(self.work))
+        blind = {item.rank for item in self.ranks if not item.gpu_events}
+        if lost and blind.issuperset(lost):
+            return f"the traces of {rank_words(lost)} hold nothing that ran on a GPU"
+        if expected is None or lost:
+            return f"{rank_words(lost)} left no trace with whole steps" if lost else "ranks are missing"
+        if broken_down < len(self.ranks):
+            return "communication is not classified on some ranks"
+        if len(self.steps) < fewest:
+            common = plural(len(self.steps), "whole step")
+            return f"all ranks have {common} in common that count, {fewest} are needed"
+        return None
+
     def host_ns(self) -> dict[int, float]:
         """Work of each rank's host per step, the mean over the common steps; ranks whose trace does not
         tell are not in it.
@@ -88,6 +112,113 @@ class TraceCapture:
             if known and len(known) == len(own):
                 found[summary.rank] = fmean(known)
         return found
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The files of the ranks with whole steps."""
+        return tuple(dict.fromkeys(item.source for item in self.ranks if item.rank in self.work))
+
+    def table(self) -> TraceTable:
+        """The table of what traces show of each rank, beside its breakdown."""
+        rows = [row for item in self.ranks if (row := rank_trace(item, self.steps)) is not None]
+        return TraceTable(format=self.format, per_rank=rows)
+
+    def ranks_expected(self) -> tuple[int | None, bool]:
+        """How many ranks there are, and whether that is only assumed."""
+        ranks = [item.rank for item in self.ranks]
+        if not ranks:
+            return None, False
+        size = max((item.world_size for item in self.ranks if item.world_size), default=0)
+        if size:
+            return max(size, ranks[-1] + 1), False
+        alone = not any(item.communication_events for item in self.ranks)
+        if alone and ranks == [0]:
+            return 1, False
+        if len(ranks) > 1 and ranks == list(range(len(ranks))):
+            return len(ranks), True
+        return None, False
+
+    def breakdown_rows(self) -> tuple[list[RankBreakdown], list[Problem]]:
+        """Returns each rank's breakdown over the common steps, and why some ranks have none.
+
+        Without common steps, the breakdown is of a rank's own steps.
+        """
+        rows, problems, hosts = [], [], self.host_ns()
+        for summary in self.ranks:
+            row = breakdown_row(summary, self.steps)
+            if row is not None:
+                works = hosts.get(summary.rank)
+                work_ms = None if works is None else works / NS_PER_MS
+                rows.append(msgspec.structs.replace(row, host_work_ms=work_ms))
+                continue
+            reason = "it has no GPU events and steps that could be broken down"
+            if summary.steps and summary.unknown is not None:
+                reason = summary.unknown
+            problems.append(Problem(file=summary.source, reason=reason))
+        return rows, problems
+
+    def unseen_times(self) -> list[UnseenTime]:
+        """Returns the time per step that the traces do not show, by reason, the largest first."""
+        used = [item for item in self.ranks if item.rank in self.work]
+        sums: dict[tuple[str, str], float] = {}
+        for item in used:
+            steps = counted(item, self.steps)
+            for place, why in enumerate(item.unseen):
+                ns = fmean(step.unseen_by[place] if place < len(step.unseen_by) else 0 for step in steps)
+                key = why.reason, why.remedy
+                sums[key] = sums.get(key, 0.0) + ns / len(used) / NS_PER_MS
+        made = [
+            UnseenTime(ms=ms, reason=reason, remedy=remedy) for (reason, remedy), ms in sums.items() if ms > 0
+        ]
+        return sorted(made, key=lambda item: -item.ms)
+
+    @property
+    def loader_marked(self) -> bool:
+        """True if any rank's trace names a loader or data range: without one, its time is the host's."""
+        return any(item.loader_marked for item in self.ranks if item.rank in self.work)
+
+    def idle(self) -> HostIdle | None:
+        """Means over the ranks that have whole steps."""
+        if not self.steps:
+            return None
+        used = [item for item in self.ranks if item.rank in self.work]
+        steps = [counted(item, self.steps) for item in used]
+        gaps = [mean_ms(mine, lambda step: step.short_gaps_ns + step.long_gaps_ns) for mine in steps]
+        # Behind a wait for another rank every queue is full: ranks with idle GPUs tell how launches come.
+        empty = [
+            (item.queue_depth.empty_share, idle)
+            for item, idle in zip(used, gaps, strict=True)
+            if item.queue_depth is not None
+        ]
+        return HostIdle(
+            short_gaps_ms=fmean(mean_ms(mine, lambda step: step.short_gaps_ns) for mine in steps),
+            long_gaps_ms=fmean(mean_ms(mine, lambda step: step.long_gaps_ns) for mine in steps),
+            sync_ms=fmean(mean_ms(mine, lambda step: step.idle_sync_ns) for mine in steps),
+            launches=fmean(fmean(step.launches for step in mine) for mine in steps),
+            empty_share=_weighted(empty),
+        )
+
+    def collectives(self, expected: int | None) -> MatchedCollectives | str:
+        """All ranks on one clock with their collectives, or why they cannot be."""
+        work, steps = self.work, self.steps
+        if expected is None or len(work) < expected:
+            return "traces of ranks are missing, and waiting for those cannot be told from transfer"
+        if not work or not steps:
+            return ALONE
+        silent = [item.rank for item in self.ranks if not item.communication_events]
+        if silent and len(silent) < len(self.ranks):
+            silence = f"{rank_words(silent)} recorded no communication"
+            return f"{silence}, and waiting for it cannot be told from transfer"
+        # Clocks of one file are one; whether two files' are cannot be told.
+        collectives = match_timelines(timelines(work), {item.rank: item.source for item in self.ranks})
+        if isinstance(collectives, str):
+            return collectives
+        if impossible_share(collectives) > _IMPOSSIBLE:
+            return (
+                "collectives of one place in their steps do not overlap in time: they are of several groups, "
+                "which the traces do not name"
+            )
+        return collectives
 
 
 def captures(summaries: Sequence[TraceSummary]) -> list[TraceCapture]:
@@ -115,85 +246,6 @@ def capture(summaries: Sequence[TraceSummary]) -> TraceCapture:
     )
 
 
-def sources(found: TraceCapture) -> tuple[str, ...]:
-    """The files of the ranks with whole steps."""
-    return tuple(dict.fromkeys(item.source for item in found.ranks if item.rank in found.work))
-
-
-def table(found: TraceCapture) -> TraceTable:
-    """The table of what traces show of each rank, beside its breakdown."""
-    rows = [row for item in found.ranks if (row := rank_trace(item, found.steps)) is not None]
-    return TraceTable(format=found.format, per_rank=rows)
-
-
-def ranks_expected(found: TraceCapture) -> tuple[int | None, bool]:
-    """How many ranks there are, and whether that is only assumed."""
-    ranks = [item.rank for item in found.ranks]
-    if not ranks:
-        return None, False
-    size = max((item.world_size for item in found.ranks if item.world_size), default=0)
-    if size:
-        return max(size, ranks[-1] + 1), False
-    alone = not any(item.communication_events for item in found.ranks)
-    if alone and ranks == [0]:
-        return 1, False
-    if len(ranks) > 1 and ranks == list(range(len(ranks))):
-        return len(ranks), True
-    return None, False
-
-
-def breakdown_rows(found: TraceCapture) -> tuple[list[RankBreakdown], list[Problem]]:
-    """The breakdown of each rank over the common steps, of its own steps where there are none; and why some
-    ranks have none.
-    """
-    rows, problems, hosts = [], [], found.host_ns()
-    for summary in found.ranks:
-        row = breakdown_row(summary, found.steps)
-        if row is not None:
-            works = hosts.get(summary.rank)
-            work_ms = None if works is None else works / NS_PER_MS
-            rows.append(msgspec.structs.replace(row, host_work_ms=work_ms))
-            continue
-        reason = "it has no GPU events and steps that could be broken down"
-        if summary.steps and summary.unknown is not None:
-            reason = summary.unknown
-        problems.append(Problem(file=summary.source, reason=reason))
-    return rows, problems
-
-
-def charges(collectives: MatchedCollectives | str, found: TraceCapture) -> BlameTable | str:
-    """Waits charged to ranks, or why they cannot be."""
-    if isinstance(collectives, str):
-        return collectives
-    if len(collectives.timelines) < 2:
-        return "fewer than two ranks have whole steps in common"
-    return blame(collectives, found.steps)
-
-
-def collectives_of(found: TraceCapture, expected: int | None) -> MatchedCollectives | str:
-    """All ranks on one clock with their collectives, or why they cannot be."""
-    work, steps = found.work, found.steps
-    if expected is None or len(work) < expected:
-        return "traces of ranks are missing, and waiting for those cannot be told from transfer"
-    if not work or not steps:
-        return "fewer than two ranks have whole steps in common"
-    silent = [item.rank for item in found.ranks if not item.communication_events]
-    if silent and len(silent) < len(found.ranks):
-        return (
-            f"{rank_words(silent)} recorded no communication, and waiting for it cannot be told from transfer"
-        )
-    # Clocks of one file are one; whether two files' are cannot be told.
-    collectives = match_timelines(timelines(work), {item.rank: item.source for item in found.ranks})
-    if isinstance(collectives, str):
-        return collectives
-    if impossible_share(collectives) > _IMPOSSIBLE:
-        return (
-            "collectives of one place in their steps do not overlap in time: they are of several groups, "
-            "which the traces do not name"
-        )
-    return collectives
-
-
 def with_waits(rows: Sequence[RankBreakdown], waits: BlameTable | None) -> list[RankBreakdown]:
     """The rows with each rank's wait and transfer, where they are known."""
     return [_with_waits(row, waits) for row in rows]
@@ -204,49 +256,6 @@ def _with_waits(row: RankBreakdown, waits: BlameTable | None) -> RankBreakdown:
         return row
     wait = min(waits.wait_ns[row.rank] / waits.steps / NS_PER_MS, row.comm_ms)
     return msgspec.structs.replace(row, wait_ms=wait, transfer_ms=row.comm_ms - wait)
-
-
-def unseen_times(found: TraceCapture) -> list[UnseenTime]:
-    """Returns the time per step that the traces do not show, by reason, the largest first."""
-    used = [item for item in found.ranks if item.rank in found.work]
-    sums: dict[tuple[str, str], float] = {}
-    for item in used:
-        steps = counted(item, found.steps)
-        for place, why in enumerate(item.unseen):
-            ns = fmean(step.unseen_by[place] if place < len(step.unseen_by) else 0 for step in steps)
-            key = why.reason, why.remedy
-            sums[key] = sums.get(key, 0.0) + ns / len(used) / NS_PER_MS
-    made = [
-        UnseenTime(ms=ms, reason=reason, remedy=remedy) for (reason, remedy), ms in sums.items() if ms > 0
-    ]
-    return sorted(made, key=lambda item: -item.ms)
-
-
-def loader_marked(found: TraceCapture) -> bool:
-    """True if any rank's trace names a loader or data range: without one, its time is the host's."""
-    return any(item.loader_marked for item in found.ranks if item.rank in found.work)
-
-
-def host_idle(found: TraceCapture) -> HostIdle | None:
-    """Means over the ranks that have whole steps."""
-    if not found.steps:
-        return None
-    used = [item for item in found.ranks if item.rank in found.work]
-    steps = [counted(item, found.steps) for item in used]
-    gaps = [mean_ms(mine, lambda step: step.short_gaps_ns + step.long_gaps_ns) for mine in steps]
-    # Behind a wait for another rank every queue is full: the ranks whose GPUs idle tell how launches come.
-    empty = [
-        (item.queue_depth.empty_share, idle)
-        for item, idle in zip(used, gaps, strict=True)
-        if item.queue_depth is not None
-    ]
-    return HostIdle(
-        short_gaps_ms=fmean(mean_ms(mine, lambda step: step.short_gaps_ns) for mine in steps),
-        long_gaps_ms=fmean(mean_ms(mine, lambda step: step.long_gaps_ns) for mine in steps),
-        sync_ms=fmean(mean_ms(mine, lambda step: step.idle_sync_ns) for mine in steps),
-        launches=fmean(fmean(step.launches for step in mine) for mine in steps),
-        empty_share=_weighted(empty),
-    )
 
 
 def _weighted(pairs: Sequence[tuple[float, float]]) -> float | None:

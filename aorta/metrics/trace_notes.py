@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from aorta.artefacts.analysis import BreakdownTable, RankBreakdown
-from aorta.metrics.blame import BlameTable
+from aorta.artefacts.measured import BreakdownTable, RankBreakdown
+from aorta.metrics.blame import BlameTable, charge_notes
 from aorta.metrics.trace_capture import TraceCapture
 from aorta.units import plural, rank_words
 
@@ -65,11 +65,9 @@ def notes_of(found: TraceCapture, charged: BlameTable | str, expected: int | Non
         for same in alike.values()
     ]
     notes += _basis_note({rank: item.steps.basis for rank, item in sorted(found.work.items())})
+    notes += charge_notes(charged, expected, "collective")
     if isinstance(charged, str):
-        return [*notes, f"waits are not charged to ranks: {charged}"] if expected != 1 else notes
-    if charged.unmatched:
-        lost = plural(charged.unmatched, "collective")
-        notes.append(f"{lost} without a partner on another rank: not blamed")
+        return notes
     edges = sum(item.edge_calls for item in found.work.values())
     if edges:
         kernels = plural(edges, "communication kernel")

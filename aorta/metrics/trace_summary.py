@@ -8,8 +8,8 @@ from dataclasses import fields, replace
 import msgspec
 import numpy as np
 
-from aorta.artefacts.analysis import RankBreakdown
 from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace, take
+from aorta.artefacts.measured import RankBreakdown
 from aorta.artefacts.packed import Packed, pack, unpack, unpack_intervals
 from aorta.artefacts.reduction import (
     Reducer,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.analysis import RankBreakdown, Utilization
+from aorta.artefacts.measured import RankBreakdown, Utilization
 from aorta.metrics.rows import rows_of
 from aorta.metrics.steady import Steady
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.analysis import Interval
+from aorta.artefacts.measured import Interval
 from aorta.metrics import another_run, replay_check
 from aorta.metrics.bootstrap import ratio_interval
 from aorta.metrics.collectives import MatchedCollectives

@@ -14,10 +14,26 @@ from aorta.units import NS_PER_S
 _MINUTE_NS = 60 * NS_PER_S
 
 
+def hosts_of(data: RunData) -> dict[int, str]:
+    """Returns each rank's host name, by its records."""
+    return {rank: steps[-1:].labels[0].host for rank, steps in data.records.by_rank.items()}
+
+
+def machines_of(data: RunData) -> dict[int, str]:
+    """Returns each rank's machine; empty where a node does not say which machine it is."""
+    known = {info.host: info.machine for info in data.account.infos.values() if info.machine}
+    hosts = hosts_of(data)
+    return {rank: known[host] for rank, host in hosts.items()} if known.keys() >= set(hosts.values()) else {}
+
+
+def uses_cuda(data: RunData) -> bool:
+    """Returns True if a rank trained on a GPU, by its records."""
+    return any(steps.labels[0].device.startswith("cuda") for steps in data.records.by_rank.values())
+
+
 def nodes_of(data: RunData) -> dict[int, str]:
     """Each rank's node: its host name, with the node's number where hosts of several nodes share one."""
-    manifest = data.account.manifest
-    hosts = {rank: steps[-1:].labels[0].host for rank, steps in data.records.by_rank.items()}
+    manifest, hosts = data.account.manifest, hosts_of(data)
     if manifest is None:
         return hosts
     names = [node.host for node in manifest.nodes]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aorta.artefacts.analysis import DataQuality, Problem, Throughput
+from aorta.artefacts.analysis import DataQuality, Problem
 from aorta.artefacts.files import is_file
+from aorta.artefacts.measured import Throughput
 from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo
 from aorta.readers.instruments import instrument_notes
 from aorta.readers.run import RunData

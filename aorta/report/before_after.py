@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aorta.artefacts.analysis import Interval
 from aorta.artefacts.before_after import BeforeAfter, Pair
+from aorta.artefacts.measured import Interval
 from aorta.report.blocks import Block, FactList, Heading, Line, Paragraph, Strong, bullets
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, number, quantity

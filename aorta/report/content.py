@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aorta.artefacts.analysis import (
-    Analysis,
-    DataQuality,
-    DetailCost,
-    Finding,
-    RankBreakdown,
-    RuleMeasurement,
-)
+from aorta.artefacts.analysis import Analysis, DataQuality, Finding, RuleMeasurement
 from aorta.artefacts.clean import plain
+from aorta.artefacts.measured import DetailCost, RankBreakdown
 from aorta.artefacts.page import Confidence
 from aorta.diagnosis.findings import FINDINGS, kind_name
 from aorta.report.palette import LEAST_PCT, PARTS, PaletteEntry

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from aorta.artefacts.aggregate import Aggregate, Scaling
-from aorta.artefacts.analysis import Finding, Interval
+from aorta.artefacts.analysis import Finding
 from aorta.artefacts.clean import plain
 from aorta.artefacts.files import is_file
 from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.measured import Interval
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, overview, sections, style
 from aorta.report.aggregate import NO_CAUSE, ScenarioReport, gain_words, rank_time_ms

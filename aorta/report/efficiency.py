@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from aorta.artefacts.aggregate import ScalingPoint
-from aorta.artefacts.analysis import DevicePop, Pop
 from aorta.artefacts.clean import plain
+from aorta.artefacts.replayed import DevicePop, Pop
 from aorta.report import palette, style
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT

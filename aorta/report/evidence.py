@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from aorta.artefacts.analysis import Analysis, ClockFit, Interval, RankBreakdown, Replay
+from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.clean import plain
+from aorta.artefacts.measured import Interval, RankBreakdown
 from aorta.artefacts.page import RunPage
+from aorta.artefacts.replayed import ClockFit, Replay
 from aorta.artefacts.traced import RankTrace, TraceTable
 from aorta.report.parts import shown_parts, spread
 from aorta.report.tables import Table

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.page import Excerpt, ExcerptLane
 from aorta.artefacts.reduction import TraceSummary
-from aorta.metrics.trace_capture import TraceCapture, capture, captures, collectives_of
+from aorta.metrics.trace_capture import TraceCapture, capture, captures
 from aorta.metrics.trace_summary import latest
 from aorta.metrics.trace_work import timelines
 from aorta.metrics.traced_steps import numbered
@@ -84,7 +84,7 @@ def _lengths(found: TraceCapture, steps: tuple[int, ...]) -> dict[int, int]:
 
 def _lanes(found: TraceCapture, number: int, hosts: dict[int, str | None]) -> tuple[list[ExcerptLane], str]:
     """The ranks in that step, from the first one's start; or each from its own, and why."""
-    placed = collectives_of(found, len(found.work))
+    placed = found.collectives(len(found.work))
     if isinstance(placed, str):
         lines, waits, reason = timelines(found.work), None, f"each rank from its own start: {placed}"
         zeros = {rank: line.starts[number] for rank, line in lines.items()}

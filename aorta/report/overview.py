@@ -11,8 +11,8 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
 from aorta.artefacts.aggregate import Scaling
-from aorta.artefacts.analysis import Interval
 from aorta.artefacts.clean import plain
+from aorta.artefacts.measured import Interval
 from aorta.artefacts.page import StepPart
 from aorta.report import palette, style
 from aorta.report.efficiency import tree, tree_panel

@@ -14,7 +14,7 @@ from matplotlib.figure import SubFigure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from aorta.artefacts.analysis import Throughput
+from aorta.artefacts.measured import Throughput
 from aorta.artefacts.page import (
     Doing,
     Excerpt,

@@ -12,8 +12,9 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from aorta.artefacts.analysis import Analysis, Blame, RankBreakdown
+from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.clean import plain
+from aorta.artefacts.measured import Blame, RankBreakdown
 from aorta.artefacts.page import HeatMap, RankLoss, StepPart
 from aorta.report.palette import LEAST_PCT, PARTS, WAITS
 from aorta.report.selection import own_ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from aorta.artefacts.analysis import RankBreakdown
+from aorta.artefacts.measured import RankBreakdown
 
 MAX_RANKS = 16
 """Bars that stay readable in one panel."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
-from aorta.artefacts.analysis import Interval
 from aorta.artefacts.clean import plain
+from aorta.artefacts.measured import Interval
 from aorta.report import palette, style
 from aorta.report.sweep_plots import COLOURS, MAX_SERIES
 

@@ -13,7 +13,7 @@ import pytest
 from aorta.config.thresholds import Thresholds, rows
 from aorta.diagnosis.finding import FindingSpec
 from aorta.diagnosis.findings import FINDINGS, NAMES, PLUGINS, kind_name, likeliest
-from aorta.diagnosis.judge import conclude
+from aorta.diagnosis.judge import judge
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.plugins import HEADINGS, PluginPage, discover
 from aorta.diagnosis.policy import Policy
@@ -33,7 +33,7 @@ def test_each_module_is_one_finding_of_its_own_name() -> None:
 
 def test_the_tables_know_every_kind() -> None:
     assert set(FINDINGS) < set(NAMES)
-    assert {item.kind for item in conclude(Observation(), RECORDS).measured} == set(FINDINGS)
+    assert {item.kind for item in judge(Observation(), RECORDS).measured} == set(FINDINGS)
     assert kind_name("of_another_version") == "of another version"
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from aorta.artefacts.analysis import RunFacts
 from aorta.config.schema import Config, DistributedConfig
 from aorta.diagnosis.finding import mean_words
 from aorta.diagnosis.findings import FINDINGS
-from aorta.diagnosis.judge import conclude
+from aorta.diagnosis.judge import judge
 from aorta.diagnosis.observation import Observation
 from aorta.metrics.whatif import CollectiveSlot
 from aorta.report.next_steps import experiment
@@ -29,7 +30,7 @@ def ddp(bucket_mb: float) -> Config:
 def observed(bucket_mb: float, *places: CollectiveSlot) -> Observation:
     """Two nodes whose DDP exchange was recorded call by call."""
     seen = context(config=ddp(bucket_mb))
-    seen = replace(seen, facts=replace(seen.facts, nodes=2))
+    seen = replace(seen, facts=RunFacts(nodes=2))
     model: Any = SimpleNamespace(replays=SimpleNamespace(places=lambda: list(places)))
     return replace(seen, model=model) if places else seen
 
@@ -95,10 +96,10 @@ def test_the_link_between_nodes_is_named_where_there_may_be_one(machines: dict[i
 
 def test_ranks_that_share_cores_get_fewer_or_cores_of_their_own_first() -> None:
     seen = context(cores_shared=SHARED)
-    (cause,) = [item for item in conclude(seen, RECORDS).findings if item.kind == "communication"]
+    (cause,) = [item for item in judge(seen, RECORDS).findings if item.kind == "communication"]
     assert cause.actions[0].startswith("run fewer ranks per node (--procs-per-node)")
     assert cause.actions[0].endswith(SHARED)
-    (alone,) = [item for item in conclude(context(), RECORDS).findings if item.kind == "communication"]
+    (alone,) = [item for item in judge(context(), RECORDS).findings if item.kind == "communication"]
     assert alone.actions == cause.actions[1:]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import BreakdownTable, RankBreakdown, Utilization
+from aorta.artefacts.measured import BreakdownTable, RankBreakdown, Utilization
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.host_time import idles_for_launches
 from aorta.diagnosis.observation import Observation, ObservedHost, ObservedJob, ObservedSteps

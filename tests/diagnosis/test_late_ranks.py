@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from aorta.artefacts.analysis import (
-    LatenessTable,
-    LateNode,
-)
+from aorta.artefacts.replayed import LatenessTable, LateNode
 from aorta.diagnosis.finding import NOT_DETERMINED
 from aorta.diagnosis.model import Modelled
 from aorta.metrics.collector_pauses import Pauses

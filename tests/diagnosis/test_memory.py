@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from aorta.artefacts.analysis import BreakdownTable, DataQuality, Finding, Kind, RankBreakdown
+from aorta.artefacts.analysis import Analysis, DataQuality, Finding, Kind
+from aorta.artefacts.measured import BreakdownTable, RankBreakdown
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import DecodedStep
 from aorta.config.thresholds import Thresholds
 from aorta.diagnosis.findings.memory_pressure import RETRIES, USED
-from aorta.diagnosis.judge import Conclusion, conclude
+from aorta.diagnosis.judge import judge
 from aorta.diagnosis.observation import Observation, ObservedDevices, ObservedJob, ObservedSteps
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
@@ -50,11 +51,11 @@ def context(allocator: AllocatorUse | None, host_ms: float = 40.0, waits: float 
     )
 
 
-def concluded(seen: Observation, policy: Policy = RECORDS) -> Conclusion:
-    return conclude(seen, policy)
+def concluded(seen: Observation, policy: Policy = RECORDS) -> Analysis:
+    return judge(seen, policy)
 
 
-def found(made: Conclusion, kind: Kind) -> Finding:
+def found(made: Analysis, kind: Kind) -> Finding:
     return next(item for item in made.findings if item.kind == kind)
 
 

@@ -9,7 +9,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Finding, Interval, Kind, Speedup, WhatIf
+from aorta.artefacts.analysis import Finding, Kind, Speedup
+from aorta.artefacts.measured import Interval
+from aorta.artefacts.replayed import WhatIf
 from aorta.diagnosis.finding import RuleResult, not_measured
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.judge import weigh

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aorta.artefacts.analysis import Lateness, LatenessTable
+from aorta.artefacts.replayed import Lateness, LatenessTable
 from aorta.diagnosis.rank import RankCosts, waited_for
 from aorta.metrics.charges import Charge
 from aorta.metrics.lateness import Pattern

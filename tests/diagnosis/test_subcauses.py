@@ -8,12 +8,8 @@ from typing import Any
 
 import pytest
 
-from aorta.artefacts.analysis import (
-    BreakdownTable,
-    Finding,
-    RankBreakdown,
-    Utilization,
-)
+from aorta.artefacts.analysis import Finding
+from aorta.artefacts.measured import BreakdownTable, RankBreakdown, Utilization
 from aorta.artefacts.steps import CollectiveId, DecodedStep, StepRange, StepRanges
 from aorta.config.schema import Config, DataloaderConfig
 from aorta.diagnosis.finding import NOT_DETERMINED

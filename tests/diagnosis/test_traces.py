@@ -19,7 +19,7 @@ from aorta.cli import group
 from aorta.commands._traces import analyze_traces
 from aorta.diagnosis.analyse import analyse_traces
 from aorta.errors import ArtefactError
-from aorta.metrics.trace_capture import capture, host_idle
+from aorta.metrics.trace_capture import capture
 from aorta.metrics.trace_notes import notes_of
 from aorta.metrics.trace_summary import summarise
 from aorta.readers.traces import read_traces
@@ -290,10 +290,10 @@ def test_the_queues_of_the_gpus_that_idle_tell_how_launches_come(
         )
         for item, ns, share in zip(summaries(tmp_path), gaps_ns, (1.0, 0.2), strict=True)
     ]
-    idle = host_idle(capture(made))
+    idle = capture(made).idle()
     assert idle is not None
     assert idle.empty_share == pytest.approx(empty)
-    without = host_idle(capture([msgspec.structs.replace(item, queue_depth=None) for item in made]))
+    without = capture([msgspec.structs.replace(item, queue_depth=None) for item in made]).idle()
     assert without is not None
     assert without.empty_share is None
 

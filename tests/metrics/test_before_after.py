@@ -7,7 +7,8 @@ import math
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Analysis, BreakdownTable, Interval
+from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.measured import BreakdownTable, Interval
 from aorta.metrics.before_after import change, step_ms, width_of
 from tests.support.analyses import analysis, rank_row
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from aorta.artefacts.analysis import LatenessTable
+from aorta.artefacts.replayed import LatenessTable
 from aorta.artefacts.steps import DecodedStep
 from aorta.metrics.collectives import match_collectives
 from aorta.metrics.lateness import lateness, pattern

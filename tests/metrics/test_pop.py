@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.artefacts.analysis import RankBreakdown
+from aorta.artefacts.measured import RankBreakdown
 from aorta.metrics.pop import pop, run_pop
 
 

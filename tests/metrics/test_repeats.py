@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Analysis, DataQuality, Interval, Replay, Throughput, WhatIf
+from aorta.artefacts.analysis import Analysis, DataQuality
+from aorta.artefacts.measured import Interval, Throughput
+from aorta.artefacts.replayed import Replay, WhatIf
 from aorta.artefacts.traced import ProfilerOverhead
 from aorta.metrics.another_run import Repeat
 from aorta.metrics.repeats import Ran, repeats_of, undisturbed

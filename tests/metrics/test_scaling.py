@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from aorta.artefacts.analysis import Analysis, BreakdownTable, DataQuality, Kind, Throughput, Verdict
+from aorta.artefacts.analysis import Analysis, DataQuality, Kind, Verdict
+from aorta.artefacts.measured import BreakdownTable, Throughput
 from aorta.diagnosis.findings import likeliest
 from aorta.metrics.repeats import is_valid
 from aorta.metrics.scaling import newest_valid, scaling_curves

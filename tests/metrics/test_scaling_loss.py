@@ -8,16 +8,8 @@ import msgspec
 import pytest
 
 from aorta.artefacts.aggregate import Scaling
-from aorta.artefacts.analysis import (
-    Analysis,
-    BreakdownTable,
-    DataQuality,
-    Finding,
-    Interval,
-    Kind,
-    Throughput,
-    Verdict,
-)
+from aorta.artefacts.analysis import Analysis, DataQuality, Finding, Kind, Verdict
+from aorta.artefacts.measured import BreakdownTable, Interval, Throughput
 from aorta.diagnosis.findings import likeliest
 from aorta.metrics.pooled import pooled_rate
 from aorta.metrics.pop import pop

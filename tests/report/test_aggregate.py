@@ -9,19 +9,11 @@ import msgspec
 import pytest
 
 from aorta.artefacts.aggregate import Aggregate, Scaling
-from aorta.artefacts.analysis import (
-    Analysis,
-    BreakdownTable,
-    Interval,
-    Lateness,
-    LatenessTable,
-    LateNode,
-    Problem,
-    Speedup,
-    Verdict,
-)
+from aorta.artefacts.analysis import Analysis, Problem, Speedup, Verdict
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario
+from aorta.artefacts.measured import BreakdownTable, Interval
+from aorta.artefacts.replayed import Lateness, LatenessTable, LateNode
 from aorta.artefacts.traced import KernelTotal, ProfilerOverhead, RankTrace, TraceTable
 from aorta.diagnosis.findings import likeliest
 from aorta.metrics.scaling import scaling_curves

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Analysis, Kind, Problem, Replay, Speedup, Submitted, Verdict, WhatIf
+from aorta.artefacts.analysis import Analysis, Kind, Problem, Speedup, Submitted, Verdict
+from aorta.artefacts.replayed import Replay, WhatIf
 from aorta.artefacts.traced import TraceTable
 from aorta.artefacts.weight import Estimate, ProfilerWeight
 from aorta.report.confidence import confidence

@@ -3,7 +3,8 @@ from __future__ import annotations
 import msgspec
 
 from aorta.artefacts.aggregate import Scaling, ScalingPoint
-from aorta.artefacts.analysis import DevicePop, Interval, Pop
+from aorta.artefacts.measured import Interval
+from aorta.artefacts.replayed import DevicePop, Pop
 from aorta.report import style
 from aorta.report.efficiency import reasons, tree, tree_table
 from aorta.report.overview import scaling_figure

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Blame, BreakdownTable, Interval, Replay, WhatIf
+from aorta.artefacts.measured import Blame, BreakdownTable, Interval
+from aorta.artefacts.replayed import Replay, WhatIf
 from aorta.report.bare import bare_page
 from aorta.report.evidence import replay_words, what_if_table, worst_table
 from tests.support.analyses import analysis, data_loading_finding, rank_row

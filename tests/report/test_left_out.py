@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import BreakdownTable
+from aorta.artefacts.measured import BreakdownTable
 from aorta.artefacts.page import Strip, UtilizationCurve, UtilizationOverTime
 from aorta.report import panels, style
 from aorta.report.bare import bare_page

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.artefacts.analysis import Blame, BreakdownTable, RankBreakdown
+from aorta.artefacts.measured import Blame, BreakdownTable, RankBreakdown
 from aorta.artefacts.page import StepPart
 from aorta.report.parts import heat_map, shown_parts, spread, step_parts, worst_ranks
 from tests.support.analyses import analysis, rank_row

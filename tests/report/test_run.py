@@ -10,15 +10,9 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from aorta.artefacts.analysis import (
-    Analysis,
-    Blame,
-    BreakdownTable,
-    DataQuality,
-    Problem,
-    Verdict,
-)
+from aorta.artefacts.analysis import Analysis, DataQuality, Problem, Verdict
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.measured import Blame, BreakdownTable
 from aorta.artefacts.page import RunPage, StepTimeSeries
 from aorta.diagnosis.analyse import analyse
 from aorta.readers.run import read_run

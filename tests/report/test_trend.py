@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from aorta.artefacts.analysis import Interval
+from aorta.artefacts.measured import Interval
 from aorta.commands.analyze import command as analyze
 from aorta.commands.runs import command as list_runs
 from aorta.report import style

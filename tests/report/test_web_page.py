@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Analysis, Blame, BreakdownTable, Problem, Submitted, Verdict
+from aorta.artefacts.analysis import Analysis, Problem, Submitted, Verdict
 from aorta.artefacts.layout import RunDir, Scenario
+from aorta.artefacts.measured import Blame, BreakdownTable
 from aorta.artefacts.page import (
     Excerpt,
     ExcerptLane,

@@ -6,19 +6,8 @@ from typing import Any
 
 import msgspec
 
-from aorta.artefacts.analysis import (
-    Analysis,
-    Blame,
-    BreakdownTable,
-    DataQuality,
-    Finding,
-    RankBreakdown,
-    RuleMeasurement,
-    Speedup,
-    Throughput,
-    Utilization,
-    Verdict,
-)
+from aorta.artefacts.analysis import Analysis, DataQuality, Finding, RuleMeasurement, Speedup, Verdict
+from aorta.artefacts.measured import Blame, BreakdownTable, RankBreakdown, Throughput, Utilization
 
 THRESHOLDS = {
     "effective_gpu_utilization_pct": 70.0,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from aorta.artefacts.analysis import BreakdownTable, Finding, Kind, RankBreakdown
+from aorta.artefacts.analysis import Finding, Kind
+from aorta.artefacts.measured import BreakdownTable, RankBreakdown
 from aorta.config.schema import Config, DataloaderConfig
 from aorta.diagnosis.finding import RuleResult
 from aorta.diagnosis.findings import FINDINGS

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from statistics import median
 
 from aorta.artefacts.analysis import Finding
+from aorta.artefacts.unseen import BetweenSteps
 from aorta.diagnosis.finding import (
     FindingSpec,
     RuleResult,
@@ -25,7 +26,7 @@ from aorta.diagnosis.finding import (
     severity,
     value_words,
 )
-from aorta.diagnosis.observation import Observation
+from aorta.diagnosis.observation import Observation, ObservedSteps
 from aorta.diagnosis.policy import Policy
 from aorta.units import rank_words
 
@@ -65,9 +66,19 @@ def culprits(shares: Mapping[int, float]) -> list[int]:
     return found if len(found) < len(shares) / 2 else []
 
 
+def recorded_gaps(steps: ObservedSteps) -> list[BetweenSteps]:
+    """Returns the time between steps, of which no record says what it was; empty: none, or not known."""
+    lost = _lost_ms(steps)
+    return [BetweenSteps(phase="not recorded", ms=lost, ranks=culprits(steps.between_shares))] if lost else []
+
+
+def _lost_ms(steps: ObservedSteps) -> float:
+    share = steps.between_share or 0.0
+    return steps.step_ms * share / (1.0 - share) if steps.costs and share < 1.0 else 0.0
+
+
 def _cost(seen: Observation) -> float:
-    share = seen.steps.between_share or 0.0
-    return seen.steps.step_ms * share / (1.0 - share) if seen.steps.costs and share < 1.0 else 0.0
+    return _lost_ms(seen.steps)
 
 
 def _actions(finding: Finding, _: Observation) -> list[str]:

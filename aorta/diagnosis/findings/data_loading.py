@@ -45,16 +45,18 @@ CPU_FULL = 0.9
 """Share of the CPUs that the job may use: above it the CPUs are the limit."""
 READING_MB_PER_S = 20.0
 """Least rate of reading at which a disk can be the limit."""
+_MARK_TRACE = "mark it: torch.cuda.nvtx.range('data') around next(loader), or record with torch.profiler"
+_USE_LOADER = "load with torch.utils.data.DataLoader, or record with StepRecorder's data()"
 
 
 def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, steps, job = policy.data_wait_pct, seen.steps, seen.job
     reason, remedy = steps.too_little(policy), None
-    if not reason and not steps.loader_marked:
+    if not reason and steps.loader_absent is not None:
         most = max(100.0 * item.host_ms / item.step_ms for item in steps.costs)
         part = f"it is within the host's part, at most {most:.1f} % of a step"
         reason = f"not measurable: {steps.loader_absent}; {part}"
-        remedy = steps.loader_remedy
+        remedy = _MARK_TRACE if steps.traced else _USE_LOADER
     if reason:
         return not_measured(KIND, threshold, STEP_SHARE, reason, remedy=remedy)
     value = max(100.0 * item.loading_ms / item.step_ms for item in steps.costs)

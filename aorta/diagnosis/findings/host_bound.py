@@ -136,7 +136,8 @@ def _by_turns(seen: Observation) -> bool:
 
 def _cause(seen: Observation) -> str:
     idle, behind = seen.host.idle, _behind_waits(seen)
-    unmarked = "" if seen.steps.loader_marked else "; a loader, which no trace marks, would be part of this"
+    absent = seen.steps.loader_absent is not None
+    unmarked = "; a loader, which no trace marks, would be part of this" if absent else ""
     if idle is not None and not idle.launches:
         return f"the GPU idles, and no call of the host is recorded that says why{unmarked}{behind}"
     if launch_bound(seen):
