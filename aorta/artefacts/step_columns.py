@@ -16,36 +16,24 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from aorta.artefacts.range_columns import (
+    ABSENT,
+    Ints,
+    RangeColumns,
+    RangeKind,
+    RangeStore,
+    Stored,
+    kind_for,
+    narrow,
+    or_none,
+    stored_ranges,
+)
 from aorta.artefacts.records import Breakdown
 from aorta.artefacts.step_record import Phase
-from aorta.artefacts.steps import CollectiveId, DecodedStep, StepExecution, StepRange, StepRanges
-from aorta.units import NS_PER_MS, ns_to_ms
+from aorta.artefacts.steps import DecodedStep, StepExecution
 
-Ints = NDArray[np.int64]
-_Stored = NDArray[np.signedinteger]
-
-STAGE = "stage "
-"""Begins the group of ranges that are passes of a microbatch; their sequence number is the microbatch."""
-ABSENT = -(2**31)
-"""In a column: the record does not say."""
-_MOST = float(2**61)
-"""ns from here on are no time; sums of two stay within 64 bits."""
 _BREAKDOWN = Breakdown.__struct_fields__
 _NO_PARTS = Breakdown(**dict.fromkeys(_BREAKDOWN, ABSENT))
-_NUMBERS = (
-    "global_step",
-    "wall_start_ns",
-    "wall_end_ns",
-    "mono_start_ns",
-    "mono_end_ns",
-    "samples",
-    "memory_peak_bytes",
-    "memory_reserved_bytes",
-    "alloc_retries",
-)
-_KINDS = tuple(
-    (kind, int(np.iinfo(kind).min), int(np.iinfo(kind).max)) for kind in (np.int8, np.int16, np.int32)
-)
 
 
 class Label(NamedTuple):
@@ -64,47 +52,14 @@ class Label(NamedTuple):
     detailed: bool
 
 
-class RangeKind(NamedTuple):
-    """What ranges have in common that lie at the same place of their steps."""
-
-    stream: str
-    tag: str
-    op: str | None
-    group: str | None
-    bytes: int | None
-    named: bool
-    """The range has metadata."""
-
-
+_NUMBERS = tuple(
+    name
+    for name in DecodedStep.__struct_fields__
+    if name not in {*Label._fields, "breakdown", "profile", "execution", "untimed_calls"}
+)
 _OF_LABEL, _OF_NUMBERS, _OF_BREAKDOWN = (
     attrgetter(*names) for names in (Label._fields, _NUMBERS, _BREAKDOWN)
 )
-_KindKey = tuple[str, str, str | None, str | None, int | None, bool]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RangeColumns:
-    """The ranges of some steps, a row each, in the order of the steps and of their records."""
-
-    row: Ints
-    """Place of the step among those asked for."""
-    kinds: tuple[RangeKind, ...]
-    kind: Ints
-    """Code of `kinds`."""
-    start_ns: Ints
-    """Since the step's start, as is the end."""
-    end_ns: Ints
-    seq: Ints
-    """ABSENT: the record does not say."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _RangeStore:
-    kinds: tuple[RangeKind, ...]
-    kind: _Stored
-    start_ns: _Stored
-    end_ns: _Stored
-    seq: _Stored
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,12 +67,12 @@ class StepColumns(Sequence[DecodedStep]):
     """Steps of one rank; use `of` and the columns."""
 
     _labels: tuple[Label, ...]
-    _label: _Stored
-    _numbers: Mapping[str, _Stored]
-    _first: _Stored
+    _label: Stored
+    _numbers: Mapping[str, Stored]
+    _first: Stored
     """The first range of each step, or ABSENT where the step has no profile."""
-    _count: _Stored
-    _ranges: _RangeStore
+    _count: Stored
+    _ranges: RangeStore
     _execution: Mapping[tuple[int, int], StepExecution]
     """Steps by attempt and global step; of a step that was written twice, the last one counts."""
 
@@ -135,10 +90,10 @@ class StepColumns(Sequence[DecodedStep]):
         numbers = _columns(_NUMBERS, map(_OF_NUMBERS, steps), len(steps))
         parts = (_NO_PARTS if step.breakdown is None else step.breakdown for step in steps)
         numbers |= _columns(_BREAKDOWN, map(_OF_BREAKDOWN, parts), len(steps))
-        first, count, ranges = _ranges_of(steps)
+        first, count, ranges = stored_ranges(steps)
         return cls(
             _labels=tuple(Label(*key) for key in labels),
-            _label=_narrow(label),
+            _label=narrow(label),
             _numbers=numbers,
             _first=first,
             _count=count,
@@ -166,13 +121,13 @@ class StepColumns(Sequence[DecodedStep]):
         names = list(parts[0]._numbers)
         return cls(
             _labels=tuple(labels),
-            _label=_narrow(_end_to_end(label)),
+            _label=narrow(_end_to_end(label)),
             _numbers={name: _end_to_end([part._numbers[name] for part in parts]) for name in names},
-            _first=_narrow(_end_to_end(first)),
+            _first=narrow(_end_to_end(first)),
             _count=_end_to_end([part._count for part in parts]),
-            _ranges=_RangeStore(
+            _ranges=RangeStore(
                 tuple(kinds),
-                _narrow(_end_to_end(kind)),
+                narrow(_end_to_end(kind)),
                 _end_to_end([store.start_ns for store in stores]),
                 _end_to_end([store.end_ns for store in stores]),
                 _end_to_end([store.seq for store in stores]),
@@ -271,72 +226,39 @@ class StepColumns(Sequence[DecodedStep]):
         return {key[1]: self._execution[key] for key in here if key in self._execution}
 
     def ranges(self) -> RangeColumns:
-        """All ranges of all steps."""
-        first, count = self._first.astype(np.int64), self._count.astype(np.int64)
-        whole = int(count.sum())
-        row = np.repeat(np.arange(len(first)), count)
-        at = np.arange(whole) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-        store = self._ranges
-        return RangeColumns(
-            row=row,
-            kinds=store.kinds,
-            kind=store.kind[at].astype(np.int64),
-            start_ns=store.start_ns[at].astype(np.int64),
-            end_ns=store.end_ns[at].astype(np.int64),
-            seq=store.seq[at].astype(np.int64),
-        )
+        """Returns all ranges of all steps."""
+        return self._ranges.rows(self._first.astype(np.int64), self._count.astype(np.int64))
 
     def _step(self, row: int) -> DecodedStep:
         label = self._labels[int(self._label[row])]
-        value = {name: int(column[row]) for name, column in self._numbers.items()}
+        value: dict[str, Any] = {name: or_none(int(column[row])) for name, column in self._numbers.items()}
         parts = {name: value.pop(name) for name in _BREAKDOWN}
-        copies = parts.pop("exposed_copy_ns")
-        known = parts["compute_ns"] != ABSENT
         return DecodedStep(
-            host=label.host,
-            attempt=label.attempt,
-            rank=label.rank,
-            world_size=label.world_size,
-            device=label.device,
-            phase=label.phase,
-            timing=label.timing,
-            epoch=label.epoch,
-            device_uuid=label.device_uuid,
-            memory_total_bytes=label.memory_total_bytes,
-            detailed=label.detailed,
-            global_step=value["global_step"],
-            wall_start_ns=value["wall_start_ns"],
-            wall_end_ns=value["wall_end_ns"],
-            mono_start_ns=value["mono_start_ns"],
-            mono_end_ns=value["mono_end_ns"],
-            samples=_or_none(value["samples"]),
-            breakdown=Breakdown(exposed_copy_ns=_or_none(copies), **parts) if known else None,
-            memory_peak_bytes=_or_none(value["memory_peak_bytes"]),
-            memory_reserved_bytes=_or_none(value["memory_reserved_bytes"]),
-            alloc_retries=_or_none(value["alloc_retries"]),
-            profile=self._profile(row),
+            **label._asdict(),
+            **value,
+            breakdown=None if parts["compute_ns"] is None else Breakdown(**parts),
+            profile=self._ranges.profile(int(self._first[row]), int(self._count[row])),
             execution=self._execution.get((label.attempt, value["global_step"])),
         )
 
-    def _profile(self, row: int) -> StepRanges | None:
-        first = int(self._first[row])
-        if first == ABSENT:
-            return None
-        store, found = self._ranges, []
-        for at in range(first, first + int(self._count[row])):
-            kind = store.kinds[int(store.kind[at])]
-            seq = _or_none(int(store.seq[at]))
-            meta = CollectiveId(op=kind.op, group=kind.group, seq=seq, bytes=kind.bytes)
-            found.append(
-                StepRange(
-                    stream=kind.stream,
-                    tag=kind.tag,
-                    start_ms=ns_to_ms(int(store.start_ns[at])),
-                    end_ms=ns_to_ms(int(store.end_ns[at])),
-                    metadata=meta if kind.named else None,
-                )
-            )
-        return StepRanges(ranges=found)
+
+def _executions(steps: Sequence[DecodedStep]) -> dict[tuple[int, int], StepExecution]:
+    if all(step.execution is None for step in steps):
+        return {}
+    last = {(step.attempt, step.global_step): step.execution for step in steps}
+    return {key: item for key, item in last.items() if item is not None}
+
+
+def _columns(names: Sequence[str], rows: Iterable[tuple[int | None, ...]], count: int) -> dict[str, Stored]:
+    """Columns of `count` rows that have a number or None of each name."""
+    flat = [ABSENT if value is None else value for value in itertools.chain.from_iterable(rows)]
+    whole = np.fromiter(flat, dtype=np.int64, count=len(flat)).reshape(count, len(names)).T
+    low, high = whole.min(axis=1, initial=0).tolist(), whole.max(axis=1, initial=0).tolist()
+    return {name: whole[at].astype(kind_for(low[at], high[at]), order="C") for at, name in enumerate(names)}
+
+
+def _end_to_end(columns: Sequence[Stored]) -> Stored:
+    return np.concatenate(columns)
 
 
 def ranges_of(columns: Sequence[StepColumns]) -> RangeColumns:
@@ -351,89 +273,3 @@ def ranges_of(columns: Sequence[StepColumns]) -> RangeColumns:
         before += len(steps)
     row, kind, start, end, seq = (np.concatenate(column) for column in zip(*parts, strict=True))
     return RangeColumns(row=row, kinds=tuple(kinds), kind=kind, start_ns=start, end_ns=end, seq=seq)
-
-
-def _executions(steps: Sequence[DecodedStep]) -> dict[tuple[int, int], StepExecution]:
-    if all(step.execution is None for step in steps):
-        return {}
-    last = {(step.attempt, step.global_step): step.execution for step in steps}
-    return {key: item for key, item in last.items() if item is not None}
-
-
-def _or_none(value: int) -> int | None:
-    return None if value == ABSENT else value
-
-
-def _columns(names: Sequence[str], rows: Iterable[tuple[int | None, ...]], count: int) -> dict[str, _Stored]:
-    """Columns of `count` rows that have a number or None of each name."""
-    flat = [ABSENT if value is None else value for value in itertools.chain.from_iterable(rows)]
-    whole = np.fromiter(flat, dtype=np.int64, count=len(flat)).reshape(count, len(names)).T
-    low, high = whole.min(axis=1, initial=0).tolist(), whole.max(axis=1, initial=0).tolist()
-    return {name: whole[at].astype(_kind_for(low[at], high[at]), order="C") for at, name in enumerate(names)}
-
-
-def _kind_for(low: int, high: int) -> type[np.signedinteger]:
-    """The smallest integer type that holds both values."""
-    return next((kind for kind, least, most in _KINDS if least <= low and high <= most), np.int64)
-
-
-def _end_to_end(columns: Sequence[_Stored]) -> _Stored:
-    return np.concatenate(columns)
-
-
-def _narrow(values: Sequence[int] | Ints) -> _Stored:
-    """The integers in the fewest bytes that hold them and ABSENT, if it is there."""
-    whole = np.asarray(values, dtype=np.int64)
-    return whole.astype(_kind_for(int(whole.min(initial=0)), int(whole.max(initial=0))), copy=False)
-
-
-def _ranges_of(steps: Sequence[DecodedStep]) -> tuple[_Stored, _Stored, _RangeStore]:
-    """First range and number of ranges of each step, and all ranges."""
-    count = [0 if step.profile is None else len(step.profile.ranges) for step in steps]
-    rank = steps[0].rank if steps else 0
-    ends = np.cumsum(np.array(count, dtype=np.int64))
-    first = np.where([step.profile is None for step in steps], ABSENT, ends - count)
-    profiles = [step.profile.ranges for step in steps if step.profile is not None]
-    items = list(itertools.chain.from_iterable(profiles))
-    kinds: dict[_KindKey, int] = {}
-    kind = [
-        kinds.setdefault(
-            (item.stream, item.tag, None, None, None, False)
-            if (meta := item.metadata) is None
-            else (item.stream, item.tag, meta.op, _calling(meta, rank), meta.bytes, True),
-            len(kinds),
-        )
-        for item in items
-    ]
-    seq = [ABSENT if (number := _number(item.metadata)) is None else number for item in items]
-    store = _RangeStore(
-        kinds=tuple(RangeKind(*key) for key in kinds),
-        kind=_narrow(kind),
-        start_ns=_narrow(_ns([item.start_ms for item in items])),
-        end_ns=_narrow(_ns([item.end_ms for item in items])),
-        seq=_narrow(seq),
-    )
-    return _narrow(first), _narrow(count), store
-
-
-def _calling(meta: CollectiveId, rank: int) -> str | None:
-    """Returns who calls together: a group, or the two sides of a send and its receive; of a pass of a
-    microbatch the stage.
-    """
-    if meta.stage is not None:
-        return f"{STAGE}{meta.stage}"
-    if meta.op not in ("send", "recv"):
-        return meta.group
-    peer = "any" if meta.peer is None else meta.peer
-    return f"{meta.group} {rank}>{peer}" if meta.op == "send" else f"{meta.group} {peer}>{rank}"
-
-
-def _number(meta: CollectiveId | None) -> int | None:
-    if meta is None:
-        return None
-    return meta.seq if meta.microbatch is None else meta.microbatch
-
-
-def _ns(ms: list[float]) -> Ints:
-    """As `ms_to_ns`, cut where 64 bits end."""
-    return np.clip(np.rint(np.array(ms, dtype=np.float64) * NS_PER_MS), -_MOST, _MOST).astype(np.int64)

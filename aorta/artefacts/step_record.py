@@ -8,7 +8,8 @@ unless the name says otherwise.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Literal
 
 SCHEMA_VERSION = 1
@@ -132,10 +133,9 @@ Phase = Literal["warmup", "steady", "validation", "checkpoint", "profiler"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
-    """One optimizer step of one rank: a line of `rank_<rank>_metrics.jsonl`."""
+class RankIdentity:
+    """The run, the job and the place of a rank in them."""
 
-    schema_version: int = SCHEMA_VERSION
     run_id: str
     job_id: str
     host: str
@@ -143,8 +143,24 @@ class StepRecord:
     rank: int
     local_rank: int
     world_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankConstants(RankIdentity):
+    """The fields of a step record that stay the same during a run."""
+
     device: str
     device_uuid: str | None
+    memory_total_bytes: int | None = None
+    timing: Literal["host", "event_window", "kernel"]
+    """What the ranges are: host timers, event windows (ready to done), or kernel activity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord(RankConstants):
+    """One optimizer step of one rank: a line of `rank_<rank>_metrics.jsonl`."""
+
+    schema_version: int = SCHEMA_VERSION
     epoch: int
     step: int
     global_step: int
@@ -156,15 +172,12 @@ class StepRecord:
     samples: int | None
     """Samples that this rank consumed in this step; None: nobody counted them."""
     data_wait_ms: float
-    timing: Literal["host", "event_window", "kernel"]
-    """What the ranges are: host timers, event windows (ready to done), or kernel activity."""
     breakdown: StepParts | None
     """None: communication was not observed, or the step was not timed part by part (`detailed`)."""
     loss: float | None
     grad_norm: float | None
     lr: float | None
     memory_peak_bytes: int | None = None
-    memory_total_bytes: int | None = None
     memory_reserved_bytes: int | None = None
     """Peak of what the allocator held of the GPU: tensors (their peak is `memory_peak_bytes`), cached blocks
     and split ones.
@@ -197,5 +210,11 @@ def encode(record: StepRecord) -> bytes:
     return json.dumps(record, default=_fields, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _fields(part: object) -> dict[str, Any]:
-    return {name: getattr(part, name) for name in part.__slots__}  # type: ignore[attr-defined]
+def _fields(part: Any) -> dict[str, Any]:
+    kind: Any = type(part)
+    return {name: getattr(part, name) for name in _names(kind)}
+
+
+@cache
+def _names(of: Any) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(of))

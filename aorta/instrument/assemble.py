@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
-from aorta.artefacts.step_record import Execution, StepRecord
+from aorta.artefacts.step_record import Execution, RankConstants, StepRecord
 from aorta.instrument.steps import TakenTimes, describe, step_times
-from aorta.instrument.wire import Constants, StepMeasurement, StepSummary
+from aorta.instrument.wire import StepMeasurement, StepSummary
 from aorta.units import NS_PER_MS, ns_to_ms
 
+_CONSTANT = tuple(item.name for item in fields(RankConstants))
+_MEASURED = (
+    *("epoch", "step", "global_step", "phase", "samples", "lr", "loss", "grad_norm"),
+    *("rocm_smi_output", "detailed", "untimed_calls"),
+)
+"""Fields that the record takes over from the measurement."""
 
-def record_of(constants: Constants, measured: StepMeasurement) -> StepRecord:
+
+def record_of(constants: RankConstants, measured: StepMeasurement) -> StepRecord:
     """The record of a step."""
     times = step_times(
         measured.start,
@@ -25,41 +33,21 @@ def record_of(constants: Constants, measured: StepMeasurement) -> StepRecord:
     memory = measured.memory
     breakdown, profile = describe(times, measured.global_step, _markers(constants, measured))
     return StepRecord(
-        run_id=constants.run_id,
-        job_id=constants.job_id,
-        host=constants.host,
-        attempt=constants.attempt,
-        rank=constants.rank,
-        local_rank=constants.local_rank,
-        world_size=constants.world_size,
-        device=constants.device,
-        device_uuid=constants.device_uuid,
-        epoch=measured.epoch,
-        step=measured.step,
-        global_step=measured.global_step,
-        phase=measured.phase,
+        **{name: getattr(constants, name) for name in _CONSTANT},
+        **{name: getattr(measured, name) for name in _MEASURED},
         wall_start_ns=times.start + wall,
         wall_end_ns=times.end + wall,
         mono_start_ns=times.start,
         mono_end_ns=times.end,
         boot_start_ns=times.start + measured.boot_start_ns - measured.host_start_ns,
-        samples=measured.samples,
         data_wait_ms=ns_to_ms(measured.data_wait_ns),
-        timing=constants.timing,
         breakdown=breakdown,
-        loss=measured.loss,
-        grad_norm=measured.grad_norm,
-        lr=measured.lr,
         memory_peak_bytes=memory.peak_bytes if memory else None,
-        memory_total_bytes=constants.memory_total_bytes,
         memory_reserved_bytes=memory.reserved_bytes if memory else None,
         alloc_retries=memory.retries if memory else None,
         alloc_ooms=memory.ooms if memory else None,
         profile=profile,
         execution=_execution(measured, times),
-        rocm_smi_output=measured.rocm_smi_output,
-        detailed=measured.detailed,
-        untimed_calls=measured.untimed,
     )
 
 
@@ -90,7 +78,7 @@ def _execution(measured: StepMeasurement, times: TakenTimes) -> Execution | None
     return execution_of([Kernel(*kernel) for kernel in measured.kernels], times.pieces)
 
 
-def _markers(constants: Constants, measured: StepMeasurement) -> list[dict[str, Any]]:
+def _markers(constants: RankConstants, measured: StepMeasurement) -> list[dict[str, Any]]:
     """On a GPU: when the host opened and closed the step, so that a reader sees how far it ran ahead."""
     if constants.timing == "host":
         return []

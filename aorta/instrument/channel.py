@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import aorta
-from aorta.instrument.wire import Constants, Frames, StepMeasurement, StepSummary, frame, packed, read_summary
+from aorta.artefacts.step_record import RankConstants
+from aorta.instrument.wire import Frames, StepMeasurement, StepSummary, frame, packed, read_summary
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class RecordChannel:
         OSError: the file cannot be written.
     """
 
-    def __init__(self, path: Path, constants: Constants) -> None:
+    def __init__(self, path: Path, constants: RankConstants) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._frames = Frames()

@@ -58,7 +58,7 @@ def serve(source: int, answers: int, records: int, name: str, parent: int) -> No
     """Write the records of one rank.
 
     Args:
-        source: file descriptor of the frames: `Constants`, then one `StepMeasurement` per step.
+        source: file descriptor of the frames: `RankConstants`, then one `StepMeasurement` per step.
         answers: file descriptor for a `StepSummary` after each record.
         records: file descriptor of the record file.
         name: of that file, for messages.

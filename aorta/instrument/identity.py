@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -13,24 +13,17 @@ import torch
 import torch.distributed as dist
 
 from aorta.artefacts import names
+from aorta.artefacts.step_record import RankConstants, RankIdentity
 from aorta.errors import RunError
-from aorta.instrument.wire import Constants
 
 OUTSIDE = "local"
 """Run and job id of a run outside a job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The fields of a step record that never change during a run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity(RankIdentity):
+    """A rank, and the node that it runs on."""
 
-    run_id: str
-    job_id: str
-    host: str
-    attempt: int
-    rank: int
-    local_rank: int
-    world_size: int
     node_index: int
 
     @classmethod
@@ -73,17 +66,11 @@ def device_uuid(device: torch.device) -> str | None:
 
 def constants(
     identity: Identity, device: torch.device, timing: Literal["host", "event_window", "kernel"]
-) -> Constants:
-    """The fields that stay the same during a run, of a rank on `device`."""
+) -> RankConstants:
+    """Returns the fields that stay the same during a run, of a rank on `device`."""
     total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
-    return Constants(
-        run_id=identity.run_id,
-        job_id=identity.job_id,
-        host=identity.host,
-        attempt=identity.attempt,
-        rank=identity.rank,
-        local_rank=identity.local_rank,
-        world_size=identity.world_size,
+    return RankConstants(
+        **{item.name: getattr(identity, item.name) for item in fields(RankIdentity)},
         device=str(device),
         device_uuid=device_uuid(device),
         memory_total_bytes=total,

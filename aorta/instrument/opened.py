@@ -121,7 +121,7 @@ class Step:
             else [(one.stream, one.launched, one.start, one.end) for one in self.kernels],
             rocm_smi_output=self.rocm_smi_output,
             detailed=tape is not None,
-            untimed=None
+            untimed_calls=None
             if tape is None or not self.communication_observed
             else {op: calls for op, calls in tape.untimed.items() if calls},
         )

@@ -8,31 +8,16 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_record import Phase, RankConstants
 
 LENGTH_BYTES = 4
 """Each frame begins with its length, little-endian. An empty one says that no more will come."""
 
 Piece = tuple[str, str, int, int, dict[str, Any] | None]
 """Stream, tag, start, end, metadata."""
-
-
-class Constants(NamedTuple):
-    """The fields of a record that stay the same during a run; the first frame."""
-
-    run_id: str
-    job_id: str
-    host: str
-    attempt: int
-    rank: int
-    local_rank: int
-    world_size: int
-    device: str
-    device_uuid: str | None
-    memory_total_bytes: int | None
-    timing: Literal["host", "event_window", "kernel"]
 
 
 class AllocatorPeaks(NamedTuple):
@@ -77,7 +62,7 @@ class StepMeasurement(NamedTuple):
     rocm_smi_output: str | None
     detailed: bool
     """Timed part by part; otherwise there are no pieces."""
-    untimed: dict[str, int] | None = None
+    untimed_calls: dict[str, int] | None = None
     """Calls of `torch.distributed` that were seen and not timed, by operation; None: nobody counted."""
 
 
@@ -102,25 +87,26 @@ class StepSummary(NamedTuple):
     """Neither warm-up nor slowed by a profiler."""
 
 
-def packed(message: Constants | StepMeasurement | StepSummary) -> bytes:
-    """The message as bytes; its class is not among them.
+def packed(message: RankConstants | StepMeasurement | StepSummary) -> bytes:
+    """Returns the message as bytes; its class is not among them.
 
     Raises:
         ValueError: a field holds something else than numbers, texts, None, lists, tuples, dicts.
     """
-    memory = message.memory if isinstance(message, StepMeasurement) else None
-    if isinstance(message, StepMeasurement) and memory is not None:
-        message = message._replace(memory=tuple(memory))  # type: ignore[arg-type]
+    if isinstance(message, RankConstants):
+        return marshal.dumps(asdict(message))
+    if isinstance(message, StepMeasurement) and message.memory is not None:
+        message = message._replace(memory=tuple(message.memory))  # type: ignore[arg-type]
     return marshal.dumps(tuple(message))
 
 
-def read_constants(content: bytes) -> Constants:
-    """The constants that `packed` was given.
+def read_constants(content: bytes) -> RankConstants:
+    """Returns the constants that `packed` was given.
 
     Raises:
         EOFError, TypeError, ValueError: the bytes are no such message.
     """
-    return Constants(*marshal.loads(content))  # noqa: S302 - written by the process that started this one
+    return RankConstants(**marshal.loads(content))  # noqa: S302 - written by the process that started this one
 
 
 def read_measured(content: bytes) -> StepMeasurement:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aorta.artefacts.measured import BreakdownTable, RankBreakdown
-from aorta.artefacts.step_columns import ABSENT, StepColumns
+from aorta.artefacts.range_columns import ABSENT
+from aorta.artefacts.step_columns import StepColumns
 from aorta.metrics.apportion import apportion
 from aorta.metrics.steady import Steady
 from aorta.units import ns_to_ms

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from aorta.artefacts.range_columns import ABSENT, RangeKind
 from aorta.artefacts.replayed import ClockFit
-from aorta.artefacts.step_columns import ABSENT, RangeKind, StepColumns, ranges_of
+from aorta.artefacts.step_columns import StepColumns, ranges_of
 from aorta.artefacts.step_record import COMMUNICATION_STREAMS
 from aorta.artefacts.steps import DecodedStep
 from aorta.intervals import Intervals, subtract, union

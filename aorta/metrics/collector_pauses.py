@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aorta.artefacts.step_columns import RangeColumns, StepColumns, ranges_of
+from aorta.artefacts.range_columns import RangeColumns
+from aorta.artefacts.step_columns import StepColumns, ranges_of
 from aorta.intervals import Intervals, length, subtract
 from aorta.units import NS_PER_MS
 

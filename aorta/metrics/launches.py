@@ -8,7 +8,8 @@ from statistics import fmean
 
 import numpy as np
 
-from aorta.artefacts.step_columns import ABSENT, StepColumns
+from aorta.artefacts.range_columns import ABSENT
+from aorta.artefacts.step_columns import StepColumns
 from aorta.metrics.steady import Steady
 from aorta.units import NS_PER_MS
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.operations import UNKNOWN, Ints, MeshSizes, Operations, role_of
-from aorta.artefacts.step_columns import ABSENT, STAGE, StepColumns
+from aorta.artefacts.range_columns import ABSENT, STAGE
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import COMMUNICATION_STREAMS
 from aorta.metrics.clock_lines import ClockLine
 from aorta.metrics.operation_graph import MOVES

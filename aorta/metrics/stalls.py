@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.step_columns import ABSENT, StepColumns
+from aorta.artefacts.range_columns import ABSENT
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.stops import Standing, Stop
 
 TIMES = 10.0

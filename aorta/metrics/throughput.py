@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.measured import Throughput
-from aorta.artefacts.step_columns import ABSENT, StepColumns
+from aorta.artefacts.range_columns import ABSENT
+from aorta.artefacts.step_columns import StepColumns
 from aorta.metrics.bootstrap import ratio_interval
 from aorta.metrics.steady import Steady, consecutive
 from aorta.units import NS_PER_MS, NS_PER_S

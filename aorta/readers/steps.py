@@ -12,8 +12,9 @@ import numpy as np
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import line_blocks
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.range_columns import ABSENT
 from aorta.artefacts.records import MAX_RANKS
-from aorta.artefacts.step_columns import ABSENT, StepColumns
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import DecodedStep
 from aorta.readers.parallel import Pool, side_by_side
 

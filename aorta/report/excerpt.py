@@ -13,7 +13,8 @@ import numpy as np
 from msgspec import structs
 
 from aorta.artefacts.page import Doing, Excerpt, ExcerptLane, ExcerptSegment, StepTimeSeries
-from aorta.artefacts.step_columns import ABSENT, StepColumns
+from aorta.artefacts.range_columns import ABSENT
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import COMMUNICATION_STREAMS
 from aorta.artefacts.steps import DecodedStep, StepRange
 from aorta.intervals import Intervals, as_intervals, clip, intersection, subtract, union

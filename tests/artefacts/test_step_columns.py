@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.artefacts.step_columns import ABSENT, StepColumns
+from aorta.artefacts.range_columns import ABSENT
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import CollectiveId, DecodedStep, StepExecution, StepRange, StepRanges
 from tests.support.steps import step
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from aorta.instrument.wire import AllocatorPeaks, Constants, StepMeasurement
+from aorta.artefacts.step_record import RankConstants
+from aorta.instrument.wire import AllocatorPeaks, StepMeasurement
 
-CONSTANTS = Constants(
+CONSTANTS = RankConstants(
     run_id="r",
     job_id="7",
     host="h",
