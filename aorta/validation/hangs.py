@@ -10,8 +10,7 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.attached import NodeStandstill
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import runs
-from aorta.errors import AortaError
-from aorta.validation.resumable import RunOutcome, run_matrix
+from aorta.validation.resumable import RunOutcome, analysed_run, launch_words, run_matrix
 from aorta.validation.running import Analyse
 
 WITHIN_S = 15.0
@@ -107,10 +106,8 @@ def run_hangs(
 
 def _run(cell: HangCell, folder: Path, execute: Execute, analyse: Analyse) -> HangTrial:
     folder.mkdir(parents=True, exist_ok=True)
-    words = ["--nodes", str(cell.nodes), "--procs-per-node", str(cell.per_node)]
-    words += ["--results", str(folder / "results"), "--docs", str(folder / "docs")]
-    words += ["--profiler", "none", "--time", "00:05:00", "--"]
-    words += ["-m", "aorta.workloads.hang", cell.case, str(cell.rank), str(folder)]
+    program = ("aorta.workloads.hang", cell.case, cell.rank, folder)
+    words = launch_words(folder, cell.nodes, cell.per_node, program)
     execute(cell, folder, words, lambda: bool(_told(folder)))
     return _judged(cell, folder, analyse)
 
@@ -126,13 +123,8 @@ def _judged(cell: HangCell, folder: Path, analyse: Analyse) -> HangTrial:
     if noticed and began.is_file():
         seen_ns = min(read_json(path, NodeStandstill).seen_wall_ns for path in noticed)
         after = (seen_ns - int(began.read_text())) / 1e9
-    found = next((run for _, run in runs(folder / "results")), None)
-    if found is None:
-        return _trial(cell, None, after, "the run left nothing")
-    try:
-        return _trial(cell, analyse(found), after, None)
-    except AortaError as error:
-        return _trial(cell, None, after, error.message)
+    found = analysed_run(folder, analyse)
+    return _trial(cell, None, after, found) if isinstance(found, str) else _trial(cell, found, after, None)
 
 
 def _trial(cell: HangCell, made: Analysis | None, after: float | None, problem: str | None) -> HangTrial:

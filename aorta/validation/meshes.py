@@ -13,9 +13,8 @@ from statistics import median
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import runs
-from aorta.errors import AortaError
 from aorta.units import rank_words
-from aorta.validation.resumable import RunOutcome, run_matrix
+from aorta.validation.resumable import RunOutcome, analysed_run, launch_words, run_matrix
 from aorta.validation.running import Analyse
 
 RANKS = 4
@@ -192,10 +191,8 @@ def _run(cell: MeshCell, folder: Path, analyse: Analyse, network: Network | None
 
 def _executed(cell: MeshCell, folder: Path, namespaces: str | None) -> str | None:
     """Run a cell and return what went wrong; None: nothing did."""
-    command = [sys.executable, "-m", "aorta", "profile", "--nodes", "1", "--procs-per-node", str(RANKS)]
-    command += ["--results", str(folder / "results"), "--docs", str(folder / "docs")]
-    command += ["--profiler", "none", "--time", "00:05:00", "--"]
-    command += ["-m", "aorta.workloads.mesh", cell.job, cell.fault, str(cell.rank)]
+    program = ("aorta.workloads.mesh", cell.job, cell.fault, cell.rank)
+    command = [sys.executable, "-m", "aorta", "profile", *launch_words(folder, 1, RANKS, program)]
     environment = dict(os.environ) if namespaces is None else {**os.environ, NAMESPACES: namespaces}
     with (folder / "output.log").open("wb") as log:
         try:
@@ -208,13 +205,10 @@ def _executed(cell: MeshCell, folder: Path, namespaces: str | None) -> str | Non
 
 
 def _analysed(cell: MeshCell, folder: Path, analyse: Analyse, problem: str | None) -> MeshTrial:
-    found: Analysis | None = None
-    for _, run in runs(folder / "results"):
-        try:
-            found = analyse(run)
-        except AortaError as error:
-            problem = str(error)
-    return trial_of(cell, found, problem or (None if found else "the run left nothing"))
+    found = analysed_run(folder, analyse)
+    if isinstance(found, str):
+        return trial_of(cell, None, problem or found)
+    return trial_of(cell, found, problem)
 
 
 def trial_of(cell: MeshCell, found: Analysis | None, problem: str | None) -> MeshTrial:

@@ -8,7 +8,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import append_line
+from aorta.artefacts.layout import runs
+from aorta.errors import AortaError
+from aorta.validation.running import Analyse
 
 
 class Named(Protocol):
@@ -54,3 +58,28 @@ def run_matrix(
             done[cell.name] = trial
             told(trial)
     return [done[cell.name] for cell in cells]
+
+
+def launch_words(folder: Path, nodes: int, per_node: int, program: Sequence[object]) -> list[str]:
+    """Returns the options of `aorta profile` or `aorta submit` for one run in `folder`, and its program.
+
+    Args:
+        folder: of the run.
+        nodes: of the job.
+        per_node: ranks per node.
+        program: a module of aorta that trains, and its arguments.
+    """
+    return [
+        *("--nodes", str(nodes), "--procs-per-node", str(per_node)),
+        *("--results", str(folder / "results"), "--docs", str(folder / "docs")),
+        *("--profiler", "none", "--time", "00:05:00", "--", "-m", *map(str, program)),
+    ]
+
+
+def analysed_run(folder: Path, analyse: Analyse) -> Analysis | str:
+    """Returns the analysis of the run in `folder`, or why there is none."""
+    found = next((run for _, run in runs(folder / "results")), None)
+    try:
+        return "the run left nothing" if found is None else analyse(found)
+    except AortaError as error:
+        return error.message
