@@ -68,6 +68,17 @@ class MeshCause(Record, frozen=True, kw_only=True):
     """How much longer its operations take than comparable ones: 0.5 is half as long again."""
 
 
+class WorkerSteps(Record, frozen=True, kw_only=True):
+    """S of each worker in each step: the step in which its operations alone keep their recorded times, over
+    the ideal step.
+    """
+
+    ranks: list[int]
+    steps: list[int]
+    values: list[list[float]]
+    """A row per rank, with one value per step."""
+
+
 class SlowdownRecord(Record, frozen=True, kw_only=True):
     """S, and the S of each rank, stage and kind of operation alone."""
 
@@ -76,6 +87,7 @@ class SlowdownRecord(Record, frozen=True, kw_only=True):
     by_stage: dict[int, float]
     by_kind: dict[str, float]
     by_step: dict[int, float]
+    by_worker_and_step: WorkerSteps | None = None
     step_ms: float
     ideal_ms: float
     worker_share: float | None

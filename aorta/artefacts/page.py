@@ -55,6 +55,15 @@ class HeatMap(Record, frozen=True, kw_only=True):
     note: str
 
 
+class WorkerHeat(Record, frozen=True, kw_only=True):
+    """S of workers (rows) in steps (columns)."""
+
+    rows: list[str]
+    columns: list[str]
+    values: list[list[float]]
+    note: str
+
+
 class RankLoss(Record, frozen=True, kw_only=True):
     """A rank that costs time."""
 
@@ -164,6 +173,8 @@ class RunPage(Record, frozen=True, kw_only=True):
     ranks: int
     """With a breakdown."""
     heat_map: HeatMap | None
+    workers: WorkerHeat | None = None
+    """None: no mesh was replayed."""
     worst_ranks: list[RankLoss]
     """Worst first; of `costly_ranks` that cost any time."""
     costly_ranks: int

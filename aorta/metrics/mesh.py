@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aorta.artefacts.measured import RankBreakdown
-from aorta.artefacts.mesh import Bubble, Mesh, MeshCause, MeshGroup, MeshStage, SlowdownRecord
+from aorta.artefacts.mesh import Bubble, Mesh, MeshCause, MeshGroup, MeshStage, SlowdownRecord, WorkerSteps
 from aorta.artefacts.operations import COMPUTE, OperationRole, Operations
 from aorta.intervals import length, subtract, union
 from aorta.metrics.operation_graph import MOVES, graph_of, lanes, talking
@@ -50,6 +50,11 @@ def _record(found: Slowdown) -> SlowdownRecord:
         by_stage=found.by_stage,
         by_kind=found.by_kind,
         by_step=found.by_step,
+        by_worker_and_step=WorkerSteps(
+            ranks=list(found.by_rank),
+            steps=list(found.by_step),
+            values=[[round(value, 4) for value in row] for row in found.by_worker_and_step.tolist()],
+        ),
         step_ms=found.step_ms,
         ideal_ms=found.ideal_ms,
         worker_share=found.worker_share,

@@ -19,13 +19,13 @@ def replayed(graph: Graph, own: Sequence[Floats]) -> Floats:
         graph: the job.
         own: of each scenario, the time of each operation, (rows,).
     """
-    parts = [own[first : first + _AT_ONCE] for first in range(0, len(own), _AT_ONCE)]
-    return np.concatenate([step_times(graph, part).mean(axis=0) for part in parts])
+    return np.asarray(step_times(graph, own).mean(axis=0), dtype=np.float64)
 
 
 def step_times(graph: Graph, own: Sequence[Floats]) -> Floats:
     """Returns the end of each step since its start, ns: (steps, scenarios)."""
-    return _replay(graph, np.stack(own, axis=1))
+    parts = [own[first : first + _AT_ONCE] for first in range(0, len(own), _AT_ONCE)]
+    return np.concatenate([_replay(graph, np.stack(part, axis=1)) for part in parts], axis=1)
 
 
 def _replay(graph: Graph, own: Floats) -> Floats:

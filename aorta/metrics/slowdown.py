@@ -48,6 +48,8 @@ class Slowdown:
     by_rank: dict[int, float]
     by_stage: dict[int, float]
     by_step: dict[int, float]
+    by_worker_and_step: Floats
+    """S of each worker in each step, (workers, steps)."""
     worker_share: float | None
     """M_W: of the slowest 3 % of the workers; None where all are equal."""
     stage_share: float | None
@@ -60,11 +62,13 @@ def slowdown(graph: Graph) -> Slowdown:
     """Returns S, whom it is due to, and the causes that gain anything."""
     job, own, equal = graph.operations, graph.own, ideal(graph)
     ranks, stages = (np.unique(column).tolist() for column in (job.rank, job.stage))
-    kinds = list(range(len(job.kinds)))
+    kinds, steps = list(range(len(job.kinds))), np.unique(job.step).tolist()
     masks = [job.kind == kind for kind in kinds]
     masks += [job.rank == rank for rank in ranks] + [job.stage == stage for stage in stages]
-    times = replayed(graph, [own, equal, *(np.where(mask, own, equal) for mask in masks)])
+    whole = step_times(graph, [own, equal, *(np.where(mask, own, equal) for mask in masks)])
+    times, of_steps = whole.mean(axis=0), whole / np.maximum(whole[:, 1:2], 1.0)
     now, best, parts = float(times[0]), float(times[1]), (times[2:] / times[1]).tolist()
+    first = 2 + len(kinds)
     by_rank = dict(zip(ranks, parts[len(kinds) : len(kinds) + len(ranks)], strict=True))
     slowest = sorted(by_rank, key=lambda rank: -by_rank[rank])[: math.ceil(len(ranks) * 0.03)]
     shares = replayed(
@@ -83,16 +87,9 @@ def slowdown(graph: Graph) -> Slowdown:
         by_kind=dict(zip(job.kinds, parts[: len(kinds)], strict=True)),
         by_rank=by_rank,
         by_stage=dict(zip(stages, parts[len(kinds) + len(ranks) :], strict=True)),
-        by_step=_by_step(graph, own, equal),
+        by_step=dict(zip(steps, of_steps[:, 0].tolist(), strict=True)),
+        by_worker_and_step=of_steps[:, first : first + len(ranks)].T,
         worker_share=(now - float(shares[0])) / lost if lost > 0 else None,
         stage_share=(now - float(shares[1])) / lost if lost > 0 and len(stages) > 1 else None,
         causes=causes,
     )
-
-
-def _by_step(graph: Graph, own: Floats, equal: Floats) -> dict[int, float]:
-    step = graph.operations.step
-    return {
-        int(one): float(mine / best)
-        for one, mine, best in zip(np.unique(step), *step_times(graph, [own, equal]).T, strict=True)
-    }

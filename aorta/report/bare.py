@@ -6,6 +6,7 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.page import RunPage, UtilizationOverTime
 from aorta.report import content, parts
 from aorta.report.confidence import confidence
+from aorta.report.mesh import worker_heat
 
 
 def bare_page(analysis: Analysis) -> RunPage:
@@ -23,6 +24,7 @@ def bare_page(analysis: Analysis) -> RunPage:
         parts=parts.step_parts(analysis),
         ranks=len(analysis.breakdown.per_rank),
         heat_map=parts.heat_map(analysis),
+        workers=worker_heat(analysis.slowdown),
         worst_ranks=worst,
         costly_ranks=costly,
         excerpt=None,

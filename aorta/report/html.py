@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from aorta.artefacts.clean import plain
-from aorta.artefacts.page import HeatMap, StepPart
+from aorta.artefacts.page import HeatMap, StepPart, WorkerHeat
 from aorta.report.blocks import (
     Block,
     Bullets,
@@ -28,6 +28,9 @@ from aorta.report.parts import shown_parts
 from aorta.report.tables import Table
 from aorta.report.text import number
 
+_SLOW = 1.5
+"""S whose cell is darkest; slower ones move it up."""
+_NOTABLE = 1.05
 _PALE = 0.55
 """Luma above which words on a colour are dark."""
 
@@ -170,6 +173,27 @@ def heat_table(found: HeatMap) -> str:
         rows.append(f'<tr><th scope="row">{esc(name)}</th>{cells}</tr>')
     return (
         f'<div class="scroll"><table class="heat"><thead><tr>{groups}</tr><tr><th></th>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def worker_table(found: WorkerHeat) -> str:
+    """The map of workers and steps: the darker, the slower. A step as fast as all workers equal is white,
+    and S below `_NOTABLE` is only in the tip.
+    """
+    heads = "".join(f'<th scope="col">{esc(name)}</th>' for name in found.columns)
+    top = max([cell for row in found.values for cell in row] + [_SLOW]) - 1.0
+    rows = []
+    for name, values in zip(found.rows, found.values, strict=True):
+        shades = [0.85 * max(value - 1.0, 0.0) / top for value in values]
+        cells = "".join(
+            f'<td title="{value:.3f}" style="background:rgba(var(--heat),{shade:.2f})">'
+            f"{f'{value:.1f}' if value >= _NOTABLE else ''}</td>"
+            for value, shade in zip(values, shades, strict=True)
+        )
+        rows.append(f'<tr><th scope="row">{esc(name)}</th>{cells}</tr>')
+    return (
+        f'<div class="scroll"><table class="heat workers"><thead><tr><th>step</th>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 

@@ -22,6 +22,7 @@ from aorta.report.blocks import (
     Strong,
     bullets,
 )
+from aorta.report.mesh import mesh_blocks
 from aorta.report.next_steps import experiment, next_commands
 from aorta.report.tables import Table
 from aorta.report.text import evidence as facts_of
@@ -98,6 +99,7 @@ def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
         ),
         ("Where a step goes", [] if charts else _one(evidence.parts_table(page))),
         ("Replay", [*_said(evidence.replay_words(analysis)), *_one(evidence.what_if_table(analysis))]),
+        ("Mesh", mesh_blocks(analysis, charts=charts and page.workers is not None)),
         ("Ranks that cost time", _noted(evidence.worst_table(page, analysis))),
         ("Late ranks", _noted(evidence.lateness_table(analysis))),
         (f"Ranks ({content.counted_steps(analysis)}, % of the step)", _ranks(analysis)),

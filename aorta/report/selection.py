@@ -14,9 +14,9 @@ def own_ms(row: RankBreakdown) -> float:
     """The part of a step that the rank makes itself, in ms: the rest waits for, or talks to, other ranks.
 
     In a synchronous job all ranks have the same step time; the one that the others wait for has the longest
-    own time.
+    own time. Time that nothing shows may be either, and is left out.
     """
-    return row.step_ms - row.exposed_comm_ms
+    return row.step_ms - row.exposed_comm_ms - (row.unseen_ms or 0.0)
 
 
 def shown_ranks(

@@ -17,7 +17,17 @@ from aorta.report import content, sections
 from aorta.report.blocks import Block, FactList, Heading, Paragraph, Strong, words
 from aorta.report.excerpt import cut
 from aorta.report.glossary import glossary
-from aorta.report.html import csv_button, esc, folded, heat_table, legend, stacked, to_html, waterfall
+from aorta.report.html import (
+    csv_button,
+    esc,
+    folded,
+    heat_table,
+    legend,
+    stacked,
+    to_html,
+    waterfall,
+    worker_table,
+)
 from aorta.report.palette import CURVES, DOING
 from aorta.report.parts import shown_parts
 from aorta.report.redact import Redactor
@@ -168,6 +178,9 @@ def _charts(run: WebRun) -> Iterator[_Chart]:
     if page.heat_map is not None:
         note = page.heat_map.note or "% of the mean step"
         yield _Chart("heat", "Which rank, which cause", heat_table(page.heat_map), note)
+    if page.workers is not None:
+        inner = worker_table(page.workers)
+        yield _Chart("workers", "Which worker is slow in which step", inner, page.workers.note)
     if run.timeline is not None:
         yield _timeline(run.timeline)
     if page.steps is not None and page.steps.ms:
@@ -224,6 +237,9 @@ def _run_data(run: WebRun) -> dict[str, Any]:
     if heat is not None:
         values = [[_short(value) for value in row] for row in heat.values]
         found["heat"] = {"columns": heat.columns, "rows": heat.rows, "values": values}
+    if page.workers is not None:
+        workers = page.workers
+        found["workers"] = {"columns": workers.columns, "rows": workers.rows, "values": workers.values}
     if run.timeline is not None:
         found["timeline"] = {"lanes": [_lane(lane) for lane in run.timeline.lanes]}
     if times is not None:

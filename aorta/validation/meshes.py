@@ -50,7 +50,7 @@ _LINKS: dict[str, tuple[tuple[int, int], ...]] = {
     "fsdp_tp": ((2, 3), (0, 1)),
 }
 """Ranks that exchange much: neighbouring stages, or a tensor group."""
-SLOW_LINK_BIT_S = 8_000_000
+SLOW_LINK_BIT_S = 1_000_000
 NAMESPACES = "AORTA_MESH_NAMESPACES"
 """Tells the program the prefix of its ranks' network namespaces (`aorta.workloads.mesh`)."""
 

@@ -26,17 +26,17 @@ from aorta.workloads.mesh_exchanges import EXCHANGES
 STEPS = 36
 """Ten of them are warm-up, and so many more may not count as steady."""
 MICROBATCHES = 8
-UNIT_S = 0.012
+UNIT_S = 0.02
 EXCHANGE_UNITS = 8
 """A step of a job without a pipeline, in units."""
 SLOW = 3.0
 UNEVEN = (0.4, 1.9, 0.6, 1.5, 0.3, 1.7, 0.5, 1.1)
 """Time of each microbatch, in units; 1 on average."""
 WIDTH = 8
-SENT = 4096
-"""Numbers per row that a stage sends on: with two rows, 32 KiB."""
-ROWS = 2048
-"""Rows that a tensor group exchanges: 64 KiB."""
+SENT = 2048
+"""Numbers per row that a stage sends on: with two rows, 16 KiB."""
+ROWS = 512
+"""Rows that a tensor group exchanges: 16 KiB."""
 NAMESPACES = "AORTA_MESH_NAMESPACES"
 """Prefix of the ranks' network namespaces, in the environment; without it they use this machine's network."""
 CPU = torch.device("cpu")

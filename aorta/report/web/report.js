@@ -50,6 +50,7 @@
   const tables = {
     parts: () => [["scenario", "part", "ms", "pct"], ...data.parts],
     waterfall: (run) => [["part", "ms", "pct"], ...data.parts.filter((row) => row[0] === run.name).map((row) => row.slice(1))],
+    workers: (run) => [["worker", ...run.workers.columns], ...run.workers.rows.map((name, at) => [name, ...run.workers.values[at]])],
     heat: (run) => [["row", ...run.heat.columns], ...run.heat.rows.map((name, at) => [name, ...run.heat.values[at]])],
     timeline: (run) => [["rank", "host", "doing", "start_ms", "end_ms", "waits_for_rank"],
       ...run.timeline.lanes.flatMap((lane) => lane.segments.map(([doing, start, end, rank]) =>
