@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import importlib
 import io
@@ -62,6 +61,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the subcommand's module."""
         if cmd_name not in COMMANDS:
+            import difflib
+
             likely = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
             if likely and not ctx.resilient_parsing:
                 raise click.UsageError(f"No such command {cmd_name!r}. Did you mean {likely[0]!r}?", ctx)

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from aorta.artefacts.io import write_json, write_text
 from aorta.artefacts.layout import RunDir, Scenario
-from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.analyse_run import analyse
 from aorta.metrics.scaling import scaling_curves
 from aorta.readers.run import read_run
 from aorta.report import style

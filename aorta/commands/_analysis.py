@@ -14,7 +14,7 @@ from aorta.artefacts.files import is_file
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, submissions
 from aorta.artefacts.page import Excerpt
-from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.analyse_run import analyse
 from aorta.errors import AortaError, ArtefactError
 from aorta.launch.submitted import read_jobs
 from aorta.metrics.trace_summary import REDUCER

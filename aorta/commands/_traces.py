@@ -30,12 +30,11 @@ def read_and_analyze(
     Raises:
         ArtefactError: nothing of it is a usable trace.
     """
-    from aorta.diagnosis.analyse import analyse_traces
     from aorta.metrics.trace_summary import summarise
     from aorta.readers.operations import find_operations
-    from aorta.readers.parallel import by_copies
     from aorta.readers.sample_files import find_samples
-    from aorta.readers.traces import NoTraceError, read_traces
+    from aorta.readers.summarised import read_summaries
+    from aorta.readers.traces import NoTraceError
     from aorta.readers.unpacked import unpacked
 
     with unpacked(paths) as files:
@@ -46,15 +45,23 @@ def read_and_analyze(
         samples, problems = find_samples(files.paths)
         known = {*(item.path for item in samples), *(Path(item.file) for item in problems if item.file)}
         try:
-            found = read_traces(files.paths)
+            found = read_summaries(files.paths, summarise, meanwhile=_import_the_rest)
         except NoTraceError as error:
             raise _nothing(files, error, known, bool(samples)) from None
         known |= {Path(item.file) for item in found.problems if item.file}
-        known |= {Path(trace.source) for trace in found.traces}
+        known |= {Path(summary.source) for summary in found.summaries}
         unused = _unused(files, known | found.files)
-        summaries = [_named(files, summary) for summary in by_copies(summarise, found.traces)]
+        summaries = [_named(files, summary) for summary in found.summaries]
+    from aorta.diagnosis.analyse import analyse_traces
+
     said = list(dict.fromkeys((*found.problems, *problems, *files.problems, *unused)))
     return analyse_traces(summaries, samples, _named_problems(files, said), overrides), summaries
+
+
+def _import_the_rest() -> None:
+    """Import what the analysis and its report need: other processes read meanwhile."""
+    from aorta.diagnosis import analyse  # noqa: F401
+    from aorta.report import bare, terminal  # noqa: F401
 
 
 def _recordings(files: Unpacked) -> Analysis | None:
@@ -64,7 +71,7 @@ def _recordings(files: Unpacked) -> Analysis | None:
     found = flight.find(files.paths)
     if not found:
         return None
-    from aorta.diagnosis.analyse import analyse_recordings
+    from aorta.diagnosis.analyse_recordings import analyse_recordings
     from aorta.readers.traces import find
 
     if find([path for path in files.paths if path not in found], []):
@@ -79,7 +86,7 @@ def _of_operations(files: Unpacked, timelines: Sequence[Path]) -> Analysis:
     Raises:
         ArtefactError: there are several, of which each is a job of its own.
     """
-    from aorta.diagnosis.analyse import analyse_operations
+    from aorta.diagnosis.analyse_operations import analyse_operations
     from aorta.readers.operations import read_operations
 
     if len(timelines) > 1:
@@ -103,13 +110,16 @@ def _named_problems(files: Unpacked, problems: Sequence[Problem]) -> list[Proble
 
 def _unused(files: Unpacked, known: set[Path]) -> list[Problem]:
     """Returns why each named file is of no use that is neither read nor among the problems."""
-    from aorta.readers.unused import why_unused
-
-    return [
-        Problem(file=str(path), reason=f"{path}: not used: {why_unused(path)}")
+    unknown = [
+        path
         for path in files.paths
         if path not in known and not (path.is_dir() and any(path in one.parents for one in known))
     ]
+    if not unknown:
+        return []
+    from aorta.readers.unused import why_unused
+
+    return [Problem(file=str(path), reason=f"{path}: not used: {why_unused(path)}") for path in unknown]
 
 
 def _nothing(files: Unpacked, error: NoTraceError, known: set[Path], samples: bool) -> ArtefactError:

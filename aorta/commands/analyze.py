@@ -16,7 +16,7 @@ from aorta.errors import AortaError, ArtefactError, ConfigError
 if TYPE_CHECKING:
     from aorta.artefacts.analysis import Analysis
     from aorta.artefacts.layout import RunDir
-    from aorta.report.web_page import WebRun
+    from aorta.report.web_run import WebRun
 
 
 NO_VERDICT = 6
@@ -104,14 +104,18 @@ def _analyze_traces(
 ) -> WebRun:
     from aorta.artefacts.clean import plain
     from aorta.commands._traces import read_and_analyze
-    from aorta.report.bare import bare_page
-    from aorta.report.run import run_text
-    from aorta.report.terminal import run_screen
-    from aorta.report.web_page import WebRun
+    from aorta.readers.memory import without_collector
+    from aorta.report.web_run import WebRun
 
     _refuse_nothing(paths)
-    analysis, summaries = read_and_analyze(paths, overrides)
+    with without_collector():
+        analysis, summaries = read_and_analyze(paths, overrides)
+    from aorta.report.bare import bare_page
+    from aorta.report.terminal import run_screen
+
     if full and json_path != "-":
+        from aorta.report.run import run_text
+
         say(run_text(analysis))
     if json_path is not None:
         _written(json_path, lambda: _write_json(analysis, json_path))
@@ -153,7 +157,7 @@ def report(run: RunDir, overrides: Sequence[str] = (), *, query_accounting: bool
     from aorta.commands._analysis import analyze_run
     from aorta.report.page import run_page, run_timeline
     from aorta.report.run import write_run_report
-    from aorta.report.web_page import WebRun
+    from aorta.report.web_run import WebRun
 
     found = analyze_run(run, query_accounting=query_accounting, overrides=overrides, shown=True)
     write_json(run.analysis, found.analysis)

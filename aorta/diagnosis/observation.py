@@ -10,27 +10,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from aorta.artefacts.analysis import DataQuality, RunFacts
 from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.measured import BreakdownTable, Utilization
 from aorta.artefacts.unseen import UnseenTime
-from aorta.config.schema import Config
-from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.policy import CULPRIT_SHARE, Policy
 from aorta.diagnosis.rank import RankCosts, waited_for
-from aorta.metrics.allocator import AllocatorUse
-from aorta.metrics.another_run import Repeat
-from aorta.metrics.blame import BlameTable
-from aorta.metrics.collector_pauses import Pauses
-from aorta.metrics.host_gaps import HostGap
-from aorta.metrics.launches import Launches
-from aorta.metrics.mesh import MeshFacts
-from aorta.metrics.node_load import NodeLoad, Throttling
-from aorta.metrics.stalls import Stall
-from aorta.metrics.trace_capture import HostIdle
-from aorta.readers.sacct import MemoryEstimate
 from aorta.units import plural
+
+if TYPE_CHECKING:
+    from aorta.config.schema import Config
+    from aorta.diagnosis.model import Modelled
+    from aorta.metrics.allocator import AllocatorUse
+    from aorta.metrics.another_run import Repeat
+    from aorta.metrics.blame import BlameTable
+    from aorta.metrics.collector_pauses import Pauses
+    from aorta.metrics.host_gaps import HostGap
+    from aorta.metrics.launches import Launches
+    from aorta.metrics.mesh import MeshFacts
+    from aorta.metrics.node_load import NodeLoad, Throttling
+    from aorta.metrics.stalls import Stall
+    from aorta.metrics.trace_capture import HostIdle
+    from aorta.readers.sacct import MemoryEstimate
 
 
 @dataclass(frozen=True, slots=True)

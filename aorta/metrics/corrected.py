@@ -19,6 +19,7 @@ from aorta.artefacts.reduction import TracedCalls, TracedTimeline, TraceStep, Tr
 from aorta.artefacts.traced import QueueDepth
 from aorta.intervals import EMPTY, Intervals, clip, intersection, lengths_in, subtract, union
 from aorta.metrics.line_replay import Floats, Moments
+from aorta.metrics.median import median
 from aorta.metrics.profiler_weight import Lines
 from aorta.metrics.trace_idle import SHORT_GAP_NS
 
@@ -231,7 +232,7 @@ def _queue(seen: _Seen) -> QueueDepth | None:
     depth = np.maximum(np.arange(len(launched)) - np.searchsorted(started, launched, side="right"), 0)
     return QueueDepth(
         launches=len(depth),
-        median=float(np.median(depth)),
+        median=median(depth),
         p10=float(np.percentile(depth, 10)),
         empty_share=float((depth == 0).mean()),
     )

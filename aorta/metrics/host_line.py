@@ -24,6 +24,7 @@ from aorta.intervals import EMPTY, Intervals, lengths_in, subtract, union
 from aorta.metrics.host_census import census, own_frames, place_of
 from aorta.metrics.host_tags import SILENT_NS, coded, loader_work, tagged
 from aorta.metrics.kernel_names import kinds_of_events
+from aorta.metrics.median import median
 from aorta.metrics.rows import order_within
 from aorta.metrics.trace_breakdown import main_device
 from aorta.metrics.trace_steps import StepWindows, steps_of
@@ -162,7 +163,7 @@ def _loader_waits(trace: Trace, host: TraceRanges, steps: StepWindows) -> Interv
     """When the host waited for a loader of other processes."""
     rows = host.role == RangeRole.LOADER
     spans = np.stack((host.start_ns[rows], host.end_ns[rows]), axis=1)
-    typical = float(np.median(steps.windows[:, 1] - steps.windows[:, 0]))
+    typical = median(steps.windows[:, 1] - steps.windows[:, 0])
     own = loader_work(trace)
     worked = lengths_in(own, spans)
     long = spans[:, 1] - spans[:, 0] > _REAL_WAIT * typical
@@ -179,7 +180,7 @@ def _table(
     kinds = kinds_of_events(gpu, trace.names)
     took = items.end - items.at
     launch = items.item == Item.LAUNCH
-    usual = int(np.median(took[launch])) if launch.any() else 0
+    usual = int(median(took[launch])) if launch.any() else 0
     copy = has & np.isin(kinds[row], _COPIES)
     late = np.maximum(1_000, _NEARLY * (end - start))
     waited = launch & copy & (items.end >= end - late) & (items.end > start)
@@ -354,7 +355,7 @@ def _pace(trace: Trace, host: TraceRanges, steps: StepWindows) -> Pace:
     return Pace(
         operators=len(operators) / len(steps),
         calls=float(calls.sum()) / len(steps),
-        spacing_ns=float(np.median(spacing)) if len(spacing) >= _FEW else None,
+        spacing_ns=median(spacing) if len(spacing) >= _FEW else None,
         launch_ns=float(np.percentile(took, 10)) if len(took) >= _FEW else None,
         step_ns=float((steps.windows[:, 1] - steps.windows[:, 0]).mean()),
         stacks=bool((trace.operators.role == RangeRole.FRAME).any()),

@@ -9,6 +9,7 @@ import numpy as np
 from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace
 from aorta.artefacts.traced import Contention, QueueDepth
 from aorta.intervals import Intervals, lengths_in, subtract, union
+from aorta.metrics.median import median
 from aorta.metrics.trace_breakdown import main_device, timeline_of
 from aorta.metrics.trace_steps import StepWindows, steps_of
 
@@ -141,7 +142,7 @@ def queue_depth(trace: Trace) -> QueueDepth | None:
     depth = np.maximum(depth, 0)
     return QueueDepth(
         launches=len(depth),
-        median=float(np.median(depth)),
+        median=median(depth),
         p10=float(np.percentile(depth, 10)),
         empty_share=float((depth == 0).mean()),
     )

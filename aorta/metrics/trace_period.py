@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace, launched_at, take
+from aorta.metrics.median import median
 
 REPEATS = 3
 """Whole repetitions from which a period is believed."""
@@ -91,13 +92,13 @@ def _gaps(names: Column) -> list[int]:
     gaps: dict[int, int] = {}
     for rows in np.split(order, np.flatnonzero(np.diff(names[order])) + 1):
         if len(rows) > REPEATS:
-            gap = int(np.median(np.diff(rows)))
+            gap = int(median(np.diff(rows)))
             gaps[gap] = gaps.get(gap, 0) + 1
             whole = int(rows[-1] - rows[0])
             # A name that occurs several times per step repeats with the distance over that many.
             for several in range(2, min(len(rows) // REPEATS, 64) + 1):
                 distances = rows[several:] - rows[:-several]
-                usual = int(np.median(distances))
+                usual = int(median(distances))
                 if usual * REPEATS <= whole and bool((distances == usual).mean() >= _EQUAL):
                     gaps[usual] = gaps.get(usual, 0) + 1
     likely = sorted(gaps, key=lambda gap: -gaps[gap])[:_MOST_CANDIDATES]

@@ -112,7 +112,7 @@ def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trac
     parts = _in_turn(units)
     if workers > 1 and len(units) > 1 and sum(_text_bytes(path) for path in paths) > worth_processes():
         # Parts are let go as they are joined: memory is shared in time.
-        parts = _consumed(deque(shared_out(read_units, units, min(workers, len(units)))))
+        parts = _consumed(deque(shared_out(read_unit, units, min(workers, len(units)))))
     return [
         _assemble(path, list(itertools.islice(parts, len(plan))))
         for path, plan in zip(paths, plans, strict=True)
@@ -145,9 +145,9 @@ def _plan(path: Path, workers: int) -> list[Unit]:
     return [Unit(path)]
 
 
-def read_units(units: Sequence[Unit]) -> list[KinetoUnit | ArtefactError]:
-    """Decode units one after another; errors are returned, so that one file does not stop the others."""
-    return list(_in_turn(units))
+def read_unit(unit: Unit) -> KinetoUnit | ArtefactError:
+    """Decode a unit; an error is returned, so that one file does not stop the others."""
+    return next(_in_turn([unit]))
 
 
 def _in_turn(units: Sequence[Unit]) -> Iterator[KinetoUnit | ArtefactError]:

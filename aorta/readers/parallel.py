@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aorta.artefacts.files import size_of
+from aorta.readers.copies import Copy, Turns, taken
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -110,48 +111,65 @@ def processes(count: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(count, mp_context=get_context("fork" if _may_fork() else "spawn"))
 
 
-def shared_out(read: Callable[[Sequence[K]], list[T]], items: Sequence[K], workers: int) -> list[T]:
-    """What `read` makes of `items`, each process taking every `workers`-th of them; the last one is this.
-
-    A batch for each process, given out at the start: a pool would hand the first one items that others wait
-    for.
+def shared_out(read: Callable[[K], T], items: Sequence[K], workers: int) -> list[T]:
+    """What `read` makes of `items`, in their order, by `workers` processes, of which this is one.
 
     Args:
-        read: a function of a module, given items; it gives as many results, in their order.
+        read: a function of a module; it is given an item.
         items: about as long to read each.
         workers: processes, this one included.
     """
+    if _may_fork():
+        return by_copies(read, items, workers=workers)
     with processes(workers - 1) as pool:
-        futures = [pool.submit(read, items[place::workers]) for place in range(workers - 1)]
-        own = read(items[workers - 1 :: workers])
+        # A batch for each process, given out at the start: a pool would hand the first one items that
+        # others wait for.
+        futures = [pool.submit(_several_of, read, items[place::workers]) for place in range(workers - 1)]
+        own = _several_of(read, items[workers - 1 :: workers])
         batches = [*(future.result() for future in futures), own]
     return [batches[place % workers][place // workers] for place in range(len(items))]
 
 
-_given: tuple[Callable[[Any], Any], Sequence[Any]] | None = None
-"""What copies of this process work on: they have it in memory, so that nothing of it is sent."""
+def _several_of(read: Callable[[K], T], items: Sequence[K]) -> list[T]:
+    return [read(item) for item in items]
 
 
-def by_copies(function: Callable[[K], T], items: Sequence[K]) -> list[T]:
+def by_copies(
+    function: Callable[[K], T],
+    items: Sequence[K],
+    *,
+    workers: int | None = None,
+    meanwhile: Callable[[], object] | None = None,
+) -> list[T]:
     """`function` of each item, by copies of this process on the cores there are; in turn where none is safe.
 
-    Only results are sent between processes.
+    Copies have in memory what they work on: only results are sent. Each process takes the next item when it
+    is done with one.
+
+    Args:
+        function: is given an item.
+        items: in the order of the results.
+        workers: processes, this one included; None: one for each usable core.
+        meanwhile: done by this process before it takes items.
     """
-    global _given  # noqa: PLW0603  copies of the process read it
-    workers = min(usable_cores(), len(items))
-    if workers < 2 or not _may_fork():
-        return [function(item) for item in items]
-    _given = (function, items)
+    count = min(workers or usable_cores(), len(items))
+    alone = count < 2 or not _may_fork()
+    turns = None if alone else Turns(len(items))
+    copies = [] if turns is None else [Copy(function, items, turns) for _ in range(count - 1)]
     try:
-        return shared_out(_of_given, range(len(items)), workers)
+        if meanwhile is not None:
+            meanwhile()
+        if turns is None:
+            return [function(item) for item in items]
+        done = taken(function, items, turns)
+        for copy in copies:
+            done.update(copy.results())
     finally:
-        _given = None
-
-
-def _of_given(places: Sequence[int]) -> list[Any]:
-    assert _given is not None
-    function, items = _given
-    return [function(items[place]) for place in places]
+        for copy in copies:
+            copy.close()
+        if turns is not None:
+            turns.close()
+    return [done[place] for place in range(len(items))]
 
 
 def worth_processes() -> int:

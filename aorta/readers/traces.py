@@ -93,12 +93,12 @@ def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSe
     traces: list[Trace] = []
     for part in _read_all(found, workers):
         if isinstance(part, ArtefactError):
-            problems.append(Problem(file=part.message.split(":", 1)[0], reason=part.message))
+            problems.append(refused_file(part))
         else:
             traces.append(part)
             problems.extend(part.problems)
     traces = with_ranks_by_device(traces)
-    usable, refused = _told_apart([part for trace in traces for part in by_device(trace, len(traces))])
+    usable, refused = told_apart([part for trace in traces for part in by_device(trace, len(traces))])
     problems += refused
     if not usable:
         reasons = "; ".join(problem.reason for problem in problems)
@@ -108,6 +108,11 @@ def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSe
             problems,
         )
     return TraceSet(usable, tuple(problems), frozenset(found))
+
+
+def refused_file(error: ArtefactError) -> Problem:
+    """The problem of a file whose reading ended with an error."""
+    return Problem(file=error.message.split(":", 1)[0], reason=error.message)
 
 
 def _read_all(found: dict[Path, Format], workers: int | None) -> list[Trace | ArtefactError]:
@@ -150,7 +155,7 @@ def _several(read: Callable[[Source], list[Trace]], path: Source) -> list[Trace]
         return [ArtefactError(f"{name}: it could not be read ({type(error).__name__}: {error})")]
 
 
-def _told_apart(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], list[Problem]]:
+def told_apart(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], list[Problem]]:
     """One trace for each format and rank, and why the others are not used."""
     usable: list[Trace] = []
     problems: list[Problem] = []

@@ -36,7 +36,8 @@ from aorta.report.glossary import glossary_page
 from aorta.report.render import to_markdown
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, gain, number, quantity
-from aorta.report.web_page import WebRun, redactor_of, web_page
+from aorta.report.web_page import redactor_of, web_page
+from aorta.report.web_run import WebRun
 
 MAX_BOTTLENECKS = 10
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.page import Doing, Excerpt, ExcerptLane, RunPage, Strip
+from aorta.artefacts.page import Doing, Excerpt, ExcerptLane, Strip
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, sections
 from aorta.report.blocks import Block, FactList, Heading, Paragraph, Strong, words
@@ -32,6 +31,7 @@ from aorta.report.palette import CURVES, DOING
 from aorta.report.parts import shown_parts
 from aorta.report.redact import Redactor
 from aorta.report.text import number
+from aorta.report.web_run import WebRun
 
 _CODES: dict[Doing, str] = {
     "compute": "c", "wait": "w", "transfer": "t", "data_wait": "d", "host": "h", "hidden": "u"
@@ -39,27 +39,6 @@ _CODES: dict[Doing, str] = {
 _LIBRARY = "uPlot-1.6.32.min"
 MAX_SEGMENTS = 110_000
 """Largest number of segments of all timelines: about 10 bytes each."""
-
-
-class WebRun(NamedTuple):
-    """One run on the page."""
-
-    name: str
-    analysis: Analysis
-    page: RunPage
-    timeline: Excerpt | None
-    folder: str | None
-    """Path of the run directory; None for raw traces."""
-
-    def redacted(self, redactor: Redactor) -> WebRun:
-        """The same without names of hosts, users and paths."""
-        return WebRun(
-            self.name,
-            redactor.record(self.analysis),
-            redactor.record(self.page),
-            redactor.record(self.timeline) if self.timeline is not None else None,
-            redactor.text(self.folder) if self.folder is not None else None,
-        )
 
 
 def redactor_of(runs: Sequence[WebRun], *more: Any) -> Redactor:

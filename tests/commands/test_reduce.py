@@ -15,7 +15,7 @@ from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.reduction import Reduction, TraceSummary
 from aorta.cli import group
-from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.analyse_run import analyse
 from aorta.errors import ArtefactError
 from aorta.metrics.trace_summary import REDUCER
 from aorta.readers.run import read_run

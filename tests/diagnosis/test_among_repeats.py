@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aorta.artefacts.analysis import Analysis
-from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.analyse_run import analyse
 from aorta.readers.run import read_run
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.verdicts import measured

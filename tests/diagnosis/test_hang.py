@@ -6,7 +6,7 @@ import pytest
 
 from aorta.artefacts.attached import NodeStandstill, NodeView, ProcessView, StackShare
 from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
-from aorta.diagnosis.analyse import analyse_recordings
+from aorta.diagnosis.analyse_recordings import analyse_recordings
 from aorta.diagnosis.hang import hang_of_run, hang_verdict
 
 DDP = ("_engine_run_backward", "/s/site-packages/torch/autograd/graph.py", 979)

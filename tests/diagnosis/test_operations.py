@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aorta.diagnosis.analyse import analyse_operations
+from aorta.diagnosis.analyse_operations import analyse_operations
 from aorta.readers.operations import read_operations
 from tests.support.pipelines import as_csv, pipeline
 

@@ -13,7 +13,7 @@ from aorta.commands.analyze import command
 from aorta.config.load import override_thresholds
 from aorta.config.schema import Config
 from aorta.config.thresholds import Thresholds
-from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.analyse_run import analyse
 from aorta.errors import ConfigError
 from aorta.readers.run import read_run
 from aorta.report.run import run_text

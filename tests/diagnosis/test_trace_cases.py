@@ -8,7 +8,7 @@ import pytest
 
 from aorta.artefacts.layout import RunDir
 from aorta.commands._traces import analyze_traces
-from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.analyse_run import analyse
 from aorta.launch.rocprof_capture import rocprof_prefix
 from aorta.metrics.trace_summary import REDUCER
 from aorta.readers.run import read_run

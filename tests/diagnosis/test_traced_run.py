@@ -12,7 +12,7 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.steps import DecodedStep
 from aorta.config.schema import CaptureConfig, Config, ProfilingConfig
-from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.analyse_run import analyse
 from aorta.diagnosis.capture_window import overhead_note, overhead_of
 from aorta.metrics.profiler_overhead import profiler_overhead
 from aorta.metrics.trace_summary import REDUCER

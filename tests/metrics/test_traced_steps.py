@@ -13,7 +13,7 @@ from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import Phase
 from aorta.artefacts.steps import DecodedStep
-from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.analyse_run import analyse
 from aorta.metrics.trace_summary import REDUCER, work_of
 from aorta.metrics.traced_steps import numbered
 from aorta.readers.run import read_run

@@ -8,7 +8,7 @@ import pytest
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.mesh import SlowdownRecord, WorkerSteps
-from aorta.diagnosis.analyse import analyse_operations
+from aorta.diagnosis.analyse_operations import analyse_operations
 from aorta.readers.operations import read_operations
 from aorta.report.html import worker_table
 from aorta.report.mesh import MAX_WORKERS, worker_heat

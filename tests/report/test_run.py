@@ -14,7 +14,7 @@ from aorta.artefacts.analysis import Analysis, DataQuality, Problem, Verdict
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.measured import Blame, BreakdownTable
 from aorta.artefacts.page import RunPage, StepTimeSeries
-from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.analyse_run import analyse
 from aorta.readers.run import read_run
 from aorta.report import style
 from aorta.report.bare import bare_page

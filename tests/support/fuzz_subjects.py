@@ -22,7 +22,7 @@ from aorta.artefacts.samples import (
 )
 from aorta.artefacts.sweep import Sweep, SweepPoint
 from aorta.config.load import load_config
-from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.analyse_run import analyse
 from aorta.launch.markers import read_markers
 from aorta.launch.submitted import read_jobs, read_sweep
 from aorta.metrics.trace_summary import REDUCER

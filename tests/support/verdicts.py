@@ -8,7 +8,7 @@ from typing import Any
 
 from aorta.artefacts.analysis import Analysis, Finding, Kind, RuleMeasurement
 from aorta.artefacts.layout import RunDir
-from aorta.diagnosis.analyse import analyse
+from aorta.diagnosis.analyse_run import analyse
 from aorta.readers.run import read_run
 from tests.support.synthetic import RunSpec, write_run
 

@@ -1,0 +1,124 @@
+"""Raw traces, each read and summarised by one process: only summaries travel between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from aorta.artefacts.analysis import Problem
+from aorta.artefacts.events import (
+    Trace,
+    TracedCollectives,
+    TraceRanges,
+    build,
+    take,
+)
+from aorta.artefacts.reduction import TraceSummary
+from aorta.errors import ArtefactError
+from aorta.readers import kineto
+from aorta.readers.devices import by_device
+from aorta.readers.kineto_merged import holds_several
+from aorta.readers.parallel import by_copies, usable_cores
+from aorta.readers.traces import find, read_traces, refused_file, told_apart
+
+Summarise = Callable[[Trace], TraceSummary]
+
+
+@dataclass(frozen=True, slots=True)
+class SummarySet:
+    """Summaries of traces by format and rank, and the problems of all files."""
+
+    summaries: tuple[TraceSummary, ...]
+    problems: tuple[Problem, ...]
+    files: frozenset[Path]
+    """Every file that is a trace or a part of one, used or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FileRead:
+    """A file's traces without their events, which tell sessions and ranks apart, and their summaries."""
+
+    outlines: list[Trace]
+    summaries: list[TraceSummary]
+    problems: tuple[Problem, ...]
+
+
+def read_summaries(
+    paths: Sequence[Path], summarise: Summarise, meanwhile: Callable[[], object] | None = None
+) -> SummarySet:
+    """The summary of every trace among files and folders; otherwise as `read_traces`.
+
+    Args:
+        paths: files and folders.
+        summarise: makes the summary of a trace whose rank is known.
+        meanwhile: done by this process while others read.
+
+    Raises:
+        NoTraceError: as `read_traces`.
+    """
+    problems: list[Problem] = []
+    found = find(paths, problems)
+    if set(found.values()) == {"kineto"} and len(found) >= max(usable_cores(), 2):
+        read = by_copies(partial(_read, summarise, len(found)), list(found), meanwhile=meanwhile)
+        made = _joined(read, problems)
+        if made is not None:
+            return SummarySet(made[0], tuple(made[1]), frozenset(found))
+        meanwhile = None
+    traces = read_traces(paths)
+    summaries = by_copies(summarise, traces.traces, meanwhile=meanwhile)
+    return SummarySet(tuple(summaries), traces.problems, traces.files)
+
+
+def _read(summarise: Summarise, files: int, path: Path) -> _FileRead | ArtefactError | None:
+    """What a file holds; None where it takes all files to tell which rank it is."""
+    if holds_several(path):
+        return None
+    trace = kineto.read_many([path], workers=1)[0]
+    if isinstance(trace, ArtefactError):
+        return trace
+    parts = by_device(trace, files)
+    if any(part.rank is None for part in parts):
+        return None
+    return _FileRead([_outline(part) for part in parts], [summarise(part) for part in parts], trace.problems)
+
+
+def _outline(trace: Trace) -> Trace:
+    """The trace with no more than the events that begin first and end last."""
+    gpu = trace.gpu
+    edges = [0, int(np.argmin(gpu.start_ns)), int(np.argmax(gpu.end_ns))] if len(gpu) else []
+    return replace(
+        trace,
+        gpu=take(gpu, np.unique(np.array(edges, dtype=np.intp))),
+        collectives=build(TracedCollectives, 0),
+        host=build(TraceRanges, 0),
+        gpu_ranges=build(TraceRanges, 0),
+        operators=build(TraceRanges, 0),
+        names=(),
+        unseen=(),
+    )
+
+
+def _joined(
+    read: Sequence[_FileRead | ArtefactError | None], problems: Sequence[Problem]
+) -> tuple[tuple[TraceSummary, ...], list[Problem]] | None:
+    """The summaries to use, and all problems; None where files have to be read together."""
+    said = list(problems)
+    outlines: list[Trace] = []
+    by_outline: dict[int, TraceSummary] = {}
+    for part in read:
+        if part is None:
+            return None
+        if isinstance(part, ArtefactError):
+            said.append(refused_file(part))
+            continue
+        said += part.problems
+        outlines += part.outlines
+        by_outline.update(zip(map(id, part.outlines), part.summaries, strict=True))
+    usable, refused = told_apart(outlines)
+    if not usable or any(id(outline) not in by_outline for outline in usable):
+        return None
+    return tuple(by_outline[id(outline)] for outline in usable), [*said, *refused]
