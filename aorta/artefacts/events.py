@@ -114,6 +114,8 @@ class TracedCollectives(ColumnTable):
     bytes_in: Column
     bytes_out: Column
     group_size: Column
+    item_bytes: Column
+    """Bytes of one element."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,6 +216,8 @@ class Trace:
     """Operators and Python functions on host threads; only Kineto records them."""
     world_size: int | None = None
     host_name: str | None = None
+    gpu_name: str | None = None
+    """The driver's name of the first GPU that the trace lists."""
     epoch_ns: int | None = None
     """Wall-clock ns of the trace's zero; None: its clock is not tied to the wall clock."""
     problems: tuple[Problem, ...] = ()

@@ -152,6 +152,8 @@ class Census(Record, frozen=True, kw_only=True):
     """Forward passes of DDP, optimizer steps, collectives by operation, allocator calls."""
     units: list[str]
     """Names of FSDP's units."""
+    gpu: str | None = None
+    """The driver's name of the GPU; None: the trace does not say."""
     kernels: Packed
     """A code of each kernel and launch shape that ran, sorted."""
 

@@ -34,6 +34,8 @@ class Sign:
     """Empty: all of them."""
     where: MistakePlace | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    floor_ns: float = 0.0
+    """The step without the mistake takes this long at least, for a reason that no replay knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

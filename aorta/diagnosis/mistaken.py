@@ -9,15 +9,21 @@ import numpy as np
 
 from aorta.artefacts.mistakes import Mistake, Mistakes
 from aorta.artefacts.weight import Estimate
-from aorta.diagnosis.mistake import Program, Sign
+from aorta.diagnosis.mistake import Program, RankProgram, Sign
 from aorta.diagnosis.mistakes import CATALOGUE
 from aorta.metrics.line_replay import ReplayChanges, ReplayedStep
 from aorta.metrics.profiler_weight import Lines
 
-NO_GAIN = 1.02
-"""A step that gets shorter by less gains nothing that can be told from noise."""
-_LEAST_SPREAD = 0.15
+NO_GAIN = 1.05
+"""A step that gets shorter by less gains nothing that can be told from noise: the gain is 1."""
+_LEAST_SPREAD = 0.3
 """Least half-width of the gain's range, as a share of the gain beyond 1."""
+_WARMTH = 0.2
+"""What is left of a host's work gets faster by this share of what goes: the host idles less, and its caches
+hold what it needs.
+"""
+_HOT, _COLD = 0.75, 1.15
+"""The host's work without the mistake over the predicted one, where the gain is largest and smallest."""
 
 
 def mistakes_of(lines: Lines, intended: Collection[str] = ()) -> tuple[list[Mistake], Mistakes | None]:
@@ -39,7 +45,7 @@ def mistakes_of(lines: Lines, intended: Collection[str] = ()) -> tuple[list[Mist
             title=CATALOGUE[id_].page.title,
             ranks=sorted(sign.ranks),
             where=sign.where,
-            gain=_gain(program, sign.changes),
+            gain=_gain(program, sign.changes, sign.floor_ns),
             evidence=dict(sign.evidence),
             intended=id_ in intended,
         )
@@ -51,40 +57,55 @@ def mistakes_of(lines: Lines, intended: Collection[str] = ()) -> tuple[list[Mist
     if len(counted) < 2:
         return found, None
     changes = _together(program, [signs[id_] for id_ in counted])
-    return found, Mistakes(ids=counted, gain=_gain(program, changes))
+    floor = max(signs[id_].floor_ns for id_ in counted)
+    return found, Mistakes(ids=counted, gain=_gain(program, changes, floor))
 
 
-def _gain(program: Program, changes: Mapping[int, ReplayChanges]) -> Estimate:
-    """Step now over step with the changes, with the range that the profiler's weight allows."""
-    without = program.lines.run(changes)
-    value = _ratio(program.now, without)
+def _gain(program: Program, changes: Mapping[int, ReplayChanges], floor_ns: float) -> Estimate:
+    """Step now over step with the changes, with the range that the host's work allows.
+
+    What the GPU needs stays in each of the replays, so that the range ends where the GPU is the limit.
+    """
+    warm = {rank: _warmed(program.ranks[rank], change) for rank, change in changes.items()}
+    value, high, low = (
+        _ratio(program.now, program.lines.run(_worked(program, warm, times)), floor_ns)
+        for times in (1.0, _HOT, _COLD)
+    )
     spread = _LEAST_SPREAD * max(value - 1.0, 0.0)
-    scaled = [
-        _ratio(
-            program.lines.run(scale=scale), program.lines.run(_scaled(program, changes, scale), scale=scale)
-        )
-        for side in (1, -1)
-        for scale in [program.lines.scale * (1 + side * program.lines.spread)]
-    ]
-    low = min(*scaled, value - spread, value)
-    return Estimate(value=value, low=max(low, 1.0), high=max(*scaled, value + spread, value))
+    low, high = max(min(low, value - spread), 1.0), max(high, value + spread)
+    return Estimate(value=1.0 if value < NO_GAIN else value, low=low, high=high)
 
 
-def _ratio(now: ReplayedStep, then: ReplayedStep) -> float:
+def _ratio(now: ReplayedStep, then: ReplayedStep, floor_ns: float) -> float:
     # A change can only take away: a longer step is the replay's own noise.
-    return max(now.mean_ns / max(then.mean_ns, 1.0), 1.0)
+    return max(now.longest_ns / max(then.longest_ns, floor_ns, 1.0), 1.0)
 
 
-def _scaled(program: Program, changes: Mapping[int, ReplayChanges], scale: float) -> dict[int, ReplayChanges]:
-    """The changes where the profiler weighs more or less: the same shares of the work go."""
+def _warmed(item: RankProgram, change: ReplayChanges) -> ReplayChanges:
+    """The change, with what is left of the host's work as fast as a host that does nothing else."""
+    held = item.table.held_ns.astype(np.float64)
+    work = item.work_ns if change.work_ns is None else change.work_ns
+    gone = np.zeros(len(held), dtype=np.bool_)
+    for mask in (change.dropped, change.unheld):
+        gone |= False if mask is None else mask
+    before = float((item.work_ns + held).sum())
+    after = float((work + np.where(gone, 0.0, held)).sum())
+    share = 1.0 - after / before if before > 0 else 0.0
+    return replace(change, work_ns=work * (1.0 - _WARMTH * max(share, 0.0)))
+
+
+def _worked(
+    program: Program, changes: Mapping[int, ReplayChanges], times: float
+) -> Mapping[int, ReplayChanges]:
+    """The changes, with the host's work of all ranks taking `times` as long."""
+    if times == 1.0:
+        return changes
     made = {}
-    for rank, change in changes.items():
-        if change.work_ns is None:
-            made[rank] = change
-            continue
-        own = program.ranks[rank].work_ns
-        left = np.divide(change.work_ns, own, out=np.ones(len(own)), where=own > 0)
-        made[rank] = replace(change, work_ns=program.lines.work_ns(rank, scale) * left)
+    for rank, item in program.ranks.items():
+        change = changes.get(rank, ReplayChanges())
+        work = item.work_ns if change.work_ns is None else change.work_ns
+        # A rank that changes nothing works as it does now.
+        made[rank] = replace(change, work_ns=work * times) if rank in changes else change
     return made
 
 

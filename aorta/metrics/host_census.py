@@ -21,6 +21,8 @@ from aorta.metrics.trace_steps import StepWindows
 _UNIT = re.compile(r"FSDP::all_gather \((.+)\)")
 _DDP = re.compile(r"DistributedDataParallel\.forward")
 _FREE = re.compile(r"(?:cuda|hip)Free(?:Async)?(?:_v\d+)?|cuMem(?:Release|Unmap)")
+_GATHER = re.compile(r"all_gather")
+_WIDE_BYTES = 4
 _NAN = re.compile(r"aten::isnan")
 _FRAME = re.compile(r"(?P<file>.+\.py)\((?P<line>\d+)\): (?P<function>.+)")
 _NOT_OWN = re.compile(
@@ -54,12 +56,20 @@ def census(trace: Trace, host: TraceRanges, gpu: GpuEvents, steps: StepWindows) 
     for code, number in zip(*np.unique(known.op[inside], return_counts=True), strict=True):
         if code != ABSENT:
             counts[names[int(code)]] = float(number) / count
+    gathers = inside & coded(names, known.op, _GATHER.fullmatch)
+    counts["gathers"] = float((gathers & (known.item_bytes != ABSENT)).sum()) / count
+    counts["wide_gathers"] = float((gathers & (known.item_bytes >= _WIDE_BYTES)).sum()) / count
     units = {
         found[1]
         for code in np.unique(ranges.name).tolist()
         if code >= 0 and (found := _UNIT.fullmatch(names[code]))
     }
-    return Census(counts=counts, units=sorted(units)[:_MOST_UNITS], kernels=pack(_kernels(gpu, names)))
+    return Census(
+        counts=counts,
+        units=sorted(units)[:_MOST_UNITS],
+        gpu=trace.gpu_name,
+        kernels=pack(_kernels(gpu, names)),
+    )
 
 
 def _kernels(gpu: GpuEvents, names: Sequence[str]) -> Column:

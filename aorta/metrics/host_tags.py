@@ -37,6 +37,7 @@ _NAMES: dict[Tag, re.Pattern[str]] = {
         r"|TorchDynamo.*|_compile\..*"
     ),
 }
+_NAN_CHECK = re.compile(r"aten::isnan")
 ALLOCATE = re.compile(
     r"(?:cuda|hip)(?:Malloc|Free)(?:Async)?(?:_v\d+)?|cu(?:MemCreate|MemRelease|MemMap|MemUnmap)"
 )
@@ -79,6 +80,7 @@ def _tagged(trace: Trace) -> Iterator[tuple[Tag, Intervals]]:
         if parts:
             yield tag, np.concatenate(parts)
     evaluate = coded(names, operators.name, _EVALUATE.fullmatch)
+    yield Tag.ANOMALY, _checked(operators, evaluate, coded(names, operators.name, _NAN_CHECK.fullmatch))
     yield Tag.BACKWARD, np.concatenate((spans(operators, evaluate), host.intervals(RangeRole.BACKWARD)))
     yield Tag.RECOMPUTE, _recomputed(operators, evaluate, names)
     if (host.role == RangeRole.LAUNCH).any():
@@ -106,6 +108,19 @@ def _restarts(trace: Trace, operators: TraceRanges) -> Intervals:
     empty = np.searchsorted(launches, gaps[:, 1]) == np.searchsorted(launches, gaps[:, 0])
     quiet = np.searchsorted(begun, gaps[:, 1]) - np.searchsorted(begun, gaps[:, 0]) < _FEW_OPERATORS
     return np.asarray(gaps[empty & quiet], dtype=np.int64)
+
+
+def _checked(operators: TraceRanges, evaluate: NDArray[np.bool_], checks: NDArray[np.bool_]) -> Intervals:
+    """From the first check of each backward function to its end: the checks are the last that it does."""
+    found: list[tuple[int, int]] = []
+    for lane in np.unique(operators.lane[evaluate]).tolist():
+        outer = np.flatnonzero(evaluate & (operators.lane == lane))
+        inner = np.sort(operators.start_ns[checks & (operators.lane == lane)])
+        begin, end = operators.start_ns[outer], operators.end_ns[outer]
+        first = np.append(inner, np.iinfo(np.int64).max)[np.searchsorted(inner, begin)]
+        kept = first < end
+        found += zip(first[kept].tolist(), end[kept].tolist(), strict=True)
+    return as_intervals(found)
 
 
 def _recomputed(operators: TraceRanges, evaluate: NDArray[np.bool_], names: Sequence[str]) -> Intervals:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Column
-from aorta.artefacts.hostline import Item, LineTable
+from aorta.artefacts.hostline import ComputeKind, Item, LineTable
 
 Floats = NDArray[np.float64]
 LAUNCH_NS = 3_000.0
@@ -34,6 +34,8 @@ _LEAST_LEFT = 0.1
 """Share of a stretch of host work that stays, whatever is taken from it."""
 _MOST_STEPS = 400_000
 """Items of all ranks and rounds that are replayed."""
+_PINNED_BYTES_PER_NS = 0.8
+"""A thread of the loader pins some GB/s, and the workers' processes hand their batches to it at that rate."""
 _NEVER = float("-inf")
 
 
@@ -122,6 +124,11 @@ class ReplayedStep:
     """Moments by rank; empty where they were not asked for."""
 
     @property
+    def longest_ns(self) -> float:
+        """The step of the slowest rank, which is the job's."""
+        return max(self.step_ns.values())
+
+    @property
     def mean_ns(self) -> float:
         """Mean over ranks."""
         return float(np.mean(list(self.step_ns.values())))
@@ -193,7 +200,7 @@ def _lane(
     item = np.where(dropped & ~np.isin(table.item, (Item.STEP, Item.END)), ABSENT, table.item)[kept]
     # A loader that is waited for in most steps sets the pace; a wait now and then lasts as long as it did.
     loaded = np.unique(table.step[kept & (table.item == Item.LOADER)])
-    paced = len(loaded) >= _MOST_OF_STEPS * len(steps)
+    paced = len(loaded) >= _MOST_OF_STEPS * len(steps) and not _pins(table)
     ready = (clock - start)[kept].astype(np.float64) if paced else np.full(int(kept.sum()), _NEVER)
     behind = np.where((table.item == Item.LOADER) & (not paced), table.held_ns, table.behind_ns)
     return ReplayLine(
@@ -225,6 +232,22 @@ def _does(item: Column, joined: NDArray[np.bool_], needs: Column, waits: NDArray
     other = np.where(item == Item.SYNC, int(_Do.SYNC), int(_Do.LOADER))
     done = np.where(item == Item.LAUNCH, done, np.where(waits, other, int(_Do.ON)))
     return np.where((item <= Item.STEP) | (item == Item.END), int(_Do.WORK), done)
+
+
+def _pins(table: LineTable) -> bool:
+    """True if batches are so large that it is their copying to pinned memory that the host waits for.
+
+    A thread of the same process does that, and the host's own work keeps it waiting: it has no pace.
+    """
+    loaded = table.item == Item.LOADER
+    held = table.held_ns[loaded].sum()
+    launched = table.item == Item.LAUNCH
+    copies = launched & (table.kind == ComputeKind.COPY)
+    # A batch is copied right behind the wait for it, before anything is computed.
+    others = np.cumsum(launched & ~copies)
+    since = np.maximum.accumulate(np.where(loaded, others, -1))
+    copied = np.maximum(table.bytes[copies & (others == since)], 0).sum()
+    return bool(held > 0 and copied >= _PINNED_BYTES_PER_NS * held)
 
 
 def replay(lines: Mapping[int, ReplayLine], *, keep: bool = False) -> ReplayedStep:

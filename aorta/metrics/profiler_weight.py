@@ -2,10 +2,10 @@
 
 A profiler costs the host time for each operator and driver call that it records. How much depends on the
 machine and on the moment, and the trace itself tells: the time from an operator's start to that of the first
-one within it is mostly the profiler's, and so is most of a launch that does not wait. The weight of an
-operator is their geometric mean times `_PER_OPERATOR`, the only constant that was fitted. Each stretch of the
-host's work is shortened by the weight of what was recorded in it; then host, launches, queues of the GPU and
-collectives of all ranks are replayed. Work on the GPU keeps its duration.
+one within it is mostly the profiler's. The weight of an operator is the median of that time, times
+`_PER_OPERATOR`, the only constant that was fitted. Each stretch of the host's work is shortened by the weight
+of what was recorded in it; then host, launches, queues of the GPU and collectives of all ranks are replayed.
+Work on the GPU keeps its duration.
 
 Where the run has steps that no profiler recorded, the weight is scaled until the replay takes as long as
 these steps.
@@ -25,13 +25,13 @@ from aorta.errors import ArtefactError
 from aorta.metrics.line_replay import Floats, ReplayChanges, ReplayedStep, lanes, lessened, replay
 from aorta.units import NS_PER_MS
 
-_PER_OPERATOR = 1.45
-"""Fitted to the mistakes in docs/mistakes.md; leaving one mistake out changes it by at most 4 %."""
-_PER_CALL = 0.2
-"""The weight of a driver call, of which most are short, over that of an operator."""
+_PER_OPERATOR = 3.1
+"""The weight of an operator, over the time from its start to that of the first one within it. Fitted to the
+captures in docs/profiler-weight.md; leaving one mistake out changes it by at most 2 %.
+"""
 _SPREAD = 0.35
 """The weight's relative error that nine of ten captures stay within."""
-_ERROR = 0.1
+_ERROR = 0.15
 """And that of the step, where the weight is small."""
 _MOST_SCALE = 3.0
 _HALVINGS = 12
@@ -76,8 +76,8 @@ class Lines:
         """The profiler's share of the work before each item."""
         each = _operator_ns(self.lines[rank]) * (self.scale if scale is None else scale)
         table = self.tables[rank]
-        # An operator or call has a start and an end.
-        return np.asarray(each * (table.edges + _PER_CALL * table.calls) / 2, dtype=np.float64)
+        # An operator has a start and an end.
+        return np.asarray(each * table.edges / 2, dtype=np.float64)
 
     def work_ns(self, rank: int, scale: float | None = None) -> Floats:
         """The host's work before each item, without the profiler."""
@@ -176,10 +176,5 @@ def _of_rank(lines: Lines, rank: int, value: ReplayedStep) -> RankWeight:
 
 def _operator_ns(line: HostLine) -> float:
     """The weight of a recorded operator; 0 where the trace does not tell."""
-    pace = line.pace
-    if pace.spacing_ns is None:
-        return 0.0
-    if pace.launch_ns is None:
-        # Without launches: a launch takes about four times the spacing in the captures of the fit.
-        return 2 * _PER_OPERATOR * pace.spacing_ns
-    return _PER_OPERATOR * float(np.sqrt(pace.spacing_ns * pace.launch_ns))
+    spacing = line.pace.spacing_ns
+    return 0.0 if spacing is None else _PER_OPERATOR * spacing

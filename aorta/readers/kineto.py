@@ -283,6 +283,7 @@ def _assemble(path: Path, parts: list[KinetoUnit | ArtefactError]) -> Trace | Ar
             rank=rank,
             rank_basis=basis,
             world_size=_whole(_distributed(header).get("world_size")),
+            gpu_name=_gpu_name(header),
             epoch_ns=_epoch(header, gpu),
             gpu=gpu,
             collectives=collectives,
@@ -351,6 +352,13 @@ def _problems(path: Path, parts: list[KinetoUnit]) -> Iterator[Problem]:
 def _distributed(header: dict[str, Any]) -> dict[str, Any]:
     info = header.get("distributedInfo")
     return info if isinstance(info, dict) else {}
+
+
+def _gpu_name(header: dict[str, Any]) -> str | None:
+    known = header.get("deviceProperties")
+    first = known[0] if isinstance(known, list) and known else None
+    name = first.get("name") if isinstance(first, dict) else None
+    return name if isinstance(name, str) and name else None
 
 
 def _whole(value: object) -> int | None:

@@ -416,6 +416,7 @@ def _add_collectives(columns: Columns, known: Sequence[tuple[int, Arguments]]) -
             bytes_in=_sizes([a.elements_in for _, a in known], items),
             bytes_out=_sizes([a.elements_out for _, a in known], items),
             group_size=integers([a.group_size for _, a in known]),
+            item_bytes=[ABSENT if size is None else size for size in items],
         )
     )
 

@@ -177,6 +177,7 @@ def _ranks(database: Database) -> list[Trace]:
         empty_trace(str(database.path), FORMAT),
         epoch_ns=_epoch(database),
         host_name=_host(database),
+        gpu_name=_gpu_name(database),
         problems=problems,
     )
     gpu = gpu or dict.fromkeys(sorted({*marks.ranges, *calls}), common.gpu)
@@ -349,6 +350,13 @@ def _epoch(database: Database) -> int | None:
         return None
     row = database.connection.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()
     return row[0] if row and isinstance(row[0], int) else None
+
+
+def _gpu_name(database: Database) -> str | None:
+    if not database.has("TARGET_INFO_GPU", "name"):
+        return None
+    row = database.connection.execute("SELECT name FROM TARGET_INFO_GPU ORDER BY rowid LIMIT 1").fetchone()
+    return str(row[0]) if row and row[0] else None
 
 
 def _host(database: Database) -> str | None:

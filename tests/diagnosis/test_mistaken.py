@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import pytest
 
 from aorta.artefacts.hostline import (
@@ -70,7 +71,8 @@ def test_plain_matmuls_gain_what_tensor_cores_are_faster() -> None:
     plain = launch(1 * MS, 90 * MS, kind=int(ComputeKind.PLAIN_MATMUL))
     rest = launch(1 * MS, 10 * MS, kind=int(ComputeKind.ELEMENTWISE))
     gain = gain_of("fp32_matmul", found([[plain, rest]] * 3))
-    assert gain == pytest.approx((90 + 10) / (90 / 9 + 10), rel=0.02)
+    # An unknown card's ratio of peaks is taken as 15, of which 80 % are reached.
+    assert gain == pytest.approx((90 + 10) / (90 / 12 + 10), rel=0.02)
 
 
 def test_reading_back_gains_only_what_the_host_waits_for() -> None:
@@ -80,8 +82,7 @@ def test_reading_back_gains_only_what_the_host_waits_for() -> None:
     assert gain is not None
     assert gain > 1.3
     idle = [launch(5 * MS, MS // 100), {**read, "held_ns": 10_000}, launch(5 * MS, MS // 100)] * 4
-    nothing = gain_of("item_sync", found([idle] * 3))
-    assert nothing == pytest.approx(1.0, abs=0.01)
+    assert gain_of("item_sync", found([idle] * 3)) == 1.0
     assert gain_of("item_sync", found([busy[:3]] * 3)) is None
 
 
@@ -89,16 +90,17 @@ def test_an_optimizer_that_loops_over_parameters() -> None:
     one = launch(MS // 10, 2_000, kind=int(ComputeKind.ELEMENTWISE), tags=int(Tag.OPTIMIZER))
     model = launch(5 * MS, 1 * MS, kind=int(ComputeKind.TENSOR_MATMUL))
     gain = gain_of("foreach_off", found([[model, *[one] * 150]] * 3, Tag.OPTIMIZER))
-    # 15 ms of launches become a tenth.
-    assert gain == pytest.approx((5 + 15) / (5 + 1.5), rel=0.05)
+    # 15 ms of launches become a tenth; what is left takes less by a fifth of the share that goes.
+    assert gain == pytest.approx((5 + 15) / ((5 + 1.5) * (1 - 0.2 * 13.5 / 20)), rel=0.05)
     fused = {**one, "kind": int(ComputeKind.OPTIMIZER)}
     assert gain_of("foreach_off", found([[model, *[fused] * 150]] * 3, Tag.OPTIMIZER)) is None
 
 
 def test_waiting_for_the_loader_in_every_step() -> None:
     wait: Row = {"item": int(Item.LOADER), "held_ns": 60 * MS}
+    left = 40 * (1 - 0.2 * 60 / 100)
     assert gain_of("loader_few_workers", found([[wait, launch(40 * MS, MS)]] * 4)) == pytest.approx(
-        2.5, rel=0.02
+        100 / left, rel=0.02
     )
     short: Row = {"item": int(Item.LOADER), "held_ns": 2 * MS}
     assert found([[short, launch(40 * MS, MS)]] * 4) == []
@@ -108,7 +110,51 @@ def test_recomputation_goes_with_its_kernels() -> None:
     again = launch(4 * MS, 4 * MS, kind=int(ComputeKind.TENSOR_MATMUL), tags=int(Tag.RECOMPUTE))
     once = launch(4 * MS, 4 * MS, kind=int(ComputeKind.TENSOR_MATMUL))
     gain = gain_of("needless_checkpointing", found([[once, again, once]] * 3, Tag.RECOMPUTE))
+    # The GPU is the limit: 12 ms of kernels become 8. The hooks are of the host alone.
     assert gain == pytest.approx(12 / 8, rel=0.02)
+    slow = [{**row, "gpu_ns": MS // 10} for row in (once, again, once)]
+    gain = gain_of("needless_checkpointing", found([slow] * 3, Tag.RECOMPUTE))
+    left = 8 - 0.6 * 4
+    assert gain == pytest.approx(12 / (left * (1 - 0.2 * (12 - left) / 12)), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("wide", "tensor", "named"), [(8.0, True, True), (0.0, True, False), (8.0, False, False)]
+)
+def test_parameters_gathered_in_fp32_for_products_in_bf16(wide: float, tensor: bool, named: bool) -> None:
+    kind = ComputeKind.TENSOR_MATMUL if tensor else ComputeKind.PLAIN_MATMUL
+    gather = launch(MS, 20 * MS, kind=int(ComputeKind.COMMUNICATION), group=0, tags=int(Tag.COLLECTIVE))
+    table = line([[gather, launch(MS, 10 * MS, kind=int(kind))]] * 3)
+    made = host_line(table, {}, gathers=8.0, wide_gathers=wide)
+    census = msgspec.structs.replace(made.census, units=["blocks.0"])
+    lines = Lines.of({0: msgspec.structs.replace(made, census=census)})
+    assert lines is not None
+    gain = gain_of("fsdp_fp32", mistakes_of(lines)[0])
+    # The streams are one: 30 ms become 20.
+    assert gain == (pytest.approx(30 / 20, rel=0.02) if named else None)
+
+
+def test_a_checkpoint_costs_what_its_steps_have_beyond_the_others() -> None:
+    plain = [launch(10 * MS, MS)]
+    copy = launch(2 * MS, MS // 100, kind=int(ComputeKind.READ_COPY), bytes=1_000_000)
+    saving = [launch(10 * MS, MS), *[copy] * 20]
+    gain = gain_of("ckpt_stall", found([plain, saving, plain, saving]))
+    # Steps of 10 and 50 ms become steps of 10.
+    mean = (10 + 50) / 2
+    assert gain == pytest.approx(mean / (10 * (1 - 0.2 * (mean - 10) / mean)), rel=0.05)
+
+
+def test_pinning_by_the_loader_bounds_the_gain_of_pinned_copies() -> None:
+    copy = {
+        **launch(MS, 30 * MS, kind=int(ComputeKind.PAGEABLE_COPY)),
+        "held_ns": 30 * MS,
+        "bytes": 100_000_000,
+    }
+    rest = launch(9 * MS, 5 * MS)
+    gain = gain_of("pageable_copy", found([[copy, rest]] * 3))
+    # The copy waits for the kernel behind which it is queued.
+    now = 9 + 5 + 30
+    assert gain == pytest.approx(now / (1.3 * 30), rel=0.05)
 
 
 def test_several_mistakes_are_counted_once_together() -> None:

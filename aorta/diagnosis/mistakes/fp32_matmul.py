@@ -15,11 +15,16 @@ import numpy as np
 
 from aorta.artefacts.hostline import ComputeKind
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.cards import card_of
 from aorta.metrics.line_replay import Floats, ReplayChanges
 
 _LEAST_SHARE = 0.1
-_FASTER = 0.6 * 15
-_ATTENTION_FASTER = _FASTER / 3
+_PEAKS = 15.0
+"""Dense bf16 peak over fp32 peak of a card that is not in the table: near those of an A100 and an H100."""
+_REACHED = 0.8
+"""Share of the ratio of the peaks that products reach: the faster ones wait more for memory."""
+_ATTENTION = 0.5
+"""And of that ratio, what attention reaches."""
 
 
 def _look(program: Program) -> Sign | None:
@@ -39,8 +44,11 @@ def _plain_ns(item: RankProgram) -> Floats:
 
 def _fixed(item: RankProgram) -> ReplayChanges:
     gpu = item.table.gpu_ns.astype(np.float64)
-    gpu[item.launched(ComputeKind.PLAIN_MATMUL)] /= _FASTER
-    gpu[item.launched(ComputeKind.ATTENTION)] /= _ATTENTION_FASTER
+    card = card_of(item.line.census.gpu)
+    peaks = _PEAKS if card is None else card.tensor_tflops / card.fp32_tflops
+    faster = max(_REACHED * peaks, 1.0)
+    gpu[item.launched(ComputeKind.PLAIN_MATMUL)] /= faster
+    gpu[item.launched(ComputeKind.ATTENTION)] /= max(_ATTENTION * faster, 1.0)
     return ReplayChanges(gpu_ns=gpu)
 
 
@@ -54,8 +62,8 @@ with torch.autocast("cuda", torch.bfloat16):
     loss = model(batch)
 """,
     predicted_by=(
-        "replay with these products at 60 % of the ratio of dense bf16 to fp32 peak of a current "
-        "card (15), fp32 attention at a third of that"
+        "replay with these products faster by 80 % of the ratio of the card's dense bf16 peak to its fp32 "
+        "peak, and fp32 attention by half of that"
     ),
     captures=("fp32_matmul",),
     look=_look,

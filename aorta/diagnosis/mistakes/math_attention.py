@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from aorta.artefacts.events import Column
 from aorta.artefacts.hostline import ComputeKind, Tag
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
 from aorta.metrics.line_replay import Floats, ReplayChanges
 
 _LEAST_SHARE = 0.05
 _LEAST_LAUNCHES = 2.0
-_SAME_SIZE = 0.5
+_BLOCKED = 0.5
+"""Products of scores within one attention kernel, over the same ones with the scores in memory."""
 
 
 def _look(program: Program) -> Sign | None:
@@ -54,15 +56,43 @@ def _time(item: RankProgram, rows: Mask) -> Floats:
 
 
 def _score_sized(item: RankProgram) -> Mask:
-    typical = float(np.median(item.table.gpu_ns[_softmax(item)]))
-    long = item.table.gpu_ns >= _SAME_SIZE * typical
-    others = item.launched(ComputeKind.ELEMENTWISE, ComputeKind.COPY) & ~item.has(Tag.OPTIMIZER)
-    return np.asarray(_softmax(item) | (others & long), dtype=np.bool_)
+    """The softmax kernels, and what lies between them and the nearest matrix products."""
+    products = np.flatnonzero(_products(item))
+    found = _softmax(item)
+    first, after = _around(products, np.flatnonzero(found))
+    for begin, end in zip(first.tolist(), after.tolist(), strict=True):
+        found[begin + 1 : end] |= item.compute[begin + 1 : end]
+    return found
+
+
+def _products(item: RankProgram) -> Mask:
+    return item.launched(ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL)
+
+
+def _around(products: Column, rows: Column) -> tuple[Column, Column]:
+    """The nearest product before and after each row that has both."""
+    place = np.searchsorted(products, rows)
+    both = (place > 0) & (place < len(products))
+    return products[place[both] - 1], products[place[both]]
+
+
+def _of_scores(item: RankProgram) -> Mask:
+    """The products that make or read scores: one before and one after; two each in the backward pass."""
+    products, made = np.flatnonzero(_products(item)), np.zeros(len(item.table), dtype=np.bool_)
+    softmax, backward = np.flatnonzero(_softmax(item)), item.has(Tag.BACKWARD)
+    for row in softmax.tolist():
+        place = int(np.searchsorted(products, row))
+        many = 2 if backward[row] else 1
+        made[products[max(place - many, 0) : place + many]] = True
+    return made
 
 
 def _fixed(item: RankProgram) -> ReplayChanges:
-    rows = _score_sized(item)
-    return ReplayChanges(gpu_ns=np.where(rows, 0.0, item.table.gpu_ns.astype(np.float64)))
+    """Without the scores: one kernel computes the products in blocks, in half of their time."""
+    rows, products = _score_sized(item), _of_scores(item)
+    gpu = item.table.gpu_ns.astype(np.float64)
+    gpu[products] *= _BLOCKED
+    return ReplayChanges(work_ns=np.where(rows, 0.0, item.work_ns), gpu_ns=gpu, dropped=rows)
 
 
 SPEC = MistakeSpec(
@@ -76,8 +106,8 @@ out = scores.softmax(-1) @ v
 out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
 """,
     predicted_by=(
-        "replay without the softmax kernels and the elementwise kernels that take as long, which "
-        "are of the scores' size"
+        "replay without the softmax kernels and all kernels between them and the nearest matrix products, "
+        "which take half of their time"
     ),
     captures=("math_attention (one H200)",),
     look=_look,

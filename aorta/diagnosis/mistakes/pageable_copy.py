@@ -15,10 +15,18 @@ import numpy as np
 
 from aorta.artefacts.hostline import ComputeKind, Tag
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
+from aorta.metrics.cards import card_of
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_SHARE = 0.05
 _BYTES_PER_NS = 20.0
+"""What copies from pinned memory reach on a card that is not in the table: GB/s."""
+_REACHED = 0.8
+"""Share of its link's peak that a copy reaches."""
+_PINNING = 1.3
+"""Time of a loader's thread that copies a batch to pinned memory, over that of the driver's pageable copy.
+Both move the bytes with one core, and the thread waits for the interpreter besides.
+"""
 
 
 def _look(program: Program) -> Sign | None:
@@ -36,6 +44,7 @@ def _look(program: Program) -> Sign | None:
             "held_ms_per_step": round(max(costs.values()), 2),
             "mb_per_step": round(float(np.maximum(size, 0).sum()) / one.steps / 1e6, 1),
         },
+        floor_ns=max(_pinning_ns(program.ranks[rank]) for rank in ranks),
     )
 
 
@@ -47,10 +56,17 @@ def _held_ms(item: RankProgram) -> float:
     return item.per_step(np.where(_slow(item), item.table.held_ns, 0))
 
 
+def _pinning_ns(item: RankProgram) -> float:
+    """How long a thread of the loader copies the same bytes to pinned memory, per step."""
+    return _PINNING * float(item.table.gpu_ns[_slow(item)].sum()) / item.steps
+
+
 def _fixed(item: RankProgram) -> ReplayChanges:
     rows, gpu = _slow(item), item.table.gpu_ns.astype(np.float64)
     known = rows & (item.table.bytes > 0)
-    gpu[known] = np.minimum(gpu[known], item.table.bytes[known] / _BYTES_PER_NS)
+    card = card_of(item.line.census.gpu)
+    rate = _BYTES_PER_NS if card is None else _REACHED * card.link_gb_s
+    gpu[known] = np.minimum(gpu[known], item.table.bytes[known] / rate)
     return ReplayChanges(gpu_ns=gpu, unheld=rows)
 
 
@@ -65,7 +81,7 @@ images = images.to("cuda", non_blocking=True)
 """,
     predicted_by=(
         "replay in which the host does not wait for these copies, and each takes what its bytes "
-        "need at 20 GB/s at most"
+        "need at 80 % of the card's link; the loader's thread that pins batches bounds the step"
     ),
     captures=("pageable_copy", "nsys_pageable_copy"),
     look=_look,
