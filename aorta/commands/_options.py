@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -134,95 +134,6 @@ def docs_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a run is made of, the same for Slurm and for this machine."""
-    decorators: list[Decorator] = [
-        click.option("--scenarios", metavar="LIST", help="Such as 1node,2node,cpu_2node."),
-        click.option("--nodes", metavar="LIST", help="Such as 1,2,4 (the default): short for --scenarios."),
-        click.option(
-            "--config",
-            type=click.Path(path_type=Path, dir_okay=False),
-            envvar=names.CONFIG,
-            help="Default: config/default.yaml with GPUs, config/small.yaml without.",
-        ),
-        click.option(
-            "--override",
-            "overrides",
-            multiple=True,
-            metavar="KEY=VALUE ...",
-            help="Such as training.max_steps=50.",
-            shell_complete=complete_override,
-        ),
-        click.option(
-            "--profiler",
-            type=click.Choice(["auto", "none", "nsys", "rocprofv3"]),
-            help="Around each rank. Default: the configuration's.",
-        ),
-        click.option(
-            "--instrument",
-            type=click.Choice(["auto", "none"]),
-            default="auto",
-            show_default=True,
-            help="Step records of your own program: by hooks that aorta puts into it, or none.",
-        ),
-        click.option(
-            "--python",
-            metavar="PATH",
-            help="Interpreter of your own program. Default: that of the active environment.",
-        ),
-        click.option(
-            "--launcher",
-            type=click.Choice(["aorta", "own"]),
-            default="aorta",
-            show_default=True,
-            help="Who starts the ranks of your own program; own: it does so itself, once per node.",
-        ),
-        click.option(
-            "--steps",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="End your own program after N optimizer steps.",
-        ),
-        click.option(
-            "--container",
-            metavar="IMAGE",
-            help="Run the ranks in this image, by pyxis, Apptainer or Charliecloud (container.runtime).",
-        ),
-        click.option(
-            "--keep-environment",
-            is_flag=True,
-            help="Traces keep environment variables and command lines, secrets included.",
-        ),
-        click.option(
-            "--monitor-interval",
-            type=click.FloatRange(0.1, 60),
-            metavar="S",
-            help="Seconds between samples. Default: the configuration's.",
-        ),
-        click.option("--gpus-per-node", type=GpuCount(min=0), envvar=names.GPUS_PER_NODE),
-        click.option(
-            "--procs-per-node",
-            type=click.IntRange(min=1),
-            help="Default: one per GPU; one without GPUs.",
-        ),
-        click.option("--tasks-per-node", type=int, default=1, hidden=True),
-        click.option(
-            "--time", "time_limit", default=DEFAULT_TIME, show_default=True, help="Limit of each job."
-        ),
-        results_option,
-        click.argument(
-            "command",
-            nargs=-1,
-            type=click.UNPROCESSED,
-            metavar="[-- SCRIPT [ARGUMENTS]...]",
-            shell_complete=_word,
-        ),
-    ]
-    for decorator in reversed(decorators):
-        function = decorator(function)
-    return function
-
-
 class GpuCount(click.IntRange):
     """A number of GPUs. Slurm's form with a type, such as `a100:4`, is refused with the form that works."""
 
@@ -239,29 +150,130 @@ class GpuCount(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-def slurm_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What Slurm is asked for beside nodes, GPUs and time."""
-    decorators: list[Decorator] = [
-        click.option("--account", envvar="SLURM_ACCOUNT", help="Default: SLURM_ACCOUNT."),
-        click.option("--partition", envvar="SLURM_PARTITION", help="Default: SLURM_PARTITION."),
-        click.option("--qos"),
-        click.option("--constraint"),
-        click.option("--cpus-per-task", type=click.IntRange(min=1), help="CPUs of each node's task."),
-        click.option("--exclusive", is_flag=True, help="Whole nodes."),
-        click.option(
-            "--sbatch-line", "sbatch_lines", multiple=True, metavar="LINE", help="Such as --mem=64G."
-        ),
-        click.option(
-            "--assume-shared", is_flag=True, help="The results folder is shared, whatever it looks like."
-        ),
-        click.option(
-            "--aggregate", is_flag=True, help="Chain a job that analyses the others when they have ended."
-        ),
-        click.option("--dry-run", is_flag=True, help="Print the scripts exactly; submit nothing."),
-    ]
+_RUNS: tuple[Decorator, ...] = (
+    click.option("--scenarios", metavar="LIST", help="Such as 1node,2node,cpu_2node."),
+    click.option("--nodes", metavar="LIST", help="Such as 1,2,4 (the default): short for --scenarios."),
+    click.option(
+        "--config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        envvar=names.CONFIG,
+        help="Default: config/default.yaml with GPUs, config/small.yaml without.",
+    ),
+    click.option(
+        "--override",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE ...",
+        help="Such as training.max_steps=50.",
+        shell_complete=complete_override,
+    ),
+    click.option(
+        "--profiler",
+        type=click.Choice(["auto", "none", "nsys", "rocprofv3"]),
+        help="Around each rank. Default: the configuration's.",
+    ),
+)
+"""Which runs there are, and how they are configured."""
+
+_PROGRAM: tuple[Decorator, ...] = (
+    click.option(
+        "--instrument",
+        type=click.Choice(["auto", "none"]),
+        default="auto",
+        show_default=True,
+        help="Step records of your own program: by hooks that aorta puts into it, or none.",
+    ),
+    click.option(
+        "--python",
+        metavar="PATH",
+        help="Interpreter of your own program. Default: that of the active environment.",
+    ),
+    click.option(
+        "--launcher",
+        type=click.Choice(["aorta", "own"]),
+        default="aorta",
+        show_default=True,
+        help="Who starts the ranks of your own program; own: it does so itself, once per node.",
+    ),
+    click.option(
+        "--steps",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="End your own program after N optimizer steps.",
+    ),
+    click.option(
+        "--container",
+        metavar="IMAGE",
+        help="Run the ranks in this image, by pyxis, Apptainer or Charliecloud (container.runtime).",
+    ),
+)
+"""How a program of the user's own is run."""
+
+_SIZES: tuple[Decorator, ...] = (
+    click.option(
+        "--keep-environment",
+        is_flag=True,
+        help="Traces keep environment variables and command lines, secrets included.",
+    ),
+    click.option(
+        "--monitor-interval",
+        type=click.FloatRange(0.1, 60),
+        metavar="S",
+        help="Seconds between samples. Default: the configuration's.",
+    ),
+    click.option("--gpus-per-node", type=GpuCount(min=0), envvar=names.GPUS_PER_NODE),
+    click.option(
+        "--procs-per-node",
+        type=click.IntRange(min=1),
+        help="Default: one per GPU; one without GPUs.",
+    ),
+    click.option("--tasks-per-node", type=int, default=1, hidden=True),
+    click.option("--time", "time_limit", default=DEFAULT_TIME, show_default=True, help="Limit of each job."),
+    results_option,
+    click.argument(
+        "command",
+        nargs=-1,
+        type=click.UNPROCESSED,
+        metavar="[-- SCRIPT [ARGUMENTS]...]",
+        shell_complete=_word,
+    ),
+)
+"""What is kept and sampled, how large a run is, and what it runs."""
+
+
+def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a run is made of, the same for Slurm and for this machine."""
+    return _applied((*_RUNS, *_PROGRAM, *_SIZES), function)
+
+
+def _applied(decorators: Sequence[Decorator], function: Callable[..., Any]) -> Callable[..., Any]:
     for decorator in reversed(decorators):
         function = decorator(function)
     return function
+
+
+_SLURM: tuple[Decorator, ...] = (
+    click.option("--account", envvar="SLURM_ACCOUNT", help="Default: SLURM_ACCOUNT."),
+    click.option("--partition", envvar="SLURM_PARTITION", help="Default: SLURM_PARTITION."),
+    click.option("--qos"),
+    click.option("--constraint"),
+    click.option("--cpus-per-task", type=click.IntRange(min=1), help="CPUs of each node's task."),
+    click.option("--exclusive", is_flag=True, help="Whole nodes."),
+    click.option("--sbatch-line", "sbatch_lines", multiple=True, metavar="LINE", help="Such as --mem=64G."),
+    click.option(
+        "--assume-shared", is_flag=True, help="The results folder is shared, whatever it looks like."
+    ),
+    click.option(
+        "--aggregate", is_flag=True, help="Chain a job that analyses the others when they have ended."
+    ),
+    click.option("--dry-run", is_flag=True, help="Print the scripts exactly; submit nothing."),
+)
+"""What Slurm is asked for beside nodes, GPUs and time."""
+
+
+def slurm_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What Slurm is asked for beside nodes, GPUs and time."""
+    return _applied(_SLURM, function)
 
 
 def slurm_request(options: dict[str, Any]) -> LaunchRequest:

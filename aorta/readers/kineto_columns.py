@@ -1,22 +1,14 @@
-"""Makes columns of Kineto's events.
-
-Times are exact. `ts` and `dur` are µs with three decimals. As a double, a value below 2**43 µs is off by
-less than half a nanosecond, so rounding its fraction gives the nanosecond that was written; larger ones
-with a fraction are decoded again as decimals. (Kineto's own `baseTimeNanoseconds` keeps `ts` below 2**43.)
-"""
+"""Makes columns of Kineto's events; `kineto_times` has the exactness of their times."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aorta.artefacts.events import (
     ABSENT,
@@ -42,16 +34,22 @@ from aorta.readers.kineto_events import (
     KEPT_OPERATORS,
     ON_GPU,
     OPERATORS,
-    POSSIBLE_US,
     Arguments,
     Event,
-    ExactEvent,
     Number,
     Numbering,
 )
+from aorta.readers.kineto_times import (
+    AnyEvent,
+    AnyEventT,
+    EventColumns,
+    InexactError,
+    TimedEvents,
+    possible,
+    timed_events,
+)
 from aorta.readers.trace_build import Call
 
-_EXACT_BELOW = float(1 << 43)
 _BATCH = 1 << 11
 """Events that columns are made of at a time."""
 _POSITIVE = (1 << 63) - 1
@@ -59,29 +57,11 @@ _ITEM_BYTES = {
     "byte": 1, "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "half": 2, "bfloat16": 2,
     "short": 2, "int": 4, "float": 4, "long": 8, "double": 8, "complexfloat": 8, "complexdouble": 16,
 }  # fmt: skip
-
-
 _ITEM_BYTES |= {
     "signed char": 1, "unsigned char": 1, "short int": 2, "long int": 8, "c10::half": 2, "c10::bfloat16": 2,
     "c10::float8_e4m3fn": 1, "c10::float8_e5m2": 1, "c10::complex<float>": 8, "c10::complex<double>": 16,
 }  # fmt: skip
 """Types by torch's names in the arguments of kernels, and by those of C++ in an annotation's."""
-
-
-class _InexactError(Exception):
-    """A time does not fit a double to the nanosecond."""
-
-
-AnyEvent: TypeAlias = Event | ExactEvent
-AnyEventT = TypeVar("AnyEventT", Event, ExactEvent)
-
-
-@dataclass(slots=True)
-class EventColumns(Generic[AnyEventT]):
-    """Events of one of the groups, and where they stand in the file."""
-
-    events: list[AnyEventT] = field(default_factory=list)
-    at: list[int] = field(default_factory=list)
 
 
 Groups: TypeAlias = tuple[EventColumns[AnyEventT], ...]
@@ -156,14 +136,14 @@ def _in_groups(events: Sequence[AnyEventT], at: Sequence[int]) -> Groups[AnyEven
 def flush(columns: Columns) -> None:
     """Make columns of the events that were decoded as JSON since the last time."""
     faults: Counter[str] = Counter()
-    timed: list[_Timed]
+    timed: list[TimedEvents]
     try:
-        timed = [_timed(pending, faults) for pending in columns.pending]
-    except _InexactError:
+        timed = [timed_events(pending, faults) for pending in columns.pending]
+    except InexactError:
         faults.clear()
         events = [e for text, _ in columns.texts for e in EXACT_EVENTS.decode(b"[" + text + b"]")]
         groups = _in_groups(events, [place for _, at in columns.texts for place in at])
-        timed = [_timed(_possible(found, faults), faults) for found in groups]
+        timed = [timed_events(possible(found, faults), faults) for found in groups]
     columns.faults.update(faults)
     columns.pending, columns.texts = _no_events(), []
     if timed[ON_GPU].events:
@@ -178,92 +158,7 @@ def flush(columns: Columns) -> None:
             _add_ranges(columns, group, into, timed[group])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Timed:
-    """Events that have times."""
-
-    events: Sequence[AnyEvent]
-    at: Column
-    start_ns: Column
-    end_ns: Column
-
-
-def _timed(group: EventColumns[AnyEventT], faults: Counter[str]) -> _Timed:
-    """The events that have times, with start and end in ns; the others are counted.
-
-    Raises:
-        _InexactError: the events must be decoded again as `ExactEvent`.
-    """
-    events, at = group.events, np.array(group.at, dtype=np.int64)
-    try:
-        if {e.ph for e in events} - {"X"}:
-            raise TypeError
-        start, duration = _whole_ns([e.ts for e in events]), _whole_ns([e.dur for e in events])
-    except TypeError:  # times that are absent, exact or out of a double's reach
-        good = [e.ph == "X" and e.ts is not None and e.dur is not None for e in events]
-        if not all(good):
-            faults["without a start or a duration"] += good.count(False)
-            events, at = list(itertools.compress(events, good)), at[good]
-        start, duration = nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events])
-    negative = duration < 0
-    if negative.any():
-        faults["with a negative duration"] += int(negative.sum())
-        events = list(itertools.compress(events, ~negative))
-        at, start, duration = at[~negative], start[~negative], duration[~negative]
-    return _Timed(events, at, start, start + duration)
-
-
-def _possible(group: EventColumns[ExactEvent], faults: Counter[str]) -> EventColumns[ExactEvent]:
-    """The events whose times can be held in int64 ns, or that have none; the others are counted."""
-    good = [all(t is None or -POSSIBLE_US < t < POSSIBLE_US for t in (e.ts, e.dur)) for e in group.events]
-    if not all(good):
-        faults["with an impossible time"] += good.count(False)
-    return EventColumns(
-        list(itertools.compress(group.events, good)), list(itertools.compress(group.at, good))
-    )
-
-
-def _whole_ns(us: Sequence[int | float | Decimal | None]) -> Column:
-    """`nanoseconds` of numbers that a double holds to the nanosecond, without looking at each one's type.
-
-    Raises:
-        TypeError: not all of them are such numbers.
-    """
-    array = np.fromiter(us, dtype=np.float64, count=len(us))
-    if len(array) and (isinstance(us[0], Decimal) or not np.abs(array).max() < _EXACT_BELOW):
-        raise TypeError
-    return _rounded(array)
-
-
-def nanoseconds(values: Sequence[int | float | Decimal | None]) -> Column:
-    """Integer ns of µs that are int, float or (all of them) Decimal.
-
-    Raises:
-        _InexactError: a float is too large to hold its nanosecond, or a number is impossible.
-    """
-    if values and isinstance(values[0], Decimal):
-        exact = [int((Decimal(value or 0) * 1000).to_integral_value()) for value in values]
-        return np.array(exact, dtype=np.int64)
-    array = np.array(values)
-    if not len(array):
-        return array.astype(np.int64)
-    whole_numbers = array.dtype.kind == "i"
-    if array.dtype.kind not in "if" or np.abs(array).max() >= (
-        POSSIBLE_US if whole_numbers else _EXACT_BELOW
-    ):
-        raise _InexactError
-    if whole_numbers:
-        return array * 1000
-    return _rounded(array)
-
-
-def _rounded(us: NDArray[np.float64]) -> Column:
-    whole = np.floor(us)
-    exact: Column = whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
-    return exact
-
-
-def _add_ranges(columns: Columns, group: int, into: list[TraceRanges], timed: _Timed) -> None:
+def _add_ranges(columns: Columns, group: int, into: list[TraceRanges], timed: TimedEvents) -> None:
     events = timed.events
     lane = integers([e.tid for e in events])
     for row, event in enumerate(events):
@@ -346,7 +241,7 @@ def _codes(columns: Columns, events: Sequence[AnyEvent]) -> Column:
     return np.fromiter([names[e.name] for e in events], dtype=np.int64, count=len(events))
 
 
-def _add_gpu(columns: Columns, timed: _Timed) -> None:
+def _add_gpu(columns: Columns, timed: TimedEvents) -> None:
     events = timed.events
     arguments = [e.args for e in events]
     stream = integers([a.stream for a in arguments])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -43,11 +42,11 @@ from aorta.runner.exits import (
     mask_logs,
     rank_exits,
     ranks_finished,
-    tail,
     told_to_end,
 )
 from aorta.runner.marker import Marker
 from aorta.runner.metadata import job_metadata
+from aorta.runner.monitor import MonitorProcess
 from aorta.runner.network import interface_towards
 from aorta.runner.options import NodeOptions, TimeLimits
 from aorta.runner.peers import Heartbeat, failed_peer, others_ended
@@ -58,18 +57,8 @@ from aorta.runner.standstill import StandstillWatch, watch_for
 from aorta.runner.supervise import RanksOutcome, SupervisionHooks, await_reason, supervise
 from aorta.runner.timelimit import hit_time_limit, job_ends_wall_ns
 
-_MONITOR_GRACE_S = 5.0
 _OTHERS_WAIT_LONGER_S = 15.0
 """Node 0 gives up first, so that the others hear its reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeWatch:
-    """The things that a supervision watches."""
-
-    monitor_codes: list[int]
-    """The monitor's returned code, once it has ended before the ranks."""
-    around: SupervisionHooks
 
 
 def run_node(options: NodeOptions, environ: Mapping[str, str]) -> int:
@@ -289,7 +278,7 @@ class NodeAgent:
             self.say(self.temp.warning)
         argv, of_ranks = self._launch(session, prepared, environ)
         hide_logs(self.dir)
-        monitor = self._start_monitor(prepared, environ)
+        monitor = MonitorProcess(self.options, self.dir, prepared, environ)
         try:
             ranks = f"{info.processes} of {manifest.world_size} ranks"
             self.say(f"torchrun: {ranks}, node 0 at {session.master_address}")
@@ -297,28 +286,27 @@ class NodeAgent:
             standstill = watch_for(
                 self.options, session, info, prepared.config, environ=environ, say=self.say
             )
-            watched = self._surroundings(child, session, info.processes, monitor, standstill)
-            outcome = supervise(child, self.interrupts, self.limits, watched.around)
+            hooks = self._hooks(child, session, info.processes, monitor, standstill)
+            outcome = supervise(child, self.interrupts, self.limits, hooks)
             standstill.close()
             self.marker.saving()
             child.drain()
         finally:
-            kill_descendants([monitor.pid] if monitor is not None else [])
-            if monitor is not None:
-                monitor.stop(_MONITOR_GRACE_S)
+            kill_descendants(monitor.pids)
+            monitor.stop()
         first_rank = session.first_rank[self.options.node_index]
         collect_logs(self.dir, session.token, first_rank, info.processes)
         mask_logs(self.dir)
         code = 0 if outcome.finished else outcome.code
         exits, root = rank_exits(list(child.lines), code, self.dir, first_rank, info.processes)
         if nodes > 1 or told_to_end(exits, root):
-            outcome = await_reason(outcome, self.interrupts, watched.around)
-        self._note_monitor(watched.monitor_codes)
+            outcome = await_reason(outcome, self.interrupts, hooks)
+        self.marker.lost += monitor.lost(told=self.interrupts.received is not None)
         if self.space.finding is not None:
             self.marker.lost.append(self.space.finding)
         told = self._told_state(outcome, session) if outcome.interrupted is not None else None
         if folder is not None or prepared.config.profiling.enabled:
-            after = Aftercare(self.options, self.limits, self.interrupts, watched.around.tick, self.say)
+            after = Aftercare(self.options, self.limits, self.interrupts, hooks.tick, self.say)
             if folder is not None:
                 self.marker.lost += after.check(folder, prepared.stem, exits, self.temp)
             if told in (None, "timeout"):
@@ -328,30 +316,16 @@ class NodeAgent:
                 self.say(after.by_hand(info.profiler.resolved))
         return self._finish(outcome, told, exits, root)
 
-    def _start_monitor(self, prepared: Prepared, environ: Mapping[str, str]) -> Child | None:
-        wanted = prepared.config.monitor
-        if not wanted.gpu and not wanted.cpu:
-            return None
-        argv = [sys.executable, "-m", "aorta", "monitor", "--output-dir", str(self.dir.root.resolve())]
-        argv += ["--interval", f"{wanted.interval_s:g}", "--node-index", str(self.options.node_index)]
-        argv += ["--parent-pid", str(os.getpid())]
-        for gpu in prepared.info.gpus:
-            argv += ["--gpu-uuid", gpu.uuid]
-        argv += [] if wanted.gpu else ["--no-gpu"]
-        argv += [] if wanted.cpu else ["--no-cpu"]
-        return Child(argv, env=environ, log=self.dir.logs / "monitor.log")
-
-    def _surroundings(
+    def _hooks(
         self,
         child: Child,
         session: Session,
         processes: int,
-        monitor: Child | None,
+        monitor: MonitorProcess,
         standstill: StandstillWatch,
-    ) -> NodeWatch:
+    ) -> SupervisionHooks:
         options, run = self.options, self.run_dir
         heartbeat = Heartbeat(options, self.limits.silence_s)
-        codes: list[int] = []
 
         def tick() -> None:
             heartbeat.beat()
@@ -359,32 +333,18 @@ class NodeAgent:
             self.temp.look()
             if self.space.look():
                 self.say(f"the disk of {run.root} is full: records and samples are lost until there is room")
-            code = monitor.poll() if monitor is not None and not codes else None
-            if code is not None:
-                codes.append(code)
+            monitor.look()
 
         own = options.node_index
-        return NodeWatch(
-            codes,
-            SupervisionHooks(
-                peer_failed=lambda: failed_peer(run, options.attempt, own) or heartbeat.silent(),
-                ranks_finished=lambda: ranks_finished(child, self.dir, session.token, processes),
-                # Node 0's torchrun holds the store by which the others' ranks find each other.
-                may_leave=lambda: own != 0 or others_ended(run, options.attempt, own),
-                kill=lambda: kill_descendants([monitor.pid] if monitor is not None else []),
-                tick=tick,
-                folder_gone=lambda: absent(self.dir.info),
-            ),
+        return SupervisionHooks(
+            peer_failed=lambda: failed_peer(run, options.attempt, own) or heartbeat.silent(),
+            ranks_finished=lambda: ranks_finished(child, self.dir, session.token, processes),
+            # Node 0's torchrun holds the store by which the others' ranks find each other.
+            may_leave=lambda: own != 0 or others_ended(run, options.attempt, own),
+            kill=lambda: kill_descendants(monitor.pids),
+            tick=tick,
+            folder_gone=lambda: absent(self.dir.info),
         )
-
-    def _note_monitor(self, codes: list[int]) -> None:
-        """Say it where the monitor ended while the ranks ran."""
-        # Slurm signals the monitor too: then it has ended as it should, and nothing that counts is lost.
-        told = self.interrupts.received is not None and codes == [0]
-        if codes and not told:
-            words = tail(self.dir.logs / "monitor.log")
-            reason = f": {words[-1]}" if words else ""
-            self.marker.lost.append(f"monitor samples: the monitor ended early with {codes[0]}{reason}")
 
     def _finish(
         self, outcome: RanksOutcome, told: State | None, ranks: list[RankExit], root: int | None
