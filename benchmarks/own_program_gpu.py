@@ -101,7 +101,7 @@ class Switch:
     @property
     def detailed(self) -> bool:
         """Whether the recorder times steps part by part now."""
-        return bool(self.driver.recorder._kind[1])
+        return bool(self.driver.recorder._steps.kind[1])
 
 
 SWITCH = Switch()

@@ -36,7 +36,7 @@ def recorder_on(folder: str, device: torch.device) -> StepRecorder:
     """A recorder that times every step part by part, and calls of groups of one rank."""
     made = StepRecorder(folder, device, capture=CaptureConfig(warmup_steps=0, detail_interval=1))
     made._calls = watching = Watching(made._collectives, lambda: made._now.stream, alone=True)
-    made._have_watched(watching.watch)
+    made._steps.add(watching.watch)
     return made
 
 

@@ -34,6 +34,7 @@ from aorta.instrument.pending import PendingSteps
 from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.stages import Stages
 from aorta.instrument.streams import HostClocks, Mark, Streams, clock_for
+from aorta.instrument.watched_steps import WatchedSteps
 from aorta.instrument.watching import Watching
 from aorta.instrument.wire import StepSummary
 from aorta.instrument.writer import set_aside
@@ -107,26 +108,19 @@ class StepRecorder:
         self._sampler = KernelSampler(capture.kernel_interval, device)
         self._recorded = self._external.active or self._sampler.active
         """True if a profiler records some of the steps."""
-        self._plan = StepSchedule(
-            capture, device, self._external.active, self._sampler.slows if self._sampler.active else None
-        )
-        self._watchers: list[Callable[[bool], None]] = []
-        self._watching: bool | None = None
-        """True if the watchers were told to watch; None: not all of them were told."""
-        self._kind: tuple[Phase, bool] = "warmup", True
-        """Phase of the steps before `_asked_until`, and True if they are timed part by part."""
-        self._asked_until = 0
-        self._closed = False
+        slows = self._sampler.slows if self._sampler.active else None
+        self._allocator = AllocatorCounts(device)
+        schedule = StepSchedule(capture, device, self._external.active, slows)
+        self._steps = WatchedSteps(schedule, self._allocator)
         self._listeners: list[Callable[[StepSummary], None]] = []
         self._global_step = 0
         self._clock = clock_for(device)
         self._now = now = OpenStep(self._clock, device, ranges_for(device))
-        self._watchers.append(CollectorPauses(now).watch)
+        self._steps.add(CollectorPauses(now).watch)
         self._wait = LoaderWait(now)
         self._forward, self._backward, self._optimizer = (
             ComputePart(now, tag) for tag in ("forward", "backward", "optimizer")
         )
-        self._allocator = AllocatorCounts(device)
         self._make_room(fresh=job_dir is None)
         self._channel = RecordChannel(
             self.run.records(self.identity.rank), constants(self.identity, device, self._clock.timing)
@@ -136,14 +130,14 @@ class StepRecorder:
         self._collectives = CollectiveRunner(self._clock, device, lambda: now.parts, self._streams)
         self._copies = BatchCopies(self._clock, device, self._streams)
         self._stages = Stages(now)
-        self._watchers.append(self._stages.watch)
+        self._steps.add(self._stages.watch)
         self._blind = False
         """Something happened that is not seen."""
         self._calls: Watching | None = None
         """Watches calls of `torch.distributed`; None: there is one rank."""
         if self.identity.world_size > 1:
             self._calls = Watching(self._collectives, lambda: now.stream)
-            self._watchers.append(self._calls.watch)
+            self._steps.add(self._calls.watch)
         self._samples: Callable[[], str | None] | None = None
 
     def _make_room(self, fresh: bool) -> None:
@@ -200,7 +194,7 @@ class StepRecorder:
         exchange.install(model)
         if self._calls is not None:
             self._calls.before = exchange.before
-        self._have_watched(exchange.watch)
+        self._steps.add(exchange.watch)
 
     def intercept(self) -> AbstractContextManager[None]:
         """A context that does nothing. Calls of `torch.distributed` are timed without it; programs that were
@@ -302,7 +296,7 @@ class StepRecorder:
         """Write what is left; the file is complete then."""
         self._external.close()
         self._sampler.close()
-        self._let_go()
+        self._steps.close()
         self.drain()
         self._channel.close()
 
@@ -313,7 +307,7 @@ class StepRecorder:
         if kind is None:
             self.close()
             return
-        self._let_go()
+        self._steps.close()
         try:
             self._pending.last_words()
         except RuntimeError as error:
@@ -326,36 +320,6 @@ class StepRecorder:
 
     def _part(self, usual: ComputePart) -> ComputePart:
         return ComputePart(self._now, usual.tag) if usual.inside else usual
-
-    def _have_watched(self, watcher: Callable[[bool], None]) -> None:
-        self._watchers.append(watcher)
-        self._watching = None
-        self._asked_until = 0
-
-    def _watch(self, on: bool) -> None:
-        """Switch the watchers on or off from a step on. Steps that are timed as a whole need no watching and
-        cost as much as without the recorder. The allocator's counts in such steps belong to no step.
-        """
-        for watcher in self._watchers:
-            watcher(on)
-        if not on:
-            self._allocator.skip()
-        self._watching = on
-
-    def _let_go(self) -> None:
-        """Stop watching: the program may go on with what was watched, without this recorder."""
-        self._watch(False)
-        self._watchers.clear()
-        self._closed, self._asked_until = True, 0
-
-    def _ask(self, index: int) -> None:
-        """Find out of what kind the steps from `index` on are, and tell the watchers."""
-        if self._closed:
-            raise RunError("a step was opened after the recorder was closed", "close it after the last step")
-        phase, parts, self._asked_until = self._plan.of(index)
-        self._kind = phase, parts
-        if parts is not self._watching:
-            self._watch(parts)
 
     def _note(self, step: Step) -> None:
         """Add what else is known of a step that has closed."""
@@ -389,9 +353,10 @@ class _Opening:
         index = recorder._global_step
         if recorder._now.step is not None:
             raise RunError(f"step {index} was opened twice", "close a step before the next one begins")
-        if index >= recorder._asked_until:
-            recorder._ask(index)
-        phase, parts = recorder._kind
+        steps = recorder._steps
+        if index >= steps.asked_until:
+            steps.ask(index)
+        phase, parts = steps.kind
         if self.phase and phase != "warmup":
             phase = self.phase
         if recorder._recorded:
