@@ -6,11 +6,11 @@ forgotten one fails at import and in the type check; `None` says that the findin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from aorta.artefacts.analysis import Finding, Kind, RuleMeasurement, Severity, Speedup
+from aorta.artefacts.analysis import Finding, Kind, RuleMeasurement, Speedup
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.metrics.charges import Cause
@@ -164,9 +164,44 @@ def measured(
     )
 
 
-def severity(share: float) -> Severity:
-    """Returns critical where the part takes half of the step or more."""
-    return "critical" if share >= MOST else "warning"
+def found(
+    answer: RuleMeasurement,
+    cause: str,
+    evidence: dict[str, Any],
+    speedup: Speedup | None,
+    *,
+    ranks: Sequence[int] = (),
+    nodes: Sequence[str] = (),
+    critical: bool | None = None,
+) -> RuleResult:
+    """Returns the answer of a finding that was found; its specification says what to do.
+
+    Args:
+        answer: value and threshold.
+        cause: in words.
+        evidence: what was measured.
+        speedup: bounds of the gain; None: not known.
+        ranks: that have the cause; empty: all.
+        nodes: of these ranks.
+        critical: None: it is critical where its value is most of the step.
+    """
+    grave = (answer.value or 0.0) >= 100.0 * MOST if critical is None else critical
+    return RuleResult(
+        answer,
+        Finding(
+            kind=answer.kind,
+            severity="critical" if grave else "warning",
+            cause=cause,
+            ranks=list(ranks),
+            nodes=list(nodes),
+            value=answer.value,
+            threshold=answer.threshold,
+            unit=answer.unit,
+            evidence=evidence,
+            estimated_speedup=speedup,
+            actions=[],
+        ),
+    )
 
 
 def removal_to_threshold(step_ms: float, part_ms: float, threshold_pct: float) -> float:

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from aorta.artefacts.analysis import Finding, Speedup
 from aorta.artefacts.mesh import MeshCause, SlowdownRecord
-from aorta.diagnosis.finding import STEP_SHARE, RuleResult, SubCause, measured, not_measured, severity
+from aorta.diagnosis.finding import STEP_SHARE, RuleResult, SubCause, found, measured, not_measured
 from aorta.diagnosis.observation import Observation
 from aorta.units import rank_words
 
@@ -54,30 +54,22 @@ def answer(seen: Observation, kind: str, threshold: float, codes: Sequence[str])
     if cause is None or not made.fired:
         return RuleResult(made)
     gain = whole / left
-    return RuleResult(
+    return found(
         made,
-        Finding(
-            kind=kind,
-            severity=severity(value / 100.0),
-            cause=words(cause, seen),
-            ranks=[] if cause.cause == "uneven_microbatches" else cause.ranks,
-            nodes=seen.job.nodes(cause.ranks),
-            value=value,
-            threshold=threshold,
-            unit=STEP_SHARE,
-            evidence={
-                "mesh_cause": cause.cause,
-                "stages": cause.stages,
-                "excess": cause.excess,
-                "slowdown": of.value,
-                "m_worker": of.worker_share,
-                "m_last_stage": of.stage_share,
-                "step_ms": of.step_ms,
-                "files": list(seen.steps.files),
-            },
-            estimated_speedup=Speedup(low=1.0 + (gain - 1.0) / 2, high=gain, expected=gain, basis="replay"),
-            actions=[],
-        ),
+        words(cause, seen),
+        {
+            "mesh_cause": cause.cause,
+            "stages": cause.stages,
+            "excess": cause.excess,
+            "slowdown": of.value,
+            "m_worker": of.worker_share,
+            "m_last_stage": of.stage_share,
+            "step_ms": of.step_ms,
+            "files": list(seen.steps.files),
+        },
+        Speedup(low=1.0 + (gain - 1.0) / 2, high=gain, expected=gain, basis="replay"),
+        ranks=[] if cause.cause == "uneven_microbatches" else cause.ranks,
+        nodes=seen.job.nodes(cause.ranks),
     )
 
 

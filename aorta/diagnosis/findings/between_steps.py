@@ -20,10 +20,10 @@ from aorta.artefacts.unseen import BetweenSteps
 from aorta.diagnosis.finding import (
     FindingSpec,
     RuleResult,
+    found,
     gain,
     measured,
     not_measured,
-    severity,
     value_words,
 )
 from aorta.diagnosis.observation import Observation, ObservedSteps
@@ -43,20 +43,14 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     if not answer.fired:
         return RuleResult(answer)
     ranks, lost = culprits(seen.steps.between_shares), _cost(seen)
-    finding = Finding(
-        kind=KIND,
-        severity=severity(share),
-        cause="no record covers the time between the end of a step and the start of the next",
+    return found(
+        answer,
+        "no record covers the time between the end of a step and the start of the next",
+        {"between_steps_ms": lost, "step_ms": seen.steps.step_ms, "files": list(seen.steps.files)},
+        gain(seen.steps.step_ms + lost, 0.0, lost),
         ranks=ranks,
         nodes=seen.job.nodes(ranks),
-        value=value,
-        threshold=threshold,
-        unit=UNIT,
-        evidence={"between_steps_ms": lost, "step_ms": seen.steps.step_ms, "files": list(seen.steps.files)},
-        estimated_speedup=gain(seen.steps.step_ms + lost, 0.0, lost),
-        actions=[],
     )
-    return RuleResult(answer, finding)
 
 
 def culprits(shares: Mapping[int, float]) -> list[int]:

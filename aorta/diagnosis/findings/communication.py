@@ -25,11 +25,11 @@ from aorta.diagnosis.finding import (
     PredictedRemoval,
     RuleResult,
     SubCause,
+    found,
     gain,
     measured,
     not_measured,
     removal_to_threshold,
-    severity,
     value_words,
 )
 from aorta.diagnosis.findings import _mesh
@@ -69,21 +69,13 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     hidden = fmean(row.comm_ms - row.exposed_comm_ms for row in rows)
     free = max(fmean(row.compute_ms for row in rows) - hidden, 0.0)
     low = min(removal_to_threshold(step, exposed, threshold), free)
-    finding = Finding(
-        kind=KIND,
-        severity=severity(value / 100.0),
-        cause=_cause(seen),
-        ranks=[],
-        nodes=[],
-        value=value,
-        threshold=threshold,
-        unit=STEP_SHARE,
-        evidence=_evidence(seen),
-        # Where ranks are missing, an unknown part of it is waiting for them.
-        estimated_speedup=None if seen.job.ranks_missing else gain(step, low, exposed),
-        actions=[],
+    # Where ranks are missing, an unknown part of it is waiting for them.
+    return found(
+        answer,
+        _cause(seen),
+        _evidence(seen),
+        None if seen.job.ranks_missing else gain(step, low, exposed),
     )
-    return RuleResult(answer, finding)
 
 
 def _exposed(seen: Observation) -> float:

@@ -18,10 +18,10 @@ from aorta.diagnosis.finding import (
     FindingSpec,
     RuleResult,
     SubCause,
+    found,
     gain,
     measured,
     not_measured,
-    severity,
     value_words,
 )
 from aorta.diagnosis.mistakes import CATALOGUE
@@ -52,22 +52,14 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired or mistake is None:
         return RuleResult(answer)
-    step, share = seen.steps.step_ms, value / 100.0
+    step = seen.steps.step_ms
     low, high = (step * (1.0 - 1.0 / end) for end in (mistake.gain.low, mistake.gain.high))
-    finding = Finding(
-        kind=KIND,
-        severity=severity(share),
-        cause=f"{mistake.title[0].lower()}{mistake.title[1:]}",
-        ranks=[],
-        nodes=[],
-        value=value,
-        threshold=threshold,
-        unit=STEP_SHARE,
-        evidence={"mistake": mistake.id, "step_ms": step, **mistake.evidence, "files": [*seen.steps.files]},
-        estimated_speedup=gain(step, low, high),
-        actions=[],
+    return found(
+        answer,
+        f"{mistake.title[0].lower()}{mistake.title[1:]}",
+        {"mistake": mistake.id, "step_ms": step, **mistake.evidence, "files": [*seen.steps.files]},
+        gain(step, low, high),
     )
-    return RuleResult(answer, finding)
 
 
 def _cost(seen: Observation) -> float:

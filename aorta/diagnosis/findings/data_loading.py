@@ -24,12 +24,12 @@ from aorta.diagnosis.finding import (
     PredictedRemoval,
     RuleResult,
     SubCause,
+    found,
     gain,
     mean_words,
     measured,
     not_measured,
     removal_to_threshold,
-    severity,
     unknown,
     value_words,
 )
@@ -73,20 +73,14 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     loaders = "loader" if len(ranks) == 1 else "loaders"
     delivers = "delivers" if len(ranks) == 1 else "deliver"
     cause = f"the {loaders} of {rank_words(ranks)} {delivers} a batch later than the step needs it{others}"
-    finding = Finding(
-        kind=KIND,
-        severity=severity(value / 100.0),
-        cause=cause,
+    return found(
+        answer,
+        cause,
+        _evidence(seen),
+        gain(step, low, loading),
         ranks=ranks,
         nodes=job.nodes(ranks),
-        value=value,
-        threshold=threshold,
-        unit=STEP_SHARE,
-        evidence=_evidence(seen),
-        estimated_speedup=gain(step, low, loading),
-        actions=[],
     )
-    return RuleResult(answer, finding)
 
 
 def _needed(seen: Observation, policy: Policy) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from aorta.artefacts.analysis import Finding
-from aorta.diagnosis.finding import FindingSpec, RuleResult, gain, measured, not_measured, value_words
+from aorta.diagnosis.finding import FindingSpec, RuleResult, found, gain, measured, not_measured, value_words
 from aorta.diagnosis.host_time import driver_busy_pct, windows_alone
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
@@ -52,25 +52,18 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     step = steps.step_ms if steps.costs else 100.0
     idle = step * (1.0 - value / 100.0)
     to_threshold = step * (1.0 - value / threshold)
-    finding = Finding(
-        kind=KIND,
-        severity="critical" if value < threshold / 2 else "warning",
-        cause=_cause(seen),
-        ranks=[],
-        nodes=[],
-        value=value,
-        threshold=threshold,
-        unit=unit,
-        evidence={
+    return found(
+        answer,
+        _cause(seen),
+        {
             "effective_gpu_utilization_pct": effective,
             "driver_utilization_pct": driver,
             "step_ms": steps.step_ms if steps.costs else None,
             "files": [*steps.files, *seen.monitored.sample_files],
         },
-        estimated_speedup=gain(step, to_threshold, idle),
-        actions=[],
+        gain(step, to_threshold, idle),
+        critical=value < threshold / 2,
     )
-    return RuleResult(answer, finding)
 
 
 def _cause(seen: Observation) -> str:

@@ -26,11 +26,11 @@ from aorta.diagnosis.finding import (
     PredictedRemoval,
     RuleResult,
     SubCause,
+    found,
     gain,
     measured,
     not_measured,
     removal_to_threshold,
-    severity,
     unknown,
     value_words,
 )
@@ -83,20 +83,12 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     if not answer.fired:
         return RuleResult(answer)
     host, step = fmean(parts), steps.step_ms
-    finding = Finding(
-        kind=KIND,
-        severity=severity(value / 100.0),
-        cause=_cause(seen),
-        ranks=[],
-        nodes=[],
-        value=value,
-        threshold=threshold,
-        unit=STEP_SHARE,
-        evidence=_evidence(seen, waits),
-        estimated_speedup=gain(step, removal_to_threshold(step, host, threshold), host),
-        actions=[],
+    return found(
+        answer,
+        _cause(seen),
+        _evidence(seen, waits),
+        gain(step, removal_to_threshold(step, host, threshold), host),
     )
-    return RuleResult(answer, finding)
 
 
 def _evidence(seen: Observation, waits: list[float]) -> dict[str, Any]:

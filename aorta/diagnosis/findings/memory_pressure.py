@@ -18,7 +18,16 @@ from typing import Any
 
 from aorta.artefacts.analysis import Finding
 from aorta.config.schema import Config
-from aorta.diagnosis.finding import FindingSpec, Found, RuleResult, SubCause, measured, not_measured, unknown
+from aorta.diagnosis.finding import (
+    FindingSpec,
+    Found,
+    RuleResult,
+    SubCause,
+    found,
+    measured,
+    not_measured,
+    unknown,
+)
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.units import BYTES_PER_GIB, plural
@@ -106,20 +115,15 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     if seen.monitored.memory_estimate is not None:
         evidence["accounting_upper_estimate_pct"] = seen.monitored.memory_estimate.used_pct
     nearly_full = known[where] > policy.memory_used_pct
-    finding = Finding(
-        kind=KIND,
-        severity="critical" if known[where] >= CRITICAL_PCT or retrying else "warning",
-        cause=_swap_cause(hosts) if unit == SWAPPED else _cause(seen, where, known[where], full=nearly_full),
+    return found(
+        answer,
+        _swap_cause(hosts) if unit == SWAPPED else _cause(seen, where, known[where], full=nearly_full),
+        evidence,
+        None,
         ranks=_ranks(seen, hosts),
         nodes=sorted(hosts),
-        value=value,
-        threshold=threshold,
-        unit=unit,
-        evidence=evidence,
-        estimated_speedup=None,
-        actions=[],
+        critical=known[where] >= CRITICAL_PCT or retrying,
     )
-    return RuleResult(answer, finding)
 
 
 def _ranks(seen: Observation, hosts: Collection[str]) -> list[int]:

@@ -12,7 +12,14 @@ What to do:
 from __future__ import annotations
 
 from aorta.artefacts.analysis import Finding, Speedup
-from aorta.diagnosis.finding import STEP_SHARE, FindingSpec, RuleResult, measured, not_measured, severity
+from aorta.diagnosis.finding import (
+    STEP_SHARE,
+    FindingSpec,
+    RuleResult,
+    found,
+    measured,
+    not_measured,
+)
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 
@@ -36,26 +43,18 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
         return RuleResult(made)
     stages, microbatches = len(mesh.stages), mesh.microbatches or 0
     gain = 1.0 / (1.0 - mesh.bubble.ideal)
-    finding = Finding(
-        kind=KIND,
-        severity=severity(value / 100.0),
-        cause=f"{stages} stages share {microbatches} microbatches per step",
-        ranks=[],
-        nodes=[],
-        value=value,
-        threshold=threshold,
-        unit=STEP_SHARE,
-        evidence={
+    return found(
+        made,
+        f"{stages} stages share {microbatches} microbatches per step",
+        {
             "stages": stages,
             "microbatches": microbatches,
             "schedule": mesh.schedule,
             "bubble_measured": mesh.bubble.measured,
             "bubble_ideal": mesh.bubble.ideal,
         },
-        estimated_speedup=Speedup(low=1.0, high=gain),
-        actions=[],
+        Speedup(low=1.0, high=gain),
     )
-    return RuleResult(made, finding)
 
 
 def _cost(seen: Observation) -> float:

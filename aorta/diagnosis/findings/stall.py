@@ -14,7 +14,15 @@ What to do:
 from __future__ import annotations
 
 from aorta.artefacts.analysis import Finding, Speedup
-from aorta.diagnosis.finding import MOST, FindingSpec, Found, RuleResult, measured, not_measured, severity
+from aorta.diagnosis.finding import (
+    MOST,
+    FindingSpec,
+    Found,
+    RuleResult,
+    found,
+    measured,
+    not_measured,
+)
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.units import rank_words
@@ -36,16 +44,10 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     if stall is None or not made.fired:
         return RuleResult(made)
     ranks = list(stall.ranks)
-    finding = Finding(
-        kind=KIND,
-        severity=severity(value / 100.0),
-        cause=_words(seen),
-        ranks=ranks,
-        nodes=seen.job.nodes(ranks),
-        value=value,
-        threshold=threshold,
-        unit=UNIT,
-        evidence={
+    return found(
+        made,
+        _words(seen),
+        {
             "step": stall.step,
             "between_steps": stall.where == "between",
             "seconds": stall.seconds,
@@ -53,10 +55,10 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
             "process_state": stall.state,
             "files": list(seen.steps.files),
         },
-        estimated_speedup=Speedup(low=1.0, high=1.0 / max(1.0 - stall.share, 0.01)),
-        actions=[],
+        Speedup(low=1.0, high=1.0 / max(1.0 - stall.share, 0.01)),
+        ranks=ranks,
+        nodes=seen.job.nodes(ranks),
     )
-    return RuleResult(made, finding)
 
 
 def _words(seen: Observation) -> str:

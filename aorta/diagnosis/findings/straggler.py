@@ -26,11 +26,11 @@ from aorta.diagnosis.finding import (
     PredictedRemoval,
     RuleResult,
     SubCause,
+    found,
     gain,
     mean_words,
     measured,
     not_measured,
-    severity,
     unknown,
     value_words,
 )
@@ -78,16 +78,10 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     host = fmean(item.charged("host") for item in waiting)
     hosts = late_by_host(steps.costs, ranks)
     compute_late, host_late = _late_by(ranks, hosts, compute, host)
-    finding = Finding(
-        kind=KIND,
-        severity=severity(value / 100.0),
-        cause=f"the other ranks wait for {_who(ranks, hosts, compute=compute_late, host=host_late)}",
-        ranks=ranks,
-        nodes=seen.job.nodes(ranks),
-        value=value,
-        threshold=threshold,
-        unit=STEP_SHARE,
-        evidence={
+    return found(
+        answer,
+        f"the other ranks wait for {_who(ranks, hosts, compute=compute_late, host=host_late)}",
+        {
             "waits_for_compute_ms": compute,
             "waits_for_host_ms": host,
             **({"ranks_late_by_host": hosts} if compute_late and host_late else {}),
@@ -95,10 +89,10 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
             "step_ms": steps.step_ms,
             "files": list(steps.files),
         },
-        estimated_speedup=gain(steps.step_ms, min(lost), fmean(lost)),
-        actions=[],
+        gain(steps.step_ms, min(lost), fmean(lost)),
+        ranks=ranks,
+        nodes=seen.job.nodes(ranks),
     )
-    return RuleResult(answer, finding)
 
 
 def _late_by(ranks: list[int], hosts: list[int], compute: float, host: float) -> tuple[bool, bool]:
