@@ -174,7 +174,12 @@ def _rocm_sample(device: str, row: Mapping[str, object]) -> GpuSample:
     for name, pattern, factor in _ROCM_SCALED:
         plain = _first(number(value) for value in _matching(cells, pattern))
         found[name] = plain * factor if plain is not None else None
-    return GpuSample(index=_whole(device.removeprefix("card")), **found)
+    return GpuSample(index=_whole(device.removeprefix("card")), **_drawn(found))
+
+
+def _drawn(found: dict[str, Any]) -> dict[str, Any]:
+    """The values without a power of 0: the second die of an MI250X has no sensor and says 0."""
+    return found | {"power_draw_w": found["power_draw_w"] or None}
 
 
 def _matching(cells: Mapping[str, object], pattern: str) -> Iterator[object]:
@@ -244,7 +249,9 @@ def _amd_sample(entry: Mapping[str, Any]) -> GpuSample:
     joules, _ = _leaf(entry, "energy.total_energy_consumption")
     found["energy_mj"] = joules * 1000 if joules is not None else None
     name = _walk(entry, "asic.market_name")
-    return GpuSample(index=_whole(entry["gpu"]), uuid=_text(entry.get("uuid")), name=_text(name), **found)
+    return GpuSample(
+        index=_whole(entry["gpu"]), uuid=_text(entry.get("uuid")), name=_text(name), **_drawn(found)
+    )
 
 
 def _mib(value: float | None, unit: str) -> float | None:

@@ -41,13 +41,19 @@ def read_and_analyze(
         if (recorded := _recordings(files)) is not None:
             return recorded, ()
         if timelines := find_operations(files.paths):
-            return _of_operations(files, timelines), ()
+            try:
+                return _of_operations(files, timelines), ()
+            except ArtefactError as error:
+                # A damaged table costs itself where other files were named.
+                if not set(files.paths) - set(timelines):
+                    raise
+                files.give_up(timelines, error)
         samples, problems = find_samples(files.paths)
         known = {*(item.path for item in samples), *(Path(item.file) for item in problems if item.file)}
         try:
             found = read_summaries(files.paths, summarise, meanwhile=_import_the_rest)
         except NoTraceError as error:
-            raise _nothing(files, error, known, bool(samples)) from None
+            raise _nothing(files, error, problems, known, bool(samples)) from None
         known |= {Path(item.file) for item in found.problems if item.file}
         known |= {Path(summary.source) for summary in found.summaries}
         unused = _unused(files, known | found.files)
@@ -113,7 +119,8 @@ def _unused(files: Unpacked, known: set[Path]) -> list[Problem]:
     unknown = [
         path
         for path in files.paths
-        if path not in known and not (path.is_dir() and any(path in one.parents for one in known))
+        if path not in known
+        and not (path.is_dir() and any(path in one.parents for one in known | files.opened))
     ]
     if not unknown:
         return []
@@ -122,11 +129,14 @@ def _unused(files: Unpacked, known: set[Path]) -> list[Problem]:
     return [Problem(file=str(path), reason=f"{path}: not used: {why_unused(path)}") for path in unknown]
 
 
-def _nothing(files: Unpacked, error: NoTraceError, known: set[Path], samples: bool) -> ArtefactError:
+def _nothing(
+    files: Unpacked, error: NoTraceError, problems: Sequence[Problem], known: set[Path], samples: bool
+) -> ArtefactError:
     """Returns the error that says of every named file why no trace was read from it."""
     if samples:
         message = "samples of GPUs and hosts, and no trace beside them: they do not tell why a GPU waits"
         return ArtefactError(message, "name the traces of the same run, too, or a run directory")
     known = known | {Path(item.file) for item in error.problems if item.file}
-    reasons = [item.reason for item in (*files.problems, *error.problems, *_unused(files, known))]
+    every = (*files.problems, *error.problems, *problems, *_unused(files, known))
+    reasons = list(dict.fromkeys(item.reason for item in every))
     return ArtefactError(files.named("; ".join(reasons) or error.message), error.hint)

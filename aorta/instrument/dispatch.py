@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import library as torch_library
 
+from aorta.instrument.waits import uncompiled
+
 KINDS = {
     "allreduce_": ("all_reduce", "allreduce"),
     "allreduce_coalesced_": ("all_reduce", "allreduce"),
@@ -204,6 +206,8 @@ def storage_of(tensor: Any) -> int | None:
     except (AttributeError, NotImplementedError, RuntimeError):
         return None
 
+
+uncompiled(Called, Dispatch, _work, _tensors, _bytes, storage_of)
 
 DISPATCH = Dispatch()
 """Torch has one dispatcher."""

@@ -23,12 +23,16 @@ def _skipper() -> Callable[[CodeType], None] | None:
 _skip = _skipper()
 
 
-def uncompiled(*owners: type) -> None:
-    """Keep the methods of these classes, and functions in them, out of compiled graphs.
+def uncompiled(*owners: type | Callable[..., Any]) -> None:
+    """Keep functions, the methods and properties of classes, and functions in them, out of compiled graphs.
 
     `torch.compiler.disable` does so as well, but loads the compiler, which most programs never use.
     """
-    pending = [one.__code__ for owner in owners for one in vars(owner).values() if hasattr(one, "__code__")]
+    found: list[Any] = []
+    for owner in owners:
+        found += vars(owner).values() if isinstance(owner, type) else [owner]
+    found = [one.fget if isinstance(one, property) else one for one in found]
+    pending = [one.__code__ for one in found if hasattr(one, "__code__")]
     while pending and _skip is not None:
         code = pending.pop()
         _skip(code)

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from aorta.instrument.collectives import CollectiveRunner
-from aorta.instrument.dispatch import DISPATCH, Called, Dispatch, storage_of
+from aorta.instrument.dispatch import DISPATCH, Called, storage_of
 from aorta.instrument.streams import CudaClock, HostClock, Mark, current_stream
 from aorta.instrument.tape import StreamGate, Tape
 from aorta.instrument.waits import WAITS, uncompiled
@@ -317,4 +317,4 @@ def _reducing(frame: FrameType | None) -> bool:
     return bool(names) and any(isinstance(below.f_locals.get(name), dist.GradBucket) for name in names)  # type: ignore[attr-defined]
 
 
-uncompiled(Watching, Begun, Called, Dispatch, CollectiveRunner, Tape, HostClock, CudaClock)
+uncompiled(Watching, Begun, _reducing, CollectiveRunner, Tape, HostClock, CudaClock)

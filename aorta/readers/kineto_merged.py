@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+from codecs import BOM_UTF8
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +94,7 @@ def _content(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             text = b"".join(gzip_blocks(stream)) if is_gzip(path) else stream.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
             raise ArtefactError(f"{path}: several ranks in a file of more than 2 GiB", "split it by rank")
-        found = msgspec.json.decode(text)
+        found = msgspec.json.decode(text.removeprefix(BOM_UTF8))
     except OSError as error:
         raise ArtefactError(f"{path}: {error.strerror}") from error
     except (GzipDamageError, msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -11,6 +11,7 @@ import os
 import re
 import threading
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +52,14 @@ def is_gzip(path: Path) -> bool:
 
 
 def plain_blocks(stream: BinaryIO, length: int | None = None, size: int = BLOCK) -> Iterator[bytes]:
-    """The next `length` bytes (None: all) of a stream, a block at a time."""
+    """The next `length` bytes (None: all) of a stream, a block at a time; without a byte order mark."""
     left = length
+    if stream.tell() == 0:
+        begin = stream.read(len(BOM_UTF8))
+        if begin != BOM_UTF8:
+            stream.seek(0)
+        elif left is not None:
+            left -= len(begin)
     while block := stream.read(size if left is None else min(size, left)):
         yield block
         left = None if left is None else left - len(block)
@@ -65,14 +72,15 @@ def gzip_blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
         GzipDamageError: after the last good block of a truncated or damaged stream.
     """
     inflate = zlib.decompressobj(wbits=31)
-    pending = stream.read(size)
+    pending, first = stream.read(size), True
     while pending:
         try:
             block = inflate.decompress(pending, size)
         except zlib.error as error:
             raise GzipDamageError(f"damaged gzip data ({error})") from error
         if block:
-            yield block
+            yield block.removeprefix(BOM_UTF8) if first else block
+            first = False
         if not inflate.eof:
             pending = inflate.unconsumed_tail or stream.read(size)
             continue

@@ -85,14 +85,14 @@ class RocprofRows:
             return False
         return True
 
-    def trace(self, source: Path, rank: int | None, basis: str | None) -> Trace:
+    def trace(self, source: Path, rank: int | None, basis: str | None, made_by: str = FORMAT) -> Trace:
         """The finished trace."""
         gpu = np.array(self.gpu, dtype=np.int64).reshape(-1, len(_GPU_COLUMNS)).T
         host = np.array(self.host, dtype=np.int64).reshape(-1, len(_HOST_COLUMNS)).T
         reasons = [_counted(count, reason) for reason, count in sorted(self.faults.items())]
         return finish(
             replace(
-                empty_trace(str(source), FORMAT),
+                empty_trace(str(source), made_by),
                 rank=rank,
                 rank_basis=basis,
                 names=tuple(self.names),

@@ -14,6 +14,7 @@ from aorta.artefacts.events import ABSENT, Kind, Trace
 from aorta.artefacts.files import size_of
 from aorta.errors import ArtefactError
 from aorta.readers.rocprof import RocprofRows, host_role
+from aorta.readers.rpd import is_rpd, read_rpd
 from aorta.readers.trace_build import file_rank
 from aorta.readers.trace_sqlite import Database, open_database
 
@@ -36,6 +37,8 @@ def read(path: Path) -> list[Trace]:
         ArtefactError: not such a database, damaged, or without any activity.
     """
     with open_database(path, views=True) as database:
+        if is_rpd(database):
+            return read_rpd(database)
         if not database.has("kernels") and not database.has("regions"):
             raise ArtefactError(
                 f"{path}: no view `kernels` in it",

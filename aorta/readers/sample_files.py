@@ -16,6 +16,7 @@ from aorta.artefacts.files import is_folder, open_regular, read_regular, walk
 from aorta.artefacts.lines import cells_of
 from aorta.artefacts.samples import GpuSample, parse_nvidia_smi_csv
 from aorta.errors import ArtefactError
+from aorta.readers.amd_smi import is_amd_smi, parse_amd_smi_csv
 from aorta.readers.dmon import is_dmon, parse_dmon
 from aorta.readers.samples import drop_impossible, table_of
 from aorta.units import plural
@@ -24,14 +25,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-Kind: TypeAlias = Literal["nvidia-smi", "dmon", "gpu", "cpu"]
+Kind: TypeAlias = Literal["nvidia-smi", "amd-smi", "dmon", "gpu", "cpu"]
 
 _LOOK = 4096
 _NO_HEADER = re.compile(r"\d{4}[/-]\d\d[/-]\d\d[ T]\d\d:\d\d:\d\d[^,]*,|\d+, *GPU-")
 _GPU_VALUES = re.compile(r"GPU-[0-9a-f]{8}|\d %|\d MiB|\d W\b")
-_AMD_COLUMNS = re.compile(
-    r"\b(?:power_usage|gfx_clk|hotspot_temp\w*|gfx_activity|vram_used|GPU use \(%\))", re.IGNORECASE
-)
+_ROCM_COLUMNS = re.compile(r"GPU use \(%\)|GPU memory use \(%\)|Package Power", re.IGNORECASE)
 _COMPLAINT = re.compile(
     r"GPU is lost|[Uu]nable to determine the device handle|^No devices were found|^NVIDIA-SMI has failed"
 )
@@ -95,10 +94,12 @@ def _kind(path: Path) -> Kind | None:
             "samples of nvidia-smi without a header line: which column is which is not known",
             "record without `noheader`: nvidia-smi --query-gpu=timestamp,index,... --format=csv",
         )
-    if names & {"gpu", "device"} and _AMD_COLUMNS.search(line):
+    if is_amd_smi(header):
+        return "amd-smi"
+    if "device" in names and _ROCM_COLUMNS.search(line):
         raise ArtefactError(
-            "the CSV of amd-smi and rocm-smi is not read",
-            "record samples with `aorta monitor`, which keeps their time",
+            "a table of rocm-smi has no times and cannot be placed beside steps",
+            "record with `amd-smi monitor --csv -w 1`, or with `aorta monitor`",
         )
     return None
 
@@ -118,7 +119,10 @@ def _read(path: Path, kind: Kind, problems: list[Problem]) -> SampleFile:
     # In a last line without an end the last number may lack digits.
     whole, _, rest = decoded(read_regular(path)).rpartition("\n")
     bad = int(bool(rest.strip()))
-    if kind == "dmon":
+    if kind == "amd-smi":
+        timed, unusable = parse_amd_smi_csv(whole)
+        bad += unusable
+    elif kind == "dmon":
         dated, unusable = parse_dmon(whole)
         timed = [(_as_utc_ns(moment), sample) for moment, sample in dated]
         bad += unusable
@@ -136,7 +140,7 @@ def _read(path: Path, kind: Kind, problems: list[Problem]) -> SampleFile:
     rows = [_row(wall, sample) for wall, sample in timed if wall is not None]
     table = pd.DataFrame(rows, columns=list(GPU_COLUMNS))
     drop_impossible(table, str(path), problems)
-    return SampleFile(path, "gpu", table, zoneless=True)
+    return SampleFile(path, "gpu", table, zoneless=kind != "amd-smi")
 
 
 def _without_complaints(lines: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import is_file, open_regular, walk
+from aorta.errors import ArtefactError
 
 _MAGIC = (
     (b"PK\x03\x04", "zip"),
@@ -32,6 +33,14 @@ class Unpacked:
     names: dict[Path, str] = field(default_factory=dict)
     """What unpacked files and folders are called to users, by their temporary place."""
     problems: list[Problem] = field(default_factory=list)
+    opened: set[Path] = field(default_factory=set)
+    """Packed files that something was unpacked from."""
+
+    def give_up(self, paths: Iterable[Path], error: ArtefactError) -> None:
+        """Leaves files out of what is read, with the reason."""
+        given = list(paths)
+        self.paths = [path for path in self.paths if path not in given]
+        self.problems += [Problem(file=str(path), reason=error.message) for path in given]
 
     def named(self, text: str) -> str:
         """Returns a text with the names of packed files instead of temporary places."""
@@ -64,6 +73,7 @@ def unpacked(paths: Iterable[Path]) -> Iterator[Unpacked]:
                         Problem(file=str(file), reason=f"{file}: {error or 'it ends early'}")
                     )
                     continue
+                found.opened.add(file)
                 found.names[target] = str(file)
                 found.paths.append(target)
         yield found

@@ -77,7 +77,7 @@ def _text(head: bytes) -> str:
     first = text.strip().splitlines()[0] if text.strip() else ""
     if first.startswith(("{", "[")):
         if head.startswith(_MARKS):
-            return "JSON that begins with a byte order mark: save it as UTF-8 without one"
+            return "JSON in UTF-16, or with a byte order mark: save it as UTF-8 without one"
         keys = re.findall(r'"([^"\\]{1,40})"\s*:', text)[:_NAMED]
         return f"JSON without traceEvents or rocprofiler-sdk-tool; its keys begin with {json.dumps(keys)}"
     printable = sum((sign.isprintable() and sign != "\ufffd") or sign.isspace() for sign in text) / len(text)

@@ -168,6 +168,16 @@ def test_power_of_the_second_die_of_a_package_is_absent_and_the_cap_is_not_power
     assert gpu.power_draw_w is None
 
 
+def test_a_die_that_says_0_watts_has_no_sensor_and_an_idle_one_draws_some():
+    named = "Average Graphics Package Power (W)"
+    first, second = parse_rocm_smi_json(json.dumps({"card0": {named: "41.0"}, "card1": {named: "0.0"}}))
+    assert (first.power_draw_w, second.power_draw_w) == (41.0, None)
+    (die,) = parse_amd_smi_json(
+        json.dumps([{"gpu": 1, "power": {"socket_power": {"value": 0, "unit": "W"}}}])
+    )
+    assert die.power_draw_w is None
+
+
 def test_warnings_before_the_json_are_skipped():
     text = "WARNING: [AMDGPU] is slow\n\n" + json.dumps({"card0": OLD_CARD})
     assert parse_rocm_smi_json(text)[0].utilization_gpu == 12

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zipfile
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from aorta.commands._traces import analyze_traces
 from aorta.commands.analyze import command
 from aorta.errors import ArtefactError
 from tests.support.kineto import event, kernel, write
@@ -58,10 +62,37 @@ def test_traces_of_a_folder_that_cannot_be_told_apart_say_so(tmp_path: Path) -> 
     assert "traceEvents" not in said
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_a_trace_with_a_byte_order_mark_says_so(tmp_path: Path, encoding: str) -> None:
+def test_a_trace_in_utf_16_says_so(tmp_path: Path) -> None:
     path = capture(tmp_path / "rank0.json")
-    path.write_text(path.read_text(), encoding=encoding)
+    path.write_text(path.read_text(), encoding="utf-16")
     said = refusal(tmp_path)
     assert "byte order mark: save it as UTF-8" in said
     assert "without traceEvents" not in said
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_byte_order_mark_costs_nothing(tmp_path: Path, packed: bool) -> None:
+    path = capture(tmp_path / "rank0.json")
+    data = BOM_UTF8 + path.read_bytes()
+    path.write_bytes(gzip.compress(data) if packed else data)
+    assert CliRunner().invoke(command, [str(tmp_path)]).exit_code == 0
+
+
+def test_an_archive_that_was_read_is_not_called_unused(tmp_path: Path) -> None:
+    path = capture(tmp_path / "rank0.json")
+    with zipfile.ZipFile(tmp_path / "traces.zip", "w") as archive:
+        archive.write(path, path.name)
+    path.unlink()
+    found = analyze_traces([tmp_path])
+    assert [item.reason for item in found.data_quality.problems if "not used" in item.reason] == []
+
+
+def test_a_damaged_table_costs_itself_beside_a_trace(tmp_path: Path) -> None:
+    path = capture(tmp_path / "rank0.json")
+    table = tmp_path / "operations.parquet"
+    table.write_bytes(b"PAR1 and nothing else")
+    found = analyze_traces([path, table])
+    assert found.breakdown.steps > 0
+    assert any("no Parquet" in item.reason for item in found.data_quality.problems)
+    with pytest.raises(ArtefactError, match="no Parquet"):
+        analyze_traces([table])
