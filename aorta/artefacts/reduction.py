@@ -73,6 +73,16 @@ class TracedCalls(Record, frozen=True, kw_only=True):
     """Groups among them whose every collective has a sequence number of its own."""
 
 
+class TracedPasses(Record, frozen=True, kw_only=True):
+    """Forward and backward passes of a pipeline's microbatches, a column each."""
+
+    step: Packed
+    code: Packed
+    """0: forward; 1: backward."""
+    start_ns: Packed
+    end_ns: Packed
+
+
 class TracedTimeline(Record, frozen=True, kw_only=True):
     """What waits are charged by: when the GPU computed, communicated, idled for the loader (pairs of ns)."""
 
@@ -80,6 +90,8 @@ class TracedTimeline(Record, frozen=True, kw_only=True):
     communication: Packed
     data: Packed
     calls: TracedCalls
+    passes: TracedPasses | None = None
+    """None: nothing is sent or received."""
 
 
 class UnseenReason(Record, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from msgspec import structs
 
@@ -23,8 +24,11 @@ from aorta.diagnosis.rank import rank_costs
 from aorta.diagnosis.trace_samples import sampled_beside
 from aorta.diagnosis.traced_weight import replayed, undisturbed, weighed
 from aorta.metrics.blame import BlameTable, charged
+from aorta.metrics.collectives import MatchedCollectives
+from aorta.metrics.mesh import MeshFacts, mesh_of
 from aorta.metrics.trace_capture import ALONE, TraceCapture, capture, captures, with_waits
 from aorta.metrics.trace_notes import differences, notes_of, size_notes
+from aorta.metrics.traced_mesh import traced_operations
 from aorta.metrics.traced_steps import numbered
 from aorta.metrics.utilization import effective_gpu_utilization
 from aorta.readers.run import RunData
@@ -34,6 +38,8 @@ from aorta.readers.sample_files import SampleFile
 from aorta.units import plural, rank_words
 
 _SOURCE = "usable traces"
+REPLAYED = 0.2
+"""The replay of a pipeline may miss the traced step by this share; beyond it, waits are charged to ranks."""
 
 
 def from_traces(
@@ -129,6 +135,7 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     joined = replace(
         seen,
         facts=structs.replace(seen.facts, **weight),
+        mesh=seen.mesh or made.mesh,
         steps=replace(made.steps, source="step records and traces", between_shares=seen.steps.between_shares),
         host=replace(seen.host, idle=made.host.idle),
         monitored=replace(seen.monitored, utilization=usage),
@@ -198,4 +205,17 @@ def _traced(
         notes=tuple(notes_of(found, charges, expected)),
     )
     model = modelled(collectives, found.steps, [row.step_ms for row in rows], nodes, found.host_ns())
-    return Observation(steps=steps, host=ObservedHost(idle=found.idle()), model=model), unusable
+    mesh = _mesh(found, collectives, fmean(row.step_ms for row in rows) if rows else 0.0)
+    seen = Observation(steps=steps, host=ObservedHost(idle=found.idle()), model=model, mesh=mesh)
+    return seen, unusable
+
+
+def _mesh(found: TraceCapture, collectives: MatchedCollectives | str, step_ms: float) -> MeshFacts | None:
+    """Returns the pipeline of the traces; None where there is none, or its replay misses the step."""
+    if isinstance(collectives, str):
+        return None
+    job = traced_operations(found.work, collectives, found.steps)
+    mesh = mesh_of(job) if job is not None else None
+    if mesh is None or mesh.slowdown is None:
+        return None
+    return mesh if abs(mesh.slowdown.step_ms / step_ms - 1) <= REPLAYED else None

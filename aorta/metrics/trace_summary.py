@@ -14,6 +14,7 @@ from aorta.artefacts.packed import Packed, pack, unpack, unpack_intervals
 from aorta.artefacts.reduction import (
     Reducer,
     TracedCalls,
+    TracedPasses,
     TracedTimeline,
     TraceStep,
     TraceSummary,
@@ -33,6 +34,7 @@ from aorta.metrics.trace_idle import (
     launches_in,
     queue_depth,
 )
+from aorta.metrics.trace_passes import PassTable, no_passes
 from aorta.metrics.trace_steps import StepWindows, steps_of
 from aorta.metrics.trace_tops import top_collectives, top_kernels
 from aorta.metrics.trace_work import CallTable, GpuWork, gpu_work
@@ -125,6 +127,9 @@ def _timeline(work: GpuWork) -> TracedTimeline:
         calls=TracedCalls(
             names=list(work.names), seen=sorted(work.seen), numbered=sorted(work.numbered), **calls
         ),
+        passes=TracedPasses(**{one.name: pack(getattr(work.passes, one.name)) for one in fields(PassTable)})
+        if len(work.passes)
+        else None,
     )
 
 
@@ -167,7 +172,14 @@ def work_of(summary: TraceSummary) -> GpuWork | None:
         seen=frozenset(line.calls.seen),
         numbered=frozenset(line.calls.numbered),
         edge_calls=summary.edge_calls,
+        passes=_passes(line.passes),
     )
+
+
+def _passes(packed: TracedPasses | None) -> PassTable:
+    if packed is None:
+        return no_passes()
+    return PassTable(**{one.name: unpack(getattr(packed, one.name)) for one in fields(PassTable)})
 
 
 def latest(summary: TraceSummary, numbers: Collection[int]) -> TraceSummary:

@@ -9,7 +9,7 @@ begins. Where a trace joins no launch to a GPU event, both are taken by the time
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,11 @@ from aorta.artefacts.events import (
 )
 from aorta.intervals import Intervals, as_intervals, subtract, union
 from aorta.metrics.calls import NOT_RECORDED, Calls, TimesByStep
+from aorta.metrics.collectives import SEND_RECV, RankTimeline
 from aorta.metrics.collectives import MatchedCollectives as CollectiveSet
-from aorta.metrics.collectives import RankTimeline
 from aorta.metrics.rows import order_within
 from aorta.metrics.trace_breakdown import main_device, timeline_of
+from aorta.metrics.trace_passes import PassTable, no_passes, passes_of
 from aorta.metrics.trace_steps import StepWindows, steps_of
 
 _NO_GROUP = ""
@@ -75,6 +76,8 @@ class GpuWork:
     """Groups whose every collective has a sequence number of its own."""
     edge_calls: int
     """Communication kernels of no whole step: launched before the capture, or in its last step or later."""
+    passes: PassTable = field(default_factory=no_passes)
+    """Forward and backward passes between sends and receives."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +103,7 @@ def gpu_work(trace: Trace) -> GpuWork | None:
     names, calls, edge = _calls(item)
     seen, numbered = _groups(trace)
     whole = np.isin(calls.step, windows.number)
+    passes = passes_of(trace, item.launched, item.host, _sends(trace)) if item.joined else no_passes()
     return GpuWork(
         steps=windows,
         compute=union(np.concatenate((line.compute, line.graphs))),
@@ -110,7 +114,15 @@ def gpu_work(trace: Trace) -> GpuWork | None:
         seen=seen,
         numbered=numbered,
         edge_calls=edge + int((~whole).sum()),
+        passes=take(passes, np.isin(passes.step, windows.number)),
     )
+
+
+def _sends(trace: Trace) -> Column:
+    """Returns the rows of the GPU events that send or receive."""
+    table = _of_main_device(trace)
+    codes = [code for code, name in enumerate(trace.names) if name == SEND_RECV]
+    return np.unique(table.event[np.isin(table.op, codes)])
 
 
 def _with_own_rank(trace: Trace) -> Trace:

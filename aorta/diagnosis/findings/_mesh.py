@@ -105,6 +105,11 @@ def words(cause: MeshCause, seen: Observation) -> str:
     }[code]
 
 
+def speaks(finding: Finding) -> bool:
+    """Tells whether a finding is one of the mesh's, as `answer` makes them."""
+    return "mesh_cause" in finding.evidence
+
+
 def sub_cause(finding: Finding) -> SubCause:
     """Returns the cause behind a finding of the mesh."""
     return SubCause(finding.evidence["mesh_cause"], finding.cause)

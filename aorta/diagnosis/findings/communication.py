@@ -155,13 +155,13 @@ def _removes(_: Finding, seen: Observation, replays: Replays) -> PredictedRemova
 
 
 def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
-    if seen.mesh is not None:
+    if _mesh.speaks(finding):
         return _mesh.sub_cause(finding)
     return behind_transfers(seen)
 
 
 def _actions(finding: Finding, seen: Observation) -> list[str]:
-    if seen.mesh is not None:
+    if _mesh.speaks(finding):
         return _mesh.actions(finding)
     config = seen.job.config
     actions: list[str] = []
@@ -251,7 +251,7 @@ def _sharding(config: Config) -> list[str]:
 
 
 def _statement(finding: Finding, seen: Observation) -> str:
-    if seen.mesh is not None:
+    if _mesh.speaks(finding):
         return _mesh.statement(finding)
     value, limit = value_words(finding)
     exposed = _exposed(seen)

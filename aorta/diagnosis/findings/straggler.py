@@ -175,7 +175,7 @@ def _removes(finding: Finding, seen: Observation, replays: Replays) -> Predicted
 
 
 def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
-    if seen.mesh is not None:
+    if _mesh.speaks(finding):
         return _mesh.sub_cause(finding)
     if not finding.ranks:
         shared = seen.around.cores_shared
@@ -295,7 +295,7 @@ def _slow_node(seen: Observation) -> SubCause | None:
 
 
 def _actions(finding: Finding, seen: Observation) -> list[str]:
-    if seen.mesh is not None:
+    if _mesh.speaks(finding):
         return _mesh.actions(finding)
     ranks, job, actions = finding.ranks, seen.job, []
     waiting = [item for item in seen.steps.costs if item.rank not in ranks]
@@ -325,7 +325,7 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
 
 
 def _statement(finding: Finding, seen: Observation) -> str:
-    if seen.mesh is not None:
+    if _mesh.speaks(finding):
         return _mesh.statement(finding)
     value, limit = value_words(finding)
     who = f"({rank_words(finding.ranks)})" if finding.ranks else "(a different one from step to step)"

@@ -1,0 +1,197 @@
+"""Traces of a pipeline to the operations of a mesh: passes, sends and receives, and collectives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
+from aorta.metrics.clock_lines import ClockLine
+from aorta.metrics.collectives import SEND_RECV, MatchedCollectives
+from aorta.metrics.trace_passes import BACKWARD, FORWARD
+from aorta.metrics.trace_work import GpuWork
+
+_PASS = {FORWARD: "forward-compute", BACKWARD: "backward-compute"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    kind: str
+    rank: int
+    step: int
+    microbatch: int
+    group: int
+    batch: int
+    start: int
+    end: int
+
+
+def traced_operations(
+    work: Mapping[int, GpuWork], collectives: MatchedCollectives, steps: Sequence[int]
+) -> Operations | None:
+    """Returns the operations of a pipeline over `steps`.
+
+    Args:
+        work: of each rank.
+        collectives: of all ranks, on one clock.
+        steps: those that are whole on every rank.
+
+    Returns:
+        None where ranks do not send to each other along a chain, or passes cannot be told apart.
+    """
+    stage, replica = _chain(collectives)
+    if len(set(stage.values())) < 2 or set(stage) != set(work):
+        return None
+    if any(not _both(item) for item in work.values()):
+        return None
+    found = _passes(work, collectives.lines, set(steps))
+    found += _transfers(collectives, stage, set(steps))
+    return _made(found, stage, replica)
+
+
+def _both(item: GpuWork) -> bool:
+    codes = set(item.passes.code.tolist())
+    return {FORWARD, BACKWARD} <= codes
+
+
+def _chain(collectives: MatchedCollectives) -> tuple[dict[int, int], dict[int, int]]:
+    """Returns the stage and the replica of each rank that sends or receives.
+
+    The first thing that two neighbours exchange in a step goes forwards. The first stage is the one that
+    nothing goes forwards to; of a ring, as with several chunks per rank, the one that sends first.
+    """
+    ways: dict[tuple[int, int], list[int]] = defaultdict(list)
+    first: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+    for item in collectives.matched:
+        ends = pair_of(item.key[1]) if item.op == SEND_RECV else None
+        if ends is None or set(ends) != set(item.ranks):
+            continue
+        step, at = item.key[0], int(item.end.min())
+        first[ends][step] = min(first[ends].get(step, at), at)
+        ways[min(ends), max(ends)].append(step)
+    ahead: dict[int, set[int]] = defaultdict(set)
+    for one, other in ways:
+        out, back = first.get((one, other), {}), first.get((other, one), {})
+        votes = [out.get(step, np.inf) <= back.get(step, np.inf) for step in out.keys() | back.keys()]
+        source, target = (one, other) if 2 * sum(votes) >= len(votes) else (other, one)
+        ahead[source].add(target)
+    return _numbered(ahead, first)
+
+
+def _numbered(
+    ahead: Mapping[int, set[int]], first: Mapping[tuple[int, int], Mapping[int, int]]
+) -> tuple[dict[int, int], dict[int, int]]:
+    every = set(ahead) | {rank for targets in ahead.values() for rank in targets}
+    around: dict[int, set[int]] = defaultdict(set)
+    for source, targets in ahead.items():
+        for target in targets:
+            around[source].add(target)
+            around[target].add(source)
+    stage: dict[int, int] = {}
+    replica: dict[int, int] = {}
+    for rank in sorted(every):
+        if rank in replica:
+            continue
+        members, open_ = {rank}, [rank]
+        for one in open_:
+            fresh = around[one] - members
+            members |= fresh
+            open_ += sorted(fresh)
+        number = len(set(replica.values()))
+        replica |= dict.fromkeys(members, number)
+        targets = {target for one in members for target in ahead.get(one, ())}
+        heads = sorted(members - targets) or [_first_sender(members, first)]
+        stage[heads[0]] = 0
+        chain = [heads[0]]
+        for one in chain:
+            for target in sorted(ahead.get(one, ())):
+                if target not in stage:
+                    stage[target] = stage[one] + 1
+                    chain.append(target)
+    return stage, replica
+
+
+def _first_sender(members: set[int], first: Mapping[tuple[int, int], Mapping[int, int]]) -> int:
+    sent = [(min(at.values()), ends[0]) for ends, at in first.items() if ends[0] in members]
+    return min(sent)[1]
+
+
+def pair_of(group: str) -> tuple[int, int] | None:
+    """Returns the ranks of a send and its receive, by the name of their group."""
+    source, arrow, target = group.rpartition(" ")[2].partition(">")
+    return (int(source), int(target)) if arrow and source.isdigit() and target.isdigit() else None
+
+
+def _passes(work: Mapping[int, GpuWork], lines: Mapping[int, ClockLine], steps: set[int]) -> list[_Operation]:
+    found = []
+    for rank, item in work.items():
+        table = item.passes
+        span = np.stack((table.start_ns, table.end_ns), axis=1)
+        span = lines[rank].of(span) if rank in lines else span
+        count: dict[tuple[int, int], int] = defaultdict(int)
+        for step, code, (start, end) in zip(
+            table.step.tolist(), table.code.tolist(), span.tolist(), strict=True
+        ):
+            if step in steps:
+                found.append(
+                    _Operation(_PASS[code], rank, step, count[step, code], UNKNOWN, UNKNOWN, start, end)
+                )
+                count[step, code] += 1
+    return found
+
+
+def _transfers(
+    collectives: MatchedCollectives, stage: Mapping[int, int], steps: set[int]
+) -> list[_Operation]:
+    groups: dict[str, int] = {}
+    batches: dict[tuple[int, int, int], int] = {}
+    last = max(stage.values())
+    found = []
+    for item in collectives.matched:
+        step, name, _ = item.key
+        if step not in steps:
+            continue
+        group = groups.setdefault(name, len(groups))
+        ends = pair_of(name) if item.op == SEND_RECV else None
+        for place, rank in enumerate(item.ranks):
+            start, end = int(item.entry[place]), int(item.end[place])
+            kind, batch = item.op, UNKNOWN
+            if ends is not None:
+                hop = stage[ends[1]] - stage[ends[0]]
+                ahead = hop == 1 or (hop == -last and last > 1)
+                kind = f"{'forward' if ahead else 'backward'}-{'send' if rank == ends[0] else 'recv'}"
+                # Calls of one kernel, which were made together, begin and end together.
+                batch = batches.setdefault((rank, start, end), len(batches))
+            found.append(_Operation(kind, rank, step, UNKNOWN, group, batch, start, end))
+    return found
+
+
+def _made(found: Sequence[_Operation], stage: Mapping[int, int], replica: Mapping[int, int]) -> Operations:
+    order = sorted(found, key=lambda one: (one.rank, one.step, one.start))
+    kinds = sorted({one.kind for one in order})
+    column = {
+        name: np.array([getattr(one, name) for one in order], dtype=np.int64)
+        for name in ("rank", "step", "microbatch", "group", "batch", "start", "end")
+    }
+    origin = int(column["start"].min(initial=0))
+    shared = np.bincount(column["batch"][column["batch"] >= 0]) if (column["batch"] >= 0).any() else None
+    alone = [shared is None or number < 0 or shared[number] < 2 for number in column["batch"].tolist()]
+    return Operations(
+        sizes=MeshSizes(pipeline=max(stage.values()) + 1),
+        kinds=tuple(kinds),
+        roles=tuple(role_of(name) for name in kinds),
+        kind=np.array([kinds.index(one.kind) for one in order], dtype=np.int64),
+        rank=column["rank"],
+        replica=np.array([replica[one.rank] for one in order], dtype=np.int64),
+        stage=np.array([stage[one.rank] for one in order], dtype=np.int64),
+        step=column["step"],
+        chunk=np.full(len(order), UNKNOWN, dtype=np.int64),
+        microbatch=column["microbatch"],
+        start=column["start"] - origin,
+        end=column["end"] - origin,
+        group=column["group"],
+        batch=np.where(alone, UNKNOWN, column["batch"]),
+    )

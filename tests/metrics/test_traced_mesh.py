@@ -1,0 +1,64 @@
+"""A pipeline from nothing but traces of its kernels: stages, schedule, and who is slow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aorta.commands._traces import analyze_traces
+from tests.support.pipelines import Row, pipeline
+from tests.support.traced_pipelines import traced
+
+MS = 1_000_000
+PLAIN, SLOW = 4, 12
+"""ms of a forward."""
+
+
+def in_a_row(rows: list[Row], replicas: int = 1) -> list[Row]:
+    """The steps one after the other; replicas exchange gradients for a millisecond at the end of each."""
+    length = max(int(row["start_ns"]) + int(row["duration_ns"]) for row in rows if row["step"] == 0)
+    found = list(rows)
+    last = {(row["step"], row["rank"]): row for row in rows}
+    for row in last.values() if replicas > 1 else ():
+        end = int(row["step"]) * 10**9 + length
+        found.append({**row, "kind": "grads-all-reduce", "start_ns": end, "duration_ns": MS})
+    length += MS if replicas > 1 else 0
+    return [row | {"start_ns": int(row["start_ns"]) - int(row["step"]) * (10**9 - length)} for row in found]
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize(("stages", "slow", "replicas"), [(2, 1, 1), (4, 2, 1), (3, 0, 2)])
+def test_the_slow_stage_is_named(
+    tmp_path: Path, schedule: str, stages: int, slow: int, replicas: int
+) -> None:
+    m = 6
+    rows = pipeline(
+        schedule, stages, m, lambda _, stage, __: (SLOW if stage == slow else PLAIN) * MS,
+        steps=5, replicas=replicas, transfer=lambda _: MS // 10,
+    )  # fmt: skip
+    found = analyze_traces(traced(tmp_path, in_a_row(rows, replicas), stages * replicas))
+    assert found.mesh is not None
+    assert [(one.stage, one.of) for one in found.mesh.stages] == [(at, stages) for at in range(stages)]
+    assert found.mesh.stages[slow].ranks == [replica * stages + slow for replica in range(replicas)]
+    assert (found.mesh.schedule, found.mesh.microbatches) == (schedule, m)
+    assert found.mesh.stages[slow].work_ms == pytest.approx(3 * m * SLOW)
+    assert (found.verdict.kind, found.verdict.ranks) == ("straggler", found.mesh.stages[slow].ranks)
+    first = found.findings[0]
+    assert first.sub_cause == "stage_work"
+    assert first.estimated_speedup is not None
+    # Without it, all stages take the same: m + p - 1 passes, and what replicas exchange.
+    without = (m + stages - 1) * 3 * PLAIN + (1 if replicas > 1 else 0)
+    assert found.slowdown is not None
+    assert found.slowdown.causes[0].step_ms == pytest.approx(without, rel=0.02)
+
+
+def test_equal_stages_are_no_finding(tmp_path: Path) -> None:
+    rows = pipeline("1f1b", 2, 8, lambda *_: PLAIN * MS, steps=5, transfer=lambda _: MS // 10)
+    found = analyze_traces(traced(tmp_path, in_a_row(rows), 2))
+    assert found.mesh is not None
+    assert found.mesh.bubble is not None
+    assert found.mesh.bubble.measured == pytest.approx(1 / 9, abs=0.01)
+    assert found.slowdown is not None
+    assert found.slowdown.value == pytest.approx(1.0, abs=0.01)
+    assert "straggler" not in [finding.kind for finding in found.findings]
