@@ -27,6 +27,7 @@ COMMANDS = {
     "aggregate": "Analyse every scenario and write docs/BOTTLENECK_ANALYSIS.md.",
     "runs": "List runs, submissions and earlier reports.",
     "clean": "Remove old runs and reports.",
+    "staff": "One line per job for Slurm, and metrics for Prometheus.",
     "timeline": "One timeline of all ranks, for Perfetto.",
     "compare": "Before and after a change, or several runs side by side.",
     "gate": "Is B slower than A? An exit status for CI.",

@@ -12,6 +12,7 @@ from aorta.artefacts.mesh import Mesh, SlowdownRecord
 from aorta.artefacts.mistakes import Mistake, Mistakes
 from aorta.artefacts.records import SCHEMA_VERSION, Record
 from aorta.artefacts.replayed import ClockFit, LatenessTable, Pop, Replay
+from aorta.artefacts.resources import ResourceTable
 from aorta.artefacts.traced import ProfilerOverhead, TraceTable
 from aorta.artefacts.unseen import BetweenSteps, Missing, UnseenTime
 from aorta.artefacts.weight import ProfilerWeight
@@ -225,3 +226,5 @@ class Analysis(RunFacts, frozen=True, kw_only=True):
     """What was not measured and is needed, where the verdict is `insufficient_data`."""
     submitted: Submitted | None = None
     """None: there is no manifest, such as of raw traces."""
+    resources: ResourceTable | None = None
+    """Requested against used; None: the run was no Slurm job."""

@@ -15,6 +15,7 @@ from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, submissions
 from aorta.artefacts.page import Excerpt
 from aorta.diagnosis.analyse_run import analyse
+from aorta.diagnosis.resources import resources
 from aorta.errors import AortaError, ArtefactError
 from aorta.launch.submitted import read_jobs
 from aorta.metrics.trace_summary import REDUCER
@@ -52,7 +53,7 @@ def analyze_run(
     data = read_run(run, query_accounting=query_accounting)
     traces = read_run_traces(run, REDUCER)
     analysis = msgspec.structs.replace(
-        analyse(data, traces, others, overrides), submitted=submitted(run, data)
+        analyse(data, traces, others, overrides), submitted=submitted(run, data), resources=resources(data)
     )
     return Analyzed(analysis, data, traced_excerpt(traces, data, analysis) if shown else None)
 

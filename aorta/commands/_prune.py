@@ -56,6 +56,20 @@ def old_folders(results: Path, before_ns: int) -> list[Old]:
     return [old for old in found if _is_own(old.root)]
 
 
+def beyond(found: list[Old], results: Path, keep_bytes: int) -> tuple[list[Old], int]:
+    """Returns the oldest of `found` that have to go, and the bytes of what stays below `results`."""
+    total = sum(size_of(path) for path in walk(results) if is_file(path))
+    going: list[Old] = []
+    for old in sorted(found, key=lambda old: last_change_ns(old.root)):
+        if total <= keep_bytes:
+            break
+        size = old.size
+        if size:
+            going.append(old)
+            total -= size
+    return going, total
+
+
 def _run(results: Path, scenario: Scenario, run: RunDir) -> Old | None:
     manifest = own_manifest(run)
     if manifest is None or manifest.scenario != scenario.name:

@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from pathlib import Path
 
 import click
 
+from aorta.commands._ages import Age, Size
 from aorta.commands._options import results_option
 from aorta.commands._say import say
 
-_AGE = re.compile(r"(\d+)([hdw])")
-_SECONDS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
-
-
-class Age(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
-    """Seconds, written as `12h`, `30d` or `8w`."""
-
-    name = "age"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The seconds of `value`."""
-        match = _AGE.fullmatch(str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is no age: write 12h, 30d or 8w", param, ctx)
-        return int(match[1]) * _SECONDS[match[2]]
+_LAST_DAY_S = 86_400
 
 
 @click.command("clean")
 @click.option(
     "--older-than",
     type=Age(),
-    required=True,
     metavar="AGE",
     help="Such as 12h, 30d or 8w, by the last change.",
+)
+@click.option(
+    "--keep-below",
+    type=Size(),
+    metavar="SIZE",
+    help="Such as 20G: the oldest go until the rest is smaller. What changed in the last day stays.",
 )
 @click.option("--dry-run", is_flag=True, help="List what would go; remove nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @results_option
-def command(older_than: int, dry_run: bool, yes: bool, results: Path) -> int:
+def command(older_than: int | None, keep_below: int | None, dry_run: bool, yes: bool, results: Path) -> int:
     """Remove runs, earlier reports and submissions in which nothing has changed for AGE.
+
+    With --keep-below only as many of them go as are needed, the oldest first.
 
     A folder goes only if its own record says that aorta made it, and only the files that aorta writes go.
     Files of yours in it stay, with the folder, and are named. The newest report stays.
     """
-    from aorta.commands._prune import old_folders, remove
+    from aorta.commands._prune import beyond, old_folders, remove
 
-    found = old_folders(results, time.time_ns() - older_than * 1_000_000_000)
+    if older_than is None and keep_below is None:
+        raise click.UsageError("say what may go: --older-than 30d, --keep-below 20G, or both")
+    age_s = older_than if older_than is not None else _LAST_DAY_S
+    found = old_folders(results, time.time_ns() - age_s * 1_000_000_000)
+    if keep_below is not None:
+        found, rest = beyond(found, results, keep_below)
+        if rest > keep_below:
+            say(f"{rest / 1e6:,.1f} MB stay, more than asked for: they are younger, or not aorta's")
     if not found:
-        say(f"nothing below {results} is that old")
+        say(f"nothing below {results} {'is that old' if keep_below is None else 'has to go'}")
         return 0
     for item in found:
         say(f"{item.words}: {item.root}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aorta.commands._ages import Age
 from aorta.commands._json import echo_json, json_option
 from aorta.commands._options import docs_option, results_option
 from aorta.commands._say import say
@@ -31,11 +32,29 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Draw the step time of each run into FILE.png and FILE.svg.",
 )
+@click.option("--lost", is_flag=True, help="Hours held and lost per cause, instead of the list.")
+@click.option(
+    "--since", type=Age(), metavar="AGE", help="With --lost: runs that ended since then. Default: all."
+)
 @results_option
 @docs_option
 @json_option
-def command(limit: int, plot: Path | None, results: Path, docs: Path | None, as_json: bool) -> None:
+def command(
+    *,
+    limit: int,
+    plot: Path | None,
+    lost: bool,
+    since: int | None,
+    results: Path,
+    docs: Path | None,
+    as_json: bool,
+) -> None:
     """List the runs and reports below the results folder, the newest first."""
+    if since is not None and not lost:
+        raise click.UsageError("--since goes with --lost")
+    if lost:
+        _lost(results, since, as_json=as_json)
+        return
     from aorta.commands._inventory import inventory
     from aorta.commands._reports import docs_folder
 
@@ -65,6 +84,41 @@ def command(limit: int, plot: Path | None, results: Path, docs: Path | None, as_
     Console().print(table)
     if len(found) > limit:
         say(f"and {len(found) - limit} older: --limit {len(found)}")
+
+
+def _lost(results: Path, since_s: int | None, *, as_json: bool) -> None:
+    """Say how many hours each cause holds and loses."""
+    from dataclasses import asdict
+
+    from aorta.commands._accounted import accounted_runs, lost_hours
+    from aorta.report.tables import Table, text_table
+
+    after = None if since_s is None else time.time_ns() - since_s * 1_000_000_000
+    rows = lost_hours(accounted_runs(results, after))
+    if as_json:
+        echo_json({"causes": [asdict(row) for row in rows]})
+        return
+    if not rows:
+        say(f"no run below {results} ended in that time")
+        return
+
+    def hours(value: float | None) -> str:
+        return "—" if value is None else f"{value:.3g}"
+
+    cells = tuple(
+        (
+            row.cause,
+            str(row.runs),
+            hours(row.rank_hours),
+            hours(row.lost_rank_hours),
+            hours(row.gpu_hours),
+            hours(row.lost_gpu_hours),
+            str(row.not_predicted),
+        )
+        for row in rows
+    )
+    titles = ("cause", "runs", "rank-hours", "lost", "GPU-hours", "lost GPU-h", "loss not known")
+    say(text_table(Table(titles, cells), 0))
 
 
 def _local(wall_ns: int) -> str:

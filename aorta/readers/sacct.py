@@ -18,7 +18,7 @@ from aorta.artefacts.slurm_environment import clean_environment
 from aorta.units import NS_PER_S
 
 FIELDS = (
-    "JobID,State,ExitCode,Elapsed,NNodes,NTasks,NodeList,MaxRSS,ReqMem,AllocCPUS,TotalCPU,Start,End"
+    "JobID,State,ExitCode,Elapsed,NNodes,NTasks,NodeList,MaxRSS,ReqMem,AllocCPUS,TotalCPU,Timelimit,Start,End"
 ).split(",")
 _RAW = "JobIDRaw"
 """The number of a task of an array by itself: `1043166` for `1043074_91`."""
@@ -44,6 +44,7 @@ _STATES: dict[str, State] = {
 """States after which a job does not run again; all others are not terminal."""
 
 _MEMORY = re.compile(r"([\d.]+)([KMGTP]?)([nc]?)")
+_DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 Row = dict[str, str]
@@ -242,6 +243,25 @@ def _cached(summary: Path, reason: str) -> Accounting:
         )
     note = f"no accounting ({reason}): the run's own markers say how it ended"
     return Accounting(problems=kept.problems, notes=(note,))
+
+
+def elapsed_seconds(text: str) -> float | None:
+    """Seconds of `[days-]hours:minutes:seconds`; None for anything else."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+cpu_seconds = elapsed_seconds
+"""Seconds of `TotalCPU`, which leaves out hours and may have fractions of a second."""
+
+
+def requested_bytes(job: Row) -> float | None:
+    """Host memory that the whole job asked for; None where it is not said."""
+    found = _bytes(job.get("ReqMem", ""), job)
+    return float(found) if found else None
 
 
 def _memory(row: Row, job: Row) -> MemoryEstimate | None:

@@ -24,6 +24,7 @@ from aorta.report.blocks import (
 )
 from aorta.report.mesh import mesh_blocks
 from aorta.report.next_steps import experiment, next_commands
+from aorta.report.resources import next_time, resource_table
 from aorta.report.tables import Table
 from aorta.report.text import evidence as facts_of
 from aorta.report.text import gain, quantity
@@ -105,6 +106,7 @@ def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
         (f"Ranks ({content.counted_steps(analysis)}, % of the step)", _ranks(analysis)),
         ("Traces", _traces(analysis)),
         ("Throughput and utilisation", _one(_use(analysis))),
+        ("Requested against used", _resources(analysis)),
         ("Data quality", _quality(analysis)),
     ):
         if blocks:
@@ -127,6 +129,12 @@ def _noted(found: tuple[Table | None, str]) -> list[Block]:
 
 def _use(analysis: Analysis) -> Table:
     return Table(("what", "value"), tuple(content.utilization_rows(analysis)))
+
+
+def _resources(analysis: Analysis) -> list[Block]:
+    if (found := analysis.resources) is None:
+        return []
+    return [*_one(resource_table(found)), *_said(next_time(found))]
 
 
 def _findings(analysis: Analysis) -> list[Block]:

@@ -130,6 +130,7 @@ def _accounting_rows(job_id: str) -> list[dict[str, str]]:
         "16000M",
         "8",
         "00:02:00",
+        "00:30:00",
         *start,
     )
     step = (f"{job_id}.0", *job[1:5], "2", "node[1-2]", "1947276K", *job[8:])
