@@ -91,7 +91,9 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         repeats=repeats_beside(facts, quality.detailed_steps is None, others),
         facts=structs.replace(
             facts,
-            hang=hang_of_run(data.standstills, state=quality.state, last_steps=last),
+            hang=hang_of_run(
+                data.standstills, nodes=data.nodes_expected, state=quality.state, last_steps=last
+            ),
             between_steps=recorded_gaps(steps),
         ),
         quality=quality,

@@ -40,12 +40,13 @@ _ACTIONS = {
 
 
 def hang_of_run(
-    told: Sequence[NodeStandstill], *, state: str | None, last_steps: Mapping[int, int]
+    told: Sequence[NodeStandstill], *, nodes: int, state: str | None, last_steps: Mapping[int, int]
 ) -> Hang | None:
     """Returns why a run stood still until it ended; None if it did not, or went on and completed.
 
     Args:
         told: of each node whose ranks stood still.
+        nodes: of the job.
         state: how the job ended.
         last_steps: by rank: the last step that it has recorded.
     """
@@ -61,8 +62,8 @@ def hang_of_run(
     guilty = [item for _, item in sorted(ranks.items()) if item.kind != "waiting"]
     waiting = sorted(rank for rank, item in ranks.items() if item.kind == "waiting")
     calls = [item.call for item in ranks.values() if item.kind == "waiting" and item.call is not None]
-    if not guilty and not waiting:
-        return None
+    if not guilty and (not waiting or len(told) < nodes):
+        return None  # ranks of another node may have worked
     held = [HeldUp(rank=item.rank, kind=item.kind, where=_place(item.line)) for item in guilty]
     return Hang(
         kind=held[0].kind if held else "transfer_stuck",

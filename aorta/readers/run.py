@@ -46,6 +46,11 @@ class RunData:
     """What hooks saw in each rank; empty: there were none."""
 
     @property
+    def nodes_expected(self) -> int:
+        """Number of nodes by the manifest; 1 without a manifest."""
+        return len(self.account.manifest.nodes) if self.account.manifest is not None else 1
+
+    @property
     def ranks_expected(self) -> int | None:
         """World size by the manifest, otherwise by the records; None if neither says."""
         if self.account.manifest is not None:

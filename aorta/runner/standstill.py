@@ -18,9 +18,10 @@ from pathlib import Path
 import msgspec
 
 from aorta.artefacts.attached import NodeStandstill, NodeView, ProcessView, decoded
-from aorta.artefacts.io import write_json
+from aorta.artefacts.io import read_json, write_json
 from aorta.artefacts.records import NodeInfo, Session
 from aorta.config.schema import Config
+from aorta.errors import ArtefactError
 from aorta.runner.options import NodeOptions
 from aorta.runner.stopped import StoppedRanks
 
@@ -73,6 +74,7 @@ class StandstillWatch:
         self._looking: subprocess.Popen[str] | None = None
         self._views: list[NodeView] = []
         self._told: NodeStandstill | None = None
+        self._alarmed = False
 
     def look(self) -> None:
         """One turn, about every second; it asks for files' sizes and processes' states alone."""
@@ -82,6 +84,8 @@ class StandstillWatch:
         now = time.monotonic()
         if self._grew(now):
             self._went_on()
+        elif self._told is not None:
+            self._alarm(self._told)
         elif self._looking is not None:
             self._take()
         elif now - self._last_s > self._patience() and now >= self._next_s:
@@ -131,7 +135,7 @@ class StandstillWatch:
         if not agree:
             self._next_s = time.monotonic() + self._pause_s
             self._pause_s = min(2 * self._pause_s, _LONGEST_S)
-        elif len(self._views) >= self._needed and self._told is None:
+        elif len(self._views) >= self._needed:
             self._tell(self._views[-1])
 
     def _tell(self, view: NodeView) -> None:
@@ -143,22 +147,40 @@ class StandstillWatch:
             view=view,
         )
         self._write(self._told)
-        seconds = (self._told.seen_wall_ns - self._told.since_wall_ns) / 1e9
+
+    def _alarm(self, told: NodeStandstill) -> None:
+        """Say that the job stands still, once the ranks of every node do.
+
+        The ranks of one node may wait for a rank of another node that works.
+        """
+        if self._alarmed or not all(self._stands(index) for index in range(self._options.nodes)):
+            return
+        self._alarmed = True
+        seconds = (told.seen_wall_ns - told.since_wall_ns) / 1e9
         self._say(
             f"no rank of this node has gone on for {seconds:.0f} s; where they are is kept for the report"
         )
-        if self._on_hang:
+        if self._on_hang and not self._options.node_index:
             with contextlib.suppress(OSError, ValueError):
                 command = shlex.split(self._on_hang)
                 subprocess.Popen(command, env=self._environ, stdin=subprocess.DEVNULL, start_new_session=True)
             self._on_hang = ""
 
+    def _stands(self, index: int) -> bool:
+        """True if the ranks of a node stand still in this attempt, as far as its agent knows."""
+        try:
+            told = read_json(self._options.run_dir.node(index).standstill, NodeStandstill)
+        except (ArtefactError, OSError):
+            return False
+        return told.resumed_wall_ns is None and told.attempt == self._options.attempt
+
     def _went_on(self) -> None:
         self._views, self._pause_s, self._next_s = [], _PAUSE_S, 0.0
         if self._told is not None:
             self._write(msgspec.structs.replace(self._told, resumed_wall_ns=time.time_ns()))
-            self._say("the ranks of this node go on again")
-            self._told = None
+            if self._alarmed:
+                self._say("the ranks of this node go on again")
+            self._told, self._alarmed = None, False
 
     def _write(self, told: NodeStandstill) -> None:
         with contextlib.suppress(OSError):

@@ -64,7 +64,7 @@ class HangTrial(RunOutcome, frozen=True, kw_only=True):
     def right(self) -> bool:
         """Kind and rank are right, in time; of a slow run: nothing was noticed."""
         if self.case in SLOW:
-            return self.verdict not in (None, "hang")
+            return self.verdict not in (None, "hang") and self.after_s is None
         if KINDS[self.case] == "incomplete":
             return self.verdict == "incomplete"
         known = self.kind == KINDS[self.case] and self.ranks == [self.rank]
@@ -84,7 +84,7 @@ def hang_matrix(repeats: int = 3) -> list[HangCell]:
 
 Execute = Callable[[HangCell, Path, Sequence[str], Callable[[], bool]], None]
 """Runs a cell in its folder and waits for its end: options and program of `aorta profile` or `submit`, and a
-question, asked now and then: true once a node has noticed the standstill, so that the run may be ended."""
+question, asked now and then: true once all nodes have noticed the standstill; the run may be ended then."""
 
 
 def run_hangs(
@@ -108,7 +108,7 @@ def _run(cell: HangCell, folder: Path, execute: Execute, analyse: Analyse) -> Ha
     folder.mkdir(parents=True, exist_ok=True)
     program = ("aorta.workloads.hang", cell.case, cell.rank, folder)
     words = launch_words(folder, cell.nodes, cell.per_node, program)
-    execute(cell, folder, words, lambda: bool(_told(folder)))
+    execute(cell, folder, words, lambda: len(_told(folder)) == cell.nodes)
     return _judged(cell, folder, analyse)
 
 
@@ -120,8 +120,8 @@ def _told(folder: Path) -> list[Path]:
 def _judged(cell: HangCell, folder: Path, analyse: Analyse) -> HangTrial:
     began, noticed = folder / "standstill", _told(folder)
     after = None
-    if noticed and began.is_file():
-        seen_ns = min(read_json(path, NodeStandstill).seen_wall_ns for path in noticed)
+    if len(noticed) == cell.nodes and began.is_file():
+        seen_ns = max(read_json(path, NodeStandstill).seen_wall_ns for path in noticed)
         after = (seen_ns - int(began.read_text())) / 1e9
     found = analysed_run(folder, analyse)
     return _trial(cell, None, after, found) if isinstance(found, str) else _trial(cell, found, after, None)

@@ -54,14 +54,14 @@ def test_who_held_the_job_up(stacks, kind, ranks, call):
         node(0, {rank: stack for rank, stack in stacks.items() if rank < half}),
         node(1, {rank: stack for rank, stack in stacks.items() if rank >= half}),
     ]
-    found = hang_of_run(nodes, state="timeout", last_steps={0: 7, 1: 6})
+    found = hang_of_run(nodes, nodes=2, state="timeout", last_steps={0: 7, 1: 6})
     assert (found.kind, [item.rank for item in found.ranks], found.collective) == (kind, ranks, call)
     assert found.after_step == 6
     assert found.waiting_ranks == [rank for rank in stacks if rank not in ranks]
 
 
 def test_the_line_is_the_guilty_rank_s():
-    found = hang_of_run([node(0, {0: REDUCE, 1: SAVE})], state="timeout", last_steps={})
+    found = hang_of_run([node(0, {0: REDUCE, 1: SAVE})], nodes=1, state="timeout", last_steps={})
     assert (found.where.function, found.where.file, found.where.line) == SAVE[-1]
     verdict = hang_verdict(found, " The job did not complete (timeout).")
     assert verdict.statement == (
@@ -74,7 +74,7 @@ def test_the_line_is_the_guilty_rank_s():
 @pytest.mark.parametrize("state", ["completed", "timeout"])
 def test_a_job_that_completed_or_never_stood_still_has_no_hang(state):
     told = [node(0, {0: REDUCE, 1: SAVE})] if state == "completed" else []
-    assert hang_of_run(told, state=state, last_steps={}) is None
+    assert hang_of_run(told, nodes=1, state=state, last_steps={}) is None
 
 
 def call(number, *, done=False):
@@ -118,3 +118,9 @@ def test_flight_recorders_of_a_job_that_went_on_are_not_healthy_either():
     made = analyse_recordings(recordings(4, 4, 4))
     assert made.hang is None
     assert made.verdict.kind == "insufficient_data"
+
+
+@pytest.mark.parametrize(("nodes", "kind"), [(1, "transfer_stuck"), (2, None)])
+def test_ranks_that_wait_for_a_node_that_did_not_stand_still_are_no_standstill(nodes, kind):
+    found = hang_of_run([node(0, {0: REDUCE, 1: REDUCE})], nodes=nodes, state="cancelled", last_steps={})
+    assert (found.kind if found else None) == kind

@@ -40,4 +40,5 @@ def test_a_slow_run_is_right_if_nothing_was_noticed():
     quiet = trial("validating", verdict="healthy", after_s=None)
     assert quiet.right
     assert not trial("validating").right
+    assert not trial("validating", verdict="incomplete").right
     assert "false alarms in 1" in summary([quiet])
