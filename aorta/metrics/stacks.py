@@ -113,7 +113,9 @@ def is_waiting(stack: Stack) -> bool:
     function, file, _ = stack[-1]
     if is_loading(stack):
         return False
-    return _WAITS.match(function.rsplit(".", 1)[-1]) is not None or _WAITS_IN.search(file) is not None
+    # A function of the program's own may have the same name, such as the backward pass of a layer.
+    named = _WAITS.match(function.rsplit(".", 1)[-1]) is not None and _LIBRARY.search(file) is not None
+    return named or _WAITS_IN.search(file) is not None
 
 
 def is_loading(stack: Stack) -> bool:

@@ -67,3 +67,17 @@ def test_stacks_that_never_change_are_still_and_others_are_not():
 def test_the_line_of_a_stack_is_the_program_s_own_where_there_is_one():
     assert line_of((MAIN, LINEAR)) == MAIN
     assert line_of((LINEAR, REDUCE)) == REDUCE
+
+
+@pytest.mark.parametrize(("file", "late"), [("/home/u/layers.py", 1), (BACKWARD[1], None)])
+def test_a_backward_pass_of_the_program_s_own_is_work_and_torch_s_is_a_wait(file, late):
+    own = (MAIN, BACKWARD, ("Attention.backward", file, 5))
+    found = compare({0: seen(40, 60), 1: {(MAIN, LINEAR): 40, (MAIN, BACKWARD): 10, own: 50}})
+    assert (found.late.rank if found.late else None) == late
+
+
+def test_the_frames_of_our_hooks_are_not_the_program_s():
+    hook = ("waited", "/x/aorta/instrument/watching.py", 9)
+    waits = {(MAIN, REDUCE, hook): 60, (MAIN, LINEAR): 40}
+    found = compare({0: waits, 1: seen(40, 10, 50, waits=REDUCE)})
+    assert found.waiting == {0: 0.6, 1: 0.1}

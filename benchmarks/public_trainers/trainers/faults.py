@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -13,12 +15,25 @@ FAULT = os.environ.get("FAULT", "clean")
 RANK = int(os.environ.get("RANK", "0"))
 STEPS = int(os.environ.get("STEPS", "90"))
 COMPUTE_S, LOADER_S, HOST_S = 0.03, 0.04, 0.03
+SLOWER = 2.3
+COUNTED = os.environ.get("STEPS_SEEN")
+"""File into which rank 0 writes time and number of every tenth step."""
+_numbers = itertools.count(1)
 
 
 def preprocess() -> None:
     """Host work between two steps, on the rank that has the fault."""
+    count()
     if FAULT == "host" and RANK == 1:
         time.sleep(HOST_S)
+
+
+def count() -> None:
+    """Count a step."""
+    number = next(_numbers)
+    if COUNTED is not None and RANK == 0 and number % 10 == 0:
+        with Path(COUNTED).open("a") as stream:
+            stream.write(f"{time.time()} {number}\n")
 
 
 def fetch(batch: int) -> None:
@@ -47,7 +62,7 @@ class Takes(nn.Module):
 
     def __init__(self, share: float = 1.0) -> None:
         super().__init__()
-        self.seconds = COMPUTE_S * share
+        self.seconds = COMPUTE_S * share * (SLOWER if FAULT == "rank" and RANK == 1 else 1.0)
 
     def forward(self, x):
         return _Takes.apply(x, self.seconds)
