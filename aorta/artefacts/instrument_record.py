@@ -40,6 +40,8 @@ class InstrumentRecord:
     """The interpreter."""
     python_version: str
     torch_version: str
+    threads: int | None = None
+    """Threads of torch's operators on the CPU; None: not recorded."""
     roots: list[str] = field(default_factory=list)
     """Classes of the modules whose forward pass is timed."""
     seen: list[str] = field(default_factory=list)

@@ -9,6 +9,7 @@ from aorta.config.thresholds import Thresholds
 from aorta.diagnosis.analyse import AppliedThresholds, contradiction, with_notes
 from aorta.diagnosis.from_records import from_records
 from aorta.diagnosis.from_traces import with_traces
+from aorta.diagnosis.observed_mistakes import with_observed
 from aorta.readers.run import RunData
 from aorta.readers.run_traces import RunTraces
 
@@ -30,10 +31,10 @@ def analyse(
     """
     config = data.account.config
     limits = AppliedThresholds.of(config.thresholds if config is not None else Thresholds(), overrides)
-    seen = from_records(data, others)
+    seen = with_observed(from_records(data, others))
     if traces is None:
         return limits.judged(seen)
-    joined = with_traces(seen, traces, data, limits.policy(traced=True))
+    joined = with_observed(with_traces(seen, traces, data, limits.policy(traced=True)))
     if joined.steps is seen.steps:
         return limits.judged(joined)
     made, alone = limits.judged(joined), limits.judged(seen).verdict

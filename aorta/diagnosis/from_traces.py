@@ -26,6 +26,7 @@ from aorta.diagnosis.traced_weight import replayed, undisturbed, weighed
 from aorta.metrics.blame import BlameTable, charged
 from aorta.metrics.collectives import MatchedCollectives
 from aorta.metrics.mesh import MeshFacts, mesh_of
+from aorta.metrics.profiler_overhead import before_ms
 from aorta.metrics.trace_capture import ALONE, TraceCapture, capture, captures, with_waits
 from aorta.metrics.trace_notes import differences, notes_of, size_notes
 from aorta.metrics.traced_mesh import traced_operations
@@ -114,8 +115,14 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     steps = numbered(whole.ranks, data.records.by_rank, boot_epochs(data))
     found = whole if steps.counted is None else capture(steps.summaries)
     found = replace(found, steps=steps.kept(found.steps), problems=whole.problems)
-    made, unusable = _traced(found, expected, nodes_of(data), names=seen.job.hosts)
-    said, rows = [*traces.notes, *steps.notes], made.steps.breakdown.per_rank
+    untraced = _untraced_ms(seen, found.format, data, steps.first)
+    lines = replayed(found.ranks, expected, untraced)
+    undone, weighs, uncertain = undisturbed(found, lines)
+    made, unusable = _traced(undone, expected, nodes_of(data), names=seen.job.hosts)
+    said, rows = [*traces.notes, *steps.notes, *weighs], made.steps.breakdown.per_rank
+    intended = seen.job.config.profiling.intended_mistakes if seen.job.config is not None else ()
+    weight = weighed(lines, intended=intended, untraced_ms=untraced)
+    seen = replace(seen, facts=structs.replace(seen.facts, **weight))
     own = [problem for summary in found.ranks for problem in summary.problems]
     problems = list(dict.fromkeys((*traces.problems, *own, *found.problems, *unusable)))
     source = [found.words() + (", reduced in the job" if traces.from_summaries else "")]
@@ -124,26 +131,33 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     if reason is not None:
         note = f"the breakdown is of the step records, not of the {found.format} traces: {reason}"
         return _noted(seen, source, problems, [*said, note], shown)
-    usage, outside = seen.monitored.utilization, seen.facts.profiler_overhead
+    usage = seen.monitored.utilization
     if usage is not None:
         usage = structs.replace(usage, effective_gpu_util_pct=effective_gpu_utilization(rows))
-    # An attached nsys slows the steps outside of its capture, too.
-    untraced = outside.outside_ms if outside is not None and found.format == "kineto" else None
-    intended = seen.job.config.profiling.intended_mistakes if seen.job.config is not None else ()
-    weight = weighed(replayed(found.ranks, expected, untraced), intended=intended, untraced_ms=untraced)
     left = [note for note in seen.quality.notes if note not in seen.steps.notes]
     joined = replace(
         seen,
-        facts=structs.replace(seen.facts, **weight),
         mesh=seen.mesh or made.mesh,
         steps=replace(made.steps, source="step records and traces", between_shares=seen.steps.between_shares),
-        host=replace(seen.host, idle=made.host.idle),
+        host=replace(seen.host, idle=made.host.idle, uncertain_ms=uncertain),
         monitored=replace(seen.monitored, utilization=usage),
         model=made.model,
         quality=structs.replace(seen.quality, notes=left),
     )
     notes = [*said, *made.steps.notes, *differences(seen.steps.breakdown, rows)]
     return _noted(joined, source, problems, notes, structs.replace(shown, stands=True))
+
+
+def _untraced_ms(seen: Observation, format: str, data: RunData, first: int | None) -> float | None:
+    """Returns what a step of the run takes without a profiler; None: no step tells.
+
+    An attached nsys slows the steps outside of its capture, too.
+    """
+    if format != "kineto":
+        return None
+    before = None if first is None else before_ms(data.records.by_rank, first)
+    outside = seen.facts.profiler_overhead
+    return before if before is not None or outside is None else outside.outside_ms
 
 
 def _noted(

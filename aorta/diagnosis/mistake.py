@@ -1,7 +1,8 @@
 """The form of a mistake of the catalogue, and what a mistake looks at.
 
 Each module of `aorta.diagnosis.mistakes` exports one `MistakeSpec`. Its `look` finds the mistake in the
-program's host lines and says what is different without it; the gain is a replay of that difference.
+program's host lines and says what is different without it; the gain is a replay of that difference. Its
+`observe` finds the mistake in a run's records and samples, and says itself what the mistake costs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from aorta.artefacts.hostline import ComputeKind, HostLine, Item, LineTable, Tag
 from aorta.artefacts.mistakes import MistakePlace
 from aorta.artefacts.packed import unpack
+from aorta.artefacts.weight import Estimate
+from aorta.diagnosis.observation import Observation
 from aorta.metrics.line_replay import Floats, ReplayChanges, ReplayedStep
 from aorta.metrics.profiler_weight import Lines
 from aorta.units import NS_PER_MS
@@ -38,6 +41,16 @@ class Sign:
     """The step without the mistake takes this long at least, for a reason that no replay knows."""
 
 
+@dataclass(frozen=True, slots=True)
+class ObservedSign:
+    """A mistake that records or samples of a run show."""
+
+    gain: Estimate
+    ranks: Sequence[int] = ()
+    """Empty: all of them."""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MistakeSpec:
     """Everything that aorta knows about one mistake."""
@@ -54,6 +67,10 @@ class MistakeSpec:
     look: Callable[[Program], Sign | None] | None
     """Looks for the mistake in traces. None: traces do not show it; `shown_by` says what does."""
     shown_by: str
+    observe: Callable[[Observation], ObservedSign | None] | None = None
+    """Looks for the mistake in a run's records and samples. None: they do not show it."""
+    parts: tuple[str, ...] = ()
+    """Parts of the step that sampled stacks are searched in for the place; empty: stacks do not tell it."""
     least_gain: float = 1.0
     """A smaller gain is no mistake: for differences between ranks, which always exist."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -78,6 +79,7 @@ def undisturbed(found: TraceCapture, lines: Lines | None) -> tuple[TraceCapture,
         return found, [], 0.0
     traced = fmean(mean_ms(counted(item, found.steps), _step_ns) for item in found.ranks)
     without = capture(made)
+    without = replace(without, steps=tuple(step for step in without.steps if step in found.steps))
     enough = min(len(found.steps), FEWEST_STEPS)
     if without.problems or len(without.work) < len(found.work) or len(without.steps) < enough:
         return found, [], 0.0

@@ -85,6 +85,7 @@ class InstrumentStatus:
             python=sys.executable,
             python_version=platform.python_version(),
             torch_version=str(torch.__version__),
+            threads=torch.get_num_threads(),
             roots=roots,
             seen=sorted(hooks.seen),
             hooks_off=dict(hooks.off),

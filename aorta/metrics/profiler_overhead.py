@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
+import numpy as np
+
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import DecodedStep
 from aorta.artefacts.traced import ProfilerOverhead
@@ -50,6 +52,26 @@ def profiler_overhead(
         outside_ms=median(without) if without else None,
         reason=reason,
     )
+
+
+def before_ms(by_rank: Mapping[int, StepColumns], first: int) -> float | None:
+    """Median ms of the steady steps before the first captured one; None where they are too few.
+
+    A profiler leaves costs behind in its process, so steps after a capture are no reference. Steps timed as a
+    whole count where there are enough of them.
+    """
+    for details in ((False,), (False, True)):
+        each: defaultdict[int, list[int]] = defaultdict(list)
+        for steps in by_rank.values():
+            chosen = steps.where(steps.phase_is("steady") & np.isin(steps.detailed, details))
+            numbers = chosen.column("global_step").tolist()
+            for number, duration in zip(numbers, chosen.duration_ns.tolist(), strict=True):
+                if number < first:
+                    each[number].append(duration)
+        times = [fmean(found) / NS_PER_MS for found in each.values() if len(found) == len(by_rank)]
+        if len(times) >= MIN_STEPS:
+            return median(times)
+    return None
 
 
 def _times(

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column
+from aorta.artefacts.hostline import HostLine
 from aorta.artefacts.packed import pack, unpack
 from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.step_columns import StepColumns
@@ -31,6 +32,8 @@ class Numbered:
     counted: frozenset[int] | None
     """The global steps that count; None: the records do not tell, and the numbers are the traces' own."""
     notes: tuple[str, ...] = ()
+    first: int | None = None
+    """The first traced step of any rank; None as for `counted`."""
 
     def kept(self, steps: Sequence[int]) -> tuple[int, ...]:
         """Return the ones of `steps` that count."""
@@ -73,7 +76,8 @@ def numbered(
     counted = _counted(common, [by_rank[rank] for rank in numbers])
     dropped = len(common - counted)
     notes = [f"{plural(dropped, 'traced step')} left out, not steady by the records"] if dropped else []
-    return Numbered(made, counted, tuple(notes))
+    first = min(int(found.min()) for found in numbers.values())
+    return Numbered(made, counted, tuple(notes), first)
 
 
 def _matched(summary: TraceSummary, steps: StepColumns, epoch_ns: int) -> Column | None:
@@ -111,7 +115,17 @@ def _renumbered(summary: TraceSummary, numbers: Column) -> TraceSummary:
         for step, number in zip(summary.steps, numbers.tolist(), strict=True)
     ]
     timeline = msgspec.structs.replace(line, calls=msgspec.structs.replace(line.calls, step=pack(calls)))
-    return msgspec.structs.replace(summary, steps=steps, timeline=timeline)
+    host = None if summary.line is None else _of_line(summary.line, own[order], numbers[order])
+    return msgspec.structs.replace(summary, steps=steps, timeline=timeline, line=host)
+
+
+def _of_line(line: HostLine, own: Column, numbers: Column) -> HostLine:
+    """The line with the records' numbers; a step beside the known ones is counted on from the nearest."""
+    step = unpack(line.columns["step"])
+    place = np.clip(np.searchsorted(own, step, side="right") - 1, 0, len(own) - 1)
+    made = pack(numbers[place] + step - own[place])
+    found: HostLine = msgspec.structs.replace(line, columns={**line.columns, "step": made})
+    return found
 
 
 def _counted(common: set[int], ranks: Sequence[StepColumns]) -> frozenset[int]:

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import DecodedStep, StepRanges
 from aorta.metrics.allocator import allocator_use
 from aorta.metrics.blame import blame
@@ -15,7 +16,7 @@ from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.detail_cost import detail_cost
 from aorta.metrics.host_gaps import host_gaps
 from aorta.metrics.lateness import lateness, pattern
-from aorta.metrics.profiler_overhead import profiler_overhead
+from aorta.metrics.profiler_overhead import before_ms, profiler_overhead
 from aorta.metrics.steady import steady_steps
 from aorta.metrics.throughput import throughput
 from aorta.metrics.whatif import Replays
@@ -221,3 +222,14 @@ def test_a_capture_of_steps_that_no_other_is_timed_like_is_not_compared() -> Non
     found = profiler_overhead(records, lambda number: number >= 4)
     assert (found.ratio, found.inside_steps, found.outside_steps) == (None, 4, 0)
     assert found.reason == "outside of the capture: 0 steady steps of their kind, 3 are needed"
+
+
+def test_a_step_without_a_profiler_is_one_before_the_capture() -> None:
+    lengths = [10, 11, 12, 50, 50, 20, 20, 20, 20]
+    by_rank = {rank: StepColumns.of(train(lengths, [], rank=rank)) for rank in range(2)}
+    assert before_ms(by_rank, 3) == 11
+    assert before_ms(by_rank, 2) is None
+    # Steps timed part by part count where the others are too few.
+    mixed = {0: StepColumns.of(train(lengths, [0, 1]))}
+    assert before_ms(mixed, 3) == 11
+    assert before_ms({0: StepColumns.of(train([10, 10, 10, 30, 50], [3]))}, 4) == 10

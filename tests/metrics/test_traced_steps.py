@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.packed import unpack
 from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import Phase
@@ -133,3 +134,14 @@ def test_a_profilers_start_on_one_rank_makes_no_straggler(
     if marked:
         assert "1 traced step left out, not steady by the records" in found.data_quality.notes
         assert [row.step_ms for row in found.breakdown.per_rank] == [pytest.approx(1.3)] * 2
+
+
+def test_the_hosts_line_gets_the_numbers_of_the_records(tmp_path: Path) -> None:
+    before = summaries(tmp_path)
+    found = numbered(before, records(JOB), {})
+    for old, new in zip(before, found.summaries, strict=True):
+        assert old.line is not None
+        assert new.line is not None
+        moved = {step.number - own.number for own, step in zip(old.steps, new.steps, strict=True)}
+        steps = unpack(new.line.columns["step"]) - unpack(old.line.columns["step"])
+        assert set(steps.tolist()) == moved

@@ -96,4 +96,5 @@ future = dcp.async_save(model.state_dict(), checkpoint_id=path)
     captures=(),
     look=_look,
     shown_by="traces",
+    parts=("other",),
 )

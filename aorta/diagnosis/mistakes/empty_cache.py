@@ -75,4 +75,5 @@ optimizer.step()
     captures=("empty_cache",),
     look=_look,
     shown_by="traces",
+    parts=("other",),
 )

@@ -53,4 +53,5 @@ if step % 50 == 0:
     captures=("item_sync",),
     look=_look,
     shown_by="traces",
+    parts=("forward", "other"),
 )

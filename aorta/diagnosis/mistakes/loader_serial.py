@@ -42,4 +42,5 @@ loader = DataLoader(dataset, batch_size=32, num_workers=8, pin_memory=True, pers
     captures=(),
     look=_look,
     shown_by="traces",
+    parts=("data",),
 )

@@ -61,4 +61,5 @@ if step % 50 == 0:
     captures=(),
     look=_look,
     shown_by="traces",
+    parts=("forward", "other"),
 )

@@ -86,4 +86,5 @@ images = images.to("cuda", non_blocking=True)
     captures=("pageable_copy", "nsys_pageable_copy"),
     look=_look,
     shown_by="traces",
+    parts=("other",),
 )

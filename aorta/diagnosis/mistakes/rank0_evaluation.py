@@ -70,4 +70,5 @@ if step % 100 == 0:
     captures=(),
     look=_look,
     shown_by="traces",
+    parts=("other",),
 )

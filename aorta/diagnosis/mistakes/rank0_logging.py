@@ -76,4 +76,5 @@ if rank == 0 and step % 50 == 0:
     captures=("rank0_logging",),
     look=_look,
     shown_by="traces",
+    parts=("other",),
 )

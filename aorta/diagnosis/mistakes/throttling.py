@@ -1,9 +1,10 @@
 """A GPU limited by heat or power.
 
 What it finds:
-    A GPU clocks down for heat or power while others do not.
+    The driver reports a limit by heat or power in most samples of some GPUs, the other GPUs of the job have
+    none, and the kernels of the limited ranks take longer.
 Why it costs time:
-    All ranks wait for the GPU that is slower.
+    The limited GPU runs at a lower clock, and all ranks wait for it.
 What to do:
     Check cooling and the power limit of this node (`nvidia-smi -q -d PERFORMANCE`), and take it out of
     the job.
@@ -11,7 +12,39 @@ What to do:
 
 from __future__ import annotations
 
-from aorta.diagnosis.mistake import MistakeSpec
+from statistics import median
+
+from aorta.artefacts.weight import Estimate
+from aorta.diagnosis.mistake import MistakeSpec, ObservedSign
+from aorta.diagnosis.observation import Observation
+
+_LIMITED, _FREE = 0.5, 0.1
+"""Shares of the samples with a limit, of a GPU that is limited and of one that is not."""
+
+
+def _observe(seen: Observation) -> ObservedSign | None:
+    limits = {rank: max(item.thermal, item.power) for rank, item in seen.around.throttling.items()}
+    limited = [rank for rank, share in limits.items() if share >= _LIMITED]
+    free = [rank for rank, share in limits.items() if share <= _FREE]
+    compute = {row.rank: row.compute_ms for row in seen.steps.breakdown.per_rank}
+    if not limited or not free or not set(limited) | set(free) <= set(compute):
+        return None
+    usual = median(compute[rank] for rank in free)
+    longer = max(compute[rank] for rank in limited) - usual
+    step = seen.steps.step_ms
+    if longer <= 0 or longer >= step:
+        return None
+    value = step / (step - longer)
+    return ObservedSign(
+        # Where the longer kernels hide behind something else, nothing is gained.
+        Estimate(value=value, low=1.0, high=value),
+        ranks=limited,
+        evidence={
+            "limited_share_of_samples": {str(rank): round(share, 2) for rank, share in limits.items()},
+            "compute_ms_per_step": {str(rank): round(compute[rank], 2) for rank in sorted([*limited, *free])},
+        },
+    )
+
 
 SPEC = MistakeSpec(
     id="throttling",
@@ -21,8 +54,10 @@ sbatch --nodes=4 train.sbatch
     after="""\
 sbatch --nodes=4 --exclude=node7 train.sbatch
 """,
-    predicted_by="as slow_gpu; the monitors' samples say that it is heat or power",
+    predicted_by="the step with the compute time of the ranks whose GPUs have no limit",
     captures=(),
     look=None,
-    shown_by="clock limits in the monitors' samples, with slow_gpu in the traces",
+    observe=_observe,
+    shown_by="clock limits in the monitors' samples, with compute times of the ranks",
+    least_gain=1.05,
 )

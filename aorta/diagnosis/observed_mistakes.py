@@ -1,0 +1,49 @@
+"""Mistakes that a run's records and samples show, and the places that its sampled stacks tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from aorta.artefacts.mistakes import Mistake, MistakePlace
+from aorta.diagnosis.mistakes import CATALOGUE
+from aorta.diagnosis.observation import Observation
+from aorta.metrics.places import where
+
+
+def with_observed(seen: Observation) -> Observation:
+    """Returns the observation with the mistakes that records and samples show, the best gain first."""
+    config = seen.job.config
+    intended = config.profiling.intended_mistakes if config is not None else ()
+    known = {item.id for item in seen.facts.mistakes}
+    found = [_placed(item, seen) for item in seen.facts.mistakes]
+    for id_, plugin in CATALOGUE.items():
+        sign = None if plugin.spec.observe is None or id_ in known else plugin.spec.observe(seen)
+        if sign is None or sign.gain.value < plugin.spec.least_gain:
+            continue
+        item = Mistake(
+            id=id_,
+            title=plugin.page.title,
+            ranks=sorted(sign.ranks),
+            where=None,
+            gain=sign.gain,
+            evidence=dict(sign.evidence),
+            intended=id_ in intended,
+        )
+        found.append(_placed(item, seen))
+    found.sort(key=lambda item: (item.intended, -item.gain.value))
+    return replace(seen, facts=msgspec.structs.replace(seen.facts, mistakes=found))
+
+
+def _placed(item: Mistake, seen: Observation) -> Mistake:
+    """Returns the mistake with its line by sampled stacks, where no stack of a trace told it."""
+    parts = CATALOGUE[item.id].spec.parts
+    if not parts or not seen.host.stacks or (item.where is not None and item.where.file is not None):
+        return item
+    found = where(seen.host.stacks, item.ranks, parts)
+    if found is None:
+        return item
+    place = MistakePlace(function=found.function, file=found.file, line=found.line)
+    made: Mistake = msgspec.structs.replace(item, where=place)
+    return made
