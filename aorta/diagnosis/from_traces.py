@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -30,13 +31,13 @@ from aorta.metrics.profiler_overhead import before_ms
 from aorta.metrics.trace_capture import ALONE, TraceCapture, capture, captures, with_waits
 from aorta.metrics.trace_notes import differences, notes_of, size_notes
 from aorta.metrics.traced_mesh import traced_operations
-from aorta.metrics.traced_steps import numbered
 from aorta.metrics.utilization import effective_gpu_utilization
-from aorta.readers.run import RunData
-from aorta.readers.run_identity import boot_epochs, nodes_of
-from aorta.readers.run_traces import RunTraces
 from aorta.readers.sample_files import SampleFile
 from aorta.units import plural, rank_words
+
+if TYPE_CHECKING:
+    from aorta.readers.run import RunData
+    from aorta.readers.run_traces import RunTraces
 
 _SOURCE = "usable traces"
 REPLAYED = 0.2
@@ -109,6 +110,10 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
         data: the rest of what the run left.
         policy: for traces.
     """
+    # Raw traces need not import what reads a run.
+    from aorta.metrics.traced_steps import numbered
+    from aorta.readers.run_identity import boot_epochs, nodes_of
+
     if not traces.summaries:
         return _noted(seen, [], list(traces.problems), [], None)
     expected, whole = data.ranks_expected, captures(traces.summaries)[0]

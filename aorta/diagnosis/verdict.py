@@ -10,7 +10,6 @@ from typing import Any
 from aorta.artefacts.analysis import DataQuality, Finding, Kind, RuleMeasurement, Verdict
 from aorta.artefacts.unseen import Missing
 from aorta.diagnosis.findings import FINDINGS, HEALTHY, INCOMPLETE, INSUFFICIENT
-from aorta.diagnosis.hang import hang_finding, hang_verdict
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE, Policy
 from aorta.units import plural
@@ -65,6 +64,9 @@ def verdict_of(judged: Judged, seen: Observation, policy: Policy) -> JudgedVerdi
     cause = first.statement(findings[0], seen) if first is not None and not unclear else None
     cause = f"{cause}{_about(seen)}" if cause else None
     if seen.facts.hang is not None:
+        # Traces know of no standstill: they need not import what judges it.
+        from aorta.diagnosis.hang import hang_finding, hang_verdict
+
         ending = f" The job did not complete ({quality.state})." if quality.state in _BAD_STATES else ""
         hang = hang_verdict(seen.facts.hang, ending)
         return JudgedVerdict(hang, [hang_finding(seen.facts.hang, seen.job.nodes(hang.ranks)), *findings], [])

@@ -10,12 +10,13 @@ import itertools
 import os
 import re
 import threading
-import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from isal import igzip_lib, isal_zlib
 
 from aorta.artefacts.files import open_regular
 from aorta.errors import ArtefactError
@@ -71,12 +72,13 @@ def gzip_blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
     Raises:
         GzipDamageError: after the last good block of a truncated or damaged stream.
     """
-    inflate = zlib.decompressobj(wbits=31)
+    inflate = isal_zlib.decompressobj(wbits=31)
     pending, first = stream.read(size), True
+    pending = stream.read(size)
     while pending:
         try:
             block = inflate.decompress(pending, size)
-        except zlib.error as error:
+        except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub is no exception
             raise GzipDamageError(f"damaged gzip data ({error})") from error
         if block:
             yield block.removeprefix(BOM_UTF8) if first else block
@@ -88,7 +90,7 @@ def gzip_blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
         pending = inflate.unused_data.lstrip(b"\0") or stream.read(size).lstrip(b"\0")
         if not pending:
             return
-        inflate = zlib.decompressobj(wbits=31)
+        inflate = isal_zlib.decompressobj(wbits=31)
     raise GzipDamageError("the gzip stream ends early")
 
 
