@@ -74,7 +74,6 @@ def gzip_blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
     """
     inflate = isal_zlib.decompressobj(wbits=31)
     pending, first = stream.read(size), True
-    pending = stream.read(size)
     while pending:
         try:
             block = inflate.decompress(pending, size)
