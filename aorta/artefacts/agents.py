@@ -1,4 +1,7 @@
-"""Which process wrote a marker, and whether it still runs: one that is killed leaves its marker behind."""
+"""Finds which process wrote a marker, and whether it still runs.
+
+One that is killed leaves its marker behind.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _STATE, _START = 0, 19
 
 
 def started(pid: int) -> int | None:
-    """When the process `pid` started, in clock ticks since boot; None where there is none that still runs.
+    """Returns when the process `pid` started, in clock ticks since boot; None where it does not run.
 
     Together with the id this is one process for good: ids are given again, and wall clocks are set.
     """

@@ -45,7 +45,10 @@ class ScalingPoint(Record, frozen=True, kw_only=True):
 
 
 class ScalingLoss(Record, frozen=True, kw_only=True):
-    """What one step of scale loses, by factor: the log of each factor's ratio over the log of all of it."""
+    """Says what one step of scale loses, by factor.
+
+    The log of each factor's ratio over the log of all of it.
+    """
 
     scenario_from: str
     scenario_to: str

@@ -32,7 +32,7 @@ class Problem(Record, frozen=True, kw_only=True):
 
 
 class DataQuality(Record, frozen=True, kw_only=True):
-    """What the findings stand on."""
+    """Says what the findings stand on."""
 
     ranks_expected: int | None
     ranks_seen: int
@@ -147,7 +147,7 @@ class Verdict(Record, frozen=True, kw_only=True):
 
 
 class Submitted(Record, frozen=True, kw_only=True):
-    """Where a run came from; None for what is not recorded."""
+    """Tells where a run came from; None for what is not recorded."""
 
     command: str | None
     """What torchrun started, as it can be typed."""
@@ -158,7 +158,7 @@ class Submitted(Record, frozen=True, kw_only=True):
 
 
 class ThresholdChange(Record, frozen=True, kw_only=True):
-    """What a threshold was, and what it was for this analysis."""
+    """Says what a threshold was, and what it was for this analysis."""
 
     before: float
     now: float

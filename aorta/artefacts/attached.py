@@ -1,4 +1,4 @@
-"""What was seen of the processes of a running job: records that travel from its nodes."""
+"""Describes what was seen of the processes of a running job: records that travel from its nodes."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class NodeStandstill(msgspec.Struct, frozen=True, kw_only=True):
     node_index: int
     attempt: int
     since_wall_ns: int
-    """When a rank of this node last wrote a step record, or started."""
+    """Time when a rank of this node last wrote a step record, or started."""
     seen_wall_ns: int
     resumed_wall_ns: int | None = None
-    """When a rank went on after all; None: none did."""
+    """Time when a rank went on after all; None: none did."""
     view: NodeView
 
 

@@ -1,4 +1,4 @@
-"""What `aorta compare BEFORE AFTER` finds, as records. Absent is None."""
+"""Describes what `aorta compare BEFORE AFTER` finds, as records. Absent is None."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Column = NDArray[np.int64]
 
 
 class Kind(enum.IntEnum):
-    """What a GPU was doing in an event."""
+    """Says what a GPU was doing in an event."""
 
     COMPUTE = 0
     COMMUNICATION = 1
@@ -39,7 +39,7 @@ class Kind(enum.IntEnum):
 
 
 class RangeRole(enum.IntEnum):
-    """What a range on the host was."""
+    """Says what a range on the host was."""
 
     OTHER = 0
     STEP = 1
@@ -79,7 +79,7 @@ class ColumnTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuEvents(ColumnTable):
-    """What ran on a GPU, sorted by start."""
+    """Says what ran on a GPU, sorted by start."""
 
     start_ns: Column
     end_ns: Column
@@ -102,7 +102,7 @@ class GpuEvents(ColumnTable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedCollectives(ColumnTable):
-    """What is known about the communication events beyond their time, sorted by `event`."""
+    """Says what is known about the communication events beyond their time, sorted by `event`."""
 
     event: Column
     """Row in `GpuEvents`."""
@@ -159,7 +159,7 @@ def _column(value: object, size: int) -> Column:
 
 
 def used_codes(codes: Column, count: int) -> list[int]:
-    """Which of `count` codes occur, ABSENT aside; without sorting the column."""
+    """Returns which of `count` codes occur, ABSENT aside; without sorting the column."""
     used = np.zeros(count + 1, dtype=np.bool_)
     used[codes] = True
     found: list[int] = np.flatnonzero(used[:count]).tolist()
@@ -197,7 +197,7 @@ class UnseenIntervals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """What one rank's capture holds."""
+    """Says what one rank's capture holds."""
 
     source: str
     """The file it came from."""

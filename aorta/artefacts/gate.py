@@ -19,7 +19,7 @@ class GateRun(Record, frozen=True, kw_only=True):
 
 
 class GateCause(Record, frozen=True, kw_only=True):
-    """What takes longer in B, from the step records of both sides."""
+    """Says what takes longer in B, from the step records of both sides."""
 
     part: str
     """The part of the step that grew most."""

@@ -24,7 +24,7 @@ class HeldUp(Record, frozen=True, kw_only=True):
     collective: str | None = None
     """The call that it missed, did not end or made differently; null: not known."""
     where: SourceLine | None = None
-    """Where its host was; null: not known."""
+    """Place where its host was; null: not known."""
 
 
 class Hang(Record, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Hang(Record, frozen=True, kw_only=True):
     """The process group of that call, as the program calls it."""
     waiting_ranks: list[int]
     where: SourceLine | None
-    """Where the first guilty rank's host was; null: not known."""
+    """Place where the first guilty rank's host was; null: not known."""
     ranks: list[HeldUp] = field(default_factory=list)
     after_step: int | None = None
     """The last step that a rank has recorded; null: none, or not known."""

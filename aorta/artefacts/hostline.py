@@ -19,7 +19,7 @@ from aorta.artefacts.records import Record
 
 
 class Item(enum.IntEnum):
-    """What the host does at an item."""
+    """Says what the host does at an item."""
 
     STEP = 0
     """It begins a step."""
@@ -34,7 +34,7 @@ class Item(enum.IntEnum):
 
 
 class Tag(enum.IntFlag):
-    """What a piece of host work belongs to; several may apply."""
+    """Says what a piece of host work belongs to; several may apply."""
 
     OPTIMIZER = 1
     PAGEABLE = 2048
@@ -98,7 +98,7 @@ class LineTable(ColumnTable):
 
 
 class ComputeKind(enum.IntEnum):
-    """What a kernel computes, by its name."""
+    """Says what a kernel computes, by its name."""
 
     NONE = 0
     """No compute kernel."""
@@ -120,7 +120,7 @@ class ComputeKind(enum.IntEnum):
 
 
 class Pace(Record, frozen=True, kw_only=True):
-    """How fast the host was while it was traced."""
+    """Tells how fast the host was while it was traced."""
 
     operators: float
     """Recorded operators per step."""
@@ -137,7 +137,7 @@ class Pace(Record, frozen=True, kw_only=True):
 
 
 class TagTime(Record, frozen=True, kw_only=True):
-    """How much of each item's work a tag covers."""
+    """Tells how much of each item's work a tag covers."""
 
     tag: int
     work_ns: Packed
@@ -146,7 +146,7 @@ class TagTime(Record, frozen=True, kw_only=True):
 
 
 class Census(Record, frozen=True, kw_only=True):
-    """What occurs in the steps, per step."""
+    """Says what occurs in the steps, per step."""
 
     counts: dict[str, float]
     """Forward passes of DDP, optimizer steps, collectives by operation, allocator calls."""

@@ -1,4 +1,4 @@
-"""What the hooks of `aorta.inject` saw in one rank: `rank_<rank>_instrument.json`.
+"""Describes what the hooks of `aorta.inject` saw in one rank: `rank_<rank>_instrument.json`.
 
 The standard library alone, as `step_record`: it is written in the user's own Python.
 """

@@ -1,4 +1,4 @@
-"""How files are written and read: documents aside and renamed, streams a line at a time.
+"""Finds how files are written and read: documents aside and renamed, streams a line at a time.
 
 msgspec is imported where JSON is read or written: lines are also written in programs that have no msgspec.
 """

@@ -12,7 +12,7 @@ from aorta.artefacts.files import Unread, changed_ns, closed, entries, is_folder
 from aorta.errors import ArtefactError
 
 RESULTS = Path("results/profiling")
-"""Where runs go, below the project folder."""
+"""Place where runs go, below the project folder."""
 LOCAL = "local-"
 """What the ids of jobs begin with that no cluster ran."""
 
@@ -43,7 +43,10 @@ class Scenario:
 
     @property
     def family(self) -> str:
-        """What precedes the number, without the underscore: `cpu` of `cpu_2node`, empty for `2node`."""
+        """Returns what precedes the number, without the underscore.
+
+        `cpu` of `cpu_2node`, empty for `2node`.
+        """
         match = _SCENARIO.fullmatch(self.name)
         assert match is not None
         return (match["prefix"] or "").rstrip("_")
@@ -56,7 +59,7 @@ def is_scenario(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeDir:
-    """What one node wrote: `<run>/nodes/node<i>/`."""
+    """Says what one node wrote: `<run>/nodes/node<i>/`."""
 
     root: Path
 
@@ -224,7 +227,7 @@ class RunDir:
 
     @property
     def injected(self) -> Path:
-        """What the `faults` block put into the run; the analysis never reads it."""
+        """Returns what the `faults` block put into the run; the analysis never reads it."""
         return self.root / "injected.json"
 
     @property
@@ -265,7 +268,7 @@ class RunDir:
         return self.root / f"rank_{rank}_metrics.jsonl"
 
     def instrument(self, rank: int) -> Path:
-        """What the hooks saw in one rank of a program that does not know of aorta."""
+        """Returns what the hooks saw in one rank of a program that does not know of aorta."""
         return self.root / f"rank_{rank}_instrument.json"
 
     def all_records(self) -> dict[int, Path]:
@@ -279,11 +282,11 @@ class RunDir:
 
     @property
     def planned(self) -> Path:
-        """How many steps the trainer is to make."""
+        """Returns how many steps the trainer is to make."""
         return self.root / "planned.json"
 
     def all_instruments(self) -> dict[int, Path]:
-        """What the hooks saw in each rank, by rank."""
+        """Returns what the hooks saw in each rank, by rank."""
         found = {}
         for path in self.root.glob("rank_*_instrument.json"):
             match = _INSTRUMENTS.fullmatch(path.name)
@@ -292,11 +295,11 @@ class RunDir:
         return dict(sorted(found.items()))
 
     def attempt(self, number: int) -> Path:
-        """Where an earlier attempt of a requeued job is kept."""
+        """Returns where an earlier attempt of a requeued job is kept."""
         return self.root / f"attempt_{number}"
 
     def earlier(self, stamp: str) -> Path:
-        """Where a run outside a job keeps what it found here; `stamp` says when that ended."""
+        """Returns where a run outside a job keeps what it found here; `stamp` says when that ended."""
         return self.root / f"earlier_{stamp}"
 
 
@@ -393,7 +396,7 @@ def _open_folders(parent: Path, unread: Unread | None) -> list[Path]:
 
 
 def job_output(results: Path, name: str, job_id: str) -> Path:
-    """What a job printed: `results/profiling/profile_<scenario>_<JOB_ID>.out`.
+    """Returns what a job printed: `results/profiling/profile_<scenario>_<JOB_ID>.out`.
 
     `job_id` may be Slurm's placeholder `%j`, or `%A_%a` of an array's tasks; the analysis job is called
     `aggregate`.

@@ -1,4 +1,4 @@
-"""What must not be written or printed: secrets by their value and by their form. Standard library only.
+"""Masks secrets in what is written or printed, by value and by form. Standard library only.
 
 A value is secret where a variable or an option of such a name holds it, and is masked wherever it stands. A
 form is that of a known kind of credential, whoever put it there.

@@ -6,7 +6,7 @@ from aorta.artefacts.records import Record
 
 
 class Interval(Record, frozen=True, kw_only=True):
-    """Where a quantity lies."""
+    """Tells where a quantity lies."""
 
     low: float
     high: float
@@ -104,7 +104,10 @@ class Utilization(Record, frozen=True, kw_only=True):
 
 
 class DetailCost(Record, frozen=True, kw_only=True):
-    """What timing part by part costs: steady steps timed so against those timed as a whole beside them."""
+    """Says what timing part by part costs.
+
+    Steady steps timed so against those timed as a whole beside them.
+    """
 
     ratio: float | None
     """`detailed_ms` over `whole_ms`; None: `reason` says why."""

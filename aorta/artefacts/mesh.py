@@ -1,4 +1,4 @@
-"""How a job's ranks are arranged, and how much slower it is than with all of them equal."""
+"""Finds how a job's ranks are arranged, and how much slower it is than with all of them equal."""
 
 from __future__ import annotations
 

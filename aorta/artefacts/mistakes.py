@@ -11,7 +11,7 @@ from aorta.artefacts.weight import Estimate
 
 
 class MistakePlace(Record, frozen=True, kw_only=True):
-    """Where in the program something is; null: not known."""
+    """Tells where in the program something is; null: not known."""
 
     function: str | None = None
     file: str | None = None
@@ -35,7 +35,7 @@ class Mistake(Record, frozen=True, kw_only=True):
 
 
 class Mistakes(Record, frozen=True, kw_only=True):
-    """What all mistakes that gain something cost together."""
+    """Says what all mistakes that gain something cost together."""
 
     ids: list[str]
     gain: Estimate

@@ -1,4 +1,4 @@
-"""How a program of the user's own is run and watched."""
+"""Finds how a program of the user's own is run and watched."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnProgram:
-    """What the command line says of it."""
+    """Says what the command line says of it."""
 
     instrument: str = "auto"
     """`auto`: hooks record its steps; `none`: it is left alone."""

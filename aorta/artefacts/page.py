@@ -1,4 +1,4 @@
-"""What the report shows of one run, as records: the figures are drawn from them, the JSON twin holds them.
+"""Holds what the report shows of one run, as records: figures are drawn from them, the JSON has them.
 
 Everything here is derived from the run's `Analysis`, step records and samples. Absent is None, never 0.
 """
@@ -16,7 +16,7 @@ Doing = Literal["compute", "wait", "transfer", "data_wait", "host", "hidden"]
 
 
 class Confidence(Record, frozen=True, kw_only=True):
-    """How far the verdict's cause can be trusted, and how far its gain."""
+    """Tells how far the verdict's cause can be trusted, and how far its gain."""
 
     level: Level
     """Confidence in the cause; `none`: there is no verdict to trust."""
@@ -80,7 +80,7 @@ class RankLoss(Record, frozen=True, kw_only=True):
 
 
 class ExcerptSegment(Record, frozen=True, kw_only=True):
-    """What a rank did from `start_ms` to `end_ms` after the excerpt's zero."""
+    """Says what a rank did from `start_ms` to `end_ms` after the excerpt's zero."""
 
     doing: Doing
     start_ms: float
@@ -186,7 +186,7 @@ class RunPage(Record, frozen=True, kw_only=True):
 
 
 class Recommendation(Record, frozen=True, kw_only=True):
-    """What to do about one kind of cause, over all scenarios that show it."""
+    """Says what to do about one kind of cause, over all scenarios that show it."""
 
     kind: str
     scenarios: list[str]

@@ -29,7 +29,7 @@ _KindKey = tuple[str, str, str | None, str | None, int | None, bool]
 
 
 class RangeKind(NamedTuple):
-    """What ranges have in common that lie at the same place of their steps."""
+    """Says what ranges have in common that lie at the same place of their steps."""
 
     stream: str
     tag: str

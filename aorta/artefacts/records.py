@@ -58,20 +58,20 @@ class GpuInfo(Record, frozen=True, kw_only=True):
 
 
 class ProfilerChoice(Record, frozen=True, kw_only=True):
-    """Which external profiler was asked for, which one runs, and why."""
+    """Tells which external profiler was asked for, which one runs, and why."""
 
     requested: str
     resolved: str
     reason: str
     version: str | None = None
     program: str | None = None
-    """Where it is."""
+    """Place where it is."""
     notes: list[str] = field(default_factory=list)
     """What to know about it here: an unknown version, something asked for that it cannot do."""
 
 
 class NodeInfo(Record, frozen=True, kw_only=True):
-    """What a node is; written before its first process starts."""
+    """Says what a node is; written before its first process starts."""
 
     schema_version: int = SCHEMA_VERSION
     node_index: int
@@ -109,7 +109,7 @@ class ContainerRun(Record, frozen=True, kw_only=True):
 
 
 class ResolvedPlan(Record, frozen=True, kw_only=True):
-    """What was asked for, resolved."""
+    """Says what was asked for, resolved."""
 
     scenario: str
     nodes: int
@@ -133,7 +133,7 @@ MAX_RANKS = 1_000_000
 
 
 class Manifest(Record, frozen=True, kw_only=True):
-    """What a run was; written by node 0 before the first process starts."""
+    """Says what a run was; written by node 0 before the first process starts."""
 
     schema_version: int = SCHEMA_VERSION
     run_id: str
@@ -167,11 +167,11 @@ class Session(Record, frozen=True, kw_only=True):
     world_size: int | None = None
     reason: str | None = None
     ends_wall_ns: int | None = None
-    """When the scheduler will end the job, as node 0 knows it; None: no limit, or nobody says."""
+    """Time when the scheduler will end the job, as node 0 knows it; None: no limit, or nobody says."""
 
 
 class RankExit(Record, frozen=True, kw_only=True):
-    """How one rank ended."""
+    """Tells how one rank ended."""
 
     rank: int
     exit_code: int | None
@@ -180,7 +180,7 @@ class RankExit(Record, frozen=True, kw_only=True):
 
 
 class MonitorStatus(Record, frozen=True, kw_only=True):
-    """How the sampler of a node fared."""
+    """Tells how the sampler of a node fared."""
 
     interval_s: float
     samples: int
@@ -251,7 +251,7 @@ class RunStatus(Record, frozen=True, kw_only=True):
 
 
 class Planned(Record, frozen=True, kw_only=True):
-    """What the trainer is to do, written before its first step: by this, progress is measured."""
+    """Says what the trainer is to do, written before its first step: by this, progress is measured."""
 
     steps: int
     """Optimizer steps of each rank, if nothing ends the training before."""

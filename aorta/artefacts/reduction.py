@@ -84,7 +84,10 @@ class TracedPasses(Record, frozen=True, kw_only=True):
 
 
 class TracedTimeline(Record, frozen=True, kw_only=True):
-    """What waits are charged by: when the GPU computed, communicated, idled for the loader (pairs of ns)."""
+    """Says what waits are charged by.
+
+    When the GPU computed, communicated, idled for the loader (pairs of ns).
+    """
 
     compute: Packed
     communication: Packed

@@ -9,7 +9,7 @@ from aorta.artefacts.records import Record
 
 
 class Lateness(Record, frozen=True, kw_only=True):
-    """How often a rank was the last one, for so long that it shows."""
+    """Tells how often a rank was the last one, for so long that it shows."""
 
     rank: int
     host: str | None
@@ -46,7 +46,7 @@ class LatenessTable(Record, frozen=True, kw_only=True):
 
 
 class ClockFit(Record, frozen=True, kw_only=True):
-    """How the clock of some ranks was put beside that of the lowest rank, by the ends of collectives."""
+    """Tells how the clock of some ranks was set to the lowest rank's, by the ends of collectives."""
 
     ranks: list[int]
     """The ranks that read this clock."""

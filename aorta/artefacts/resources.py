@@ -1,4 +1,4 @@
-"""What a job asked Slurm for, against what it used."""
+"""Describes what a job asked Slurm for, against what it used."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _NO_PARTS = Breakdown(**dict.fromkeys(_BREAKDOWN, ABSENT))
 
 
 class Label(NamedTuple):
-    """What a rank's steps have in common, most of them."""
+    """Says what a rank's steps have in common, most of them."""
 
     host: str
     attempt: int
@@ -183,12 +183,12 @@ class StepColumns(Sequence[DecodedStep]):
         return self.column("mono_end_ns") - self.column("mono_start_ns")
 
     def phase_is(self, *phases: Phase) -> NDArray[np.bool_]:
-        """Which steps are of one of `phases`, (steps,)."""
+        """Returns which steps are of one of `phases`, (steps,)."""
         return self._by_label([label.phase in phases for label in self._labels])
 
     @property
     def detailed(self) -> NDArray[np.bool_]:
-        """Which steps were timed part by part, (steps,)."""
+        """Returns which steps were timed part by part, (steps,)."""
         return self._by_label([label.detailed for label in self._labels])
 
     def _by_label(self, known: list[bool]) -> NDArray[np.bool_]:
@@ -197,16 +197,16 @@ class StepColumns(Sequence[DecodedStep]):
 
     @property
     def labels(self) -> list[Label]:
-        """What the steps have in common, each once, in order of first appearance."""
+        """Returns what the steps have in common, each once, in order of first appearance."""
         return [self._labels[code] for code in dict.fromkeys(self._label.tolist())]
 
     def labelled(self, label: Label) -> NDArray[np.bool_]:
-        """Which steps have this label, (steps,)."""
+        """Returns which steps have this label, (steps,)."""
         return self._by_label([known == label for known in self._labels])
 
     @property
     def profiled(self) -> NDArray[np.bool_]:
-        """Which steps were timed part by part and have a profile, with ranges or without, (steps,)."""
+        """Returns which steps were timed part by part and have a profile, (steps,)."""
         return np.not_equal(self._first, ABSENT) & self.detailed
 
     @property

@@ -86,7 +86,7 @@ class WindowExcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What ran on the GPU in one sampled step, from kernel activity. Ranges are windows (ready to done); this
+    """Says what ran on the GPU in one sampled step, by kernel activity. Ranges are windows (ready to done); this
     is execution."""
 
     per_stream_ms: dict[str, float]

@@ -13,7 +13,7 @@ from aorta.artefacts.step_record import Phase
 
 
 class CollectiveId(Struct, frozen=True, kw_only=True, gc=False):
-    """What names a collective across ranks; None where the record does not say."""
+    """Says what names a collective across ranks; None where the record does not say."""
 
     op: str | None = None
     group: str | None = None

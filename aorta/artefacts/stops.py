@@ -18,9 +18,9 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     state: Standing
     from_wall_ns: int
-    """When that was first seen; the ranks are looked at about once per second."""
+    """Time when that was first seen; the ranks are looked at about once per second."""
     to_wall_ns: int
-    """When that was last seen."""
+    """Time when that was last seen."""
 
 
 class NodeStops(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VALIDATIONS = Path("results/validation")
-"""Where validations go, below the project folder."""
+"""Place where validations go, below the project folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepDocs:
-    """What `aorta aggregate` writes about a sweep, in the folder of documents."""
+    """Says what `aorta aggregate` writes about a sweep, in the folder of documents."""
 
     root: Path
 
@@ -55,7 +55,7 @@ class ValidationDir:
 
 @dataclass(frozen=True, slots=True)
 class DdpBenchmarkDir:
-    """What the DDP benchmark writes: results in one folder, traces in one (which may be the same)."""
+    """Says what the DDP benchmark writes: results in one folder, traces in one (which may be the same)."""
 
     root: Path
 
@@ -79,5 +79,5 @@ class DdpBenchmarkDir:
         return self.root / f"{implementation}_rank_{rank}_trace.json"
 
     def summary(self, implementation: str) -> Path:
-        """What was traced, in readable lines."""
+        """Returns what was traced, in readable lines."""
         return self.root / f"{implementation}_summary.txt"

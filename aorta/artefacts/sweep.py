@@ -68,7 +68,7 @@ class RepeatedMean(Record, frozen=True, kw_only=True):
 
 
 class SettingResult(Record, frozen=True, kw_only=True):
-    """What one setting measured, over its valid repeats; None without one, or where not measured."""
+    """Says what one setting measured, over its valid repeats; None without one, or where not measured."""
 
     scenario: str
     nodes: int
@@ -128,7 +128,7 @@ class SweepSeries(Record, frozen=True, kw_only=True):
 
 
 class Sensitivity(Record, frozen=True, kw_only=True):
-    """What depends on one key."""
+    """Says what depends on one key."""
 
     key: str
     values: list[str]

@@ -1,4 +1,7 @@
-"""What is said of a traced rank beside its breakdown: shared by a rank's summary and by the analysis."""
+"""Describes what is said of a traced rank beside its breakdown.
+
+Shared by a rank's summary and by the analysis.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ class QueueDepth(Record, frozen=True, kw_only=True):
 
 
 class Contention(Record, frozen=True, kw_only=True):
-    """How much longer compute kernels take while communication runs beside them."""
+    """Tells how much longer compute kernels take while communication runs beside them."""
 
     ns_per_step: float
     """Sum over kernels of time beside communication − median time of the same name and shape alone."""
@@ -87,7 +90,7 @@ class RankTrace(Record, frozen=True, kw_only=True):
 
 
 class TraceTable(Record, frozen=True, kw_only=True):
-    """What the traces of one capture say."""
+    """Says what the traces of one capture say."""
 
     format: str
     per_rank: list[RankTrace]

@@ -1,4 +1,4 @@
-"""What an analysis did not see, and what would make it visible."""
+"""Describes what an analysis did not see, and what would make it visible."""
 
 from __future__ import annotations
 

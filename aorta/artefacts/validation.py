@@ -9,7 +9,7 @@ from aorta.artefacts.records import SCHEMA_VERSION, Record
 
 
 class Truth(Record, frozen=True, kw_only=True):
-    """What was put into a run, and which answers are right."""
+    """Says what was put into a run, and which answers are right."""
 
     fault: str
     """`clean`: nothing."""
@@ -26,7 +26,7 @@ class Truth(Record, frozen=True, kw_only=True):
 
 
 class DiagnosedRun(Record, frozen=True, kw_only=True):
-    """What the analysis made of a run, from `profiling_analysis.json`."""
+    """Says what the analysis made of a run, from `profiling_analysis.json`."""
 
     kind: Kind
     ranks: list[int]

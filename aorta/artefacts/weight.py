@@ -1,4 +1,4 @@
-"""What a profiler adds to the steps that it records."""
+"""Describes what a profiler adds to the steps that it records."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def analyze_run(
 
 
 def submitted(run: RunDir, data: RunData) -> Submitted | None:
-    """Where a run came from; None without a manifest."""
+    """Returns where a run came from; None without a manifest."""
     manifest = data.account.manifest
     if manifest is None:
         return None
@@ -90,7 +90,10 @@ def ended(data: RunData) -> int:
 
 
 def analyses_of(runs: Sequence[RunDir]) -> list[Analysis]:
-    """What earlier analyses made of these runs; what none was made of, or cannot be read, is left out."""
+    """Returns what earlier analyses made of these runs.
+
+    What none was made of, or cannot be read, is left out.
+    """
     found = []
     for run in runs:
         with contextlib.suppress(ArtefactError):

@@ -1,4 +1,4 @@
-"""Which run stands for each scenario in the aggregate."""
+"""Finds which run stands for each scenario in the aggregate."""
 
 from __future__ import annotations
 
@@ -193,7 +193,10 @@ def _jobs(submission: SubmissionDir) -> tuple[dict[Scenario, SubmittedJob], list
 
 
 def _run_of(results: Path, scenario: Scenario, job: SubmittedJob) -> RunDir:
-    """Where the job's run is: below `results`, which may have been moved since, else where it was written."""
+    """Returns where the job's run is.
+
+    Below `results`, which may have been moved since, else where it was written.
+    """
     here = RunDir.of(results, scenario, job.job_id)
     return here if is_folder(here.root) else RunDir(Path(job.run_dir))
 
@@ -236,7 +239,7 @@ def _wrote_something(run: RunDir) -> bool:
 
 
 def _started(run: RunDir) -> int:
-    """When a run started, in ns since the epoch: analysing an old run again must not make it the newest.
+    """Returns when a run started, in ns since the epoch: analysing an old run does not make it the newest.
 
     Without a readable manifest the oldest file in it says.
     """

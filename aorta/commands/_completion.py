@@ -83,4 +83,4 @@ def complete_word(
 
 
 WORDS = "aorta.words"
-"""Where a command keeps the words that it was given, for completion."""
+"""Place where a command keeps the words that it was given, for completion."""

@@ -106,6 +106,6 @@ def _written(error: Exception) -> Path | None:
 
 
 def _state() -> Path:
-    """Where programs keep what the user may want to look at later."""
+    """Returns where programs keep what the user may want to look at later."""
     named = os.environ.get("XDG_STATE_HOME", "")
     return Path(named) if named.startswith("/") else Path(os.path.expanduser("~")) / ".local" / "state"  # noqa: PTH111

@@ -154,7 +154,7 @@ def decide(gate: SequentialTest, runner: Runner) -> GateResult:
 
 
 def _cause(runner: Runner) -> GateCause | None:
-    """What grew most between the middle runs of both sides; None where the records do not tell."""
+    """Returns what grew most between the middle runs of both sides; None where the records do not tell."""
     from aorta.commands._before_after import compare, read_side
 
     before, after = (_middle(runner.runs, side) for side in ("A", "B"))

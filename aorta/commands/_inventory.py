@@ -1,4 +1,4 @@
-"""What lies below a results folder: runs and reports, each with its time and its verdict."""
+"""Describes what lies below a results folder: runs and reports, each with its time and its verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Verdict(msgspec.Struct):
 
 
 class _Analysed(msgspec.Struct):
-    """What a list shows of an analysis, or of a report over several."""
+    """Says what a list shows of an analysis, or of a report over several."""
 
     verdict: _Verdict | None = None
     statement: str | None = None

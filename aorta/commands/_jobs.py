@@ -60,7 +60,10 @@ def _tasks(job_id: str, results: Path, call: Caller) -> list[str]:
 
 
 def _labels(submission: SubmissionDir) -> dict[str | None, str]:
-    """What each job of a sweep is a point of; empty for any other submission, or where nothing can say."""
+    """Returns what each job of a sweep is a point of.
+
+    Empty for any other submission, or where nothing can say.
+    """
     try:
         points = read_sweep(submission).points
     except ArtefactError:

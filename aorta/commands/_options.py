@@ -112,7 +112,10 @@ def results_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def how_to(name: Literal["wait", "aggregate"], results: Path) -> str:
-    """What to type to wait for, or aggregate, the runs below `results`: make knows the usual place alone."""
+    """Returns what to type to wait for, or aggregate, the runs below `results`.
+
+    Make knows the usual place alone.
+    """
     if results == RESULTS:
         return f"make {name}"
     where = shlex.quote(str(results))
@@ -120,7 +123,7 @@ def how_to(name: Literal["wait", "aggregate"], results: Path) -> str:
 
 
 def what_next(results: Path, *, aggregated: bool) -> str:
-    """What follows a submission, of which a job of its own writes the report if it is `aggregated`."""
+    """Returns what to type after a submission; if it is `aggregated`, a job of its own writes the report."""
     steps = how_to("wait", results), how_to("aggregate", results)
     return f"next: {steps[0] if aggregated else ' && '.join(steps)}"
 
@@ -242,7 +245,7 @@ _SIZES: tuple[Decorator, ...] = (
 
 
 def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What a run is made of, the same for Slurm and for this machine."""
+    """Returns what a run is made of, the same for Slurm and for this machine."""
     return _applied((*_RUNS, *_PROGRAM, *_SIZES), function)
 
 
@@ -272,7 +275,7 @@ _SLURM: tuple[Decorator, ...] = (
 
 
 def slurm_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What Slurm is asked for beside nodes, GPUs and time."""
+    """Returns what Slurm is asked for beside nodes, GPUs and time."""
     return _applied(_SLURM, function)
 
 
@@ -293,7 +296,7 @@ def slurm_request(options: dict[str, Any]) -> LaunchRequest:
 
 
 def _own_program(options: dict[str, Any], container: ContainerConfig) -> OwnProgram:
-    """How the user's program is run; what the run will show is said.
+    """Returns how the user's program is run; what the run will show is said.
 
     Raises:
         PlanError: its interpreter is not there, or options contradict each other.

@@ -24,7 +24,7 @@ def place_words(what: str, place: int, count: int, name: str) -> str:
 
 
 def progress_words(progress: RunProgress, elapsed_s: float) -> str:
-    """What a run does now, its steps, and its times, each with its name."""
+    """Returns what a run does now, its steps, and its times, each with its name."""
     words = [_PHASES[progress.phase]]
     if progress.phase == "training":
         words[0] += f", {progress.words} steps"

@@ -1,4 +1,4 @@
-"""Which folders below the results are old and aorta's own, and how they are removed."""
+"""Finds which folders below the results are old and aorta's own, and how they are removed."""
 
 from __future__ import annotations
 

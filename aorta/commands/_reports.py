@@ -1,4 +1,4 @@
-"""Where a report goes, and how the one that it replaces is kept."""
+"""Finds where a report goes, and how the one that it replaces is kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LINK = re.compile(r'(\]\(|(?:href|src)=")((?:\.\./)+)')
 
 
 class _Dated(msgspec.Struct):
-    """What every report's JSON says of its inputs: the time of the newest one."""
+    """Says what every report's JSON says of its inputs: the time of the newest one."""
 
     generated_wall_ns: int
 

@@ -84,7 +84,7 @@ def _analysed(run: RunDir | None) -> tuple[Analysis | None, int]:
 
 
 def echo_sweep(analysis: SweepAnalysis, docs: Path) -> None:
-    """Where the document is, what it says, and what does not count."""
+    """Returns where the document is, what it says, and what does not count."""
     say(f"sweep:   {SweepDocs(docs).markdown}")
     say(f"result:  {plain(analysis.statement)}")
     for problem in analysis.failed:

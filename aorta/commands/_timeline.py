@@ -1,4 +1,4 @@
-"""What a timeline shows, of a run directory or of raw traces."""
+"""Describes what a timeline shows, of a run directory or of raw traces."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def command(as_json: bool, **options: Any) -> int:
 
 
 def _submitted(submission: SubmissionDir, aggregate: str | None = None) -> dict[str, Any]:
-    """What `--json` prints of a sweep that was submitted, or has run."""
+    """Returns what `--json` prints of a sweep that was submitted, or has run."""
     from aorta.launch.submitted import read_sweep
 
     return {

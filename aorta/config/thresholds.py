@@ -41,7 +41,7 @@ def row(
 
 
 class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a measured value becomes a finding."""
+    """Tells when a measured value becomes a finding."""
 
     effective_gpu_utilization_pct: Annotated[
         float,

@@ -29,7 +29,7 @@ _PART_OF_ONE = 100.0
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What accounting and manifest say of one job."""
+    """Says what accounting and manifest say of one job."""
 
     manifest: Manifest
     row: dict[str, str]

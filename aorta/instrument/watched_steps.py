@@ -1,4 +1,4 @@
-"""Which steps are timed part by part, and who watches during these."""
+"""Finds which steps are timed part by part, and who watches during these."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class FollowedJob:
     owner: ProcessId | None = None
     """The process that runs it on this machine."""
     submitted_s: float | None = None
-    """When it was submitted, seconds since the epoch; None: not on record."""
+    """Time when it was submitted, seconds since the epoch; None: not on record."""
     label: str | None = None
     """Name that tells the job from others of its scenario: the point of a sweep."""
 

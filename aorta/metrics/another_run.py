@@ -1,4 +1,4 @@
-"""How far the step of another run may lie from the one that a run's steps predict.
+"""Finds how far the step of another run may lie from the one that a run's steps predict.
 
 Resampled steps say how well a run's own mean is known, which is not what a person sees who takes a cause away
 and runs again: runs of one program differ by more, as stretches of one run do. So a run is taken for one more

@@ -1,4 +1,4 @@
-"""Who made whom wait: each exposed wait charged to what made its last-arriving rank late.
+"""Finds who made whom wait: each exposed wait charged to what made its last-arriving rank late.
 
 A rank's time in a collective is *wait* until the last member begins it, then *transfer*. A rank begins a
 collective when it has come to it and has left the group's previous one.
@@ -62,7 +62,7 @@ class _Rows:
     """`begin`, and no earlier collective of any group was running: these windows of a rank are disjoint."""
     end: NDArray[np.int64]
     wait_end: NDArray[np.int64]
-    """When the last member began, or the end if that is earlier."""
+    """Time when the last member began, or the end if that is earlier."""
 
 
 def charged(collectives: MatchedCollectives | str, steady: Sequence[int], alone: str) -> BlameTable | str:
@@ -136,7 +136,7 @@ def _groups(matched: Sequence[Matched], ranks: Sequence[int]) -> dict[int, froze
 
 
 def _rows(collectives: MatchedCollectives) -> _Rows:
-    """Where each member of each collective stood, walking through the collectives in order."""
+    """Returns where each member of each collective stood, walking through the collectives in order."""
     places = {rank: at for at, rank in enumerate(sorted(collectives.timelines))}
     busy = np.full(len(places), np.iinfo(np.int64).min)
     known: dict[tuple[int, ...], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}

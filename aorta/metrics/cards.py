@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What one kind of GPU can do at most."""
+    """Says what one kind of GPU can do at most."""
 
     name: str
     tensor_tflops: float

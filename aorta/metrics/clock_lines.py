@@ -1,4 +1,4 @@
-"""How to put one clock beside another: an offset, and a rate where it drifts.
+"""Finds how to put one clock beside another: an offset, and a rate where it drifts.
 
 Quartz runs off by up to 50 ppm, and clocks that are steered are not steered alike: at 20 ppm, two monotonic
 clocks move apart by 12 ms in ten minutes. The line is Tukey's resistant one (Exploratory Data Analysis, 1977,

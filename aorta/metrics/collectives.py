@@ -67,9 +67,9 @@ class Matched:
     key: Key
     ranks: tuple[int, ...]
     entry: NDArray[np.int64]
-    """When each of `ranks` came to it, ns, shape (len(ranks),)."""
+    """Time when each of `ranks` came to it, ns, shape (len(ranks),)."""
     end: NDArray[np.int64]
-    """When it ended on each."""
+    """Time when it ended on each."""
     op: str = "?"
     bytes: int | None = None
     """Bytes that each member brought, the largest; None where a record does not say."""

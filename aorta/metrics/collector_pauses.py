@@ -1,4 +1,4 @@
-"""How long Python's garbage collector pauses each rank."""
+"""Finds how long Python's garbage collector pauses each rank."""
 
 from __future__ import annotations
 

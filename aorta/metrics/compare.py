@@ -94,7 +94,7 @@ def spread(values: Values) -> MetricSpread:
 
 
 def differ(reference: Values, candidate: Values) -> Difference:
-    """How a candidate's mean differs from the reference's, and whether that is more than noise."""
+    """Returns how a candidate's mean differs from the reference's, and whether that is more than noise."""
     kept = [values[~np.isnan(values)] for values in (reference, candidate)]
     if min(len(values) for values in kept) < 2:
         return Difference(

@@ -81,7 +81,7 @@ class _Seen:
         return cls(rows, np.asarray(np.rint(work_ns[kept]), dtype=np.int64), steps, *whole)
 
     def of_kinds(self, *kinds: ComputeKind, others: bool = False) -> Intervals:
-        """When the GPU did work of these kinds, or of all others."""
+        """Returns when the GPU did work of these kinds, or of all others."""
         launched = self.table.item[self.row] == Item.LAUNCH
         chosen = launched & (np.isin(self.table.kind[self.row], kinds) != others)
         return union(np.stack((self.begin[chosen], self.end[chosen]), axis=1))
@@ -100,7 +100,7 @@ class _Seen:
         return np.stack((first[:-1], first[1:]), axis=1)
 
     def waits(self, item: Item) -> Intervals:
-        """When the host waited at items of a kind."""
+        """Returns when the host waited at items of a kind."""
         chosen = (self.table.item[self.row] == item) & (self.left > self.at)
         return union(np.stack((self.at[chosen], self.left[chosen]), axis=1))
 
@@ -124,7 +124,7 @@ def _corrected(summary: TraceSummary, seen: _Seen, windows: Intervals) -> TraceS
 
 
 def _loader_work(summary: TraceSummary, seen: _Seen) -> Intervals:
-    """When the training process itself made batches: right before each item whose work it is."""
+    """Returns when the training process itself made batches: right before each item whose work it is."""
     assert summary.line is not None
     found = [item for item in summary.line.tagged if item.tag == int(Tag.LOADER)]
     if not found:

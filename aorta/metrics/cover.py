@@ -1,4 +1,4 @@
-"""How much of a set of intervals lies before a time."""
+"""Finds how much of a set of intervals lies before a time."""
 
 from __future__ import annotations
 

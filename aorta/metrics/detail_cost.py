@@ -50,7 +50,7 @@ def detail_cost(steady: Steady) -> DetailCost | None:
 
 
 def _beside(detailed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which places lie beside a block of detailed ones, no farther from it than the block is long."""
+    """Returns which places lie beside a block of detailed ones, no farther from it than the block is long."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], detailed, [False])).astype(np.int8)))
     found = np.zeros(len(detailed), dtype=np.bool_)
     for first, end in edges.reshape(-1, 2).tolist():

@@ -48,7 +48,7 @@ class SequentialTest:
 
     @property
     def blocks(self) -> int:
-        """How many blocks were measured."""
+        """Returns how many blocks were measured."""
         return len(self.values)
 
     def order(self) -> str:

@@ -1,4 +1,4 @@
-"""Where in the step the host's part lies: between which two things that were timed."""
+"""Finds where in the step the host's part lies: between which two things that were timed."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def _items(trace: Trace, host: TraceRanges, gpu: GpuEvents, steps: StepWindows) 
 
 
 def _loader_waits(trace: Trace, host: TraceRanges, steps: StepWindows) -> Intervals:
-    """When the host waited for a loader of other processes."""
+    """Returns when the host waited for a loader of other processes."""
     rows = host.role == RangeRole.LOADER
     spans = np.stack((host.start_ns[rows], host.end_ns[rows]), axis=1)
     typical = median(steps.windows[:, 1] - steps.windows[:, 0])
@@ -217,7 +217,7 @@ def _table(
 
 
 def _depth(items: _Items, gpu: GpuEvents) -> Column:
-    """How many launches had not started when each item began, those from before the line included."""
+    """Returns how many launches had not started when each item began, those from before the line included."""
     has = items.row != ABSENT
     launched = np.cumsum(has.astype(np.int64)) - has.astype(np.int64)
     within = (gpu.start_ns >= items.at[0]) & (gpu.start_ns <= items.at[-1])
@@ -232,7 +232,7 @@ def _depth(items: _Items, gpu: GpuEvents) -> Column:
 def _needs(
     trace: Trace, host: TraceRanges, gpu: GpuEvents, items: _Items, waited: NDArray[np.bool_]
 ) -> tuple[Column, Column]:
-    """How far before each item the launch lies whose work has to end first, and the time behind that end.
+    """Returns how far before each item the launch lies that it waits for, and the time behind that end.
 
     The first launch after a call that makes a stream wait needs what other streams had before, where the
     trace agrees. A synchronisation needs the last work that had ended when it returned.
@@ -309,7 +309,7 @@ def _tags(trace: Trace, host: TraceRanges, windows: Intervals) -> dict[Tag, Inte
 
 
 def _copies(table: LineTable, items: _Items) -> dict[Tag, Intervals]:
-    """When the host copied from pageable memory."""
+    """Returns when the host copied from pageable memory."""
     rows = (table.kind == ComputeKind.PAGEABLE_COPY) & (table.held_ns > 0)
     return {Tag.PAGEABLE: np.stack((items.at[rows], items.end[rows]), axis=1)} if rows.any() else {}
 

@@ -45,7 +45,7 @@ _SINGLE_LOADER = re.compile(r".*_SingleProcessDataLoaderIter.*")
 
 
 def coded(names: Sequence[str], codes: Column, test: Callable[[str], object]) -> NDArray[np.bool_]:
-    """Which rows have a name that passes a test; each name is tested once."""
+    """Returns which rows have a name that passes a test; each name is tested once."""
     table = np.zeros(len(names) + 1, dtype=np.bool_)
     for code in used_codes(codes, len(names)):
         table[code] = bool(test(names[code]))
@@ -58,7 +58,7 @@ def spans(ranges: TraceRanges, rows: NDArray[np.bool_]) -> Intervals:
 
 
 def tagged(trace: Trace) -> dict[Tag, Intervals]:
-    """When the host worked for what; tags that do not occur are left out."""
+    """Returns when the host worked for what; tags that do not occur are left out."""
     found = {tag: union(intervals) for tag, intervals in _tagged(trace)}
     return {tag: intervals for tag, intervals in found.items() if len(intervals)}
 
@@ -88,7 +88,7 @@ def _tagged(trace: Trace) -> Iterator[tuple[Tag, Intervals]]:
 
 
 def loader_work(trace: Trace) -> Intervals:
-    """When the training process itself made batches: loaders without workers, and data ranges."""
+    """Returns when the training process itself made batches: loaders without workers, and data ranges."""
     host = trace.host
     single = coded(trace.names, host.name, _SINGLE_LOADER.fullmatch)
     waits = (host.role == RangeRole.LOADER) & ~single

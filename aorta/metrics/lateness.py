@@ -1,4 +1,4 @@
-"""Which ranks come late to collectives, how often, since when; and whether they are whole nodes."""
+"""Finds which ranks come late to collectives, how often, since when; and whether they are whole nodes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def lateness(
 
 
 def late_by(collectives: MatchedCollectives, steady: Sequence[int]) -> Floats:
-    """How late each rank came in each step, ms, (ranks, steps); 0 in a step without collectives."""
+    """Returns how late each rank came in each step, ms, (ranks, steps); 0 in a step without collectives."""
     ranks = sorted(collectives.timelines)
     index = {rank: place for place, rank in enumerate(ranks)}
     column = {number: place for place, number in enumerate(steady)}
@@ -97,7 +97,7 @@ def late_by(collectives: MatchedCollectives, steady: Sequence[int]) -> Floats:
 
 
 def pattern(late: NDArray[np.bool_], stretch: NDArray[np.int64]) -> tuple[Pattern, int]:
-    """How often a rank is late that is late at least once, and the index of the first step of that.
+    """Returns how often a rank is late that is late at least once, and the index of the first step of that.
 
     Args:
         late: of each step.

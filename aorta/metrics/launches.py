@@ -1,4 +1,4 @@
-"""How many kernels are launched per step and how long they run, by the steps recorded kernel by kernel."""
+"""Counts kernels and their lengths per step, in the steps that were recorded kernel by kernel."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _NEVER = float("-inf")
 
 
 class _Do(enum.IntEnum):
-    """What the replay does at an item."""
+    """Says what the replay does at an item."""
 
     WORK = 0
     """The host works, and nothing else."""
@@ -76,7 +76,7 @@ class ReplayLine:
     call: list[tuple[int, int, str, int] | None]
     """Key of a collective: place of the step, step, group, order."""
     ready: list[float]
-    """When a batch is ready, from the start of the line."""
+    """Time when a batch is ready, from the start of the line."""
     length: float
     """Length of the steps, as measured."""
     steps: int
@@ -105,11 +105,11 @@ class Moments:
     place: Floats
     """Row of the line, among those of the steps that all ranks have."""
     at: Floats
-    """When the host came to the item."""
+    """Time when the host came to the item."""
     left: Floats
-    """When the host went on."""
+    """Time when the host went on."""
     begin: Floats
-    """When the GPU began what was launched."""
+    """Time when the GPU began what was launched."""
     end: Floats
 
 
@@ -365,7 +365,7 @@ class _Run:
             self._ends.append(max(now, *free))
 
     def _on(self, place: int, number: int, now: float, need: float) -> float:
-        """When the host goes on after an item that launches nothing."""
+        """Returns when the host goes on after an item that launches nothing."""
         lane, do = self._lane, self._lane.do[place]
         if do == _Do.SYNC:
             return max(now + _SYNC_NS, need + lane.behind[place])
@@ -375,7 +375,7 @@ class _Run:
         return now
 
     def _met(self, call: tuple[int, tuple[int, int, str, int]], begin: float) -> Generator[None, None, float]:
-        """When a collective ends that this rank comes to at `begin`."""
+        """Returns when a collective ends that this rank comes to at `begin`."""
         shared = self._shared
         posts = shared.posts[call]
         posts[self._rank] = begin

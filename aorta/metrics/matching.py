@@ -1,4 +1,7 @@
-"""Which calls of the ranks are one collective, and how far the ranks' clocks are apart; over columns."""
+"""Finds which calls of the ranks are one collective, and how far the ranks' clocks are apart.
+
+Over columns.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Joined:
     place: Ints
     """Place of the rank among the ranks."""
     came: Ints
-    """Where the row was, rank by rank."""
+    """Place where the row was, rank by rank."""
     first: Ints
     """The first row of each key, and the end of the last."""
     whole: NDArray[np.bool_]
@@ -87,13 +90,13 @@ def _whole(step: Ints, group: Ints, place: Ints, op: Ints, first: Ints) -> tuple
 
 
 def _members(group: Ints, place: Ints) -> Ints:
-    """How many ranks ever call each group, by its code."""
+    """Returns how many ranks ever call each group, by its code."""
     ranks = int(place.max()) + 1
     return np.bincount(np.unique(group * ranks + place) // ranks)
 
 
 def clock_lines(joined: Joined, clocks: list[str], reference: str) -> dict[str, ClockLine]:
-    """How each clock is put on `reference`; absent where no chain of whole collectives joins them.
+    """Returns how each clock is put on `reference`; absent where no chain of whole collectives joins them.
 
     Args:
         joined: the calls.
@@ -116,7 +119,7 @@ def clock_lines(joined: Joined, clocks: list[str], reference: str) -> dict[str, 
 
 
 def _gaps(joined: Joined, clock_of: Ints, clocks: int) -> dict[int, dict[int, ClockLine]]:
-    """How much later one clock shows the ends of collectives than another one does.
+    """Returns how much later one clock shows the ends of collectives than another one does.
 
     Of each collective, the clock of its first member is compared with the others', both ways.
     """

@@ -1,4 +1,4 @@
-"""What makes a mesh slow: a worker, a replica, a stage, its microbatches, or a link."""
+"""Describes what makes a mesh slow: a worker, a replica, a stage, its microbatches, or a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the training thread is in a part of the step, and how much longer it is there than on other ranks.
+"""Finds where the training thread is in a part of the step, and how much longer than on other ranks.
 
 The shares are those of samples, so each has the error of a count: a place that was found fewer than
 `FEWEST` times is not named.

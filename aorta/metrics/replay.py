@@ -50,7 +50,7 @@ def replay(model: ReplayModel, removal: Removal | None = None) -> Replayed:
 
 
 def _walk(model: ReplayModel, post: Floats, wait: Floats, transfer: Floats) -> Floats:
-    """How long each rank had been held up in all when each of its waits ended, ns, by slot."""
+    """Returns how long each rank had been held up in all when each of its waits ended, ns, by slot."""
     origin = model.measured.start[:, 0]
     held = np.full(int(model.slots[-1]), -np.inf)
     delay, done = np.zeros(len(model.ranks)), np.zeros(len(model.ranks), dtype=np.int64)
@@ -86,7 +86,7 @@ def _reached(model: ReplayModel, held: Floats) -> Floats:
 
 
 class _Gone:
-    """How much of a rank's own time before a place is taken away."""
+    """Tells how much of a rank's own time before a place is taken away."""
 
     def __init__(self, model: ReplayModel, shares: Mapping[Part, Floats]) -> None:
         shape = (len(model.ranks), len(model.steps))

@@ -25,7 +25,7 @@ from aorta.metrics.replay_model import Floats, Ints, ReplayModel
 
 
 def error_pct(models: Sequence[ReplayModel]) -> float | None:
-    """How far the steps of a half, replayed with the other half's transfers, miss their measured mean.
+    """Returns how far one half of the steps, replayed with the other's transfers, misses its measured mean.
 
     Args:
         models: the unbroken runs of steps, in order.

@@ -134,7 +134,7 @@ class _Line:
         self._blocked = Cover(EMPTY)
 
     def wait(self, rank: Ints, entry: Ints, end: Ints, queued: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which calls their main lines waited for; from here on that time is not the ranks' own.
+        """Returns which calls their main lines waited for; from here on that time is not the ranks' own.
 
         Exposed communication before a rank's last sign of life (a post, or the end of a wait) is not waiting.
         """
@@ -153,7 +153,7 @@ class _Line:
         return waited
 
     def needed(self, rank: Ints, end: Ints, waited: NDArray[np.bool_]) -> Ints:
-        """When each rank's main line needs each call to be over; -1: it ended beyond its step, nobody tells.
+        """Returns when each rank's main line needs each call to be over; -1: unknown, it ended beyond its step.
 
         A hidden call is needed where the line waits next, or by the end of the step.
         """
@@ -197,7 +197,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """What `ReplayModel` has of each row and each step's bounds, filled in for some ranks after another."""
+    """Collects what `ReplayModel` has of each row and each step's bounds, for some ranks after another."""
 
     post: Points
     wait: Points
@@ -290,7 +290,7 @@ class _Builder:
         rows: tuple[slice, Ints, NDArray[np.bool_]],
         first_slot: int,
     ) -> Ints:
-        """What some ranks have; how many slots each of them does.
+        """Returns what some ranks have; how many slots each of them does.
 
         Args:
             made: to fill in.
@@ -324,7 +324,7 @@ class _Builder:
         return slots
 
     def _begins(self, group: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        """When each member started its part, and whether it was queued behind the group's previous call."""
+        """Returns when each member started its part, and if it was queued behind the group's previous call."""
         left: dict[int, Ints] = {}
         begin, queued = self._entry.copy(), np.zeros(len(self._entry), dtype=np.bool_)
         for item in range(len(self._items)):
@@ -338,7 +338,7 @@ class _Builder:
         return begin, queued
 
     def _posted(self, entry: Ints, queued: NDArray[np.bool_]) -> Ints:
-        """When ranks posted their rows, rank by rank: that of the one before where it was queued."""
+        """Returns when ranks posted their rows, rank by rank: that of the one before where it was queued."""
         if not len(entry):
             return entry
         # A rank's first row is never queued, so that none takes another rank's.

@@ -24,7 +24,7 @@ def in_order(*keys: NDArray[np.int64]) -> NDArray[np.intp] | slice:
 
 
 def order_within(step: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many earlier rows have the same step and group."""
+    """Returns how many earlier rows have the same step and group."""
     order = np.lexsort((np.arange(len(step)), group, step))
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = (step[order][1:] != step[order][:-1]) | (group[order][1:] != group[order][:-1])

@@ -1,4 +1,4 @@
-"""Which schedule a pipeline follows, and the share of its time in which ranks do not compute."""
+"""Finds which schedule a pipeline follows, and the share of its time in which ranks do not compute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMPUTE = [int(role) for role in COMPUTE]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How a pipeline runs its microbatches."""
+    """Tells how a pipeline runs its microbatches."""
 
     name: str
     """`gpipe`, `1f1b`, `interleaved`, `zero_bubble` or `unknown`."""

@@ -25,13 +25,13 @@ _LONGEST = 2**62
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stack:
-    """Where the times of some ranks lie on their line; ranks are places among them, 0 to n - 1."""
+    """Tells where the times of some ranks lie on their line; ranks are places among them, 0 to n - 1."""
 
     first: Ints
     """First time of each rank that counts, ns on its own clock; `last` holds the last ones; (n,)."""
     last: Ints
     zero: Ints
-    """Where `first` lies on the line; the next rank's is beyond `last`."""
+    """Place where `first` lies on the line; the next rank's is beyond `last`."""
 
     @classmethod
     def of(cls, first: Ints, last: Ints) -> Stack:

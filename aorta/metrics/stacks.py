@@ -74,7 +74,7 @@ class StackComparison:
 
 
 def compare(stacks: Mapping[int, Mapping[Stack, int]], *, least: float = 0.1) -> StackComparison:
-    """Who is waited for, in which line, and at what cost.
+    """Returns who is waited for, in which line, and at what cost.
 
     Args:
         stacks: by rank: samples by stack of its main thread, at least one sample per rank.

@@ -39,7 +39,7 @@ class Guilty:
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """Who holds up whom."""
+    """Tells who holds up whom."""
 
     kind: Kind
     guilty: tuple[Guilty, ...]
@@ -63,7 +63,7 @@ def why_none(recordings: Sequence[Recording]) -> str:
 
 
 def standstill(recordings: Sequence[Recording]) -> Standstill | None:
-    """Who holds the job up; None where every call that was made has ended, or was open for a moment only.
+    """Returns who holds the job up; None where every call has ended, or was open for a moment only.
 
     None also where the dumps of most ranks are missing, so that nobody can be named.
 

@@ -16,7 +16,7 @@ _PRIVATE = ("wrapper", "wait", "synchronize", "__exit__", "__call__")
 
 @dataclass(frozen=True, slots=True)
 class StillRank:
-    """Where one rank stands."""
+    """Tells where one rank stands."""
 
     rank: int
     kind: str
@@ -28,7 +28,7 @@ class StillRank:
 
 
 def still_ranks(stacks: Mapping[int, Stack]) -> dict[int, StillRank]:
-    """Where each rank stands, and which of them hold the others up.
+    """Returns where each rank stands, and which of them hold the others up.
 
     A rank that is in no call of torch's distributed code did not come to the call that the others are in. If
     every rank is in such a call, the ranks that are in another one than most are the cause.

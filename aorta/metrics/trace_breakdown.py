@@ -1,4 +1,4 @@
-"""Where the time of each step of a traced rank went: parts that exclude each other and sum to the step.
+"""Finds where the time of each step of a traced rank went: parts that exclude each other and sum to the step.
 
 On the GPU's timeline, in this order, each part without those before it: compute (kernels) · exposed
 communication · exposed copy (copies and memsets) · unclassified · unseen (inside CUDA graphs recorded as a

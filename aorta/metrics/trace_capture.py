@@ -124,7 +124,7 @@ class TraceCapture:
         return TraceTable(format=self.format, per_rank=rows)
 
     def ranks_expected(self) -> tuple[int | None, bool]:
-        """How many ranks there are, and whether that is only assumed."""
+        """Returns how many ranks there are, and whether that is only assumed."""
         ranks = [item.rank for item in self.ranks]
         if not ranks:
             return None, False

@@ -106,7 +106,7 @@ def _gaps(names: Column) -> list[int]:
 
 
 def _anchor(trace: Trace, names: Column, length: int) -> NDArray[np.intp] | None:
-    """Where steps begin, the same kernel on every rank; None where no kernel or pair occurs once per period.
+    """Returns where steps begin, by one kernel of every rank; None where none occurs once per period.
 
     Of the kernels that occur once per period it is the first by name; else of the pairs of neighbours.
     """

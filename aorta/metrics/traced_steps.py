@@ -1,4 +1,4 @@
-"""Which steps of a run's records its traces are of, and which of them count.
+"""Finds which steps of a run's records its traces are of, and which of them count.
 
 A profiler's first step carries its start-up and the one that follows the capture its report; a capture of the
 whole run begins with the warm-up. The records know: the trainer marks such steps (`StepRecord.phase`).

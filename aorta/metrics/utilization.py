@@ -47,7 +47,7 @@ class SampleSeries:
     wall_ns: NDArray[np.int64]
     window: Window
     rows: NDArray[np.intp]
-    """Where they are in the table."""
+    """Place where they are in the table."""
     table: pd.DataFrame
     all_numbers: Numbers
 

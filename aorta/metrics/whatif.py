@@ -77,7 +77,10 @@ class Replays:
         self.runs = list(itertools.pairwise(edges))
         self.ranks = models[0].ranks
         self.error_pct = replay_check.error_pct(models)
-        """How far the model misses steps that its transfers are not of; None: no call can be checked."""
+        """Returns how far the model misses steps that its transfers are not of.
+
+        None: no call can be checked.
+        """
 
     @classmethod
     def of(

@@ -1,4 +1,4 @@
-"""Which zone a clock without one was in: the only one that puts a capture among the samples."""
+"""Finds which zone a clock without one was in: the only one that puts a capture among the samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Span = tuple[int, int]
 
 
 def zone_offset(samples: Span, capture: Span) -> int | str:
-    """How far local time was ahead of UTC, ns, or in words why that cannot be told.
+    """Returns how far local time was ahead of UTC, ns, or in words why that cannot be told.
 
     Args:
         samples: first and last sample, local time taken as if it were UTC.

@@ -67,7 +67,7 @@ def _head(path: Path) -> bytes:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """What is in a file, unpacked, as far as it is whole."""
+    """Returns what is in a file, unpacked, as far as it is whole."""
     with open_regular(path) as stream:
         try:
             yield from gzip_blocks(stream, _LOOK) if is_gzip(path) else plain_blocks(stream, size=_LOOK)

@@ -1,4 +1,4 @@
-"""What the hooks of `aorta.inject` saw in each rank: `rank_<rank>_instrument.json`."""
+"""Describes what the hooks of `aorta.inject` saw in each rank: `rank_<rank>_instrument.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a name says: the kind of a kernel, the operation of a collective, the role of a host range.
+"""Describes what a name says: the kind of a kernel, the operation of a collective, the role of a host range.
 
 The only place that knows names; the readers of every format use it, so that they cannot disagree.
 """

@@ -73,7 +73,7 @@ class Unit:
 
 @dataclass(slots=True)
 class KinetoUnit:
-    """What a unit holds."""
+    """Says what a unit holds."""
 
     columns: Columns
     header: dict[str, Any] = field(default_factory=dict)
@@ -151,7 +151,7 @@ def read_unit(unit: Unit) -> KinetoUnit | ArtefactError:
 
 
 def _in_turn(units: Sequence[Unit]) -> Iterator[KinetoUnit | ArtefactError]:
-    """What each unit holds. While one is decoded the next one is open, and its text is unpacked."""
+    """Returns what each unit holds. While one is decoded the next one is open, and its text is unpacked."""
     keep_what_is_freed()
     with contextlib.ExitStack() as ahead:
         sources = deque(_source(unit, ahead) for unit in units[:1])

@@ -74,7 +74,7 @@ def _no_events() -> Groups[AnyEventT]:
 
 @dataclass(slots=True)
 class Columns:
-    """What has been decoded of a file or of a range of it.
+    """Says what has been decoded of a file or of a range of it.
 
     Tables hold events as they were read; `at` says where they stand in the file.
     """
@@ -317,7 +317,7 @@ def _add_collectives(columns: Columns, known: Sequence[tuple[int, Arguments]]) -
 
 
 def _calling(arguments: Arguments) -> str:
-    """Who calls together: the group, of a send and its receive the two ranks as well."""
+    """Returns who calls together: the group, of a send and its receive the two ranks as well."""
     pair = _pair(arguments)
     return f"{arguments.group} {pair}" if pair else str(arguments.group)
 

@@ -1,4 +1,4 @@
-"""What is used of a Kineto event: its fields as typed records, and its categories."""
+"""Describes what is used of a Kineto event: its fields as typed records, and its categories."""
 
 from __future__ import annotations
 

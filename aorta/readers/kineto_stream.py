@@ -36,7 +36,7 @@ HEADER_LIMIT = 64 << 20
 """Bytes before the array of events at most: the process groups of many ranks take some MiB."""
 _KEY = 64
 _LONGEST_CUT = 4 << 10
-"""Where a cut may begin before the text that ends it: white space."""
+"""Place where a cut may begin before the text that ends it: white space."""
 _NEAR_END = 16 << 10
 _SEARCH = 1 << 20
 """Bytes in which an event must begin for a file to be cut."""
@@ -101,7 +101,10 @@ class PlainText:
         self._left = length
 
     def behind(self, kept: bytes) -> bytes:
-        """What was kept of the text that was read last, and what follows it; the same where nothing does."""
+        """Returns what was kept of the text that was read last, and what follows it.
+
+        The same where nothing does.
+        """
         # To read a few bytes again is faster than to put two texts together.
         again = len(kept) if len(kept) < CHUNK // 2 else 0
         size = CHUNK if self._left is None else min(CHUNK, again + self._left)
@@ -121,7 +124,7 @@ class GzipText:
         self._begin()
 
     def behind(self, kept: bytes) -> bytes:
-        """What was kept of the text that was read last, and what follows it; the same where nothing does.
+        """Returns the kept end of the text that was read last with what follows it.
 
         Raises:
             GzipDamageError: after the last good text of a truncated or damaged stream.

@@ -69,7 +69,10 @@ def _launches(trace: Trace) -> tuple[TraceRanges, Mask]:
 
 
 def _lost(trace: Trace) -> tuple[Intervals, int] | None:
-    """When lost work may have run, and the number of its launches; None where no more are lost than usual."""
+    """Returns when lost work may have run, and the number of its launches.
+
+    None where no more are lost than usual.
+    """
     gpu, host = trace.gpu, trace.host
     calls, joined = _launches(trace)
     if not joined.any():
@@ -98,7 +101,7 @@ def _matching(pattern: re.Pattern[str], calls: TraceRanges, names: tuple[str, ..
 
 
 def _captured(calls: TraceRanges, host: TraceRanges, names: tuple[str, ...]) -> Mask:
-    """Which launches were made while a graph was captured: they run nothing."""
+    """Returns which launches were made while a graph was captured: they run nothing."""
     marks = take(host, _matching(_CAPTURE, host, names))
     begins = marks.start_ns[_matching(re.compile("Begin"), marks, names)]
     ends = marks.start_ns[_matching(re.compile("End"), marks, names)]

@@ -1,4 +1,7 @@
-"""What a run was and how it ended by its own account: manifest, configuration, markers, monitor states."""
+"""Describes what a run was and how it ended by its own account.
+
+Manifest, configuration, markers, monitor states.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the C library and Python treat the memory that an analysis uses."""
+"""Finds how the C library and Python treat the memory that an analysis uses."""
 
 from __future__ import annotations
 

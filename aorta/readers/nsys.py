@@ -288,7 +288,7 @@ def _table(core: list[Column], **columns: object) -> GpuEvents:
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """What NVTX says of each process."""
+    """Says what NVTX says of each process."""
 
     ranges: dict[int, list[TraceRanges]]
     unended: int

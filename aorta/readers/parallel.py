@@ -56,7 +56,7 @@ class Pool:
 def side_by_side(
     read: Callable[[tuple[K, Path]], T], files: Sequence[tuple[K, Path]], pool: Pool | None = None
 ) -> Iterator[T]:
-    """What `read` makes of each of `files`, in their order.
+    """Returns what `read` makes of each of `files`, in their order.
 
     Args:
         read: a function of a module, given a key and a path; it raises nothing.
@@ -71,7 +71,7 @@ def in_batches(
     files: Sequence[tuple[K, Path]],
     pool: Pool | None = None,
 ) -> Iterator[T]:
-    """What `read` makes of `files`, some neighbours at a time, in their order.
+    """Returns what `read` makes of `files`, some neighbours at a time, in their order.
 
     Args:
         read: a function of a module, given keys and paths; it raises nothing.
@@ -112,7 +112,7 @@ def processes(count: int) -> ProcessPoolExecutor:
 
 
 def shared_out(read: Callable[[K], T], items: Sequence[K], workers: int) -> list[T]:
-    """What `read` makes of `items`, in their order, by `workers` processes, of which this is one.
+    """Returns what `read` makes of `items`, in their order, by `workers` processes, of which this is one.
 
     Args:
         read: a function of a module; it is given an item.

@@ -127,7 +127,7 @@ _MOST_UNUSABLE = 1_000_000
 
 
 def group_of(path: Path) -> str:
-    """What the CSV files of one process have in common: the folder and the output name."""
+    """Returns what the CSV files of one process have in common: the folder and the output name."""
     return str(path.parent / _SUFFIX.sub("", path.name.removesuffix(".csv")))
 
 

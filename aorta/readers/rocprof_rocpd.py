@@ -19,7 +19,7 @@ from aorta.readers.trace_build import file_rank
 from aorta.readers.trace_sqlite import Database, open_database
 
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""Where a process's environment names its rank, the launcher nearest to it first."""
+"""Place where a process's environment names its rank, the launcher nearest to it first."""
 
 _SIZES = tuple(f"{what}_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
 _KERNELS = ("pid", "start", "end", "name", "agent_type_index", "stream_id", "queue_id", "corr_id", *_SIZES)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """What a run directory holds, read once; what is missing or broken is in the parts' `problems`."""
+    """Says what a run directory holds, read once; what is missing or broken is in the parts' `problems`."""
 
     run: RunDir
     account: Account

@@ -1,4 +1,4 @@
-"""What a run was: its scenario and job, its configuration, and the node and clock of each rank."""
+"""Describes what a run was: its scenario and job, its configuration, and the node and clock of each rank."""
 
 from __future__ import annotations
 

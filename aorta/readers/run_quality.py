@@ -1,4 +1,4 @@
-"""What the findings stand on: how the job ended, what was read, what is missing."""
+"""Describes what the findings stand on: how the job ended, what was read, what is missing."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _last_step(data: RunData) -> int | None:
 
 
 def _standstill_s(data: RunData) -> float | None:
-    """How long the job went on after its last step, where that is far more than a step takes."""
+    """Returns how long the job went on after its last step, where that is far more than a step takes."""
     nodes = data.account.status.nodes if data.account.status else []
     ended = max((node.ended_wall_ns for node in nodes if node.ended_wall_ns), default=None)
     records = [steps for steps in data.records.by_rank.values() if len(steps)]
@@ -107,7 +107,7 @@ def _standstill_s(data: RunData) -> float | None:
 
 
 def _failure(data: RunData) -> str | None:
-    """What the agent of the node that ended first says of its first rank that failed."""
+    """Returns what the agent of the node that ended first says of its first rank that failed."""
     nodes = data.account.status.nodes if data.account.status else []
     told = [
         (node.ended_wall_ns or 0, text.removeprefix(FIRST_FAILURE))
@@ -119,7 +119,7 @@ def _failure(data: RunData) -> str | None:
 
 
 def _profilers(data: RunData) -> list[str]:
-    """What there is to know about the profiler on each node, each once."""
+    """Returns what there is to know about the profiler on each node, each once."""
     nodes = data.account.manifest.nodes if data.account.manifest is not None else []
     told = (f"{node.profiler.resolved}: {note}" for node in nodes for note in node.profiler.notes)
     return list(dict.fromkeys(told))

@@ -67,7 +67,10 @@ class MemoryEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """What accounting says; the attempts of a requeued job in order, each the job's row and its steps'."""
+    """Says what accounting says.
+
+    The attempts of a requeued job in order, each the job's row and its steps'.
+    """
 
     attempts: tuple[tuple[Row, ...], ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -81,7 +84,7 @@ class Accounting:
 
     @property
     def state(self) -> State | None:
-        """How the last attempt ended; None while it has not, or nobody says."""
+        """Returns how the last attempt ended; None while it has not, or nobody says."""
         return _STATES.get(self.state_text or "")
 
     @property

@@ -131,7 +131,7 @@ def _whole(bodies: list[bytes], columns: Sequence[str], order: Sequence[str]) ->
 
 
 def _cell_sizes(body: bytes, columns: int) -> NDArray[np.int64] | None:
-    """How many letters each cell has, (lines, columns); None where lines have not as many cells."""
+    """Returns how many letters each cell has, (lines, columns); None where lines have not as many cells."""
     letters = np.frombuffer(body, dtype=np.uint8)
     ends = letters == _END
     cuts = np.flatnonzero((letters == _COMMA) | ends)

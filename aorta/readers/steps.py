@@ -109,7 +109,7 @@ class _Broken:
 
     @property
     def reason(self) -> str | None:
-        """How many lines are not usable, and why the first is not; None without any."""
+        """Returns how many lines are not usable, and why the first is not; None without any."""
         if self.first is None:
             return None
         line, reason = self.first
@@ -173,7 +173,7 @@ def _line_by_line(data: bytes, rank: int, broken: _Broken) -> list[DecodedStep]:
 
 
 def _contradiction(step: DecodedStep, rank: int) -> str | None:
-    """What makes a well-formed record unusable."""
+    """Returns what makes a well-formed record unusable."""
     if step.rank != rank:
         return f"is of rank {step.rank}, not {rank}"
     if not rank < step.world_size <= MAX_RANKS:

@@ -74,7 +74,7 @@ def read_summaries(
 
 
 def _read(summarise: Summarise, files: int, path: Path) -> _FileRead | ArtefactError | None:
-    """What a file holds; None where it takes all files to tell which rank it is."""
+    """Returns what a file holds; None where it takes all files to tell which rank it is."""
     if holds_several(path):
         return None
     trace = kineto.read_many([path], workers=1)[0]

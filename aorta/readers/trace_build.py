@@ -1,4 +1,4 @@
-"""What every trace reader does last: classify, attribute collectives, sort."""
+"""Describes what every trace reader does last: classify, attribute collectives, sort."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _enclosing(ranges: TraceRanges, lane: Column, time: Column) -> Column:
 
 
 def _in_collective_ranges(trace: Trace) -> NDArray[np.bool_]:
-    """Which GPU events ran within a collective's annotation on their stream, or were launched within one."""
+    """Returns which GPU events ran, or were launched, within a collective's annotation."""
     gpu, host, projected = trace.gpu, trace.host, trace.gpu_ranges
     on_stream = _within(take(projected, projected.role == RangeRole.COLLECTIVE), gpu.stream, gpu.start_ns)
     calls = take(host, (host.role == RangeRole.LAUNCH) & (host.correlation != ABSENT))

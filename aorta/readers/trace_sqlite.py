@@ -60,7 +60,7 @@ class Database:
         return _joined(len(wanted), self.blocks(table, *wanted, each=_as_it_is))
 
     def blocks(self, table: str, *wanted: str, each: Callable[[Column], T]) -> list[T]:
-        """What `each` makes of these columns of a table, some thousand rows at a time, in row order.
+        """Returns what `each` makes of these columns of a table, some thousand rows at a time, in row order.
 
         Args:
             table: a table or view.

@@ -1,4 +1,4 @@
-"""How far a verdict can be trusted: what it stands on, and what speaks against it."""
+"""Finds how far a verdict can be trusted: what it stands on, and what speaks against it."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def counted_steps(analysis: Analysis) -> str:
 
 
 def steady_words(quality: DataQuality) -> str:
-    """How many steps are steady, and how many of them were timed part by part if not all."""
+    """Returns how many steps are steady, and how many of them were timed part by part if not all."""
     detailed = quality.detailed_steps
     return str(quality.steady_steps) + ("" if detailed is None else f" ({detailed} detailed)")
 

@@ -53,7 +53,7 @@ def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
 
 
 def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, str]:
-    """How often ranks came last, worst first, and what a reader of it must know."""
+    """Returns how often ranks came last, worst first, and what a reader of it must know."""
     late = analysis.lateness
     if late is None or not late.ranks:
         return None, ""

@@ -129,12 +129,12 @@ def cut(found: Excerpt, named: Collection[int], limit: int = MAX_LANES) -> Excer
 
 
 def finest(lanes: int) -> int:
-    """How many pieces of the step are told apart on each of so many lanes."""
+    """Returns how many pieces of the step are told apart on each of so many lanes."""
     return next((pieces for most, pieces in _FINEST.items() if lanes <= most), min(_FINEST.values()))
 
 
 def waits_of(placed: MatchedCollectives, shifts: Mapping[int, int]) -> dict[int, Waits]:
-    """When each rank was in a collective whose last member had not come, on the rank's own clock.
+    """Returns when each rank was in a collective whose last member had not come, on the rank's own clock.
 
     Args:
         placed: the ranks on one clock.

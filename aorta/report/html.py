@@ -107,7 +107,7 @@ def csv_button(kind: str, name: str, run: int = 0) -> str:
 
 
 def stacked(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> str:
-    """Where a step goes, a bar for each scenario; the length of a bar is the time of the step."""
+    """Returns where a step goes, a bar for each scenario; the length of a bar is the time of the step."""
     shown = [(name, shown_parts(parts)) for name, parts in scenarios]
     top = max((sum(part.ms or 0.0 for part in parts) for _, parts in shown), default=0.0)
     if not top:

@@ -28,7 +28,10 @@ LABELS = {
 
 
 def parts_figure(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> Figure:
-    """Where a step goes, a bar per scenario; call inside `style.styled()`. `scenarios`: names and parts."""
+    """Returns where a step goes, a bar per scenario.
+
+    Call inside `style.styled()`. `scenarios`: names and parts.
+    """
     figure = style.new_figure(11, 1.7 + 0.5 * max(len(scenarios), 1))
     axes = figure.subplots()
     style.title(axes, "Where a step goes", "mean over ranks; a bar is one step, its length the step's time")

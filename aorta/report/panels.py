@@ -40,7 +40,10 @@ EFFECT = LinearSegmentedColormap.from_list("effect", ["#FFFFFF", "#D0D0D0"])
 
 
 def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
-    """Where the mean step goes: each part begins where the one above it ends; together they are 100 %."""
+    """Returns where the mean step goes.
+
+    Each part begins where the one above it ends; together they are 100 %.
+    """
     style.title(axes, "Where a step goes", note)
     shown = [(part, part.ms or 0.0, part.pct or 0.0) for part in shown_parts(parts)]
     if not shown:

@@ -1,4 +1,4 @@
-"""Where a step goes: its parts, which rank costs what, and how the ranks are spread."""
+"""Finds where a step goes: its parts, which rank costs what, and how the ranks are spread."""
 
 from __future__ import annotations
 

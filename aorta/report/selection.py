@@ -1,4 +1,4 @@
-"""Which ranks are shown where not all fit."""
+"""Finds which ranks are shown where not all fit."""
 
 from __future__ import annotations
 

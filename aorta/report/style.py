@@ -1,4 +1,4 @@
-"""How every figure looks, and how it is written: the same data gives the same bytes.
+"""Finds how every figure looks, and how it is written: the same data gives the same bytes.
 
 Figures are made directly, never through pyplot, so that nothing is shared between two of them. Text from data
 is never read as markup.

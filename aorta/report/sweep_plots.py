@@ -142,7 +142,7 @@ def _series_line(
 
 
 def _places(values: Sequence[str]) -> list[float]:
-    """Where the values are on the axis: numbers at themselves, anything else side by side."""
+    """Returns where the values are on the axis: numbers at themselves, anything else side by side."""
     try:
         numbers = [float(value) for value in values]
     except ValueError:

@@ -55,7 +55,7 @@ class Inside:
 
     @property
     def record(self) -> ContainerRun:
-        """What the manifest says of it."""
+        """Returns what the manifest says of it."""
         return ContainerRun(image=self.container.image, runtime=self.container.runtime)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:

@@ -213,7 +213,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _span(score: Score) -> str:
-    """When the runs ran, and how long all of it took."""
+    """Returns when the runs ran, and how long all of it took."""
     trials = [*score.clean, *(item.trial for item in score.faulty)]
     if not trials:
         return "nothing ran"

@@ -24,7 +24,7 @@ class Named(Protocol):
 
 
 class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one run; a line of the record."""
+    """Says what came of one run; a line of the record."""
 
     cell: str
 

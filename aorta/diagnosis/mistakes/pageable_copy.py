@@ -57,7 +57,7 @@ def _held_ms(item: RankProgram) -> float:
 
 
 def _pinning_ns(item: RankProgram) -> float:
-    """How long a thread of the loader copies the same bytes to pinned memory, per step."""
+    """Returns how long a thread of the loader copies the same bytes to pinned memory, per step."""
     return _PINNING * float(item.table.gpu_ns[_slow(item)].sum()) / item.steps
 
 

@@ -46,7 +46,7 @@ class TextEvents:
     text: bytes
     layout: Layout
     bounds: Positions
-    """Where each begins, and where one behind the last would."""
+    """Place where each begins, and where one behind the last would."""
     unused: Mask
     read: Sequence[CategoryEvents]
 
@@ -129,13 +129,13 @@ def _find_in(layout: Layout, text: bytes, braces: Positions, end: int, learned: 
 
 
 def _places(octets: NDArray[np.uint8], byte: int) -> Positions:
-    """Where a byte is; a part after the other, so that each stays in the processor's cache."""
+    """Returns where a byte is; a part after the other, so that each stays in the processor's cache."""
     parts = range(0, len(octets), _PART)
     return np.concatenate([np.flatnonzero(octets[start : start + _PART] == byte) + start for start in parts])
 
 
 def _is(found: Words, text: bytes, skipped: int = 0) -> Mask:
-    """Which rows begin with a text of at most as many bytes as they have, behind some that are skipped."""
+    """Returns which rows begin, behind some bytes that are skipped, with a text that fits into them."""
     same = np.ones(found.shape[1], dtype=np.bool_)
     for column, start in zip(found, range(0, skipped + len(text), 8), strict=False):
         first = max(skipped - start, 0)
@@ -147,7 +147,7 @@ def _is(found: Words, text: bytes, skipped: int = 0) -> Mask:
 
 
 def _no_annotations(text: bytes, octets: NDArray[np.uint8], name: Positions) -> Mask:
-    """Which operators are no annotations; `name` is where their names begin."""
+    """Returns which operators are no annotations; `name` is where their names begin."""
     likely = np.flatnonzero(_KEPT_FIRST[octets[name]])
     kept = [text.startswith(_KEPT, place) for place in name[likely].tolist()]
     plain = np.ones(len(name), dtype=np.bool_)

@@ -49,10 +49,10 @@ class Layout:
             rb'", "pid": (?P<pid>%b), "tid": (?P<lane>%b)%b"ts": (?P<us>%b)%b, "dur": \Z'
             % (number, number, re.escape(line), number, fraction)
         )
-        """What stands between a name and the duration."""
+        """Returns what stands between a name and the duration."""
         self.arguments = line + b'"args": {'
         self.behind = re.compile(fraction + re.escape(self.arguments) + rb"\Z")
-        """What stands between the whole µs of the duration and the arguments."""
+        """Returns what stands between the whole µs of the duration and the arguments."""
 
 
 LAYOUTS = (
@@ -97,7 +97,7 @@ class _Named:
 
 
 class Learned:
-    """What is known from the text before."""
+    """Says what is known from the text before."""
 
     def __init__(self, numbering: Numbering) -> None:
         self.names = Names(numbering)
@@ -112,7 +112,7 @@ class Spans:
     text: bytes
     layout: Layout
     ends: Positions
-    """Where each event ends."""
+    """Place where each event ends."""
     last_brace: Positions
     """In each event: that of its arguments, if it is a span."""
     learned: Learned

@@ -93,7 +93,7 @@ class Template:
             self._words.append((word(expected[start : start + 8]), known, word(above) if any(piece) else 0))
 
     def matches(self, found: Words) -> Mask:
-        """Which of the rows are this text but for the digits."""
+        """Returns which of the rows are this text but for the digits."""
         other = np.zeros(found.shape[1], dtype=np.uint64)
         for column, (expected, known, above) in zip(found, self._words, strict=False):
             value = column ^ expected

@@ -84,7 +84,7 @@ class _File:
 def integer_blocks(
     path: Path, root: int, wanted: Sequence[int], each: Callable[[Column], T]
 ) -> list[T] | None:
-    """What `each` makes of some columns of a table, a few thousand rows at a time, in row order.
+    """Returns what `each` makes of some columns of a table, a few thousand rows at a time, in row order.
 
     Args:
         path: an SQLite file that nobody writes to.
@@ -184,7 +184,7 @@ def _blocks(file: _File, root: int) -> list[Column]:
 def _side_by_side(
     file: _File, blocks: Sequence[Column], wanted: Sequence[int], each: Callable[[Column], T]
 ) -> list[T]:
-    """What `each` makes of each block; numpy lets other threads run meanwhile."""
+    """Returns what `each` makes of each block; numpy lets other threads run meanwhile."""
 
     def decode(leaves: Column) -> T:
         return each(_decode(file, leaves, wanted)[0])
@@ -289,7 +289,7 @@ def _numbers(
 
 
 def _cells(file: _File, block: Bytes) -> tuple[Column, Column]:
-    """Where each cell of a block begins, and where what is usable of its page ends."""
+    """Returns where each cell of a block begins, and where what is usable of its page ends."""
     pages = block[:-_SLACK].reshape(-1, file.size)
     _expect((pages[:, 0] == _LEAF).all())
     counts = pages[:, 3].astype(np.int64) << 8 | pages[:, 4]
