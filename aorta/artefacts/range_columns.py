@@ -163,5 +163,5 @@ def kind_for(low: int, high: int) -> type[np.signedinteger]:
 
 
 def _ns(ms: list[float]) -> Ints:
-    """As `ms_to_ns`, cut where 64 bits end."""
+    """Returns `ms_to_ns`, cut where 64 bits end."""
     return np.clip(np.rint(np.array(ms, dtype=np.float64) * NS_PER_MS), -_MOST, _MOST).astype(np.int64)

@@ -218,7 +218,7 @@ class StepColumns(Sequence[DecodedStep]):
 
     @property
     def executions(self) -> Mapping[int, StepExecution]:
-        """By global step, of those that were recorded kernel by kernel."""
+        """Returns the steps that were recorded kernel by kernel, by global step."""
         if not self._execution:
             return {}
         attempts = [self._labels[code].attempt for code in self._label.tolist()]

@@ -86,8 +86,9 @@ class WindowExcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """Says what ran on the GPU in one sampled step, by kernel activity. Ranges are windows (ready to done); this
-    is execution."""
+    """Says what ran on the GPU in one sampled step, by kernel activity.
+
+    Ranges are windows (ready to done); this is execution."""
 
     per_stream_ms: dict[str, float]
     """Union of the kernels: compute, allreduce, reducescatter, allgather."""

@@ -84,7 +84,7 @@ def _first_steps(found: TraceCapture | None, epochs: Mapping[int, int | None]) -
 
 
 def _aligned(found: TraceCapture | None, epochs: Mapping[int, int | None]) -> Alignment | None:
-    """By the traces' collectives; None where traces lack steps in common or clocks."""
+    """Aligns clocks by the traces' collectives; None where traces lack steps in common or clocks."""
     if found is None or len(found.work) < 2 or not found.steps:
         return None
     wall = {rank: epoch for rank, epoch in epochs.items() if epoch is not None and rank in found.work}
@@ -95,7 +95,7 @@ def _aligned(found: TraceCapture | None, epochs: Mapping[int, int | None]) -> Al
 
 
 def _aligned_records(data: RunData) -> Alignment:
-    """By the step records' collectives."""
+    """Aligns clocks by the step records' collectives."""
     by_rank = {rank: steps for rank, steps in data.records.by_rank.items() if steps}
     lines = step_timelines(by_rank)
     if not all(line.starts for line in lines.values()):

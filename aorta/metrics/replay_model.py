@@ -153,7 +153,7 @@ class _Line:
         return waited
 
     def needed(self, rank: Ints, end: Ints, waited: NDArray[np.bool_]) -> Ints:
-        """Returns when each rank's main line needs each call to be over; -1: unknown, it ended beyond its step.
+        """Returns when each rank's main line needs each call to be over; -1: unknown, it ended later.
 
         A hidden call is needed where the line waits next, or by the end of the step.
         """
@@ -324,7 +324,7 @@ class _Builder:
         return slots
 
     def _begins(self, group: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        """Returns when each member started its part, and if it was queued behind the group's previous call."""
+        """Returns when each member started its part, and if it was queued behind the previous call."""
         left: dict[int, Ints] = {}
         begin, queued = self._entry.copy(), np.zeros(len(self._entry), dtype=np.bool_)
         for item in range(len(self._items)):

@@ -127,7 +127,7 @@ def _same(one: Analysis, other: Analysis) -> bool:
 
 
 def _difference(item: Analysis, reference: Analysis) -> str:
-    """In what a run differs from the reference, in words."""
+    """Returns in words how a run differs from the reference."""
     for unknown in (item, reference):
         if unknown.program is None or unknown.settings is None:
             what = "program" if unknown.program is None else "configuration"

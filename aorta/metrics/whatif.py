@@ -203,7 +203,7 @@ class Replays:
         )
 
     def without_transfer(self) -> Prediction:
-        """With every transfer taking no time: the ideal network. Waits for late ranks stay."""
+        """Replays with transfers that take no time: the ideal network. Waits for late ranks stay."""
         return self._predict(lambda _: Removal(transfer=0.0), self._hosts())
 
     def ideal_ratio(self) -> float:

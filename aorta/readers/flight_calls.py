@@ -182,7 +182,7 @@ def _peer(text: str, group: FlightGroup | None) -> int | None:
 def _status(
     status: object, entries: Sequence[_Entry], groups: Mapping[str, FlightGroup]
 ) -> dict[str, tuple[int, int]]:
-    """By group: last enqueued and last completed number; 0 where there was none.
+    """Returns the last enqueued and last completed number by group; 0 where there was none.
 
     The status names groups by another number than the configuration does. Entries hold both; groups without
     an entry are matched by order, if that agrees with all entries.

@@ -278,7 +278,7 @@ def _read_one(
 
 
 def _here(summary: TraceSummary, root: Path) -> TraceSummary:
-    """With the file that it is of where the run is now."""
+    """Returns it with the place of its file where the run is now."""
     parts = Path(summary.source).parts
     if root.name not in parts:
         return summary

@@ -43,7 +43,7 @@ def read_gpu_samples(
 def read_cpu_samples(
     run: RunDir, pool: Pool | None = None
 ) -> tuple[pd.DataFrame | None, tuple[Problem, ...]]:
-    """As `read_gpu_samples`, for `cpu_monitor.csv` and CPU_COLUMNS, by node and time."""
+    """Reads `cpu_monitor.csv` with CPU_COLUMNS as `read_gpu_samples` does, by node and time."""
     parts = [folder.cpu_csv for _, folder in run.nodes()]
     return _merge(run, parts, run.cpu_csv, CPU_COLUMNS, order=["node_index", "wall_ns"], pool=pool)
 
