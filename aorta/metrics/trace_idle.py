@@ -80,8 +80,9 @@ def host_work(trace: Trace, steps: StepWindows) -> Column | None:
 def _on_the_host(trace: Trace, windows: Intervals) -> Intervals:
     """Returns when the host launched what each GPU window holds.
 
-    That is from its first kernel's launch to that of the next window's. A host that runs ahead works at later steps meanwhile, and while nothing holds it up at
-    more than one. Windows that no such kernels bound stay as they are.
+    That is from its first kernel's launch to that of the next window's. A host that runs ahead works at
+    later steps meanwhile, and while nothing holds it up at more than one. Windows that no such kernels
+    bound stay as they are.
     """
     gpu, host = main_device(trace.gpu), trace.host
     kernels = np.flatnonzero(np.isin(gpu.kind, (Kind.COMPUTE, Kind.GRAPH)))

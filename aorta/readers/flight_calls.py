@@ -44,7 +44,7 @@ def progress(
     *,
     complete: bool,
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """By group: number of the last collective that was enqueued, and of the last one that has ended.
+    """Returns by group the number of the last collective that was enqueued, and of the last that ended.
 
     Args:
         status: `pg_status` of the dump.
