@@ -20,6 +20,21 @@ class StackShare(msgspec.Struct, frozen=True):
     samples: int
 
 
+class GpuView(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPU of one process at the end of the watch; null: the driver does not say."""
+
+    uuid: str
+    index: int | None = None
+    utilization_pct: float | None = None
+    """Share of time in which a kernel ran; a kernel that waits for another GPU counts."""
+    sm_clock_mhz: float | None = None
+    max_sm_clock_mhz: float | None = None
+    memory_used_mib: float | None = None
+    memory_total_mib: float | None = None
+    slowed_by: list[str] | None = None
+    """Reasons of the driver for a lower clock; empty: none."""
+
+
 class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a job, watched for some seconds."""
 
@@ -40,6 +55,10 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that the process and its children read and wrote meanwhile."""
     problem: str | None = None
     """Why there are no stacks."""
+    gpu: GpuView | None = None
+    """Null: it uses none, or nvidia-smi is not there or does not list it."""
+    run_dir: str | None = None
+    """Run directory of a process that aorta started."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aorta.artefacts.attached import NodeView, ProcessView
+from aorta.artefacts.attached import GpuView, NodeView, ProcessView
 from aorta.metrics.stacks import Frame, Line, Stack, StackComparison, compare, line_of
+from aorta.metrics.still_stacks import StillRank, still_ranks
+from aorta.units import rank_words
 
 _MS = 1000.0
 _LOADING = 0.3
@@ -37,6 +39,7 @@ class RankAnswer(msgspec.Struct, frozen=True):
     """CPU seconds per second."""
     where: SampledLine | None
     """Line of the program that takes most of its time, waits left out."""
+    gpu: GpuView | None = None
 
 
 class AttachAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,13 +52,27 @@ class AttachAnswer(msgspec.Struct, frozen=True, kw_only=True):
     statement: str
     where: SampledLine | None = None
     lost_ms_per_second: float | None = None
+    step_ms: float | None = None
+    """Median of the newest steps; null: the job leaves no step records."""
+    lost_ms_per_step: float | None = None
+    gain: float | None = None
+    """Times as fast without this loss; null: steps are not counted, or nothing is lost."""
     seconds: float
     by_rank: list[RankAnswer]
     problems: list[str]
 
 
-def answer(views: Sequence[NodeView], seconds: float, problems: Sequence[str] = ()) -> AttachAnswer:
-    """The answer to what was seen on all nodes."""
+def answer(
+    views: Sequence[NodeView], seconds: float, problems: Sequence[str] = (), *, step_ms: float | None = None
+) -> AttachAnswer:
+    """The answer to what was seen on all nodes.
+
+    Args:
+        views: of each node that answered.
+        seconds: length of the watch.
+        problems: of the nodes that did not answer.
+        step_ms: time per step by the job's own records; None: it leaves none.
+    """
     processes = [process for view in views for process in view.processes]
     ranks = _numbered([item for item in processes if item.role == "rank" and item.stacks])
     said = [*problems, *_complaints(processes)]
@@ -72,17 +89,59 @@ def answer(views: Sequence[NodeView], seconds: float, problems: Sequence[str] = 
     stacks = {rank: _stacks(item) for rank, item in ranks.items()}
     found = compare(stacks)
     said += _missing(ranks)
-    kind, guilty, where, lost = _verdict(found, stacks, processes, ranks)
+    if found.still and (held := _held(stacks)):
+        where: SampledLine | None = _own(held[0])
+        kind, guilty, lost = "hang", [item.rank for item in held], None
+        statement = _hang_words(held, seconds, len(ranks))
+    else:
+        kind, guilty, where, lost = _verdict(found, stacks, processes, ranks)
+        statement = _statement(kind, guilty, where, lost, seconds=seconds, ranks=len(ranks))
+    per_step = None if lost is None or step_ms is None else lost * step_ms
     return AttachAnswer(
         kind=kind,
         ranks=guilty,
-        statement=_statement(kind, guilty, where, lost, seconds=seconds, ranks=len(ranks)),
+        statement=statement + _per_step(per_step, step_ms),
         where=where,
         lost_ms_per_second=None if lost is None else _MS * lost,
+        step_ms=step_ms,
+        lost_ms_per_step=per_step,
+        gain=None if lost is None or step_ms is None else 1.0 / (1.0 - min(lost, 0.99)),
         seconds=seconds,
         by_rank=[_of_rank(rank, item, found) for rank, item in sorted(ranks.items())],
         problems=said,
     )
+
+
+def _held(stacks: dict[int, dict[Stack, int]]) -> list[StillRank]:
+    """The ranks that hold the others up in a job whose stacks do not change."""
+    found = still_ranks({rank: next(iter(seen)) for rank, seen in stacks.items()})
+    held = [item for _, item in sorted(found.items()) if item.kind != "waiting"]
+    return held if len(held) < len(found) or held[0].kind == "other_collective" else []
+
+
+def _own(item: StillRank) -> SampledLine:
+    return SampledLine(*item.line, share=1.0, others=0.0)
+
+
+def _hang_words(held: Sequence[StillRank], seconds: float, ranks: int) -> str:
+    own = _own(held[0])
+    who = rank_words([item.rank for item in held])
+    calls = ", ".join(f"{item.call or 'the backward pass'} on rank {item.rank}" for item in held[:4])
+    still = f"The job stands still: no stack changed in {seconds:g} s."
+    if held[0].kind == "other_collective":
+        return f"{still} The ranks are in different calls: {calls}."
+    others = "the other ranks wait" if ranks > len(held) + 1 else "the other rank waits"
+    verb = "is" if len(held) == 1 else "are"
+    return (
+        f"{still} {who[0].upper()}{who[1:]} {verb} in {own.function} ({own.file}:{own.line}), and {others}."
+    )
+
+
+def _per_step(lost_ms: float | None, step_ms: float | None) -> str:
+    if step_ms is None:
+        return ""
+    took = f" A step takes {step_ms:.3g} ms"
+    return f"{took}." if lost_ms is None else f"{took}, {lost_ms:.3g} ms of it are lost."
 
 
 def _verdict(
@@ -96,7 +155,7 @@ def _verdict(
         where = _where(late.where)
         if late.kind == "data_loading":
             where = _in_workers(processes, ranks[late.rank]) or where
-        return ("hang" if found.still else late.kind), [late.rank], where, late.lost
+        return late.kind, [late.rank], where, late.lost
     slow = [rank for rank, share in found.loading.items() if share > _LOADING]
     if len(slow) == len(ranks):
         first = min(slow)
@@ -144,9 +203,6 @@ def _statement(
     if kind == "no_cause_seen":
         many = f"{ranks} ranks spend" if ranks > 1 else "one rank spends"
         return f"No rank stands out: in {seconds:g} s the {many} the time alike."
-    if kind == "hang":
-        still = f"The job stands still: no stack changed in {seconds:g} s."
-        return f"{still} Rank {guilty[0]} is{place or ' elsewhere'}, and the other ranks wait."
     if not guilty:
         return f"Every rank waits for its data loader, at least {cost}{place}."
     what = "loads data" if kind == "data_loading" else "is late"
@@ -184,6 +240,7 @@ def _of_rank(rank: int, item: ProcessView, found: StackComparison) -> RankAnswer
         loading=found.loading[rank],
         cpu=None if item.cpu_seconds is None else item.cpu_seconds / item.seconds,
         where=_where(found.top.get(rank)),
+        gpu=item.gpu,
     )
 
 

@@ -59,6 +59,7 @@ def of_pids(pids: Sequence[int], proc: Path = Path("/proc")) -> list[TorchProces
     """
     for pid in pids:
         _check_owner(pid, proc)
+        _check_readable(pid, proc)
     found = list(_with_torch(_own(proc), proc))
     named, parents = set(pids), {process.pid: process.parent for process in found}
     return [process for process in found if _descends(process.pid, named, parents)]
@@ -71,15 +72,45 @@ def _descends(pid: int, named: set[int], parents: dict[int, int]) -> bool:
 
 
 def _check_owner(pid: int, proc: Path) -> None:
+    # The folder of a process that may not be read belongs to root, whoever runs the process.
     try:
-        owner = (proc / str(pid)).stat().st_uid
+        text = (proc / str(pid) / "status").read_text(errors="replace")
     except OSError as error:
         raise RunError(f"process {pid}: {error.strerror}", "name a process that runs on this node") from error
+    owner = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Uid:"))
     if owner != os.getuid():
         raise RunError(
             f"process {pid} belongs to {owner_name(owner)}",
             "attach to processes of your own; aorta reads no others",
         )
+
+
+def _check_readable(pid: int, proc: Path) -> None:
+    try:
+        (proc / str(pid) / "maps").read_bytes()
+    except PermissionError as error:
+        raise RunError(f"process {pid}: {permission_words()}", "docs/attach.md says more") from error
+    except OSError as error:
+        raise RunError(f"process {pid}: {error.strerror}", "name a process that runs on this node") from error
+
+
+def permission_words(scope: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -> str:
+    """The permission that is missing to read another process's memory, and how to get it."""
+    try:
+        level = scope.read_text().strip()
+    except OSError:
+        level = ""
+    if level in ("1", "2"):
+        return (
+            "this node allows no process to read another one "
+            f"(kernel.yama.ptrace_scope is {level}); ask the site for ptrace_scope 0, or for CAP_SYS_PTRACE"
+        )
+    if level == "3":
+        return "this node forbids reading other processes (kernel.yama.ptrace_scope is 3), for everybody"
+    return (
+        "reading the process was refused; CAP_SYS_PTRACE is missing, as in a container without it: "
+        "run aorta attach inside the container, or ask for that capability"
+    )
 
 
 def _own(proc: Path) -> Iterator[int]:

@@ -14,7 +14,9 @@ from pathlib import Path
 import msgspec
 
 from aorta.artefacts.attached import Frame, NodeView, ProcessView, Role, StackShare
-from aorta.attach.processes import TorchProcess, Work, work_of
+from aorta.artefacts.names import RUN_DIR
+from aorta.attach.gpus import gpus_of
+from aorta.attach.processes import TorchProcess, Work, permission_words, work_of
 from aorta.errors import RunError
 
 RATE_HZ = 20
@@ -40,12 +42,13 @@ def node_view(processes: Sequence[TorchProcess], seconds: float) -> NodeView:
     with tempfile.TemporaryDirectory(prefix="aorta-attach-") as folder:
         running = [_start(program, pid, seconds, Path(folder)) for pid in pids]
         problems = [_end(child, seconds) for child in running]
-        after = work_of(pids)
+        after, gpus = work_of(pids), gpus_of(processes)
         texts = [_text(Path(folder) / f"{pid}.txt") for pid in pids]
     views = [
         _view(process, host, seconds, parse(text, process.pid), problem=problem)
         for process, problem, text in zip(processes, problems, texts, strict=True)
     ]
+    views = [msgspec.structs.replace(view, gpu=gpus.get(view.pid)) for view in views]
     return NodeView(host=host, processes=[_with_work(view, before, after) for view in views])
 
 
@@ -97,22 +100,6 @@ def _end(child: subprocess.Popen[str], seconds: float) -> str | None:
     return words[-300:] or f"py-spy ended with {child.returncode}"
 
 
-def permission_words(scope: Path = Path("/proc/sys/kernel/yama/ptrace_scope")) -> str:
-    """The permission that is missing to read another process's memory, and how to get it."""
-    try:
-        level = scope.read_text().strip()
-    except OSError:
-        level = ""
-    if level in ("1", "2"):
-        return (
-            "this node allows no process to read another one "
-            f"(kernel.yama.ptrace_scope is {level}); ask the site for ptrace_scope 0, or for CAP_SYS_PTRACE"
-        )
-    if level == "3":
-        return "this node forbids reading other processes (kernel.yama.ptrace_scope is 3), for everybody"
-    return "reading the process was refused: CAP_SYS_PTRACE is missing, as in a container without it"
-
-
 def _view(
     process: TorchProcess,
     host: str,
@@ -133,6 +120,7 @@ def _view(
         seconds=seconds,
         cpu_seconds=None,
         problem=problem if problem is not None or stacks else "no stack of its main thread could be read",
+        run_dir=process.environment.get(RUN_DIR),
     )
 
 

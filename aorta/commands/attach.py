@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ import click
 from aorta.commands._say import say, say_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aorta.artefacts.attached import GpuView, NodeView
     from aorta.attach.answer import AttachAnswer
 
 
@@ -33,47 +37,65 @@ def command(job: str | None, pids: tuple[int, ...], seconds: float, as_json: boo
     JOBID is a Slurm job, or the id of a run of `aorta profile` on this machine. Without JOBID and --pid,
     it is the job of the allocation that this command runs in. The job is neither stopped nor restarted.
     """
-    while True:
-        found = _look(job, pids, seconds)
-        if as_json:
-            say_json(found)
-        else:
-            _show(found)
-        if not watch:
-            break
+    found = _look(job, pids, seconds)
+    _tell(found, as_json=as_json)
+    with contextlib.suppress(KeyboardInterrupt):
+        while watch:
+            found = _look(job, pids, seconds)
+            if not as_json and sys.stdout.isatty():
+                click.clear()
+            _tell(found, as_json=as_json)
     if found.kind == "insufficient_data":
         sys.exit(4)
+
+
+def _tell(found: AttachAnswer, *, as_json: bool) -> None:
+    if as_json:
+        say_json(found)
+    else:
+        _show(found)
 
 
 def _look(job: str | None, pids: tuple[int, ...], seconds: float) -> AttachAnswer:
     import os
 
     from aorta.artefacts.layout import LOCAL
-    from aorta.attach.answer import answer
     from aorta.attach.processes import of_job, of_pids
     from aorta.attach.sample import node_view
     from aorta.errors import PlanError
 
     if pids:
-        return answer([node_view(of_pids(pids), seconds)], seconds)
+        return _answered([node_view(of_pids(pids), seconds)], seconds)
     job = job or os.environ.get("SLURM_JOB_ID")
     if job is None:
         raise PlanError("no job is named", "type aorta attach JOBID, or aorta attach --pid PID")
     if job.startswith(LOCAL):
-        return answer([node_view(of_job(job), seconds)], seconds)
+        return _answered([node_view(of_job(job), seconds)], seconds)
     return _of_slurm(job, seconds)
 
 
 def _of_slurm(job: str, seconds: float) -> AttachAnswer:
     import getpass
 
-    from aorta.attach.answer import answer
     from aorta.attach.reach import check_job, node_views
     from aorta.launch.tools import call
 
     nodes = check_job(job, getpass.getuser(), call)
     views, problems = node_views(job, nodes, seconds, call)
-    return answer(views, seconds, problems)
+    return _answered(views, seconds, problems)
+
+
+def _answered(views: Sequence[NodeView], seconds: float, problems: Sequence[str] = ()) -> AttachAnswer:
+    """The answer, with the time per step of a job that leaves step records."""
+    from pathlib import Path
+
+    from aorta.artefacts.layout import RunDir
+    from aorta.attach.answer import answer
+    from aorta.launch.so_far import so_far
+
+    folders = {item.run_dir for view in views for item in view.processes if item.run_dir is not None}
+    known = so_far(RunDir(Path(folders.pop()))) if len(folders) == 1 else None
+    return answer(views, seconds, problems, step_ms=known.step_ms if known is not None else None)
 
 
 def _show(found: AttachAnswer) -> None:
@@ -84,6 +106,20 @@ def _show(found: AttachAnswer) -> None:
         share = f", {100 * line.share:.0f} %" if line else ""
         cpu = "" if item.cpu is None else f", uses {item.cpu:.1f} CPUs"
         times = f"waits {100 * item.waiting:.0f} %, loads {100 * item.loading:.0f} %{cpu}"
-        say(f"  rank {item.rank} on {item.host}: {times}; {most}{share}")
+        say(f"  rank {item.rank} on {item.host}: {times}; {most}{share}{_gpu_words(item.gpu)}")
     for problem in found.problems:
         say(f"  note: {problem}")
+
+
+def _gpu_words(gpu: GpuView | None) -> str:
+    if gpu is None:
+        return ""
+    said = [] if gpu.utilization_pct is None else [f"{gpu.utilization_pct:.0f} % busy"]
+    if gpu.sm_clock_mhz is not None:
+        most = "" if gpu.max_sm_clock_mhz is None else f" of {gpu.max_sm_clock_mhz:.0f}"
+        said.append(f"{gpu.sm_clock_mhz:.0f}{most} MHz")
+    if gpu.memory_used_mib is not None and gpu.memory_total_mib is not None:
+        said.append(f"{gpu.memory_used_mib / 1024:.0f} of {gpu.memory_total_mib / 1024:.0f} GiB")
+    if gpu.slowed_by:
+        said.append(f"slowed by {', '.join(gpu.slowed_by)}")
+    return f"; GPU {gpu.index}: {', '.join(said)}" if said else ""

@@ -12,8 +12,8 @@ import pytest
 
 from aorta.artefacts.attached import StackShare
 from aorta.attach.answer import answer
-from aorta.attach.processes import of_job, of_pids
-from aorta.attach.sample import node_view, parse, permission_words, role_of
+from aorta.attach.processes import of_job, of_pids, permission_words
+from aorta.attach.sample import node_view, parse, role_of
 from aorta.errors import RunError
 
 RAW = """\
@@ -73,10 +73,21 @@ def test_a_process_that_is_not_there_or_another_user_s_is_refused(tmp_path):
     with pytest.raises(RunError, match="process 4194304"):
         of_pids([4194304])
     (tmp_path / "7").mkdir()
-    if os.getuid() == 0:
-        os.chown(tmp_path / "7", 65534, 65534)
-        with pytest.raises(RunError, match="process 7 belongs to"):
-            of_pids([7], proc=tmp_path)
+    (tmp_path / "7" / "status").write_text(f"Name:\tpython\nUid:\t{os.getuid() + 1}\t0\t0\t0\n")
+    with pytest.raises(RunError, match="process 7 belongs to"):
+        of_pids([7], proc=tmp_path)
+
+
+def test_a_process_that_forbids_to_be_read_is_said_to_and_belongs_to_its_user(tmp_path, monkeypatch):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_text(f"Uid:\t{os.getuid()}\t0\t0\t0\n")
+
+    def refuse(path):
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(RunError, match="CAP_SYS_PTRACE"):
+        of_pids([7], proc=tmp_path)
 
 
 def test_a_running_job_s_slow_rank_is_found_with_its_line_and_the_job_goes_on(tmp_path):
