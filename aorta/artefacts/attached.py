@@ -53,6 +53,8 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time of the process and its children while it was watched."""
     io_bytes: int | None = None
     """Bytes that the process and its children read and wrote meanwhile."""
+    runs: bool = False
+    """The process or a child ran or waited for a core, both at the start and at the end of the watch."""
     problem: str | None = None
     """Why there are no stacks."""
     gpu: GpuView | None = None

@@ -150,11 +150,13 @@ class Work:
     cpu_seconds: float
     io_bytes: int | None
     """Bytes read and written; None: the kernel does not say."""
+    runs: bool
+    """One of them runs or waits for a core."""
 
 
 def work_of(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[int, Work]:
     """The work of each process, with its living and ended children; ended processes are left out."""
-    table: dict[int, tuple[int, float, int | None]] = {}
+    table: dict[int, tuple[int, float, int | None, bool]] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)
     for pid in _own(proc):
         try:
@@ -162,7 +164,8 @@ def work_of(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[int, Work]:
         except OSError:
             continue
         parent, ticks = int(fields[1]), sum(map(int, fields[11:15]))
-        table[pid] = (parent, ticks / os.sysconf("SC_CLK_TCK"), _io_bytes(proc / str(pid) / "io"))
+        used, moved = ticks / os.sysconf("SC_CLK_TCK"), _io_bytes(proc / str(pid) / "io")
+        table[pid] = (parent, used, moved, fields[0] == "R")
         children[parent].append(pid)
     found = {}
     for pid in pids:
@@ -175,6 +178,7 @@ def work_of(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[int, Work]:
         found[pid] = Work(
             cpu_seconds=sum(table[member][1] for member in tree),
             io_bytes=None if None in known else sum(item for item in known if item is not None),
+            runs=any(table[member][3] for member in tree),
         )
     return found
 

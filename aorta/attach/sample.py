@@ -60,7 +60,7 @@ def _with_work(view: ProcessView, before: Mapping[int, Work], after: Mapping[int
     if start.io_bytes is not None and end.io_bytes is not None:
         moved = max(end.io_bytes - start.io_bytes, 0)
     used = max(end.cpu_seconds - start.cpu_seconds, 0.0)
-    return msgspec.structs.replace(view, cpu_seconds=used, io_bytes=moved)
+    return msgspec.structs.replace(view, cpu_seconds=used, io_bytes=moved, runs=start.runs and end.runs)
 
 
 def _text(path: Path) -> str:

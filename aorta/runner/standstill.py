@@ -232,7 +232,8 @@ def stands_still(before: Sequence[NodeView], view: NodeView) -> bool:
 
 
 def _at_rest(item: ProcessView) -> bool:
-    busy = item.cpu_seconds is None or item.cpu_seconds > _BUSY_CPUS * item.seconds
+    # On a crowded node, a process that works all the time may get hardly any of it.
+    busy = item.runs or item.cpu_seconds is None or item.cpu_seconds > _BUSY_CPUS * item.seconds
     moved = item.io_bytes is not None and item.io_bytes > _BUSY_IO
     return len(item.stacks) == 1 and not moved and (not busy or _waits(item))
 

@@ -12,7 +12,7 @@ import pytest
 
 from aorta.artefacts.attached import StackShare
 from aorta.attach.answer import answer
-from aorta.attach.processes import of_job, of_pids, permission_words
+from aorta.attach.processes import of_job, of_pids, permission_words, work_of
 from aorta.attach.sample import node_view, parse, role_of
 from aorta.errors import RunError
 
@@ -117,3 +117,18 @@ def test_a_running_job_s_slow_rank_is_found_with_its_line_and_the_job_goes_on(tm
         for rank in ranks:
             rank.kill()
             rank.wait()
+
+
+def test_a_child_that_works_is_work_and_one_that_sleeps_is_none():
+    codes = {"busy": "while True: pass", "asleep": "import time; time.sleep(60)"}
+    children = {name: subprocess.Popen([sys.executable, "-c", code]) for name, code in codes.items()}
+    try:
+        pid = os.getpid()
+        assert any(work_of([children["busy"].pid])[children["busy"].pid].runs for _ in range(200))
+        time.sleep(1.0)
+        assert not all(work_of([children["asleep"].pid])[children["asleep"].pid].runs for _ in range(5))
+        assert pid not in work_of([pid])  # a process does not look at itself
+    finally:
+        for child in children.values():
+            child.kill()
+            child.wait()

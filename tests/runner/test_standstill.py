@@ -18,7 +18,7 @@ HOST = ("save", "/p/train.py", 9)
 WAIT = ("all_reduce", "/s/torch/distributed/distributed_c10d.py", 7)
 
 
-def process(rank, *stacks, cpu=0.0, io=0, role="rank"):
+def process(rank, *stacks, cpu=0.0, io=0, role="rank", runs=False):
     return ProcessView(
         pid=100 + rank,
         host="h",
@@ -31,6 +31,7 @@ def process(rank, *stacks, cpu=0.0, io=0, role="rank"):
         seconds=2.0,
         cpu_seconds=cpu,
         io_bytes=io,
+        runs=runs,
     )
 
 
@@ -51,11 +52,12 @@ def test_the_same_stacks_twice_and_no_work_is_a_standstill():
         view(process(0, WAIT), process(1, HOST, ("step", "/p/train.py", 3))),
         view(process(0, WAIT), process(1, HOST, cpu=1.9)),
         view(process(0, WAIT), process(1, HOST, io=64 << 20)),
+        view(process(0, WAIT), process(1, HOST, runs=True)),
         view(process(0, WAIT), process(1, ("step", "/p/train.py", 3))),
         view(process(0, WAIT), process(1)),
         view(),
     ],
-    ids=["stack moves", "computes", "writes", "moved on", "not seen", "nobody"],
+    ids=["stack moves", "computes", "writes", "wants a core", "moved on", "not seen", "nobody"],
 )
 def test_a_rank_that_moves_works_or_is_not_seen_is_no_standstill(moving):
     assert not stands_still([STILL], moving)
