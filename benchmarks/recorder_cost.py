@@ -1,4 +1,4 @@
-"""What the recorder does on the training's threads, by part: µs and calls a step.
+"""What the recorder does on the training's threads, by part: µs and calls per step.
 
     torchrun --nproc_per_node 2 benchmarks/recorder_cost.py [--whole] [--steps 128] [--json FILE]
 

@@ -243,7 +243,7 @@ def nsys_cases(packed: bytes) -> Iterator[Case]:
 
 
 def cost_of(found: Analysis) -> float | None:
-    """What the verdict's cause takes, ms a step."""
+    """What the verdict's cause takes, ms per step."""
     return found.findings[0].lost_ms_per_step if found.findings else None
 
 
@@ -262,7 +262,7 @@ def fault(case: Case, before: Analysis, after: Analysis) -> str | None:
     if case.may_abstain or was is None:
         return None
     if now is None or abs(now / (case.cost * was) - 1) > TOLERANCE:
-        return f"costs {now} ms a step instead of {case.cost * was:.2f}"
+        return f"costs {now} ms per step instead of {case.cost * was:.2f}"
     return None
 
 

@@ -3,7 +3,7 @@
     python benchmarks/trace_speed.py BASE... [--mb 10 100 1000] [--steps many few] [--hta PYTHON] [--ranks 4]
 
 Each measurement is a fresh process, imports and worker processes included. Memory is the peak of the
-sum over its processes, looked at fifty times a second; CPU seconds are those of all its processes (on a
+sum over its processes, looked at fifty times per second; CPU seconds are those of all its processes (on a
 busy machine they say more than the wall clock). BASE is a trace that is repeated (a smaller one gives more
 copies, and so more steps with `--steps many`); PYTHON an interpreter that has HolisticTraceAnalysis, which
 computes its breakdown and overlap of the same file. `--ranks N` adds N compressed copies of the first BASE

@@ -18,8 +18,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OPENING = re.compile(r"(?:Of|Those|That of|With which|As many)\b")
-_AMOUNTS = "ms|seconds?|samples?|launches|steps?|calls?|bytes|kernels?|lines?|rows?|times|one|once"
-_UNITS = "step|rank|node|call|sample|epoch|run|kernel|scenario|second|GPU|process"
+_QUESTION = re.compile(r"(?:What|Whether|Which|How|Where|When|Who|Whom|Whose|As|By|With|That)\b")
+"""First words of a docstring that says what a function is about, and not what it does."""
+_AMOUNTS = (
+    "ms|seconds?|samples?|launches|steps?|calls?|bytes|kernels?|lines?|rows?|times|one|once|tokens?|GPUs"
+    "|CPUs|cores?|jobs?|folders?|files?|processes|MB|GB|GiB|MiB|one \\w+"
+)
+_UNITS = "step|rank|node|call|sample|epoch|run|kernel|scenario|second|GPU|process|line|minute|hour"
 RATE = re.compile(rf"\b(?:{_AMOUNTS}) an? (?:{_UNITS})\b|\banew\b|\bby turns\b", re.IGNORECASE)
 MEAN_WORDS, COLUMNS = 20, 100
 KEPT = (
@@ -65,6 +70,11 @@ def _in_code(name: str, text: str) -> Iterator[str]:
         for match in RATE.finditer(node.value):
             yield f"{name}:{node.lineno}: {match[0]!r}: say it with 'per', 'again' or 'in turn'"
     for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+            said = _QUESTION.match(ast.get_docstring(node) or "")
+            if said is not None:
+                line = getattr(node, "lineno", 1)
+                yield f"{name}:{line}: a docstring begins with {said[0]!r}: say what is done or returned"
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             value = node.value.value
             if isinstance(value, str) and (match := OPENING.match(value.strip())):

@@ -208,7 +208,7 @@ class RunDir:
 
     @property
     def torch_profiler(self) -> Path:
-        """torch.profiler traces, one folder a rank."""
+        """torch.profiler traces, one folder per rank."""
         return self.root / "torch_profiler"
 
     def checkpoint(self, epoch: int) -> Path:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     show_default=True,
 )
 def command(account: str | None, partition: str | None, gpus_per_node: int | None, output: Path) -> None:
-    """Ask for account, partition and GPUs a node, check them against the cluster, and write them down."""
+    """Ask for account, partition and GPUs per node, check them against the cluster, and write them down."""
     from aorta.artefacts.io import write_exact
     from aorta.launch.settings import SiteSettings, check_settings, render_settings
     from aorta.launch.site import ask_site
@@ -52,7 +52,7 @@ def command(account: str | None, partition: str | None, gpus_per_node: int | Non
         )
         say(f"note: this cluster has no accounting to ask; {what}")
     named = [settings.account or "no account", f"partition {settings.partition}"]
-    say(f"{output}: {', '.join(named)}, {settings.gpus_per_node} GPUs a node")
+    say(f"{output}: {', '.join(named)}, {settings.gpus_per_node} GPUs per node")
     say(f"next: source {output} && ./scripts/run_profiling.sh")
 
 
@@ -78,7 +78,7 @@ def _ask_gpus(site: Site, partition: str) -> int:
     most = max(part.gpus for part in partitions(partition, site))
     if most == 0 or not sys.stdin.isatty():
         return most
-    answer: int = click.prompt("GPUs a node", type=click.IntRange(0, most), default=most)
+    answer: int = click.prompt("GPUs per node", type=click.IntRange(0, most), default=most)
     return answer
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @docs_option
 @json_option
 def command(as_json: bool, **options: Any) -> None:
-    """Submit one job a scenario, and remember their ids.
+    """Submit one job per scenario and record the job ids.
 
     What follows -- is your own program, run in place of the built-in trainer: a Python script with its
     arguments, as torchrun would take it.

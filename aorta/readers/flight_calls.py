@@ -1,4 +1,4 @@
-"""Reads the entries of a flight recorder: which calls a rank made, and which of them have ended.
+"""Reads the entries of a flight recorder: the calls that a rank made, and if they have ended.
 
 An entry's own state is not enough. gloo leaves every entry `scheduled` and retires it instead. The sends of a
 batch stay `scheduled` for good: the entry `coalesced` that follows them tells when the batch has ended.

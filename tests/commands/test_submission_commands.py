@@ -288,7 +288,7 @@ def test_jobs_of_a_submission_that_slurm_has_forgotten_are_named_and_no_error(sl
 
 def test_settings_from_flags(slurm: FakeSlurm, project: Path) -> None:
     result = run("configure", "--account", "lab", "--partition", "gpu")
-    assert "4 GPUs a node" in result.output
+    assert "4 GPUs per node" in result.output
     written = project / "scripts" / "profiling_config.sh"
     assert "export SLURM_PARTITION=gpu\n" in written.read_text()
     assert written.stat().st_mode & 0o777 == 0o600
