@@ -37,7 +37,7 @@ COMMANDS = {
     "doctor": "What is here, what will work, what to do.",
     "validate": "Known faults in real runs, and what the analysis says of them.",
     "run-node": "The node agent: runs once per node inside a job.",
-    "reduce": "Traces of a run to one summary a rank: runs once per node inside a job.",
+    "reduce": "Traces of a run to one summary per rank: runs once per node inside a job.",
     "export-traces": "Reports of a profiler to SQLite, scrubbed, and their summary: runs once per node.",
     "attach-node": "One node's part of attach: runs once per node inside a job.",
     "cluster": "A real four-node Slurm cluster on this machine.",

@@ -22,7 +22,7 @@ _QUESTION = re.compile(r"(?:What|Whether|Which|How|Where|When|Who|Whom|Whose|As|
 """First words of a docstring that says what a function is about, and not what it does."""
 _AMOUNTS = (
     "ms|seconds?|samples?|launches|steps?|calls?|bytes|kernels?|lines?|rows?|times|one|once|tokens?|GPUs"
-    "|CPUs|cores?|jobs?|folders?|files?|processes|MB|GB|GiB|MiB|one \\w+"
+    "|CPUs|cores?|jobs?|folders?|files?|processes|MB|GB|GiB|MiB|one (?!that|which|has|as|of)\\w+"
 )
 _UNITS = "step|rank|node|call|sample|epoch|run|kernel|scenario|second|GPU|process|line|minute|hour"
 RATE = re.compile(rf"\b(?:{_AMOUNTS}) an? (?:{_UNITS})\b|\banew\b|\bby turns\b", re.IGNORECASE)

@@ -53,7 +53,7 @@ class Choice:
 
 
 def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
-    """One run a scenario.
+    """One run per scenario.
 
     Args:
         results: the base results directory.

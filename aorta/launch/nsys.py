@@ -112,7 +112,7 @@ def sees_nvtx(program: str | None, package: str | None) -> bool:
 def metrics_option(option: str, offered: str, gpus: int) -> tuple[str | None, str]:
     """(option, reason) for GPU metrics: the option is None where they cannot be sampled.
 
-    They are of whole GPUs, so one collector a node samples those of the job.
+    They are of whole GPUs, so one collector per node samples those of the job.
 
     Args:
         option: the one of `METRICS_OPTIONS` that this version knows.

@@ -23,7 +23,7 @@ _UNUSED = "not in use"
 
 
 def newest_valid(runs: Sequence[Analysis]) -> tuple[list[Analysis], list[Problem]]:
-    """One run a scenario: the newest valid one, or the newest where none is valid.
+    """One run per scenario: the newest valid one, or the newest where none is valid.
 
     Args:
         runs: oldest first.

@@ -1,1 +1,1 @@
-"""Sidecar samplers of GPUs and CPUs, one CSV a node."""
+"""Sidecar samplers of GPUs and CPUs, one CSV per node."""

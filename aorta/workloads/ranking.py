@@ -20,7 +20,7 @@ class RankingModel(nn.Module):
     Item and context ids share one table (vocab_size × embedding_dim). Each context id is weighed by a
     vector of its own field and averaged; dense features go through an MLP each (dense_dim to model_dim),
     weighed by feature. Both are added to every token of the history. The stack is norm-first; the mean of
-    its tokens gives one logit a sample.
+    its tokens gives one logit per sample.
 
     Args:
         config: sizes of the model.

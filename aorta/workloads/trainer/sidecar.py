@@ -38,7 +38,7 @@ def monitor_command(run: RunDir, node_index: int, interval_s: float, gpu: bool, 
 def monitored(
     run: RunDir, world: World, config: schema.MonitorConfig, gpu: bool, cpu: bool
 ) -> Iterator[None]:
-    """Sample GPUs and CPUs of this node while the body runs: one monitor a node, started by its first rank.
+    """Sample GPUs and CPUs of this node while the body runs: one monitor per node, started by its first rank.
 
     Inside a job the node agent already does, whatever the flags say.
     """
