@@ -18,7 +18,7 @@ from aorta.instrument.wire import AllocatorPeaks, StepMeasurement
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """The open step; `result` says what came out of it. One object per step: each costs a busy host some µs."""
+    """The open step; `result` says what came out of it. One object per step: each costs some µs."""
 
     epoch: int
     step: int
