@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from msgspec import field
+from msgspec import field, structs
 
 from aorta.artefacts.hang import Hang
 from aorta.artefacts.measured import Blame, BreakdownTable, DetailCost, Throughput, Utilization
@@ -59,6 +60,18 @@ class DataQuality(Record, frozen=True, kw_only=True):
     """Other sources of the same job that lead to another verdict, in words."""
     ranks_assumed: bool = False
     """Nothing records how many ranks there are: those seen, from 0 on without a gap, count as all."""
+
+    def adding(
+        self, sources: Sequence[str] = (), problems: Sequence[Problem] = (), notes: Sequence[str] = ()
+    ) -> DataQuality:
+        """Returns the same with more sources, problems and notes."""
+        made: DataQuality = structs.replace(
+            self,
+            sources=[*self.sources, *sources],
+            problems=[*self.problems, *problems],
+            notes=[*self.notes, *notes],
+        )
+        return made
 
 
 class Speedup(Record, frozen=True, kw_only=True):

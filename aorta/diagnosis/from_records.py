@@ -140,10 +140,9 @@ def _monitored(
     uuids = {r: steps[-1:].labels[0].device_uuid or "" for r, steps in steady.by_rank.items() if len(steps)}
     busy, slowed = driver_busy(seen.gpus), throttling(seen.gpus)
     counters = [busy[uuid] for uuid in uuids.values() if uuid in busy]
+    use = utilization(seen, effective_pct, rate.samples_per_s if rate else None)
     devices = ObservedDevices(
-        utilization=utilization(seen, effective_pct, rate.samples_per_s if rate else None)
-        if len(steady)
-        else None,
+        utilization=use if len(steady) else None,
         allocator=allocator_use(detailed),
         memory_estimate=data.accounting.memory,
     )
@@ -155,16 +154,13 @@ def _monitored(
         driver_busy_pct=fmean(counters) if counters and len(counters) == len(uuids) else None,
     )
     infos = data.account.infos.values()
-    return (
-        devices,
-        host,
-        ObservedNodes(
-            loads=node_loads(seen.hosts),
-            throttling={rank: slowed[uuid] for rank, uuid in uuids.items() if uuid in slowed},
-            cpus_machine={info.host: info.cpus_machine for info in infos if info.cpus_machine},
-            cores_shared=shared[0] if shared else None,
-        ),
+    nodes = ObservedNodes(
+        loads=node_loads(seen.hosts),
+        throttling={rank: slowed[uuid] for rank, uuid in uuids.items() if uuid in slowed},
+        cpus_machine={info.host: info.cpus_machine for info in infos if info.cpus_machine},
+        cores_shared=shared[0] if shared else None,
     )
+    return devices, host, nodes
 
 
 def _quality(

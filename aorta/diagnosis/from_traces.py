@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -13,24 +12,15 @@ from aorta.artefacts.analysis import DataQuality, Problem, RunFacts
 from aorta.artefacts.measured import BreakdownTable
 from aorta.artefacts.traced import TraceTable
 from aorta.diagnosis.model import modelled
-from aorta.diagnosis.observation import (
-    Observation,
-    ObservedDevices,
-    ObservedHost,
-    ObservedJob,
-    ObservedSteps,
-)
+from aorta.diagnosis.observation import Observation, ObservedDevices, ObservedHost, ObservedJob, ObservedSteps
 from aorta.diagnosis.policy import Policy
-from aorta.diagnosis.rank import rank_costs
+from aorta.diagnosis.rank import rank_costs, with_own_waits
 from aorta.diagnosis.trace_samples import sampled_beside
-from aorta.diagnosis.traced_weight import replayed, undisturbed, weighed
+from aorta.diagnosis.traced_weight import replayed, undisturbed, untraced_ms, weighed
 from aorta.metrics.blame import BlameTable, charged
-from aorta.metrics.collectives import MatchedCollectives
-from aorta.metrics.mesh import MeshFacts, mesh_of
-from aorta.metrics.profiler_overhead import before_ms
 from aorta.metrics.trace_capture import ALONE, TraceCapture, capture, captures, with_waits
 from aorta.metrics.trace_notes import differences, notes_of, size_notes
-from aorta.metrics.traced_mesh import traced_operations
+from aorta.metrics.traced_mesh import traced_mesh
 from aorta.metrics.utilization import effective_gpu_utilization
 from aorta.readers.sample_files import SampleFile
 from aorta.units import plural, rank_words
@@ -40,8 +30,6 @@ if TYPE_CHECKING:
     from aorta.readers.run_traces import RunTraces
 
 _SOURCE = "usable traces"
-REPLAYED = 0.2
-"""The replay of a pipeline may miss the traced step by this share; beyond it, waits are charged to ranks."""
 
 
 def from_traces(
@@ -59,7 +47,7 @@ def from_traces(
     hosts = {item.rank: item.host for item in found.ranks if item.host and item.rank in found.work}
     lines = replayed(found.ranks, expected, None)
     undone, weighs, uncertain = undisturbed(found, lines)
-    made, unusable = _traced(undone, expected, hosts)
+    made, unusable = _traced(undone, expected, hosts, {})
     usage, said = sampled_beside(found, samples, made.steps.breakdown.per_rank)
     lost = [rank for rank in range(expected or 0) if rank not in seen]
     missing = [Problem(file=None, reason=f"{rank_words(lost)} left no {_SOURCE}")] if lost and seen else []
@@ -115,15 +103,17 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     from aorta.readers.run_identity import boot_epochs, nodes_of
 
     if not traces.summaries:
-        return _noted(seen, [], list(traces.problems), [], None)
+        return _noted(seen, None, seen.quality.adding(problems=traces.problems))
     expected, whole = data.ranks_expected, captures(traces.summaries)[0]
     steps = numbered(whole.ranks, data.records.by_rank, boot_epochs(data))
     found = whole if steps.counted is None else capture(steps.summaries)
     found = replace(found, steps=steps.kept(found.steps), problems=whole.problems)
-    untraced = _untraced_ms(seen, found.format, data, steps.first)
+    untraced = None
+    if found.format == "kineto":  # an attached nsys slows the steps outside of its capture, too
+        untraced = untraced_ms(data.records.by_rank, steps.first, seen.facts.profiler_overhead)
     lines = replayed(found.ranks, expected, untraced)
     undone, weighs, uncertain = undisturbed(found, lines)
-    made, unusable = _traced(undone, expected, nodes_of(data), names=seen.job.hosts)
+    made, unusable = _traced(undone, expected, nodes_of(data), seen.job.hosts)
     said, rows = [*traces.notes, *steps.notes, *weighs], made.steps.breakdown.per_rank
     intended = seen.job.config.profiling.intended_mistakes if seen.job.config is not None else ()
     weight = weighed(lines, intended=intended, untraced_ms=untraced)
@@ -135,11 +125,12 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     reason = found.unfit(len(rows), expected, policy.min_steady_steps)
     if reason is not None:
         note = f"the breakdown is of the step records, not of the {found.format} traces: {reason}"
-        return _noted(seen, source, problems, [*said, note], shown)
+        return _noted(seen, shown, seen.quality.adding(source, problems, [*said, note]))
     usage = seen.monitored.utilization
     if usage is not None:
         usage = structs.replace(usage, effective_gpu_util_pct=effective_gpu_utilization(rows))
     left = [note for note in seen.quality.notes if note not in seen.steps.notes]
+    notes = [*left, *said, *made.steps.notes, *differences(seen.steps.breakdown, rows)]
     joined = replace(
         seen,
         mesh=seen.mesh or made.mesh,
@@ -147,47 +138,17 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
         host=replace(seen.host, idle=made.host.idle, uncertain_ms=uncertain),
         monitored=replace(seen.monitored, utilization=usage),
         model=made.model,
-        quality=structs.replace(seen.quality, notes=left),
     )
-    notes = [*said, *made.steps.notes, *differences(seen.steps.breakdown, rows)]
-    return _noted(joined, source, problems, notes, structs.replace(shown, stands=True))
+    quality = structs.replace(seen.quality, notes=notes).adding(source, problems)
+    return _noted(joined, structs.replace(shown, stands=True), quality)
 
 
-def _untraced_ms(seen: Observation, format: str, data: RunData, first: int | None) -> float | None:
-    """Returns what a step of the run takes without a profiler; None: no step tells.
-
-    An attached nsys slows the steps outside of its capture, too.
-    """
-    if format != "kineto":
-        return None
-    before = None if first is None else before_ms(data.records.by_rank, first)
-    outside = seen.facts.profiler_overhead
-    return before if before is not None or outside is None else outside.outside_ms
-
-
-def _noted(
-    seen: Observation,
-    source: Sequence[str],
-    problems: Sequence[Problem],
-    notes: Sequence[str],
-    shown: TraceTable | None,
-) -> Observation:
-    """Returns the observation with what is to be said of the traces."""
-    before = seen.quality
-    quality: DataQuality = structs.replace(
-        before,
-        sources=[*before.sources, *source],
-        problems=[*before.problems, *problems],
-        notes=[*before.notes, *notes],
-    )
+def _noted(seen: Observation, shown: TraceTable | None, quality: DataQuality) -> Observation:
     return replace(seen, quality=quality, facts=structs.replace(seen.facts, traces=shown))
 
 
 def _traced(
-    found: TraceCapture,
-    expected: int | None,
-    nodes: Mapping[int, str],
-    names: Mapping[int, str] | None = None,
+    found: TraceCapture, expected: int | None, nodes: Mapping[int, str], names: Mapping[int, str]
 ) -> tuple[Observation, list[Problem]]:
     """Returns the steps, the host and the replay of traces, and why ranks have none.
 
@@ -201,17 +162,12 @@ def _traced(
     collectives = found.collectives(expected)
     charges = charged(collectives, found.steps, ALONE)
     waits = charges if isinstance(charges, BlameTable) else None
-    rows = [
-        structs.replace(row, host=row.host or (names or {}).get(row.rank)) for row in with_waits(rows, waits)
-    ]
+    rows = [structs.replace(row, host=row.host or names.get(row.rank)) for row in with_waits(rows, waits)]
     costs = rank_costs(rows, waits)
-    own = [
-        None if row.host_work_ms is None or row.wait_ms is None else item.own_host_wait_ms
-        for row, item in zip(rows, costs, strict=True)
-    ]
-    shown = [structs.replace(row, own_host_wait_ms=ms) for row, ms in zip(rows, own, strict=True)]
     steps = ObservedSteps(
-        breakdown=BreakdownTable(steps=len(found.steps), per_rank=shown, timing=found.format),
+        breakdown=BreakdownTable(
+            steps=len(found.steps), per_rank=with_own_waits(rows, costs), timing=found.format
+        ),
         costs=costs,
         waits=waits,
         blame_absent=charges if isinstance(charges, str) else None,
@@ -224,17 +180,6 @@ def _traced(
         notes=tuple(notes_of(found, charges, expected)),
     )
     model = modelled(collectives, found.steps, [row.step_ms for row in rows], nodes, found.host_ns())
-    mesh = _mesh(found, collectives, fmean(row.step_ms for row in rows) if rows else 0.0)
-    seen = Observation(steps=steps, host=ObservedHost(idle=found.idle()), model=model, mesh=mesh)
-    return seen, unusable
-
-
-def _mesh(found: TraceCapture, collectives: MatchedCollectives | str, step_ms: float) -> MeshFacts | None:
-    """Returns the pipeline of the traces; None where there is none, or its replay misses the step."""
-    if isinstance(collectives, str):
-        return None
-    job = traced_operations(found.work, collectives, found.steps)
-    mesh = mesh_of(job) if job is not None else None
-    if mesh is None or mesh.slowdown is None:
-        return None
-    return mesh if abs(mesh.slowdown.step_ms / step_ms - 1) <= REPLAYED else None
+    mesh = traced_mesh(found.work, collectives, found.steps, [row.step_ms for row in rows])
+    host = ObservedHost(idle=found.idle())
+    return Observation(steps=steps, host=host, model=model, mesh=mesh), unusable

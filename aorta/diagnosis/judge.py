@@ -104,13 +104,13 @@ def _own_cores(finding: Finding, seen: Observation) -> list[str]:
 
 def unsupported(findings: Sequence[Finding], seen: Observation, policy: Policy) -> dict[Kind, str]:
     """Returns findings that nothing supports once waits are charged to their causes, and why."""
-    found = {}
-    for finding in findings:
-        check = FINDINGS[finding.kind].unsupported
-        why = check(finding, seen, policy) if check and finding.symptom_of is None else None
-        if why is not None:
-            found[finding.kind] = why
-    return found
+    return {
+        item.kind: why
+        for item in findings
+        if (check := FINDINGS[item.kind].unsupported) is not None
+        and item.symptom_of is None
+        and (why := check(item, seen, policy)) is not None
+    }
 
 
 def with_sub_cause(finding: Finding, seen: Observation, policy: Policy) -> Finding:

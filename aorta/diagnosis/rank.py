@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -103,6 +103,16 @@ def rank_costs(rows: Iterable[RankBreakdown], blame: BlameTable | None) -> list[
             )
         )
     return costs
+
+
+def with_own_waits(rows: Sequence[RankBreakdown], costs: Sequence[RankCosts]) -> list[RankBreakdown]:
+    """Returns the rows with the part of each rank's waits that its own host needs, where that is known."""
+    return [
+        row
+        if row.host_work_ms is None or row.wait_ms is None
+        else msgspec.structs.replace(row, own_host_wait_ms=item.own_host_wait_ms)
+        for row, item in zip(rows, costs, strict=True)
+    ]
 
 
 def blame_list(blame: BlameTable | None) -> list[Blame]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from aorta.artefacts.reduction import TraceStep, TraceSummary
+from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.traced import ProfilerOverhead
 from aorta.diagnosis.mistaken import mistakes_of
 from aorta.errors import ArtefactError
 from aorta.metrics.corrected import without_profiler
+from aorta.metrics.profiler_overhead import before_ms
 from aorta.metrics.profiler_weight import Lines, scales, weight
 from aorta.metrics.trace_capture import FEWEST_STEPS, TraceCapture, capture
 from aorta.metrics.trace_summary import counted, mean_ms
@@ -47,6 +50,20 @@ def replayed(ranks: Sequence[TraceSummary], expected: int | None, untraced_ms: f
     made = by_copies(lambda scale: lines.run(scale=scale, keep=scale == own), ahead)
     lines.known.update(zip(ahead, made, strict=True))
     return lines
+
+
+def untraced_ms(
+    by_rank: Mapping[int, StepColumns], first: int | None, outside: ProfilerOverhead | None
+) -> float | None:
+    """Returns what a step of the run takes without a profiler; None: no step tells.
+
+    Args:
+        by_rank: step records.
+        first: the first step that the profiler recorded; None: not known.
+        outside: what the profiler costs by the records.
+    """
+    before = None if first is None else before_ms(by_rank, first)
+    return before if before is not None or outside is None else outside.outside_ms
 
 
 def weighed(

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
 from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
 from aorta.metrics.clock_lines import ClockLine
 from aorta.metrics.collectives import SEND_RECV, MatchedCollectives
+from aorta.metrics.mesh import MeshFacts, mesh_of
 from aorta.metrics.trace_passes import BACKWARD, FORWARD
 from aorta.metrics.trace_work import GpuWork
 
+REPLAYED = 0.2
+"""The replay of a pipeline may miss the traced step by this share; beyond it, waits are charged to ranks."""
 _PASS = {FORWARD: "forward-compute", BACKWARD: "backward-compute"}
 
 
@@ -27,6 +31,27 @@ class _Operation:
     batch: int
     start: int
     end: int
+
+
+def traced_mesh(
+    work: Mapping[int, GpuWork],
+    collectives: MatchedCollectives | str,
+    steps: Sequence[int],
+    step_ms: Sequence[float],
+) -> MeshFacts | None:
+    """Returns the pipeline of the traces; None where there is none, or its replay misses the step.
+
+    Args:
+        work: of each rank.
+        collectives: of all ranks, or why they cannot be matched.
+        steps: those that are whole on every rank.
+        step_ms: mean step of each rank.
+    """
+    job = None if isinstance(collectives, str) else traced_operations(work, collectives, steps)
+    mesh = mesh_of(job) if job is not None else None
+    if mesh is None or mesh.slowdown is None:
+        return None
+    return mesh if abs(mesh.slowdown.step_ms / fmean(step_ms) - 1) <= REPLAYED else None
 
 
 def traced_operations(

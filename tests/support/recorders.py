@@ -10,7 +10,7 @@ from aorta.instrument.watching import Watching
 def watch_alone(recorder: StepRecorder) -> Watching:
     """Watch calls of groups of one rank, which otherwise exchange nothing."""
     recorder._calls = watching = Watching(recorder._collectives, lambda: None, alone=True)
-    recorder._have_watched(watching.watch)
+    recorder._steps.add(watching.watch)
     return watching
 
 
