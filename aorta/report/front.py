@@ -41,6 +41,8 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
         pairs.append(("Missing", f"{len(aggregate.missing) - 2} more, listed under data quality"))
     yield FactList(tuple(pairs))
     if main is not None:
+        # Two lists in a row would be one in Markdown, with its items far apart.
+        yield Paragraph(Strong("Next"))
         yield from sections.next_block(str(main.run.root))
     if docs is not None:
         links: list[Link] = [

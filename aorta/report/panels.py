@@ -27,6 +27,7 @@ from aorta.artefacts.page import (
 )
 from aorta.report import palette, style
 from aorta.report.parts import shown_parts
+from aorta.report.step_scale import ceiling
 from aorta.report.text import host, number, short
 
 NO_BREAKDOWN = "not measured: no rank has a steady step with a breakdown"
@@ -172,10 +173,8 @@ def steps_panel(axes: Axes, times: StepTimeSeries | None, throughput: Throughput
         style.absent(axes, "not measured: no step records")
         return
     ms, steps, steady = np.array(times.ms), np.array(times.global_step), np.array(times.steady)
-    reference = ms[steady] if steady.any() else ms
-    top = 1.3 * float(np.quantile(reference, 0.98))
-    ceiling = top if float(ms.max()) > top else 1.08 * float(ms.max())
-    beyond = ms > ceiling
+    top = ceiling(times)
+    beyond = ms > top
     each = f"; the longest of each {times.steps_a_point} steps" if times.steps_a_point > 1 else ""
     style.title(axes, "Step time", f"slowest rank of each step{each}")
     if steady.any():
@@ -183,7 +182,7 @@ def steps_panel(axes: Axes, times: StepTimeSeries | None, throughput: Throughput
         axes.axvspan(first - 0.5, last + 0.5, color=palette.STEADY, linewidth=0, label="steady window")
     if times.whole:
         detailed = steps[np.array(times.detailed)]
-        bottom = np.full(len(detailed), 0.015 * ceiling)
+        bottom = np.full(len(detailed), 0.015 * top)
         axes.plot(detailed, bottom, "|", color=palette.HIDDEN_COMM, markersize=5, label="timed part by part")
     shown = np.where(beyond, np.nan, ms)
     axes.plot(steps, shown, color=palette.COMPUTE, linewidth=1.0, label="a step")
@@ -200,7 +199,7 @@ def steps_panel(axes: Axes, times: StepTimeSeries | None, throughput: Throughput
     if beyond.any():
         axes.plot(
             steps[beyond],
-            np.full(int(beyond.sum()), 0.985 * ceiling),
+            np.full(int(beyond.sum()), 0.985 * top),
             "^",
             color=palette.EXPOSED_COMM,
             markersize=5,
@@ -216,7 +215,7 @@ def steps_panel(axes: Axes, times: StepTimeSeries | None, throughput: Throughput
             axes.axhline(
                 value, color=palette.INK, linewidth=1.0, linestyle=dash, label=f"{name} {number(value)} ms"
             )
-    axes.set_ylim(0, ceiling)
+    axes.set_ylim(0, top)
     axes.set_xlim(steps[0] - 0.5, max(steps[-1], steps[0] + 1) + 0.5)
     axes.grid(axis="y")
     style.thousands(axes.yaxis)

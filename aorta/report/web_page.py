@@ -30,8 +30,10 @@ from aorta.report.html import (
 from aorta.report.palette import CURVES, DOING
 from aorta.report.parts import shown_parts
 from aorta.report.redact import Redactor
+from aorta.report.step_scale import ceiling
 from aorta.report.text import number
 from aorta.report.web_run import WebRun
+from aorta.units import plural
 
 _CODES: dict[Doing, str] = {
     "compute": "c", "wait": "w", "transfer": "t", "data_wait": "d", "host": "h", "hidden": "u"
@@ -165,6 +167,9 @@ def _charts(run: WebRun) -> Iterator[_Chart]:
     if page.steps is not None and page.steps.ms:
         each = page.steps.steps_a_point
         note = "slowest rank of each step" + (f"; the longest of each {each} steps" if each > 1 else "")
+        if beyond := sum(ms > ceiling(page.steps) for ms in page.steps.ms):
+            longest = number(max(page.steps.ms))
+            note += f"; {plural(beyond, 'longer step')} beyond the chart, up to {longest} ms"
         yield _Chart("steps", "Step times", '<div class="plot" data-plot="steps"></div>', note)
     if page.utilization.strips:
         plots = "".join(
@@ -226,6 +231,7 @@ def _run_data(run: WebRun) -> dict[str, Any]:
         found["steps"] = {
             "x": times.global_step,
             "ms": [_short(value) for value in times.ms],
+            "top": _short(ceiling(times)) if times.ms else None,
             "steady": [int(value) for value in times.steady],
             "detailed": [int(value) for value in times.detailed],
             "median": use.slowest_rank_ms_median if use else None,

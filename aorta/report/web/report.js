@@ -128,9 +128,10 @@
         }
       });
       pen.fillStyle = css("--faint");
-      for (let mark = 0; mark <= 5; mark += 1) {
-        const at = from + (to - from) * mark / 5;
-        pen.textAlign = mark === 0 ? "left" : mark === 5 ? "right" : "center";
+      const marks = Math.max(Math.min(Math.floor(width() / 90), 5), 1);
+      for (let mark = 0; mark <= marks; mark += 1) {
+        const at = from + (to - from) * mark / marks;
+        pen.textAlign = mark === 0 ? "left" : mark === marks ? "right" : "center";
         pen.fillText(ms(at), x(at), lanes.length * tall + foot / 2);
       }
       pen.textAlign = "left";
@@ -286,7 +287,7 @@
       }
     }
     return { values, options: {
-      height: 240, series, scales: { x: { time: false }, y: { range: (_, low, high) => [0, high * 1.05] } },
+      height: 240, series, scales: { x: { time: false }, y: { range: [0, steps.top] } },
       axes: [{ label: "optimizer step" }, { label: "ms" }],
       plugins: [shade(all.length ? [all[0], all.at(-1)] : null, css_("--steady"))] } };
   };
