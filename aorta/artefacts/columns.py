@@ -9,6 +9,11 @@ from typing import Literal, TypeVar
 from aorta.artefacts.samples import GpuSample
 
 _FULL = 100.0
+_MOST_WATTS = 10_000.0
+_MOST_MHZ = 20_000.0
+_MOST_MIB = float(16 << 20)
+_COLDEST, _HOTTEST = -100.0, 250.0
+"""No GPU reports more, or a temperature outside: drivers that fail say 4294967295 and the like."""
 Form = Literal["text", "exact", "number"]
 Value = TypeVar("Value")
 
@@ -53,13 +58,13 @@ GPU = (
         field="utilization_memory",
     ),
     Column("memory_used_mb", "GPU memory in use, MiB.", part_of="memory_total_mb", field="memory_used_mb"),
-    Column("memory_total_mb", "GPU memory in all, MiB.", field="memory_total_mb"),
-    Column("temperature", "GPU temperature, °C.", low=None, field="temperature"),
-    Column("power_draw_w", "Power, W.", field="power_draw_w"),
+    Column("memory_total_mb", "GPU memory in all, MiB.", low=1.0, high=_MOST_MIB, field="memory_total_mb"),
+    Column("temperature", "GPU temperature, °C.", low=_COLDEST, high=_HOTTEST, field="temperature"),
+    Column("power_draw_w", "Power, W.", high=_MOST_WATTS, field="power_draw_w"),
     *_WHERE,
     Column("gpu_uuid", "The GPU's UUID.", "text", field="uuid"),
     Column("gpu_name", "The GPU's model.", "text", field="name"),
-    Column("sm_clock_mhz", "Clock of the multiprocessors, MHz.", field="sm_clock_mhz"),
+    Column("sm_clock_mhz", "Clock of the multiprocessors, MHz.", high=_MOST_MHZ, field="sm_clock_mhz"),
     Column("energy_mj", "Energy since the driver was loaded, mJ.", field="energy_mj"),
     Column(
         "clock_event_reasons", "NVML's bit mask of reasons for a lower clock.", field="clock_event_reasons"

@@ -57,6 +57,8 @@ _NUMBERS = tuple(
     for name in DecodedStep.__struct_fields__
     if name not in {*Label._fields, "breakdown", "profile", "execution", "untimed_calls"}
 )
+UNTIMED = "untimed"
+"""Column: calls of `torch.distributed` in the step that were seen and could not be timed."""
 _OF_LABEL, _OF_NUMBERS, _OF_BREAKDOWN = (
     attrgetter(*names) for names in (Label._fields, _NUMBERS, _BREAKDOWN)
 )
@@ -90,6 +92,8 @@ class StepColumns(Sequence[DecodedStep]):
         numbers = _columns(_NUMBERS, map(_OF_NUMBERS, steps), len(steps))
         parts = (_NO_PARTS if step.breakdown is None else step.breakdown for step in steps)
         numbers |= _columns(_BREAKDOWN, map(_OF_BREAKDOWN, parts), len(steps))
+        untimed = ((sum((step.untimed_calls or {}).values()),) for step in steps)
+        numbers |= _columns((UNTIMED,), untimed, len(steps))
         first, count, ranges = stored_ranges(steps)
         return cls(
             _labels=tuple(Label(*key) for key in labels),
@@ -232,6 +236,7 @@ class StepColumns(Sequence[DecodedStep]):
     def _step(self, row: int) -> DecodedStep:
         label = self._labels[int(self._label[row])]
         value: dict[str, Any] = {name: or_none(int(column[row])) for name, column in self._numbers.items()}
+        del value[UNTIMED]  # the operations are not kept
         parts = {name: value.pop(name) for name in _BREAKDOWN}
         return DecodedStep(
             **label._asdict(),

@@ -8,6 +8,8 @@ from statistics import fmean
 from msgspec import structs
 
 from aorta.artefacts.analysis import Analysis, DataQuality, RunFacts
+from aorta.artefacts.measured import BreakdownTable
+from aorta.artefacts.step_columns import UNTIMED
 from aorta.diagnosis.capture_window import detail_note, overhead_note
 from aorta.diagnosis.facts import facts_of, repeats_beside
 from aorta.diagnosis.findings.between_steps import recorded_gaps
@@ -127,8 +129,23 @@ def _steps(
         steady=len(steady),
         between_shares=between_steps_shares(steady),
         loader_absent=no_loader(data.instruments),
-        notes=(*blamed, *detail_note(facts.detail_cost)),
+        untimed_calls=(untimed := _untimed_calls(detailed)),
+        notes=(*_untimed_note(untimed, breakdown), *blamed, *detail_note(facts.detail_cost)),
     )
+
+
+def _untimed_calls(detailed: Steady) -> float:
+    """Returns the mean of untimed calls per step, of the rank with most."""
+    columns = [steps.column(UNTIMED) for steps in detailed.by_rank.values() if len(steps)]
+    return max((float(column.mean()) for column in columns), default=0.0)
+
+
+def _untimed_note(calls: float, breakdown: BreakdownTable) -> tuple[str, ...]:
+    if not calls or not breakdown.per_rank:
+        return ()
+    least = fmean(row.comm_ms for row in breakdown.per_rank)
+    said = f"{calls:.3g} calls of torch.distributed per step were seen and could not be timed"
+    return (f"communication takes at least {least:.3g} ms per step: {said}",)
 
 
 def _monitored(

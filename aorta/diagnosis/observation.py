@@ -77,6 +77,8 @@ class ObservedSteps:
     """The breakdown is of a capture with too few whole steps: what is found is about the capture alone."""
     unseen: tuple[UnseenTime, ...] = ()
     """Time of the step that nothing shows, by reason; the largest first."""
+    untimed_calls: float = 0.0
+    """Calls of `torch.distributed` per step, on the rank with most, that were seen and could not be timed."""
     traced: bool = False
     """True if the breakdown comes from kernel traces."""
     loader_absent: str | None = None
@@ -104,6 +106,13 @@ class ObservedSteps:
         """Returns the largest share of any rank's step that nothing shows, in percent."""
         rows = self.breakdown.per_rank
         return max((100.0 * (row.unseen_ms or 0.0) / row.step_ms for row in rows if row.step_ms), default=0.0)
+
+    def untimed(self, least_pct: float) -> str | None:
+        """Returns why a share below its threshold is not measurable; None: all calls were timed."""
+        if not self.untimed_calls:
+            return None
+        calls = f"{self.untimed_calls:.3g} calls of torch.distributed per step could not be timed"
+        return f"not measurable: at least {least_pct:.1f} % of step; {calls}"
 
     def words(self) -> str:
         """Returns the steps that the breakdown is of, in words."""

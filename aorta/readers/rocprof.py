@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -152,7 +153,7 @@ def read_csv(paths: Sequence[Path]) -> Trace:
     for path in paths:
         try:
             stream = (line.decode("utf-8", errors="replace") for line in lines(path))
-            line = next(stream, "")
+            line = next(stream, "").removeprefix("\ufeff")
             header = cells_of(line.rstrip("\r\n")) or []
             if not is_trace_header(header):
                 continue
@@ -231,7 +232,19 @@ def _shape(row: Mapping[str, str]) -> int:
 
 
 def _times(row: Mapping[str, str]) -> tuple[int, int]:
-    return int(row["Start_Timestamp"]), int(row["End_Timestamp"])
+    start, end = row["Start_Timestamp"], row["End_Timestamp"]
+    try:
+        return int(start), int(end)
+    except ValueError:  # a table that was written again may have `1000.0` or `1e3`
+        return _exact(start), _exact(end)
+
+
+def _exact(text: str) -> int:
+    try:
+        found = Decimal(text)
+        return int(found) if found.is_finite() else int(text)
+    except ArithmeticError as error:
+        raise ValueError(text) from error
 
 
 def _add_kernel(rows: RocprofRows, row: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +158,7 @@ def _line_by_line(data: bytes, rank: int, broken: _Broken) -> list[DecodedStep]:
         if not line:
             continue
         try:
-            step = decoder.decode(line)
+            step = _decoded(decoder, line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             broken.add(number, str(error))
             continue
@@ -170,6 +171,20 @@ def _line_by_line(data: bytes, rank: int, broken: _Broken) -> list[DecodedStep]:
         else:
             steps.append(step)
     return steps
+
+
+def _decoded(decoder: msgspec.json.Decoder[DecodedStep], line: bytes) -> DecodedStep:
+    """Returns the record of a line; NaN and Infinity, which are no JSON, count as not measured."""
+    try:
+        return decoder.decode(line)
+    except msgspec.DecodeError as error:
+        if b"NaN" not in line and b"Infinity" not in line:
+            raise
+        try:
+            found = json.loads(line, parse_constant=lambda _: None)
+        except ValueError:
+            raise error from None
+        return msgspec.convert(found, DecodedStep)
 
 
 def _contradiction(step: DecodedStep, rank: int) -> str | None:

@@ -38,6 +38,28 @@ def test_few_steady_steps_are_no_verdict(tmp_path: Path, steps: int, enough: boo
         assert measured(found, "data_loading").value is None
 
 
+@pytest.mark.parametrize(("calls", "kind"), [({}, "healthy"), ({"reduce": 2}, "insufficient_data")])
+def test_calls_that_could_not_be_timed_leave_communication_open(
+    tmp_path: Path, calls: dict[str, int], kind: str
+) -> None:
+    """6 of 75 ms are exposed; two calls of rank 1 may take any part of the rest."""
+    run = write_run(tmp_path, RunSpec())
+    change_records(run, 1, untimed_calls=calls)
+    found = analysed(run)
+    assert found.verdict.kind == kind
+    for rule in ("communication", "straggler"):
+        assert (measured(found, rule).answer == "not_measurable") == bool(calls)
+    if calls:
+        assert "at least 8.0 % of step; 2 calls" in str(measured(found, "communication").reason)
+        assert any("communication takes at least 14 ms" in note for note in found.data_quality.notes)
+
+
+def test_a_cause_is_named_beside_calls_that_could_not_be_timed(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RunSpec(exposed_comm_ms=60.0))
+    change_records(run, 0, untimed_calls={"send": 1})
+    assert analysed(run).verdict.kind == "communication"
+
+
 def test_a_missing_rank_is_named_and_nothing_is_healthy_without_it(tmp_path: Path) -> None:
     run = write_run(tmp_path, RunSpec(nodes=2))
     run.records(2).unlink()

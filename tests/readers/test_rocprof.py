@@ -303,3 +303,13 @@ def test_processes_of_one_file_are_ranks_by_their_gpus(tmp_path: Path) -> None:
     path.write_text(json.dumps({"rocprofiler-sdk-tool": [*first, *first]}))  # type: ignore[misc]
     with pytest.raises(ArtefactError, match="which rank it is"):
         read_traces([path])
+
+
+@pytest.mark.parametrize(("start", "end"), [("1000.0", "1500.0"), ("1e3", "1.5E3"), (" 1000 ", "1500")])
+def test_times_that_another_program_wrote_again_are_read(tmp_path: Path, start: str, end: str) -> None:
+    path = tmp_path / "rank0_kernel_trace.csv"
+    row = '"KERNEL_DISPATCH",1,1,1,1,16,"k",1,{},{}\n'
+    path.write_text("\ufeff" + HEADER_6 + row.format(start, end) + row.format("soon", end))
+    trace = rocprof.read_csv([path])
+    assert (trace.gpu.start_ns.tolist(), trace.gpu.end_ns.tolist()) == ([1000], [1500])
+    assert [p.reason for p in trace.problems] == ["1 line of rank0_kernel_trace.csv not readable"]

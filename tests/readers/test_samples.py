@@ -142,6 +142,11 @@ def test_rows_of_a_node_that_has_none_of_its_own_any_more_stay(run: RunDir) -> N
         ("utilization_gpu", "0", True),
         ("memory_used_mb", str(80 * 1024), True),  # all of it
         ("temperature", "-3", True),
+        ("temperature", "4294967295", False),
+        ("power_draw_w", "4294967.29", False),
+        ("power_draw_w", "1400", True),
+        ("sm_clock_mhz", "4294967295", False),
+        ("sm_clock_mhz", "2100", True),
     ],
 )
 def test_what_nothing_can_measure_is_not_measured(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def test_a_step_without_the_field_was_timed_part_by_part(run: RunDir) -> None:
     edit(run, 0, {3: json.dumps(record), 4: json.dumps(whole | {"global_step": 4})})
     found = read_steps(run)
     assert [step.detailed for step in found.by_rank[0]] == [True, True, True, True, False, True]
+    assert found.problems == ()
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
+def test_a_loss_that_is_no_number_costs_itself(run: RunDir, value: str) -> None:
+    text = run.records(0).read_text()
+    run.records(0).write_text(re.sub(r'"loss":[0-9.]+', f'"loss":{value}', text))
+    found = read_steps(run)
+    assert [step.global_step for step in found.by_rank[0]] == list(range(6))
     assert found.problems == ()
 
 

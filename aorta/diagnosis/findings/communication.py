@@ -47,6 +47,8 @@ _TRANSPORT = (
 )
 USUAL_BUCKET_MB = 25.0
 """DDP's default."""
+WAIT = "wait for what an asynchronous call returns, within the step that made the call"
+"""What lets the recorder time a call."""
 FEW_CALLS = 2
 """Collectives per step: with no more there is nothing that a larger bucket could join."""
 
@@ -65,6 +67,9 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     value = 100.0 * exposed / step
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired:
+        untimed = steps.untimed(value)
+        if untimed is not None:
+            return not_measured(KIND, threshold, STEP_SHARE, untimed, remedy=WAIT)
         return RuleResult(answer)
     hidden = fmean(row.comm_ms - row.exposed_comm_ms for row in rows)
     free = max(fmean(row.compute_ms for row in rows) - hidden, 0.0)

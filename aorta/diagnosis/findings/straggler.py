@@ -70,6 +70,9 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     value = max(100.0 * item.lateness_ms / item.step_ms for item in steps.costs)
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired:
+        untimed = steps.untimed(value)
+        if untimed is not None:
+            return not_measured(KIND, threshold, STEP_SHARE, untimed)
         return RuleResult(_beside_own_hosts(answer, seen))
     ranks = seen.last_ranks()
     waiting = [item for item in steps.costs if item.rank not in ranks]
