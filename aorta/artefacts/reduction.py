@@ -78,9 +78,12 @@ class TracedPasses(Record, frozen=True, kw_only=True):
 
     step: Packed
     code: Packed
-    """0: forward; 1: backward."""
+    """0: forward; 1: backward; 2: backward of the weights."""
+    stage: Packed
+    microbatch: Packed
     start_ns: Packed
     end_ns: Packed
+    busy_ns: Packed
 
 
 class TracedTimeline(Record, frozen=True, kw_only=True):

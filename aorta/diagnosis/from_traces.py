@@ -18,6 +18,7 @@ from aorta.diagnosis.rank import rank_costs, with_own_waits
 from aorta.diagnosis.trace_samples import sampled_beside
 from aorta.diagnosis.traced_weight import replayed, undisturbed, untraced_ms, weighed
 from aorta.metrics.blame import BlameTable, charged
+from aorta.metrics.mesh import MeshFacts
 from aorta.metrics.trace_capture import ALONE, TraceCapture, capture, captures, with_waits
 from aorta.metrics.trace_notes import differences, notes_of, size_notes
 from aorta.metrics.traced_mesh import traced_mesh
@@ -54,6 +55,7 @@ def from_traces(
     files = [f"{item.path.name} ({plural(len(item.table), 'sample')})" for item in samples]
     return replace(
         made,
+        mesh=_mesh(found, expected),
         job=ObservedJob(
             cuda=True,
             world_size=expected or max(len(seen), 2),
@@ -133,7 +135,7 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     notes = [*left, *said, *made.steps.notes, *differences(seen.steps.breakdown, rows)]
     joined = replace(
         seen,
-        mesh=seen.mesh or made.mesh,
+        mesh=seen.mesh or _mesh(found, expected),
         steps=replace(made.steps, source="step records and traces", between_shares=seen.steps.between_shares),
         host=replace(seen.host, idle=made.host.idle, uncertain_ms=uncertain),
         monitored=replace(seen.monitored, utilization=usage),
@@ -180,6 +182,13 @@ def _traced(
         notes=tuple(notes_of(found, charges, expected)),
     )
     model = modelled(collectives, found.steps, [row.step_ms for row in rows], nodes, found.host_ns())
-    mesh = traced_mesh(found.work, collectives, found.steps, [row.step_ms for row in rows])
     host = ObservedHost(idle=found.idle())
-    return Observation(steps=steps, host=host, model=model, mesh=mesh), unusable
+    return Observation(steps=steps, host=host, model=model), unusable
+
+
+def _mesh(found: TraceCapture, expected: int | None) -> MeshFacts | None:
+    """Returns the pipeline of the traces as they were recorded; None: there is none."""
+    if not any(len(item.passes) for item in found.work.values()):
+        return None
+    step_ms = [row.step_ms for row in found.breakdown_rows()[0]]
+    return traced_mesh(found.work, found.collectives(expected), found.steps, step_ms) if step_ms else None

@@ -148,8 +148,7 @@ def _together(operations: Operations, mine: Ints, role: Ints, before: list[list[
     for rows in batches.values():
         ends = operations.end[rows]
         for row, end in zip(rows, ends.tolist(), strict=True):
-            earlier = ends[(ends <= end) & (np.array(rows) != row)]
-            busy[row] = max(int(busy[row]), int(earlier.max(initial=0)))
+            busy[row] = max(int(busy[row]), int(ends[ends < end].max(initial=0)))
         at = int(np.searchsorted(begins, int(operations.start[rows].max())))
         if at < len(work):
             done = [row for row in rows if operations.end[row] <= begins[at] + SLACK_NS]

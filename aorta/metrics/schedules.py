@@ -78,11 +78,14 @@ def _letters(job: Operations, mine: Mask) -> str:
 
 
 def _name(orders: dict[int, str], stages: int, microbatches: int, chunks: int) -> str:
+    if any("W" in order for order in orders.values()):
+        # The first stage of the model has no gradient of an input to compute.
+        each = chunks * microbatches
+        counts = [(order.count("F"), max(order.count("B"), order.count("W"))) for order in orders.values()]
+        return "zero_bubble" if all(count == (each, each) for count in counts) else "unknown"
     whole = {"F": chunks * microbatches, "B": chunks * microbatches}
     if any(order.count(letter) != count for order in orders.values() for letter, count in whole.items()):
         return "unknown"
-    if any("W" in order for order in orders.values()):
-        return "zero_bubble"
     if chunks > 1:
         return "interleaved" if all(_alternates(order) for order in orders.values()) else "unknown"
     if all(order == "F" * microbatches + "B" * microbatches for order in orders.values()):

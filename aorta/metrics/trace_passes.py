@@ -7,17 +7,21 @@ the GPU is behind.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from aorta.artefacts.events import ABSENT, Column, ColumnTable, Kind, RangeRole, Trace
+from aorta.artefacts.events import ABSENT, Column, ColumnTable, Kind, RangeRole, Trace, build, take
 from aorta.metrics.trace_steps import StepWindows
 
-FORWARD, BACKWARD = 0, 1
-"""Codes of passes: launched by the program's own thread, or by another one."""
-LEAST_PASS = 0.05
-"""A run of kernels that takes less than this share of its step's longest pass is part of a neighbour."""
+FORWARD, BACKWARD, WEIGHT = 0, 1, 2
+"""Codes of passes. Where nothing names them, the program's own thread launches the forward ones."""
+_NAMED = re.compile(r"PP:(\d+)([FBIW])(\d+)")
+"""The ranges of torch's schedules: stage, pass and microbatch. `I` is the backward pass of the inputs."""
+_CODES = {"F": FORWARD, "B": BACKWARD, "I": BACKWARD, "W": WEIGHT}
+LEAST_PASS = 0.2
+"""A run of kernels that takes less than this share of the median pass of its step and kind is none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,14 +30,18 @@ class PassTable(ColumnTable):
 
     step: Column
     code: Column
+    stage: Column
+    """Stage of the model; ABSENT: nothing names it."""
+    microbatch: Column
     start_ns: Column
     end_ns: Column
+    busy_ns: Column
+    """Time in which its kernels ran."""
 
 
 def no_passes() -> PassTable:
     """Returns a table without rows."""
-    nothing = np.empty(0, dtype=np.int64)
-    return PassTable(nothing, nothing, nothing, nothing)
+    return build(PassTable, 0)
 
 
 def passes_of(trace: Trace, launched: Column, host: StepWindows, sends: Column) -> PassTable:
@@ -48,8 +56,6 @@ def passes_of(trace: Trace, launched: Column, host: StepWindows, sends: Column) 
     gpu, lane = trace.gpu, _launching_lane(trace)
     if not len(sends) or (lane[sends] == ABSENT).all():
         return no_passes()
-    lanes, counts = np.unique(lane[sends][lane[sends] != ABSENT], return_counts=True)
-    own = int(lanes[np.argmax(counts)])
     cut = np.zeros(len(gpu), dtype=np.bool_)
     cut[sends] = True
     used = np.flatnonzero((cut | (gpu.kind == Kind.COMPUTE)) & (launched != ABSENT) & (lane != ABSENT))
@@ -57,28 +63,66 @@ def passes_of(trace: Trace, launched: Column, host: StepWindows, sends: Column) 
     place = np.searchsorted(host.windows[:, 0], launched[order], side="right") - 1
     inside = (place >= 0) & (launched[order] < host.windows[np.maximum(place, 0), 1])
     order, step = order[inside], host.number[place[inside]]
-    code = np.where(lane[order] == own, FORWARD, BACKWARD)
+    named = _in_named(trace, launched[order])
+    if named is not None:
+        kept = (named[0] != ABSENT) & ~cut[order]
+        columns = tuple(column[kept] for column in (step, *named))
+        return _merged(trace, order[kept], columns, least=0.0)
+    lanes, counts = np.unique(lane[sends][lane[sends] != ABSENT], return_counts=True)
+    code = np.where(lane[order] == int(lanes[np.argmax(counts)]), FORWARD, BACKWARD)
     work = ~cut[order]
     # A pass ends where something is sent or received, the launching thread changes, or the step does.
     turn = np.cumsum(~work) * 2 + code
-    begins = np.concatenate(([True], (np.diff(turn) != 0) | (np.diff(step) != 0)))[: len(order)]
-    run = np.cumsum(begins) - 1
-    if not work.any():
+    run = np.cumsum(np.concatenate(([0], (np.diff(turn) != 0) | (np.diff(step) != 0)))[: len(order)])
+    absent = np.full(int(work.sum()), ABSENT)
+    return _merged(trace, order[work], (step[work], run[work], code[work], absent, absent), least=LEAST_PASS)
+
+
+def _in_named(trace: Trace, launched: Column) -> tuple[Column, Column, Column, Column] | None:
+    """Returns range, code, stage and microbatch of each launch within a named pass; None: none is named."""
+    found = {code: match for code, name in enumerate(trace.names) if (match := _NAMED.fullmatch(name))}
+    rows = np.flatnonzero(np.isin(trace.host.name, list(found)))
+    if not len(rows):
+        return None
+    rows = rows[np.argsort(trace.host.start_ns[rows], kind="stable")]
+    place = np.searchsorted(trace.host.start_ns[rows], launched, side="right") - 1
+    within = (place >= 0) & (launched < trace.host.end_ns[rows[np.maximum(place, 0)]])
+    matches = [found[int(code)] for code in trace.host.name[rows]]
+    columns = [
+        np.array(values)[np.maximum(place, 0)]
+        for values in (
+            [_CODES[match[2]] for match in matches],
+            [int(match[1]) for match in matches],
+            [int(match[3]) for match in matches],
+        )
+    ]
+    run, code, stage, microbatch = (np.where(within, column, ABSENT) for column in (place, *columns))
+    return run, code, stage, microbatch
+
+
+def _merged(trace: Trace, rows: Column, columns: tuple[Column, ...], *, least: float) -> PassTable:
+    """Returns one row per run of kernels, but for those that are short beside others of their step and kind.
+
+    Args:
+        trace: of a rank.
+        rows: its kernels, in order of launch.
+        columns: step, number of the run, code, stage and microbatch of each.
+        least: share of the median.
+    """
+    if not len(rows):
         return no_passes()
-    return _merged(step[work], code[work], run[work], gpu.start_ns[order[work]], gpu.end_ns[order[work]])
-
-
-def _merged(step: Column, code: Column, run: Column, start: Column, end: Column) -> PassTable:
-    """Returns one row per run of kernels; short ones, such as a cleared gradient, are left out."""
-    first = np.flatnonzero(np.concatenate(([True], np.diff(run) != 0)))
-    begin = np.minimum.reduceat(start, first)
-    stop = np.maximum.reduceat(end, first)
-    length = stop - begin
-    of_step = step[first]
-    longest = {number: int(length[of_step == number].max()) for number in np.unique(of_step).tolist()}
-    least = np.array([LEAST_PASS * longest[number] for number in of_step.tolist()])
-    kept = length >= least
-    return PassTable(of_step[kept], code[first][kept], begin[kept], stop[kept])
+    step, run = columns[0], columns[1]
+    first = np.flatnonzero(np.concatenate(([True], (np.diff(run) != 0) | (np.diff(step) != 0))))
+    begin = np.minimum.reduceat(trace.gpu.start_ns[rows], first)
+    end = np.maximum.reduceat(trace.gpu.end_ns[rows], first)
+    busy = np.add.reduceat(trace.gpu.end_ns[rows] - trace.gpu.start_ns[rows], first)
+    of_step, code = step[first], columns[2][first]
+    place = of_step * len(_CODES) + code
+    middle = {one: float(np.median(busy[place == one])) for one in np.unique(place).tolist()}
+    kept = busy >= np.array([least * middle[one] for one in place.tolist()])
+    stage, microbatch = columns[3][first], columns[4][first]
+    made = PassTable(of_step, code, stage, microbatch, begin, end, np.minimum(busy, end - begin))
+    return take(made, kept)
 
 
 def _launching_lane(trace: Trace) -> Column:

@@ -9,16 +9,19 @@ from statistics import fmean
 
 import numpy as np
 
+from aorta.artefacts.events import ABSENT
 from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
 from aorta.metrics.clock_lines import ClockLine
 from aorta.metrics.collectives import SEND_RECV, MatchedCollectives
 from aorta.metrics.mesh import MeshFacts, mesh_of
-from aorta.metrics.trace_passes import BACKWARD, FORWARD
+from aorta.metrics.trace_passes import BACKWARD, FORWARD, WEIGHT
 from aorta.metrics.trace_work import GpuWork
 
-REPLAYED = 0.2
-"""The replay of a pipeline may miss the traced step by this share; beyond it, waits are charged to ranks."""
-_PASS = {FORWARD: "forward-compute", BACKWARD: "backward-compute"}
+LEAST_REPLAYED, MOST_REPLAYED = 0.6, 1.2
+"""A pipeline's replayed step over the traced one. It lacks the time in which hosts hold their GPUs up. Beyond
+these, waits are charged to ranks instead.
+"""
+_PASS = {FORWARD: "forward-compute", BACKWARD: "backward-compute", WEIGHT: "backward-weight"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class _Operation:
     rank: int
     step: int
     microbatch: int
+    chunk: int
     group: int
     batch: int
     start: int
@@ -51,7 +55,8 @@ def traced_mesh(
     mesh = mesh_of(job) if job is not None else None
     if mesh is None or mesh.slowdown is None:
         return None
-    return mesh if abs(mesh.slowdown.step_ms / fmean(step_ms) - 1) <= REPLAYED else None
+    share = mesh.slowdown.step_ms / fmean(step_ms)
+    return mesh if LEAST_REPLAYED <= share <= MOST_REPLAYED else None
 
 
 def traced_operations(
@@ -68,11 +73,15 @@ def traced_operations(
         None where ranks do not send to each other along a chain, or passes cannot be told apart.
     """
     stage, replica = _chain(collectives)
+    named = {rank: sorted(set(item.passes.stage.tolist()) - {ABSENT}) for rank, item in work.items()}
+    if all(named.values()):
+        firsts = sorted({found[0] for found in named.values()})
+        stage = {rank: firsts.index(found[0]) for rank, found in named.items() if rank in stage}
     if len(set(stage.values())) < 2 or set(stage) != set(work):
         return None
     if any(not _both(item) for item in work.values()):
         return None
-    found = _passes(work, collectives.lines, set(steps))
+    found = _passes(work, collectives.lines, set(steps), named)
     found += _transfers(collectives, stage, set(steps))
     return _made(found, stage, replica)
 
@@ -150,21 +159,30 @@ def pair_of(group: str) -> tuple[int, int] | None:
     return (int(source), int(target)) if arrow and source.isdigit() and target.isdigit() else None
 
 
-def _passes(work: Mapping[int, GpuWork], lines: Mapping[int, ClockLine], steps: set[int]) -> list[_Operation]:
+def _passes(
+    work: Mapping[int, GpuWork],
+    lines: Mapping[int, ClockLine],
+    steps: set[int],
+    named: Mapping[int, Sequence[int]],
+) -> list[_Operation]:
     found = []
     for rank, item in work.items():
         table = item.passes
         span = np.stack((table.start_ns, table.end_ns), axis=1)
         span = lines[rank].of(span) if rank in lines else span
         count: dict[tuple[int, int], int] = defaultdict(int)
-        for step, code, (start, end) in zip(
-            table.step.tolist(), table.code.tolist(), span.tolist(), strict=True
+        columns = (table.step, table.code, table.stage, table.microbatch, span[:, 0], table.busy_ns)
+        for step, code, stage, number, start, busy in zip(
+            *(column.tolist() for column in columns), strict=True
         ):
-            if step in steps:
-                found.append(
-                    _Operation(_PASS[code], rank, step, count[step, code], UNKNOWN, UNKNOWN, start, end)
-                )
-                count[step, code] += 1
+            if step not in steps:
+                continue
+            chunk = named[rank].index(stage) if stage != ABSENT else UNKNOWN
+            microbatch = number if number != ABSENT else count[step, code]
+            count[step, code] += 1
+            # Gaps between its kernels are the host's, not the stage's work.
+            end = start + busy
+            found.append(_Operation(_PASS[code], rank, step, microbatch, chunk, UNKNOWN, UNKNOWN, start, end))
     return found
 
 
@@ -190,7 +208,7 @@ def _transfers(
                 kind = f"{'forward' if ahead else 'backward'}-{'send' if rank == ends[0] else 'recv'}"
                 # Calls of one kernel, which were made together, begin and end together.
                 batch = batches.setdefault((rank, start, end), len(batches))
-            found.append(_Operation(kind, rank, step, UNKNOWN, group, batch, start, end))
+            found.append(_Operation(kind, rank, step, UNKNOWN, UNKNOWN, group, batch, start, end))
     return found
 
 
@@ -199,7 +217,7 @@ def _made(found: Sequence[_Operation], stage: Mapping[int, int], replica: Mappin
     kinds = sorted({one.kind for one in order})
     column = {
         name: np.array([getattr(one, name) for one in order], dtype=np.int64)
-        for name in ("rank", "step", "microbatch", "group", "batch", "start", "end")
+        for name in ("rank", "step", "microbatch", "chunk", "group", "batch", "start", "end")
     }
     origin = int(column["start"].min(initial=0))
     shared = np.bincount(column["batch"][column["batch"] >= 0]) if (column["batch"] >= 0).any() else None
@@ -213,7 +231,7 @@ def _made(found: Sequence[_Operation], stage: Mapping[int, int], replica: Mappin
         replica=np.array([replica[one.rank] for one in order], dtype=np.int64),
         stage=np.array([stage[one.rank] for one in order], dtype=np.int64),
         step=column["step"],
-        chunk=np.full(len(order), UNKNOWN, dtype=np.int64),
+        chunk=column["chunk"],
         microbatch=column["microbatch"],
         start=column["start"] - origin,
         end=column["end"] - origin,

@@ -26,6 +26,7 @@ from aorta.readers.kineto_events import (
     ANNOTATIONS,
     CALLS,
     EXACT_EVENTS,
+    EXCHANGED,
     FRAMES,
     GPU_ANNOTATIONS,
     GPU_KINDS,
@@ -48,7 +49,7 @@ from aorta.readers.kineto_times import (
     possible,
     timed_events,
 )
-from aorta.readers.trace_build import Call
+from aorta.readers.trace_build import SENT, Call
 
 _BATCH = 1 << 11
 """Events that columns are made of at a time."""
@@ -126,11 +127,20 @@ def _in_groups(events: Sequence[AnyEventT], at: Sequence[int]) -> Groups[AnyEven
     for event, place in zip(events, at, strict=True):
         group = GROUPS.get(event.cat)
         if group is not None:
-            if event.cat in OPERATORS and not event.name.startswith(KEPT_OPERATORS):
-                group = INNER
+            if event.cat in OPERATORS:
+                group = _of_operator(event)
             found[group].events.append(event)
             found[group].at.append(place)
     return found
+
+
+def _of_operator(event: AnyEvent) -> int:
+    """Returns the group of an operator. One that sends or receives becomes an annotation of its pair."""
+    if event.name == EXCHANGED:
+        if _pair(event.args) is None:
+            return INNER
+        event.name = SENT + _calling(event.args)
+    return ANNOTATIONS if event.name.startswith((*KEPT_OPERATORS, SENT)) else INNER
 
 
 def flush(columns: Columns) -> None:
@@ -166,6 +176,10 @@ def _add_ranges(columns: Columns, group: int, into: list[TraceRanges], timed: Ti
             size = _given(event.args.dims, event.args.types)
             if size is not None:
                 columns.sizes[int(lane[row]), int(timed.start_ns[row])] = size
+        if group == ANNOTATIONS and event.name.startswith(SENT):
+            item = _ITEM_BYTES.get((event.args.dtype or "").lower())
+            size = int(_sizes([event.args.elements_in], [item])[0])
+            columns.sizes[int(lane[row]), int(timed.start_ns[row])] = size
     columns.at[group].append(timed.at)
     into.append(
         build(

@@ -21,8 +21,12 @@ GPU_KINDS |= {
     "Memset": Kind.MEMSET,
 }
 OPERATORS = frozenset(("cpu_op", "Operator"))
-KEPT_OPERATORS = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.", "nccl:", "gloo:", "## ")
-"""Annotations: before these had a category of their own they were operators."""
+EXCHANGED = "record_param_comms"
+"""The operator that names a call of a process group. Of a batch of sends and receives, nothing else does."""
+KEPT_OPERATORS = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.", "nccl:", "gloo:", "## ", EXCHANGED)
+"""Annotations: before these had a category of their own they were operators. And what is read with its
+arguments.
+"""
 FRAMES = "python_function"
 ON_GPU, CALLS, ANNOTATIONS, GPU_ANNOTATIONS, INNER = range(5)
 """`INNER` are operators that are no annotations, and Python functions."""

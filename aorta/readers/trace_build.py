@@ -30,6 +30,8 @@ from aorta.readers.possible import without_impossible
 
 Call: TypeAlias = tuple[int, int]
 """A range on the host: its lane and start."""
+SENT = "aorta.sent "
+"""How the name of a range begins that is the call of a send or receive. The group and the pair follow."""
 _NO_SIZES: Mapping[Call, int] = {}
 _FILE_RANK = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
 
@@ -120,6 +122,8 @@ def _complete(
     other, in the name of the range that launched it, which may know the size as well.
     """
     known = take(known, gpu.kind[known.event] == Kind.COMMUNICATION)
+    trace, sent = _sent(trace, known, gpu, sizes)
+    known = concatenate(TracedCollectives, [known, sent])
     missing = np.setdiff1d(np.flatnonzero(gpu.kind == Kind.COMMUNICATION), known.event)
     codes = {text: code for code, text in enumerate(trace.names)}
     op = _operations(trace.names, codes, gpu.name[missing])
@@ -137,6 +141,49 @@ def _complete(
     rest = build(TracedCollectives, len(missing), event=missing, op=op, bytes_in=size)
     both = concatenate(TracedCollectives, [known, rest])
     return tuple(codes), take(both, np.argsort(both.event, kind="stable"))
+
+
+def _sent(
+    trace: Trace, known: TracedCollectives, gpu: GpuEvents, sizes: Mapping[Call, int]
+) -> tuple[Trace, TracedCollectives]:
+    """Returns the trace with names of pairs, and rows for kernels that carry several sends and receives.
+
+    Such a kernel says nothing of them. Their calls come before its launch, and behind the one before it.
+    """
+    called = [code for code, name in enumerate(trace.names) if name.startswith(SENT)]
+    calls = take(trace.host, np.isin(trace.host.name, called))
+    if not len(calls):
+        return trace, build(TracedCollectives, 0)
+    names = dict.fromkeys(trace.names)
+    pairs = {code: trace.names[code].removeprefix(SENT) for code in called}
+    every = (*names, *dict.fromkeys(text for text in (*pairs.values(), "send_recv") if text not in names))
+    place = {text: code for code, text in enumerate(every)}
+    kernels = np.flatnonzero(_operations(trace.names, dict(place), gpu.name) == place["send_recv"])
+    kernels = kernels[gpu.kind[kernels] == Kind.COMMUNICATION]
+    launches = take(trace.host, trace.host.role == RangeRole.LAUNCH)
+    correlation, first = np.unique(launches.correlation, return_index=True)
+    event, group, size = [], [], []
+    for lane in np.unique(calls.lane).tolist():
+        own = first[launches.lane[first] == lane]
+        mine = kernels[np.isin(gpu.correlation[kernels], launches.correlation[own])]
+        at = launches.start_ns[first[np.searchsorted(correlation, gpu.correlation[mine])]]
+        mine, at = mine[np.argsort(at, kind="stable")], np.sort(at)
+        here = np.flatnonzero(calls.lane == lane)
+        follows = np.searchsorted(at, calls.start_ns[here])
+        for row, number in zip(here.tolist(), follows.tolist(), strict=True):
+            if number < len(mine):
+                event.append(int(mine[number]))
+                group.append(place[pairs[int(calls.name[row])]])
+                size.append(sizes.get((lane, int(calls.start_ns[row])), ABSENT))
+    made = build(
+        TracedCollectives,
+        len(event),
+        event=np.array(event, dtype=np.int64),
+        op=place["send_recv"],
+        group=np.array(group, dtype=np.int64),
+        bytes_in=np.array(size, dtype=np.int64),
+    )
+    return replace(trace, names=every), take(made, ~np.isin(made.event, known.event))
 
 
 def _operations(names: tuple[str, ...], codes: dict[str, int], name: Column) -> Column:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from aorta.commands._traces import analyze_traces
+from aorta.readers.kineto import read_many
+from tests.support import kineto
 from tests.support.pipelines import Row, pipeline
-from tests.support.traced_pipelines import traced
+from tests.support.traced_pipelines import SEND_RECV, traced
 
 MS = 1_000_000
 PLAIN, SLOW = 4, 12
@@ -28,16 +30,19 @@ def in_a_row(rows: list[Row], replicas: int = 1) -> list[Row]:
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-@pytest.mark.parametrize(("stages", "slow", "replicas"), [(2, 1, 1), (4, 2, 1), (3, 0, 2)])
+@pytest.mark.parametrize(
+    ("stages", "slow", "replicas", "coalesced"), [(2, 1, 1, True), (4, 2, 1, False), (3, 0, 2, True)]
+)
 def test_the_slow_stage_is_named(
-    tmp_path: Path, schedule: str, stages: int, slow: int, replicas: int
+    tmp_path: Path, schedule: str, stages: int, slow: int, replicas: int, coalesced: bool
 ) -> None:
     m = 6
     rows = pipeline(
         schedule, stages, m, lambda _, stage, __: (SLOW if stage == slow else PLAIN) * MS,
         steps=5, replicas=replicas, transfer=lambda _: MS // 10,
     )  # fmt: skip
-    found = analyze_traces(traced(tmp_path, in_a_row(rows, replicas), stages * replicas))
+    files = traced(tmp_path, in_a_row(rows, replicas), stages * replicas, coalesced=coalesced)
+    found = analyze_traces(files)
     assert found.mesh is not None
     assert [(one.stage, one.of) for one in found.mesh.stages] == [(at, stages) for at in range(stages)]
     assert found.mesh.stages[slow].ranks == [replica * stages + slow for replica in range(replicas)]
@@ -62,3 +67,28 @@ def test_equal_stages_are_no_finding(tmp_path: Path) -> None:
     assert found.slowdown is not None
     assert found.slowdown.value == pytest.approx(1.0, abs=0.01)
     assert "straggler" not in [finding.kind for finding in found.findings]
+
+
+def test_a_batch_is_one_kernel_with_a_row_for_each_send_and_receive(tmp_path: Path) -> None:
+    """Two calls before the launch, 1,024 floats each; another kernel with one call behind it."""
+    named = {"Process Group Name": "3", "dtype": "Float", "In msg nelems": 1024, "Group size": 2}
+    send, receive = {"Collective name": "send", **named}, {"Collective name": "recv", **named}
+    events = [
+        kineto.event("cpu_op", "record_param_comms", 1, 1, **send, **{"Dst Rank": 1}),
+        kineto.event("cpu_op", "record_param_comms", 3, 1, **receive, **{"Src Rank": 1}),
+        kineto.event("cuda_runtime", "cudaLaunchKernelExC", 5, 1, correlation=7),
+        kineto.event("cpu_op", "record_param_comms", 8, 1, **send, **{"Dst Rank": 2}),
+        kineto.event("cuda_runtime", "cudaLaunchKernelExC", 10, 1, correlation=8),
+        kineto.kernel(SEND_RECV, 6, 20, stream=20, correlation=7),
+        kineto.kernel(SEND_RECV, 30, 5, stream=20, correlation=8),
+    ]
+    (trace,) = read_many([kineto.write(tmp_path / "rank0.json", events, distributedInfo={"rank": 0})])
+    assert not isinstance(trace, Exception)
+    found = trace.collectives
+    names = [trace.names[code] for code in found.group.tolist()]
+    assert list(zip(found.event.tolist(), names, found.bytes_in.tolist(), strict=True)) == [
+        (0, "3 own>1", 4096),
+        (0, "3 1>own", 4096),
+        (1, "3 own>2", 4096),
+    ]
+    assert {trace.names[code] for code in found.op.tolist()} == {"send_recv"}

@@ -16,22 +16,26 @@ MAIN, AUTOGRAD = 1, 2
 _US = 1_000
 
 
-def traced(folder: Path, rows: Iterable[Row], world: int) -> list[Path]:
-    """Writes a trace per rank from rows of operations, and returns the files."""
+def traced(folder: Path, rows: Iterable[Row], world: int, *, coalesced: bool = False) -> list[Path]:
+    """Writes a trace per rank from rows of operations, and returns the files.
+
+    Coalesced, kernels of sends and receives say nothing of themselves, as torch's profiler records a batch:
+    the calls before their launch do.
+    """
     by_rank: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         by_rank[int(row["rank"])].append(row)
     return [
         kineto.write(
             folder / f"rank{rank}.json",
-            _events(mine, rank),
+            _events(mine, rank, coalesced=coalesced),
             distributedInfo={"rank": rank, "world_size": world, "backend": "nccl"},
         )
         for rank, mine in sorted(by_rank.items())
     ]
 
 
-def _events(rows: list[Row], rank: int) -> list[dict[str, Any]]:
+def _events(rows: list[Row], rank: int, *, coalesced: bool) -> list[dict[str, Any]]:
     """The host launches everything at the beginning of its step, in the program's order."""
     events: list[dict[str, Any]] = []
     steps: dict[int, list[Row]] = defaultdict(list)
@@ -43,7 +47,8 @@ def _events(rows: list[Row], rank: int) -> list[dict[str, Any]]:
     for step in numbers:
         events.append(kineto.event("user_annotation", f"ProfilerStep#{step}", begins[step], length, tid=MAIN))
         for place, row in enumerate(sorted(steps[step], key=_turn)):
-            events += _launched(row, rank, begins[step] + place, len(events) + 1 + 10_000 * step)
+            at, number = begins[step] + place, len(events) + 1 + 10_000 * step
+            events += _launched(row, rank, at, number, coalesced=coalesced)
     return events
 
 
@@ -53,7 +58,7 @@ def _turn(row: Row) -> tuple[int, int]:
     return (end, 0) if kind.endswith("recv") else (start, 1 if kind.endswith("compute") else 0)
 
 
-def _launched(row: Row, rank: int, at: float, correlation: int) -> list[dict[str, Any]]:
+def _launched(row: Row, rank: int, at: float, correlation: int, *, coalesced: bool) -> list[dict[str, Any]]:
     kind = str(row["kind"])
     start, took = int(row["start_ns"]) / _US, int(row["duration_ns"]) / _US
     thread = AUTOGRAD if kind == "backward-compute" else MAIN
@@ -78,4 +83,7 @@ def _launched(row: Row, rank: int, at: float, correlation: int) -> list[dict[str
         "dtype": "Float",
         "Group size": 2,
     }
+    if coalesced:
+        said = kineto.event("cpu_op", "record_param_comms", at - 0.4, 0.2, tid=thread, **named)
+        return [said, call, kineto.kernel(SEND_RECV, start, took, stream=20, correlation=correlation)]
     return [call, kineto.kernel(SEND_RECV, start, took, stream=20, correlation=correlation, **named)]

@@ -62,8 +62,8 @@ def _cost(seen: Observation) -> float:
     return (bubble.ideal or 0.0) * seen.steps.step_ms if bubble and seen.steps.costs else 0.0
 
 
-def _actions(finding: Finding, _: Observation) -> list[str]:
-    stages = finding.evidence["stages"]
+def _actions(_: Finding, seen: Observation) -> list[str]:
+    stages = len(seen.mesh.mesh.stages) if seen.mesh else 1
     least = 4 * stages
     return [
         f"use more microbatches per step: {least} leave a bubble of {_ideal_pct(stages, least):.0f} %",
