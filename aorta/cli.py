@@ -28,6 +28,7 @@ COMMANDS = {
     "runs": "List runs, submissions and earlier reports.",
     "clean": "Remove old runs and reports.",
     "staff": "One line per job for Slurm, and metrics for Prometheus.",
+    "export": "A run to MLflow or W&B, and the schemas of all files.",
     "timeline": "One timeline of all ranks, for Perfetto.",
     "compare": "Before and after a change, or several runs side by side.",
     "gate": "Is B slower than A? An exit status for CI.",

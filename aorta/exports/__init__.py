@@ -1,0 +1,1 @@
+"""Data frames, MLflow, W&B and schemas: ways of a run to other tools."""
