@@ -71,6 +71,8 @@ class MistakeSpec:
     """Looks for the mistake in a run's records and samples. None: they do not show it."""
     parts: tuple[str, ...] = ()
     """Parts of the step that sampled stacks are searched in for the place; empty: stacks do not tell it."""
+    yields_to: tuple[str, ...] = ()
+    """Ids of mistakes that explain the same time: where one of them is found, this one is not named."""
     least_gain: float = 1.0
     """A smaller gain is no mistake: for differences between ranks, which always exist."""
 

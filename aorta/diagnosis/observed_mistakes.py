@@ -19,7 +19,8 @@ def with_observed(seen: Observation) -> Observation:
     known = {item.id for item in seen.facts.mistakes}
     found = [_placed(item, seen) for item in seen.facts.mistakes]
     for id_, plugin in CATALOGUE.items():
-        sign = None if plugin.spec.observe is None or id_ in known else plugin.spec.observe(seen)
+        explained = id_ in known or not known.isdisjoint(plugin.spec.yields_to)
+        sign = None if plugin.spec.observe is None or explained else plugin.spec.observe(seen)
         if sign is None or sign.gain.value < plugin.spec.least_gain:
             continue
         item = Mistake(

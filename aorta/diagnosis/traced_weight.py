@@ -101,9 +101,11 @@ def undisturbed(found: TraceCapture, lines: Lines | None) -> tuple[TraceCapture,
     if without.problems or len(without.work) < len(found.work) or len(without.steps) < enough:
         return found, [], 0.0
     step = fmean(mean_ms(counted(item, without.steps), _step_ns) for item in without.ranks)
-    uncertain = max(lines.spread * lines.taken_ms(rank) for rank in lines.tables)
+    uncertain = max(lines.rank_spread * lines.taken_ms(rank) for rank in lines.tables)
+    by = "by an estimate" if lines.untraced_ms is None else "by a replay"
+    known = "" if lines.untraced_ms is None else f" ({lines.untraced_ms:.1f} ms in the run's untraced steps)"
     note = (
-        f"the step takes {step:.1f} ms without the profiler, by an estimate, and {traced:.1f} ms with it: "
+        f"the step takes {step:.1f} ms without the profiler, {by}{known}, and {traced:.1f} ms with it: "
         "breakdown, findings and predictions are about the step without it"
     )
     return without, [note], uncertain

@@ -33,8 +33,9 @@ _SPREAD = 0.35
 """The weight's relative error that nine of ten captures stay within."""
 _ERROR = 0.15
 """And that of the step, where the weight is small."""
-_MOST_SCALE = 3.0
-_HALVINGS = 12
+_SAME = 0.02
+"""Steps that differ by less are as long."""
+_HALVINGS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +48,8 @@ class Lines:
     """Factor on the profiler's weight."""
     spread: float = _SPREAD
     basis: Literal["untraced steps", "trace"] = "trace"
+    untraced_ms: float | None = None
+    """Mean of the run's steps that no profiler recorded; None: there are none."""
     known: dict[float, ReplayedStep] = field(default_factory=dict)
     """Unchanged steps that were replayed already, by the scale of the weight."""
 
@@ -84,6 +87,11 @@ class Lines:
         return lessened(self.tables[rank], self.weight_ns(rank, scale))
 
     @property
+    def rank_spread(self) -> float:
+        """The weight's relative error on one rank, which steps of all ranks do not calibrate."""
+        return _SPREAD
+
+    @property
     def told(self) -> bool:
         """True if the traces tell what the profiler weighs: they hold operators that nest."""
         return all(line.pace.spacing_ns is not None for line in self.lines.values())
@@ -119,15 +127,27 @@ class Lines:
         return replay(lanes(self.tables, self.groups, made), keep=keep)
 
     def calibrated(self, untraced_ms: float) -> Lines:
-        """The lines with the weight that gives the step of the untraced steps, as far as any does."""
-        low, high = 0.0, _MOST_SCALE
+        """The lines with the weight that gives the step of the untraced steps, as far as any does.
+
+        Where the GPU is the limit, each weight gives that step. And steps differ for other reasons than the
+        weight. So the weight that the trace tells stays where it gives that step, too, and where no weight
+        within its spread does.
+        """
+        low, high = 1.0 - _SPREAD, 1.0 + _SPREAD
+        wanted = untraced_ms * NS_PER_MS
+        usual = abs(self.run(scale=1.0).mean_ns / wanted - 1.0) <= _SAME
+        if usual or not self.run(scale=high).mean_ns <= wanted <= self.run(scale=low).mean_ns:
+            return self._by(untraced_ms, 1.0)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             if self.run(scale=middle).mean_ns > untraced_ms * NS_PER_MS:
                 low = middle
             else:
                 high = middle
-        return Lines(self.lines, self.tables, (low + high) / 2, _ERROR, "untraced steps")
+        return self._by(untraced_ms, (low + high) / 2)
+
+    def _by(self, untraced_ms: float, scale: float) -> Lines:
+        return Lines(self.lines, self.tables, scale, _ERROR, "untraced steps", untraced_ms)
 
 
 def scales(lines: Lines) -> tuple[float, float, float]:

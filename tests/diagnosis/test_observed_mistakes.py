@@ -61,14 +61,16 @@ def test_a_mistake_that_is_intended_is_named_as_such() -> None:
     assert named(seen)["gc_pauses"].intended
 
 
-def throttled(thermal: float, power: float, other: float, compute: float) -> Observation:
+def throttled(
+    thermal: float, power: float, other: float, compute: float, clock: float | None = 1000.0
+) -> Observation:
     seen = context()
     rows = [
         msgspec.structs.replace(row, compute_ms=compute if row.rank == 1 else 60.0)
         for row in seen.steps.breakdown.per_rank
     ]
     table = type(seen.steps.breakdown)(steps=20, per_rank=rows)
-    limits = {0: Throttling(0.0, other, 50), 1: Throttling(thermal, power, 50)}
+    limits = {0: Throttling(0.0, other, 50, 1500.0), 1: Throttling(thermal, power, 50, clock)}
     return changed(seen, breakdown=table, throttling=limits)
 
 
@@ -86,6 +88,16 @@ def test_a_gpu_that_is_limited_while_the_others_are_not(thermal: float, power: f
 )
 def test_a_limit_that_costs_nothing_is_no_mistake(thermal: float, other: float, compute: float) -> None:
     assert named(throttled(thermal, 0.0, other, compute)) == {}
+
+
+@pytest.mark.parametrize("clock", [1500.0, None], ids=["at the same clock", "at an unknown clock"])
+def test_a_limit_that_the_clock_does_not_show_is_no_mistake(clock: float | None) -> None:
+    assert named(throttled(0.9, 0.0, 0.0, 80.0, clock)) == {}
+
+
+def test_the_clock_bounds_what_a_limit_costs() -> None:
+    # At 1,200 instead of 1,500 MHz 60 ms become 75; the rest of the 80 ms is more work.
+    assert named(throttled(0.9, 0.0, 0.0, 80.0, 1200.0))["throttling"].gain.value == pytest.approx(100 / 85)
 
 
 def crowded(threads: int | None, job_pct: float | None) -> Observation:

@@ -148,7 +148,9 @@ def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
         return None
     if finding.ranks:
         compute, host = (finding.evidence.get(f"waits_for_{part}_ms", 0.0) for part in ("compute", "host"))
-        if compute < host < seen.host.uncertain_ms:
+        # What the waiting ranks' own hosts take anyway is no lateness.
+        late = max(item.lateness_ms for item in seen.steps.costs)
+        if compute < host and min(host, late) < seen.host.uncertain_ms:
             least = f"{seen.host.uncertain_ms:.1f} ms per step"
             return f"the profiler's weight in the hosts' time is known to {least}, which is more than this"
         return _crowded_out(seen, by_host=host > compute)

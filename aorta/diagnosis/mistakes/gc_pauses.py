@@ -59,5 +59,6 @@ for step, batch in enumerate(loader):
     captures=(),
     look=None,
     observe=_observe,
+    yields_to=("empty_cache",),
     shown_by="step records, which hold each collection; a trace alone holds only a silent stretch",
 )

@@ -18,14 +18,26 @@ from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
 from aorta.metrics.line_replay import Floats, ReplayChanges
 
 _LEAST_SHARE = 0.1
+_MORE_OPERATORS = 1.002
+_MORE = 2.0
+"""Over the typical rank's: hosts of equal work differ by less."""
 
 
 def _look(program: Program) -> Sign | None:
-    costs = {rank: _own_ms(item) for rank, item in program.ranks.items()}
-    if len(costs) < 2:
+    if len(program.ranks) < 2:
         return None
+    counts = {rank: item.line.pace.operators for rank, item in program.ranks.items()}
+    few = float(np.percentile(list(counts.values()), 50, method="lower"))
+    costs = {
+        rank: item.per_step(_own_ns(item, counts[rank] >= _MORE_OPERATORS * few) + _reads(item))
+        for rank, item in program.ranks.items()
+    }
     typical = float(np.percentile(list(costs.values()), 50, method="lower"))
-    ranks = [rank for rank, ms in costs.items() if program.share(ms - typical) >= _LEAST_SHARE]
+    ranks = [
+        rank
+        for rank, ms in costs.items()
+        if program.share(ms - typical) >= _LEAST_SHARE and ms >= _MORE * typical
+    ]
     if not ranks or 2 * len(ranks) > len(costs):
         return None
     return Sign(
@@ -42,14 +54,11 @@ def _reads(item: RankProgram) -> Floats:
     return np.where(rows, held, 0.0)
 
 
-def _own_ns(item: RankProgram) -> Floats:
-    own = item.tag_ns(Tag.CPU_OPERATOR) + item.tag_ns(Tag.SILENT)
+def _own_ns(item: RankProgram, operators: bool = True) -> Floats:
+    """Silent Python time, and CPU operators if the rank calls any that the others do not."""
+    own = item.tag_ns(Tag.SILENT) + (item.tag_ns(Tag.CPU_OPERATOR) if operators else 0.0)
     own = np.clip(own - item.tag_ns(Tag.LOADER), 0.0, item.work_ns)
     return np.asarray(own, dtype=np.float64)
-
-
-def _own_ms(item: RankProgram) -> float:
-    return item.per_step(_own_ns(item) + _reads(item))
 
 
 def _fixed(item: RankProgram) -> ReplayChanges:

@@ -15,15 +15,24 @@ from __future__ import annotations
 from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
 from aorta.diagnosis.mistakes._compute import differences, same_kernels, scaled
 
+_SLOWER = 1.25
+"""Compute time over the typical rank's. On an equal GPU, kernels take up to a fifth longer beside a
+collective in which this rank waits for another.
+"""
+
 
 def _look(program: Program) -> Sign | None:
     if len(program.ranks) < 2:
         return None
     found = differences(program)
-    ranks = [rank for rank in found.slow(program) if same_kernels(program, rank)]
+    typical = found.typical()
+    ranks = [
+        rank
+        for rank in found.slow(program)
+        if same_kernels(program, rank) and found.means[rank] >= _SLOWER * typical
+    ]
     if not ranks:
         return None
-    typical = found.typical()
     return Sign(
         {rank: scaled(program.ranks[rank], typical / found.means[rank]) for rank in ranks},
         ranks=ranks,

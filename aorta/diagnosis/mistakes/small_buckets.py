@@ -1,7 +1,8 @@
 """DDP buckets far too small.
 
 What it finds:
-    DDP exchanges gradients in more than 30 all-reduces per pass, of less than 2 MB on average.
+    DDP exchanges gradients in more than 20 all-reduces per pass, three times as many as buckets of 25 MB
+    would need.
 Why it costs time:
     Each all-reduce costs the host a launch and the link its latency. Small ones do not reach the link's
     bandwidth.
@@ -19,8 +20,9 @@ from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
 from aorta.metrics.line_replay import ReplayChanges
 
-_LEAST_CALLS = 30.0
-_MOST_BYTES = 2e6
+_LEAST_CALLS = 20.0
+_TIMES = 3.0
+"""All-reduces over those that DDP's usual buckets would need."""
 _BUCKET = 25e6
 
 
@@ -50,7 +52,8 @@ def _small(item: RankProgram) -> bool:
     if item.line.census.counts.get("ddp_forward", 0.0) < 1 or not _calls(item).any():
         return False
     each = item.count(_calls(item)) / passes
-    return each >= _LEAST_CALLS and float(item.table.bytes[_calls(item)].mean()) < _MOST_BYTES
+    whole = float(item.table.bytes[_calls(item)].sum()) / item.steps / passes
+    return each >= max(_LEAST_CALLS, _TIMES * (1.0 + whole / _BUCKET))
 
 
 def _fixed(item: RankProgram) -> ReplayChanges:

@@ -2,7 +2,7 @@
 
 What it finds:
     The driver reports a limit by heat or power in most samples of some GPUs, the other GPUs of the job have
-    none, and the kernels of the limited ranks take longer.
+    none, and the limited ranks compute for longer at a lower clock.
 Why it costs time:
     The limited GPU runs at a lower clock, and all ranks wait for it.
 What to do:
@@ -29,8 +29,15 @@ def _observe(seen: Observation) -> ObservedSign | None:
     compute = {row.rank: row.compute_ms for row in seen.steps.breakdown.per_rank}
     if not limited or not free or not set(limited) | set(free) <= set(compute):
         return None
+    clocks = {rank: seen.around.throttling[rank].clock_mhz for rank in (*limited, *free)}
+    slow = [clock for rank, clock in clocks.items() if rank in limited and clock]
+    usual_clock = [clock for rank, clock in clocks.items() if rank in free and clock]
+    if not slow or not usual_clock:
+        return None
     usual = median(compute[rank] for rank in free)
-    longer = max(compute[rank] for rank in limited) - usual
+    # A rank with more work reaches its power limit, too: the clock alone is the limit's.
+    by_clock = usual * (median(usual_clock) / min(slow) - 1.0)
+    longer = min(max(compute[rank] for rank in limited) - usual, by_clock)
     step = seen.steps.step_ms
     if longer <= 0 or longer >= step:
         return None
@@ -41,6 +48,7 @@ def _observe(seen: Observation) -> ObservedSign | None:
         ranks=limited,
         evidence={
             "limited_share_of_samples": {str(rank): round(share, 2) for rank, share in limits.items()},
+            "clock_mhz": {str(rank): clock for rank, clock in sorted(clocks.items())},
             "compute_ms_per_step": {str(rank): round(compute[rank], 2) for rank in sorted([*limited, *free])},
         },
     )
@@ -54,7 +62,7 @@ sbatch --nodes=4 train.sbatch
     after="""\
 sbatch --nodes=4 --exclude=node7 train.sbatch
 """,
-    predicted_by="the step with the compute time of the ranks whose GPUs have no limit",
+    predicted_by="the step without the compute time that the lower clock explains",
     captures=(),
     look=None,
     observe=_observe,

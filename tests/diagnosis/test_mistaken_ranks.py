@@ -1,0 +1,93 @@
+"""Mistakes that are differences between ranks, and the weight that the run's untraced steps tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pytest
+
+from aorta.artefacts.hostline import ComputeKind, HostLine, Pace, Tag, TagTime
+from aorta.artefacts.mistakes import Mistake
+from aorta.artefacts.packed import pack
+from aorta.diagnosis.mistaken import mistakes_of
+from aorta.metrics.profiler_weight import Lines
+from tests.diagnosis.test_mistaken import MS, gain_of, host_line
+from tests.support.host_lines import Row, launch, line
+
+EXCHANGE = launch(MS // 10, MS, stream=9, kind=int(ComputeKind.COMMUNICATION), group=0, bytes=4_000_000)
+
+
+def rank(
+    step: Sequence[Row], operators: float = 100.0, tag: Tag | None = None, tagged_ns: int = 0
+) -> HostLine:
+    """Three equal steps of a rank, with some of the first launch's work for a tag."""
+    table = line([step] * 3)
+    made = host_line(table, {}, ddp_forward=1.0, optimizer=1.0)
+    pace = Pace(operators=operators, calls=0, spacing_ns=None, launch_ns=None, step_ns=1.0)
+    times = []
+    if tag is not None:
+        first = np.append(True, table.step[1:] != table.step[:-1])
+        times = [TagTime(tag=int(tag), work_ns=pack(np.where(np.roll(first, 1), tagged_ns, 0)))]
+    found: HostLine = msgspec.structs.replace(made, pace=pace, tagged=times)
+    return found
+
+
+def named(*ranks: HostLine) -> list[Mistake]:
+    lines = Lines.of(dict(enumerate(ranks)))
+    assert lines is not None
+    return mistakes_of(lines)[0]
+
+
+@pytest.mark.parametrize(("times", "gain"), [(1.5, 30 / 20), (1.2, None), (1.0, None)])
+def test_a_gpu_that_takes_longer_for_the_same_kernels(times: float, gain: float | None) -> None:
+    def one(ms: float) -> HostLine:
+        return rank([launch(MS, round(ms * MS), kind=int(ComputeKind.TENSOR_MATMUL)), EXCHANGE])
+
+    found = gain_of("slow_gpu", named(one(20), one(20), one(20 * times)))
+    assert found == (None if gain is None else pytest.approx(gain, rel=0.05))
+
+
+@pytest.mark.parametrize(
+    ("operators", "tag", "named_as"),
+    [(120.0, Tag.CPU_OPERATOR, True), (100.0, Tag.CPU_OPERATOR, False), (100.0, Tag.SILENT, True)],
+    ids=["operators of its own", "the same operators, slower", "Python of its own"],
+)
+def test_work_that_only_one_rank_does(operators: float, tag: Tag, named_as: bool) -> None:
+    busy = rank([launch(40 * MS, MS), EXCHANGE], operators, tag, 30 * MS)
+    idle = rank([launch(10 * MS, MS), EXCHANGE])
+    found = {item.id: item.ranks for item in named(busy, idle)}
+    assert found.get("rank0_logging") == ([0] if named_as else None)
+
+
+@pytest.mark.parametrize(
+    ("calls", "size", "named_as"), [(42, 4e6, True), (8, 21e6, False), (42, 60e6, False)]
+)
+def test_buckets_are_small_beside_the_usual_ones(calls: int, size: float, named_as: bool) -> None:
+    each = [{**EXCHANGE, "bytes": int(size), "order": number, "work_ns": MS} for number in range(calls)]
+    step = [launch(MS, MS, kind=int(ComputeKind.TENSOR_MATMUL)), *each]
+    ids = [item.id for item in named(rank(step), rank(step))]
+    assert ("small_buckets" in ids) == named_as
+
+
+def weighed(gpu_ms: int) -> Lines:
+    """Steps of 40 ms of the host, of which 1,000 operators of 10 µs are the profiler's: 31 ms at most."""
+    row = launch(40 * MS, gpu_ms * MS, edges=2000)
+    made = host_line(line([[row]] * 3), {})
+    pace = Pace(operators=1000, calls=0, spacing_ns=10_000 / 3.1, launch_ns=None, step_ns=40.0 * MS)
+    lines = Lines.of({0: msgspec.structs.replace(made, pace=pace)})
+    assert lines is not None
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("untraced", "scale"), [(30.0, 1.0), (32.0, 0.8), (28.0, 1.2), (10.0, 1.0), (50.0, 1.0)]
+)
+def test_the_weight_is_scaled_to_the_untraced_steps_within_its_spread(untraced: float, scale: float) -> None:
+    assert weighed(1).calibrated(untraced).scale == pytest.approx(scale, abs=0.03)
+
+
+def test_where_the_gpu_is_the_limit_untraced_steps_do_not_change_the_weight() -> None:
+    assert weighed(60).calibrated(60.0).scale == 1.0
+    assert weighed(60).calibrated(55.0).scale == 1.0
