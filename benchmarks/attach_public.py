@@ -48,6 +48,10 @@ WARM_STEPS = 30
 SECONDS = 5.0
 
 
+class NotTrainedError(Exception):
+    """A trainer did not start."""
+
+
 @dataclass(frozen=True)
 class Site:
     """Who runs what."""
@@ -113,7 +117,7 @@ def training(site: Site, trainer: str, fault: str) -> Iterator[tuple[int, Path]]
             limit = time.monotonic() + PATIENCE_S
             while steps(counted) < WARM_STEPS:
                 if child.poll() is not None or time.monotonic() > limit:
-                    raise SystemExit(f"{trainer} {fault} does not train: {folder}/output.log")
+                    raise NotTrainedError(f"does not train: {folder}/output.log")
                 time.sleep(0.5)
             yield child.pid, counted
         finally:
@@ -275,7 +279,11 @@ def main() -> None:
             for fault in FAULTS:
                 if (trainer, fault, turn) in done:
                     continue
-                row = look(site, trainer, fault, turn)
+                try:
+                    row = look(site, trainer, fault, turn)
+                except NotTrainedError as error:
+                    print(f"{trainer} {fault} {turn}: {error}", flush=True)
+                    continue
                 rows.append(row)
                 with kept.open("a") as stream:
                     stream.write(json.dumps(row) + "\n")

@@ -271,6 +271,10 @@ class RunDir:
         """Returns what the hooks saw in one rank of a program that does not know of aorta."""
         return self.root / f"rank_{rank}_instrument.json"
 
+    def flight(self, rank: int) -> Path:
+        """The flight recorder of a rank whose training did not go on; absent if it went on."""
+        return self.root / f"rank_{rank}_flight.json"
+
     def all_records(self) -> dict[int, Path]:
         """Step records of every rank that wrote some."""
         found = {}

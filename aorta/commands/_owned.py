@@ -19,7 +19,7 @@ _NODE = "|".join(
 )  # fmt: skip
 _RUN = "|".join(
     (
-        r"(manifest|session|status|planned|injected|profiling_analysis|rank_\d+_instrument)\.json",
+        r"(manifest|session|status|planned|injected|profiling_analysis|rank_\d+_(instrument|flight))\.json",
         r"config\.yaml", r"job\.sbatch", r"(metrics|gpu_monitor|cpu_monitor)\.csv",
         r"rank_\d+_metrics\.jsonl", r"sacct_summary\.txt", r"job_metadata\.txt",
         r"profiling_report\.(txt|html)", r"profiling_analysis\.(png|svg)",

@@ -94,7 +94,11 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         facts=structs.replace(
             facts,
             hang=hang_of_run(
-                data.standstills, nodes=data.nodes_expected, state=quality.state, last_steps=last
+                data.standstills,
+                data.flights,
+                nodes=data.nodes_expected,
+                state=quality.state,
+                last_steps=last,
             ),
             between_steps=recorded_gaps(steps),
         ),

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
+from msgspec import structs
+
 from aorta.artefacts.analysis import Finding, Verdict
 from aorta.artefacts.attached import NodeStandstill
 from aorta.artefacts.flight import Recording
 from aorta.artefacts.hang import Hang, HeldUp, SourceLine
 from aorta.metrics.stacks import Frame, line_of
 from aorta.metrics.standstill import Guilty, standstill
-from aorta.metrics.still_stacks import still_ranks
+from aorta.metrics.still_stacks import StillRank, still_ranks
 from aorta.units import rank_words
 
 KIND = "hang"
@@ -40,12 +42,18 @@ _ACTIONS = {
 
 
 def hang_of_run(
-    told: Sequence[NodeStandstill], *, nodes: int, state: str | None, last_steps: Mapping[int, int]
+    told: Sequence[NodeStandstill],
+    recordings: Sequence[Recording] = (),
+    *,
+    nodes: int,
+    state: str | None,
+    last_steps: Mapping[int, int],
 ) -> Hang | None:
     """Returns why a run stood still until it ended; None if it did not, or went on and completed.
 
     Args:
         told: of each node whose ranks stood still.
+        recordings: flight recorders of its ranks; they decide where every rank waits in a call.
         nodes: of the job.
         state: how the job ended.
         last_steps: by rank: the last step that it has recorded.
@@ -65,14 +73,22 @@ def hang_of_run(
     if not guilty and (not waiting or len(told) < nodes):
         return None  # ranks of another node may have worked
     held = [HeldUp(rank=item.rank, kind=item.kind, where=_place(item.line)) for item in guilty]
+    source = "the stacks of the ranks while they stood still"
+    recorded = hang_of_recordings(recordings) if not guilty or guilty[0].kind == "other_collective" else None
+    if recorded is not None and recorded.ranks:
+        held = [structs.replace(item, where=_line_of(ranks.get(item.rank))) for item in recorded.ranks]
+        named = {item.rank for item in held}
+        waiting = sorted(set(ranks) - named)
+        calls = [item.call for rank, item in ranks.items() if rank in waiting and item.call is not None]
+        source += ", and their flight recorders"
     return Hang(
         kind=held[0].kind if held else "transfer_stuck",
         collective=calls[0] if calls else None,
         waiting_ranks=waiting,
-        where=_place((guilty or [ranks[waiting[0]]])[0].line),
+        where=held[0].where if held else _place(ranks[waiting[0]].line),
         ranks=held,
         after_step=min(last_steps.values(), default=None),
-        source="the stacks of the ranks while they stood still",
+        source=source,
     )
 
 
@@ -103,6 +119,10 @@ def _held(item: Guilty) -> HeldUp:
         collective=item.call.operation,
         where=_place(line_of(tuple(reversed(item.call.where)))) if own else None,
     )
+
+
+def _line_of(rank: StillRank | None) -> SourceLine | None:
+    return _place(rank.line) if rank is not None else None
 
 
 def _place(frame: Frame) -> SourceLine:

@@ -15,6 +15,7 @@ from aorta.artefacts import names
 from aorta.artefacts.layout import RunDir
 from aorta.inject.copies import watch_copies
 from aorta.inject.cycle import Cycle
+from aorta.inject.flight import FlightKeeper
 from aorta.inject.graphs import Graphs, captured
 from aorta.inject.hooks import Hooks, say
 from aorta.inject.parts import StepMarks
@@ -175,7 +176,8 @@ class Driver:
         self.roots.find()
         assert self.thread is not None
         self._stacks = Stacks(self.thread, self._sampled_part)
-        self._sampler = Sampler(self._stacks, self._report)
+        flight = FlightKeeper(run.flight(Identity.from_environment().rank), self._going)
+        self._sampler = Sampler(self._stacks, self._report, flight.look)
         self._report()
         return True
 
@@ -308,6 +310,10 @@ class Driver:
             parts.scaled = result, given
 
     # --- the end -------------------------------------------------------------------------------------------
+
+    def _going(self) -> object:
+        """Return the number of the next step; None once nothing is recorded."""
+        return self.recorder.next_step if self.recorder is not None else None
 
     def _sampled_part(self) -> str | None:
         """Return the part of the steady step that is open; None outside of one."""

@@ -137,10 +137,11 @@ class Sampler:
     Args:
         stacks: what it fills.
         report: called every `WRITE_S` seconds.
+        look: called at each sample, with the monotonic time in seconds.
     """
 
-    def __init__(self, stacks: Stacks, report: Callable[[], None]) -> None:
-        self._stacks, self._report = stacks, report
+    def __init__(self, stacks: Stacks, report: Callable[[], None], look: Callable[[float], None]) -> None:
+        self._stacks, self._report, self._look = stacks, report, look
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="aorta-stacks", daemon=True)
         self._thread.start()
@@ -159,6 +160,7 @@ class Sampler:
                 self._stacks.slept(now - last)
                 last = now
                 self._stacks.sample()
+                self._look(now)
                 if now - written > WRITE_S:
                     written = now
                     self._report()

@@ -51,12 +51,16 @@ def mismatches(known: Mapping[int, Recording]) -> list[tuple[int, MismatchKind, 
 
 
 def _open_places(known: Mapping[int, Recording]) -> dict[_Place, dict[int, FlightCall]]:
-    """The collectives that some rank has not ended, by place: the call that each rank made there."""
+    """The collectives that some rank has not ended, by place: the call that each rank made there.
+
+    A call behind an older open one is left out: its rank has not come to it, and may have missed one.
+    """
     places: defaultdict[_Place, dict[int, FlightCall]] = defaultdict(dict)
     open_places = set()
     for rank, recording in known.items():
+        oldest = next(iter(recording.pending()), None)
         for call in recording.calls:
-            if not call.p2p:
+            if not call.p2p and (call.finished or call is oldest):
                 group = recording.groups.get(call.group)
                 place = (call.group, group.ranks if group is not None else (), call.number)
                 places[place].setdefault(rank, call)
@@ -132,3 +136,22 @@ def _followers(past: Sequence[FlightCall], form: _Form, length: int) -> Counter[
         for end in range(length, len(past))
         if len(context) == length and whole[end - length : end] == context
     )
+
+
+def is_unusual(calls: Sequence[FlightCall], call: FlightCall) -> bool:
+    """True if the calls before a collective came before, and always with another call behind them.
+
+    Args:
+        calls: of one rank, oldest first.
+        call: one of them.
+    """
+    if call.p2p:
+        return False
+    forms = [(item.group, item.operation) for item in calls if not item.p2p]
+    place = next(number for number, item in enumerate(item for item in calls if not item.p2p) if item is call)
+    for length in range(_CONTEXT, 0, -1):
+        context = forms[max(place - length, 0) : place]
+        behind = {forms[end] for end in range(length, place) if forms[end - length : end] == context}
+        if len(context) == length and behind:
+            return forms[place] not in behind
+    return False

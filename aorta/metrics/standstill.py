@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
-from aorta.metrics.mismatch import MismatchKind, mismatches
+from aorta.metrics.mismatch import MismatchKind, is_unusual, mismatches
 
 Kind = Literal["gpu_stuck", "host_stuck", "dead_peer", "deadlock", "transfer_stuck"] | MismatchKind
 
@@ -130,8 +130,14 @@ def _guilty(known: _Known, heads: _Heads, edges: _Edges) -> dict[int, Guilty]:
     if any(rank in known for rank in found):
         # A rank without a recording may be one whose file was not given.
         return {rank: item for rank, item in found.items() if rank in known}
-    # Else everybody waits for somebody who waits: a circle.
-    return found or {
+    if found:
+        return found
+    asked = {other for waits in edges.values() for other, _ in waits if other in heads}
+    unusual = [rank for rank in sorted(asked) if is_unusual(known[rank].calls, heads[rank][0])]
+    if 0 < len(unusual) < len(heads):
+        return {rank: Guilty(rank, "other_collective", heads[rank][0]) for rank in unusual}
+    # Everybody waits for somebody who waits: a circle.
+    return {
         rank: Guilty(rank, "deadlock", waits[0][1])
         for rank, waits in edges.items()
         if _in_circle(rank, edges)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.attached import NodeStandstill
+from aorta.artefacts.flight import Recording
 from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.stops import Stop
@@ -16,7 +17,7 @@ from aorta.readers.manifest import Account, read_account
 from aorta.readers.parallel import Pool
 from aorta.readers.sacct import Accounting, fetch_accounting, read_accounting
 from aorta.readers.samples import read_cpu_samples, read_gpu_samples
-from aorta.readers.standstills import read_standstills, read_stops
+from aorta.readers.standstills import read_flights, read_standstills, read_stops
 from aorta.readers.steps import StepRecords, read_steps
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class RunData:
     """CPU_COLUMNS, likewise; None without a sample."""
     accounting: Accounting
     standstills: tuple[NodeStandstill, ...]
+    flights: tuple[Recording, ...]
     stops: tuple[Stop, ...]
     """Nodes whose ranks stood still until the end."""
     problems: tuple[Problem, ...]
@@ -84,6 +86,7 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
     attempt = manifest.attempt if manifest else None
     standstills, unread = read_standstills(run, attempt)
     stops, unread_stops = read_stops(run, attempt)
+    flights, unread_flights = read_flights(run, records.by_rank) if standstills else ((), ())
     parts = (
         account.problems,
         records.problems,
@@ -92,6 +95,7 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
         accounting.problems,
         unread,
         unread_stops,
+        unread_flights,
         unusable,
     )
     return RunData(
@@ -102,6 +106,7 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
         cpu=cpu,
         accounting=accounting,
         standstills=standstills,
+        flights=flights,
         stops=stops,
         problems=tuple(problem for part in parts for problem in part),
         instruments=instruments,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.attached import NodeStandstill
 from aorta.artefacts.files import is_file
+from aorta.artefacts.flight import Recording
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.stops import NodeStops, Stop
 from aorta.errors import ArtefactError
+from aorta.readers import flight
 
 
 def read_stops(run: RunDir, attempt: int | None) -> tuple[tuple[Stop, ...], tuple[Problem, ...]]:
@@ -53,4 +58,23 @@ def read_standstills(
             continue
         if told.resumed_wall_ns is None and attempt in (None, told.attempt):
             found.append(told)
+    return tuple(found), tuple(problems)
+
+
+def read_flights(run: RunDir, ranks: Iterable[int]) -> tuple[tuple[Recording, ...], tuple[Problem, ...]]:
+    """The flight recorders that ranks left whose training did not go on, and the files that cannot be used.
+
+    Args:
+        run: the run directory.
+        ranks: of the job.
+    """
+    found, problems = [], []
+    for rank in ranks:
+        path = run.flight(rank)
+        if not is_file(path):
+            continue
+        try:
+            found.append(replace(flight.read(path), rank=rank))
+        except ArtefactError as error:
+            problems.append(Problem(file=str(path.relative_to(run.root)), reason=error.message))
     return tuple(found), tuple(problems)

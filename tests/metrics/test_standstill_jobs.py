@@ -10,7 +10,7 @@ import pytest
 
 from aorta.diagnosis.hang import hang_of_recordings
 from aorta.readers.flight import decode, read
-from tests.support.flight_jobs import FILE, LINE, Job
+from tests.support.flight_jobs import FILE, LINE, Job, Op
 
 WORLD, TENSOR = 8, 2
 LAYERS = 2
@@ -265,3 +265,12 @@ def test_the_line_of_a_guilty_rank_is_its_own():
     hang = found(made.run())
     assert said(hang) == ("other_size", [1])
     assert (hang.where.function, hang.where.file, hang.where.line) == ("step", FILE, LINE + 4)
+
+
+@pytest.mark.parametrize("config", [True, False])
+@pytest.mark.parametrize("world", [2, 4])
+def test_a_barrier_of_another_group_amid_gradients_is_another_collective(world, config):
+    gradients = [{"group": "0", "name": "all_reduce", "size": 4 + number % 2} for number in range(8)]
+    made = Job(world, {"1": ("SECOND", list(range(world)))}, [gradients] * world)
+    made.ranks[1].program[6] = Op("1", "barrier")
+    assert said(found(made.run(), config=config)) == ("other_collective", [1])
