@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aorta.artefacts.reduction import TraceStep, TraceSummary
-from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.traced import ProfilerOverhead
 from aorta.diagnosis.mistaken import mistakes_of
 from aorta.errors import ArtefactError
 from aorta.metrics.corrected import without_profiler
-from aorta.metrics.profiler_overhead import before_ms
 from aorta.metrics.profiler_weight import Lines, scales, weight
 from aorta.metrics.trace_capture import FEWEST_STEPS, TraceCapture, capture
 from aorta.metrics.trace_summary import counted, mean_ms
 from aorta.readers.parallel import by_copies
+
+if TYPE_CHECKING:
+    from aorta.artefacts.step_columns import StepColumns
+    from aorta.artefacts.traced import ProfilerOverhead
 
 
 def host_lines(ranks: Sequence[TraceSummary], expected: int | None) -> Lines | None:
@@ -62,6 +63,8 @@ def untraced_ms(
         first: the first step that the profiler recorded; None: not known.
         outside: what the profiler costs by the records.
     """
+    from aorta.metrics.profiler_overhead import before_ms  # raw traces do not need it
+
     before = None if first is None else before_ms(by_rank, first)
     return before if before is not None or outside is None else outside.outside_ms
 
