@@ -111,6 +111,19 @@ def results_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def jobs_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The jobs that a command is about: a submission, or `--job`."""
+    jobs = click.option(
+        "--job",
+        "job_ids",
+        multiple=True,
+        metavar="ID",
+        help="Instead of a submission's jobs; of an array: its tasks.",
+    )
+    folder = click.Path(path_type=Path, file_okay=False)
+    return click.argument("submission", required=False, type=folder)(jobs(function))
+
+
 def how_to(name: Literal["wait", "aggregate"], results: Path) -> str:
     """Returns what to type to wait for, or aggregate, the runs below `results`.
 

@@ -6,19 +6,12 @@ from pathlib import Path
 
 import click
 
-from aorta.commands._options import how_to, results_option
+from aorta.commands._options import how_to, jobs_options, results_option
 from aorta.commands._say import say
 
 
 @click.command("cancel")
-@click.argument("submission", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "--job",
-    "job_ids",
-    multiple=True,
-    metavar="ID",
-    help="Instead of a submission's jobs; of an array: its tasks.",
-)
+@jobs_options
 @results_option
 def command(submission: Path | None, job_ids: tuple[str, ...], results: Path) -> None:
     """Cancel the jobs of a submission (the newest one) that have not ended."""

@@ -7,19 +7,12 @@ from pathlib import Path
 import click
 
 from aorta.commands._json import echo_json, json_option
-from aorta.commands._options import results_option
+from aorta.commands._options import jobs_options, results_option
 from aorta.commands._say import say
 
 
 @click.command("status")
-@click.argument("submission", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "--job",
-    "job_ids",
-    multiple=True,
-    metavar="ID",
-    help="Instead of a submission's jobs; of an array: its tasks.",
-)
+@jobs_options
 @results_option
 @json_option
 def command(submission: Path | None, job_ids: tuple[str, ...], results: Path, as_json: bool) -> None:

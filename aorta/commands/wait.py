@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aorta.commands._json import echo_json, json_option, messages_aside
-from aorta.commands._options import how_to, results_option
+from aorta.commands._options import how_to, jobs_options, results_option
 from aorta.commands._say import say
 
 if TYPE_CHECKING:
@@ -25,14 +25,7 @@ LOOK_S = 2.0
 
 
 @click.command("wait")
-@click.argument("submission", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "--job",
-    "job_ids",
-    multiple=True,
-    metavar="ID",
-    help="Instead of a submission's jobs; of an array: its tasks.",
-)
+@jobs_options
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aorta.artefacts.packed import unpack
-from aorta.diagnosis.mistake import Program, RankProgram
+from aorta.diagnosis.mistake import Program, RankProgram, Sign
 from aorta.metrics.line_replay import Floats, ReplayChanges
 from aorta.units import NS_PER_MS
 
@@ -72,3 +72,26 @@ def scaled(item: RankProgram, factor: float) -> ReplayChanges:
     gpu = item.table.gpu_ns.astype(np.float64)
     gpu[item.compute] *= factor
     return ReplayChanges(gpu_ns=gpu)
+
+
+def longer_computing(program: Program, *, alike: bool, times: float = 1.0) -> Sign | None:
+    """Returns the ranks that always compute for longer, as fast as the typical rank; None: there are none.
+
+    Args:
+        program: of all ranks.
+        alike: whether they run the other ranks' kernels in the same launch shapes.
+        times: compute time over the typical rank's, at least.
+    """
+    if len(program.ranks) < 2:
+        return None
+    found = differences(program)
+    typical = found.typical()
+    slow = [rank for rank in found.slow(program) if found.means[rank] >= times * typical]
+    ranks = [rank for rank in slow if same_kernels(program, rank) is alike]
+    if not ranks:
+        return None
+    return Sign(
+        {rank: scaled(program.ranks[rank], typical / found.means[rank]) for rank in ranks},
+        ranks=ranks,
+        evidence={"compute_ms_per_step": {str(rank): round(ms, 2) for rank, ms in found.means.items()}},
+    )

@@ -13,22 +13,11 @@ What to do:
 from __future__ import annotations
 
 from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
-from aorta.diagnosis.mistakes._compute import differences, same_kernels, scaled
+from aorta.diagnosis.mistakes._compute import longer_computing
 
 
 def _look(program: Program) -> Sign | None:
-    if len(program.ranks) < 2:
-        return None
-    found = differences(program)
-    ranks = [rank for rank in found.slow(program) if not same_kernels(program, rank)]
-    if not ranks:
-        return None
-    typical = found.typical()
-    return Sign(
-        {rank: scaled(program.ranks[rank], typical / found.means[rank]) for rank in ranks},
-        ranks=ranks,
-        evidence={"compute_ms_per_step": {str(rank): round(ms, 2) for rank, ms in found.means.items()}},
-    )
+    return longer_computing(program, alike=False)
 
 
 SPEC = MistakeSpec(

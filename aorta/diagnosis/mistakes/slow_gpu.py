@@ -13,7 +13,7 @@ What to do:
 from __future__ import annotations
 
 from aorta.diagnosis.mistake import MistakeSpec, Program, Sign
-from aorta.diagnosis.mistakes._compute import differences, same_kernels, scaled
+from aorta.diagnosis.mistakes._compute import longer_computing
 
 _SLOWER = 1.25
 """Compute time over the typical rank's. On an equal GPU, kernels take up to a fifth longer beside a
@@ -22,22 +22,7 @@ collective in which this rank waits for another.
 
 
 def _look(program: Program) -> Sign | None:
-    if len(program.ranks) < 2:
-        return None
-    found = differences(program)
-    typical = found.typical()
-    ranks = [
-        rank
-        for rank in found.slow(program)
-        if same_kernels(program, rank) and found.means[rank] >= _SLOWER * typical
-    ]
-    if not ranks:
-        return None
-    return Sign(
-        {rank: scaled(program.ranks[rank], typical / found.means[rank]) for rank in ranks},
-        ranks=ranks,
-        evidence={"compute_ms_per_step": {str(rank): round(ms, 2) for rank, ms in found.means.items()}},
-    )
+    return longer_computing(program, alike=True, times=_SLOWER)
 
 
 SPEC = MistakeSpec(
