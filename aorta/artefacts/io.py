@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +30,8 @@ def write_bytes(path: Path, data: bytes, *, private: bool = False) -> None:
     is private, the owner's alone.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    import tempfile  # it imports more than a command that writes nothing needs
+
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:

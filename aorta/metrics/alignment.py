@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aorta.metrics.collectives import RankTimeline, match_timelines
+from aorta.metrics.calls import RankTimeline
+from aorta.metrics.collectives import match_timelines
 from aorta.units import plural
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from aorta.intervals import Intervals
 from aorta.metrics.clock_lines import ClockLine
 from aorta.metrics.rows import in_order
 
@@ -16,6 +17,8 @@ Key = tuple[int, str, int]
 """Global step, group, and number: of records, which one of the step's and group's it is by their sequence
 numbers (0: the first; by order where they have none); of traces, see `trace_work`."""
 
+SEND_RECV = "send_recv"
+"""The operation of a send and its receive."""
 NOT_RECORDED = -1
 """In `Calls.bytes`."""
 
@@ -140,3 +143,38 @@ class Calls(Mapping[Key, CollectiveMember]):
 
 
 NO_CALLS = Calls((), *(np.empty(0, dtype=np.int64) for _ in range(7)))
+
+
+@dataclass(frozen=True, slots=True)
+class RankTimeline:
+    """The activity of one rank over the steps, ns on the common clock."""
+
+    starts: TimesByStep
+    """Start of each step; `ends` likewise holds the ends."""
+    compute: Intervals
+    data: Intervals
+    """The loader's blocking time outside of compute and communication."""
+    communication: Intervals
+    calls: Calls
+    """No more of them once they are matched."""
+    ends: TimesByStep
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First and last of all times but those of calls; (0, 0) without any."""
+        sides = [(self.starts.times, self.ends.times)]
+        sides += [(item[:, 0], item[:, 1]) for item in (self.compute, self.data, self.communication)]
+        known = [(int(begin.min()), int(end.max())) for begin, end in sides if len(begin)]
+        return min((begin for begin, _ in known), default=0), max((end for _, end in known), default=0)
+
+    def placed(self, line: ClockLine) -> RankTimeline:
+        """The same on another clock, without its calls."""
+        return replace(
+            self,
+            starts=self.starts.on(line),
+            ends=self.ends.on(line),
+            compute=line.of(self.compute),
+            data=line.of(self.data),
+            communication=line.of(self.communication),
+            calls=NO_CALLS,
+        )

@@ -14,50 +14,12 @@ from aorta.artefacts.step_columns import StepColumns, ranges_of
 from aorta.artefacts.step_record import COMMUNICATION_STREAMS
 from aorta.artefacts.steps import DecodedStep
 from aorta.intervals import Intervals, subtract, union
-from aorta.metrics.calls import NO_CALLS, NOT_RECORDED, Calls, Key, TimesByStep
+from aorta.metrics.calls import NO_CALLS, NOT_RECORDED, SEND_RECV, Calls, Key, RankTimeline, TimesByStep
 from aorta.metrics.clock_lines import ClockLine, put
 from aorta.metrics.matching import Joined, clock_lines, join
 from aorta.metrics.rows import in_order, order_within
 from aorta.metrics.stack import Stack, batches
 from aorta.units import NS_PER_MS
-
-SEND_RECV = "send_recv"
-"""The operation of a send and its receive."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankTimeline:
-    """The activity of one rank over the steps, ns on the common clock."""
-
-    starts: TimesByStep
-    """Start of each step; `ends` likewise holds the ends."""
-    compute: Intervals
-    data: Intervals
-    """The loader's blocking time outside of compute and communication."""
-    communication: Intervals
-    calls: Calls
-    """No more of them once they are matched."""
-    ends: TimesByStep
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """First and last of all times but those of calls; (0, 0) without any."""
-        sides = [(self.starts.times, self.ends.times)]
-        sides += [(item[:, 0], item[:, 1]) for item in (self.compute, self.data, self.communication)]
-        known = [(int(begin.min()), int(end.max())) for begin, end in sides if len(begin)]
-        return min((begin for begin, _ in known), default=0), max((end for _, end in known), default=0)
-
-    def placed(self, line: ClockLine) -> RankTimeline:
-        """The same on another clock, without its calls."""
-        return replace(
-            self,
-            starts=self.starts.on(line),
-            ends=self.ends.on(line),
-            compute=line.of(self.compute),
-            data=line.of(self.data),
-            communication=line.of(self.communication),
-            calls=NO_CALLS,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.intervals import EMPTY, subtract
-from aorta.metrics.collectives import Matched, MatchedCollectives, RankTimeline
+from aorta.metrics.calls import RankTimeline
+from aorta.metrics.collectives import Matched, MatchedCollectives
 from aorta.metrics.cover import Cover
 from aorta.metrics.rows import rows_of
 from aorta.metrics.stack import Stack, batches

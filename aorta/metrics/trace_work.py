@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +28,14 @@ from aorta.artefacts.events import (
     take,
 )
 from aorta.intervals import Intervals, as_intervals, subtract, union
-from aorta.metrics.calls import NOT_RECORDED, Calls, TimesByStep
-from aorta.metrics.collectives import SEND_RECV, RankTimeline
-from aorta.metrics.collectives import MatchedCollectives as CollectiveSet
+from aorta.metrics.calls import NOT_RECORDED, SEND_RECV, Calls, RankTimeline, TimesByStep
 from aorta.metrics.rows import order_within
 from aorta.metrics.trace_breakdown import main_device, timeline_of
 from aorta.metrics.trace_passes import PassTable, no_passes, passes_of
 from aorta.metrics.trace_steps import StepWindows, steps_of
+
+if TYPE_CHECKING:
+    from aorta.metrics.collectives import MatchedCollectives as CollectiveSet
 
 _NO_GROUP = ""
 _OF_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})

@@ -11,8 +11,9 @@ import numpy as np
 
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
+from aorta.metrics.calls import SEND_RECV
 from aorta.metrics.clock_lines import ClockLine
-from aorta.metrics.collectives import SEND_RECV, MatchedCollectives
+from aorta.metrics.collectives import MatchedCollectives
 from aorta.metrics.mesh import MeshFacts, mesh_of
 from aorta.metrics.trace_passes import BACKWARD, FORWARD, WEIGHT
 from aorta.metrics.trace_work import GpuWork

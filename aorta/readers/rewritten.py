@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -79,6 +78,8 @@ class Rewritten:
     def _open_aside(self) -> BinaryIO:
         """The new file, with as much of the old one as is the same."""
         if self._new is None:
+            import tempfile  # it imports more than a command that writes nothing needs
+
             handle, name = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
             self._new, self._aside = os.fdopen(handle, "wb"), Path(name)
             if self._old is not None:

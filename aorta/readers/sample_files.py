@@ -18,7 +18,6 @@ from aorta.artefacts.samples import GpuSample, parse_nvidia_smi_csv
 from aorta.errors import ArtefactError
 from aorta.readers.amd_smi import is_amd_smi, parse_amd_smi_csv
 from aorta.readers.dmon import is_dmon, parse_dmon
-from aorta.readers.samples import drop_impossible, table_of
 from aorta.units import plural
 
 if TYPE_CHECKING:
@@ -112,6 +111,8 @@ def decoded(data: bytes) -> str:
 
 def _read(path: Path, kind: Kind, problems: list[Problem]) -> SampleFile:
     import pandas as pd
+
+    from aorta.readers.samples import drop_impossible, table_of
 
     if kind in ("gpu", "cpu"):
         columns = GPU_COLUMNS if kind == "gpu" else CPU_COLUMNS

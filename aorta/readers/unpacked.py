@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +58,8 @@ def unpacked(paths: Iterable[Path]) -> Iterator[Unpacked]:
             packed = _packed_below(path)
             if packed:
                 # What opens archives takes as long to import as a small trace to read.
+                import tempfile
+
                 from aorta.readers.unpacking import FAILURES, unpack
 
                 folder = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aorta-")))
