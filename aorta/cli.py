@@ -45,6 +45,8 @@ COMMANDS = {
 }
 """Name to one-line help; the module is `aorta.commands.<name with _>` and its command is called `command`."""
 
+PRESET = ("submit", "sweep")
+"""Subcommands whose options a site may preset."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -81,8 +83,13 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="aorta")
-def group() -> None:
+@click.pass_context
+def group(context: click.Context) -> None:
     """Why does this training job not scale, and what do I change?"""
+    if context.invoked_subcommand in PRESET:
+        from aorta.config.site import preset_options
+
+        context.default_map = preset_options()
 
 
 def main() -> None:

@@ -22,6 +22,8 @@ from aorta.artefacts.files import is_file, is_there, read_regular
 from aorta.artefacts.io import write_exact
 from aorta.artefacts.masking import here, secret_name
 from aorta.config.schema import Config
+from aorta.config.shipped import is_shipped
+from aorta.config.site import read_site
 from aorta.config.thresholds import Thresholds
 from aorta.errors import ConfigError
 
@@ -34,14 +36,19 @@ _END = b"\n..."
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The configuration in `path` (None: the defaults) with `key.sub=value` overrides applied in order.
 
+    A site's defaults win over files that came with aorta, and lose against any other file.
+
     Raises:
         ConfigError: names the file or the dotted key, what it was and what is allowed.
     """
     tree = _read_yaml(path) if path is not None else {}
     source = str(path) if path is not None else "the defaults"
     _refuse_unknown(tree, source)
+    site = read_site()
+    _refuse_unknown(site.config, str(site.path))
+    trees = [tree, dict(site.config)] if path is None or is_shipped(path) else [dict(site.config), tree]
     try:
-        merged = OmegaConf.merge(OmegaConf.create(tree), *[_override(text) for text in overrides])
+        merged = OmegaConf.merge(*map(OmegaConf.create, trees), *[_override(text) for text in overrides])
     except OmegaConfBaseException as error:
         raise ConfigError(f"overrides do not fit {source}: {_first_line(error)}") from error
     plain = OmegaConf.to_container(merged, resolve=False)

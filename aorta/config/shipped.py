@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
+_FOLDERS = (_PACKAGE / "files", _PACKAGE.parents[1] / "config")
 
 
 def shipped(name: str) -> Path:
@@ -14,5 +15,9 @@ def shipped(name: str) -> Path:
         name: such as `small.yaml`.
     """
     own = Path("config") / name
-    within, beside = _PACKAGE / "files" / name, _PACKAGE.parents[1] / "config" / name
-    return next((path for path in (own, within, beside) if path.is_file()), own)
+    return next((path for path in (own, *(folder / name for folder in _FOLDERS)) if path.is_file()), own)
+
+
+def is_shipped(path: Path) -> bool:
+    """Return True if the file came with aorta."""
+    return path.resolve().parent in _FOLDERS

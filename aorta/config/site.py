@@ -1,0 +1,101 @@
+"""A site's defaults for all its users, in one file.
+
+Order: what aorta ships < the site < the user's own configuration < the command line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aorta.artefacts import names
+from aorta.artefacts.files import is_file, read_regular
+from aorta.errors import ConfigError
+
+USUAL = Path("/etc/aorta/site.yaml")
+OPTIONS = {
+    "account": str, "partition": str, "qos": str, "constraint": str, "time": str, "gpus_per_node": int,
+    "cpus_per_task": int, "sbatch_lines": list,
+}  # fmt: skip
+"""Options of `aorta submit` and `aorta sweep` that a site may preset, with the type of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteDefaults:
+    """What a site's file says; empty without one."""
+
+    path: Path | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the configuration."""
+    submit: Mapping[str, Any] = field(default_factory=dict)
+    """Options, by name."""
+
+
+def site_file(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Returns the file that AORTA_SITE_CONFIG names, else the usual one where it is; None: there is none.
+
+    Raises:
+        ConfigError: AORTA_SITE_CONFIG names a file that is not there.
+    """
+    named = environ.get(names.SITE_CONFIG)
+    if named is None:
+        return USUAL if is_file(USUAL) else None
+    if not named:
+        return None
+    if not is_file(Path(named)):
+        raise ConfigError(
+            f"{names.SITE_CONFIG} names {named}, which is no file",
+            f"unset it, or set it empty: then {USUAL} is not read either",
+        )
+    return Path(named)
+
+
+def read_site(environ: Mapping[str, str] = os.environ) -> SiteDefaults:
+    """Returns the site's defaults.
+
+    Raises:
+        ConfigError: the file is no such file; names the key, what it was and what is allowed.
+    """
+    path = site_file(environ)
+    if path is None:
+        return SiteDefaults()
+    try:
+        data = read_regular(path)
+        tree = yaml.safe_load(data.decode("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}", "docs/centres.md shows such a file") from error
+    tree = {} if tree is None else tree
+    if not isinstance(tree, dict) or not set(tree) <= {"config", "submit"}:
+        raise ConfigError(
+            f"{path} holds {sorted(map(str, tree)) if isinstance(tree, dict) else type(tree).__name__}",
+            "its blocks are config (keys of a configuration) and submit (options of aorta submit)",
+        )
+    config, submit = tree.get("config") or {}, tree.get("submit") or {}
+    for name, block in (("config", config), ("submit", submit)):
+        if not isinstance(block, dict):
+            raise ConfigError(f"{path}: {name} is no block of keys", f"write {name}:, and keys below it")
+    for key, value in submit.items():
+        kind = OPTIONS.get(key)
+        if kind is None or not isinstance(value, kind) or isinstance(value, bool):
+            raise ConfigError(
+                f"{path}: submit.{key} is {value!r}",
+                f"options are {', '.join(f'{name} ({one.__name__})' for name, one in OPTIONS.items())}",
+            )
+    return SiteDefaults(path, config, submit)
+
+
+def preset_options(environ: Mapping[str, str] = os.environ) -> dict[str, dict[str, Any]]:
+    """Returns the presets of `aorta submit` and `aorta sweep`, as click takes them.
+
+    Raises:
+        ConfigError: as `read_site`.
+    """
+    options = dict(read_site(environ).submit)
+    if "time" in options:
+        options["time_limit"] = options.pop("time")
+    return dict.fromkeys(("submit", "sweep"), options) if options else {}
