@@ -19,6 +19,7 @@ from aorta.diagnosis.resources import resources
 from aorta.errors import AortaError, ArtefactError
 from aorta.launch.submitted import read_jobs
 from aorta.metrics.trace_summary import REDUCER
+from aorta.readers.nsys_metrics import read_counters
 from aorta.readers.run import RunData, read_run
 from aorta.readers.run_traces import read_run_traces
 from aorta.report.excerpt_traced import traced_excerpt
@@ -55,7 +56,30 @@ def analyze_run(
     analysis = msgspec.structs.replace(
         analyse(data, traces, others, overrides), submitted=submitted(run, data), resources=resources(data)
     )
+    analysis = _with_counters(run, data, analysis)
     return Analyzed(analysis, data, traced_excerpt(traces, data, analysis) if shown else None)
+
+
+def _with_counters(run: RunDir, data: RunData, analysis: Analysis) -> Analysis:
+    """Returns the analysis with the counters that nsys sampled, where the monitors have none."""
+    config, use = data.account.config, analysis.utilization
+    if config is None or not config.capture.gpu_metrics or use is None:
+        return analysis
+    found, problems = read_counters(sorted(run.nsys.glob("*.sqlite")))
+    quality = analysis.data_quality
+    quality = msgspec.structs.replace(quality, problems=[*quality.problems, *problems])
+    names = ("sm_active_pct", "tensor_active_pct", "dram_active_pct")
+    more = {
+        name: getattr(found, name)
+        for name in names
+        if found is not None and getattr(use, name) is None and getattr(found, name) is not None
+    }
+    if found is not None and more:
+        note = f"{', '.join(more)}: by nsys, {found.gpus} GPUs during its capture, not over the steady steps"
+        quality = msgspec.structs.replace(quality, notes=[*quality.notes, note])
+    return msgspec.structs.replace(
+        analysis, data_quality=quality, utilization=msgspec.structs.replace(use, **more)
+    )
 
 
 def submitted(run: RunDir, data: RunData) -> Submitted | None:

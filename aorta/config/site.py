@@ -27,7 +27,7 @@ OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class SiteDefaults:
-    """What a site's file says; empty without one."""
+    """The contents of a site's file; empty without one."""
 
     path: Path | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
