@@ -18,15 +18,13 @@ def watch_copies(driver: Driver) -> None:
 
 
 def _around(original: Any, driver: Driver) -> Any:
+    compiling = torch.compiler.is_compiling
+    watched = driver.hooks.around("copy", original, lambda *_: driver.copy_begins(), driver.copy_ended)
+
     @functools.wraps(original)
     def wrapper(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if "copy" in driver.hooks.off or torch.compiler.is_compiling() or tensor.is_cuda:
+        if compiling() or not driver.detailed or tensor.is_cuda:
             return original(tensor, *args, **kwargs)
-        token = driver.hooks.call("copy", driver.copy_begins)
-        if token is None:
-            return original(tensor, *args, **kwargs)
-        result = original(tensor, *args, **kwargs)
-        driver.hooks.call("copy", driver.copy_ended, token, result)
-        return result
+        return watched(tensor, *args, **kwargs)
 
     return wrapper

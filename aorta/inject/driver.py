@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -48,8 +48,8 @@ class Driver:
         self.graphs = Graphs(self)
         self.updates = 0
         """Updates of the training thread so far."""
-        self.on_gpu = False
-        self._pid = os.getpid()
+        self.on_gpu = self.detailed = False
+        """The model is on a GPU; the open step is timed part by part."""
         self._cycle = Cycle()
         self._opened: AbstractContextManager[Step] | None = None
         self._parts: StepMarks | None = None
@@ -76,7 +76,7 @@ class Driver:
     def here(self) -> StepMarks | None:
         """Return the open step, if this is the thread that trains and its calls run now."""
         parts = self._parts
-        if parts is None or threading.get_ident() != self.thread or os.getpid() != self._pid:
+        if parts is None or get_ident() != self.thread:
             return None
         # What is captured into a CUDA graph runs later, and an event in it cannot be read.
         return None if self.on_gpu and captured() else parts
@@ -86,25 +86,25 @@ class Driver:
 
         A child of a process that has not recorded yet may be a rank itself.
         """
-        self._pid = os.getpid()
         if self.recorder is not None:
             self.thread = NOBODY
             self._parts = self._opened = self.recorder = self._status = self._sampler = None
+            self.detailed = False
 
     # --- updates -------------------------------------------------------------------------------------------
 
-    def update_begins(self) -> None:
+    def update_begins(self, *_: Any) -> None:
         """Note the start of an optimizer's update."""
         parts = self.here()
         if parts is not None and parts.begins("optimizer"):
             self.hooks.seen.add("optimizer")
 
-    def update_ended(self, optimizer: Any) -> None:
+    def update_ended(self, optimizer: Any, *_: Any) -> None:
         """Note the end of an optimizer's update, and end the step where the cycle says so."""
         if self.thread is None:
-            self.thread = threading.get_ident()
+            self.thread = get_ident()
         inside = self._depth > 0
-        if os.getpid() != self._pid or not (inside or threading.get_ident() == self.thread):
+        if not inside and get_ident() != self.thread:
             return
         if captured():
             self.graphs.update_captured(optimizer)
@@ -125,7 +125,7 @@ class Driver:
         """Return what `scaler_ended` needs to see whether a scaler skipped the update."""
         return optimizer, self.updates
 
-    def scaler_ended(self, begun: tuple[Any, int]) -> None:
+    def scaler_ended(self, begun: tuple[Any, int], _: Any) -> None:
         """End the step of an update that a scaler has skipped."""
         optimizer, updates = begun
         if self.updates == updates:
@@ -134,7 +134,7 @@ class Driver:
     def replay_begins(self) -> None:
         """Note the start of a graph that holds a whole step: all of it counts as compute."""
         if self.thread is None:
-            self.thread = threading.get_ident()
+            self.thread = get_ident()
         parts = self.here()
         if parts is not None:
             parts.begins("forward")
@@ -194,7 +194,8 @@ class Driver:
     def _open(self) -> None:
         assert self.recorder is not None
         self._opened = self.recorder.step(epoch=0, step=self.recorder.next_step)
-        self._parts = StepMarks(self.recorder, self._opened.__enter__())
+        step = self._opened.__enter__()
+        self._parts, self.detailed = StepMarks(self.recorder, step), step.tape is not None
 
     def _close(self, optimizer: Any, parts: StepMarks) -> None:
         step, opened = parts.step, self._opened
@@ -211,21 +212,22 @@ class Driver:
             grad_norm=parts.grad_norm,
         )
         self._parts = self._opened = None
+        self.detailed = False
         self._steady += step.phase == "steady"
         opened.__exit__(None, None, None)
 
     # --- parts ---------------------------------------------------------------------------------------------
 
-    def forward_begins(self, module: Any, arguments: Any) -> bool:
-        """Note the start of a root module's forward pass. Returns whether its end is wanted."""
+    def forward_begins(self, module: Any, arguments: Any) -> bool | None:
+        """Note the start of a root module's forward pass. Returns None where its end is not wanted."""
         parts = self.here()
         if parts is None:
-            return False
+            return None
         if not torch.is_grad_enabled():
             parts.no_grad = True
-            return False
+            return None
         if not parts.begins("forward"):
-            return False
+            return None
         if module.training:
             parts.saw(module, arguments)
         self.hooks.seen.add("forward")
@@ -240,8 +242,8 @@ class Driver:
     def backward_begins(self, tensors: Any = None, *_: Any) -> bool | None:
         """Note the start of a backward pass. Returns None where its end is not wanted."""
         if self.thread is None:
-            self.thread = threading.get_ident()
-        if threading.get_ident() != self.thread or os.getpid() != self._pid or captured():
+            self.thread = get_ident()
+        if get_ident() != self.thread or captured():
             return None
         self._depth += 1
         self._worked = self._ever_worked = True
@@ -251,7 +253,7 @@ class Driver:
             parts.lost(tensors)
         return True
 
-    def backward_ended(self, _: object = None) -> None:
+    def backward_ended(self, *_: object) -> None:
         """Note the end of a backward pass, and of the step where the optimizers updated inside of it."""
         self._depth -= 1
         if self._depth:
@@ -268,10 +270,16 @@ class Driver:
         parts = self.here()
         return None if parts is None else parts.waits()
 
-    def wait_ended(self, start: int) -> None:
+    def wait_ended(self, start: int, _: Any = None) -> None:
         """Note the loader's answer, or that it has no more."""
         if self._parts is not None:
             self._parts.waited(start)
+
+    def fetched(self, start: int, batch: Any) -> None:
+        """Note the loader's answer, and what it gave; None where it has no more."""
+        if self._parts is not None:
+            self._parts.waited(start)
+            self._parts.came(batch)
 
     def copy_begins(self) -> Mark | None:
         """Return the start of a copy to the GPU; None where nobody wants to know."""
@@ -281,17 +289,11 @@ class Driver:
     def copy_ended(self, start: Mark, result: Any) -> None:
         """Note the end of a copy, if it went to a GPU."""
         parts = self.here()
-        if parts is not None and result.is_cuda:
+        if parts is not None and result is not None and result.is_cuda:
             self.hooks.seen.add("copy")
             parts.copied(start)
 
-    def batch_came(self, batch: Any) -> None:
-        """Note what a loader gave."""
-        parts = self.here()
-        if parts is not None:
-            parts.came(batch)
-
-    def saves(self) -> None:
+    def saves(self, _: Any = None) -> None:
         """Note that a checkpoint is written."""
         parts = self.here()
         if parts is not None:
@@ -328,8 +330,6 @@ class Driver:
 
     def _give_way(self) -> None:
         """Leave the rank to a recorder that the program makes itself."""
-        if os.getpid() != self._pid:
-            return
         self.abandon()
         if self._status is not None or self._take(RunDir(Path(os.environ[names.RUN_DIR]))):
             self._report("the program has a StepRecorder of its own")
@@ -344,7 +344,7 @@ class Driver:
 
     def finish(self) -> None:
         """Write what is left; the step that is open has no update, and is no step."""
-        if self.recorder is not None and os.getpid() == self._pid:
+        if self.recorder is not None:
             # The interpreter keeps an exception that nobody caught.
             self._ended = getattr(sys, "last_type", None) is None
             self.abandon()
@@ -353,7 +353,7 @@ class Driver:
         """End the recording; what was measured until now is written."""
         opened, recorder, sampler = self._opened, self.recorder, self._sampler
         self._parts = self._opened = self.recorder = self._sampler = None
-        self.thread = NOBODY
+        self.thread, self.detailed = NOBODY, False
         if sampler is not None:
             sampler.stop()
             self._report()

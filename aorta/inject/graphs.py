@@ -11,9 +11,13 @@ if TYPE_CHECKING:
     from aorta.inject.driver import Driver
 
 
+_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
+"""The question without the functions around it; None in a torch without CUDA."""
+
+
 def captured() -> bool:
     """Return whether the calls of this moment are captured into a graph."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return _capturing is not None and torch.cuda.is_initialized() and bool(_capturing())
 
 
 class Graphs:
@@ -38,33 +42,27 @@ class Graphs:
         """Install the hooks."""
         graph: Any = torch.cuda.CUDAGraph
         hooks = self._driver.hooks
-        ends, replays = graph.capture_end, graph.replay
+        ends, capture_ended = graph.capture_end, hooks.guarded("graph", self._ended)
 
         @functools.wraps(ends)
         def capture_end(made: Any) -> None:
             ends(made)
-            hooks.call("graph", self._ended, made)
+            capture_ended(made)
 
-        @functools.wraps(replays)
-        def replay(made: Any) -> None:
-            wanted = hooks.call("graph", self._begins, made)
-            replays(made)
-            if wanted:
-                hooks.call("graph", self._replayed, made)
-
-        graph.capture_end, graph.replay = capture_end, replay
+        graph.capture_end = capture_end
+        graph.replay = hooks.around("graph", graph.replay, self._begins, self._replayed)
 
     def _ended(self, made: Any) -> None:
         self._with_update.pop(id(made), None)  # of a graph that is gone
         if self._optimizer is not None:
             self._with_update[id(made)], self._optimizer = self._optimizer, None
 
-    def _begins(self, made: Any) -> bool:
-        if id(made) not in self._with_update or captured():
-            return False
-        self._driver.hooks.seen.add("graph")
+    def _begins(self, made: Any) -> Any:
+        optimizer = self._with_update.get(id(made))
+        if optimizer is None or captured():
+            return None
         self._driver.replay_begins()
-        return True
+        return optimizer
 
-    def _replayed(self, made: Any) -> None:
-        self._driver.replay_ended(self._with_update[id(made)])
+    def _replayed(self, optimizer: Any, _: Any) -> None:
+        self._driver.replay_ended(optimizer)

@@ -1,4 +1,8 @@
-"""Functions of torch with something of ours before and after. A hook that fails is switched off alone."""
+"""Functions of torch with something of ours before and after. A hook that fails is switched off alone.
+
+They run in every step of programs that may be bound by their host: each function that is called costs, so a
+hook is one function that calls the driver's.
+"""
 
 from __future__ import annotations
 
@@ -33,57 +37,69 @@ class Hooks:
         self._failed = failed
         self._lock = threading.Lock()
 
-    def call(self, name: str, function: Call, *args: Any) -> Any:
-        """Return what `function` returns; None where it fails, or has failed before."""
-        if name in self.off:
-            return None
-        try:
-            return function(*args)
-        except Exception as error:
-            self._switch_off(name, error)
-            return None
-
     def guarded(self, name: str, function: Call) -> Call:
-        """Return `function` as a hook: it returns None, and it never raises."""
+        """Return `function` as a hook that never raises: None where it fails or has failed before."""
+        off, switch_off = self.off, self._switch_off
 
-        def hook(*args: Any) -> None:
-            self.call(name, function, *args)
+        def hook(*args: Any) -> Any:
+            if name in off:
+                return None
+            try:
+                return function(*args)
+            except Exception as error:
+                switch_off(name, error)
+                return None
 
         return hook
 
-    def around(self, name: str, original: Call, begins: Call, ended: Callable[[Any], None]) -> Call:
+    def around(self, name: str, original: Call, begins: Call, ended: Call) -> Call:
         """Return `original` with both ends noted.
 
         Args:
             name: of the hook.
             original: a function of torch.
-            begins: is called with the arguments; what it returns goes to `ended`, unless it is None.
-            ended: is called after `original` has returned or raised.
+            begins: is called with the arguments; None means that the end is not wanted.
+            ended: is called after `original` has returned or raised, with what `begins` returned and with
+                the result, which is None after an error.
         """
+        off, seen, switch_off, compiling = self.off, self.seen, self._switch_off, torch.compiler.is_compiling
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if name in self.off or torch.compiler.is_compiling():
+            if compiling() or name in off:
                 return original(*args, **kwargs)
-            token = self.call(name, begins, *args)
+            token = None
+            try:
+                token = begins(*args)
+            except Exception as error:
+                switch_off(name, error)
             if token is None:
                 return original(*args, **kwargs)
-            self.seen.add(name)
+            seen.add(name)
+            result = None
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
+                return result
             finally:
-                self.call(name, ended, token)
+                try:
+                    ended(token, result)
+                except Exception as error:
+                    switch_off(name, error)
 
         return wrapper
 
     def after(self, name: str, original: Call, noted: Callable[[Any], None]) -> Call:
         """Return `original`; `noted` is called with what it returned."""
+        off, switch_off, compiling = self.off, self._switch_off, torch.compiler.is_compiling
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            if name not in self.off and not torch.compiler.is_compiling():
-                self.call(name, noted, result)
+            if not compiling() and name not in off:
+                try:
+                    noted(result)
+                except Exception as error:
+                    switch_off(name, error)
             return result
 
         return wrapper

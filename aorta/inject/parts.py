@@ -102,7 +102,7 @@ class StepMarks:
 
     def saw(self, module: Any, arguments: Any) -> None:
         """Count the samples that a root module was given."""
-        size = first_size(arguments)
+        size = None if self._from_loader else first_size(arguments)
         if size is not None:
             self._from_models[id(module)] = self._from_models.get(id(module), 0) + size
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 MEMORY = 8
 """Steps that are looked back on."""
 
@@ -16,7 +14,9 @@ class Rare:
     """
 
     def __init__(self) -> None:
-        self._past: deque[bool] = deque(maxlen=MEMORY)
+        self._past = 0
+        """A bit per step, the newest lowest."""
+        self._steps = 0
 
     def happened(self, now: bool) -> bool:
         """Return whether the thing happened in this step and is rare.
@@ -24,6 +24,7 @@ class Rare:
         Args:
             now: whether it happened in this step.
         """
-        usual = sum(self._past) * 2 >= max(len(self._past), 2)
-        self._past.append(now)
+        usual = now and 2 * self._past.bit_count() >= max(self._steps, 2)
+        self._past = (self._past << 1 | now) & (1 << MEMORY) - 1
+        self._steps = min(self._steps + 1, MEMORY)
         return now and not usual

@@ -41,7 +41,8 @@ class RootModules:
         for root in found:
             self._alive.add(root)
             self._watch(root)
-        self._known = {id(root) for root in self._alive}
+        self._known.clear()
+        self._known.update(id(root) for root in self._alive)
         self.names = sorted(type(root).__name__ for root in self._alive)
 
     def _watch(self, root: nn.Module) -> None:
@@ -58,33 +59,44 @@ class RootModules:
 
     def _around(self, call: Any, root: nn.Module) -> Any:
         """The compiled call of one module, with its ends noted."""
-        timed = self._timed
+        compiling, begins, ended = self._hooks
 
         @functools.wraps(call)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return call(*args, **kwargs) if torch.compiler.is_compiling() else timed(root, call, args, kwargs)
+            if compiling() or begins(root, (args, kwargs)) is None:
+                return call(*args, **kwargs)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                ended()
 
         return wrapper
 
-    def _timed(self, module: nn.Module, call: Any, args: Any, kwargs: Any) -> Any:
-        driver = self._driver
-        if not driver.hooks.call("forward", driver.forward_begins, module, (args, kwargs)):
-            return call(*args, **kwargs)
-        try:
-            return call(*args, **kwargs)
-        finally:
-            driver.hooks.call("forward", driver.forward_ended)
+    @property
+    def _hooks(self) -> tuple[Any, Any, Any]:
+        hooks, driver = self._driver.hooks, self._driver
+        begins = hooks.guarded("forward", driver.forward_begins)
+        return torch.compiler.is_compiling, begins, hooks.guarded("forward", driver.forward_ended)
 
     def _known_class(self, owner: type) -> None:
         own: Any = owner.__dict__.get("__call__")
-        known, kind = self, cast("Any", owner)
+        known, kind = self._known, cast("Any", owner)
+        compiling, begins, ended = self._hooks
+
+        def usual(module: Any, *args: Any, **kwargs: Any) -> Any:
+            # Looked up in each call: a tracer of torch replaces the call of all modules for a while.
+            above: Any = super(kind, module)
+            return above.__call__(*args, **kwargs)
+
+        call = usual if own is None else own
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            usual: Any = super(kind, module)
-            call = usual.__call__ if own is None else functools.partial(own, module)
-            if torch.compiler.is_compiling() or id(module) not in known._known:
-                return call(*args, **kwargs)
-            return known._timed(module, call, args, kwargs)
+            if compiling() or id(module) not in known or begins(module, (args, kwargs)) is None:
+                return call(module, *args, **kwargs)
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                ended()
 
         owner.__call__ = __call__  # type: ignore[method-assign]
 

@@ -18,13 +18,13 @@ def first_size(batch: Any, depth: int = _DEPTH) -> int | None:
         depth: how deep to look.
     """
     if isinstance(batch, torch.Tensor):
-        return int(batch.shape[0]) if batch.dim() else None
+        return len(batch) if batch.dim() else None
     if depth == 0:
         return None
-    if isinstance(batch, Mapping):
+    if isinstance(batch, (tuple, list)):
+        values = batch
+    elif isinstance(batch, (dict, Mapping)):  # the builtin first: the abstract class takes long to ask
         values = list(batch.values())
-    elif isinstance(batch, (tuple, list)):
-        values = list(batch)
     else:
         return None
     for value in values:

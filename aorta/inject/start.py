@@ -28,14 +28,12 @@ def install() -> Driver | None:
     driver = Driver()
     mark_installed()
     hooks = driver.hooks
-    optimizers.register_optimizer_step_pre_hook(hooks.guarded("optimizer", lambda *_: driver.update_begins()))
-    optimizers.register_optimizer_step_post_hook(
-        hooks.guarded("optimizer", lambda optimizer, *_: driver.update_ended(optimizer))
-    )
+    optimizers.register_optimizer_step_pre_hook(hooks.guarded("optimizer", driver.update_begins))
+    optimizers.register_optimizer_step_post_hook(hooks.guarded("optimizer", driver.update_ended))
     torch.autograd.backward = hooks.around(
         "backward", torch.autograd.backward, driver.backward_begins, driver.backward_ended
     )
-    torch.save = hooks.after("checkpoint", torch.save, lambda _: driver.saves())
+    torch.save = hooks.after("checkpoint", torch.save, driver.saves)
     utils.clip_grad_norm_ = hooks.after("clipping", utils.clip_grad_norm_, driver.clipped)
     _watch_loaders(driver, hooks)
     _watch_scalers(driver, hooks)
@@ -55,12 +53,12 @@ def _watch_scalers(driver: Driver, hooks: Hooks) -> None:
     scaler.step = hooks.around(  # type: ignore[method-assign]
         "scaler", scaler.step, driver.scaler_begins, driver.scaler_ended
     )
-    usual = scaler.scale
+    usual, scaled = scaler.scale, hooks.guarded("loss", driver.scaled)
 
     @functools.wraps(usual)
     def scale(self: Any, outputs: Any) -> Any:
         result = usual(self, outputs)
-        hooks.call("loss", driver.scaled, outputs, result)
+        scaled(outputs, result)
         return result
 
     scaler.scale = scale  # type: ignore[method-assign]
@@ -68,8 +66,9 @@ def _watch_scalers(driver: Driver, hooks: Hooks) -> None:
 
 def _watch_loaders(driver: Driver, hooks: Hooks) -> None:
     iterator, loader = dataloader._BaseDataLoaderIter, dataloader.DataLoader
-    fetch = hooks.around("loader", iterator.__next__, driver.wait_begins, driver.wait_ended)
-    iterator.__next__ = hooks.after("samples", fetch, driver.batch_came)  # type: ignore[method-assign]
+    iterator.__next__ = hooks.around(  # type: ignore[method-assign]
+        "loader", iterator.__next__, driver.wait_begins, driver.fetched
+    )
     loader.__iter__ = hooks.around(  # type: ignore[method-assign]
         "loader", loader.__iter__, driver.wait_begins, driver.wait_ended
     )

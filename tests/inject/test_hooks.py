@@ -28,7 +28,7 @@ def test_the_end_of_what_raised_is_noted_and_the_error_stays() -> None:
         raise KeyError("the program's own")
 
     with pytest.raises(KeyError, match="the program's own"):
-        hooks.around("backward", original, lambda: "token", seen.append)()
+        hooks.around("backward", original, lambda: "token", lambda token, _: seen.append(token))()
     assert seen == ["token"]
 
 
