@@ -162,8 +162,10 @@ class StepRecord(RankConstants):
     """One optimizer step of one rank: a line of `rank_<rank>_metrics.jsonl`."""
 
     schema_version: int = SCHEMA_VERSION
-    epoch: int
+    epoch: int | None
+    """None: not seen."""
     step: int
+    """Number within the epoch; where that is not known, within the run."""
     global_step: int
     phase: Phase
     wall_start_ns: int

@@ -13,8 +13,10 @@ import torch
 
 from aorta.artefacts import names
 from aorta.artefacts.layout import RunDir
+from aorta.inject.compiled import Compiled
 from aorta.inject.copies import watch_copies
 from aorta.inject.cycle import Cycle
+from aorta.inject.epochs import Epochs
 from aorta.inject.flight import FlightKeeper
 from aorta.inject.graphs import Graphs, captured
 from aorta.inject.hooks import Hooks, say
@@ -45,11 +47,12 @@ class Driver:
         """The thread that trains: the first one with a backward pass or an update."""
         self.hooks = Hooks(self._hook_failed)
         self.roots = RootModules(self)
-        self.graphs = Graphs(self)
+        self.graphs, self.compiled = Graphs(self), Compiled(self)
         self.updates = 0
         """Updates of the training thread so far."""
         self.on_gpu = self.detailed = False
         """The model is on a GPU; the open step is timed part by part."""
+        self.epochs = Epochs()
         self._cycle = Cycle()
         self._opened: AbstractContextManager[Step] | None = None
         self._parts: StepMarks | None = None
@@ -110,6 +113,7 @@ class Driver:
             self.graphs.update_captured(optimizer)
             return
         self.updates += 1
+        self.epochs.trained = True
         parts = self.here()
         if parts is not None and parts.part == "optimizer":
             parts.ended()
@@ -123,6 +127,7 @@ class Driver:
 
     def scaler_begins(self, _scaler: Any, optimizer: Any, *_: Any) -> tuple[Any, int]:
         """Return what `scaler_ended` needs to see whether a scaler skipped the update."""
+        self.hooks.seen.add("scaler")
         return optimizer, self.updates
 
     def scaler_ended(self, begun: tuple[Any, int], _: Any) -> None:
@@ -138,12 +143,18 @@ class Driver:
         parts = self.here()
         if parts is not None:
             parts.begins("forward")
+            self.hooks.seen.add("graph")
 
     def replay_ended(self, optimizer: Any) -> None:
         """End the step of a graph that holds its update."""
         self._worked = self._ever_worked = True
         self.forward_ended()
         self.update_ended(optimizer)
+
+    def _catch_up(self) -> None:
+        """End the step of an update in a function that was not compiled by `torch.compile`."""
+        if self.compiled.updated.optimizer is not None:
+            self.update_ended(self.compiled.take())
 
     def _end_step(self, optimizer: Any) -> None:
         self._worked = False
@@ -193,7 +204,7 @@ class Driver:
 
     def _open(self) -> None:
         assert self.recorder is not None
-        self._opened = self.recorder.step(epoch=0, step=self.recorder.next_step)
+        self._opened = self.recorder.step(epoch=None, step=self.recorder.next_step)
         step = self._opened.__enter__()
         self._parts, self.detailed = StepMarks(self.recorder, step), step.tape is not None
 
@@ -203,6 +214,7 @@ class Driver:
         validated, saved = self._validation.happened(parts.no_grad), self._checkpoint.happened(parts.saved)
         if step.phase == "steady" and (validated or saved):
             step.phase = "checkpoint" if saved else "validation"
+        step.epoch, step.step = self.epochs.step()
         rate = optimizer.param_groups[0].get("lr")
         on_device = isinstance(rate, torch.Tensor) and rate.device.type != "cpu"
         step.result(
@@ -245,12 +257,15 @@ class Driver:
             self.thread = get_ident()
         if get_ident() != self.thread or captured():
             return None
+        if not self._depth:
+            self._catch_up()
         self._depth += 1
         self._worked = self._ever_worked = True
         parts = self.here()
         if parts is not None and self._depth == 1:
             parts.begins("backward")
             parts.lost(tensors)
+            self.hooks.seen.add("backward")
         return True
 
     def backward_ended(self, *_: object) -> None:
@@ -265,26 +280,43 @@ class Driver:
             optimizer, self._ends_after_backward = self._ends_after_backward, None
             self._end_step(optimizer)
 
-    def wait_begins(self, *_: Any) -> int | None:
-        """Return the moment at which the loader is asked; None where nobody wants to know."""
+    def iteration_begins(self, loader: Any) -> tuple[Any, int | None]:
+        """Return the loader that is started, and the moment; None where nobody wants to know it."""
         parts = self.here()
-        return None if parts is None else parts.waits()
+        return loader, None if parts is None else parts.waits()
 
-    def wait_ended(self, start: int, _: Any = None) -> None:
-        """Note the loader's answer, or that it has no more."""
-        if self._parts is not None:
-            self._parts.waited(start)
+    def iteration_begun(self, begun: tuple[Any, int | None], iterator: Any) -> None:
+        """Note that a loader was started."""
+        self._waited(begun[1])
+        if iterator is not None:
+            self.epochs.began(begun[0], iterator)
 
-    def fetched(self, start: int, batch: Any) -> None:
-        """Note the loader's answer, and what it gave; None where it has no more."""
-        if self._parts is not None:
-            self._parts.waited(start)
-            self._parts.came(batch)
+    def wait_begins(self, iterator: Any) -> tuple[Any, int | None]:
+        """Return the iterator that is asked, and the moment; None where nobody wants to know it."""
+        parts = self.here()
+        self.epochs.asked(iterator, training=get_ident() == self.thread)
+        return iterator, None if parts is None else parts.waits()
+
+    def wait_ended(self, begun: tuple[Any, int | None], batch: Any) -> None:
+        """Note the loader's answer; None: it has no more."""
+        if batch is None:
+            self.epochs.ended(begun[0])
+        parts = self._waited(begun[1])
+        if parts is not None:
+            parts.came(batch)
+
+    def _waited(self, start: int | None) -> StepMarks | None:
+        parts = self._parts
+        if start is None or parts is None:
+            return None
+        self.hooks.seen.add("loader")
+        parts.waited(start)
+        return parts
 
     def copy_begins(self) -> Mark | None:
         """Return the start of a copy to the GPU; None where nobody wants to know."""
         parts = self.here()
-        return None if parts is None else parts.copy_begins()
+        return None if parts is None else parts.moment()
 
     def copy_ended(self, start: Mark, result: Any) -> None:
         """Note the end of a copy, if it went to a GPU."""

@@ -60,9 +60,9 @@ class Hooks:
             original: a function of torch.
             begins: is called with the arguments; None means that the end is not wanted.
             ended: is called after `original` has returned or raised, with what `begins` returned and with
-                the result, which is None after an error.
+                the result; that is None after an error.
         """
-        off, seen, switch_off, compiling = self.off, self.seen, self._switch_off, torch.compiler.is_compiling
+        off, switch_off, compiling = self.off, self._switch_off, torch.compiler.is_compiling
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -75,7 +75,6 @@ class Hooks:
                 switch_off(name, error)
             if token is None:
                 return original(*args, **kwargs)
-            seen.add(name)
             result = None
             try:
                 result = original(*args, **kwargs)

@@ -34,6 +34,8 @@ class StepMarks:
         self.grad_norm: torch.Tensor | None = None
         self.scaled: tuple[torch.Tensor, torch.Tensor] | None = None
         """The output of a scaler, and its input."""
+        self.newest: Mark | None = None
+        """The end of the newest part of compute; None where nothing is timed part by part."""
         self._mark = recorder.mark
         self._tape = step.tape
         self._start: Mark = 0
@@ -64,10 +66,12 @@ class StepMarks:
     def ended(self) -> None:
         """Note the end of a part of compute."""
         part, self.part = self.part, "other"
-        if self._tape is not None and part == "backward":
-            self._tape.add_backward(self._start, self._mark())
-        elif self._tape is not None:
-            self._tape.add(COMPUTE, part, self._start, self._mark())
+        if self._tape is not None:
+            self.newest = end = self._mark()
+            if part == "backward":
+                self._tape.add_backward(self._start, end)
+            else:
+                self._tape.add(COMPUTE, part, self._start, end)
         outer, self._outer = self._outer, "other"
         if outer != "other":
             self.begins(outer)
@@ -87,8 +91,13 @@ class StepMarks:
         if self._tape is not None:
             self._tape.add(HOST, DATA, start, end)
 
-    def copy_begins(self) -> Mark | None:
-        """Return the start of a copy; None where it is not timed."""
+    def updated(self, start: Mark | None) -> None:
+        """Note an update that began at `start` and ends now."""
+        if self._tape is not None and start is not None:
+            self._tape.add(COMPUTE, "optimizer", start, self._mark())
+
+    def moment(self) -> Mark | None:
+        """Return this moment on the clock of the device; None where nothing is timed part by part."""
         return None if self._tape is None else self._mark()
 
     def copied(self, start: Mark) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn import utils
 from torch.optim import optimizer as optimizers
-from torch.utils.data import dataloader
+from torch.utils.data import DistributedSampler, dataloader
 
 from aorta.inject.driver import Driver
 from aorta.inject.hooks import Hooks
@@ -28,8 +28,9 @@ def install() -> Driver | None:
     driver = Driver()
     mark_installed()
     hooks = driver.hooks
-    optimizers.register_optimizer_step_pre_hook(hooks.guarded("optimizer", driver.update_begins))
-    optimizers.register_optimizer_step_post_hook(hooks.guarded("optimizer", driver.update_ended))
+    before, after = driver.compiled.hooks()
+    optimizers.register_optimizer_step_pre_hook(before)
+    optimizers.register_optimizer_step_post_hook(after)
     torch.autograd.backward = hooks.around(
         "backward", torch.autograd.backward, driver.backward_begins, driver.backward_ended
     )
@@ -38,6 +39,7 @@ def install() -> Driver | None:
     _watch_loaders(driver, hooks)
     _watch_scalers(driver, hooks)
     driver.graphs.watch()
+    driver.compiled.watch()
     os.register_at_fork(after_in_child=driver.forked)
     finish = hooks.guarded("end", driver.finish)
     atexit.register(finish)
@@ -65,10 +67,18 @@ def _watch_scalers(driver: Driver, hooks: Hooks) -> None:
 
 
 def _watch_loaders(driver: Driver, hooks: Hooks) -> None:
-    iterator, loader = dataloader._BaseDataLoaderIter, dataloader.DataLoader
+    iterator, loader, sampler = dataloader._BaseDataLoaderIter, dataloader.DataLoader, DistributedSampler
     iterator.__next__ = hooks.around(  # type: ignore[method-assign]
-        "loader", iterator.__next__, driver.wait_begins, driver.fetched
+        "loader", iterator.__next__, driver.wait_begins, driver.wait_ended
     )
     loader.__iter__ = hooks.around(  # type: ignore[method-assign]
-        "loader", loader.__iter__, driver.wait_begins, driver.wait_ended
+        "loader", loader.__iter__, driver.iteration_begins, driver.iteration_begun
     )
+    sets, says = sampler.set_epoch, hooks.guarded("epoch", driver.epochs.says)
+
+    @functools.wraps(sets)
+    def set_epoch(self: Any, epoch: int) -> None:
+        sets(self, epoch)
+        says(epoch)
+
+    sampler.set_epoch = set_epoch  # type: ignore[method-assign]

@@ -20,7 +20,7 @@ from aorta.instrument.wire import AllocatorPeaks, StepMeasurement
 class Step:
     """The open step; `result` says what came out of it. One object per step: each costs some µs."""
 
-    epoch: int
+    epoch: int | None
     step: int
     global_step: int
     phase: Phase

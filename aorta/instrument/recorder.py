@@ -223,11 +223,13 @@ class StepRecorder:
         """Put what `source` returns when a step closes into its record, as `rocm_smi_output`."""
         self._samples = source
 
-    def step(self, *, epoch: int, step: int, phase: Phase | None = None) -> AbstractContextManager[Step]:
+    def step(
+        self, *, epoch: int | None, step: int, phase: Phase | None = None
+    ) -> AbstractContextManager[Step]:
         """One optimizer step, from before its batch is fetched until after the update.
 
         Args:
-            epoch: 0-based.
+            epoch: 0-based; None where it is not known.
             step: 0-based within the epoch.
             phase: what kind of step it is, where the caller knows better than `capture`. Warm-up always wins.
         """
@@ -343,7 +345,7 @@ class _Opening:
     """The context of a step. A step that is timed as a whole passes here and in `pending` alone."""
 
     recorder: StepRecorder
-    epoch: int
+    epoch: int | None
     step: int
     phase: Phase | None
     opened: Step | None = None

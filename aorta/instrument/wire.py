@@ -34,7 +34,7 @@ class AllocatorPeaks(NamedTuple):
 class StepMeasurement(NamedTuple):
     """One step, as far as the training process knows it. Times are ns of the host's monotonic clock."""
 
-    epoch: int
+    epoch: int | None
     step: int
     global_step: int
     phase: Phase
@@ -69,7 +69,7 @@ class StepMeasurement(NamedTuple):
 class StepSummary(NamedTuple):
     """The answer of the writer when a record is in the file: enough to say how training goes."""
 
-    epoch: int
+    epoch: int | None
     global_step: int
     samples: int | None
     lr: float | None

@@ -1,4 +1,4 @@
-"""Graphs that hold a whole step. CUDA itself is tried by `benchmarks/own_program_gpu.py`."""
+"""Graphs that hold a whole step. CUDA itself is tried by `benchmarks/own_program_gpu/run.py`."""
 
 from __future__ import annotations
 

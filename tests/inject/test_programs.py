@@ -127,3 +127,67 @@ def test_the_function_that_takes_the_time_is_found(tmp_path: Path) -> None:
     assert (status.roots, status.steps) == (["Linear"], 10)  # 14 updates, 12 steps, 2 of warm-up
     assert status.seen == ["backward", "forward", "optimizer"]
     assert ended.records()[-1].samples == 3  # no loader: the batch that the model saw
+
+
+COMPILED = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5)
+
+@torch.compile(backend="eager")
+def update():
+    optimizer.step()
+    schedule.step()
+
+for _ in range(3):
+    for (x,) in DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=2):
+        model(x).sum().backward()
+        update()
+"""
+
+
+def test_a_compiled_update_is_seen_and_no_epoch_is_guessed(tmp_path: Path) -> None:
+    ended = run_program(COMPILED, tmp_path)
+    assert ended.codes == [0], ended.err
+    records = ended.records()
+    assert len(records) == 10  # 12 updates, two of which are learned from
+    tags = [{piece.tag for piece in record.profile.ranges} for record in records if record.profile]
+    assert tags == [{"data", "forward", "backward", "optimizer"}] * 10
+    # Each pass makes a loader of its own: of the later ones nobody says which pass they are.
+    assert [record.epoch for record in records] == [0] * 2 + [None] * 8
+
+
+EPOCHS = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+rows = TensorDataset(torch.ones(6, 2))
+
+def train(batches):
+    for x in batches:
+        model(x[0]).sum().backward()
+        optimizer.step()
+
+loader = DataLoader(rows, batch_size=2)
+for _ in range(2):
+    train(loader)
+train([torch.ones(1, 3, 2)])
+sampler = DistributedSampler(rows, num_replicas=1, rank=0)
+for epoch in (7, 8):
+    sampler.set_epoch(epoch)
+    train(DataLoader(rows, batch_size=3, sampler=sampler))
+"""
+
+
+def test_the_epoch_is_the_pass_over_the_loader_or_what_the_sampler_is_told(tmp_path: Path) -> None:
+    ended = run_program(EPOCHS, tmp_path)
+    assert ended.codes == [0], ended.err
+    assert [(record.epoch, record.step) for record in ended.records()] == [
+        *((0, 0), (1, 0), (1, 1), (1, 2), (1, 3)),
+        *((7, 0), (7, 1), (8, 0), (8, 1)),
+    ]

@@ -1,0 +1,127 @@
+"""Takes the hooks out of a process and puts them back, and times blocks of steps with and without them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import optimizer as optimizers
+from torch.utils.data import DataLoader, dataloader
+
+from aorta.inject import stacks
+
+LEARNED, WARMUP, BLOCK = 2, 10, 10
+"""Updates before the first record, steps of warm-up, and steps per block."""
+
+
+class Block(NamedTuple):
+    """Steps from one synchronisation to the next."""
+
+    kind: str
+    """`plain`, `whole` or `detailed`."""
+    step_ms: float
+    host_us: float
+    """CPU time of the training thread per step."""
+
+
+class Switch:
+    """The hooks of this process.
+
+    Args:
+        driver: what `aorta.inject.start.install` returned.
+    """
+
+    PLACES: tuple[tuple[Any, str], ...] = (
+        (torch.autograd, "backward"), (torch, "save"), (nn.utils, "clip_grad_norm_"),
+        (dataloader._BaseDataLoaderIter, "__next__"), (DataLoader, "__iter__"),
+        (torch.amp.GradScaler, "step"), (torch.amp.GradScaler, "scale"),
+        (torch.cuda.CUDAGraph, "capture_end"), (torch.cuda.CUDAGraph, "replay"),
+        (torch.Tensor, "to"), (torch.Tensor, "cuda"),
+    )  # fmt: skip
+    AROUND = (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)
+    PLAIN = tuple(getattr(owner, name) for owner, name in PLACES)
+    """Torch's own functions: this module is imported before the hooks are installed."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+        self._hooked: list[Any] = []
+        self._around: list[dict[int, Any]] = []
+        self._calls: list[tuple[type, Any]] = []
+
+    def out(self) -> None:
+        """Leave torch as it was, but for the registration of collectives."""
+        self._hooked = [getattr(owner, name) for owner, name in self.PLACES]
+        for (owner, name), plain in zip(self.PLACES, self.PLAIN, strict=True):
+            setattr(owner, name, plain)
+        self._around = [dict(hooks) for hooks in self.AROUND]
+        for hooks in self.AROUND:
+            hooks.clear()
+        self._calls = [(one, one.__dict__["__call__"]) for one in self.driver.roots._classes]
+        for one, _ in self._calls:
+            del one.__call__
+        self.driver._sampler.stop()
+
+    def back(self) -> None:
+        """Put the hooks back."""
+        for (owner, name), hooked in zip(self.PLACES, self._hooked, strict=True):
+            setattr(owner, name, hooked)
+        for hooks, kept in zip(self.AROUND, self._around, strict=True):
+            hooks.update(kept)
+        for one, call in self._calls:
+            one.__call__ = call  # type: ignore[method-assign]
+        self.driver._sampler = stacks.Sampler(self.driver._stacks, self.driver._report)
+
+
+class Blocks:
+    """Alternates blocks of steps.
+
+    Args:
+        switch: of the hooks; None: nothing is switched.
+        seconds: after which there are no more blocks.
+    """
+
+    def __init__(self, switch: Switch | None, seconds: float) -> None:
+        self.found: list[Block] = []
+        self.done = False
+        """There was time for all blocks."""
+        self._switch, self._seconds = switch, seconds
+        self._steps, self._kind = 0, ""
+        self._end = self._since = 0.0
+        self._cpu = 0
+
+    def step(self) -> None:
+        """Note the end of a step."""
+        self._steps += 1
+        at = self._steps - LEARNED - WARMUP
+        if self._switch is None or at < 0 or at % BLOCK:
+            return
+        _synchronize()
+        now = time.perf_counter()
+        if at:
+            cpu = (time.thread_time_ns() - self._cpu) / 1000 / BLOCK
+            self.found.append(Block(self._kind, 1000 * (now - self._since) / BLOCK, cpu))
+        self._end = self._end or now + self._seconds
+        if (at // BLOCK) % 2:
+            self._switch.back()
+            self._kind = "detailed" if self._switch.driver.recorder._steps.kind[1] else "whole"
+        else:
+            self.done = _agreed(now > self._end)
+            self._switch.out()
+            self._kind = "plain"
+        _synchronize()
+        self._since, self._cpu = time.perf_counter(), time.thread_time_ns()
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _agreed(over: bool) -> bool:
+    """Rank 0's answer, so that all ranks stop together."""
+    said = torch.tensor([float(over)], device="cuda" if torch.cuda.is_available() else "cpu")
+    if torch.distributed.is_initialized():
+        torch.distributed.broadcast(said, 0)
+    return bool(said.item())
