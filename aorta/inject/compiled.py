@@ -23,7 +23,7 @@ class Updated:
     optimizer: Any = None
 
 
-class Compiled:
+class CompiledUpdates:
     """Watches compiled functions.
 
     Args:

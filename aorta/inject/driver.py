@@ -13,7 +13,7 @@ import torch
 
 from aorta.artefacts import names
 from aorta.artefacts.layout import RunDir
-from aorta.inject.compiled import Compiled
+from aorta.inject.compiled import CompiledUpdates
 from aorta.inject.copies import watch_copies
 from aorta.inject.cycle import Cycle
 from aorta.inject.epochs import Epochs
@@ -47,7 +47,7 @@ class Driver:
         """The thread that trains: the first one with a backward pass or an update."""
         self.hooks = Hooks(self._hook_failed)
         self.roots = RootModules(self)
-        self.graphs, self.compiled = Graphs(self), Compiled(self)
+        self.graphs, self.compiled = Graphs(self), CompiledUpdates(self)
         self.updates = 0
         """Updates of the training thread so far."""
         self.on_gpu = self.detailed = False
