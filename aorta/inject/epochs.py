@@ -32,7 +32,7 @@ class _Passes:
             return False
 
 
-class Epochs:
+    """The epoch as the program says it, or as passes over loaders show it."""
     """What is known of the epoch."""
 
     def __init__(self) -> None:
