@@ -33,7 +33,7 @@ class _Passes:
 
 
     """The epoch as the program says it, or as passes over loaders show it."""
-    """What is known of the epoch."""
+    """Knows the epoch as the program says it, or as passes over loaders show it."""
 
     def __init__(self) -> None:
         self.said: int | None = None
