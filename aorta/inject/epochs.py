@@ -32,7 +32,7 @@ class _Passes:
             return False
 
 
-    """The epoch as the program says it, or as passes over loaders show it."""
+class Epochs:
     """Knows the epoch as the program says it, or as passes over loaders show it."""
 
     def __init__(self) -> None:
