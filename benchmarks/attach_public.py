@@ -5,7 +5,7 @@
         --packages /tmp/trainers/lib/python3.11/site-packages --output /tmp/attach-public
 
 Each trainer of benchmarks/public_trainers runs on two ranks of gloo with a slow loader, slow host work or a
-slow rank, and clean. aorta looks at it from outside for 5 s. A run in `runs.jsonl` is not repeated.
+slow rank, and clean. aorta looks at it from outside for 8 s. A run in `runs.jsonl` is not repeated.
 Then one trainer is attached to again and again (`--times`), and alternately left alone and attached to.
 """
 
@@ -45,7 +45,7 @@ FAULTS = {"loader": "fetch", "host": "preprocess", "rank": None, "clean": None}
 OTHER_PLACES = {("nanogpt", "loader"): "get_batch"}
 PATIENCE_S = 240
 WARM_STEPS = 30
-SECONDS = 5.0
+SECONDS = 8.0
 
 
 class NotTrainedError(Exception):
@@ -188,7 +188,7 @@ def again_and_again(site: Site, times: int) -> dict[str, Any]:
 
 
 def slowdown(site: Site, turns: int) -> dict[str, Any]:
-    """Steps per second while attached over steps per second alone, by turns of 8 s each."""
+    """Steps per second while attached over steps per second alone, in turns of 8 s each."""
     ratios = []
     with training(site, "ddp_tutorial", "clean") as (pid, counted):
         for turn in range(turns):

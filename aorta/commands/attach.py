@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--seconds",
-    default=5.0,
+    default=8.0,
     show_default=True,
     type=click.FloatRange(min=1, max=60),
     help="How long to watch.",
