@@ -25,8 +25,10 @@ _STARTING_S = 20.0
 _LOADER = "_worker_loop"
 _LAUNCHERS = re.compile(
     r"(?:^|/)(?:torch/distributed/(?:elastic/|run\.py|launcher/)|torch/multiprocessing/spawn\.py"
-    r"|accelerate/commands/|deepspeed/launcher/|subprocess\.py)"
+    r"|accelerate/commands/|deepspeed/launcher/)"
 )
+_CHILDREN = re.compile(r"(?:^|/)subprocess\.py$")
+"""A program without a rank that waits for its children is a launcher; a rank may run a compiler."""
 
 
 def node_view(processes: Sequence[TorchProcess], seconds: float) -> NodeView:
@@ -115,7 +117,7 @@ def _view(
         rank=process.number("RANK"),
         world_size=process.number("WORLD_SIZE"),
         parent=process.parent,
-        role=role_of(stacks),
+        role=role_of(stacks, ranked=process.number("RANK") is not None),
         stacks=stacks,
         seconds=seconds,
         cpu_seconds=None,
@@ -148,8 +150,13 @@ def _frame(word: str) -> Frame | None:
     return (match["function"], match["file"], int(match["line"])) if match else None
 
 
-def role_of(stacks: Sequence[StackShare]) -> Role:
-    """The role of a process: what most of its stacks say."""
+def role_of(stacks: Sequence[StackShare], *, ranked: bool) -> Role:
+    """The role of a process: what most of its stacks say.
+
+    Args:
+        stacks: most frequent first.
+        ranked: its environment says a rank.
+    """
     if not stacks:
         return "other"
     frames = stacks[0].frames
@@ -157,5 +164,7 @@ def role_of(stacks: Sequence[StackShare]) -> Role:
         return "loader"
     innermost = [file for _, file, _ in frames[-6:]]
     if any(_LAUNCHERS.search(file) for file in innermost):
+        return "launcher"
+    if not ranked and any(_CHILDREN.search(file) for file in innermost):
         return "launcher"
     return "rank"

@@ -57,8 +57,15 @@ def test_the_main_thread_s_stacks_are_counted_and_nothing_else():
     ],
 )
 def test_the_role_of_a_process(frames, role):
-    assert role_of([StackShare(frames=frames, samples=3)]) == role
-    assert role_of([]) == "other"
+    assert role_of([StackShare(frames=frames, samples=3)], ranked=False) == role
+    assert role_of([], ranked=False) == "other"
+
+
+def test_a_rank_that_waits_for_a_compiler_is_a_rank():
+    frames = [("main", "/p/train.py", 3), ("Popen._wait", "/usr/lib/python3.11/subprocess.py", 2046)]
+    stacks = [StackShare(frames=frames, samples=3)]
+    assert role_of(stacks, ranked=True) == "rank"
+    assert role_of(stacks, ranked=False) == "launcher"
 
 
 @pytest.mark.parametrize(
