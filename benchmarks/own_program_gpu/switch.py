@@ -71,7 +71,8 @@ class Switch:
             hooks.update(kept)
         for one, call in self._calls:
             one.__call__ = call  # type: ignore[method-assign]
-        self.driver._sampler = stacks.Sampler(self.driver._stacks, self.driver._report)
+        before = self.driver._sampler
+        self.driver._sampler = stacks.Sampler(before._stacks, before._report, before._look)
 
 
 class Blocks:
