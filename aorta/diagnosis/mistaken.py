@@ -16,7 +16,7 @@ from aorta.metrics.profiler_weight import Lines
 
 NO_GAIN = 1.05
 """A step that gets shorter by less gains nothing that can be told from noise: the gain is 1."""
-_LEAST_SPREAD = 0.3
+_LEAST_SPREAD = 0.35
 """Least half-width of the gain's range, as a share of the gain beyond 1."""
 _WARMTH = 0.2
 """What is left of a host's work gets faster by this share of what goes: the host idles less, and its caches

@@ -66,7 +66,10 @@ torch.autograd.set_detect_anomaly(False)
     predicted_by=(
         "replay without the checks, and without the forward work beyond what the backward pass takes"
     ),
-    captures=("anomaly (one H200)",),
+    captures=(
+        "anomaly (one H200)",
+        "anomaly (two H200, records and traces)",
+    ),
     look=_look,
     shown_by="traces",
 )

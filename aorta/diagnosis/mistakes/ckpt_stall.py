@@ -93,7 +93,10 @@ torch.save(model.state_dict(), path)
 future = dcp.async_save(model.state_dict(), checkpoint_id=path)
 """,
     predicted_by="replay without these copies, in which the host works as in the steps without a checkpoint",
-    captures=(),
+    captures=(
+        "ckpt_stall (two H200, records and traces)",
+        "ckpt_stall (one H200)",
+    ),
     look=_look,
     shown_by="traces",
     parts=("other",),

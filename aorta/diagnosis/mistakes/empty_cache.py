@@ -72,7 +72,10 @@ optimizer.step()
     predicted_by=(
         "replay without the allocator's driver calls and without the silent Python time right behind them"
     ),
-    captures=("empty_cache",),
+    captures=(
+        "empty_cache",
+        "empty_cache (two H200, records and traces)",
+    ),
     look=_look,
     shown_by="traces",
     parts=("other",),

@@ -69,7 +69,10 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
         "replay with a tenth of the optimizer's host work, and its launches replaced by one that "
         "takes half of their time on the GPU"
     ),
-    captures=("foreach_off",),
+    captures=(
+        "foreach_off",
+        "foreach_off (one H200)",
+    ),
     look=_look,
     shown_by="traces",
 )

@@ -65,7 +65,10 @@ with torch.autocast("cuda", torch.bfloat16):
         "replay with these products faster by 80 % of the ratio of the card's dense bf16 peak to its fp32 "
         "peak, and fp32 attention by half of that"
     ),
-    captures=("fp32_matmul",),
+    captures=(
+        "fp32_matmul",
+        "fp32_matmul (two H200, records and traces)",
+    ),
     look=_look,
     shown_by="traces",
 )

@@ -63,7 +63,7 @@ fully_shard(block)
 fully_shard(block, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
 """,
     predicted_by="replay in which FSDP's collectives take half of their time",
-    captures=(),
+    captures=("fsdp_fp32 (two H200, records and traces)",),
     look=_look,
     shown_by="traces that record the type of collectives, as torch.profiler does",
 )

@@ -56,7 +56,7 @@ for step, batch in enumerate(loader):
         gc.collect(1)
 """,
     predicted_by="the step without the longest pauses of any rank; at most without those of all ranks",
-    captures=(),
+    captures=("gc_pauses (two H200, records and traces)",),
     look=None,
     observe=_observe,
     yields_to=("empty_cache",),

@@ -50,7 +50,10 @@ if step % 50 == 0:
     print(total.item())
 """,
     predicted_by="replay without the operators that read back, and without the host's wait",
-    captures=("item_sync",),
+    captures=(
+        "item_sync",
+        "item_sync (two H200, records and traces)",
+    ),
     look=_look,
     shown_by="traces",
     parts=("forward", "other"),

@@ -38,7 +38,10 @@ loader = DataLoader(dataset, batch_size=32, num_workers=1)
 loader = DataLoader(dataset, batch_size=32, num_workers=8, pin_memory=True, persistent_workers=True)
 """,
     predicted_by="replay in which every batch is ready in time",
-    captures=("loader_few_workers",),
+    captures=(
+        "loader_few_workers",
+        "loader_few_workers (one H200)",
+    ),
     look=_look,
     shown_by="traces",
 )

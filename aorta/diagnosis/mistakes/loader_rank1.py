@@ -39,7 +39,7 @@ paths = files if rank else files_on_network_share
 paths = files[rank::world_size]  # all of them on the same storage
 """,
     predicted_by="replay in which these ranks' batches are ready in time",
-    captures=(),
+    captures=("loader_rank1 (two H200, records and traces)",),
     look=_look,
     shown_by="traces",
 )

@@ -39,7 +39,7 @@ loader = DataLoader(dataset, batch_size=32)
 loader = DataLoader(dataset, batch_size=32, num_workers=8, pin_memory=True, persistent_workers=True)
 """,
     predicted_by="replay without the loader's work in the training process",
-    captures=(),
+    captures=("loader_serial (one H200)",),
     look=_look,
     shown_by="traces",
     parts=("data",),

@@ -109,7 +109,10 @@ out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         "replay without the softmax kernels and all kernels between them and the nearest matrix products, "
         "which take half of their time"
     ),
-    captures=("math_attention (one H200)",),
+    captures=(
+        "math_attention (one H200)",
+        "math_attention (two H200, records and traces)",
+    ),
     look=_look,
     shown_by="traces",
 )

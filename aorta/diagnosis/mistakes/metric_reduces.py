@@ -58,7 +58,7 @@ if step % 50 == 0:
     dist.all_reduce(values)
 """,
     predicted_by="replay without these collectives and their preparation",
-    captures=(),
+    captures=("metric_reduces (two H200, records and traces)",),
     look=_look,
     shown_by="traces",
     parts=("forward", "other"),

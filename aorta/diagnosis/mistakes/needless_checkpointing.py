@@ -73,7 +73,10 @@ x = block(x)
         "replay without the forward operators that run inside of the backward pass, and without the hooks "
         "that keep tensors for them"
     ),
-    captures=("needless_checkpointing",),
+    captures=(
+        "needless_checkpointing",
+        "needless_checkpointing (one H200)",
+    ),
     look=_look,
     shown_by="traces",
 )

@@ -75,7 +75,10 @@ for number, batch in enumerate(micro_batches):
 optimizer.step()
 """,
     predicted_by="replay without the collectives and their preparation in all passes but the last",
-    captures=("no_no_sync",),
+    captures=(
+        "no_no_sync",
+        "no_no_sync (two H200, records and traces)",
+    ),
     look=_look,
     shown_by="traces",
 )

@@ -83,7 +83,11 @@ images = images.to("cuda", non_blocking=True)
         "replay in which the host does not wait for these copies, and each takes what its bytes "
         "need at 80 % of the card's link; the loader's thread that pins batches bounds the step"
     ),
-    captures=("pageable_copy", "nsys_pageable_copy"),
+    captures=(
+        "pageable_copy",
+        "nsys_pageable_copy",
+        "pageable_copy (two H200, records and traces)",
+    ),
     look=_look,
     shown_by="traces",
     parts=("other",),

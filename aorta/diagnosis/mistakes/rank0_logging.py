@@ -82,7 +82,10 @@ if rank == 0 and step % 50 == 0:
         "replay without the CPU operators, copies to the host and silent Python time that these "
         "ranks have beyond the others"
     ),
-    captures=("rank0_logging",),
+    captures=(
+        "rank0_logging",
+        "rank0_logging (two H200, records and traces)",
+    ),
     look=_look,
     shown_by="traces",
     parts=("other",),

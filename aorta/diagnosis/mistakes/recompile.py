@@ -48,7 +48,7 @@ model = torch.compile(model)
 model = torch.compile(model, dynamic=True)
 """,
     predicted_by="replay without the work of the compiler",
-    captures=(),
+    captures=("recompile (one H200)",),
     look=_look,
     shown_by="traces",
 )

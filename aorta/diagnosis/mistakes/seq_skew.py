@@ -29,7 +29,7 @@ sampler = DistributedSampler(dataset, shuffle=False)  # sorted by length
 sampler = LengthGroupedSampler(lengths, batch_size, world_size)
 """,
     predicted_by="replay with these ranks' kernels as fast, in all, as the typical rank's",
-    captures=(),
+    captures=("seq_skew (two H200, records and traces)",),
     look=_look,
     shown_by="traces",
     least_gain=1.05,

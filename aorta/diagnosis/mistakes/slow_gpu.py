@@ -34,7 +34,7 @@ sbatch --gpus-per-node=8 train.sbatch
 sbatch --gpus-per-node=8 --exclusive train.sbatch
 """,
     predicted_by="replay with these ranks' kernels as fast, in all, as the typical rank's",
-    captures=(),
+    captures=("slow_gpu (two H200, records and traces)",),
     look=_look,
     shown_by="traces",
     least_gain=1.05,

@@ -83,7 +83,7 @@ model = DistributedDataParallel(model, bucket_cap_mb=25)
     predicted_by=(
         "replay with one all-reduce per 25 MB, which takes the time of its bytes at the best bandwidth seen"
     ),
-    captures=(),
+    captures=("small_buckets (two H200, records and traces)",),
     look=_look,
     shown_by="traces",
 )

@@ -72,7 +72,9 @@ class Trainer:
         policy = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=lower)
         tiny = (nn.Linear, nn.LayerNorm)
         blocks = list(cast(Network, network).blocks)
-        for unit in [*network.modules()] if self.options.wrong("fsdp_tiny_units") else blocks:
+        # From the inside: what a unit holds already belongs to no other.
+        modules = [*network.modules()][::-1]
+        for unit in modules if self.options.wrong("fsdp_tiny_units") else blocks:
             if unit in blocks or isinstance(unit, tiny):
                 fully_shard(unit, mp_policy=policy)
         fully_shard(network, mp_policy=policy)
