@@ -23,6 +23,17 @@ class MeshGroup(Record, frozen=True, kw_only=True):
     """What a member brings; null: sizes are not recorded."""
 
 
+class MeshDimension(Record, frozen=True, kw_only=True):
+    """Time and bytes per step of the groups of one parallel dimension: means over their members."""
+
+    dimension: Dimension
+    groups: int
+    ms_per_step: float | None
+    """Null: not measured."""
+    bytes_per_step: float | None
+    """Null: sizes are not recorded."""
+
+
 class MeshStage(Record, frozen=True, kw_only=True):
     """A stage of the pipeline, with all its replicas."""
 
@@ -47,6 +58,8 @@ class Mesh(Record, frozen=True, kw_only=True):
     """Groups and stages; empty lists: none were found."""
 
     groups: list[MeshGroup] = field(default_factory=list)
+    dimensions: list[MeshDimension] = field(default_factory=list)
+    """Bytes and time per parallel dimension."""
     stages: list[MeshStage] = field(default_factory=list)
     schedule: str | None = None
     """`gpipe`, `1f1b`, `interleaved`, `zero_bubble` or `unknown`; null: there is no pipeline."""

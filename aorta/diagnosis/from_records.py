@@ -9,6 +9,7 @@ from msgspec import structs
 
 from aorta.artefacts.analysis import Analysis, DataQuality, RunFacts
 from aorta.artefacts.measured import BreakdownTable
+from aorta.artefacts.mesh import MeshGroup
 from aorta.artefacts.step_columns import UNTIMED
 from aorta.diagnosis.capture_window import detail_note, overhead_note
 from aorta.diagnosis.facts import facts_of, repeats_beside
@@ -31,9 +32,11 @@ from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.collectives import MatchedCollectives, match_collectives
 from aorta.metrics.collector_pauses import collector_pauses
 from aorta.metrics.detail_cost import detail_cost
+from aorta.metrics.expert_load import recorded_load
 from aorta.metrics.host_gaps import host_gaps
 from aorta.metrics.launches import recorded_launches
 from aorta.metrics.mesh import mesh_of
+from aorta.metrics.mesh_groups import groups_of
 from aorta.metrics.node_load import crowded_note, driver_busy, node_loads, throttling
 from aorta.metrics.places import no_loader
 from aorta.metrics.recorded_mesh import recorded_operations
@@ -87,6 +90,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         monitored=devices,
         around=around,
         mesh=mesh_of(pipeline) if pipeline is not None else None,
+        groups=_groups(collectives, len(detailed)),
         stall=longest_stall(by_rank, data.stops),
         recorded_steps=any(len(column) >= FEWEST for column in by_rank.values()),
         model=modelled(collectives, detailed.numbers, [row.step_ms for row in rows], nodes_of(data)),
@@ -104,6 +108,11 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         ),
         quality=quality,
     )
+
+
+def _groups(collectives: MatchedCollectives | str, steps: int) -> tuple[MeshGroup, ...]:
+    """Returns the groups in which ranks exchange."""
+    return () if isinstance(collectives, str) else tuple(groups_of(collectives.matched, steps))
 
 
 def _collectives(data: RunData, steady: Steady) -> MatchedCollectives | str:
@@ -126,6 +135,7 @@ def _steps(
     breakdown = breakdown_table(detailed, waits.wait_ns if waits else None)
     blamed = charge_notes(charges, data.ranks_expected, "call of a collective", "calls of collectives")
     return ObservedSteps(
+        exchanged=recorded_load(detailed.by_rank),
         breakdown=breakdown,
         costs=rank_costs(breakdown.per_rank, waits),
         waits=waits,

@@ -18,7 +18,9 @@ from aorta.diagnosis.rank import rank_costs, with_own_waits
 from aorta.diagnosis.trace_samples import sampled_beside
 from aorta.diagnosis.traced_weight import replayed, undisturbed, untraced_ms, weighed
 from aorta.metrics.blame import BlameTable, charged
+from aorta.metrics.expert_load import traced_load
 from aorta.metrics.mesh import MeshFacts
+from aorta.metrics.mesh_groups import groups_of
 from aorta.metrics.trace_capture import ALONE, TraceCapture, capture, captures, with_waits
 from aorta.metrics.trace_notes import differences, notes_of, size_notes
 from aorta.metrics.traced_mesh import traced_mesh
@@ -136,6 +138,7 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     joined = replace(
         seen,
         mesh=seen.mesh or _mesh(found, expected),
+        groups=made.groups or seen.groups,
         steps=replace(made.steps, source="step records and traces", between_shares=seen.steps.between_shares),
         host=replace(seen.host, idle=made.host.idle, uncertain_ms=uncertain),
         monitored=replace(seen.monitored, utilization=usage),
@@ -178,12 +181,14 @@ def _traced(
         traced=True,
         loader_absent=None if found.loader_marked else "no trace marks a loader",
         source=_SOURCE,
+        exchanged=traced_load(found.work, found.steps),
         files=found.sources,
         notes=tuple(notes_of(found, charges, expected)),
     )
     model = modelled(collectives, found.steps, [row.step_ms for row in rows], nodes, found.host_ns())
     host = ObservedHost(idle=found.idle())
-    return Observation(steps=steps, host=host, model=model), unusable
+    groups = () if isinstance(collectives, str) else tuple(groups_of(collectives.matched, len(found.steps)))
+    return Observation(steps=steps, host=host, model=model, groups=groups), unusable
 
 
 def _mesh(found: TraceCapture, expected: int | None) -> MeshFacts | None:

@@ -8,6 +8,7 @@ from statistics import fmean
 from msgspec import structs
 
 from aorta.artefacts.analysis import Analysis, Finding, Kind
+from aorta.artefacts.mesh import Mesh
 from aorta.diagnosis.finding import RuleResult
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.observation import Observation
@@ -71,9 +72,25 @@ def weigh(answers: Mapping[Kind, RuleResult], seen: Observation, policy: Policy)
         pop=model.pop(rows, cuda=seen.job.cuda) if model else None,
         lateness=model.lateness if model else None,
         clocks=list(model.clocks) if model else [],
-        mesh=seen.mesh.mesh if seen.mesh else None,
+        mesh=_mesh(seen),
         slowdown=seen.mesh.slowdown if seen.mesh else None,
     )
+
+
+def _mesh(seen: Observation) -> Mesh | None:
+    """Returns stages and groups; None where all ranks exchange in one group without a dimension's name."""
+    from aorta.metrics.mesh_groups import dimension_of, dimensions_of
+
+    if seen.mesh is None:
+        several = len(seen.groups) > 1 or any(dimension_of(group.name) for group in seen.groups)
+        return Mesh(groups=[*seen.groups], dimensions=dimensions_of(seen.groups)) if several else None
+    measured = {frozenset(group.ranks): group.bytes_per_step for group in seen.groups}
+    groups = [
+        structs.replace(group, bytes_per_step=measured.get(frozenset(group.ranks)))
+        for group in seen.mesh.mesh.groups
+    ]
+    made: Mesh = structs.replace(seen.mesh.mesh, groups=groups, dimensions=dimensions_of(groups))
+    return made
 
 
 def _with_actions(finding: Finding, seen: Observation) -> Finding:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from aorta.artefacts.analysis import DataQuality, RunFacts
 from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.measured import BreakdownTable, Utilization
+from aorta.artefacts.mesh import MeshGroup
 from aorta.artefacts.unseen import UnseenTime
 from aorta.diagnosis.policy import CULPRIT_SHARE, Policy
 from aorta.diagnosis.rank import RankCosts, waited_for
@@ -87,6 +88,8 @@ class ObservedSteps:
     """The source that the ranks left, in words."""
     files: tuple[str, ...] = ("rank_*_metrics.jsonl",)
     """The files that the parts of the step come from."""
+    exchanged: Mapping[int, float] = field(default_factory=dict)
+    """Bytes per step of each rank's all-to-all; empty: there is none, or sizes are not recorded."""
     between_shares: Mapping[int, float] = field(default_factory=dict)
     """Share of each rank's time (0 to 1) that lies between steps, in no record; empty: not known."""
     notes: tuple[str, ...] = ()
@@ -199,6 +202,8 @@ class Observation:
     """The place where the run stood still, by the step records."""
     recorded_steps: bool = False
     """True if enough steps were recorded to tell."""
+    groups: tuple[MeshGroup, ...] = ()
+    """The groups in which ranks exchange, with what each takes; empty: not known."""
     mesh: MeshFacts | None = None
     """Stages, groups and slowdown of a mesh; None: the job is none, or nothing tells."""
     repeats: tuple[Repeat, ...] = ()

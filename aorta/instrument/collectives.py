@@ -47,6 +47,7 @@ class CollectiveRunner:
         self.on_gpu = device.type == "cuda"
         self.streams = streams if streams is not None else Streams(device)
         self._count: Counter[str] = Counter()
+        self._labels: dict[str, str] = {}
         self._local = threading.local()
 
     @property
@@ -71,8 +72,19 @@ class CollectiveRunner:
         name = group.group_name
         place = name if peer is None else f"{name}:{op}:{peer}"
         self._count[place] += 1
-        found = {"op": op, "group": name, "seq": self._count[place], "bytes": size_bytes}
+        found = {"op": op, "group": self._label(group, name), "seq": self._count[place], "bytes": size_bytes}
         return found if peer is None else {**found, "peer": peer}
+
+    def _label(self, group: dist.ProcessGroup, name: str) -> str:
+        """Returns the name of a group with what its maker called it, such as `mesh_tp:2`."""
+        label = self._labels.get(name)
+        if label is None:
+            said = getattr(group, "group_desc", None)
+            label = (
+                name if said in (None, "", "undefined", "default_pg") else f"{said}:{name}".replace(" ", "_")
+            )
+            self._labels[name] = label
+        return label
 
     def inline(
         self,

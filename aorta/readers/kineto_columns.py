@@ -332,8 +332,10 @@ def _add_collectives(columns: Columns, known: Sequence[tuple[int, Arguments]]) -
 
 def _calling(arguments: Arguments) -> str:
     """Returns who calls together: the group, of a send and its receive the two ranks as well."""
-    pair = _pair(arguments)
-    return f"{arguments.group} {pair}" if pair else str(arguments.group)
+    pair, name = _pair(arguments), str(arguments.group)
+    if arguments.description not in (None, "", "undefined", "default_pg"):
+        name = f"{arguments.description}:{name}".replace(" ", "_")
+    return f"{name} {pair}" if pair else name
 
 
 def _pair(arguments: Arguments) -> str | None:

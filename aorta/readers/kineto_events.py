@@ -56,6 +56,7 @@ class Arguments(Struct, gc=False, frozen=True):
     group_size: Number = msgspec.field(name="Group size", default=ABSENT)
     dtype: str | None = None
     group: Number = msgspec.field(name="Process Group Name", default=None)
+    description: str | None = msgspec.field(name="Process Group Description", default=None)
     sequence: Number = msgspec.field(name="Seq", default=ABSENT)
     source: Number = msgspec.field(name="Src Rank", default=None)
     """Rank that sends, for a receive."""

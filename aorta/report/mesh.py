@@ -79,6 +79,8 @@ def mesh_blocks(analysis: Analysis, *, charts: bool) -> list[Block]:
         found.append(FactList(tuple(facts)))
     if mesh is not None and mesh.stages:
         found.append(_stages(mesh))
+    if mesh is not None and mesh.dimensions:
+        found.append(_dimensions(mesh))
     if mesh is not None and mesh.groups:
         found.append(_groups(mesh))
         if len(mesh.groups) > MAX_GROUPS:
@@ -134,14 +136,25 @@ def _stages(mesh: Mesh) -> Table:
     return Table(("stage", "ranks", ">work, ms per step", ">bubble"), rows)
 
 
+def _dimensions(mesh: Mesh) -> Table:
+    rows = tuple(
+        (one.dimension, str(one.groups), *_use(one.ms_per_step, one.bytes_per_step))
+        for one in mesh.dimensions
+    )
+    return Table(("dimension", ">groups", ">ms per step and rank", ">MB per step and rank"), rows)
+
+
+def _use(ms: float | None, size: float | None) -> tuple[str, str]:
+    return ABSENT if ms is None else number(ms), ABSENT if size is None else number(size / 1e6)
+
+
 def _groups(mesh: Mesh) -> Table:
     rows = tuple(
         (
             one.name,
             one.dimension,
             rank_words(one.ranks),
-            ABSENT if one.ms_per_step is None else number(one.ms_per_step),
-            ABSENT if one.bytes_per_step is None else number(one.bytes_per_step / 1e6),
+            *_use(one.ms_per_step, one.bytes_per_step),
         )
         for one in mesh.groups[:MAX_GROUPS]
     )

@@ -135,3 +135,21 @@ def test_pauses_within_the_forward_pass_of_a_cpu_are_named_too() -> None:
     late = finding("straggler", [1], **WAITS)
     assert code(late, context(collector={1: Pauses(11.0, 0.0)})) == "gc_pauses"
     assert code(late, context(collector={1: Pauses(9.0, 0.0)})) == "compute"
+
+
+@pytest.mark.parametrize(
+    ("loads", "expected", "times"),
+    [
+        ({0: 100.0, 1: 260.0, 2: 100.0}, "uneven_experts", 2.6),
+        ({0: 100.0, 1: 125.0, 2: 100.0}, "compute", None),  # below 1.3 times
+        ({0: 100.0, 1: 100.0, 2: 260.0}, "compute", None),  # another rank's expert is the busy one
+        ({}, "compute", None),
+    ],
+)
+def test_an_expert_that_gets_most_tokens_is_the_cause(
+    loads: dict[int, float], expected: str, times: float | None
+) -> None:
+    late = finding("straggler", [1], **WAITS)
+    found = caused(late, changed(context(), exchanged=loads))
+    assert found.sub_cause == expected
+    assert found.evidence.get("exchanged_times") == times

@@ -54,6 +54,7 @@ def test_a_report_shows_stages_groups_and_workers_by_steps(tmp_path: Path) -> No
     assert "20.0 % with equal stages and microbatches" in section
     assert "0 of 2  ranks 0, 2" in section
     assert "1 of 2  ranks 1, 3" in section
+    assert "ms per step and rank" in section
     assert "S of each worker in each step" in section
     heat = worker_heat(found.slowdown)
     assert heat is not None

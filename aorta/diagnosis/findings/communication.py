@@ -36,7 +36,9 @@ from aorta.diagnosis.findings import _mesh
 from aorta.diagnosis.findings._transfers import behind_transfers, mostly_small
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
+from aorta.metrics.mesh_groups import slow_group
 from aorta.metrics.whatif import Replays
+from aorta.units import rank_words
 
 KIND = "communication"
 _TRANSPORT = (
@@ -75,11 +77,15 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     free = max(fmean(row.compute_ms for row in rows) - hidden, 0.0)
     low = min(removal_to_threshold(step, exposed, threshold), free)
     # Where ranks are missing, an unknown part of it is waiting for them.
+    slow = slow_group(seen.groups)
+    ranks = slow[0].ranks if slow is not None else []
     return found(
         answer,
         _cause(seen),
         _evidence(seen),
         None if seen.job.ranks_missing else gain(step, low, exposed),
+        ranks=ranks,
+        nodes=seen.job.nodes(ranks) if ranks else [],
     )
 
 
@@ -162,6 +168,14 @@ def _removes(_: Finding, seen: Observation, replays: Replays) -> PredictedRemova
 def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     if _mesh.speaks(finding):
         return _mesh.sub_cause(finding)
+    slow = slow_group(seen.groups)
+    if slow is not None:
+        group, ratio = slow
+        text = (
+            f"the {group.dimension} group of {rank_words(group.ranks)} takes {ratio:.1f} times as long as "
+            "the others of its kind for the same bytes: a slow link between its ranks"
+        )
+        return SubCause("slow_link", text, {"group": group.name, "times": ratio})
     return behind_transfers(seen)
 
 

@@ -50,6 +50,8 @@ OTHERS_CPU_PCT = 50.0
 THROTTLED = 0.5
 """A GPU that is slowed down in this share of the samples is throttled."""
 _OWN_HOSTS = "record a trace with all driver calls, which tells when the hosts wait for their GPUs"
+MORE_TOKENS = 1.3
+"""Experts of a rank are busier from so many times the bytes of the other ranks on."""
 _PARTS: tuple[Part, ...] = ("compute", "host")
 
 
@@ -172,6 +174,10 @@ def _crowded_out(seen: Observation, *, by_host: bool) -> str | None:
 def _removes(finding: Finding, seen: Observation, replays: Replays) -> PredictedRemoval | None:
     if seen.mesh is not None:
         return None  # the replay of the mesh has said what it gains
+    if _tokens(finding, seen) is not None:
+        # Tokens that leave the busy expert go to the others: every rank takes the mean.
+        even = replays.as_the_others(_PARTS, ())
+        return PredictedRemoval("the uneven load of the experts", even, parts=_PARTS)
     found, who = replays.as_the_others(_PARTS, finding.ranks), rank_words(finding.ranks)
     words = f"the longer compute and host work of {who}"
     if not finding.ranks:
@@ -190,6 +196,12 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     compute, host = finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"]
     hosts = finding.evidence.get("ranks_late_by_host", [])
     late = [rank for rank in finding.ranks if (rank in hosts) == (host > compute)] or finding.ranks
+    tokens = _tokens(finding, seen)
+    if tokens is not None:
+        text = (
+            f"{rank_words(finding.ranks)} exchanges {tokens:.1f} times the bytes of the other ranks' experts"
+        )
+        return SubCause("uneven_experts", text, {"exchanged_times": tokens})
     loss = _clock_loss(late, finding, seen) if compute >= host else None
     found = _throttled(late, loss, finding, seen) if compute >= host else None
     found = found or _collector(late, finding, seen) or _neighbour(finding, seen) or _slow_node(seen)
@@ -205,6 +217,19 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     elif seen.around.loads:
         text += "; neither throttling nor other load was seen"
     return SubCause("compute", text, _measured_loss(loss))
+
+
+def _tokens(finding: Finding, seen: Observation) -> float | None:
+    """Returns how many times the bytes of the others the late ranks exchange in all-to-all, where these are
+    more: an expert that gets most tokens computes for longer and sends more back.
+    """
+    loads = seen.steps.exchanged
+    late = [loads[rank] for rank in finding.ranks if rank in loads]
+    others = [load for rank, load in loads.items() if rank not in finding.ranks]
+    if not late or not others or not fmean(others):
+        return None
+    times = min(late) / fmean(others)
+    return times if times >= MORE_TOKENS else None
 
 
 def _collector(late: Sequence[int], finding: Finding, seen: Observation) -> SubCause | None:
@@ -309,7 +334,12 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
     where = ", ".join(job.nodes(ranks)) if len(set(job.hosts.values())) > 1 else ""
     if ranks and where:
         actions.append(f"compare {where} with the other nodes: clocks, temperature, other processes")
-    if compute:
+    if finding.sub_cause == "uneven_experts" or _tokens(finding, seen) is not None:
+        actions.append(
+            "balance the tokens of the experts: a larger auxiliary loss, a capacity factor, or more replicas "
+            "of the busy expert"
+        )
+    elif compute:
         actions.append("give every rank the same work per step: equal batches and sequence lengths")
     if host:
         threads = f", training.cpu_threads (now {job.config.training.cpu_threads})" if job.config else ""
@@ -373,6 +403,7 @@ SPEC = FindingSpec(
         "noisy_neighbour": "Other programs use the late rank's node.",
         "slow_node": "All ranks of a node are late together.",
         "gc_pauses": "Python's garbage collector pauses the late rank.",
+        "uneven_experts": "An expert gets most tokens, so that its rank computes for longer.",
         "host_work": "The late rank's host works for longer.",
         "compute": "The late rank computes for longer.",
         **_mesh.CODES,
