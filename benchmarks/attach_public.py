@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).resolve().parents[1]
 TRAINERS = ROOT / "benchmarks" / "public_trainers" / "trainers"
 PROGRAMS = {
@@ -121,13 +123,11 @@ def training(site: Site, trainer: str, fault: str) -> Iterator[tuple[int, Path]]
                 time.sleep(0.5)
             yield child.pid, counted
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGTERM)
-            try:
-                child.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
+            # A trainer may ignore SIGTERM, and its ranks are no members of the launcher's group.
+            for process in [*psutil.Process(child.pid).children(recursive=True), child]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            child.wait()
 
 
 def steps(counted: Path) -> int:
@@ -268,6 +268,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=200, help="attaches to one job; 0: none")
     parser.add_argument("--only", help="names of trainers, with commas")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no trainer stays behind
     site = Site(options.python, options.packages, options.user, options.output.absolute())
     site.output.mkdir(parents=True, exist_ok=True)
     site.output.chmod(0o777)
