@@ -331,6 +331,12 @@ class Driver:
         if parts is not None:
             parts.saved = True
 
+    def validates(self) -> None:
+        """Note that the program validates."""
+        parts = self.here()
+        if parts is not None:
+            parts.no_grad = True
+
     def clipped(self, norm: Any) -> None:
         """Note the norm of the gradients, as clipping found it."""
         parts = self.here()

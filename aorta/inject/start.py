@@ -14,6 +14,7 @@ from torch.nn import utils
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DistributedSampler, dataloader
 
+from aorta.inject.callbacks import ACTIVE
 from aorta.inject.driver import Driver
 from aorta.inject.hooks import Hooks
 from aorta.inject.status import mark_installed
@@ -26,6 +27,7 @@ def install() -> Driver | None:
     if any(os.path.basename(word) in _LAUNCHERS for word in sys.orig_argv[:5]):  # noqa: PTH119
         return None
     driver = Driver()
+    ACTIVE.append(driver)
     mark_installed()
     hooks = driver.hooks
     before, after = driver.compiled.hooks()
