@@ -29,6 +29,9 @@ from aorta.launch.tools import Caller
 
 _STYLES = {"pending": "yellow", "running": "cyan", "unknown": "magenta"}
 
+_LEAST_WIDTH = {"scenario": 8, "job": 8, "steps": 8, "reason": 6}
+"""Characters of a usual id of Slurm, and of the longest usual words."""
+
 
 def select_jobs(
     submission: Path | None, job_ids: Sequence[str], results: Path, call: Caller
@@ -96,10 +99,18 @@ def _progress(job: FollowedJob, view: JobView) -> RunProgress | None:
 
 def job_table(rows: Sequence[Row]) -> Table:
     """Scenario, id, state, elapsed, steps and their times, nodes and reason of each job."""
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     right = ("elapsed", "per step", "time left")
+    whole = ("state", "elapsed", "per step", "time left")
     for title in ("scenario", "job", "state", "elapsed", "steps", "per step", "time left", "nodes", "reason"):
-        table.add_column(title, justify="right" if title in right else "left", overflow="fold")
+        table.add_column(
+            title,
+            justify="right" if title in right else "left",
+            overflow="fold",
+            # A terminal of 80 columns folds what reads as well on two lines, and no number.
+            no_wrap=title in whole,
+            min_width=_LEAST_WIDTH.get(title),
+        )
     for job, view, progress in rows:
         scenario, job_id, _, elapsed, nodes, reason = job_cells(job, view)
         steps = progress_cells(view, progress)

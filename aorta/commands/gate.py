@@ -57,7 +57,7 @@ def command(
 ) -> int:
     """Run A and B in blocks (A B B A, B A A B) until it is clear whether B is slower by the limit.
 
-    Exit status 0: B is not slower; 1: it is; 2: a run failed. Measured are the steps of the step records,
+    Exit status 0: B is not slower; 1: it is; 4: a run failed. Measured are the steps of the step records,
     which aorta puts into PyTorch programs; otherwise the number that --metric finds; otherwise the wall time
     of the whole command. A command may be `srun ...` or `sbatch --wait ...`, so that runs are Slurm jobs.
     """

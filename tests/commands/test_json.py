@@ -121,6 +121,12 @@ def test_the_table_shows_steps_their_time_and_what_is_left(slurm: FakeSlurm) -> 
     # (3000 - 100) steps of 20 ms are 58 s
     assert rows[1][4:8] == ["100/3000", "20", "ms", "0:58"]
     assert rows[2][4:8] == ["starting", "agents", "-", "-"]
+    screen = io.StringIO()
+    Console(file=screen, width=80).print(job_table(job_rows(follower)))
+    narrow = screen.getvalue()
+    # Numbers stay whole on a usual terminal; only words fold.
+    assert all(word in narrow for word in ("COMPLETED", "00:01:42", "100/3000", "20 ms", "0:58", "starting"))
+    assert max(map(len, narrow.splitlines())) <= 80
 
 
 def test_an_error_leaves_standard_output_empty(project: Path) -> None:
