@@ -191,6 +191,12 @@ class StepColumns(Sequence[DecodedStep]):
         return self._by_label([label.phase in phases for label in self._labels])
 
     @property
+    def epoch(self) -> NDArray[np.int64]:
+        """Returns the epoch of each step, (steps,); ABSENT where the program does not count them."""
+        known = [ABSENT if label.epoch is None else label.epoch for label in self._labels]
+        return np.array(known, dtype=np.int64)[self._label]
+
+    @property
     def detailed(self) -> NDArray[np.bool_]:
         """Returns which steps were timed part by part, (steps,)."""
         return self._by_label([label.detailed for label in self._labels])

@@ -27,6 +27,7 @@ from aorta.diagnosis.observation import (
 from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE
 from aorta.diagnosis.rank import rank_costs
 from aorta.metrics.allocator import allocator_use
+from aorta.metrics.between_steps import Gaps, gaps_between
 from aorta.metrics.blame import BlameTable, charge_notes, charged
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.collectives import MatchedCollectives, match_collectives
@@ -42,7 +43,7 @@ from aorta.metrics.places import no_loader
 from aorta.metrics.recorded_mesh import recorded_operations
 from aorta.metrics.stalls import FEWEST, longest_stall
 from aorta.metrics.steady import Steady, steady_steps
-from aorta.metrics.throughput import between_steps_shares, counted, throughput
+from aorta.metrics.throughput import counted, throughput
 from aorta.metrics.utilization import effective_gpu_utilization, sampled, steady_windows, utilization
 from aorta.readers.run import RunData
 from aorta.readers.run_identity import clocks, hosts_of, knobs, machines_of, nodes_of, uses_cuda
@@ -133,6 +134,8 @@ def _steps(
     charges = charged(collectives, detailed.numbers, "fewer than two ranks left steady steps")
     waits = charges if isinstance(charges, BlameTable) else None
     breakdown = breakdown_table(detailed, waits.wait_ns if waits else None)
+    last = steady.numbers[-1] if len(steady) else 0
+    gaps = gaps_between(data.records.by_rank, steady.numbers[0], last) if len(steady) else Gaps()
     blamed = charge_notes(charges, data.ranks_expected, "call of a collective", "calls of collectives")
     return ObservedSteps(
         exchanged=recorded_load(detailed.by_rank),
@@ -141,7 +144,8 @@ def _steps(
         waits=waits,
         blame_absent=charges if isinstance(charges, str) else None,
         steady=len(steady),
-        between_shares=between_steps_shares(steady),
+        between_shares=gaps.shares,
+        between_ms=gaps.by_phase,
         loader_absent=no_loader(data.instruments),
         untimed_calls=(untimed := _untimed_calls(detailed)),
         notes=(*_untimed_note(untimed, breakdown), *blamed, *detail_note(facts.detail_cost)),

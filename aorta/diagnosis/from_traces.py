@@ -139,7 +139,12 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
         seen,
         mesh=seen.mesh or _mesh(found, expected),
         groups=made.groups or seen.groups,
-        steps=replace(made.steps, source="step records and traces", between_shares=seen.steps.between_shares),
+        steps=replace(
+            made.steps,
+            source="step records and traces",
+            between_shares=seen.steps.between_shares,
+            between_ms=seen.steps.between_ms,
+        ),
         host=replace(seen.host, idle=made.host.idle, uncertain_ms=uncertain),
         monitored=replace(seen.monitored, utilization=usage),
         model=made.model,

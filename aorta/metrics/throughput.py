@@ -74,17 +74,6 @@ def _spans(steady: Steady, runs: Sequence[tuple[int, int]]) -> NDArray[np.float6
     return np.asarray((until - starts).mean(axis=0), dtype=np.float64)
 
 
-def between_steps_shares(steady: Steady) -> dict[int, float]:
-    """Returns for each rank the share (0 to 1) of its steady windows that lies between steps."""
-    runs = consecutive(steady.numbers)
-    shares = {}
-    for rank, steps in steady.by_rank.items():
-        window = _window_ns(steps, runs)
-        if window > 0:
-            shares[rank] = max(1.0 - int(steps.duration_ns.sum()) / window, 0.0)
-    return shares
-
-
 def _window_ns(steps: StepColumns, runs: Sequence[tuple[int, int]]) -> int:
     """From the start of the first step of each run to the end of the last one, summed."""
     starts, ends = steps.column("mono_start_ns"), steps.column("mono_end_ns")

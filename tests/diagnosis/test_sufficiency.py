@@ -12,7 +12,7 @@ import pytest
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import FIRST_FAILURE, ProfilerChoice
-from aorta.units import NS_PER_S
+from aorta.units import NS_PER_MS, NS_PER_S
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.verdicts import analysed, change_json, change_records, finding, made, measured, reasons
 
@@ -326,6 +326,33 @@ def test_time_between_steps_is_in_no_record_and_not_healthy(
         assert found.findings[0].value == pytest.approx(90, abs=1)
         assert "lies 90 % of the time (threshold 20)" in found.verdict.statement
         assert found.between_steps[0].ms == pytest.approx(found.breakdown.per_rank[0].step_ms * 9, rel=0.05)
+
+
+@pytest.mark.parametrize("phase", ["validation", "checkpoint", "first batch"])
+@pytest.mark.parametrize(("gap_ms", "kind"), [(400, "between_steps"), (20, "healthy")])
+def test_what_comes_between_steps_is_told_by_the_step_that_follows(
+    tmp_path: Path, phase: str, gap_ms: int, kind: str
+) -> None:
+    """Steps of 69 ms; before five of the last 29 or 30 lies a gap."""
+    run = write_run(tmp_path, RunSpec(ranks_per_node=1))
+    lines = [json.loads(line) for line in run.records(0).read_text().splitlines()]
+    for number, line in enumerate(lines):
+        for name in ("mono_start_ns", "mono_end_ns", "wall_start_ns", "wall_end_ns"):
+            line[name] += (number // 5) * gap_ms * NS_PER_MS
+        if phase == "first batch":
+            line["epoch"] = number // 5
+        elif number % 5 == 0 and line["phase"] == "steady":
+            line["phase"] = phase
+    run.records(0).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = analysed(run)
+    assert found.verdict.kind == kind
+    (told,) = found.between_steps
+    assert (told.phase, told.ranks) == (phase, [])
+    steps = 30 if phase == "first batch" else 29
+    assert told.ms == pytest.approx(5 * gap_ms / steps)
+    if kind == "between_steps":
+        assert phase.split(maxsplit=1)[0] in found.findings[0].cause
+        assert found.findings[0].value == pytest.approx(100 * 5 * 400 / (5 * 400 + steps * 69))
 
 
 @pytest.mark.parametrize(("loading", "verdict"), [(4.0, "insufficient_data"), (90.0, "data_loading")])

@@ -13,7 +13,7 @@ What to do:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median
+from statistics import fmean, median
 
 from aorta.artefacts.analysis import Finding
 from aorta.artefacts.unseen import BetweenSteps
@@ -28,9 +28,22 @@ from aorta.diagnosis.finding import (
 )
 from aorta.diagnosis.observation import Observation, ObservedSteps
 from aorta.diagnosis.policy import Policy
+from aorta.metrics.between_steps import UNKNOWN
 from aorta.units import rank_words
 
 KIND = "between_steps"
+_CAUSES = {
+    UNKNOWN: "no record covers the time between the end of a step and the start of the next",
+    "validation": "most of the time between steps lies before steps that follow a validation",
+    "checkpoint": "most of the time between steps lies before steps that follow a checkpoint",
+    "first batch": "most of the time between steps lies before the first step of an epoch",
+}
+_FIRST_ACTIONS = {
+    UNKNOWN: "find out what runs between the steps{who}: validation, checkpoints, logging, a fetch",
+    "validation": "validate less often, on fewer samples, or share the samples out over the ranks{who}",
+    "checkpoint": "write checkpoints less often{who}, or in the background: dcp.async_save",
+    "first batch": "keep the loader's workers between epochs{who}: persistent_workers=True",
+}
 UNIT = "% of time"
 
 
@@ -43,10 +56,16 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     if not answer.fired:
         return RuleResult(answer)
     ranks, lost = culprits(seen.steps.between_shares), _cost(seen)
+    phases = {item.phase: item.ms for item in recorded_gaps(seen.steps)}
     return found(
         answer,
-        "no record covers the time between the end of a step and the start of the next",
-        {"between_steps_ms": lost, "step_ms": seen.steps.step_ms, "files": list(seen.steps.files)},
+        _CAUSES[main_phase(seen.steps)],
+        {
+            "between_steps_ms": lost,
+            "phases_ms": phases,
+            "step_ms": seen.steps.step_ms,
+            "files": list(seen.steps.files),
+        },
         gain(seen.steps.step_ms + lost, 0.0, lost),
         ranks=ranks,
         nodes=seen.job.nodes(ranks),
@@ -61,9 +80,22 @@ def culprits(shares: Mapping[int, float]) -> list[int]:
 
 
 def recorded_gaps(steps: ObservedSteps) -> list[BetweenSteps]:
-    """Returns the time between steps, of which no record says what it was; empty: none, or not known."""
-    lost = _lost_ms(steps)
-    return [BetweenSteps(phase="not recorded", ms=lost, ranks=culprits(steps.between_shares))] if lost else []
+    """Returns the time between steps by what it was spent on, the most first; empty: none, or not known."""
+    if not steps.costs:
+        return []
+    found = [_gap(phase, by_rank, steps) for phase, by_rank in steps.between_ms.items()]
+    return sorted((item for item in found if item.ms), key=lambda item: -item.ms)
+
+
+def _gap(phase: str, by_rank: Mapping[int, float], steps: ObservedSteps) -> BetweenSteps:
+    every = {rank: by_rank.get(rank, 0.0) for rank in steps.between_shares}
+    late = culprits({rank: ms / (steps.step_ms + ms) for rank, ms in every.items()})
+    return BetweenSteps(phase=phase, ms=fmean(every.values()), ranks=late)
+
+
+def main_phase(steps: ObservedSteps) -> str:
+    """Returns what most of the time between steps was spent on."""
+    return next((item.phase for item in recorded_gaps(steps)), UNKNOWN)
 
 
 def _lost_ms(steps: ObservedSteps) -> float:
@@ -75,10 +107,10 @@ def _cost(seen: Observation) -> float:
     return _lost_ms(seen.steps)
 
 
-def _actions(finding: Finding, _: Observation) -> list[str]:
+def _actions(finding: Finding, seen: Observation) -> list[str]:
     who = f" of {rank_words(finding.ranks)}" if finding.ranks else ""
     return [
-        f"find out what runs between the steps{who}: validation, checkpoints, logging, the fetch of a batch",
+        _FIRST_ACTIONS[main_phase(seen.steps)].format(who=who),
         "do it less often, on all ranks alike, or beside the training",
     ]
 
