@@ -72,10 +72,11 @@ def standstill(recordings: Sequence[Recording]) -> Standstill | None:
     """
     known = {recording.rank: recording for recording in recordings if recording.rank is not None}
     heads = {rank: calls for rank, recording in known.items() if (calls := _head(recording.pending()))}
-    if not heads or _momentary(known):
+    odd = mismatches(known)
+    if not heads or (not odd and _momentary(known)):
         return None
     edges = _edges(known, heads)
-    guilty = _guilty(known, heads, edges)
+    guilty = {rank: Guilty(rank, kind, call) for rank, kind, call in odd} or _guilty(known, heads, edges)
     if sum(item.kind == "dead_peer" for item in guilty.values()) > len(known):
         return None
     waiting = {rank: edges.get(rank, []) for rank in heads if rank not in guilty}
@@ -112,9 +113,6 @@ def _momentary(known: _Known) -> bool:
 
 
 def _guilty(known: _Known, heads: _Heads, edges: _Edges) -> dict[int, Guilty]:
-    odd = {rank: Guilty(rank, kind, call) for rank, kind, call in mismatches(known)}
-    if odd:
-        return odd
     found = {
         rank: Guilty(rank, "gpu_stuck", calls[0])
         for rank, calls in heads.items()

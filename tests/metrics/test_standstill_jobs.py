@@ -102,7 +102,7 @@ def said(hang):
     return None if hang is None else (hang.kind, [item.rank for item in hang.ranks])
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24))
 def test_a_host_that_stops(seed):
     made, chance = job(seed)
     guilty = chance.randrange(WORLD)
@@ -120,7 +120,7 @@ def test_a_first_call_that_is_missing(seed):
     assert said(found(made.run(), **form(chance, buffer=2000))) == ("host_stuck", [guilty])
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
@@ -140,7 +140,7 @@ def test_a_call_that_differs(seed, kind, change):
     assert said(found(made.run(), **form(chance, buffer=2000))) == (kind, [guilty])
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_a_gpu_that_stops_where_the_others_end(seed):
     made, chance = job(seed)
     guilty = chance.randrange(WORLD)
@@ -151,7 +151,7 @@ def test_a_gpu_that_stops_where_the_others_end(seed):
     assert said(found(made, **form(chance))) == ("gpu_stuck", [guilty])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_a_gpu_that_does_not_come_to_a_call_where_starts_are_recorded(seed):
     made, chance = job(seed)
     guilty = chance.randrange(WORLD)
@@ -161,7 +161,7 @@ def test_a_gpu_that_does_not_come_to_a_call_where_starts_are_recorded(seed):
     assert said(found(made.run(), **form(chance, timing=True, buffer=2000))) == ("gpu_stuck", [guilty])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_a_rank_that_died_and_left_no_dump(seed):
     made, chance = job(seed)
     guilty = chance.randrange(WORLD)
@@ -169,7 +169,7 @@ def test_a_rank_that_died_and_left_no_dump(seed):
     assert said(found(made.run(), lost=(guilty,), **form(chance))) == ("dead_peer", [guilty])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_a_dump_of_an_innocent_rank_that_is_missing(seed):
     made, chance = job(seed, batched=False)
     guilty, lost = chance.sample(range(WORLD), 2)
@@ -185,7 +185,7 @@ def test_a_dump_of_an_innocent_rank_that_is_missing(seed):
     assert not direct or said(hang) == ("host_stuck", [guilty])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_a_job_whose_calls_have_all_ended_is_no_standstill(seed):
     made, chance = job(seed)
     assert said(found(made.run(), **form(chance))) is None
@@ -245,10 +245,16 @@ def test_shapes_with_as_many_elements_are_no_other_size():
     assert said(hang) == ("host_stuck", [1])
 
 
-@pytest.mark.parametrize(("open_s", "kind"), [(0.5, None), (600.0, "host_stuck")])
-def test_a_call_that_is_open_for_a_moment_is_no_standstill(tmp_path, open_s, kind):
+@pytest.mark.parametrize(
+    ("open_s", "differs", "kind"),
+    [(0.5, False, None), (600.0, False, "host_stuck"), (0.5, True, "other_size")],
+)
+def test_a_call_that_is_open_for_a_moment_is_no_standstill(tmp_path, open_s, differs, kind):
     made = Job(2, {}, [[{"group": "0", "name": "all_reduce"}] * 3] * 2)
-    made.ranks[1].stops_at = 2
+    if differs:
+        made.ranks[1].program[2].size = 7
+    else:
+        made.ranks[1].stops_at = 2
     for rank, data in made.run().dumps().items():
         path = tmp_path / f"dump_{rank}"
         path.write_bytes(data)
