@@ -299,3 +299,8 @@ def test_workers_agree_with_their_number(workers: int, said: str) -> None:
     text = caused(finding("data_loading"), context(config=config)).sub_cause_text
     assert text is not None
     assert text.startswith(f"{said} keep up")
+
+
+def test_an_idle_gpu_may_ask_for_the_advice_of_inefficient_compute() -> None:
+    """The costliest cause gives it, also where no mistake is above the threshold."""
+    assert FINDINGS["compute_inefficiency"].actions(finding("gpu_underutilization"), context()) == []

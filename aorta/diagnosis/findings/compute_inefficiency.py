@@ -71,9 +71,12 @@ def _sub_cause(finding: Finding, _: Observation, __: Policy) -> SubCause:
     return next(cause for cause in _CAUSES if cause.code == finding.evidence["mistake"])
 
 
-def _actions(finding: Finding, _: Observation) -> list[str]:
-    id_ = str(finding.evidence["mistake"])
-    return [CATALOGUE[id_].page.remedy.replace("`", ""), f"read more: aorta explain {id_}"]
+def _actions(_: Finding, seen: Observation) -> list[str]:
+    """Returns the remedy of the costliest mistake; a finding that it is a cause of asks for it, too."""
+    mistake = _costliest(seen)
+    if mistake is None:
+        return []
+    return [CATALOGUE[mistake.id].page.remedy.replace("`", ""), f"read more: aorta explain {mistake.id}"]
 
 
 def _statement(finding: Finding, _: Observation) -> str:
