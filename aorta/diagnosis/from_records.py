@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 
 from msgspec import structs
 
 from aorta.artefacts.analysis import Analysis, DataQuality, RunFacts
-from aorta.artefacts.measured import BreakdownTable
-from aorta.artefacts.mesh import MeshGroup
-from aorta.artefacts.step_columns import UNTIMED
 from aorta.diagnosis.capture_window import detail_note, overhead_note
 from aorta.diagnosis.facts import facts_of, repeats_beside
 from aorta.diagnosis.findings.between_steps import recorded_gaps
@@ -29,15 +27,15 @@ from aorta.diagnosis.rank import rank_costs
 from aorta.metrics.allocator import allocator_use
 from aorta.metrics.between_steps import Gaps, gaps_between
 from aorta.metrics.blame import BlameTable, charge_notes, charged
-from aorta.metrics.breakdown import breakdown_table
-from aorta.metrics.collectives import MatchedCollectives, match_collectives
+from aorta.metrics.breakdown import breakdown_table, untimed_calls, untimed_note
+from aorta.metrics.collectives import MatchedCollectives, match_steady
 from aorta.metrics.collector_pauses import collector_pauses
 from aorta.metrics.detail_cost import detail_cost
 from aorta.metrics.expert_load import recorded_load
 from aorta.metrics.host_gaps import host_gaps
 from aorta.metrics.launches import recorded_launches
 from aorta.metrics.mesh import mesh_of
-from aorta.metrics.mesh_groups import groups_of
+from aorta.metrics.mesh_groups import groups_in
 from aorta.metrics.node_load import crowded_note, driver_busy, node_loads, throttling
 from aorta.metrics.places import no_loader
 from aorta.metrics.recorded_mesh import recorded_operations
@@ -64,7 +62,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
     steady = steady_steps(by_rank)
     detailed, cuda = steady.detailed(), uses_cuda(data)
     missing = expected is None or len(by_rank) < expected
-    collectives = _MISSING if missing else _collectives(data, steady)
+    collectives = _MISSING if missing else match_steady(steady, by_rank, partial(clocks, data))
     # A rate without some ranks would be too low by an unknown share.
     rate = throughput(steady) if by_rank and len(by_rank) == expected else None
     facts = facts_of(data, rate, detail_cost(steady))
@@ -91,7 +89,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         monitored=devices,
         around=around,
         mesh=mesh_of(pipeline) if pipeline is not None else None,
-        groups=_groups(collectives, len(detailed)),
+        groups=groups_in(collectives, len(detailed)),
         stall=longest_stall(by_rank, data.stops),
         recorded_steps=any(len(column) >= FEWEST for column in by_rank.values()),
         model=modelled(collectives, detailed.numbers, [row.step_ms for row in rows], nodes_of(data)),
@@ -109,21 +107,6 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
         ),
         quality=quality,
     )
-
-
-def _groups(collectives: MatchedCollectives | str, steps: int) -> tuple[MeshGroup, ...]:
-    """Returns the groups in which ranks exchange."""
-    return () if isinstance(collectives, str) else tuple(groups_of(collectives.matched, steps))
-
-
-def _collectives(data: RunData, steady: Steady) -> MatchedCollectives | str:
-    """Returns all ranks on one clock with their collectives, or why they cannot be."""
-    detailed = steady.detailed()
-    if not len(detailed):
-        return "no steady step was timed part by part" if len(steady) else "there are no steady steps"
-    # What ranks did since they were last together begins in the step before.
-    used = detailed.with_one_before(data.records.by_rank)
-    return match_collectives(used, clocks(data, used))
 
 
 def _steps(
@@ -147,23 +130,9 @@ def _steps(
         between_shares=gaps.shares,
         between_ms=gaps.by_phase,
         loader_absent=no_loader(data.instruments),
-        untimed_calls=(untimed := _untimed_calls(detailed)),
-        notes=(*_untimed_note(untimed, breakdown), *blamed, *detail_note(facts.detail_cost)),
+        untimed_calls=(untimed := untimed_calls(detailed)),
+        notes=(*untimed_note(untimed, breakdown), *blamed, *detail_note(facts.detail_cost)),
     )
-
-
-def _untimed_calls(detailed: Steady) -> float:
-    """Returns the mean of untimed calls per step, of the rank with most."""
-    columns = [steps.column(UNTIMED) for steps in detailed.by_rank.values() if len(steps)]
-    return max((float(column.mean()) for column in columns), default=0.0)
-
-
-def _untimed_note(calls: float, breakdown: BreakdownTable) -> tuple[str, ...]:
-    if not calls or not breakdown.per_rank:
-        return ()
-    least = fmean(row.comm_ms for row in breakdown.per_rank)
-    said = f"{calls:.3g} calls of torch.distributed per step were seen and could not be timed"
-    return (f"communication takes at least {least:.3g} ms per step: {said}",)
 
 
 def _monitored(

@@ -19,8 +19,7 @@ from aorta.diagnosis.trace_samples import sampled_beside
 from aorta.diagnosis.traced_weight import replayed, undisturbed, untraced_ms, weighed
 from aorta.metrics.blame import BlameTable, charged
 from aorta.metrics.expert_load import traced_load
-from aorta.metrics.mesh import MeshFacts
-from aorta.metrics.mesh_groups import groups_of
+from aorta.metrics.mesh_groups import groups_in
 from aorta.metrics.trace_capture import ALONE, TraceCapture, capture, captures, with_waits
 from aorta.metrics.trace_notes import differences, notes_of, size_notes
 from aorta.metrics.traced_mesh import traced_mesh
@@ -57,7 +56,7 @@ def from_traces(
     files = [f"{item.path.name} ({plural(len(item.table), 'sample')})" for item in samples]
     return replace(
         made,
-        mesh=_mesh(found, expected),
+        mesh=traced_mesh(found, expected),
         job=ObservedJob(
             cuda=True,
             world_size=expected or max(len(seen), 2),
@@ -108,13 +107,13 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
 
     if not traces.summaries:
         return _noted(seen, None, seen.quality.adding(problems=traces.problems))
-    expected, whole = data.ranks_expected, captures(traces.summaries)[0]
-    steps = numbered(whole.ranks, data.records.by_rank, boot_epochs(data))
+    by_rank, expected, whole = data.records.by_rank, data.ranks_expected, captures(traces.summaries)[0]
+    steps = numbered(whole.ranks, by_rank, boot_epochs(data))
     found = whole if steps.counted is None else capture(steps.summaries)
     found = replace(found, steps=steps.kept(found.steps), problems=whole.problems)
-    untraced = None
-    if found.format == "kineto":  # an attached nsys slows the steps outside of its capture, too
-        untraced = untraced_ms(data.records.by_rank, steps.first, seen.facts.profiler_overhead)
+    # An attached nsys slows the steps outside of its capture, too.
+    outside = seen.facts.profiler_overhead
+    untraced = untraced_ms(by_rank, steps.first, outside) if found.format == "kineto" else None
     lines = replayed(found.ranks, expected, untraced)
     undone, weighs, uncertain = undisturbed(found, lines)
     made, unusable = _traced(undone, expected, nodes_of(data), seen.job.hosts)
@@ -137,7 +136,7 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     notes = [*left, *said, *made.steps.notes, *differences(seen.steps.breakdown, rows)]
     joined = replace(
         seen,
-        mesh=seen.mesh or _mesh(found, expected),
+        mesh=seen.mesh or traced_mesh(found, expected),
         groups=made.groups or seen.groups,
         steps=replace(
             made.steps,
@@ -174,10 +173,9 @@ def _traced(
     waits = charges if isinstance(charges, BlameTable) else None
     rows = [structs.replace(row, host=row.host or names.get(row.rank)) for row in with_waits(rows, waits)]
     costs = rank_costs(rows, waits)
+    shown = with_own_waits(rows, costs)
     steps = ObservedSteps(
-        breakdown=BreakdownTable(
-            steps=len(found.steps), per_rank=with_own_waits(rows, costs), timing=found.format
-        ),
+        breakdown=BreakdownTable(steps=len(found.steps), per_rank=shown, timing=found.format),
         costs=costs,
         waits=waits,
         blame_absent=charges if isinstance(charges, str) else None,
@@ -191,14 +189,5 @@ def _traced(
         notes=tuple(notes_of(found, charges, expected)),
     )
     model = modelled(collectives, found.steps, [row.step_ms for row in rows], nodes, found.host_ns())
-    host = ObservedHost(idle=found.idle())
-    groups = () if isinstance(collectives, str) else tuple(groups_of(collectives.matched, len(found.steps)))
+    host, groups = ObservedHost(idle=found.idle()), groups_in(collectives, len(found.steps))
     return Observation(steps=steps, host=host, model=model, groups=groups), unusable
-
-
-def _mesh(found: TraceCapture, expected: int | None) -> MeshFacts | None:
-    """Returns the pipeline of the traces as they were recorded; None: there is none."""
-    if not any(len(item.passes) for item in found.work.values()):
-        return None
-    step_ms = [row.step_ms for row in found.breakdown_rows()[0]]
-    return traced_mesh(found.work, found.collectives(expected), found.steps, step_ms) if step_ms else None

@@ -8,7 +8,6 @@ from statistics import fmean
 from msgspec import structs
 
 from aorta.artefacts.analysis import Analysis, Finding, Kind
-from aorta.artefacts.mesh import Mesh
 from aorta.diagnosis.finding import RuleResult
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.observation import Observation
@@ -19,6 +18,7 @@ from aorta.diagnosis.symptoms import explain, with_costs
 from aorta.diagnosis.unseen import beside_unseen
 from aorta.diagnosis.verdict import Judged, verdict_of
 from aorta.diagnosis.where import with_where
+from aorta.metrics.mesh_groups import shown_mesh
 
 
 def judge(seen: Observation, policy: Policy) -> Analysis:
@@ -72,31 +72,13 @@ def weigh(answers: Mapping[Kind, RuleResult], seen: Observation, policy: Policy)
         pop=model.pop(rows, cuda=seen.job.cuda) if model else None,
         lateness=model.lateness if model else None,
         clocks=list(model.clocks) if model else [],
-        mesh=_mesh(seen),
+        mesh=shown_mesh(seen.mesh.mesh if seen.mesh else None, seen.groups),
         slowdown=seen.mesh.slowdown if seen.mesh else None,
     )
 
 
-def _mesh(seen: Observation) -> Mesh | None:
-    """Returns stages and groups; None where all ranks exchange in one group without a dimension's name."""
-    from aorta.metrics.mesh_groups import dimension_of, dimensions_of
-
-    if seen.mesh is None:
-        several = len(seen.groups) > 1 or any(dimension_of(group.name) for group in seen.groups)
-        return Mesh(groups=[*seen.groups], dimensions=dimensions_of(seen.groups)) if several else None
-    measured = {frozenset(group.ranks): group.bytes_per_step for group in seen.groups}
-    groups = [
-        structs.replace(group, bytes_per_step=measured.get(frozenset(group.ranks)))
-        for group in seen.mesh.mesh.groups
-    ]
-    made: Mesh = structs.replace(seen.mesh.mesh, groups=groups, dimensions=dimensions_of(groups))
-    return made
-
-
 def _with_actions(finding: Finding, seen: Observation) -> Finding:
-    """Returns the finding with what to do. What yields to any cause takes the advice of the cause that takes
-    most time, though that is below its threshold.
-    """
+    """Returns the finding with what to do; one that yields takes the advice of the costliest cause."""
     spec = FINDINGS[finding.kind]
     costs = {
         kind: other.cost(seen)
@@ -106,8 +88,7 @@ def _with_actions(finding: Finding, seen: Observation) -> Finding:
     most = max(costs, key=lambda kind: costs[kind], default=finding.kind)
     copied = fmean(item.copy_ms for item in seen.steps.costs) if seen.steps.costs else 0.0
     advice = FINDINGS[most] if costs.get(most, 0.0) > copied else spec
-    actions = [*_own_cores(finding, seen), *advice.actions(finding, seen)]
-    return structs.replace(finding, actions=actions)
+    return structs.replace(finding, actions=[*_own_cores(finding, seen), *advice.actions(finding, seen)])
 
 
 def _own_cores(finding: Finding, seen: Observation) -> list[str]:
@@ -115,8 +96,8 @@ def _own_cores(finding: Finding, seen: Observation) -> list[str]:
     everyone = set(finding.ranks) in (set(), {row.rank for row in seen.steps.breakdown.per_rank})
     if seen.around.cores_shared is None or FINDINGS[finding.kind].cost is None or not everyone:
         return []
-    ranks = "run fewer ranks per node (--procs-per-node), or give the nodes CPUs of their own"
-    return [f"{ranks}: {seen.around.cores_shared}"]
+    fewer = "run fewer ranks per node (--procs-per-node), or give the nodes CPUs of their own"
+    return [f"{fewer}: {seen.around.cores_shared}"]
 
 
 def unsupported(findings: Sequence[Finding], seen: Observation, policy: Policy) -> dict[Kind, str]:

@@ -135,9 +135,8 @@ class ObservedSteps:
         if not self.enough(policy):
             return f"not measurable: {self.words()}, {policy.min_steady_steps} are needed"
         if not self.costs:
-            return (
-                f"not measurable: the {self.source} have no breakdown, since communication was not observed"
-            )
+            why = "communication was not observed"
+            return f"not measurable: the {self.source} have no breakdown, since {why}"
         return None
 
 
@@ -158,9 +157,7 @@ class ObservedHost:
     uncertain_ms: float = 0.0
     """Uncertainty of the estimate of the hosts' time per step without the profiler."""
     driver_busy_pct: float | None = None
-    """Share of the time in which any kernel ran, by the driver's counter: mean over the ranks' GPUs. None
-    where one of the GPUs has too few samples.
-    """
+    """Mean share of the time with any kernel, by the driver's counter; None: a GPU has too few samples."""
 
 
 @dataclass(frozen=True, slots=True)

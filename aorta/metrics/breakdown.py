@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 
 from aorta.artefacts.measured import BreakdownTable, RankBreakdown
 from aorta.artefacts.range_columns import ABSENT
-from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.step_columns import UNTIMED, StepColumns
 from aorta.metrics.apportion import apportion
 from aorta.metrics.steady import Steady
 from aorta.units import ns_to_ms
@@ -67,3 +68,18 @@ def _copies(steps: StepColumns) -> int | None:
     """Summed exposed copies; None where any step did not time them (they are then in its host part)."""
     copies = steps.column("exposed_copy_ns")
     return None if (copies == ABSENT).any() else int(copies.sum())
+
+
+def untimed_calls(detailed: Steady) -> float:
+    """Returns the mean of untimed calls per step, of the rank with most."""
+    columns = [steps.column(UNTIMED) for steps in detailed.by_rank.values() if len(steps)]
+    return max((float(column.mean()) for column in columns), default=0.0)
+
+
+def untimed_note(calls: float, breakdown: BreakdownTable) -> tuple[str, ...]:
+    """Returns that communication takes longer than was timed; empty: all calls were timed."""
+    if not calls or not breakdown.per_rank:
+        return ()
+    least = fmean(row.comm_ms for row in breakdown.per_rank)
+    said = f"{calls:.3g} calls of torch.distributed per step were seen and could not be timed"
+    return (f"communication takes at least {least:.3g} ms per step: {said}",)

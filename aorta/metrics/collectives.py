@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from aorta.metrics.clock_lines import ClockLine, put
 from aorta.metrics.matching import Joined, clock_lines, join
 from aorta.metrics.rows import in_order, order_within
 from aorta.metrics.stack import Stack, batches
+from aorta.metrics.steady import Steady
 from aorta.units import NS_PER_MS
 
 
@@ -73,6 +74,26 @@ class MatchedCollectives:
                 numbers = np.union1d(numbers, timeline.starts.numbers)
         stretch = np.cumsum(np.diff(numbers, prepend=numbers[:1]) > 1)
         return dict(zip(numbers.tolist(), stretch.tolist(), strict=True))
+
+
+def match_steady(
+    steady: Steady,
+    by_rank: Mapping[int, StepColumns],
+    clocks: Callable[[Mapping[int, StepColumns]], Mapping[int, str]],
+) -> MatchedCollectives | str:
+    """Returns the collectives of the steady steps that were timed part by part, as `match_collectives`.
+
+    Args:
+        steady: the steps that count.
+        by_rank: all records.
+        clocks: returns the clock of each rank with these records.
+    """
+    detailed = steady.detailed()
+    if not len(detailed):
+        return "no steady step was timed part by part" if len(steady) else "there are no steady steps"
+    # What ranks did since they were last together begins in the step before.
+    used = detailed.with_one_before(by_rank)
+    return match_collectives(used, clocks(used))
 
 
 def match_collectives(

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from aorta.artefacts.mesh import Dimension, MeshDimension, MeshGroup
+from msgspec import structs
+
+from aorta.artefacts.mesh import Dimension, Mesh, MeshDimension, MeshGroup
 from aorta.metrics.calls import SEND_RECV
-from aorta.metrics.collectives import Matched
+from aorta.metrics.collectives import Matched, MatchedCollectives
 from aorta.metrics.traced_mesh import pair_of
 from aorta.units import NS_PER_MS
 
@@ -41,6 +43,29 @@ class _Group:
     bytes: int = 0
     sized: bool = True
     calls: int = 0
+
+
+def shown_mesh(mesh: Mesh | None, groups: Sequence[MeshGroup]) -> Mesh | None:
+    """Returns stages and groups; None where all ranks exchange in one group without a dimension's name.
+
+    Args:
+        mesh: by the operations; None: they are not known.
+        groups: in which ranks exchange.
+    """
+    if mesh is None:
+        several = len(groups) > 1 or any(dimension_of(group.name) for group in groups)
+        return Mesh(groups=[*groups], dimensions=dimensions_of(groups)) if several else None
+    measured = {frozenset(group.ranks): group.bytes_per_step for group in groups}
+    known = [
+        structs.replace(group, bytes_per_step=measured.get(frozenset(group.ranks))) for group in mesh.groups
+    ]
+    made: Mesh = structs.replace(mesh, groups=known, dimensions=dimensions_of(known))
+    return made
+
+
+def groups_in(collectives: MatchedCollectives | str, steps: int) -> tuple[MeshGroup, ...]:
+    """Returns the groups in which ranks exchange, as `groups_of`; empty: collectives cannot be matched."""
+    return () if isinstance(collectives, str) else tuple(groups_of(collectives.matched, steps))
 
 
 def groups_of(matched: Sequence[Matched], steps: int) -> list[MeshGroup]:

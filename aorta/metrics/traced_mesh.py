@@ -15,6 +15,7 @@ from aorta.metrics.calls import SEND_RECV
 from aorta.metrics.clock_lines import ClockLine
 from aorta.metrics.collectives import MatchedCollectives
 from aorta.metrics.mesh import MeshFacts, mesh_of
+from aorta.metrics.trace_capture import TraceCapture
 from aorta.metrics.trace_passes import BACKWARD, FORWARD, WEIGHT
 from aorta.metrics.trace_work import GpuWork
 
@@ -38,21 +39,20 @@ class _Operation:
     end: int
 
 
-def traced_mesh(
-    work: Mapping[int, GpuWork],
-    collectives: MatchedCollectives | str,
-    steps: Sequence[int],
-    step_ms: Sequence[float],
-) -> MeshFacts | None:
-    """Returns the pipeline of the traces; None where there is none, or its replay misses the step.
+def traced_mesh(found: TraceCapture, expected: int | None) -> MeshFacts | None:
+    """Returns the pipeline of traces; None: there is none, or its replay misses the step.
 
     Args:
-        work: of each rank.
-        collectives: of all ranks, or why they cannot be matched.
-        steps: those that are whole on every rank.
-        step_ms: mean step of each rank.
+        found: the traces.
+        expected: ranks of the job.
     """
-    job = None if isinstance(collectives, str) else traced_operations(work, collectives, steps)
+    step_ms = [row.step_ms for row in found.breakdown_rows()[0]]
+    if not step_ms or not any(len(item.passes) for item in found.work.values()):
+        return None
+    collectives = found.collectives(expected)
+    if isinstance(collectives, str):
+        return None
+    job = traced_operations(found.work, collectives, found.steps)
     mesh = mesh_of(job) if job is not None else None
     if mesh is None or mesh.slowdown is None:
         return None
