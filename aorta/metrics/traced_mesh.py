@@ -19,10 +19,11 @@ from aorta.metrics.trace_capture import TraceCapture
 from aorta.metrics.trace_passes import BACKWARD, FORWARD, WEIGHT
 from aorta.metrics.trace_work import GpuWork
 
-LEAST_REPLAYED, MOST_REPLAYED = 0.6, 1.2
-"""A pipeline's replayed step over the traced one. It lacks the time in which hosts hold their GPUs up. Beyond
-these, waits are charged to ranks instead.
-"""
+LEAST_REPLAYED = 0.6
+"""A pipeline's replayed step over the traced one, at least: the replay lacks the time in which hosts hold
+their GPUs up. Below it, waits are charged to ranks instead."""
+MOST_REPLAYED = 1.2
+"""The same at most."""
 _PASS = {FORWARD: "forward-compute", BACKWARD: "backward-compute", WEIGHT: "backward-weight"}
 
 
