@@ -94,6 +94,8 @@ class NodeInfo(Record, frozen=True, kw_only=True):
     """Identity of the network namespace: within one, loopback reaches every process of the machine."""
     addresses: list[str] = field(default_factory=list)
     """Addresses of this node that others may reach: no loopback, no link-local."""
+    memory_of_job: bool | None = None
+    """The memory that is sampled is the job's alone: its cgroup names the job. None: not recorded."""
     cpus_machine: int | None = None
     """CPUs of the whole machine; nodes of one machine that may use all of them share them."""
 

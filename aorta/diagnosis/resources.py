@@ -22,8 +22,6 @@ MEAN = "accounting, mean over the job"
 _TIME_STEP_S = 300
 _WORTH = 0.8
 """A line is written only where it asks for less than this share of the request."""
-_LIMIT_SLACK = 1.1
-"""Sites let a job exceed its request by some percent."""
 _PART_OF_ONE = 100.0
 
 
@@ -80,7 +78,7 @@ def _time(asked: _Asked, data: RunData) -> ResourceUse:
 def _memory(asked: _Asked, data: RunData) -> ResourceUse:
     requested = requested_bytes(asked.row)
     peak = _peak_of_nodes(data.cpu, "job_memory_used_bytes", asked.manifest)
-    if peak is not None and _is_limited_to(data.cpu, requested, asked.manifest):
+    if peak is not None:
         return _row("memory", requested, peak, "bytes", "monitors, highest sample of all nodes together")
     estimate = data.accounting.memory
     if estimate is not None:
@@ -113,22 +111,16 @@ def _gpus(asked: _Asked, gpu: pd.DataFrame | None) -> ResourceUse | None:
 
 
 def _peak_of_nodes(cpu: pd.DataFrame | None, column: str, manifest: Manifest) -> float | None:
-    """The sum over the nodes of each one's highest sample; None where a node has none.
-
-    Nodes that share one machine and one cgroup would count the job several times.
-    """
-    if cpu is None or manifest.shared_machine:
+    """The sum over the nodes of each one's highest sample; None where a node has none of the job alone."""
+    if cpu is None or not _is_of_job(manifest):
         return None
     peaks = cpu.groupby("node_index")[column].max().dropna()
     return float(peaks.sum()) if len(peaks) == manifest.plan.nodes else None
 
 
-def _is_limited_to(cpu: pd.DataFrame | None, requested: float | None, manifest: Manifest) -> bool:
-    """True if the cgroup that was sampled is the job's: its limit is what the job asked for, or below it."""
-    if cpu is None or requested is None:
-        return False
-    limits = cpu["job_memory_limit_bytes"]
-    return bool((limits <= _LIMIT_SLACK * requested / manifest.plan.nodes).all())
+def _is_of_job(manifest: Manifest) -> bool:
+    """True if what was sampled of each node's cgroup is the job's, and nothing else's."""
+    return bool(manifest.nodes) and all(node.memory_of_job for node in manifest.nodes)
 
 
 def _line(row: ResourceUse, asked: _Asked) -> str | None:

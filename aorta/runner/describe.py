@@ -99,6 +99,11 @@ def cpus_usable(proc: Path = Path("/proc/self")) -> int:
     return count if quota is None else max(1, min(count, math.floor(quota)))
 
 
+def memory_of_job(job_id: str, group: cgroup.CgroupFolder | None) -> bool:
+    """Return True if a cgroup is that of a Slurm job, or one below it: Slurm names it by the job's id."""
+    return group is not None and f"job_{job_id}" in group.folder.parts
+
+
 def describe_node(
     options: NodeOptions, gpus: Gpus, profiler: ProfilerChoice, environ: Mapping[str, str]
 ) -> NodeInfo:
@@ -123,5 +128,6 @@ def describe_node(
         machine=network.machine_id(),
         network=network.network_id(),
         addresses=network.own_addresses(),
+        memory_of_job=memory_of_job(options.job_id, cgroup.find_group("memory")),
         cpus_machine=os.cpu_count(),
     )

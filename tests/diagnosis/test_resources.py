@@ -38,11 +38,12 @@ def with_(
     cpu: pd.DataFrame | None = None,
     gpu: pd.DataFrame | None = None,
     gpus_per_node: int | None = None,
-    **manifest: object,
+    of_job: bool | None = True,
 ) -> ResourceTable:
     assert data.account.manifest is not None
     plan = msgspec.structs.replace(data.account.manifest.plan, gpus_per_node=gpus_per_node, nodes=2)
-    made: Manifest = msgspec.structs.replace(data.account.manifest, plan=plan, **manifest)
+    nodes = [msgspec.structs.replace(node, memory_of_job=of_job) for node in data.account.manifest.nodes]
+    made: Manifest = msgspec.structs.replace(data.account.manifest, plan=plan, nodes=nodes)
     attempts = (({**JOB, **(job or {})}, STEP),)
     found = resources(
         replace(
@@ -80,7 +81,6 @@ def test_accounting_alone(data: RunData) -> None:
 def test_samples_win_over_accounting(data: RunData) -> None:
     cpu = samples(
         job_memory_used_bytes=[1 * GIB, 9 * GIB, 4 * GIB, 5 * GIB],
-        job_memory_limit_bytes=[32 * GIB] * 4,
         job_cpu_percent=[50, 250, 100, 150],
     )
     found = with_(data, cpu=cpu)
@@ -90,20 +90,19 @@ def test_samples_win_over_accounting(data: RunData) -> None:
     assert found.sbatch == ["--time=00:15:00", "--mem=9G", "--cpus-per-task=3"]
 
 
-@pytest.mark.parametrize("limit", [None, 500 * GIB])
-def test_a_cgroup_that_is_not_the_jobs_is_not_its_memory(data: RunData, limit: float | None) -> None:
-    cpu = samples(
-        job_memory_used_bytes=[90 * GIB] * 4, job_memory_limit_bytes=[limit] * 4, job_cpu_percent=[0] * 4
-    )
-    found = with_(data, cpu=cpu)
+@pytest.mark.parametrize("of_job", [None, False])
+def test_a_cgroup_that_is_not_the_jobs_says_nothing_of_it(data: RunData, of_job: bool | None) -> None:
+    cpu = samples(job_memory_used_bytes=[90 * GIB] * 4, job_cpu_percent=[900] * 4)
+    found = with_(data, cpu=cpu, of_job=of_job)
     assert row(found, "memory").used == 6 * GIB
-    assert row(found, "cpus").used == 0, "a measured 0 is 0"
+    assert row(found, "cpus").used == 1200 / 600
+    still = with_(data, cpu=samples(job_memory_used_bytes=[0] * 4, job_cpu_percent=[0] * 4))
+    assert (row(still, "memory").used, row(still, "cpus").used) == (0, 0), "a measured 0 is 0"
 
 
 def test_a_node_without_samples_leaves_the_sum_unknown(data: RunData) -> None:
     cpu = samples(
         job_memory_used_bytes=[GIB, GIB, None, None],
-        job_memory_limit_bytes=[GIB] * 4,
         job_cpu_percent=[None] * 4,
     )
     found = with_(data, cpu=cpu, job={"TotalCPU": ""})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from aorta.artefacts.layout import Scenario
 from aorta.artefacts.records import GpuInfo, ProfilerChoice
+from aorta.monitors.cgroup import CgroupFolder
 from aorta.monitors.gpu import Gpus
 from aorta.runner import describe, environment
 from aorta.runner.clock import read_clocks
@@ -124,3 +126,17 @@ def test_the_commit_of_a_program_is_that_of_its_checkout(tmp_path):
     assert describe.program_commit(tmp_path / "inner") == commit
     (tmp_path / "train.py").write_text("2\n")
     assert describe.program_commit(tmp_path) == f"{commit}-dirty"
+
+
+@pytest.mark.parametrize(
+    ("folder", "of_job"),
+    [
+        ("/sys/fs/cgroup/memory/slurm/uid_0/job_77/step_0", True),
+        ("/sys/fs/cgroup/system.slice/slurmstepd.scope/job_77", True),
+        ("/sys/fs/cgroup/memory/slurm/uid_0/job_771/step_0", False),
+        ("/sys/fs/cgroup/user.slice", False),
+    ],
+)
+def test_a_cgroup_of_slurm_carries_the_jobs_id(folder, of_job):
+    assert describe.memory_of_job("77", CgroupFolder(Path(folder), (), 2)) is of_job
+    assert describe.memory_of_job("77", None) is False
