@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from aorta.artefacts import names
 from aorta.artefacts.files import is_file, read_regular
 from aorta.errors import ConfigError
@@ -64,6 +62,8 @@ def read_site(environ: Mapping[str, str] = os.environ) -> SiteDefaults:
     path = site_file(environ)
     if path is None:
         return SiteDefaults()
+    import yaml  # without such a file, help and completion need none
+
     try:
         data = read_regular(path)
         tree = yaml.safe_load(data.decode("utf-8"))

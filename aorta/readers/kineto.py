@@ -12,7 +12,7 @@ import io
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,9 @@ def read_text(path: Path, text: bytes) -> Trace:
     return trace
 
 
-def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trace | ArtefactError]:
+def read_many(
+    paths: Sequence[Path], *, workers: int | None = None, meanwhile: Callable[[], object] | None = None
+) -> list[Trace | ArtefactError]:
     """The trace in each file or why there is none, by at most `workers` processes (default: usable cores)."""
     workers = workers or usable_cores()
     plans = [_plan(path, workers) for path in paths]
@@ -112,7 +114,7 @@ def read_many(paths: Sequence[Path], *, workers: int | None = None) -> list[Trac
     parts = _in_turn(units)
     if workers > 1 and len(units) > 1 and sum(_text_bytes(path) for path in paths) > worth_processes():
         # Parts are let go as they are joined: memory is shared in time.
-        parts = _consumed(deque(shared_out(read_unit, units, min(workers, len(units)))))
+        parts = _consumed(deque(shared_out(read_unit, units, min(workers, len(units)), meanwhile)))
     return [
         _assemble(path, list(itertools.islice(parts, len(plan))))
         for path, plan in zip(paths, plans, strict=True)

@@ -111,16 +111,22 @@ def processes(count: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(count, mp_context=get_context("fork" if _may_fork() else "spawn"))
 
 
-def shared_out(read: Callable[[K], T], items: Sequence[K], workers: int) -> list[T]:
+def shared_out(
+    read: Callable[[K], T],
+    items: Sequence[K],
+    workers: int,
+    meanwhile: Callable[[], object] | None = None,
+) -> list[T]:
     """Returns what `read` makes of `items`, in their order, by `workers` processes, of which this is one.
 
     Args:
         read: a function of a module; it is given an item.
         items: about as long to read each.
         workers: processes, this one included.
+        meanwhile: as for `by_copies`; not done where processes are new.
     """
     if _may_fork():
-        return by_copies(read, items, workers=workers)
+        return by_copies(read, items, workers=workers, meanwhile=meanwhile)
     with processes(workers - 1) as pool:
         # A batch for each process, given out at the start: a pool would hand the first one items that
         # others wait for.

@@ -68,8 +68,8 @@ def read_summaries(
         if made is not None:
             return SummarySet(made[0], tuple(made[1]), frozenset(found))
         meanwhile = None
-    traces = read_traces(paths)
-    summaries = by_copies(summarise, traces.traces, meanwhile=meanwhile)
+    traces = read_traces(paths, meanwhile=meanwhile)
+    summaries = by_copies(summarise, traces.traces)
     return SummarySet(tuple(summaries), traces.problems, traces.files)
 
 

@@ -79,7 +79,9 @@ def _stem(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".gz").rsplit(".", 1)[0])
 
 
-def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSet:
+def read_traces(
+    paths: Sequence[Path], *, workers: int | None = None, meanwhile: Callable[[], object] | None = None
+) -> TraceSet:
     """Every trace among the files and folders; a file that cannot be used is a problem, not an error.
 
     Ranks come from the traces. One trace alone without a rank is rank 0; several without, or several of one
@@ -91,7 +93,7 @@ def read_traces(paths: Sequence[Path], *, workers: int | None = None) -> TraceSe
     problems: list[Problem] = []
     found = find(paths, problems)
     traces: list[Trace] = []
-    for part in _read_all(found, workers):
+    for part in _read_all(found, workers, meanwhile):
         if isinstance(part, ArtefactError):
             problems.append(refused_file(part))
         else:
@@ -115,13 +117,19 @@ def refused_file(error: ArtefactError) -> Problem:
     return Problem(file=error.message.split(":", 1)[0], reason=error.message)
 
 
-def _read_all(found: dict[Path, Format], workers: int | None) -> list[Trace | ArtefactError]:
+def _read_all(
+    found: dict[Path, Format], workers: int | None, meanwhile: Callable[[], object] | None
+) -> list[Trace | ArtefactError]:
     own = [path for path, kind in found.items() if kind == "kineto"]
     merged = [path for path in own if holds_several(path)]
     alone = [path for path in own if path not in merged]
     others = {path: kind for path, kind in found.items() if kind != "kineto"}
     several = [part for path in merged for part in _several(read_merged, path)]
-    return [*kineto.read_many(alone, workers=workers), *several, *(_read_others(others) if others else ())]
+    return [
+        *kineto.read_many(alone, workers=workers, meanwhile=meanwhile),
+        *several,
+        *(_read_others(others) if others else ()),
+    ]
 
 
 def _read_others(found: Mapping[Path, Format]) -> list[Trace | ArtefactError]:
