@@ -211,10 +211,12 @@ class Driver:
     def _close(self, optimizer: Any, parts: StepMarks) -> None:
         step, opened = parts.step, self._opened
         assert opened is not None
-        validated, saved = self._validation.happened(parts.no_grad), self._checkpoint.happened(parts.saved)
+        step.epoch, step.step = self.epochs.step()
+        border = step.epoch is not None and step.step == 0
+        validated = self._validation.happened(parts.no_grad, between_epochs=border)
+        saved = self._checkpoint.happened(parts.saved, between_epochs=border)
         if step.phase == "steady" and (validated or saved):
             step.phase = "checkpoint" if saved else "validation"
-        step.epoch, step.step = self.epochs.step()
         rate = optimizer.param_groups[0].get("lr")
         on_device = isinstance(rate, torch.Tensor) and rate.device.type != "cpu"
         step.result(

@@ -20,3 +20,12 @@ def test_a_forward_pass_without_gradients_in_each_step_is_training() -> None:
 
 def test_never_is_never() -> None:
     assert happened("." * 9) == "." * 9
+
+
+def test_data_that_a_policy_collects_every_few_steps_is_training() -> None:
+    assert happened("v..." * 5) == "V...V..............."
+
+
+def test_validation_between_short_epochs_is_no_training() -> None:
+    rare = Rare()
+    assert all(rare.happened(True, between_epochs=True) for _ in range(9))
