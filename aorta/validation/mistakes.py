@@ -17,7 +17,7 @@ ON_A_GPU = (
     *ON_A_CPU, "loader_respawn", "foreach_off", "empty_cache", "item_sync", "pageable_copy", "fp32_matmul",
     "math_attention",
 )  # fmt: skip
-_CPU_SIZES = {"width": 32, "layers": 3, "length": 16, "batch": 4, "plain-steps": 8, "traced-steps": 5}
+_CPU_SIZES = {"width": 32, "layers": 3, "length": 64, "batch": 4, "plain-steps": 8, "traced-steps": 5}
 _GPU_SIZES = {"width": 1024, "layers": 10, "length": 512, "batch": 16, "plain-steps": 40}
 _SECONDS = 300
 

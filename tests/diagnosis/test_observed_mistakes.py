@@ -7,10 +7,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from aorta.artefacts.analysis import Finding
 from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
 from aorta.artefacts.mistakes import Mistake, MistakePlace
 from aorta.artefacts.weight import Estimate
 from aorta.config.schema import Config, ProfilingConfig
+from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.observed_mistakes import with_observed
 from aorta.metrics.collector_pauses import Pauses
@@ -138,3 +140,25 @@ def test_sampled_stacks_tell_the_line_that_the_trace_does_not() -> None:
 def test_a_line_of_the_trace_stays() -> None:
     known = MistakePlace(function="own", file="own.py", line=3)
     assert named(traced(known))["empty_cache"].where == known
+
+
+def test_a_symptom_repeats_the_actions_of_the_mistake_behind_it() -> None:
+    gain = Estimate(value=2.0, low=1.5, high=2.5)
+    item = Mistake(id="needless_checkpointing", title="t", ranks=[], where=None, gain=gain)
+    seen = context()
+    seen = replace(seen, facts=msgspec.structs.replace(seen.facts, mistakes=[item]))
+    symptom = Finding(
+        kind="gpu_underutilization",
+        severity="warning",
+        cause="c",
+        ranks=[],
+        nodes=[],
+        value=1.0,
+        threshold=1.0,
+        unit="%",
+        evidence={},
+        estimated_speedup=None,
+        actions=[],
+    )
+    actions = FINDINGS["compute_inefficiency"].actions(symptom, seen)
+    assert actions[-1] == "read more: aorta explain needless_checkpointing"

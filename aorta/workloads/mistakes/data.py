@@ -44,7 +44,8 @@ class Tokens(Dataset[torch.Tensor]):
 
 def batches(options: MistakeOptions, rank: int) -> Iterator[torch.Tensor]:
     """Batches for ever, epoch after epoch."""
-    workers = 2
+    # On a CPU the workers would take the cores that the ranks compute on.
+    workers = 2 if options.device == "cuda" else 0
     if options.mistake == "loader_serial":
         workers = 6 if options.fixed else 0
     elif options.mistake == "loader_few_workers":
