@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,15 @@ def test_labels_of_several_axes_are_numbered_in_order(tmp_path: Path) -> None:
 def test_processes_tell_the_ranks_where_their_devices_differ(tmp_path: Path) -> None:
     events = [one for rank in (1, 0) for one in rank_events(rank, 500 - rank, rank)]
     assert durations(write(tmp_path / "merged.json", events)) == {0: {10_000}, 1: {11_000}}
+
+
+@pytest.mark.parametrize("order", [sorted, lambda keys: sorted(keys, reverse=True), lambda keys: keys[::-1]])
+def test_the_keys_of_an_event_stand_in_any_order(
+    tmp_path: Path, order: Callable[[list[str]], list[str]]
+) -> None:
+    events = [one for rank in (1, 0) for one in rank_events(rank, 500 - rank, rank)]
+    moved = [{key: one[key] for key in order([*one])} for one in events]
+    assert durations(write(tmp_path / "merged.json", moved)) == {0: {10_000}, 1: {11_000}}
 
 
 def test_processes_that_share_a_device_are_refused_by_name(tmp_path: Path) -> None:
