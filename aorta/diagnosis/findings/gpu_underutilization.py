@@ -113,8 +113,8 @@ SPEC = FindingSpec(
     subject="gpu under-utilisation",
     value="compute kernels run",
     measured_from=(
-        "compute over step time; the driver's counter only where it says less, since it says busy while NCCL "
-        "spins"
+        "compute time over step time; the driver's counter only where it is lower, since it counts waiting in "
+        "NCCL as busy"
     ),
     order=50,
     thresholds=("effective_gpu_utilization_pct",),
