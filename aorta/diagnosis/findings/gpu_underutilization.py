@@ -113,7 +113,7 @@ SPEC = FindingSpec(
     subject="gpu under-utilisation",
     value="compute kernels run",
     measured_from=(
-        "compute time over step time; the driver's counter only where it is lower, since it counts waiting in "
+        "compute time over step time; the driver's counter only where it is lower, as it counts waiting in "
         "NCCL as busy"
     ),
     order=50,
