@@ -65,7 +65,7 @@ class Recording:
     whole: bool = False
     """True: the buffer holds every call since the start."""
     taken_ns: int | None = None
-    """Wall clock when the file was last written; None: not read from a file."""
+    """Wall clock when the dump was made, or else when its file was last written; None: not known."""
 
     def pending(self) -> tuple[FlightCall, ...]:
         """The calls that had not ended, oldest first."""

@@ -26,7 +26,7 @@ _DOES = {
     "other_dtype": "{who} made the call with another data type",
     "dead_peer": "{who} left no sign of life",
     "deadlock": "{who} wait for each other in a circle",
-    "transfer_stuck": "all ranks made the call, and none of them ends it",
+    "transfer_stuck": "all ranks made the call, and none of them ends it; nothing says which rank is stuck",
 }
 _ACTIONS = {
     "host_stuck": "look at the line that the rank is in: a lock, a file system, or a call that never returns",
@@ -37,7 +37,8 @@ _ACTIONS = {
     "other_size": "give every rank tensors of one shape, or use the form of the call that allows several",
     "dead_peer": "look at the output of that rank: it ended or its node is gone",
     "deadlock": "order sends and receives so that one side sends first, or use batch_isend_irecv",
-    "transfer_stuck": "look at the network between these ranks: NCCL_DEBUG=INFO names the transport",
+    "transfer_stuck": "look at the network (NCCL_DEBUG=INFO), and for a GPU that another kernel keeps busy: "
+    "with TORCH_NCCL_ENABLE_TIMING=1, flight recorders say which GPU did not start the call",
 }
 
 

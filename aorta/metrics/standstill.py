@@ -9,7 +9,7 @@ one call, and nothing says which of them does not end it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,8 @@ Kind = Literal["gpu_stuck", "host_stuck", "dead_peer", "deadlock", "transfer_stu
 
 SHORTEST_NS = 2_000_000_000
 """Nanoseconds that a call has to be open before a dump shows a standstill."""
+_USUAL_TIMES = 3
+"""Number of separate waits of one length after which such a wait is usual for the job."""
 _DEFAULT_GROUP = "0"
 _Edges = Mapping[int, Sequence[tuple[int, FlightCall]]]
 _Known = Mapping[int, Recording]
@@ -54,11 +56,16 @@ class Standstill:
 def why_none(recordings: Sequence[Recording]) -> str:
     """Why no standstill is seen in these recordings: a sentence for the case that `standstill` gives None."""
     known = {recording.rank: recording for recording in recordings if recording.rank is not None}
+    if not any(recording.calls or any(recording.enqueued.values()) for recording in recordings):
+        return "No call is in these flight recorders: nothing says what the ranks do."
     if not any(recording.pending() for recording in recordings):
         return "No rank stands still: every call in these flight recorders has ended."
     if _momentary(known):
         limit = SHORTEST_NS // 1_000_000_000
-        return f"No rank stands still: every open call was made less than {limit} s before its dump."
+        return (
+            f"No rank stands still: every open call was made less than {limit} s before its dump, "
+            "or was open no longer than earlier calls like it."
+        )
     return "Calls are open, and the dumps of most ranks are missing: nothing says who holds them up."
 
 
@@ -103,13 +110,36 @@ def _same(one: FlightCall, other: FlightCall) -> bool:
 
 
 def _momentary(known: _Known) -> bool:
-    """True if every open call was made just before its dump was written, as in a job that goes on."""
-    waited = [
-        None if item.taken_ns is None or call.created_ns is None else item.taken_ns - call.created_ns
-        for item in known.values()
-        for call in item.pending()
-    ]
-    return all(time is not None and 0 <= time < SHORTEST_NS for time in waited)
+    """True if no open call was open for longer than it is in a job that goes on."""
+    return all(_is_young(call, item) for item in known.values() for call in item.pending())
+
+
+def _is_young(call: FlightCall, recording: Recording) -> bool:
+    """True if a call was made just before the dump, or if earlier calls like it were open as long."""
+    if recording.taken_ns is None or call.created_ns is None:
+        return False
+    age = recording.taken_ns - call.created_ns
+    if 0 <= age < SHORTEST_NS:
+        return True
+    times = 0
+    end = 0
+    for made, ended in _ended_alike(call, recording):
+        # Calls that waited at the same time, one behind the other, are one wait.
+        if ended - made >= age >= 0 and made >= end:
+            times, end = times + 1, ended
+    return times >= _USUAL_TIMES
+
+
+def _ended_alike(call: FlightCall, recording: Recording) -> Iterator[tuple[int, int]]:
+    """The times when earlier calls of the same kind were made and ended, as far as both are known."""
+    for item in recording.calls:
+        alike = (item.group, item.operation, item.peer, item.elements)
+        if (
+            alike == (call.group, call.operation, call.peer, call.elements)
+            and item.created_ns is not None
+            and item.finished_ns is not None
+        ):
+            yield item.created_ns, item.finished_ns
 
 
 def _guilty(known: _Known, heads: _Heads, edges: _Edges) -> dict[int, Guilty]:

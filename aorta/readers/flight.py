@@ -20,7 +20,7 @@ from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import is_file, is_folder, open_regular, read_regular, walk
 from aorta.artefacts.flight import FlightGroup, Recording
 from aorta.errors import ArtefactError
-from aorta.readers.flight_calls import calls_of, progress, whole
+from aorta.readers.flight_calls import calls_of, progress, taken, whole
 
 _LARGEST_BYTES = 256 << 20
 _MARKS = (b"pg_config", b"entries", b"pg_status", b"nccl_comm_state", b"collective_seq_id", b"profiling_name")
@@ -64,9 +64,16 @@ def read_all(paths: Sequence[Path]) -> tuple[list[Recording], list[Problem]]:
     """
     found: dict[int, Recording] = {}
     problems = []
+    late_ns: list[int] = []
+    undated: set[str] = set()
     for path in paths:
         try:
-            recording = read(path)
+            recording, written_ns = _read(path)
+            if recording.taken_ns is not None:
+                late_ns.append(written_ns - recording.taken_ns)
+            else:
+                recording = replace(recording, taken_ns=written_ns)
+                undated.add(recording.source)
         except ArtefactError as error:
             problems.append(Problem(file=str(path), reason=error.message))
             continue
@@ -80,7 +87,19 @@ def read_all(paths: Sequence[Path]) -> tuple[list[Recording], list[Problem]]:
         problems.append(Problem(file=str(path), reason=f"{path}: {reason}"))
     if not found:
         raise ArtefactError("; ".join(problem.reason for problem in problems), _HINT)
-    return [found[rank] for rank in sorted(found)], problems
+    ordered = [found[rank] for rank in sorted(found)]
+    return [_dated(item, late_ns) if item.source in undated else item for item in ordered], problems
+
+
+def _dated(recording: Recording, late_ns: Sequence[int]) -> Recording:
+    """The recording, taken as long before its file's time as the dumps of other ranks were.
+
+    Copies of files are later than the dumps. The dumps of other ranks can tell how much later.
+    """
+    if recording.taken_ns is None or not late_ns:
+        return recording
+    newest = max((call.created_ns or 0 for call in recording.calls), default=0)
+    return replace(recording, taken_ns=max(recording.taken_ns - max(min(late_ns), 0), newest))
 
 
 def read(path: Path) -> Recording:
@@ -89,12 +108,18 @@ def read(path: Path) -> Recording:
     Raises:
         ArtefactError: the file cannot be read, asks to run code, or is no dump.
     """
+    recording, written_ns = _read(path)
+    return recording if recording.taken_ns is not None else replace(recording, taken_ns=written_ns)
+
+
+def _read(path: Path) -> tuple[Recording, int]:
+    """The recording as its content tells it, and the time of its file."""
     try:
         data = read_regular(path, _LARGEST_BYTES)
-        taken_ns = path.stat().st_mtime_ns
+        written_ns = path.stat().st_mtime_ns
     except OSError as error:
         raise ArtefactError(f"{path}: {error.strerror}") from error
-    return replace(decode(data, str(path), rank_in_name(path.name)), taken_ns=taken_ns)
+    return decode(data, str(path), rank_in_name(path.name)), written_ns
 
 
 def rank_in_name(name: str) -> int | None:
@@ -133,6 +158,7 @@ def decode(data: bytes, source: str, rank: int | None = None) -> Recording:
         enqueued=enqueued,
         completed=completed,
         whole=complete,
+        taken_ns=taken(numbered),
     )
 
 

@@ -70,6 +70,20 @@ def progress(
     return enqueued, ended
 
 
+def taken(entries: Iterable[_Entry]) -> int | None:
+    """Returns when the dump was made, as its entries tell; None: they do not.
+
+    NCCL's watchdog retires a call soon after its end. The dump itself finds the end of a call that is not
+    retired. Such a call has ended just before the dump, unless the watchdog does not run.
+    """
+    found = [_time(entry.get("time_discovered_completed_ns")) for entry in entries if _is_new(entry)]
+    return max((time for time in found if time is not None), default=None)
+
+
+def _is_new(entry: _Entry) -> bool:
+    return entry.get("retired") is False and entry.get("state") == "completed"
+
+
 def whole(value: object) -> int | None:
     """A whole number, also one that JSON has as text; None: it is none."""
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value):

@@ -66,6 +66,8 @@ def _gain(analysis: Analysis, main: Finding | None) -> tuple[Level, list[str]]:
 def _grave(analysis: Analysis) -> list[str]:
     quality = analysis.data_quality
     doubts = []
+    if analysis.hang is not None and not analysis.hang.ranks:
+        doubts.append("no rank is seen to hold up the others")
     if quality.ranks_expected is not None and quality.ranks_seen < quality.ranks_expected:
         doubts.append(f"{plural(quality.ranks_expected - quality.ranks_seen, 'rank')} left no records")
     if quality.others_cpus is not None:

@@ -8,6 +8,7 @@ from aorta.artefacts.attached import NodeStandstill, NodeView, ProcessView, Stac
 from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
 from aorta.diagnosis.analyse_recordings import analyse_recordings
 from aorta.diagnosis.hang import hang_of_run, hang_verdict
+from aorta.report.confidence import confidence
 
 DDP = ("_engine_run_backward", "/s/site-packages/torch/autograd/graph.py", 979)
 MAIN = ("main", "/home/u/train.py", 20)
@@ -124,3 +125,11 @@ def test_flight_recorders_of_a_job_that_went_on_are_not_healthy_either():
 def test_ranks_that_wait_for_a_node_that_did_not_stand_still_are_no_standstill(nodes, kind):
     found = hang_of_run([node(0, {0: REDUCE, 1: REDUCE})], nodes=nodes, state="cancelled", last_steps={})
     assert (found.kind if found else None) == kind
+
+
+@pytest.mark.parametrize(("last", "level"), [((5, 5, 5), "low"), ((5, 4, 5), "high")])
+def test_a_hang_without_a_guilty_rank_is_no_sure_cause(last, level):
+    made = analyse_recordings(recordings(*last))
+    assert made.verdict.kind == "hang"
+    assert confidence(made, made.findings[0], shared=False).level == level
+    assert ("nothing says which rank" in made.verdict.statement) is (level == "low")

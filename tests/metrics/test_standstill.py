@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
-from aorta.metrics.standstill import standstill
+from aorta.metrics.standstill import standstill, why_none
 
 WORLD = FlightGroup("0", "default_pg", (0, 1, 2))
 PAIR = FlightGroup("1", "pipeline", (0, 1))
@@ -146,3 +148,49 @@ def test_without_a_description_of_groups_the_ranks_that_use_one_are_its_members(
     assert [(item.rank, item.kind) for item in found.guilty] == [(1, "host_stuck")]
     everywhere = [recording(rank, call(6), enqueued=6, completed=5, groups=()) for rank in range(3)]
     assert standstill(everywhere).kind == "transfer_stuck"
+
+
+SECOND = 1_000_000_000
+
+
+def timed(number, made_s, ended_s=None, *, sizes=((8,),)):
+    ended = None if ended_s is None else int(ended_s * SECOND)
+    made = call(number, sizes=sizes, done=ended is not None)
+    return replace(made, created_ns=int(made_s * SECOND), finished_ns=ended)
+
+
+def pair(calls, *, age_s):
+    """Rank 0 has made these calls and one more; rank 1 has not made that one."""
+    last = timed(len(calls) + 1, 1000)
+    done = len(calls)
+    first = recording(0, *calls, last, enqueued=done + 1, completed=done)
+    second = recording(1, *calls, enqueued=done, completed=done)
+    taken = int((1000 + age_s) * SECOND)
+    return [replace(item, taken_ns=taken) for item in (first, second)]
+
+
+@pytest.mark.parametrize(("age_s", "kind"), [(4.9, None), (5.1, "host_stuck")])
+def test_a_wait_as_long_as_three_earlier_ones_is_the_pace_of_the_job(age_s, kind):
+    steps = [timed(number, 10 * number, 10 * number + 5) for number in (1, 2, 3)]
+    found = standstill(pair(steps, age_s=age_s))
+    assert (found.kind if found else None) == kind
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        [timed(number, 10 + number / 10, 20) for number in range(1, 6)],  # one wait, five calls in it
+        [timed(number, 10 * number, 10 * number + 5, sizes=((4,),)) for number in (1, 2, 3)],  # other calls
+        [timed(number, 10 * number, 10 * number + 5) for number in (1, 2)],  # twice may be chance
+        [timed(number, 10 * number, 10 * number + 1) for number in (1, 2, 3)],  # shorter waits
+    ],
+)
+def test_earlier_waits_that_do_not_excuse_a_wait(earlier):
+    assert standstill(pair(earlier, age_s=4)).kind == "host_stuck"
+
+
+def test_recorders_without_a_call_do_not_say_that_calls_ended():
+    empty = [replace(recording(rank, enqueued=0, completed=0), enqueued={}) for rank in range(2)]
+    assert why_none(empty).startswith("No call is in these flight recorders")
+    ended = [recording(rank, call(1, done=True), enqueued=1, completed=1) for rank in range(2)]
+    assert "has ended" in why_none(ended)
