@@ -13,7 +13,7 @@ from aorta.launch import slurm
 from aorta.launch.follow import FollowedJob, Follower
 from aorta.launch.states import CODES, STATES, parse_state
 from aorta.launch.tools import ToolAnswer
-from aorta.readers.sacct import fetch_accounting
+from aorta.readers.sacct import FIELDS, fetch_accounting
 from tests.support.slurm import FakeSlurm, cluster
 
 # long name, code, what a wait does, how the analysis calls it
@@ -103,7 +103,8 @@ def test_the_analysis_takes_only_an_ended_job_for_ended(
 ) -> None:
     import subprocess
 
-    row = f"5|{name}|0:0|00:01:00|2||n[1-2]||8G|4|00:02:00|2026-01-01T00:00:00|Unknown\n"
+    known = {"JobID": "5", "State": name, "ExitCode": "0:0", "Start": "2026-01-01T00:00:00", "End": "Unknown"}
+    row = "|".join(known.get(field, "") for field in FIELDS) + "\n"
     done = subprocess.CompletedProcess([], 0, row, "")
     found = fetch_accounting("5", tmp_path / "sacct_summary.txt", lambda _argv: done)
     assert found.state == (None if word == "-" else word)
