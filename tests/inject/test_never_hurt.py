@@ -155,7 +155,7 @@ from aorta.inject import parts
 def broken(*_):
     raise RuntimeError("planted")
 
-parts.Parts.saw = broken
+parts.StepMarks.saw = broken
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 for step in range(6):
