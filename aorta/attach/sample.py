@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import socket
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -41,11 +43,15 @@ def node_view(processes: Sequence[TorchProcess], seconds: float) -> NodeView:
     host = socket.gethostname()
     pids = [process.pid for process in processes]
     before = work_of(pids)
-    with tempfile.TemporaryDirectory(prefix="aorta-attach-") as folder:
-        running = [_start(program, pid, seconds, Path(folder)) for pid in pids]
+    with contextlib.ExitStack() as kept:
+        # Files without a name: nothing stays behind, also where this process is killed.
+        files = [kept.enter_context(tempfile.TemporaryFile()) for _ in pids]
+        running = [
+            _start(program, pid, seconds, file.fileno()) for pid, file in zip(pids, files, strict=True)
+        ]
         problems = [_end(child, seconds) for child in running]
         after, gpus = work_of(pids), gpus_of(processes)
-        texts = [_text(Path(folder) / f"{pid}.txt") for pid in pids]
+        texts = [_text(file) for file in files]
     views = [
         _view(process, host, seconds, parse(text, process.pid), problem=problem)
         for process, problem, text in zip(processes, problems, texts, strict=True)
@@ -65,8 +71,9 @@ def _with_work(view: ProcessView, before: Mapping[int, Work], after: Mapping[int
     return msgspec.structs.replace(view, cpu_seconds=used, io_bytes=moved, runs=start.runs and end.runs)
 
 
-def _text(path: Path) -> str:
-    return path.read_text(errors="replace") if path.is_file() else ""
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def _py_spy() -> str:
@@ -77,13 +84,15 @@ def _py_spy() -> str:
     return found
 
 
-def _start(program: str, pid: int, seconds: float, folder: Path) -> subprocess.Popen[str]:
+def _start(program: str, pid: int, seconds: float, output: int) -> subprocess.Popen[str]:
     command = [
         *(program, "record", "--pid", str(pid), "--duration", str(max(1, round(seconds)))),
         *("--rate", str(RATE_HZ), "--format", "raw", "--nonblocking", "--idle", "--threads"),
-        *("--full-filenames", "--output", str(folder / f"{pid}.txt")),
+        *("--full-filenames", "--output", f"/proc/self/fd/{output}"),
     ]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, pass_fds=(output,)
+    )
 
 
 def _end(child: subprocess.Popen[str], seconds: float) -> str | None:

@@ -139,3 +139,33 @@ def test_a_child_that_works_is_work_and_one_that_sleeps_is_none():
         for child in children.values():
             child.kill()
             child.wait()
+
+
+def test_a_look_that_is_killed_leaves_no_file(tmp_path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    program = (
+        "import os, sys\n"
+        "from aorta.attach.processes import TorchProcess\n"
+        "from aorta.attach.sample import node_view\n"
+        "node_view([TorchProcess(pid=int(sys.argv[1]), parent=1, command='', environment={})], 2)\n"
+    )
+    watched = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    look = subprocess.Popen(
+        [sys.executable, "-c", program, str(watched.pid)], env=os.environ | {"TMPDIR": str(temporary)}
+    )
+    try:
+        children = Path(f"/proc/{look.pid}/task/{look.pid}/children")
+        limit = time.monotonic() + 60
+        while not children.read_text().strip():  # py-spy has started
+            assert time.monotonic() < limit
+            assert look.poll() is None
+            time.sleep(0.02)
+        look.kill()
+        look.wait()
+        assert not list(temporary.iterdir())
+        assert watched.poll() is None
+    finally:
+        for child in (look, watched):
+            child.kill()
+            child.wait()
