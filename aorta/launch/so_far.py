@@ -16,6 +16,7 @@ from aorta.artefacts.attached import NodeStandstill
 from aorta.artefacts.files import open_regular
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir
+from aorta.artefacts.records import Manifest
 from aorta.errors import ArtefactError
 
 _BLOCK_BYTES = 128 << 10
@@ -61,7 +62,8 @@ class SoFar:
         slower_since: the step from which on it is slower; None: it is not.
         parts: mean share of the step by part, over ranks and newest steps; empty: not timed.
         waited_for: the rank that the others wait for, and how long; None: none stands out.
-        stands_still_s: how long no rank of a node has gone on; None: all go on.
+        stands_still_s: how long no rank of the job has gone on; None: a node goes on.
+        still_nodes: nodes whose ranks do not go on while other nodes' ranks do, by index.
     """
 
     step_ms: float
@@ -70,6 +72,7 @@ class SoFar:
     parts: dict[str, float]
     waited_for: tuple[int, float] | None
     stands_still_s: float | None
+    still_nodes: tuple[int, ...] = ()
 
     @property
     def words(self) -> str:
@@ -86,7 +89,10 @@ class SoFar:
             rank, lost = self.waited_for
             said += f"; the others wait {lost:.3g} ms for rank {rank}"
         if self.stands_still_s is not None:
-            said += f"; a node stands still, for {self.stands_still_s:.0f} s when it was noticed"
+            said += f"; the job stands still, for {self.stands_still_s:.0f} s when it was noticed"
+        elif self.still_nodes:
+            names = ", ".join(map(str, self.still_nodes))
+            said += f"; node{'s' * (len(self.still_nodes) > 1)} {names}: no rank goes on; other nodes go on"
         return said
 
 
@@ -99,6 +105,7 @@ def so_far(run: RunDir) -> SoFar | None:
     if len(first) < 2:
         return None
     step_ms = median(line.ms for line in first)
+    still_s, still_nodes = _still(run)
     start_ms, since = _slowed(files[min(files)], step_ms)
     timed = {rank: [line for line in lines if line.breakdown is not None] for rank, lines in newest.items()}
     return SoFar(
@@ -107,7 +114,8 @@ def so_far(run: RunDir) -> SoFar | None:
         slower_since=since,
         parts=_shares([line for lines in timed.values() for line in lines]),
         waited_for=_waited_for({rank: lines for rank, lines in timed.items() if lines}),
-        stands_still_s=_still(run),
+        stands_still_s=still_s,
+        still_nodes=still_nodes,
     )
 
 
@@ -195,13 +203,25 @@ def _decoded(text: bytes, *, whole: bool) -> list[_Line]:
     return found
 
 
-def _still(run: RunDir) -> float | None:
-    longest = None
-    for _, node in run.nodes():
+def _still(run: RunDir) -> tuple[float | None, tuple[int, ...]]:
+    """Returns how long the job has stood still, and else the nodes that stand still alone.
+
+    The ranks of one node may wait for a rank of another node that works.
+    """
+    try:
+        manifest = read_json(run.manifest, Manifest)
+    except ArtefactError:
+        return None, ()
+    told = {}
+    for index, node in run.nodes():
         try:
-            told = read_json(node.standstill, NodeStandstill)
+            said = read_json(node.standstill, NodeStandstill)
         except ArtefactError:
             continue
-        if told.resumed_wall_ns is None:
-            longest = max(longest or 0.0, (told.seen_wall_ns - told.since_wall_ns) / 1e9)
-    return longest
+        if said.resumed_wall_ns is None and said.attempt == manifest.attempt:
+            told[index] = (said.seen_wall_ns - said.since_wall_ns) / 1e9
+    expected = {node.node_index for node in manifest.nodes} | set(manifest.nodes_missing)
+    if told and expected <= set(told):
+        # The job has stood still only since its last node has.
+        return min(told.values()), ()
+    return None, tuple(sorted(told))

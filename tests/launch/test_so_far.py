@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -10,6 +11,7 @@ from aorta.artefacts.attached import NodeStandstill, NodeView
 from aorta.artefacts.io import write_json
 from aorta.artefacts.layout import RunDir
 from aorta.launch.so_far import so_far
+from tests.support.synthetic import RunSpec, write_run
 
 MS = 1_000_000
 
@@ -85,20 +87,42 @@ def test_steps_that_nobody_timed_have_no_parts(run):
     assert (found.parts, found.words) == ({}, "7 ms per step")
 
 
-@pytest.mark.parametrize(("resumed", "said"), [(None, True), (9, False)])
-def test_a_node_that_stands_still_is_said_until_it_goes_on(run, resumed, said):
-    write(run, 0, [(10, 0, 0, 0)] * 8)
-    node = run.node(0)
-    node.root.mkdir(parents=True)
+def stands(node, *, since_s, resumed=None, attempt=0):
+    """The node's agent says at 12 s that its ranks have not gone on since `since_s`."""
     told = NodeStandstill(
         node_index=0,
-        attempt=0,
-        since_wall_ns=0,
+        attempt=attempt,
+        since_wall_ns=since_s * 1000 * MS,
         seen_wall_ns=12_000 * MS,
         resumed_wall_ns=resumed,
         view=NodeView(host="h", processes=[]),
     )
     write_json(node.standstill, told)
+
+
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("two"), RunSpec(nodes=2, ranks_per_node=1)).root
+
+
+@pytest.mark.parametrize(
+    ("changes", "job_s", "nodes"),
+    [
+        ({0: {"since_s": 2}, 1: {"since_s": 5}}, 12 - 5, ()),
+        ({0: {"since_s": 2}}, None, (0,)),
+        ({1: {"since_s": 2}}, None, (1,)),
+        ({0: {"since_s": 2}, 1: {"since_s": 5, "resumed": 9}}, None, (0,)),
+        ({0: {"since_s": 2, "resumed": 9}, 1: {"since_s": 5, "resumed": 9}}, None, ()),
+        ({0: {"since_s": 2, "attempt": 1}, 1: {"since_s": 5, "attempt": 1}}, None, ()),
+        ({}, None, ()),
+    ],
+)
+def test_the_job_stands_still_only_where_each_node_does(two_nodes, tmp_path, changes, job_s, nodes):
+    run = RunDir(tmp_path / "run")
+    shutil.copytree(two_nodes, run.root)
+    for index, said in changes.items():
+        stands(run.node(index), **said)
     found = so_far(run)
-    assert found.stands_still_s == (12 if said else None)
-    assert ("stands still" in found.words) is said
+    assert (found.stands_still_s, found.still_nodes) == (job_s, nodes)
+    assert ("the job stands still, for 7 s" in found.words) is (job_s is not None)
+    assert (f"node {nodes[0]}: no rank goes on" in found.words) if nodes else "goes on" not in found.words
