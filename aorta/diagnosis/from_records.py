@@ -36,7 +36,7 @@ from aorta.metrics.host_gaps import host_gaps
 from aorta.metrics.launches import recorded_launches
 from aorta.metrics.mesh import mesh_of
 from aorta.metrics.mesh_groups import groups_in
-from aorta.metrics.node_load import crowded_note, driver_busy, node_loads, throttling
+from aorta.metrics.node_load import crowded_note, driver_busy, node_loads, on_one_machine, throttling
 from aorta.metrics.places import no_loader
 from aorta.metrics.recorded_mesh import recorded_operations
 from aorta.metrics.stalls import FEWEST, longest_stall
@@ -158,8 +158,9 @@ def _monitored(
         driver_busy_pct=fmean(counters) if counters and len(counters) == len(uuids) else None,
     )
     infos = data.account.infos.values()
+    loads = node_loads(seen.hosts)
     nodes = ObservedNodes(
-        loads=node_loads(seen.hosts),
+        loads=on_one_machine(loads) if facts.shared_machine else loads,
         throttling={rank: slowed[uuid] for rank, uuid in uuids.items() if uuid in slowed},
         cpus_machine={info.host: info.cpus_machine for info in infos if info.cpus_machine},
         cores_shared=shared[0] if shared else None,
@@ -184,7 +185,7 @@ def _quality(
         detailed=steady.detailed_steps,
         tolerance=CROSS_CHECK_TOLERANCE,
     )
-    full = None if facts.shared_machine else crowded_note(around.loads, around.cpus_machine)
+    full = crowded_note(around.loads, around.cpus_machine)
     cpus, first = (full[0], [full[1]]) if full else (None, [])
     made: DataQuality = structs.replace(quality, notes=[*first, *quality.notes, *said], others_cpus=cpus)
     return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,13 +89,17 @@ def crowded_note(loads: Mapping[str, NodeLoad], cpus_machine: Mapping[str, int])
 
 
 def node_loads(hosts: Sequence[SampleSeries]) -> dict[str, NodeLoad]:
-    """Load of each host, from the samples inside its window."""
-    found = {}
+    """Load of each host, from the samples inside its window.
+
+    Nodes that are processes of one host have one load: the job's CPUs are those of all of them.
+    """
+    found: dict[str, NodeLoad] = {}
     for item in hosts:
+        before = found.get(item.host)
         stalled = _rate(item, "memory_stall_ms")
         found[item.host] = NodeLoad(
             cpu_pct=mean_of([item], "cpu_percent"),
-            job_cpu_pct=mean_of([item], "job_cpu_percent"),
+            job_cpu_pct=_both(before, mean_of([item], "job_cpu_percent")),
             cpus_usable=mean_of([item], "cpus_usable"),
             read_mb_per_s=_mb(_rate(item, "disk_read_bytes")),
             swap_in_mb_per_s=_mb(_rate(item, "swap_in_bytes")),
@@ -106,6 +110,20 @@ def node_loads(hosts: Sequence[SampleSeries]) -> dict[str, NodeLoad]:
             stall_share=min(stalled * NS_PER_MS / NS_PER_S, 1.0) if stalled is not None else None,
         )
     return found
+
+
+def on_one_machine(loads: Mapping[str, NodeLoad]) -> dict[str, NodeLoad]:
+    """Returns the loads of nodes that are one machine: what each node's processes use belongs to the job."""
+    used = [load.job_cpu_pct for load in loads.values()]
+    known = [value for value in used if value is not None]
+    together = sum(known) if len(known) == len(used) else None
+    return {host: replace(load, job_cpu_pct=together) for host, load in loads.items()}
+
+
+def _both(before: NodeLoad | None, used: float | None) -> float | None:
+    if before is None or used is None:
+        return used
+    return before.job_cpu_pct + used if before.job_cpu_pct is not None else None
 
 
 def throttling(gpus: Sequence[SampleSeries]) -> dict[str, Throttling]:

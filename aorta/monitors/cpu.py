@@ -1,4 +1,4 @@
-"""One sample of the host's CPUs, memory, disks and network, and of the job's cgroup.
+"""One sample of the host's CPUs, memory, disks and network, and of the job (its cgroup, or its processes).
 
 Counters of disks and network are totals since boot. Disks are the physical ones (a volume over a disk is not
 counted twice), network interfaces all but loopback, bridges and bonds; RDMA traffic does not pass the kernel
@@ -14,6 +14,7 @@ from aorta.monitors import procfs
 from aorta.monitors.cgroup import JobUsage, OpenFile, cpu_limit, find_group, memory_limit_bytes
 from aorta.monitors.infiniband import Ports
 from aorta.monitors.output import Cell
+from aorta.monitors.process_tree import ProcessTree
 from aorta.units import BYTES_PER_GIB
 
 
@@ -25,11 +26,16 @@ class CpuSampler:
     Args:
         proc: where procfs is.
         sysfs: where sysfs is.
+        root: the process below which all of the job's on this node are; None: not known. Their CPU time is
+            taken where no cgroup is the job's.
     """
 
-    def __init__(self, proc: Path = Path("/proc"), sysfs: Path = Path("/sys")) -> None:
+    def __init__(
+        self, proc: Path = Path("/proc"), sysfs: Path = Path("/sys"), root: int | None = None
+    ) -> None:
         memory, cpu, cpuacct = (find_group(name, proc / "self") for name in ("memory", "cpu", "cpuacct"))
         self._job = JobUsage(memory, cpuacct)
+        self._tree = ProcessTree(root, proc) if root is not None and cpuacct is None else None
         self._memory_limit = memory_limit_bytes(memory)
         self._cpus_usable = _usable(cpu_limit(cpu))
         self._disks = frozenset(path.parent.name for path in sysfs.glob("block/*/device"))
@@ -86,7 +92,7 @@ class CpuSampler:
 
     def _job_cpu_percent(self, mono_ns: int) -> float | None:
         """CPU time of the job over wall time since the sample before: 100 is one full core."""
-        now = self._job.cpu_ns()
+        now = self._tree.cpu_ns() if self._tree is not None else self._job.cpu_ns()
         last, self._last_cpu = self._last_cpu, (mono_ns, now) if now is not None else None
         if last is None or now is None or mono_ns <= last[0]:
             return None

@@ -80,7 +80,7 @@ class _Sampler:
             self._source, self._gpu_reason = open_source(
                 options.gpu_uuids, options.environment, options.gpu_order
             )
-        self._cpu = CpuSampler() if options.cpu else None
+        self._cpu = CpuSampler(root=options.parent_pid) if options.cpu else None
         self._gpu_file: CsvStream | None = None
         self._cpu_file: CsvStream | None = None
         self._write_error: str | None = None

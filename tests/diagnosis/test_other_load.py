@@ -8,7 +8,7 @@ import pytest
 
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.policy import Policy
-from aorta.metrics.node_load import NodeLoad, crowded
+from aorta.metrics.node_load import NodeLoad, crowded, on_one_machine
 from tests.support.findings import context, finding
 
 LOAD = NodeLoad(cpu_pct=100.0, job_cpu_pct=150.0, cpus_usable=4.0, read_mb_per_s=None)
@@ -57,3 +57,12 @@ def test_a_load_on_the_late_node_alone_is_its_neighbour() -> None:
     check = FINDINGS["straggler"].unsupported
     assert check is not None
     assert check(finding("straggler", [1], **WAITS), seen, Policy.of(None)) is None
+
+
+def test_nodes_of_one_machine_share_what_the_job_uses() -> None:
+    """Two nodes of one machine with 4 CPUs use 1.5 and 1.0; all are busy, so that others use 1.5."""
+    loads = {"n1": LOAD, "n2": replace(LOAD, job_cpu_pct=100.0)}
+    together = on_one_machine(loads)
+    assert crowded(together, {"n1": 4, "n2": 4}) == {"n1": 1.5, "n2": 1.5}
+    unknown = on_one_machine({"n1": LOAD, "n2": replace(LOAD, job_cpu_pct=None)})
+    assert crowded(unknown, {"n1": 4, "n2": 4}) == {}

@@ -165,7 +165,7 @@ def _crowded_out(seen: Observation, *, by_host: bool) -> str | None:
     around = seen.around
     full = crowded(around.loads, around.cpus_machine)
     hosts = set(seen.job.hosts.values()) or set(around.loads)
-    if seen.facts.shared_machine or not full or not hosts <= full.keys() or (seen.job.cuda and not by_host):
+    if not full or not hosts <= full.keys() or (seen.job.cuda and not by_host):
         return None
     used = ", ".join(f"{cpus:.1f} CPUs of {host}" for host, cpus in sorted(full.items()))
     return f"other programs used {used}, and hardly one was free: a rank that waits for a core is late"
