@@ -33,22 +33,25 @@ class CompiledUpdates:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.updated = Updated()
+        self._begins_eagerly: Any = None
+        self._ends_eagerly: Any = None
+        self._hidden = False
 
     def hooks(self) -> tuple[Any, Any]:
         """Return the hooks of all optimizers, before and after an update."""
         driver, updated, compiling = self._driver, self.updated, torch.compiler.is_compiling
-        begins = driver.hooks.guarded("optimizer", driver.update_begins)
-        ended = driver.hooks.guarded("optimizer", driver.update_ended)
+        self._begins_eagerly = driver.hooks.guarded("optimizer", driver.update_begins)
+        self._ends_eagerly = driver.hooks.guarded("optimizer", driver.update_ended)
 
         def before(*args: Any) -> None:
             if not compiling():
-                begins(*args)
+                self._begins_eagerly(*args)
 
         def after(optimizer: Any, *_: Any) -> None:
             if compiling():
                 updated.optimizer = optimizer
             else:
-                ended(optimizer)
+                self._ends_eagerly(optimizer)
 
         return before, after
 
@@ -59,8 +62,14 @@ class CompiledUpdates:
         @functools.wraps(usual)
         def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
             made: Any = usual(model, *args, **kwargs)
-            if model is None or isinstance(model, (nn.Module, type)):
+            owner = getattr(model, "__self__", model)
+            if model is None or isinstance(owner, (nn.Module, type)):
                 return made
+            if not self._hidden:
+                # Behind a break in a graph, torch would trace what the hooks call.
+                self._hidden = True
+                self._begins_eagerly = torch.compiler.disable(self._begins_eagerly)
+                self._ends_eagerly = torch.compiler.disable(self._ends_eagerly)
             return hooks.around("compiled", made, self._begins, self._ended)
 
         torch.compile = compile_

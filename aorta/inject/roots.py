@@ -29,6 +29,7 @@ class RootModules:
         self._driver = driver
         self._known: set[int] = set()
         self._alive: WeakSet[nn.Module] = WeakSet()
+        self._compiled: WeakSet[nn.Module] = WeakSet()
         self._classes: set[type] = set()
         self.names: list[str] = []
         """Classes of the root modules."""
@@ -48,7 +49,8 @@ class RootModules:
     def _watch(self, root: nn.Module) -> None:
         compiled = root.__dict__.get("_compiled_call_impl")
         if compiled is not None:
-            if not hasattr(compiled, "__wrapped__"):
+            if root not in self._compiled:
+                self._compiled.add(root)
                 root._compiled_call_impl = self._around(compiled, root)
             return
         owner = type(root)

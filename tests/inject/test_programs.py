@@ -160,6 +160,25 @@ def test_a_compiled_update_is_seen_and_no_epoch_is_guessed(tmp_path: Path) -> No
     assert [record.epoch for record in records] == [0] * 2 + [None] * 8
 
 
+IN_PLACE = """
+import torch
+
+model = torch.nn.Linear(2, 1)
+model.compile(backend="eager")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for _ in range(6):
+    model(torch.ones(3, 2)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_the_forward_pass_of_a_model_that_is_compiled_in_place_is_seen(tmp_path: Path) -> None:
+    ended = run_program(IN_PLACE, tmp_path)
+    assert ended.codes == [0], ended.err
+    tags = [{piece.tag for piece in record.profile.ranges} for record in ended.records() if record.profile]
+    assert tags == [{"forward", "backward", "optimizer"}] * 4
+
+
 EPOCHS = """
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
