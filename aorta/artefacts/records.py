@@ -6,6 +6,7 @@ fields that they do not know.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from msgspec import Struct, field
@@ -205,6 +206,12 @@ State = Literal["running", "completed", "failed", "cancelled", "timeout"]
 
 FIRST_FAILURE = "first failure on this node: "
 """Begins the words in `NodeStatus.lost` on the rank that failed before the others of its node."""
+_OF_A_PEER = re.compile(r"by peer|broken pipe|remote process exited|recvvalue failed|sendbytes failed", re.I)
+
+
+def blames_peer(failure: str) -> bool:
+    """True if a rank failed as another one was gone, by the words of its error."""
+    return _OF_A_PEER.search(failure) is not None
 
 
 class ProcessId(Record, frozen=True, kw_only=True):

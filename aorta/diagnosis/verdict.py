@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from aorta.artefacts.analysis import DataQuality, Finding, Kind, RuleMeasurement, Verdict
+from aorta.artefacts.records import blames_peer
 from aorta.artefacts.unseen import Missing
 from aorta.diagnosis.findings import FINDINGS, HEALTHY, INCOMPLETE, INSUFFICIENT
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE, Policy
 from aorta.units import plural
 
+_FAILED_RANK = re.compile(r"rank (\d+) (?:was killed by|exited with) ")
+"""Begin of how an agent says that a rank failed."""
 _MOST_OF_A_REASON = 200
 """Characters."""
 _BAD_STATES = ("failed", "cancelled", "timeout")
@@ -111,9 +117,14 @@ def _incomplete(judged: Judged, seen: Observation, cause: str | None) -> JudgedV
         "last_step": quality.last_step,
         "standstill_s": quality.standstill_s,
     }
-    finding = _none(INCOMPLETE, f"{words}; {progress}", evidence, actions)
+    failed = _failed_ranks(quality)
+    finding = structs.replace(
+        _none(INCOMPLETE, f"{words}; {progress}", evidence, actions),
+        ranks=failed,
+        nodes=seen.job.nodes(failed) if failed else [],
+    )
     statement = f"{words[0].upper()}{words[1:]}; {progress}.{until}"
-    ranks = judged.findings[0].ranks if cause else []
+    ranks = failed or (judged.findings[0].ranks if cause else [])
     verdict = Verdict(kind=INCOMPLETE, statement=statement, ranks=ranks)
     return JudgedVerdict(verdict, [finding, *judged.findings], [])
 
@@ -192,6 +203,12 @@ def _too_little(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
     if quality.state == "running":
         reasons.append(("job_not_ended", "the job has no end yet, by its own markers"))
     return reasons
+
+
+def _failed_ranks(quality: DataQuality) -> list[int]:
+    """Returns the rank that failed first, where its node's agent named one and its error names no other."""
+    match = _FAILED_RANK.match(quality.failure or "")
+    return [int(match[1])] if match and not blames_peer(quality.failure or "") else []
 
 
 def _failure(quality: DataQuality) -> str:

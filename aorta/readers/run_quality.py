@@ -10,7 +10,7 @@ import numpy as np
 from aorta.artefacts.analysis import DataQuality, Problem
 from aorta.artefacts.files import is_file
 from aorta.artefacts.measured import Throughput
-from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo
+from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo, blames_peer
 from aorta.readers.instruments import instrument_notes
 from aorta.readers.run import RunData
 from aorta.units import NS_PER_S, plural, rank_words
@@ -107,15 +107,18 @@ def _standstill_s(data: RunData) -> float | None:
 
 
 def _failure(data: RunData) -> str | None:
-    """Returns what the agent of the node that ended first says of its first rank that failed."""
+    """Returns what the agent of the node that ended first says of its first rank that failed.
+
+    A rank whose error says that another one was gone comes last.
+    """
     nodes = data.account.status.nodes if data.account.status else []
     told = [
-        (node.ended_wall_ns or 0, text.removeprefix(FIRST_FAILURE))
+        (blames_peer(text), node.ended_wall_ns or 0, text.removeprefix(FIRST_FAILURE))
         for node in nodes
         for text in node.lost
         if text.startswith(FIRST_FAILURE)
     ]
-    return min(told)[1] if told else None
+    return min(told)[-1] if told else None
 
 
 def _profilers(data: RunData) -> list[str]:

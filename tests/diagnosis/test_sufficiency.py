@@ -11,7 +11,8 @@ import pytest
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.records import FIRST_FAILURE, ProfilerChoice
+from aorta.artefacts.records import FIRST_FAILURE, ProfilerChoice, RankExit
+from aorta.runner.exits import describe_exit
 from aorta.units import NS_PER_MS, NS_PER_S
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.verdicts import analysed, change_json, change_records, finding, made, measured, reasons
@@ -145,6 +146,31 @@ def test_the_first_failure_is_in_the_verdict(tmp_path: Path) -> None:
     (said,) = [item for item in found.findings if item.kind == "incomplete"]
     assert "the job did not complete (failed): rank 3 exited with 1: no memory" in said.cause
     assert said.evidence["last_step"] == found.data_quality.last_step is not None
+
+
+GONE = "RuntimeError: Connection closed by peer [127.0.0.1]:4711"
+
+
+@pytest.mark.parametrize(
+    ("exits", "ranks"),
+    [
+        ({0: (9, 1, None, GONE), 1: (8, None, "SIGKILL", None)}, [2]),
+        ({0: (8, 1, None, GONE), 1: (9, None, "SIGKILL", None)}, [2]),  # node 0 noticed it sooner
+        ({0: (8, 1, None, "ValueError: x"), 1: (9, 1, None, GONE)}, [0]),
+        ({0: (8, 1, None, GONE)}, []),  # who was gone is not known
+        ({}, []),
+    ],
+)
+def test_the_rank_that_failed_first_is_the_verdict_s(tmp_path: Path, exits, ranks) -> None:
+    run = write_run(tmp_path, RunSpec(nodes=2, state="failed"))
+    for index, (seconds, code, name, error) in exits.items():
+        words = describe_exit(RankExit(rank=2 * index, exit_code=code, signal=name, error=error))
+        change_json(
+            run.node(index).status, ended_wall_ns=seconds * NS_PER_S, lost=[f"{FIRST_FAILURE}{words}"]
+        )
+    found = analysed(run)
+    (said,) = [item for item in found.findings if item.kind == "incomplete"]
+    assert (found.verdict.kind, found.verdict.ranks, said.ranks) == ("incomplete", ranks, ranks)
 
 
 def test_nothing_at_all_is_an_answer(tmp_path: Path) -> None:
