@@ -43,13 +43,18 @@ def top_kernels(trace: Trace, limit: int | None = None) -> list[KernelTotal]:
 
 
 def top_collectives(trace: Trace, limit: int | None = None) -> list[CollectiveTotal]:
-    """Collectives by total time, largest first."""
+    """Returns collectives by total time, largest first.
+
+    Sends and receives of one coalesced kernel share its time in equal parts, and have no rate of their own.
+    """
     known, gpu = trace.collectives, trace.gpu
     if len(known) == 0:
         return []
     events = take(gpu, known.event)
     duration = events.end_ns - events.start_ns
     spans = np.stack((events.start_ns, events.end_ns), axis=1)
+    _, place, calls = np.unique(known.event, return_inverse=True, return_counts=True)
+    calls = calls[place]
     hidden = lengths_in(union(main_device(gpu).intervals(Kind.COMPUTE)), spans)
     size = np.maximum(known.bytes_in, known.bytes_out)
     totals = []
@@ -63,10 +68,12 @@ def top_collectives(trace: Trace, limit: int | None = None) -> list[CollectiveTo
                 group=_text(trace, int(known.group[first])),
                 bytes=None if size[first] == ABSENT else int(size[first]),
                 count=len(rows),
-                total_ns=int(duration[rows].sum()),
+                total_ns=round(float((duration / calls)[rows].sum())),
                 median_ns=middle,
-                exposed_ns=int((duration - hidden)[rows].sum()),
-                bus_gb_per_s=bus_bandwidth(op, int(size[first]), int(known.group_size[first]), middle),
+                exposed_ns=round(float(((duration - hidden) / calls)[rows].sum())),
+                bus_gb_per_s=None
+                if (calls[rows] > 1).any()
+                else bus_bandwidth(op, int(size[first]), int(known.group_size[first]), middle),
             )
         )
     return sorted(totals, key=lambda total: (-total.total_ns, total.op or ""))[:limit]

@@ -69,3 +69,23 @@ def test_collectives_by_operation_and_size() -> None:
 )
 def test_bus_bandwidth(op: str | None, size: int, ranks: int, ns: float, expected: float | None) -> None:
     assert bus_bandwidth(op, size, ranks, ns) == expected
+
+
+def test_calls_of_one_kernel_share_its_time() -> None:
+    """A send and a receive in the first kernel of 100 ns; a send alone in the second of 60."""
+    made = trace([(0, 100, Kind.COMMUNICATION), (200, 260, Kind.COMMUNICATION)], names=["n", "n"])
+    names = (*made.names, "send_recv", "0 own>1", "0 1>own")
+    op, out, back = (len(names) - place for place in (3, 2, 1))
+    known = build(
+        TracedCollectives,
+        3,
+        event=[0, 0, 1],
+        op=[op, op, op],
+        group=[out, back, out],
+        bytes_in=[4000, 4000, 4000],
+        group_size=[2, 2, 2],
+    )
+    sent, received = top_collectives(replace(made, names=names, collectives=known))
+    assert (sent.group, sent.count, sent.total_ns, sent.exposed_ns) == ("0 own>1", 2, 110, 110)
+    assert (received.group, received.count, received.total_ns) == ("0 1>own", 1, 50)
+    assert (sent.bus_gb_per_s, received.bus_gb_per_s) == (None, None)
