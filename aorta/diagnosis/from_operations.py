@@ -29,6 +29,7 @@ def from_operations(job: Operations, name: str, problems: Sequence[Problem] = ()
         steps=ObservedSteps(
             breakdown=BreakdownTable(steps=steps, per_rank=breakdowns(job)),
             blame_absent="a timeline of operations is judged by its replay",
+            costs_absent="a timeline does not show what the workers do between operations",
             source="operations",
             files=(name,),
         ),

@@ -17,7 +17,7 @@ from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_costs, with_own_waits
 from aorta.diagnosis.trace_samples import sampled_beside
 from aorta.diagnosis.traced_weight import replayed, undisturbed, untraced_ms, weighed
-from aorta.metrics.blame import BlameTable, charged
+from aorta.metrics.blame import BlameTable, charged, within_idle
 from aorta.metrics.expert_load import traced_load
 from aorta.metrics.mesh_groups import groups_in
 from aorta.metrics.trace_capture import ALONE, TraceCapture, capture, captures, with_waits
@@ -25,7 +25,7 @@ from aorta.metrics.trace_notes import differences, notes_of, size_notes
 from aorta.metrics.traced_mesh import traced_mesh
 from aorta.metrics.utilization import effective_gpu_utilization
 from aorta.readers.sample_files import SampleFile
-from aorta.units import plural, rank_words
+from aorta.units import NS_PER_MS, plural, rank_words
 
 if TYPE_CHECKING:
     from aorta.readers.run import RunData
@@ -50,13 +50,16 @@ def from_traces(
     lines = replayed(found.ranks, expected, None)
     undone, weighs, uncertain = undisturbed(found, lines)
     made, unusable = _traced(undone, expected, hosts, {})
+    mesh, missed = traced_mesh(found, expected)
     usage, said = sampled_beside(found, samples, made.steps.breakdown.per_rank)
+    said = [missed, *said] if missed else said
     lost = [rank for rank in range(expected or 0) if rank not in seen]
     missing = [Problem(file=None, reason=f"{rank_words(lost)} left no {_SOURCE}")] if lost and seen else []
     files = [f"{item.path.name} ({plural(len(item.table), 'sample')})" for item in samples]
     return replace(
         made,
-        mesh=traced_mesh(found, expected),
+        mesh=mesh,
+        steps=replace(made.steps, replay_missed=missed),
         job=ObservedJob(
             cuda=True,
             world_size=expected or max(len(seen), 2),
@@ -82,7 +85,12 @@ def from_traces(
             problems=[*problems, *found.problems, *unusable, *missing],
             nodes_seen=len(set(hosts.values())),
             steady_steps=len(found.steps),
-            notes=[*size_notes(found, expected, assumed=assumed), *weighs, *made.steps.notes, *said],
+            notes=[
+                *size_notes(found, expected, assumed=assumed),
+                *weighs,
+                *made.steps.notes,
+                *said,
+            ],
             ranks_assumed=assumed,
         ),
     )
@@ -134,12 +142,15 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
         usage = structs.replace(usage, effective_gpu_util_pct=effective_gpu_utilization(rows))
     left = [note for note in seen.quality.notes if note not in seen.steps.notes]
     notes = [*left, *said, *made.steps.notes, *differences(seen.steps.breakdown, rows)]
+    mesh, missed = (seen.mesh, None) if seen.mesh is not None else traced_mesh(found, expected)
+    notes += [missed] if missed else []
     joined = replace(
         seen,
-        mesh=seen.mesh or traced_mesh(found, expected),
+        mesh=mesh,
         groups=made.groups or seen.groups,
         steps=replace(
             made.steps,
+            replay_missed=missed,
             source="step records and traces",
             between_shares=seen.steps.between_shares,
             between_ms=seen.steps.between_ms,
@@ -171,6 +182,9 @@ def _traced(
     collectives = found.collectives(expected)
     charges = charged(collectives, found.steps, ALONE)
     waits = charges if isinstance(charges, BlameTable) else None
+    if waits is not None:
+        idle = {row.rank: round((row.step_ms - row.compute_ms) * NS_PER_MS) * waits.steps for row in rows}
+        waits = within_idle(waits, idle)
     rows = [structs.replace(row, host=row.host or names.get(row.rank)) for row in with_waits(rows, waits)]
     costs = rank_costs(rows, waits)
     shown = with_own_waits(rows, costs)

@@ -14,6 +14,8 @@ FEW_PAUSES = 1 / 3
 """Least share of the idle time in short gaps: below it the GPU waits for long pauses of its host."""
 MOST_OF_HOST = 0.5
 """A gap with this share of the host's part is one thing that can be removed."""
+GAPS_INSIDE = "compute_holds_gaps"
+"""Key of a finding's evidence: compute is known by windows alone, which hold the gaps between kernels."""
 
 LESS_GARBAGE = (
     "collect garbage less often: gc.freeze() after start-up, then gc.disable() and gc.collect() every few "
@@ -37,6 +39,11 @@ def windows_alone(seen: Observation) -> bool:
     """Returns whether a GPU's work is known by windows from event to event and by nothing else."""
     known = seen.host.idle is not None or launches(seen) is not None or driver_busy_pct(seen) is not None
     return seen.job.cuda and not known
+
+
+def window_evidence(seen: Observation) -> dict[str, bool]:
+    """Returns the evidence that compute may hold time of the host; empty: it does not."""
+    return {GAPS_INSIDE: True} if windows_alone(seen) and not seen.steps.traced else {}
 
 
 def idle_inside_ms(seen: Observation) -> float:

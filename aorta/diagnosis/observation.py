@@ -84,8 +84,12 @@ class ObservedSteps:
     """True if the breakdown comes from kernel traces."""
     loader_absent: str | None = None
     """Why the loader's time is not known apart from the rest of the host's; None: it is."""
+    costs_absent: str = "communication was not observed"
+    """Why there are no `costs`, where there are none."""
     source: str = "step records"
     """The source that the ranks left, in words."""
+    replay_missed: str | None = None
+    """Why the replay of a traced pipeline is not used; None: it is, or there is no pipeline."""
     files: tuple[str, ...] = ("rank_*_metrics.jsonl",)
     """The files that the parts of the step come from."""
     exchanged: Mapping[int, float] = field(default_factory=dict)
@@ -135,8 +139,7 @@ class ObservedSteps:
         if not self.enough(policy):
             return f"not measurable: {self.words()}, {policy.min_steady_steps} are needed"
         if not self.costs:
-            why = "communication was not observed"
-            return f"not measurable: the {self.source} have no breakdown, since {why}"
+            return f"not measurable: the {self.source} have no breakdown, since {self.costs_absent}"
         return None
 
 

@@ -43,7 +43,7 @@ def predicted(
         else ""
     )
     if found.bound:
-        limit += "; what every host needs is not in the traces, and may be the next limit"
+        limit += "; what every host needs is not known, and may be the next limit"
     what = WhatIf(
         kind=finding.kind,
         removed=removed.words + limit,

@@ -28,6 +28,7 @@ _REMEDIES = {
     "ranks_missing": "record every rank, and give aorta the files of all of them",
     "few_steady_steps": "record more steps",
     "few_detailed_steps": "time more steps part by part",
+    "no_costs": "measure it in the job: aorta profile -- YOUR_COMMAND",
     "no_breakdown": "observe communication: aorta profile -- YOUR_COMMAND",
     "time_between_steps": "put what lies between the steps into a step or a range of its own",
     "no_job_record": "run the job through aorta: aorta profile -- YOUR_COMMAND",
@@ -191,6 +192,8 @@ def _too_little(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
     if quality.ranks_seen and steps.breakdown.steps < least:
         code = "few_detailed_steps" if (steps.steady or 0) >= least else "few_steady_steps"
         reasons.append((code, f"all ranks have {steps.words()} in common, {least} are needed"))
+    elif quality.ranks_seen and not steps.costs and steps.breakdown.per_rank:
+        reasons.append(("no_costs", steps.costs_absent))
     elif quality.ranks_seen and len(steps.costs) < quality.ranks_seen:
         reasons.append(("no_breakdown", f"the {steps.source} of some ranks do not break the step down"))
     if steps.between_share is not None and steps.between_share > CROSS_CHECK_TOLERANCE:

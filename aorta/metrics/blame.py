@@ -16,7 +16,7 @@ exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +118,27 @@ def blame(collectives: MatchedCollectives, steady: Sequence[int]) -> BlameTable:
         charges=found.by_rank(ranks),
         unmatched=collectives.unmatched,
     )
+
+
+def within_idle(waits: BlameTable, idle_ns: Mapping[int, int]) -> BlameTable:
+    """Returns the charges with no more of a rank's host than the time in which its GPU computed nothing.
+
+    A host is not what the others wait for while its GPU computes: the rest is charged to the rank's compute.
+
+    Args:
+        waits: charges of waits.
+        idle_ns: each rank's time without compute over the steps; a rank that is not in it is left as it is.
+    """
+    made = {}
+    for waiting, charges in waits.charges.items():
+        kept = dict(charges)
+        for rank, idle in idle_ns.items():
+            more = kept.get((rank, "host"), 0) - max(idle, 0)
+            if more > 0:
+                kept[rank, "host"] -= more
+                kept[rank, "compute"] = kept.get((rank, "compute"), 0) + more
+        made[waiting] = kept
+    return replace(waits, charges=made)
 
 
 def _sums(ranks: Sequence[int], place: NDArray[np.int64], values: NDArray[np.int64]) -> dict[int, int]:

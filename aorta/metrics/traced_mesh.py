@@ -21,7 +21,7 @@ from aorta.metrics.trace_work import GpuWork
 
 LEAST_REPLAYED = 0.6
 """A pipeline's replayed step over the traced one, at least: the replay lacks the time in which hosts hold
-their GPUs up. Below it, waits are charged to ranks instead."""
+their GPUs up. Below it, no rank is charged with what the hosts take."""
 MOST_REPLAYED = 1.2
 """The same at most."""
 _PASS = {FORWARD: "forward-compute", BACKWARD: "backward-compute", WEIGHT: "backward-weight"}
@@ -40,8 +40,8 @@ class _Operation:
     end: int
 
 
-def traced_mesh(found: TraceCapture, expected: int | None) -> MeshFacts | None:
-    """Returns the pipeline of traces; None: there is none, or its replay misses the step.
+def traced_mesh(found: TraceCapture, expected: int | None) -> tuple[MeshFacts | None, str | None]:
+    """Returns the pipeline of traces, and why its replay is not used; both None: the traces hold no pipeline.
 
     Args:
         found: the traces.
@@ -49,16 +49,18 @@ def traced_mesh(found: TraceCapture, expected: int | None) -> MeshFacts | None:
     """
     step_ms = [row.step_ms for row in found.breakdown_rows()[0]]
     if not step_ms or not any(len(item.passes) for item in found.work.values()):
-        return None
+        return None, None
     collectives = found.collectives(expected)
     if isinstance(collectives, str):
-        return None
+        return None, None
     job = traced_operations(found.work, collectives, found.steps)
     mesh = mesh_of(job) if job is not None else None
     if mesh is None or mesh.slowdown is None:
-        return None
-    share = mesh.slowdown.step_ms / fmean(step_ms)
-    return mesh if LEAST_REPLAYED <= share <= MOST_REPLAYED else None
+        return None, None
+    replayed, traced = mesh.slowdown.step_ms, fmean(step_ms)
+    if LEAST_REPLAYED <= replayed / traced <= MOST_REPLAYED:
+        return mesh, None
+    return None, f"the replay of the pipeline comes to {replayed:.1f} of the {traced:.1f} ms traced per step"
 
 
 def traced_operations(

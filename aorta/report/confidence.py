@@ -58,8 +58,9 @@ def _gain(analysis: Analysis, main: Finding | None) -> tuple[Level, list[str]]:
         doubts.append(f"no replay: {replay.withheld}")
     elif gained.basis == "bounds":
         doubts.append("no replay: the range is what the cause takes at least and at most")
-    if any(item.bound and item.kind == main.kind for item in (replay.predictions if replay else [])):
-        doubts.append("what hosts need for a step is not in the traces, and may be the next limit")
+    bound = any(item.bound and item.kind == main.kind for item in (replay.predictions if replay else []))
+    if bound or main.evidence.get("compute_holds_gaps"):
+        doubts.append("what hosts need for a step is not known, and may be the next limit")
     return "low" if low else "medium" if doubts else "high", doubts
 
 
@@ -119,6 +120,8 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
         doubts.append(f"throughput by the clock and by the median step differ by {off:+.0f} %")
     if main is not None and main.sub_cause == "not_determined":
         doubts.append("nothing measured tells what is behind the cause")
+    if main is not None and main.evidence.get("compute_holds_gaps"):
+        doubts.append("windows of compute hold the gaps between kernels: a late host looks like compute")
     doubts += _instead(analysis, main)
     if shared:
         doubts.append("all nodes share one machine, so times across nodes are that machine's")

@@ -48,3 +48,13 @@ def test_stages_that_the_file_lacks_are_named(tmp_path: Path, stages: int, said:
     job = replace(job, sizes=replace(job.sizes, pipeline=stages))
     problems = analyse_operations(job, "operations.csv").data_quality.problems
     assert [f"{item.file}: {item.reason.split(':')[0]}" for item in problems] == said
+
+
+def test_a_timeline_without_a_cause_says_what_it_does_not_show(tmp_path: Path) -> None:
+    """Communication stands in the timeline, so it is not what lacks."""
+    path = tmp_path / "operations.csv"
+    path.write_text(as_csv(pipeline("1f1b", 2, 8, lambda *_: 10 * MS, steps=12)), encoding="utf-8")
+    found = analyse_operations(read_operations(path), "operations.csv")
+    said = [item.reason or "" for item in found.measured] + [item.what for item in found.missing]
+    assert not any("communication was not observed" in text for text in said)
+    assert any("what the workers do between operations" in text for text in said)

@@ -288,6 +288,31 @@ def test_lateness_by_turns_is_no_cause_on_shared_cpus_or_not() -> None:
     assert unsupported([finding("straggler", [1])], context(), RECORDS) == {}
 
 
+@pytest.mark.parametrize(("compute", "host", "guilty"), [(10.0, 2.0, True), (2.0, 10.0, False)])
+def test_without_a_replay_of_the_pipeline_no_host_is_guilty(
+    compute: float, host: float, guilty: bool
+) -> None:
+    """Kernels that take longer are measured all the same."""
+    late = finding("straggler", [1], waits_for_compute_ms=compute, waits_for_host_ms=host)
+    missed = changed(context(), replay_missed="the replay of the pipeline comes to 4.0 of the 9.0 ms")
+    assert unsupported([late], context(), RECORDS) == {}
+    assert (unsupported([late], missed, RECORDS) == {}) is guilty
+
+
+def test_exchange_is_not_told_from_waiting_without_a_replay_of_the_pipeline() -> None:
+    absent = changed(context(), blame_absent="calls are not matched")
+    missed = changed(absent, replay_missed="the replay of the pipeline comes to 4.0 of the 9.0 ms")
+    assert unsupported([finding("communication")], absent, RECORDS) == {}
+    assert "4.0 of the 9.0 ms" in unsupported([finding("communication")], missed, RECORDS)["communication"]
+
+
+@pytest.mark.parametrize(("evidence", "said"), [({"compute_holds_gaps": True}, True), ({}, False)])
+def test_compute_known_by_windows_may_be_the_host(evidence: dict[str, Any], said: bool) -> None:
+    late = finding("straggler", [1], waits_for_compute_ms=9.0, waits_for_host_ms=1.0, **evidence)
+    text = caused(late, context()).sub_cause_text or ""
+    assert ("or its host launches later" in text) is said
+
+
 # --- one and several ---------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aorta.metrics.apportion import apportion
-from aorta.metrics.blame import BlameTable, blame
+from aorta.metrics.blame import BlameTable, blame, within_idle
 from aorta.metrics.collectives import match_collectives
 from aorta.units import NS_PER_MS
 from tests.support.exchanges import Records, late_loader, matched, simulated
@@ -282,3 +282,12 @@ def test_the_order_of_ranks_does_not_matter() -> None:
     }
     turned = dict(reversed(records.items()))
     assert in_ms(table(turned)) == in_ms(table(records))
+
+
+@pytest.mark.parametrize(("idle", "host", "compute"), [(0, 0, 12), (4, 4, 8), (9, 9, 3), (20, 9, 3)])
+def test_a_host_is_charged_with_no_more_than_its_gpu_is_idle(idle: int, host: int, compute: int) -> None:
+    charges = {0: {(1, "host"): 9, (1, "compute"): 3, (1, "communication"): 5}, 1: {(0, "host"): 7}}
+    waits = BlameTable(1, {0: 17, 1: 7}, {0: 17, 1: 7}, charges, 0)
+    found = within_idle(waits, {1: idle}).charges
+    assert found[0] == {(1, "host"): host, (1, "compute"): compute, (1, "communication"): 5}
+    assert found[1] == charges[1]  # nothing is known of rank 0

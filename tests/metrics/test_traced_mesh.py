@@ -69,6 +69,25 @@ def test_equal_stages_are_no_finding(tmp_path: Path) -> None:
     assert "straggler" not in [finding.kind for finding in found.findings]
 
 
+@pytest.mark.parametrize(("times", "used"), [(1, True), (3, False)])
+def test_no_host_is_guilty_where_the_replay_misses_the_step(tmp_path: Path, times: int, used: bool) -> None:
+    """Passes begin three times as far apart and take no longer: hosts hold the GPUs up in between."""
+    rows = pipeline("1f1b", 2, 6, lambda *_: PLAIN * MS, steps=5, transfer=lambda _: MS // 10)
+    apart = [
+        row | {"start_ns": times * int(row["start_ns"]), "duration_ns": int(row["duration_ns"])}
+        for row in in_a_row(rows)
+    ]
+    found = analyze_traces(traced(tmp_path, apart, 2))
+    assert (found.slowdown is not None) is used
+    said = [
+        note for note in found.data_quality.notes if note.startswith("the replay of the pipeline comes to")
+    ]
+    assert len(said) == (0 if used else 1)
+    for finding in [] if used else found.findings:
+        assert finding.kind not in ("straggler", "communication") or finding.symptom_of is not None
+    assert found.verdict.ranks == []
+
+
 def test_a_batch_is_one_kernel_with_a_row_for_each_send_and_receive(tmp_path: Path) -> None:
     """Two calls before the launch, 1,024 floats each; another kernel with one call behind it."""
     named = {"Process Group Name": "3", "dtype": "Float", "In msg nelems": 1024, "Group size": 2}

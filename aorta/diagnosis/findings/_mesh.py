@@ -8,6 +8,7 @@ from statistics import fmean
 from aorta.artefacts.analysis import Finding, Speedup
 from aorta.artefacts.mesh import MeshCause, SlowdownRecord
 from aorta.diagnosis.finding import STEP_SHARE, RuleResult, SubCause, found, measured, not_measured
+from aorta.diagnosis.host_time import window_evidence
 from aorta.diagnosis.observation import Observation
 from aorta.units import rank_words
 
@@ -62,6 +63,7 @@ def answer(seen: Observation, kind: str, threshold: float, codes: Sequence[str])
             "stages": cause.stages,
             "excess": cause.excess,
             "slowdown": of.value,
+            **window_evidence(seen),
             "m_worker": of.worker_share,
             "m_last_stage": of.stage_share,
             "step_ms": of.step_ms,
@@ -94,6 +96,7 @@ def words(cause: MeshCause, seen: Observation) -> str:
         return f"transfers between {where(cause, seen)} take {more} longer than between the others"
     if code == "stage_work":
         alone = "computes {} longer than the others: more work, or a slow rank"
+        alone += " or host" if window_evidence(seen) else ""
         said = alone if len(cause.ranks) == 1 else "has {} more work than the others"
         return f"{where(cause, seen)} {said.format(more)}"
     return {

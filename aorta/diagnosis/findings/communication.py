@@ -139,8 +139,9 @@ def _unsupported(_: Finding, seen: Observation, policy: Policy) -> str | None:
     """Returns why communication over its threshold is no cause, or None. Waits for ranks that are late in
     turn are subtracted, where each rank is below its own threshold: what is left is not over the threshold.
     """
+    missed = seen.steps.replay_missed
     if seen.steps.blame_absent is not None:
-        return None
+        return missed and f"{missed}, and nothing tells exchange from waiting in the rest"
     transfer = 100.0 * _transfer(seen) / seen.steps.step_ms
     if transfer > policy.exchange_pct:
         return None

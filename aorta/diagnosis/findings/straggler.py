@@ -13,6 +13,7 @@ What to do:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import msgspec
@@ -35,7 +36,7 @@ from aorta.diagnosis.finding import (
     value_words,
 )
 from aorta.diagnosis.findings import _mesh
-from aorta.diagnosis.host_time import LESS_GARBAGE, waits_of_own_hosts
+from aorta.diagnosis.host_time import GAPS_INSIDE, LESS_GARBAGE, waits_of_own_hosts, window_evidence
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import late_by_host
@@ -91,6 +92,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
             "waits_for_host_ms": host,
             **({"ranks_late_by_host": hosts} if compute_late and host_late else {}),
             **waits_of_own_hosts(seen),
+            **window_evidence(seen),
             "step_ms": steps.step_ms,
             "files": list(steps.files),
         },
@@ -152,6 +154,8 @@ def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
         compute, host = (finding.evidence.get(f"waits_for_{part}_ms", 0.0) for part in ("compute", "host"))
         # What the waiting ranks' own hosts take anyway is no lateness.
         late = max(item.lateness_ms for item in seen.steps.costs)
+        if seen.steps.replay_missed is not None and compute < host:
+            return f"{seen.steps.replay_missed}, so that no rank's host is charged with the rest"
         if compute < host and min(host, late) < seen.host.uncertain_ms:
             least = f"{seen.host.uncertain_ms:.1f} ms per step"
             return f"the profiler's weight in the hosts' time is known to {least}, which is more than this"
@@ -179,6 +183,9 @@ def _removes(finding: Finding, seen: Observation, replays: Replays) -> Predicted
         even = replays.as_the_others(_PARTS, ())
         return PredictedRemoval("the uneven load of the experts", even, parts=_PARTS)
     found, who = replays.as_the_others(_PARTS, finding.ranks), rank_words(finding.ranks)
+    if GAPS_INSIDE in finding.evidence:
+        # Nothing tells what the other ranks' hosts need.
+        found = replace(found, bound=True)
     words = f"the longer compute and host work of {who}"
     if not finding.ranks:
         words = "the differences between ranks in each step's compute and host work"
@@ -212,6 +219,8 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
         spends = "spends" if len(late) == 1 else "spend"
         return SubCause("host_work", f"{who} {spends} more time on the host, outside of compute and loader")
     text = f"on {who} compute takes longer"
+    if GAPS_INSIDE in finding.evidence:
+        text += ", or its host launches later: windows of compute hold the gaps between kernels"
     if loss is not None:
         text += f", at {100 * (1 - loss):.0f} % of the others' clock"
     elif seen.around.loads:
