@@ -25,6 +25,9 @@ Ints = NDArray[np.int64]
 _BACK_TO_BACK_NS = 20_000
 """A call that starts within this time of the previous one's end was queued behind it: when it was posted is
 not in the records, and the previous one's post stands for it."""
+_JUST_BEFORE = 0.05
+"""A call that ends before its last member starts, by this share of its own time at most, waited for it: the
+ranks' clocks differ by as much."""
 _MOST_ROWS = 2_000_000
 """Members of collectives that are replayed; of more, the last steps are."""
 
@@ -267,7 +270,9 @@ class _Builder:
             post=made.post,
             wait=made.wait,
             bounds=made.bounds,
-            transfer=self._end - np.repeat(last, np.diff(self._first)),
+            transfer=dependent_transfers(
+                self._end - np.repeat(last, np.diff(self._first)), self._end - begin
+            ),
             alone=self._end - begin,
             before=made.before,
             slot=made.slot,
@@ -369,6 +374,12 @@ class _Builder:
         known = np.array([-1 if item.bytes is None else item.bytes for item in self._items], dtype=np.int64)
         np.maximum.at(sizes, places, known)
         return sizes
+
+
+def dependent_transfers(after_last: Ints, alone: Ints) -> Ints:
+    """Returns the time from the last member's start to each end, 0 where a long call ends just before it."""
+    waited = (after_last < 0) & (-after_last <= _JUST_BEFORE * alone)
+    return np.where(waited, 0, after_last)
 
 
 def _joined(parts: Sequence[NDArray[np.int64]]) -> Ints:

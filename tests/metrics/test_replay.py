@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aorta.metrics.replay import Removal, replay
-from aorta.metrics.replay_model import build
+from aorta.metrics.replay_model import build, dependent_transfers
 from aorta.metrics.whatif import Replays
 from aorta.units import NS_PER_MS
 from tests.support.exchanges import Records, late_loader, matched, simulated
@@ -244,3 +244,10 @@ def test_shares_of_one_call_site_apply_to_it_alone() -> None:
     model = build(matched(simulated(spec)), range(12))[0]
     found = replay(model, Removal(transfer=np.array([0.0, 1.0]))).step_ns().mean()
     assert found == pytest.approx(replay(model).step_ns().mean())
+
+
+def test_a_long_call_that_ends_just_before_its_partner_starts_waited_for_it() -> None:
+    """Clocks differ by less than 5 % of what the call took; a short call before it did not wait."""
+    after_last = np.array([-50, -51, 30, -50, 0])
+    alone = np.array([1000, 1000, 1000, 60, 0])
+    assert dependent_transfers(after_last, alone).tolist() == [0, -51, 30, -50, 0]
