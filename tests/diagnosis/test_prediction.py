@@ -92,7 +92,7 @@ def test_where_traces_do_not_tell_what_hosts_need_the_gain_is_at_most_that() -> 
         assert found.high == what.speedup == pytest.approx(65 / 35)
         assert (found.basis, found.low < 1.01) == (("replay", False) if expected else ("bounds", True))
         assert what.bound is (expected is None)
-        assert ("not in the traces" in what.removed) is what.bound
+        assert ("is not known" in what.removed) is what.bound
 
 
 @pytest.mark.parametrize(("hosts", "high"), [(60.0, 65 / 60), (0.0, 2.5)])
