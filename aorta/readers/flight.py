@@ -27,7 +27,7 @@ _MARKS = (b"pg_config", b"entries", b"pg_status", b"nccl_comm_state", b"collecti
 """Names of which a dump has two in its first bytes, in whatever order it was written."""
 _KINETO = (b'"traceEvents"', b'"distributedInfo"', b'"deviceProperties"')
 """A Kineto trace has the groups of the job too, in `distributedInfo`."""
-_RANK = re.compile(r"(?:rank|dump|trace)[_-]?(\d+)(?:\.\w+)*$|^(\d+)(?:\.\w+)*$")
+_RANK = re.compile(r"(?:rank|dump|trace)[_-]?(\d{1,9})(?:\.\w+)*$|^(\d{1,9})(?:\.\w+)*$")
 _HINT = "expected a dump of torch's flight recorder: a pickle of plain data, or JSON"
 _MOST_CALLS = 200_000
 _LOOK = 1 << 16
@@ -180,8 +180,16 @@ def _rank(content: Mapping[str, Any], groups: Mapping[str, FlightGroup], named: 
     return next((rank for rank in told if rank is not None and (not members or rank in members)), None)
 
 
-class _PlainData(pickle.Unpickler):
-    """Refuses everything but plain data: no class and no function can be named."""
+class _PlainData(pickle._Unpickler):
+    """Refuses everything but plain data: no class and no function can be named.
+
+    The decoder in Python: the one in C takes gigabytes for a few bytes that name a far place of its memory.
+    """
+
+    dispatch = {  # noqa: RUF012 - as pickle declares it
+        code: how for code, how in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]
+    }
+    """Without what takes as much memory as a few bytes ask for."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
@@ -216,9 +224,9 @@ def _groups(config: object) -> dict[str, FlightGroup]:
 
 def _ranks(value: object) -> tuple[int, ...]:
     if isinstance(value, str):
-        return tuple(int(word) for word in re.findall(r"\d+", value))
+        return tuple(int(word) for word in re.findall(r"\b\d{1,9}\b", value))
     if isinstance(value, list):
-        return tuple(item for item in value if isinstance(item, int))
+        return tuple(item for item in value if whole(item) is not None)
     return ()
 
 

@@ -14,7 +14,10 @@ from typing import Any
 
 from aorta.artefacts.flight import FlightCall, FlightGroup
 
-_PAIR = re.compile(r"\b(send|recv)\w*\s+(\d+)\s*(?:->|<-)\s*(\d+)")
+_PAIR = re.compile(r"\b(send|recv)\w*\s+(\d{1,9})\s*(?:->|<-)\s*(\d{1,9})\b")
+_LARGEST = 1 << 63
+_MOST_DIMENSIONS = 64
+"""Most dimensions of a tensor in torch."""
 _GLOO = "gloo:"
 _BATCH_END = "coalesced"
 _Entry = Mapping[str, Any]
@@ -85,10 +88,11 @@ def _is_new(entry: _Entry) -> bool:
 
 
 def whole(value: object) -> int | None:
-    """A whole number, also one that JSON has as text; None: it is none."""
-    if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value):
+    """A whole number of 64 bits, also one that JSON has as text; None: it is none."""
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
         return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    fits = isinstance(value, int) and not isinstance(value, bool) and -_LARGEST <= value < _LARGEST
+    return value if isinstance(value, int) and fits else None
 
 
 def _call(
@@ -224,7 +228,7 @@ def _status(
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
-    return sorted(names, key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name))
+    return sorted(names, key=lambda name: (not name.isdigit(), int(name[:18]) if name.isdigit() else 0, name))
 
 
 def _frames(frames: object) -> tuple[tuple[str, str, int], ...]:
@@ -237,7 +241,7 @@ def _frames(frames: object) -> tuple[tuple[str, str, int], ...]:
 
 def _shapes(value: object) -> tuple[tuple[int, ...], ...]:
     return tuple(
-        tuple(item for item in shape if isinstance(item, int))
+        tuple(item for item in shape[:_MOST_DIMENSIONS] if whole(item) is not None)
         for shape in _listed(value)
         if isinstance(shape, (list, tuple))
     )
