@@ -21,7 +21,7 @@ DOCUMENT_BYTES = 256 << 20
 _AT_ONCE = 1 << 20
 _MOST_SKIPPED = 64 << 20
 """Bytes of lines that are too long, of one file."""
-_DEEPEST = 24
+DEEPEST = 24
 """Folders below one another that `walk` enters."""
 
 Unread = list[tuple[Path, str]]
@@ -219,7 +219,7 @@ def walk(folder: Path, unread: Unread | None = None) -> Iterator[Path]:
         folder: to search.
         unread: gets each folder that cannot be listed or reached.
     """
-    return _walk(folder, unread, _DEEPEST)
+    return _walk(folder, unread, DEEPEST)
 
 
 def _walk(folder: Path, unread: Unread | None, deep: int) -> Iterator[Path]:
@@ -241,7 +241,7 @@ def _walk(folder: Path, unread: Unread | None, deep: int) -> Iterator[Path]:
         elif deep:
             yield from _walk(path, unread, deep - 1)
         elif unread is not None:
-            unread.append((path, f"is more than {_DEEPEST} folders deep"))
+            unread.append((path, f"is more than {DEEPEST} folders deep"))
 
 
 def _is(asked: Callable[..., bool], **how: bool) -> bool:

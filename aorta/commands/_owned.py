@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from aorta.artefacts.files import DEEPEST, walk
+
+_BLOCK = 512
+"""Unit in which a file's blocks are counted."""
 _TEMPORARY = r"\.[^/]+\.\w{8}"
 """A file that was being written when the writer died."""
 _NODE = "|".join(
@@ -44,7 +50,7 @@ REPORT = re.compile(
 
 
 def split(root: Path, names: re.Pattern[str]) -> tuple[list[Path], list[Path]]:
-    """Return what lies below `root`: regular files whose path below it `names` knows, and all the rest.
+    """Return what lies below `root`: this user's regular files whose path `names` knows, and all the rest.
 
     No link is followed. A folder that cannot be read belongs to the rest.
     """
@@ -56,8 +62,8 @@ def split(root: Path, names: re.Pattern[str]) -> tuple[list[Path], list[Path]]:
     return ours, others
 
 
-def _leaves(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Return everything below a folder that is no folder, and whether it is a regular file."""
+def _leaves(folder: Path, deep: int = DEEPEST) -> Iterator[tuple[Path, bool]]:
+    """Return everything below a folder that is no folder, and whether it is a regular file of this user's."""
     try:
         inside = sorted(folder.iterdir())
     except OSError:
@@ -69,10 +75,39 @@ def _leaves(folder: Path) -> Iterator[tuple[Path, bool]]:
         except OSError:
             yield path, False
             continue
-        if stat.S_ISDIR(mode):
-            yield from _leaves(path)
+        if stat.S_ISDIR(mode) and deep:
+            yield from _leaves(path, deep - 1)
         else:
-            yield path, stat.S_ISREG(mode)
+            yield path, is_own_file(path)
+
+
+def is_own_file(path: Path) -> bool:
+    """Return whether `path` is seen to be a regular file of this user's, and no link to one."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def is_own_folder(root: Path, folder: Path) -> bool:
+    """Return whether `folder` is this user's, and no link leads to it on the way from `root`."""
+    try:
+        found = folder.lstat()
+        straight = folder.resolve() == root.resolve() / folder.relative_to(root)
+    except (OSError, ValueError, RuntimeError):
+        return False
+    return straight and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def own_bytes(root: Path) -> int:
+    """Return the bytes that this user's files below `root` take: no link's, no hole's and nobody else's."""
+    total = 0
+    for path in walk(root):
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            total += min(found.st_size, _BLOCK * found.st_blocks) if is_own_file(path) else 0
+    return total
 
 
 def emptied(folders: Iterable[Path]) -> list[tuple[Path, str]]:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aorta.artefacts.files import is_file, is_folder, size_of, walk
+from aorta.artefacts.files import absent, is_folder
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, flat_alias, job_output, runs, submissions
 from aorta.artefacts.records import SubmittedJob
 from aorta.commands._inventory import last_change_ns, own_manifest
-from aorta.commands._owned import REPORT, RUN, SUBMISSION, emptied, split
+from aorta.commands._owned import (
+    REPORT,
+    RUN,
+    SUBMISSION,
+    emptied,
+    is_own_file,
+    is_own_folder,
+    own_bytes,
+    split,
+)
 from aorta.commands._reports import FAMILIES, kept_reports
 from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_jobs
@@ -25,6 +33,7 @@ _MARKS = {"manifest.json", "jobs.jsonl", *(f"{name}.json" for name in FAMILIES)}
 class Old:
     """A folder that may go."""
 
+    results: Path
     root: Path
     words: str
     names: re.Pattern[str]
@@ -34,8 +43,8 @@ class Old:
 
     @property
     def size(self) -> int:
-        """Bytes of the files in it."""
-        return sum(size_of(path) for path in walk(self.root) if is_file(path))
+        """Bytes that this user's files in it take."""
+        return own_bytes(self.root)
 
 
 def old_folders(results: Path, before_ns: int) -> list[Old]:
@@ -46,19 +55,19 @@ def old_folders(results: Path, before_ns: int) -> list[Old]:
     for submission in submissions(results):
         if _is_over(submission, going) and last_change_ns(submission.root) < before_ns:
             beside = _never_started(results, submission)
-            found.append(Old(submission.root, "submission", SUBMISSION, beside))
+            found.append(Old(results, submission.root, "submission", SUBMISSION, beside))
     reports = {report.folder for report in kept_reports(results)}
     found += [
-        Old(folder, "earlier report", REPORT)
+        Old(results, folder, "earlier report", REPORT)
         for folder in sorted(reports)
         if last_change_ns(folder) < before_ns
     ]
-    return [old for old in found if _is_own(old.root)]
+    return [old for old in found if is_own_folder(results, old.root)]
 
 
 def beyond(found: list[Old], results: Path, keep_bytes: int) -> tuple[list[Old], int]:
-    """Returns the oldest of `found` that have to go, and the bytes of what stays below `results`."""
-    total = sum(size_of(path) for path in walk(results) if is_file(path))
+    """Returns the oldest of `found` that have to go, and this user's bytes that stay below `results`."""
+    total = own_bytes(results)
     going: list[Old] = []
     for old in sorted(found, key=lambda old: last_change_ns(old.root)):
         if total <= keep_bytes:
@@ -77,7 +86,7 @@ def _run(results: Path, scenario: Scenario, run: RunDir) -> Old | None:
     alias = flat_alias(results, scenario, manifest.job_id)
     linked = alias.is_symlink() and alias.resolve() == run.root.resolve()
     beside = [job_output(results, scenario.name, manifest.job_id), *([alias] if linked else [])]
-    return Old(run.root, f"run of {scenario.name}", RUN, tuple(beside))
+    return Old(results, run.root, f"run of {scenario.name}", RUN, tuple(beside))
 
 
 def _is_over(submission: SubmissionDir, going: set[Path]) -> bool:
@@ -98,21 +107,15 @@ def _never_started(results: Path, submission: SubmissionDir) -> tuple[Path, ...]
 
 def _is_gone(job: SubmittedJob, going: set[Path]) -> bool:
     root = Path(job.run_dir)
-    return root.resolve() in going or not root.exists() or _is_empty(root)
+    return root.resolve() in going or absent(root) or _is_empty(root)
 
 
 def _is_empty(folder: Path) -> bool:
     """True if it is the folder of a job that never started."""
-    return is_folder(folder) and not folder.is_symlink() and not any(folder.iterdir())
-
-
-def _is_own(folder: Path) -> bool:
-    """True if it is a real folder of this user's."""
     try:
-        found = folder.lstat()
+        return is_folder(folder) and not folder.is_symlink() and not any(folder.iterdir())
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
 def remove(old: Old) -> Iterator[str]:
@@ -120,13 +123,16 @@ def remove(old: Old) -> Iterator[str]:
 
     The record, by which the folder is known as aorta's, goes last, and stays as long as anything does.
     """
+    if not is_own_folder(old.results, old.root):
+        yield f"{old.root}: it is a link by now, or somebody else's"
+        return
     ours, others = split(old.root, old.names)
     marks = [path for path in ours if path.parent == old.root and path.name in _MARKS]
     stay = [f"{path}: aorta did not write it" for path in others]
     for path in ours:
         if path not in marks:
             stay += _unlinked(path)
-    below = [path for path in old.root.rglob("*") if path.is_dir() and not path.is_symlink()]
+    below = [Path(folder) for folder, _, _ in os.walk(old.root)][1:]  # behind no link
     stay += [f"{path}: {reason}" for path, reason in emptied(below) if not _holds(path, others)]
     if not stay:
         for path in marks:
@@ -135,8 +141,13 @@ def remove(old: Old) -> Iterator[str]:
         stay += [f"{path}: {reason}" for path, reason in emptied([old.root])]
     if not stay:
         for path in old.beside:
-            stay += _unlinked(path)
+            stay += _unlinked(path) if _is_ours_beside(path) else []
     yield from stay
+
+
+def _is_ours_beside(path: Path) -> bool:
+    """True for this user's file, an empty folder, or the link by which a run is reached."""
+    return is_own_file(path) or path.is_symlink() or _is_empty(path)
 
 
 def _holds(folder: Path, others: list[Path]) -> bool:
