@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.files import is_file
-from aorta.artefacts.io import read_json
+from aorta.artefacts.files import is_file, read_regular
+from aorta.artefacts.io import read_json, write_bytes, write_json, write_text
 from aorta.artefacts.layout import RunDir
 from aorta.errors import ArtefactError, PlanError
 from aorta.exports.frames import load, summary
@@ -57,8 +58,9 @@ def to_mlflow(run: str | Path, *, tracking_uri: str | None = None, experiment: s
     client.log_batch(found, params=params[:100])
     for first in range(0, len(metrics), _MOST_OF_A_CALL):
         client.log_batch(found, metrics=metrics[first : first + _MOST_OF_A_CALL])
-    for path in _files(run):
-        client.log_artifact(found, str(path))
+    with tempfile.TemporaryDirectory(prefix="aorta-") as folder:
+        for path in _copies(run, analysis, Path(folder)):
+            client.log_artifact(found, str(path))
     client.set_terminated(found)
     return found
 
@@ -94,9 +96,10 @@ def to_wandb(
         made.log({"train_step_ms": value, "wall_ns": wall_ns}, step=step)
     made.summary.update({**_metrics(analysis), **_words(analysis)})
     artifact = wandb.Artifact(_name(analysis), type="aorta-run")
-    for path in _files(run):
-        artifact.add_file(str(path))
-    made.log_artifact(artifact)
+    with tempfile.TemporaryDirectory(prefix="aorta-") as copies:
+        for path in _copies(run, analysis, Path(copies)):
+            artifact.add_file(str(path))  # W&B copies it at once
+        made.log_artifact(artifact)
     where = Path(made.dir).parent
     made.finish()
     return where
@@ -156,13 +159,22 @@ def _words(analysis: Analysis) -> Mapping[str, Any]:
     return said
 
 
-def _files(run: str | Path) -> list[Path]:
-    """The files that people open; they are masked where they were written."""
+def _copies(run: str | Path, analysis: Analysis, folder: Path) -> list[Path]:
+    """Copy the files that people open into `folder`, secrets masked, and return the copies.
+
+    A link is left out: it would send a file that is not the run's.
+    """
     here = RunDir(Path(run))
-    wanted = [
-        here.analysis,
-        here.config,
-        *(here.root / f"profiling_report.{kind}" for kind in ("txt", "html")),
-    ]
-    wanted.append(here.root / "profiling_analysis.png")
-    return [path for path in wanted if is_file(path)]
+    made = [folder / here.analysis.name]
+    write_json(made[0], analysis)
+    reports = [here.root / f"profiling_report.{kind}" for kind in ("txt", "html")]
+    for path in (here.config, *reports, here.root / "profiling_analysis.png"):
+        if path.is_symlink() or not is_file(path):
+            continue
+        data = read_regular(path)
+        if path.suffix == ".png":
+            write_bytes(folder / path.name, data)
+        else:
+            write_text(folder / path.name, data.decode("utf-8", "replace"))
+        made.append(folder / path.name)
+    return made

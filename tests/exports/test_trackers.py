@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,26 @@ def test_long_series_are_thinned(run: RunDir, monkeypatch: pytest.MonkeyPatch) -
     assert [step for step, _, _ in whole] == list(range(STEPS))
     monkeypatch.setattr(trackers, "MOST_POINTS", 10)
     assert trackers.step_series(run.root) == whole[::3]
+
+
+def test_what_is_sent_is_masked_and_follows_no_link(run: RunDir, tmp_path: Path) -> None:
+    secret = "hf_" + "abcdEFGH1234" * 3
+    copied, sent = RunDir(tmp_path / "run"), tmp_path / "sent"
+    shutil.copytree(run.root, copied.root)
+    written = json.loads(copied.analysis.read_text())
+    written["verdict"]["statement"] = f"failed with {secret}"
+    copied.analysis.write_text(json.dumps(written))
+    with copied.config.open("a") as stream:
+        stream.write(f"# token: {secret}\n")
+    (tmp_path / "key").write_text("a private key")
+    (copied.root / "profiling_report.txt").symlink_to(tmp_path / "key")
+    (copied.root / "profiling_analysis.png").unlink(missing_ok=True)
+    (copied.root / "profiling_analysis.png").write_bytes(b"\x89PNG")
+    sent.mkdir()
+    analysis = trackers._analysis(copied.root)
+    assert secret not in str(trackers._words(analysis))
+    found = {path.name: path.read_bytes() for path in trackers._copies(copied.root, analysis, sent)}
+    assert set(found) == {"profiling_analysis.json", "config.yaml", "profiling_analysis.png"}
+    assert all(secret.encode() not in data for data in found.values())
+    assert json.loads(found["profiling_analysis.json"])["verdict"]["kind"] == analysis.verdict.kind
+    assert found["profiling_analysis.png"] == b"\x89PNG"
