@@ -6,6 +6,8 @@ Order: what aorta ships < the site < the user's own configuration < the command 
 from __future__ import annotations
 
 import os
+import reprlib
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,8 @@ from aorta.artefacts import names
 from aorta.artefacts.files import is_file, read_regular
 from aorta.errors import ConfigError
 
+_LONGEST = 64 << 10
+"""Bytes of such a file: each command reads it."""
 USUAL = Path("/etc/aorta/site.yaml")
 OPTIONS = {
     "account": str, "partition": str, "qos": str, "constraint": str, "time": str, "gpus_per_node": int,
@@ -57,17 +61,20 @@ def read_site(environ: Mapping[str, str] = os.environ) -> SiteDefaults:
     """Returns the site's defaults.
 
     Raises:
-        ConfigError: the file is no such file; names the key, what it was and what is allowed.
+        ConfigError: anybody may write the file, or it is no such file; names the key, what it was and what
+            is allowed.
     """
     path = site_file(environ)
     if path is None:
         return SiteDefaults()
+    if path.stat().st_mode & stat.S_IWOTH:
+        raise ConfigError(f"{path}: anybody may write this file", f"its owner can type: chmod o-w {path}")
     import yaml  # without such a file, help and completion need none
 
     try:
-        data = read_regular(path)
+        data = read_regular(path, _LONGEST)
         tree = yaml.safe_load(data.decode("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", "docs/centres.md shows such a file") from error
     tree = {} if tree is None else tree
     if not isinstance(tree, dict) or not set(tree) <= {"config", "submit"}:
@@ -81,9 +88,10 @@ def read_site(environ: Mapping[str, str] = os.environ) -> SiteDefaults:
             raise ConfigError(f"{path}: {name} is no block of keys", f"write {name}:, and keys below it")
     for key, value in submit.items():
         kind = OPTIONS.get(key)
-        if kind is None or not isinstance(value, kind) or isinstance(value, bool):
+        wrong = kind is None or not isinstance(value, kind) or isinstance(value, bool)
+        if wrong or (kind is list and not all(isinstance(line, str) for line in value)):
             raise ConfigError(
-                f"{path}: submit.{key} is {value!r}",
+                f"{path}: submit.{key} is {reprlib.repr(value)}",
                 f"options are {', '.join(f'{name} ({one.__name__})' for name, one in OPTIONS.items())}",
             )
     return SiteDefaults(path, config, submit)

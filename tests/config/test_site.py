@@ -68,6 +68,9 @@ def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.Monkey
         ("submit: {gpus_per_node: many}", "submit.gpus_per_node"),
         ("submit: {gpus_per_node: true}", "submit.gpus_per_node"),
         ("config: [", "cannot be read"),
+        ("config: " + "[" * 3000, "cannot be read"),
+        ("# " + "x" * 70_000, "cannot be read"),
+        ("submit: {sbatch_lines: [1, {a: b}]}", "submit.sbatch_lines"),
         ("!!python/object/apply:os.system [id]", "cannot be read"),
     ],
 )
@@ -99,3 +102,18 @@ def test_a_site_does_not_disturb_other_commands(write) -> None:
     told = run("submit", "--dry-run")
     assert told.exit_code != 0
     assert "submit.partition" in str(told.exception)
+
+
+@pytest.mark.parametrize(("mode", "read"), [(0o644, True), (0o664, True), (0o666, False)])
+def test_a_file_that_anybody_may_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, read: bool
+) -> None:
+    path = tmp_path / "mode.yaml"
+    path.write_text("submit: {partition: gpu}\n")
+    path.chmod(mode)
+    monkeypatch.setenv("AORTA_SITE_CONFIG", str(path))
+    if read:
+        assert site.preset_options()["submit"] == {"partition": "gpu"}
+    else:
+        with pytest.raises(ConfigError, match="anybody may write"):
+            site.preset_options()
