@@ -13,7 +13,8 @@ case $output in
 esac
 as_user=(runuser -u "$user" --)
 [ "$(id -un)" != "$user" ] || as_user=()
-line=$(cd / && timeout 120 "${as_user[@]}" "$aorta" staff line "$job" --analyze --results "$(dirname "$output")" 2>/dev/null |
-    head -n 1 | tr -cd '[:alnum:] .:;%=_()/+-' | cut -c 1-200)
+# The user could make that program print without end, or hold it back: both have a limit here.
+line=$(cd / && timeout --kill-after=10 120 "${as_user[@]}" "$aorta" staff line "$job" --analyze --results "$(dirname "$output")" 2>/dev/null </dev/null |
+    timeout --kill-after=10 140 head -c 2000 | head -n 1 | tr -cd '[:alnum:] .:;%=_()/+-' | cut -c 1-200)
 # scontrol changes no job that has ended. sacctmgr writes the value in small letters, which sbatch takes as well.
 [ -z "$line" ] || sacctmgr --immediate --quiet modify job where "jobid=$job" set "AdminComment=$line" >/dev/null

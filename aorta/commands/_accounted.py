@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ from aorta.units import NS_PER_S
 
 T = TypeVar("T")
 _HOUR_NS = 3600 * NS_PER_S
+_CLOCKS_NS = _HOUR_NS
+"""By so much the clock of a node may be ahead of the clock here."""
+_MOST_RANKS = 1_000_000
+"""A run that claims more ranks, or none, is not counted: one wrong file would outweigh all others."""
 LONGEST_LINE = 200
 MS_PER_S = 1e3
 Samples = list[tuple[dict[str, str], float | None]]
@@ -69,6 +74,10 @@ def accounted(run: RunDir, scenario: Scenario) -> AccountedRun | None:
     ends = [node.ended_wall_ns for node in status.nodes] if status is not None else []
     over = bool(ends) and all(end is not None for end in ends)
     last = max((end for end in ends if end is not None), default=None) if over else None
+    if last is not None and not (
+        0 < min(starts) <= last <= time.time_ns() + _CLOCKS_NS and 0 < manifest.world_size <= _MOST_RANKS
+    ):
+        last = None
     finding = content.main_finding(analysis) if analysis is not None else None
     price = content.cost(analysis, finding) if analysis is not None and finding is not None else None
     kind = analysis.verdict.kind if analysis is not None else None

@@ -263,9 +263,10 @@ def missing_points(image: Path, mounts: Sequence[Mount]) -> list[Path]:
         place = image
         for part in Path(mount.target).parts[1:]:
             place /= part
-            if place.is_symlink() and place.readlink().is_absolute():
+            leaves = place.is_symlink() and not place.resolve().is_relative_to(image.resolve())
+            if leaves or (place.is_symlink() and place.readlink().is_absolute()):
                 raise RunError(
-                    f"{place} is an absolute symbolic link, so nothing can be mounted at {mount.target}",
+                    f"{place} is a symbolic link out of the image: nothing can be mounted at {mount.target}",
                     "choose another place inside the container: container.mounts takes SOURCE:TARGET",
                 )
         if not place.exists():

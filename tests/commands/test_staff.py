@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from aorta.artefacts.resources import ResourceTable, ResourceUse
-from aorta.commands._accounted import LONGEST_LINE, AccountedRun, lost_hours, one_line, prometheus_text
+from aorta.commands._accounted import (
+    LONGEST_LINE,
+    AccountedRun,
+    accounted_runs,
+    lost_hours,
+    one_line,
+    prometheus_text,
+)
 from tests.commands.test_clean import made
 from tests.support.commands import run
 
@@ -109,6 +116,47 @@ def test_the_line_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     told = run("staff", "line", "7", "--analyze").output
     assert told.startswith("aorta 1node: ")
     assert "not analysed" not in told
+
+
+def _with(path: Path, **changes: int) -> None:
+    value = json.loads(path.read_text())
+    (value["nodes"][0] if path.name == "status.json" else value).update(changes)
+    path.write_text(json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("status.json", {"ended_wall_ns": -5}),
+        ("status.json", {"ended_wall_ns": 2**63}),
+        ("manifest.json", {"world_size": -4}),
+        ("manifest.json", {"world_size": 10**18}),
+    ],
+)
+def test_numbers_that_cannot_be_are_not_counted(tmp_path: Path, name: str, changes: dict[str, int]) -> None:
+    true, wrong = made(tmp_path, "7", days=0), made(tmp_path, "8", days=0)
+    results = true.root.parent.parent
+    before = lost_hours(accounted_runs(results))
+    assert sum(row.runs for row in before) == 2
+    _with(wrong.root / name, **changes)
+    (row,) = lost_hours(accounted_runs(results))
+    assert row.runs == 1
+    assert row.rank_hours == pytest.approx(before[0].rank_hours / 2)
+
+
+def test_the_epilog_reads_little_of_a_line_without_end(tmp_path: Path) -> None:
+    for name, text in {
+        "scontrol": 'echo "JobId=7 StdOut=/r/profile_1node_7.out"',
+        "aorta": "cat /dev/zero | tr '\\0' x",
+        "sacctmgr": 'printf \'%s\' "${!#}" > "$ASKED"',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_USER": user,
+               "AORTA": str(tmp_path / "aorta"), "ASKED": str(tmp_path / "asked")}  # fmt: skip
+    subprocess.run([SCRIPT], check=True, env=environ, timeout=60)
+    assert (tmp_path / "asked").read_text() == "AdminComment=" + "x" * LONGEST_LINE
 
 
 def test_the_epilog_changes_only_jobs_of_aorta(tmp_path: Path) -> None:

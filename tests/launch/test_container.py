@@ -204,6 +204,9 @@ def test_places_that_an_image_lacks(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/etc")
     with pytest.raises(RunError, match="symbolic link"):
         container.missing_points(tmp_path, [Mount("/x", "/out/new")])
+    (tmp_path / "up").symlink_to("../" * 30 + "etc")
+    with pytest.raises(RunError, match="out of the image"):
+        container.missing_points(tmp_path, [Mount("/x", "/up/new")])
     (tmp_path / "in").symlink_to("there")
     assert container.missing_points(tmp_path, [Mount("/x", "/in")]) == []
 
