@@ -24,6 +24,13 @@ def plural(count: int, noun: str, several: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
+def rank_list(ranks: list[int], limit: int = 8) -> str:
+    """Returns `rank 1`, or `ranks 0, 1 and 3`, for the subject of a sentence; `all ranks` for none."""
+    if 1 < len(ranks) <= limit:
+        return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    return rank_words(ranks, limit)
+
+
 def rank_words(ranks: list[int], limit: int = 8) -> str:
     """`all ranks`, `rank 1` or `ranks 1, 3`."""
     if not ranks:

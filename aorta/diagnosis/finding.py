@@ -221,14 +221,46 @@ def gain(step_ms: float, low_ms: float, high_ms: float) -> Speedup | None:
     return Speedup(low=step_ms / (step_ms - low_ms), high=step_ms / (step_ms - high_ms))
 
 
-def mean_words(cost_ms: float, seen: Observation) -> str:
-    """Returns the sentence that says what a finding costs over all ranks: the base is the mean step."""
-    step_ms = seen.steps.step_ms
-    share = 100.0 * cost_ms / step_ms
-    return f"Over all ranks it costs {cost_ms:.1f} of {step_ms:.1f} ms per step ({share:.0f} %)."
+def saved_words(step_ms: float, speedup: Speedup) -> str | None:
+    """Returns what a step saves without the cause: `up to 32.6 of 55.3 ms per step (59 %)`.
+
+    A replay expects about so much. Bounds say two numbers, or only the upper one. None: nothing is saved.
+    """
+    most = 1.0 - 1.0 / speedup.high
+    part = most if speedup.expected is None else 1.0 - 1.0 / speedup.expected
+    if part < 0.0:
+        return None
+    of = f"of {_ms(step_ms)} ms per step"
+    if speedup.expected is None:
+        return f"up to {_ms(step_ms * most)} {of} ({100 * most:.0f} %)"
+    if speedup.basis != "bounds":
+        return f"about {_ms(step_ms * part)} {of} ({100 * part:.0f} %)"
+    low, high = (f"{100 * share:.0f}" for share in (part, most))
+    least, limit = _ms(step_ms * part), _ms(step_ms * most)
+    if most <= part or least == limit:
+        return f"{least} {of} ({low} %)"
+    return f"{least} to {limit} {of} ({low if low == high else f'{low} to {high}'} %)"
 
 
-def value_words(finding: Finding) -> tuple[str, str]:
-    """Returns the finding's value and its threshold, for its sentence."""
-    value = f"{finding.value:.0f}" if finding.value is not None else "?"
-    return value, f"threshold {finding.threshold:g}" if finding.threshold is not None else ""
+def _ms(value: float) -> str:
+    return f"{value:.1f}" if value >= 1.0 or value == 0.0 else f"{value:.2g}"
+
+
+def cost_sentence(finding: Finding, cost_ms: float, seen: Observation) -> str:
+    """Returns the sentence that says what a finding costs: what a step saves without the finding.
+
+    Args:
+        finding: with its predicted speed-up; without one its measured cost is said.
+        cost_ms: that cost, the mean over ranks.
+        seen: what was observed, for the mean step.
+    """
+    step_ms, speedup = seen.steps.step_ms, finding.estimated_speedup
+    saved = saved_words(step_ms, speedup) if speedup is not None else None
+    if saved is not None:
+        return f"That costs {saved}."
+    return f"On average over all ranks that takes {_ms(cost_ms)} of {_ms(step_ms)} ms per step."
+
+
+def value_words(finding: Finding) -> str:
+    """Returns the finding's value, for its sentence."""
+    return "?" if finding.value is None else f"{finding.value:.0f}"

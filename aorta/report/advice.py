@@ -2,46 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.analysis import Analysis, Finding
 from aorta.artefacts.mistakes import Mistake, MistakePlace
 from aorta.artefacts.weight import Estimate
+from aorta.diagnosis.mistakes import CATALOGUE
 from aorta.report.blocks import Code, Line
+from aorta.report.catalogue import coded
+from aorta.report.text import between, listing, ranks
 
 SHOWN = 3
 _NO_GAIN = 1.02
 
 
-def advice(analysis: Analysis) -> Iterator[tuple[str, Line]]:
-    """The step without the profiler, and the mistakes with the best gain."""
+def likely_reasons(analysis: Analysis, finding: Finding | None) -> Iterator[tuple[str, Line]]:
+    """The mistakes with the best gain: reason, place, what to do and gain, one line each."""
+    hosts = {row.rank: row.host for row in analysis.breakdown.per_rank}
+    for mistake in analysis.mistakes[:SHOWN]:
+        name = "Likely reason" if _explains(mistake, finding) else "Also found"
+        page = CATALOGUE[mistake.id].page if mistake.id in CATALOGUE else None
+        to_do = f" {page.remedy.split('. ')[0].rstrip('.')}." if page is not None else ""
+        title = mistake.title + _place(mistake, hosts)
+        said = coded(f"{to_do} {_effect(mistake)} More: ")
+        yield name, (f"{title}.", *said, Code(f"aorta explain {mistake.id}"))
+    together = analysis.mistakes_together
+    if together is not None:
+        all_gain = _gain(together.gain)
+        yield "All of these fixed", f"{all_gain[:1].upper()}{all_gain[1:]} ({', '.join(together.ids)})"
+
+
+def profiler_weight(analysis: Analysis) -> Iterator[tuple[str, Line]]:
+    """The step without the profiler, where its weight is known."""
     found = analysis.profiler_weight
     if found is not None:
         about = found.step_ms_without
         without = f"{about.value:.1f} ms ({about.low:.1f} to {about.high:.1f}, by the {found.basis})"
         yield "Step without the profiler", f"{without}; {found.step_ms:.1f} ms with it"
-    for mistake in analysis.mistakes[:SHOWN]:
-        yield "Mistake", (f"{_words(mistake)} More: ", Code(f"aorta explain {mistake.id}"))
-    together = analysis.mistakes_together
-    if together is not None:
-        yield "All of these fixed", f"{_gain(together.gain)} ({', '.join(together.ids)})"
 
 
-def _words(mistake: Mistake) -> str:
-    ranks = f" on rank {', '.join(map(str, mistake.ranks))}" if mistake.ranks else ""
-    gain = "intended" if mistake.intended else _gain(mistake.gain)
-    return f"{mistake.title}{ranks}, {_where(mistake.where)}: {gain}."
+def _explains(mistake: Mistake, finding: Finding | None) -> bool:
+    """True if a mistake gains something and is on the finding's own ranks, or is its sub-cause."""
+    if finding is None or mistake.intended or mistake.gain.value < _NO_GAIN:
+        return False
+    return mistake.id == finding.sub_cause or (
+        bool(finding.ranks) and set(mistake.ranks) == set(finding.ranks)
+    )
 
 
-def _where(place: MistakePlace | None) -> str:
-    if place is None:
-        return "where is not known"
+def _place(mistake: Mistake, hosts: Mapping[int, str | None]) -> str:
+    """` (rank 2 on node1, in train (train.py, line 4))`: what is known of where it is; empty for nothing."""
+    pieces = []
+    if mistake.ranks:
+        names = sorted({name for rank in mistake.ranks if (name := hosts.get(rank))})
+        pieces.append(ranks(mistake.ranks) + (f" on {listing(names)}" if names else ""))
+    if mistake.where is not None:
+        pieces.append(_where(mistake.where))
+    return f" ({'; '.join(pieces)})" if pieces else ""
+
+
+def _where(place: MistakePlace) -> str:
     if place.file is None:
         return f"in {place.function}"
-    return f"in {place.function} ({place.file}, line {place.line})"
+    return f"in {place.function}, {place.file} line {place.line}"
+
+
+def _effect(mistake: Mistake) -> str:
+    if mistake.intended:
+        return "It is declared as intended."
+    said = _gain(mistake.gain)
+    return f"{said[:1].upper()}{said[1:]}."
 
 
 def _gain(found: Estimate) -> str:
     if found.value < _NO_GAIN:
         return "fixing it gains nothing now, something else limits the step"
-    return f"{found.value:.2f}× faster without it ({found.low:.2f} to {found.high:.2f})"
+    return f"without it {between(found.low, found.high)} faster"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aorta.diagnosis.mistake import MistakeSpec
 from aorta.diagnosis.mistakes import CATALOGUE
 from aorta.diagnosis.plugins import Plugin
-from aorta.report.blocks import Block, Bullet, Bullets, Code, Heading, Line, Link, Listing, Paragraph
+from aorta.report.blocks import Block, Bullet, Bullets, Code, Heading, Link, Listing, Paragraph
 from aorta.report.render import to_markdown
 
 
@@ -16,12 +16,12 @@ def mistake_blocks(plugin: Plugin[MistakeSpec], *, level: int = 1) -> list[Block
     return [
         Heading(f"{spec.id}: {page.title}", level),
         Heading("How it shows", level + 1),
-        Paragraph(_line(page.finds)),
+        Paragraph(coded(page.finds)),
         Paragraph(f"It is seen in: {spec.shown_by}."),
         Heading("Why it costs time", level + 1),
-        Paragraph(_line(page.costs)),
+        Paragraph(coded(page.costs)),
         Heading("What to do", level + 1),
-        Paragraph(_line(page.remedy)),
+        Paragraph(coded(page.remedy)),
         Paragraph("Before:"),
         Listing(spec.before.rstrip("\n")),
         Paragraph("After:"),
@@ -33,7 +33,7 @@ def mistake_blocks(plugin: Plugin[MistakeSpec], *, level: int = 1) -> list[Block
     ]
 
 
-def _line(text: str) -> Line:
+def coded(text: str) -> tuple[str | Code, ...]:
     """The text with what stands between backticks as code."""
     parts = text.split("`")
     return tuple(Code(part) if place % 2 else part for place, part in enumerate(parts) if part)

@@ -52,12 +52,16 @@ def _gain(analysis: Analysis, main: Finding | None) -> tuple[Level, list[str]]:
     if gained.low <= 1.0:
         doubts.append("removing the cause may gain nothing")
     if spread > _NARROW:
-        doubts.append(f"the highest speed-up of its range is {spread:.1f} times the lowest")
+        doubts.append("wide range")
     replay = analysis.replay
     if replay is not None and replay.withheld:
-        doubts.append(f"no replay: {replay.withheld}")
+        doubts.append(f"not simulated: {replay.withheld}")
     elif gained.basis == "bounds":
-        doubts.append("no replay: the range is what the cause takes at least and at most")
+        doubts.append(
+            "not simulated: only an upper bound"
+            if gained.expected is None
+            else "not simulated: only a lower and an upper bound"
+        )
     bound = any(item.bound and item.kind == main.kind for item in (replay.predictions if replay else []))
     if bound or main.evidence.get("compute_holds_gaps"):
         doubts.append("what hosts need for a step is not known, and may be the next limit")
@@ -111,15 +115,15 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
     if quality.ranks_assumed:
         doubts.append("how many ranks there are is not recorded: another one may be the last")
     if 0 < quality.steady_steps < _STEPS:
-        doubts.append(f"fewer than {_STEPS} steady steps")
+        doubts.append(f"only {plural(quality.steady_steps, 'steady step')}, {_STEPS} wanted")
     elif quality.detailed_steps is not None and quality.detailed_steps == analysis.breakdown.steps < _STEPS:
-        doubts.append(f"fewer than {_STEPS} detailed steps")
+        doubts.append(f"only {plural(quality.detailed_steps, 'detailed step')}, {_STEPS} wanted")
     run = analysis.throughput
     if run is not None and run.cross_check_ratio is not None and abs(run.cross_check_ratio - 1) > _TOLERANCE:
         off = 100 * (run.cross_check_ratio - 1)
         doubts.append(f"throughput by the clock and by the median step differ by {off:+.0f} %")
     if main is not None and main.sub_cause == "not_determined":
-        doubts.append("nothing measured tells what is behind the cause")
+        doubts.append("the reason behind the cause was not measured")
     if main is not None and main.evidence.get("compute_holds_gaps"):
         doubts.append("windows of compute hold the gaps between kernels: a late host looks like compute")
     doubts += _instead(analysis, main)

@@ -8,6 +8,7 @@ from aorta.artefacts.analysis import Analysis, DataQuality, Finding, RuleMeasure
 from aorta.artefacts.clean import plain
 from aorta.artefacts.measured import DetailCost, RankBreakdown
 from aorta.artefacts.page import Confidence
+from aorta.diagnosis.finding import saved_words
 from aorta.diagnosis.findings import FINDINGS, kind_name
 from aorta.report.palette import LEAST_PCT, PARTS, PaletteEntry
 from aorta.report.parts import mean_parts
@@ -17,6 +18,8 @@ from aorta.report.text import ABSENT, host, listing, number, quantity, ranks, sh
 from aorta.units import plural
 
 LEAST = LEAST_PCT / 100.0
+_DOUBTS = 2
+"""Reasons against that a line of the first screen names."""
 
 MAX_TEXT_RANKS = 32
 """Rows of a breakdown table; more ranks are chosen from."""
@@ -243,20 +246,10 @@ def cost(analysis: Analysis, finding: Finding) -> tuple[float, float] | None:
 
 
 def cost_words(analysis: Analysis, finding: Finding) -> str:
-    """`31.6 ms of the 75.5 ms step (42 %)`, with the bounds that are known; else why it is not known."""
-    price, whole = cost(analysis, finding), step_ms(analysis)
-    if price is None or whole is None:
-        return "not predicted: the measurements give no bound"
-    gained = finding.estimated_speedup
-    assert gained is not None
-    share_of = f"of the {quantity(whole, 'ms')} step ({price[1]:.0f} %)"
-    if gained.expected is None:
-        return f"at most {quantity(price[0], 'ms')} {share_of}"
-    if gained.basis == "bounds" and gained.high > gained.expected:
-        part = 1.0 - 1.0 / gained.high
-        most = f"{quantity(whole * part, 'ms')} ({100.0 * part:.0f} %)"
-        return f"{quantity(price[0], 'ms')} {share_of} for certain, up to {most}"
-    return f"{quantity(price[0], 'ms')} {share_of}"
+    """`up to 31.6 of 75.5 ms per step (42 %)`, with the bounds that are known; else why it is not known."""
+    whole, gained = step_ms(analysis), finding.estimated_speedup
+    said = saved_words(whole, gained) if whole is not None and gained is not None else None
+    return said or "not predicted: the measurements give no bound"
 
 
 def confidence_words(found: Confidence) -> str:
@@ -270,6 +263,7 @@ def gain_confidence_words(found: Confidence) -> str:
 
 
 def _level_words(level: str, doubts: Sequence[str], basis: Sequence[str]) -> str:
-    reasons = "; ".join(plain(reason) for reason in (*doubts[:1], *basis))
-    more = f"; {plural(len(doubts) - 1, 'more reason')} in the details" if len(doubts) > 1 else ""
-    return f"{level}: {reasons}{more}" if reasons else level
+    said = f"{level}: {'; '.join(map(plain, doubts[:_DOUBTS]))}" if doubts else level
+    if len(doubts) > _DOUBTS:
+        said += f"; and {len(doubts) - _DOUBTS} more"
+    return f"{said}. Measured: {'; '.join(map(plain, basis))}" if basis else said

@@ -106,5 +106,5 @@ def next_commands(run: str) -> list[tuple[str, str]]:
     quoted = shlex.quote(run)
     return [
         ("see every rank on one clock", f"aorta timeline {quoted}"),
-        ("compare after the change", f"aorta compare {quoted} AFTER"),
+        ("compare with NEW_RUN, the run after the change", f"aorta compare {quoted} NEW_RUN"),
     ]

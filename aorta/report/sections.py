@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from aorta.artefacts.analysis import Analysis, Finding
 from aorta.artefacts.page import RunPage
+from aorta.diagnosis.finding import NOT_DETERMINED
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, evidence
-from aorta.report.advice import advice
+from aorta.report.advice import likely_reasons, profiler_weight
 from aorta.report.blocks import (
     Block,
     Bullet,
@@ -50,16 +51,26 @@ def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
     elif finding is not None:
         pairs.append(("Cost", content.cost_words(analysis, finding)))
         if finding.sub_cause_text:
-            pairs.append(("Evidence", finding.sub_cause_text))
+            pairs.append(_reason(finding, finding.sub_cause_text))
+        pairs += likely_reasons(analysis, finding)
         pairs += _fix(analysis, finding, run)
         pairs.append(("Expected speed-up", gain(finding.estimated_speedup)))
-    pairs += advice(analysis)
+    if finding is None or finding.kind == "insufficient_data":
+        pairs += likely_reasons(analysis, finding)
     pairs.append(("Confidence in the cause", content.confidence_words(page.confidence)))
     if page.confidence.gain != "none":
         pairs.append(("Confidence in the gain", content.gain_confidence_words(page.confidence)))
+    pairs += profiler_weight(analysis)
     if analysis.thresholds_changed:
         pairs.append(("Thresholds changed", content.changed_thresholds(analysis)))
     return FactList(tuple(pairs))
+
+
+def _reason(finding: Finding, words: str) -> tuple[str, str]:
+    """The cause behind the cause, or why it is not determined: a lack of evidence is no evidence."""
+    if finding.sub_cause == NOT_DETERMINED:
+        return "Reason", f"not determined: {words}"
+    return "Evidence", words
 
 
 def _fix(analysis: Analysis, finding: Finding, run: str | None) -> Iterator[tuple[str, Line]]:
@@ -71,7 +82,8 @@ def _fix(analysis: Analysis, finding: Finding, run: str | None) -> Iterator[tupl
     if command:
         yield "Try it", Code(command)
     elif run and analysis.submitted and analysis.submitted.command:
-        yield "Try it", ("change it, run again, then ", Code(f"aorta compare {shlex.quote(run)} AFTER"))
+        command = f"aorta compare {shlex.quote(run)} NEW_RUN"
+        yield "Try it", ("change it and run again; compare with that run, NEW_RUN: ", Code(command))
 
 
 def provenance(analysis: Analysis) -> list[tuple[str, Line]]:
@@ -149,7 +161,10 @@ def _finding(finding: Finding) -> Bullet:
     limits += quantity(finding.threshold, finding.unit)
     if not finding.symptom_of:
         limits += f", expected speed-up {gain(finding.estimated_speedup)}"
-    below: list[Line] = [f"evidence: {finding.sub_cause_text}"] if finding.sub_cause_text else []
+    below: list[Line] = []
+    if finding.sub_cause_text:
+        name, words = _reason(finding, finding.sub_cause_text)
+        below.append(f"{name.lower()}: {words}")
     below += [limits, *facts_of(finding.evidence), *(f"fix: {action}" for action in finding.actions)]
     title = (Strong(kind_name(finding.kind)), f" ({finding.severity}; {content.scope(finding)})")
     return Bullet((*title, f"{symptom}: {finding.cause}"), tuple(below))

@@ -86,17 +86,26 @@ def share(part: float | None, whole: float) -> str:
 
 
 def gain(speedup: Speedup | None) -> str:
-    """A predicted speed-up: `1.35× (1.22× to 1.48×)` of a replay, `at most 1.50×` of bounds, `—` for None.
+    """A predicted speed-up: `1.22× to 1.48×`, `at most 1.50×` where only that is known, `—` for None.
 
-    Bounds say what the cause takes in all: what is gained by removing less than all of it is not known.
+    Without an expected value, what is gained by removing less than all of the cause is not known.
     """
     if speedup is None:
         return ABSENT
-    low, high = f"{speedup.low:.2f}×", f"{speedup.high:.2f}×"
     if speedup.expected is None:
-        return f"at most {high}"
-    expected = f"{speedup.expected:.2f}×"
-    return expected if low == high else f"{expected} ({low} to {high})"
+        return f"at most {times(speedup.high)}"
+    return between(speedup.low, speedup.high)
+
+
+def between(low: float, high: float) -> str:
+    """`1.22× to 1.48×`, or one number where both are written alike."""
+    first, last = times(low), times(high)
+    return first if first == last else f"{first} to {last}"
+
+
+def times(factor: float) -> str:
+    """A speed-up: two decimals below 2, one below 10, none above."""
+    return f"{factor:.{2 if factor < 2 else 1 if factor < 10 else 0}f}×"
 
 
 def listing(items: list[int] | list[str], limit: int = 8) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import RunFacts
+from aorta.artefacts.analysis import RunFacts, Speedup
 from aorta.config.schema import Config, DistributedConfig
-from aorta.diagnosis.finding import mean_words
+from aorta.diagnosis.finding import cost_sentence
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.judge import judge
 from aorta.diagnosis.observation import Observation
@@ -103,21 +103,46 @@ def test_ranks_that_share_cores_get_fewer_or_cores_of_their_own_first() -> None:
     assert alone.actions == cause.actions[1:]
 
 
-def test_the_sentence_over_all_ranks_has_one_base() -> None:
-    # 6.5 of 100 ms are 6.5 %, shown as 6 %
-    assert mean_words(6.5, context()) == "Over all ranks it costs 6.5 of 100.0 ms per step (6 %)."
+@pytest.mark.parametrize(
+    ("gained", "said"),
+    [
+        # The step is 100 ms: without the cause 80 ms (1.25×) or 50 ms (2×).
+        (Speedup(low=1.25, high=2.0), "That costs up to 50.0 of 100.0 ms per step (50 %)."),
+        (
+            Speedup(low=1.25, high=2.0, expected=1.25, basis="bounds"),
+            "That costs 20.0 to 50.0 of 100.0 ms per step (20 to 50 %).",
+        ),
+        (
+            Speedup(low=1.0, high=2.0, expected=1.25, basis="replay"),
+            "That costs about 20.0 of 100.0 ms per step (20 %).",
+        ),
+        (
+            Speedup(low=2.0, high=2.0, expected=2.0, basis="bounds"),
+            "That costs 50.0 of 100.0 ms per step (50 %).",
+        ),
+        (None, "On average over all ranks that takes 6.5 of 100.0 ms per step."),
+    ],
+)
+def test_an_upper_bound_is_said_as_one_in_the_sentence_of_the_cost(gained: Speedup | None, said: str) -> None:
+    found = msgspec.structs.replace(finding("data_loading"), estimated_speedup=gained)
+    assert cost_sentence(found, 6.5, context()) == said
 
 
-@pytest.mark.parametrize("kind", ["data_loading", "straggler"])
-def test_a_verdict_gives_each_share_with_its_own_base(kind: str) -> None:
-    seen = context()
-    found = changed_value(kind, 26.0)
-    statement = FINDINGS[kind].statement(found, seen)
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("data_loading", "Rank 1 waits for its data loader "),
+        ("straggler", "Rank 0 waits "),
+    ],
+)
+def test_a_verdict_says_which_rank_waits_for_which(kind: str, said: str) -> None:
+    statement = FINDINGS[kind].statement(changed_value(kind, 26.0), context())
     first, second = statement.split(". ")
-    assert "26 % of the worst rank's step" in first
-    assert " ms" not in first
-    assert second.startswith("Over all ranks it costs ")
-    assert "worst rank" not in second
+    assert first.startswith(said)
+    assert kind == "data_loading" or first.endswith("for rank 1")
+    assert "threshold" not in first
+    assert "worst rank" not in statement
+    assert second.startswith("That costs ") or second.startswith("On average over all ranks that takes ")
 
 
 def changed_value(kind: str, value: float) -> Any:

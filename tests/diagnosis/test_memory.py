@@ -132,8 +132,7 @@ def test_allocations_that_fail_below_the_limit_of_memory_are_pressure(retries: f
     assert (finding.value, finding.threshold, finding.unit) == (retries, 0.1, RETRIES)
     statement = concluded(context(use(60.0, retries))).verdict.statement
     assert statement == (
-        "Memory pressure: 0.1 allocations per step fail (threshold 0.1), "
-        "GPU memory, by the allocator is 60 % full."
+        "Memory pressure: 0.1 allocations per step fail, GPU memory, by the allocator is 60 % full."
     )
 
 

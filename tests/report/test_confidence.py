@@ -31,7 +31,7 @@ def test_without_a_doubt_it_is_high() -> None:
 @pytest.mark.parametrize(
     ("changes", "grade", "doubt"),
     [
-        ({"steady_steps": 29}, "medium", "fewer than 30 steady steps"),
+        ({"steady_steps": 29}, "medium", "only 29 steady steps, 30 wanted"),
         ({"problems": [Problem(file="a", reason="b")]}, "medium", "1 problem with its data"),
         ({"ranks_expected": 4}, "low", "2 ranks left no records"),
         ({"state": "failed"}, "low", "the job did not complete (failed)"),
@@ -97,7 +97,7 @@ def test_few_detailed_steps_lower_it_and_are_said() -> None:
         data_quality=msgspec.structs.replace(analysis().data_quality, steady_steps=200, detailed_steps=20),
         breakdown=msgspec.structs.replace(analysis().breakdown, steps=20),
     )
-    assert level(whole) == ("medium", ["fewer than 30 detailed steps"])
+    assert level(whole) == ("medium", ["only 20 detailed steps, 30 wanted"])
     said = "200 steady steps, 20 of them detailed, records of 2 of 2 ranks"
     assert confidence(whole, None, shared=False).basis == [said]
     enough = msgspec.structs.replace(
@@ -114,7 +114,7 @@ def test_one_machine_under_all_nodes_lowers_it() -> None:
 
 def test_a_cause_behind_which_nothing_was_seen_is_said() -> None:
     grade, doubts = level(analysis(findings=[data_loading_finding(sub_cause="not_determined")]))
-    assert (grade, doubts) == ("medium", ["nothing measured tells what is behind the cause"])
+    assert (grade, doubts) == ("medium", ["the reason behind the cause was not measured"])
 
 
 def test_throughput_that_contradicts_the_steps_is_said() -> None:

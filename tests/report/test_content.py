@@ -15,17 +15,17 @@ from tests.support.analyses import analysis, data_loading_finding
         # The step is 90 ms: without the cause 45 ms (2×), 22.5 ms (4×).
         (
             Speedup(low=2.0, high=4.0, expected=2.0, step_ms=45.0, basis="bounds"),
-            "45.0 ms of the 90.0 ms step (50 %) for certain, up to 67.5 ms (75 %)",
+            "45.0 to 67.5 of 90.0 ms per step (50 to 75 %)",
         ),
         (
             Speedup(low=2.0, high=2.0, expected=2.0, step_ms=45.0, basis="bounds"),
-            "45.0 ms of the 90.0 ms step (50 %)",
+            "45.0 of 90.0 ms per step (50 %)",
         ),
         (
             Speedup(low=1.5, high=4.0, expected=2.0, step_ms=45.0, basis="replay"),
-            "45.0 ms of the 90.0 ms step (50 %)",
+            "about 45.0 of 90.0 ms per step (50 %)",
         ),
-        (Speedup(low=2.0, high=2.0), "at most 45.0 ms of the 90.0 ms step (50 %)"),
+        (Speedup(low=2.0, high=2.0), "up to 45.0 of 90.0 ms per step (50 %)"),
         (None, "not predicted: the measurements give no bound"),
     ],
 )

@@ -45,10 +45,15 @@ def test_share_of_nothing_and_of_an_absent_part_is_absent_and_of_zero_is_zero() 
 
 
 def test_gain_is_a_prediction_with_its_interval_or_a_bound_or_absent() -> None:
-    assert text.gain(Speedup(low=1.1, high=1.5, expected=1.3)) == "1.30× (1.10× to 1.50×)"
+    assert text.gain(Speedup(low=1.1, high=1.5, expected=1.3)) == "1.10× to 1.50×"
     assert text.gain(Speedup(low=1.501, high=1.502, expected=1.502)) == "1.50×"
     assert text.gain(Speedup(low=1.1, high=1.5)) == "at most 1.50×"
     assert text.gain(None) == "—"
+
+
+def test_a_speed_up_has_two_decimals_only_below_two() -> None:
+    assert text.gain(Speedup(low=1.72, high=11.45, expected=1.72)) == "1.72× to 11×"
+    assert text.gain(Speedup(low=1.1, high=2.44)) == "at most 2.4×"
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
 
 
 def _statement(finding: Finding, _: Observation) -> str:
-    value, limit = value_words(finding)
     who = f" of {rank_words(finding.ranks)}, for which the others wait," if finding.ranks else ""
-    return f"Between steps{who} lies {value} % of the time ({limit}), which no step covers."
+    return f"Between steps{who} lies {value_words(finding)} % of the time, which no step covers."
 
 
 SPEC = FindingSpec(

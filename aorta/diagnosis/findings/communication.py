@@ -273,12 +273,11 @@ def _sharding(config: Config) -> list[str]:
 def _statement(finding: Finding, seen: Observation) -> str:
     if _mesh.speaks(finding):
         return _mesh.statement(finding)
-    value, limit = value_words(finding)
     exposed = _exposed(seen)
     waits = exposed - _transfer(seen)
     part = f", {waits:.1f} of it waiting for a slower rank" if waits >= 0.05 else ""
     took = f"{exposed:.1f} of {seen.steps.step_ms:.1f} ms{part}"
-    return f"Communication takes {value} % of the step ({limit}), {took}."
+    return f"Communication takes {value_words(finding)} % of the step, {took}."
 
 
 SPEC = FindingSpec(

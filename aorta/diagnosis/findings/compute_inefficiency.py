@@ -80,8 +80,7 @@ def _actions(_: Finding, seen: Observation) -> list[str]:
 
 
 def _statement(finding: Finding, _: Observation) -> str:
-    value, limit = value_words(finding)
-    return f"Inefficient compute: {value} % of the step ({limit}) is not needed: {finding.cause}."
+    return f"Inefficient compute: {value_words(finding)} % of the step is not needed: {finding.cause}."
 
 
 SPEC = FindingSpec(

@@ -24,9 +24,9 @@ from aorta.diagnosis.finding import (
     PredictedRemoval,
     RuleResult,
     SubCause,
+    cost_sentence,
     found,
     gain,
-    mean_words,
     measured,
     not_measured,
     removal_to_threshold,
@@ -38,7 +38,7 @@ from aorta.diagnosis.policy import CULPRIT_SHARE, Policy
 from aorta.diagnosis.rank import slow_loaders
 from aorta.metrics.node_load import NodeLoad
 from aorta.metrics.whatif import Replays
-from aorta.units import plural, rank_words
+from aorta.units import plural, rank_list, rank_words
 
 KIND = "data_loading"
 CPU_FULL = 0.9
@@ -136,7 +136,7 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
         text = f"disks read {reading:.0f} MB/s while the job uses {100 * busy:.0f} % of its CPUs: storage"
         return SubCause("storage", text, {"disk_read_mb_per_s": reading, "cpu_busy_share": busy})
     if config is None:
-        return unknown("how many workers load is not known")
+        return unknown("num_workers of the DataLoader was not recorded")
     workers = config.dataloader.num_workers
     do = f"{plural(workers, 'worker')} per rank {'does' if workers == 1 else 'do'} not keep up"
     if busy is None:
@@ -200,10 +200,21 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
 
 
 def _statement(finding: Finding, seen: Observation) -> str:
-    value, limit = value_words(finding)
-    who = rank_words(finding.ranks)
-    worst = f"Data loading on {who} takes {value} % of the worst rank's step ({limit})."
-    return f"{worst} {mean_words(_cost(seen), seen)}"
+    named = [item for item in seen.steps.costs if item.rank in finding.ranks]
+    others = [item for item in seen.steps.costs if item.rank not in finding.ranks]
+    who, cost = rank_list(finding.ranks), cost_sentence(finding, _cost(seen), seen)
+    if not named or not others:
+        if len(seen.steps.costs) == 1:
+            return f"The process waits for its data loader {value_words(finding)} % of each step. {cost}"
+        return f"Ranks wait for a data loader up to {value_words(finding)} % of each step. {cost}"
+    most = max(100.0 * item.data_wait_ms / item.step_ms for item in named)
+    waits = f"{'waits for its' if len(named) == 1 else 'wait for their'} data loader"
+    share = f"{'' if len(named) == 1 else 'up to '}{most:.0f} % of each step"
+    follow = ""
+    if any(item.charged("data_loading") > 0 for item in others):
+        follow = f"; {'rank ' + str(others[0].rank) if len(others) == 1 else 'the other ranks'} "
+        follow += f"{'waits' if len(others) == 1 else 'wait'} for {who}"
+    return f"{who[0].upper()}{who[1:]} {waits} {share}{follow}. {cost}"
 
 
 SPEC = FindingSpec(

@@ -102,8 +102,7 @@ def _actions(_: Finding, seen: Observation) -> list[str]:
 
 
 def _statement(finding: Finding, _: Observation) -> str:
-    value, limit = value_words(finding)
-    run = f"compute kernels run for {value} % of the time ({limit})"
+    run = f"compute kernels run for {value_words(finding)} % of the time"
     return f"GPU under-utilisation: {run}: {finding.cause}."
 
 

@@ -290,10 +290,10 @@ def _actions(_: Finding, seen: Observation) -> list[str]:
 
 
 def _statement(finding: Finding, seen: Observation) -> str:
-    value, limit = value_words(finding)
-    does = "keeps the GPU idle for" if seen.job.cuda else "takes"
+    value = value_words(finding)
     cause = finding.cause.partition("; ")[0]  # the rest is with the finding
-    return f"The host {does} {value} % of the step ({limit}): {cause}."
+    does = "keeps the GPU idle for" if seen.job.cuda else "takes"
+    return f"The CPU {does} {value} % of each step. {cause[:1].upper()}{cause[1:]}."
 
 
 SPEC = FindingSpec(

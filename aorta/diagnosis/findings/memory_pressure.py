@@ -280,12 +280,11 @@ def _host_actions(finding: Finding, config: Config | None) -> list[str]:
 
 def _statement(finding: Finding, _: Observation) -> str:
     of, used = finding.evidence["of"], finding.evidence["used_pct"]
-    limit = f"threshold {finding.threshold:g}" if finding.threshold is not None else ""
-    words = f"{of} is {finding.value:.0f} % full at its peak ({limit})"
+    words = f"{of} is {finding.value:.0f} % full at its peak"
     if finding.unit == SWAPPED:
-        words = f"{finding.cause}, {finding.value:.1f} MB/s ({limit})"
+        words = f"{finding.cause}, {finding.value:.1f} MB/s"
     elif finding.unit == RETRIES:
-        words = f"{finding.value:.1f} allocations per step fail ({limit}), {of} is {used:.0f} % full"
+        words = f"{finding.value:.1f} allocations per step fail, {of} is {used:.0f} % full"
     return f"Memory pressure: {words}."
 
 

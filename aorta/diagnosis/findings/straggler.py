@@ -27,9 +27,9 @@ from aorta.diagnosis.finding import (
     PredictedRemoval,
     RuleResult,
     SubCause,
+    cost_sentence,
     found,
     gain,
-    mean_words,
     measured,
     not_measured,
     unknown,
@@ -43,9 +43,11 @@ from aorta.diagnosis.rank import late_by_host
 from aorta.metrics.node_load import NodeLoad, crowded
 from aorta.metrics.replay_model import Part
 from aorta.metrics.whatif import Replays
-from aorta.units import rank_words
+from aorta.units import rank_list, rank_words
 
 KIND = "straggler"
+_NAMED = 4
+"""Waiting ranks up to which the verdict names each."""
 OTHERS_CPU_PCT = 50.0
 """Use of CPU by other programs than the job, in % of one CPU: above it they are a noisy neighbour."""
 THROTTLED = 0.5
@@ -371,10 +373,17 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
 def _statement(finding: Finding, seen: Observation) -> str:
     if _mesh.speaks(finding):
         return _mesh.statement(finding)
-    value, limit = value_words(finding)
-    who = f"({rank_words(finding.ranks)})" if finding.ranks else "(a different one from step to step)"
-    worst = f"Waiting for a slower rank {who} takes {value} % of the worst rank's step ({limit})."
-    return f"{worst} {mean_words(_cost(seen), seen)}"
+    cost = cost_sentence(finding, _cost(seen), seen)
+    waiting = [item for item in seen.steps.costs if item.rank not in finding.ranks]
+    if not finding.ranks or not waiting:
+        late = "whichever rank is last; the last rank changes from step to step"
+        return f"Ranks wait up to {value_words(finding)} % of each step for {late}. {cost}"
+    most = max(100.0 * item.lateness_ms / item.step_ms for item in waiting)
+    who = rank_list([item.rank for item in waiting]) if len(waiting) <= _NAMED else "the other ranks"
+    waits = "waits" if len(waiting) == 1 else "wait up to"
+    return (
+        f"{who[0].upper()}{who[1:]} {waits} {most:.0f} % of each step for {rank_list(finding.ranks)}. {cost}"
+    )
 
 
 def _late_parts(finding: Finding, seen: Observation) -> tuple[str, ...]:

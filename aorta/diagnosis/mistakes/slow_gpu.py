@@ -1,4 +1,4 @@
-"""Another process on a rank's GPU.
+"""Another process uses a rank's GPU.
 
 What it finds:
     One rank runs the same kernels as the others in the same launch shapes, and each takes longer, in
