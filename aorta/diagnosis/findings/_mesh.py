@@ -69,7 +69,10 @@ def answer(seen: Observation, kind: str, threshold: float, codes: Sequence[str])
             "step_ms": of.step_ms,
             "files": list(seen.steps.files),
         },
-        Speedup(low=1.0 + (gain - 1.0) / 2, high=gain, expected=gain, basis="replay"),
+        # By windows alone, nothing tells what the other ranks' hosts need.
+        Speedup(low=1.0, high=gain)
+        if window_evidence(seen)
+        else Speedup(low=1.0 + (gain - 1.0) / 2, high=gain, expected=gain, basis="replay"),
         ranks=[] if cause.cause == "uneven_microbatches" else cause.ranks,
         nodes=seen.job.nodes(cause.ranks),
     )
