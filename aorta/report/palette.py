@@ -11,7 +11,7 @@ from aorta.artefacts.page import Doing
 
 COMPUTE, EXPOSED_COMM, EXPOSED_COPY = "#0072B2", "#D55E00", "#CC79A7"
 DATA_WAIT, HOST, HIDDEN_COMM = "#E69F00", "#A6A6A6", "#56B4E9"
-WAITING, OWN_HOST, UNCLASSIFIED, UNSEEN, OTHER = "#F0C9A8", "#CFCFCF", "#555555", "#2B2B2B", "#E4E4E4"
+WAITING, OWN_HOST, UNCLASSIFIED, UNSEEN, OTHER = "#CBBFE0", "#CFCFCF", "#555555", "#2B2B2B", "#E4E4E4"
 HOST_CPU, JOB_CPU, GPU = "#999999", "#0072B2", "#009E73"
 INK, FAINT, STEADY = "#222222", "#767676", "#EAF3E6"
 
@@ -44,7 +44,7 @@ EXPOSED = next(part.short for part in PARTS if part.key == "exposed_comm")
 
 WAITS = {
     "data_loading": ("waiting for a slow loader", "#F6CF8B"),
-    "compute": ("waiting for slow compute", WAITING),
+    "compute": ("waiting for slow compute", "#F0C9A8"),
     "host": ("waiting for a slow host", "#C9B8AC"),
     "communication": ("waiting after a late exchange", "#EBA07A"),
     "own_host": ("waiting, but its own CPU is not ready either", OWN_HOST),
@@ -68,7 +68,7 @@ def part_colour(key: str) -> str:
 DOING: dict[Doing, tuple[str, str]] = {
     "compute": ("compute", COMPUTE),
     "transfer": ("exposed transfer", EXPOSED_COMM),
-    "wait": ("waiting for the last rank", WAITING),
+    "wait": ("waiting for another rank", WAITING),
     "data_wait": ("data wait", DATA_WAIT),
     "host": ("host", HOST),
     "hidden": ("communication under compute", HIDDEN_COMM),

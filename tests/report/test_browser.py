@@ -134,5 +134,5 @@ def test_the_data_of_each_chart_is_saved(browser: Any, page: Path, tmp_path: Pat
     )
     lines = (tmp_path / "2node_timeline.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "rank,host,doing,start_ms,end_ms,waits_for_rank"
-    assert lines[2] == "0,gpu-0.cluster.example.org,waiting for the last rank,1,2,0"
+    assert lines[2] == "0,gpu-0.cluster.example.org,waiting for another rank,1,2,0"
     assert len(lines) == 1 + 8 * 40
