@@ -60,8 +60,9 @@ TERMS = (
     ),
     (
         "Confidence in the gain",
-        "high if a replay gives a narrow range. Medium: no replay, or a highest speed-up of more than 1.25 "
-        "times the lowest. Low: more than twice the lowest, or a range that holds no gain at all.",
+        "high if a replay gives a narrow range. Medium: not simulated (no replay), or a wide range: the "
+        "highest speed-up is more than 1.25 times the lowest. Low: it is more than twice the lowest, or the "
+        "range holds no gain at all.",
     ),
     ("Efficiency", "samples/s per rank over samples/s per rank of the reference, the smallest run."),
     (
