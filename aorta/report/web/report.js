@@ -44,7 +44,7 @@
   const cell = (value) => {
     // A spreadsheet must not run what a name begins with.
     let text = value === null || value === undefined ? "" : String(value);
-    if (/^[=+@\t\r]/.test(text) || /^-[^\d.]/.test(text)) text = `'${text}`;
+    if (typeof value !== "number" && /^[=+@\t\r-]/.test(text)) text = `'${text}`;
     return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   const tables = {
