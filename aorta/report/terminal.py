@@ -70,7 +70,8 @@ def _screen(verdict: str, middle: list[str], blocks: Sequence[FactList], files: 
 def _shortened(block: FactList) -> FactList:
     return FactList(
         tuple(
-            (name, line if name == "Try it" else short(words(line), _LONGEST)) for name, line in block.pairs
+            (name, line if name in ("Try it", "Likely reason") else short(words(line), _LONGEST))
+            for name, line in block.pairs
         )
     )
 
