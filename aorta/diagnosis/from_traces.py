@@ -76,7 +76,7 @@ def from_traces(
             world_size=expected,
             device="cuda",
             traces=found.table(),
-            **weighed(lines),
+            **weighed(lines, staged=mesh is not None or missed is not None),
         ),
         quality=DataQuality(
             ranks_expected=expected,
@@ -127,7 +127,7 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     made, unusable = _traced(undone, expected, nodes_of(data), seen.job.hosts)
     said, rows = [*traces.notes, *steps.notes, *weighs], made.steps.breakdown.per_rank
     intended = seen.job.config.profiling.intended_mistakes if seen.job.config is not None else ()
-    weight = weighed(lines, intended=intended, untraced_ms=untraced)
+    weight = weighed(lines, intended=intended, untraced_ms=untraced, staged=seen.mesh is not None)
     seen = replace(seen, facts=structs.replace(seen.facts, **weight))
     own = [problem for summary in found.ranks for problem in summary.problems]
     problems = list(dict.fromkeys((*traces.problems, *own, *found.problems, *unusable)))

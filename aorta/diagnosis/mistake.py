@@ -75,6 +75,8 @@ class MistakeSpec:
     """Ids of mistakes that explain the same time: where one of them is found, this one is not named."""
     least_gain: float = 1.0
     """A smaller gain is no mistake: for differences between ranks, which always exist."""
+    of_equal_ranks: bool = False
+    """It compares how much ranks work, which stages of a pipeline do not share equally."""
 
 
 class RankProgram:

@@ -26,17 +26,22 @@ _HOT, _COLD = 0.75, 1.15
 """The host's work without the mistake over the predicted one, where the gain is largest and smallest."""
 
 
-def mistakes_of(lines: Lines, intended: Collection[str] = ()) -> tuple[list[Mistake], Mistakes | None]:
+def mistakes_of(
+    lines: Lines, intended: Collection[str] = (), *, staged: bool = False
+) -> tuple[list[Mistake], Mistakes | None]:
     """The mistakes, and what all together cost that gain something; None for fewer than two of them.
 
     Args:
         lines: of all ranks.
         intended: ids that the user declared as intended; they are named and count for nothing.
+        staged: the ranks are stages of a pipeline, or otherwise unequal by design.
     """
     program = Program(lines)
     signs: dict[str, Sign] = {}
     for id_, plugin in CATALOGUE.items():
-        sign = None if plugin.spec.look is None else plugin.spec.look(program)
+        if plugin.spec.look is None or (staged and plugin.spec.of_equal_ranks):
+            continue
+        sign = plugin.spec.look(program)
         if sign is not None:
             signs[id_] = sign
     found = [

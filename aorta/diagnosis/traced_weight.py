@@ -70,7 +70,11 @@ def untraced_ms(
 
 
 def weighed(
-    lines: Lines | None, *, intended: Collection[str] = (), untraced_ms: float | None = None
+    lines: Lines | None,
+    *,
+    intended: Collection[str] = (),
+    untraced_ms: float | None = None,
+    staged: bool = False,
 ) -> dict[str, Any]:
     """Returns `profiler_weight`, `mistakes` and `mistakes_together` of `RunFacts`; empty: not known.
 
@@ -78,10 +82,11 @@ def weighed(
         lines: of `replayed`.
         intended: ids of mistakes that the user declared as intended.
         untraced_ms: as for `replayed`.
+        staged: as for `mistakes_of`.
     """
     if lines is None:
         return {}
-    mistakes, together = mistakes_of(lines, intended)
+    mistakes, together = mistakes_of(lines, intended, staged=staged)
     return {
         "profiler_weight": weight(lines, untraced_ms) if lines.told else None,
         "mistakes": mistakes,

@@ -61,6 +61,17 @@ def test_work_that_only_one_rank_does(operators: float, tag: Tag, named_as: bool
     assert found.get("rank0_logging") == ([0] if named_as else None)
 
 
+@pytest.mark.parametrize("staged", [False, True])
+def test_stages_of_a_pipeline_do_not_evaluate_because_they_launch_more(staged: bool) -> None:
+    more = [launch(MS, MS, kind=int(ComputeKind.TENSOR_MATMUL)) for _ in range(8)]
+    lines = Lines.of(
+        {0: rank([*more, *more, EXCHANGE]), 1: rank([*more, EXCHANGE]), 2: rank([*more, EXCHANGE])}
+    )
+    assert lines is not None
+    ids = [item.id for item in mistakes_of(lines, staged=staged)[0]]
+    assert ("rank0_evaluation" in ids) == (not staged)
+
+
 @pytest.mark.parametrize(
     ("calls", "size", "named_as"), [(42, 4e6, True), (8, 21e6, False), (42, 60e6, False)]
 )

@@ -71,4 +71,5 @@ if step % 100 == 0:
     look=_look,
     shown_by="traces",
     parts=("other",),
+    of_equal_ranks=True,
 )
