@@ -25,7 +25,7 @@ def explain(found: Found, seen: Observation, policy: Policy) -> list[Finding]:
             finding,
             symptom_of=symptoms[kind],
             estimated_speedup=None,
-            actions=[f"none of its own: it goes with its cause, {symptoms[kind]}"],
+            actions=[f"none needed: it goes away with its cause, {symptoms[kind]}"],
         )
         if kind in symptoms
         else finding

@@ -88,7 +88,7 @@ def _curve(family: str, runs: list[Analysis], repeats: Sequence[Analysis], likel
     others = [analysis for analysis in valid if analysis not in compared]
     if len(valid) == 1:
         reasons = [
-            f"only {reference.scenario} is valid" + (f" ({', '.join(invalid)} not)" if invalid else "")
+            f"only {reference.scenario} can be used" + (f" ({', '.join(invalid)} not)" if invalid else "")
         ]
     else:
         reasons = [f"without {', '.join(invalid)}: not valid"] if invalid else []

@@ -121,8 +121,8 @@ class Replays:
                 else None
             )
         if self.error_pct > TOLERANCE_PCT:
-            missed = f"the replay misses the measured step by {self.error_pct:.1f} %"
-            return f"with the transfers of other steps, {missed}, {TOLERANCE_PCT:g} % is the most"
+            missed = f"{self.error_pct:.1f} % off the measured step"
+            return f"the replay, with the transfers of other steps, is {missed} (limit {TOLERANCE_PCT:g} %)"
         return None
 
     @property

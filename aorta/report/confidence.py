@@ -123,7 +123,7 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
         off = 100 * (run.cross_check_ratio - 1)
         doubts.append(f"throughput by the clock and by the median step differ by {off:+.0f} %")
     if main is not None and main.sub_cause == "not_determined":
-        doubts.append("the reason behind the cause was not measured")
+        doubts.append("what makes it slow was not measured")
     if main is not None and main.evidence.get("compute_holds_gaps"):
         doubts.append("windows of compute hold the gaps between kernels: a late host looks like compute")
     doubts += _instead(analysis, main)

@@ -58,9 +58,9 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
     if not rows:
         return None, ""
     notes = [note] if note else []
-    notes.append("exp: exposed, that is not hidden under compute")
+    notes.append("exp: exposed, not overlapped with compute")
     if all(row.exposed_copy_ms is None for row in rows):
-        notes.append("copies were not timed: they are in the host part")
+        notes.append("copies were not timed separately and count as host time")
     hosts = any(row.host for row in rows)
     parts = [
         part
@@ -119,7 +119,7 @@ def measured_table(measured: list[RuleMeasurement]) -> Table:
         )
         limit = f"{sign} {quantity(rule.threshold, rule.unit)}"
         rows.append((kind_name(rule.kind), quantity(rule.value, rule.unit), limit, answer))
-    return Table(("rule", ">measured", "a finding when", "answer"), tuple(rows))
+    return Table(("rule", ">measured", "reported if", "result"), tuple(rows))
 
 
 def counted_steps(analysis: Analysis) -> str:
@@ -151,7 +151,7 @@ def quality_table(analysis: Analysis) -> Table:
     """The data that the findings rest on."""
     quality, cost_of = analysis.data_quality, analysis.detail_cost
     rows = (
-        ("job ended as", plain(quality.state or f"{ABSENT} (no marker says)")),
+        ("job state", plain(quality.state or f"{ABSENT} (no marker says)")),
         (
             "ranks with records",
             _of(quality.ranks_seen, None if quality.ranks_assumed else quality.ranks_expected),
@@ -178,8 +178,8 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
             ("step time, p95", quantity(run.step_ms_p95, "ms")),
             ("slowest rank, median", quantity(run.slowest_rank_ms_median, "ms")),
             ("slowest rank, p95", quantity(run.slowest_rank_ms_p95, "ms")),
-            ("batch, a rank / all ranks", f"{run.per_rank_batch} / {run.global_batch}"),
-            ("samples/s × median step / batch", f"{number(run.cross_check_ratio)} (1 where both agree)"),
+            ("batch size per rank / all ranks", f"{run.per_rank_batch} / {run.global_batch}"),
+            ("samples/s × median step / batch", f"{number(run.cross_check_ratio)} (1 if both agree)"),
         ]
     absent: dict[str, list[str]] = {}
     if (use := analysis.utilization) is not None:
@@ -191,13 +191,13 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
             ("GPU memory used", use.gpu_memory_used_pct, "%", gpu),
             ("GPU power", use.gpu_power_w, "W", gpu),
             ("GPU energy per sample", use.energy_per_sample_j, "J", gpu),
-            ("busy multiprocessors", use.sm_active_pct, "%", gpu),
+            ("SM activity", use.sm_active_pct, "%", gpu),
             ("tensor cores' share of their peak", use.tensor_active_pct, "%", gpu),
             ("memory bandwidth in use", use.dram_active_pct, "%", gpu),
             ("CPU, whole host", use.cpu_pct, "%", "not sampled"),
             ("CPU of the job (100 % is one core)", use.job_cpu_pct, "%", no_cgroup),
             ("host memory used", use.host_memory_used_pct, "%", "not sampled"),
-            ("job's memory used, of its limit", use.job_memory_used_pct, "%", no_limit),
+            ("job memory, share of its limit", use.job_memory_used_pct, "%", no_limit),
         )
         rows += [(name, quantity(value, unit)) for name, value, unit, _ in found if value is not None]
         rows.append(("monitor samples", str(use.samples)))

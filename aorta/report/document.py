@@ -148,7 +148,7 @@ def _bottlenecks(reports: Sequence[ScenarioReport]) -> list[Block]:
     found.sort(key=lambda pair: -rank_time_ms(pair[0].analysis, pair[1]))
     rows = tuple(_bottleneck_row(report, finding) for report, finding in found[:MAX_BOTTLENECKS])
     header = ("scenario", "cause", "sub-cause", "where", ">measured", ">threshold", ">cost per step")
-    note = "Order: ms per step × ranks. Symptoms of these causes are listed with their scenario."
+    note = "Sorted by time lost (ms per step × ranks). Symptoms are listed with their scenario."
     if len(found) > len(rows):
         note = f"The first {len(rows)} of {len(found)}. {note}"
     return [Table((*header, ">expected speed-up"), rows), Paragraph(note)]

@@ -42,11 +42,11 @@ def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
         )
         for item in worst
     )
-    header = (">rank", "host", ">own ms", ">above median", ">others wait ms", "mostly its")
+    header = (">rank", "host", ">own ms", ">above median", ">others wait ms", "main cause")
     others = page.ranks - page.costly_ranks
     note = f"{len(worst):,} of {page.ranks:,} ranks shown, worst first"
     if page.costly_ranks == len(worst) and others:
-        note += "; the other one costs nothing" if others == 1 else f"; the other {others:,} cost nothing"
+        note += "; the other one loses no time" if others == 1 else f"; the other {others:,} lose no time"
     if any(item.kind == "straggler" and not item.ranks for item in analysis.findings):
         note += "; different ranks are last in different steps, each by a little: no single rank is the cause"
     return Table(header, rows), note
@@ -68,7 +68,7 @@ def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, st
         )
         for item in late.ranks[:limit]
     )
-    notes = [f"late: {number(late.threshold_ms)} ms or more after the median rank"]
+    notes = [f"late: at least {number(late.threshold_ms)} ms after the median rank"]
     if late.steps == analysis.data_quality.detailed_steps:
         notes.append("lateness is known only in steps timed in detail")
     if len(late.ranks) > limit:

@@ -47,7 +47,7 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
     if docs is not None:
         links: list[Link] = [
             Link("interactive report", f"{NAME}.html"),
-            Link("data for programs", f"{NAME}.json"),
+            Link("JSON", f"{NAME}.json"),
             Link("terms", f"{FOLDER}/glossary.md"),
         ]
         if main is not None:

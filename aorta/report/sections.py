@@ -83,7 +83,7 @@ def _fix(analysis: Analysis, finding: Finding, run: str | None) -> Iterator[tupl
         yield "Try it", Code(command)
     elif run and analysis.submitted and analysis.submitted.command:
         command = f"aorta compare {shlex.quote(run)} NEW_RUN"
-        yield "Try it", ("change it and run again; compare with that run, NEW_RUN: ", Code(command))
+        yield "Try it", ("run again after the change, then compare with the new run: ", Code(command))
 
 
 def provenance(analysis: Analysis) -> list[tuple[str, Line]]:

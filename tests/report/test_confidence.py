@@ -114,7 +114,7 @@ def test_one_machine_under_all_nodes_lowers_it() -> None:
 
 def test_a_cause_behind_which_nothing_was_seen_is_said() -> None:
     grade, doubts = level(analysis(findings=[data_loading_finding(sub_cause="not_determined")]))
-    assert (grade, doubts) == ("medium", ["the reason behind the cause was not measured"])
+    assert (grade, doubts) == ("medium", ["what makes it slow was not measured"])
 
 
 def test_throughput_that_contradicts_the_steps_is_said() -> None:

@@ -93,8 +93,8 @@ def test_text_reports_have_at_most_100_columns() -> None:
 
 def test_a_measured_zero_is_0_and_an_absent_value_is_a_dash() -> None:
     text = run_text(analysis())
-    assert "memory pressure             0 %  above 90.0 %    ok" in text
-    assert "GPU under-utilisation         —  below 70.0 %    not measurable: no GPU in the job" in text
+    assert "memory pressure             0 %  above 90.0 %  ok" in text
+    assert "GPU under-utilisation         —  below 70.0 %  not measurable: no GPU in the job" in text
 
 
 def test_words_of_the_data_cannot_write_to_the_terminal() -> None:

@@ -123,7 +123,7 @@ def _cause(seen: Observation) -> str:
         return f"ranks exchange data or wait while nothing is computed: {seen.steps.blame_absent}"
     if _transfer(seen) >= _exposed(seen) / 2:
         return "ranks exchange data while nothing is computed"
-    return "ranks wait in collectives for the last one to arrive more than they exchange data"
+    return "in collectives, ranks spend more time waiting for the last rank than exchanging data"
 
 
 def _symptom_of(waits: Mapping[Kind, float], seen: Observation) -> Kind | None:

@@ -45,7 +45,7 @@ def _costliest(seen: Observation) -> Mistake | None:
 def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold = policy.compute_inefficiency_pct
     if seen.facts.profiler_weight is None or not seen.steps.costs:
-        reason = "not measurable: no traces of all ranks that hold operators and kernels"
+        reason = "not measurable: it needs traces with operators and kernels from every rank"
         return not_measured(KIND, threshold, STEP_SHARE, reason, remedy="profiling.enabled=true")
     mistake = _costliest(seen)
     value = 100.0 * (1.0 - 1.0 / mistake.gain.value) if mistake else 0.0

@@ -190,8 +190,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
         else:
             who = rank_words(ranks)
             actions.append(
-                f"find out how the data loaders of {who} differ from those of the other ranks on the same "
-                "node: files, shards, CPU cores"
+                f"compare the data loaders of {who} with those of the other ranks on the same node: files, "
+                "shards, CPU cores"
             )
     actions.append(
         "move preprocessing out of the loop: prepare samples once, in few large files on fast storage"

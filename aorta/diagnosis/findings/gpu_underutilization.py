@@ -112,8 +112,8 @@ SPEC = FindingSpec(
     subject="gpu under-utilisation",
     value="compute kernels run",
     measured_from=(
-        "compute time over step time; the driver's counter only where it is lower, as it counts waiting in "
-        "NCCL as busy"
+        "compute time / step time; the driver's counter is used only if it is lower, because it counts "
+        "waiting in NCCL as busy"
     ),
     order=50,
     thresholds=("effective_gpu_utilization_pct",),

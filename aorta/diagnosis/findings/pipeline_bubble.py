@@ -30,9 +30,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold = policy.pipeline_bubble_pct
     mesh = seen.mesh.mesh if seen.mesh else None
     if mesh is None or mesh.bubble is None:
-        return not_measured(
-            KIND, threshold, STEP_SHARE, "not measurable: no schedule of a pipeline was recorded"
-        )
+        return not_measured(KIND, threshold, STEP_SHARE, "not measurable: no pipeline schedule was recorded")
     if mesh.bubble.ideal is None:
         return not_measured(
             KIND, threshold, STEP_SHARE, f"not measurable: the ideal of a schedule that is {mesh.schedule}"
