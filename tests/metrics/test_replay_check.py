@@ -34,7 +34,7 @@ def test_what_the_network_did_once_is_missed_and_withholds_predictions() -> None
     assert found.modelled_ms == found.measured_ms
     assert found.error_pct == pytest.approx(100 * (85 - 65) / 65)
     assert found.doubt is not None
-    assert "misses the measured step by 30.8 %, 3 % is the most" in found.doubt
+    assert "is 30.8 % off the measured step (limit 3 %)" in found.doubt
 
 
 @pytest.mark.parametrize(("slow", "kept"), [(13, True), (14, False)])
