@@ -18,6 +18,8 @@ example() {
     rm "docs/examples/$name/bottleneck_analysis/"*.svg
     sed -E -i 's# ?\(\[as SVG\]\([^)]*\)\)##; s#\[([^]]*)\]\(\.\./[^)]*\)#\1#g' \
         "docs/examples/$name/BOTTLENECK_ANALYSIS.md"
+    # Commands name the run by its place in the checkout, wherever that is.
+    sed -i "s#$PWD/##g" "docs/examples/$name/BOTTLENECK_ANALYSIS".*
 }
 
 example clean
