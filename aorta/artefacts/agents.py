@@ -11,24 +11,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from aorta.artefacts.files import changed_ns
+from aorta.artefacts.processes import started
 from aorta.artefacts.records import FIRST_FAILURE, NodeStatus, ProcessId
-
-_STATE, _START = 0, 19
-"""Places in /proc/<pid>/stat behind the name (proc(5)): the state, and the start in ticks since boot."""
-
-
-def started(pid: int) -> int | None:
-    """Returns when the process `pid` started, in clock ticks since boot; None where it does not run.
-
-    Together with the id this is one process for good: ids are given again, and wall clocks are set.
-    """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The name, in parentheses, may hold anything.
-    fields = text.rpartition(")")[2].split()
-    return None if fields[_STATE] in {"Z", "X"} else int(fields[_START])
 
 
 def this_process() -> ProcessId | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aorta.artefacts import names
 from aorta.artefacts.files import owner_name
+from aorta.artefacts.processes import process_stat
 from aorta.errors import RunError
 
 _JOB = ("SLURM_JOB_ID", "SLURM_JOBID", names.JOB_ID)
@@ -130,14 +131,16 @@ def _with_torch(pids: Iterator[int], proc: Path) -> Iterator[TorchProcess]:
         try:
             if _TORCH not in (folder / "maps").read_bytes():
                 continue
-            status = (folder / "stat").read_text(errors="replace")
+            status = process_stat(pid, proc)
             words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
             pairs = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
+        if status is None:
+            continue
         yield TorchProcess(
             pid=pid,
-            parent=int(status.rpartition(")")[2].split()[1]),
+            parent=status.parent,
             command=" ".join(word for word in words if word),
             environment=dict(pair.split("=", 1) for pair in pairs if "=" in pair),
         )
@@ -159,14 +162,12 @@ def work_of(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[int, Work]:
     table: dict[int, tuple[int, float, int | None, bool]] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)
     for pid in _own(proc):
-        try:
-            fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
+        seen = process_stat(pid, proc)
+        if seen is None:
             continue
-        parent, ticks = int(fields[1]), sum(map(int, fields[11:15]))
-        used, moved = ticks / os.sysconf("SC_CLK_TCK"), _io_bytes(proc / str(pid) / "io")
-        table[pid] = (parent, used, moved, fields[0] == "R")
-        children[parent].append(pid)
+        used, moved = seen.cpu_ticks / os.sysconf("SC_CLK_TCK"), _io_bytes(proc / str(pid) / "io")
+        table[pid] = (seen.parent, used, moved, seen.state == "R")
+        children[seen.parent].append(pid)
     found = {}
     for pid in pids:
         if pid not in table:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aorta.artefacts.processes import started
 from aorta.cluster.config import ClusterError
 
 _POLL_S = 0.05
@@ -37,7 +38,7 @@ class DaemonProcess:
     @property
     def alive(self) -> bool:
         """True if this very process still runs; a zombie does not."""
-        return self.boot_id == boot_id() and start_ticks(self.pid) == self.start_ticks
+        return self.boot_id == boot_id() and started(self.pid) == self.start_ticks
 
 
 def boot_id() -> str:
@@ -45,20 +46,9 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def start_ticks(pid: int) -> int | None:
-    """Start time of `pid` in clock ticks since boot; None where it does not run."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The second field is the command in parentheses, and may hold spaces and parentheses itself.
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
 def identify(name: str, pid: int) -> DaemonProcess | None:
     """The running process `pid`; None where it has ended."""
-    ticks = start_ticks(pid)
+    ticks = started(pid)
     return None if ticks is None else DaemonProcess(name, pid, ticks, boot_id())
 
 

@@ -6,10 +6,8 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
+from aorta.artefacts.processes import process_stat
 from aorta.units import NS_PER_S
-
-_PARENT, _OWN, _ENDED = 1, (11, 12), (13, 14)
-"""Fields of /proc/PID/stat behind the name: parent, own user and system time, that of ended children."""
 
 
 class ProcessTree:
@@ -27,11 +25,11 @@ class ProcessTree:
         ticks: dict[int, int] = {}
         children: dict[int, list[int]] = defaultdict(list)
         for name in os.listdir(self._proc):  # noqa: PTH208 - one call per second, of thousands of names
-            fields = self._stat(name) if name.isdigit() else None
-            if fields is not None:
+            found = process_stat(int(name), self._proc) if name.isdigit() else None
+            if found is not None:
                 pid = int(name)
-                ticks[pid] = sum(int(fields[place]) for place in (*_OWN, *_ENDED))
-                children[int(fields[_PARENT])].append(pid)
+                ticks[pid] = found.cpu_ticks
+                children[found.parent].append(pid)
         if self._root not in ticks:
             return None
         total, waiting = 0, [self._root]
@@ -40,12 +38,3 @@ class ProcessTree:
             total += ticks.pop(pid, 0)
             waiting += children.pop(pid, [])
         return total * self._tick_ns
-
-    def _stat(self, name: str) -> list[str] | None:
-        """Return the fields behind the name of a process, from its state on; None: it is gone."""
-        try:
-            text = (self._proc / name / "stat").read_text(errors="replace")
-        except OSError:
-            return None
-        fields = text.rpartition(")")[2].split()
-        return fields if len(fields) > max(_ENDED) else None

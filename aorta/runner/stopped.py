@@ -15,6 +15,7 @@ import msgspec
 import psutil
 
 from aorta.artefacts.io import write_json
+from aorta.artefacts.processes import process_stat
 from aorta.artefacts.stops import NodeStops, Standing, Stop
 from aorta.runner.options import NodeOptions
 
@@ -53,10 +54,10 @@ class StoppedRanks:
         self._search()
         at = self._now()
         for rank, pid in list(self._pids.items()):
-            letter = self._letter(pid)
-            if letter is None:
+            found = process_stat(pid, self._proc)
+            if found is None:
                 del self._pids[rank]
-            self._note(rank, _STATES.get(letter or ""), at)
+            self._note(rank, _STATES.get(found.state) if found is not None else None, at)
 
     def close(self) -> None:
         """Take a last look: what still stands is kept."""
@@ -85,14 +86,6 @@ class StoppedRanks:
         told = NodeStops(node_index=own.node_index, attempt=own.attempt, stops=self._ended)
         with contextlib.suppress(OSError):
             write_json(own.run_dir.node(own.node_index).stops, told)
-
-    def _letter(self, pid: int) -> str | None:
-        """Return the state of a process in the kernel's letters; None: it has ended."""
-        try:
-            text = (self._proc / str(pid) / "stat").read_text(errors="replace")
-        except OSError:
-            return None
-        return text.rpartition(")")[2].split()[0]
 
     def _search(self) -> None:
         now = time.monotonic()

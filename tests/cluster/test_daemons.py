@@ -56,7 +56,7 @@ def test_a_process_that_is_not_ours_anymore_is_not_signalled(sleeper: DaemonProc
 
 def test_a_zombie_is_not_alive() -> None:
     child = subprocess.Popen(["true"])
-    assert eventually(lambda: daemons.start_ticks(child.pid) is None)
+    assert eventually(lambda: daemons.started(child.pid) is None)
     assert Path(f"/proc/{child.pid}").exists()
     child.wait()
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 
-from aorta.artefacts.agents import started
+from aorta.artefacts.processes import started
 from aorta.launch.lifeline import die_with
 
 

@@ -18,7 +18,7 @@ BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() 
 
 def process(proc: Path, pid: int, parent: int, own: int, ended: int = 0) -> None:
     (proc / str(pid)).mkdir(parents=True)
-    fields = ["S", str(parent), *["0"] * 9, str(own), "1", str(ended), "2", "0"]
+    fields = ["S", str(parent), *["0"] * 9, str(own), "1", str(ended), "2", *["0"] * 6]
     (proc / str(pid) / "stat").write_text(f"{pid} (a ) b) {' '.join(fields)}\n")
 
 
@@ -54,7 +54,7 @@ def test_a_sampler_without_a_cgroup_takes_the_tree(tmp_path: Path) -> None:
     sampler = CpuSampler(proc, tmp_path / "sys", root=10)
     assert sampler.sample(10**9)["job_cpu_percent"] is None
     used = 50
-    (proc / "10" / "stat").write_text(f"10 (a) S 1 {'0 ' * 9}{used} 1 0 2 0\n")
+    (proc / "10" / "stat").write_text(f"10 (a) S 1 {'0 ' * 9}{used} 1 0 2 {'0 ' * 6}\n")
     took = used * TICK / NS_PER_S
     assert sampler.sample(2 * 10**9)["job_cpu_percent"] == round(100 * took / 1.0, 2)
     # Whose processes these are is not known without a root.

@@ -108,7 +108,7 @@ def test_one_look_alone_is_no_wait_for_a_disk(
     pid = ranks[0].pid
     (tmp_path / "proc" / str(pid)).mkdir(parents=True)
     for letter in letters:
-        (tmp_path / "proc" / str(pid) / "stat").write_text(f"{pid} (a ) S b) {letter} 1 2 3\n")
+        (tmp_path / "proc" / str(pid) / "stat").write_text(f"{pid} (a ) S b) {letter} 1 {'0 ' * 20}\n")
         watch.look()
     path = own.run_dir.node(own.node_index).stops
     assert (len(read_json(path, NodeStops).stops) if path.exists() else 0) == kept
