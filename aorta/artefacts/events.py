@@ -241,15 +241,26 @@ def empty_trace(source: str, format: str) -> Trace:
     )
 
 
-def launched_at(trace: Trace) -> Column:
-    """Returns when each GPU event was launched; ABSENT where the trace joins no launch to it."""
-    launched = np.full(len(trace.gpu), ABSENT, dtype=np.int64)
+def of_launch(trace: Trace, values: Column) -> Column:
+    """Returns for each GPU event the value of the call that launched it.
+
+    Several kernels of one launch, such as a graph's, share it. ABSENT where the trace joins no launch.
+
+    Args:
+        trace: of one rank.
+        values: one per range of the host, (len(trace.host),).
+    """
+    found = np.full(len(trace.gpu), ABSENT, dtype=np.int64)
     calls = (trace.host.role == RangeRole.LAUNCH) & (trace.host.correlation != ABSENT)
     correlation, first = np.unique(trace.host.correlation[calls], return_index=True)
     if len(correlation):
-        times = trace.host.start_ns[calls][first]
+        of_call = values[calls][first]
         place = np.minimum(np.searchsorted(correlation, trace.gpu.correlation), len(correlation) - 1)
-        # Several kernels of one launch, such as a graph's, share its time.
         known = correlation[place] == trace.gpu.correlation
-        launched[known] = times[place[known]]
-    return launched
+        found[known] = of_call[place[known]]
+    return found
+
+
+def launched_at(trace: Trace) -> Column:
+    """Returns when each GPU event was launched; ABSENT where the trace joins no launch to it."""
+    return of_launch(trace, trace.host.start_ns)

@@ -1,8 +1,9 @@
-"""The environment that Slurm's programs are called in: the same one for all of them."""
+"""The environment that Slurm's programs are called in, and the times that they print in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 _STRAY = ("SBATCH_", "SLURM_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_")
 _NEEDED = frozenset({"SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS", "SBATCH_CLUSTERS"})
@@ -22,3 +23,11 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     if "SBATCH_CLUSTERS" in kept:
         kept.setdefault("SLURM_CLUSTERS", kept["SBATCH_CLUSTERS"])
     return kept
+
+
+def printed_s(text: str) -> float | None:
+    """Returns seconds since the epoch of a time that Slurm printed; None for `Unknown` and other forms."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -6,9 +6,9 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
+from aorta.artefacts.slurm_environment import printed_s
 from aorta.errors import SchedulerError, SubmitError
 from aorta.launch.arrays import array_of, expand_ids, job_of, tasks_of
 from aorta.launch.durations import parse_elapsed
@@ -89,7 +89,7 @@ def _accepted_unsaid(script: Path, call: Caller, began_s: float, complaint: str)
     queue = call(["squeue", "-h", "--states=all", "-n", name, "-o", "%i|%V|%j"])
     cells = [line.split("|") for line in queue.out.splitlines()] if queue.ok else []
     since = began_s - SUBMIT_SLACK_S
-    found = [row[0] for row in cells if len(row) == 3 and (submitted_s(row[1]) or 0.0) >= since]
+    found = [row[0] for row in cells if len(row) == 3 and (printed_s(row[1]) or 0.0) >= since]
     if len(found) == 1:
         return found[0]
     seen = f"squeue shows {', '.join(found)}" if found else "squeue shows no such job yet"
@@ -104,14 +104,6 @@ def _text_of(script: Path) -> str:
         return script.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def submitted_s(text: str) -> float | None:
-    """Returns seconds since the epoch of a time as Slurm prints it; None for `Unknown` and other forms."""
-    try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def cancel(job_ids: Sequence[str], call: Caller) -> None:
@@ -211,7 +203,7 @@ def sacct(job_ids: Sequence[str], call: Caller, since_s: Mapping[str, float] | N
 
 def _older(submitted: str, since_s: float | None) -> bool:
     """True if a row was submitted before the job was."""
-    found = submitted_s(submitted)
+    found = printed_s(submitted)
     return found is not None and since_s is not None and found < since_s - SUBMIT_SLACK_S
 
 

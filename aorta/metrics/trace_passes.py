@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aorta.artefacts.events import ABSENT, Column, ColumnTable, Kind, RangeRole, Trace, build, take
+from aorta.artefacts.events import ABSENT, Column, ColumnTable, Kind, Trace, build, of_launch, take
 from aorta.metrics.trace_steps import StepWindows
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
@@ -53,7 +53,7 @@ def passes_of(trace: Trace, launched: Column, host: StepWindows, sends: Column) 
         host: the steps on the host.
         sends: rows of the GPU events that send or receive.
     """
-    gpu, lane = trace.gpu, _launching_lane(trace)
+    gpu, lane = trace.gpu, of_launch(trace, trace.host.lane)
     if not len(sends) or (lane[sends] == ABSENT).all():
         return no_passes()
     cut = np.zeros(len(gpu), dtype=np.bool_)
@@ -123,16 +123,3 @@ def _merged(trace: Trace, rows: Column, columns: tuple[Column, ...], *, least: f
     stage, microbatch = columns[3][first], columns[4][first]
     made = PassTable(of_step, code, stage, microbatch, begin, end, np.minimum(busy, end - begin))
     return take(made, kept)
-
-
-def _launching_lane(trace: Trace) -> Column:
-    """Returns the thread that launched each GPU event; ABSENT where the trace joins no launch to it."""
-    found = np.full(len(trace.gpu), ABSENT, dtype=np.int64)
-    calls = (trace.host.role == RangeRole.LAUNCH) & (trace.host.correlation != ABSENT)
-    correlation, first = np.unique(trace.host.correlation[calls], return_index=True)
-    if len(correlation):
-        lanes = trace.host.lane[calls][first]
-        place = np.minimum(np.searchsorted(correlation, trace.gpu.correlation), len(correlation) - 1)
-        known = correlation[place] == trace.gpu.correlation
-        found[known] = lanes[place[known]]
-    return found

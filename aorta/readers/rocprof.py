@@ -117,6 +117,11 @@ def int64(number: int) -> int:
     return ABSENT if number < 0 or number >= _NONE else number & _LATEST_NS
 
 
+def whole(value: object) -> int:
+    """Returns a whole number of a database; ABSENT for anything else."""
+    return value if isinstance(value, int) and value >= 0 else ABSENT
+
+
 def host_role(domain: str, function: str) -> RangeRole:
     """The role of a traced call: markers and RCCL calls by name, HIP and HSA calls as driver calls."""
     if "MARKER" in domain or "RCCL" in domain:

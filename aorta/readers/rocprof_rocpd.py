@@ -13,7 +13,7 @@ from typing import Any
 from aorta.artefacts.events import ABSENT, Kind, Trace
 from aorta.artefacts.files import size_of
 from aorta.errors import ArtefactError
-from aorta.readers.rocprof import RocprofRows, host_role
+from aorta.readers.rocprof import RocprofRows, host_role, whole
 from aorta.readers.rpd import is_rpd, read_rpd
 from aorta.readers.trace_build import file_rank
 from aorta.readers.trace_sqlite import Database, open_database
@@ -46,11 +46,11 @@ def read(path: Path) -> list[Trace]:
             )
         processes: dict[int, RocprofRows] = {}
         for row in _rows(database, "kernels", _KERNELS):
-            _add_kernel(processes.setdefault(_whole(row["pid"]), RocprofRows()), row)
+            _add_kernel(processes.setdefault(whole(row["pid"]), RocprofRows()), row)
         for row in _rows(database, "memory_copies", _COPIES):
-            _add_copy(processes.setdefault(_whole(row["pid"]), RocprofRows()), row)
+            _add_copy(processes.setdefault(whole(row["pid"]), RocprofRows()), row)
         for row in _rows(database, "regions", _REGIONS):
-            _add_region(processes.setdefault(_whole(row["pid"]), RocprofRows()), row)
+            _add_region(processes.setdefault(whole(row["pid"]), RocprofRows()), row)
         if not processes:
             raise ArtefactError(f"{path}: a rocpd database without kernels, copies or regions")
         ranks = _ranks(database, path, sorted(processes))
@@ -73,36 +73,31 @@ def _rows(database: Database, view: str, columns: tuple[str, ...]) -> list[dict[
     return rows
 
 
-def _whole(value: object) -> int:
-    """A whole number; ABSENT for anything else."""
-    return value if isinstance(value, int) and value >= 0 else ABSENT
-
-
 def _add_kernel(rows: RocprofRows, row: dict[str, Any]) -> None:
-    stream = _whole(row["stream_id"])
+    stream = whole(row["stream_id"])
     rows.add_gpu(
-        _whole(row["start"]),
-        _whole(row["end"]),
+        whole(row["start"]),
+        whole(row["end"]),
         Kind.COMPUTE,
         str(row["name"] or ""),
-        device=_whole(row["agent_type_index"]),
-        stream=_whole(row["queue_id"]) if stream == ABSENT else stream,
-        correlation=_whole(row["corr_id"]),
-        shape=hash(tuple(_whole(row[size]) for size in _SIZES)) & ((1 << 63) - 1),
+        device=whole(row["agent_type_index"]),
+        stream=whole(row["queue_id"]) if stream == ABSENT else stream,
+        correlation=whole(row["corr_id"]),
+        shape=hash(tuple(whole(row[size]) for size in _SIZES)) & ((1 << 63) - 1),
     )
 
 
 def _add_copy(rows: RocprofRows, row: dict[str, Any]) -> None:
     end = "src" if row["src_agent_type"] == "GPU" else "dst"
     rows.add_gpu(
-        _whole(row["start"]),
-        _whole(row["end"]),
+        whole(row["start"]),
+        whole(row["end"]),
         Kind.COPY,
         str(row["name"] or "memory copy"),
-        device=_whole(row[f"{end}_agent_type_index"]),
-        stream=_whole(row["stream_id"]),
-        correlation=_whole(row["corr_id"]),
-        size=_whole(row["size"]),
+        device=whole(row[f"{end}_agent_type_index"]),
+        stream=whole(row["stream_id"]),
+        correlation=whole(row["corr_id"]),
+        size=whole(row["size"]),
     )
 
 
@@ -111,12 +106,12 @@ def _add_region(rows: RocprofRows, row: dict[str, Any]) -> None:
     if "MARKER" in category:
         name = _message(row["extdata"]) or name
     rows.add_host(
-        _whole(row["start"]),
-        _whole(row["end"]),
+        whole(row["start"]),
+        whole(row["end"]),
         host_role(category, name),
         name,
-        thread=_whole(row["tid"]),
-        correlation=_whole(row["corr_id"]),
+        thread=whole(row["tid"]),
+        correlation=whole(row["corr_id"]),
     )
 
 

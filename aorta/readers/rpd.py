@@ -12,7 +12,7 @@ from typing import Any
 from aorta.artefacts.events import ABSENT, Kind, Trace
 from aorta.artefacts.files import size_of
 from aorta.errors import ArtefactError
-from aorta.readers.rocprof import RocprofRows, host_role
+from aorta.readers.rocprof import RocprofRows, host_role, whole
 from aorta.readers.trace_build import file_rank
 from aorta.readers.trace_sqlite import Database
 
@@ -43,7 +43,7 @@ def read_rpd(database: Database) -> list[Trace]:
         for row in _rows(
             database, "rocpd_api", ("id", "pid", "tid", "start", "end", "apiName_id", "args_id")
         ):
-            _add_call(processes[_whole(row["pid"])], row, names)
+            _add_call(processes[whole(row["pid"])], row, names)
     kernels = _kernel_names(database)
     rows = list(_rows(database, "rocpd_op", ("id", "gpuId", "queueId", "start", "end", *_TEXTS)))
     users = _users(rows, owner)
@@ -93,22 +93,18 @@ def _rows(database: Database, table: str, columns: tuple[str, ...]) -> Iterator[
         yield dict.fromkeys(columns) | dict(zip(present, row, strict=True))
 
 
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and value >= 0 else ABSENT
-
-
 def _add_call(rows: RocprofRows, row: Row, names: Mapping[int, str]) -> None:
     name = str(names.get(row["apiName_id"]) or "")
     domain = "HIP"
     if name == _MARKER:
         domain, name = "MARKER", str(names.get(row["args_id"]) or name)
     rows.add_host(
-        _whole(row["start"]),
-        _whole(row["end"]),
+        whole(row["start"]),
+        whole(row["end"]),
         host_role(domain, name),
         name,
-        thread=_whole(row["tid"]),
-        correlation=_whole(row["id"]),
+        thread=whole(row["tid"]),
+        correlation=whole(row["id"]),
     )
 
 
@@ -117,16 +113,16 @@ def _add_operation(
 ) -> None:
     kind_name = str(names.get(row["opType_id"]) or "").lower().removeprefix("hccommand")
     kind = next((kind for start, kind in _KINDS if kind_name.startswith(start)), None)
-    if kind is None or _whole(row["gpuId"]) == ABSENT:
+    if kind is None or whole(row["gpuId"]) == ABSENT:
         return
     # Without a name of its own, an operation has that of the kernel that its call names.
     text = names.get(row["description_id"]) or (names.get(kernel) if kernel is not None else None) or ""
     rows.add_gpu(
-        _whole(row["start"]),
-        _whole(row["end"]),
+        whole(row["start"]),
+        whole(row["end"]),
         kind,
         str(text) if kind is Kind.COMPUTE else str(names.get(row["opType_id"])),
-        device=_whole(row["gpuId"]),
-        stream=_whole(row["queueId"]),
+        device=whole(row["gpuId"]),
+        stream=whole(row["queueId"]),
         correlation=ABSENT if call is None else call,
     )

@@ -7,14 +7,13 @@ import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import is_file, read_regular
 from aorta.artefacts.io import write_text
 from aorta.artefacts.records import State
-from aorta.artefacts.slurm_environment import clean_environment
+from aorta.artefacts.slurm_environment import clean_environment, printed_s
 from aorta.units import NS_PER_S
 
 FIELDS = (
@@ -201,17 +200,9 @@ def _is_this_job(rows: Sequence[Row], started_wall_ns: int) -> bool:
 
 
 def _ran_at(row: Row, moment_s: float) -> bool:
-    start, end = _seconds(row.get("Start", "")), _seconds(row.get("End", ""))
+    start, end = printed_s(row.get("Start", "")), printed_s(row.get("End", ""))
     after_start = start is None or start <= moment_s + CLOCK_SLACK_S
     return after_start and (end is None or end >= moment_s - CLOCK_SLACK_S)
-
-
-def _seconds(text: str) -> float | None:
-    """Seconds since the epoch of sacct's local time; None for `Unknown` and formats of a site's own."""
-    try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def summary_text(rows: Sequence[Row]) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.attached import NodeStandstill
 from aorta.artefacts.files import is_file
 from aorta.artefacts.flight import Recording
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import RunDir
+from aorta.artefacts.layout import NodeDir, RunDir
 from aorta.artefacts.stops import NodeStops, Stop
 from aorta.errors import ArtefactError
 from aorta.readers import flight
+
+Told = TypeVar("Told", NodeStops, NodeStandstill)
 
 
 def read_stops(run: RunDir, attempt: int | None) -> tuple[tuple[Stop, ...], tuple[Problem, ...]]:
@@ -23,19 +27,8 @@ def read_stops(run: RunDir, attempt: int | None) -> tuple[tuple[Stop, ...], tupl
         run: the run directory.
         attempt: of the job that counts; None: any.
     """
-    found: list[Stop] = []
-    problems = []
-    for _, node in run.nodes():
-        if not is_file(node.stops):
-            continue
-        try:
-            told = read_json(node.stops, NodeStops)
-        except ArtefactError as error:
-            problems.append(Problem(file=str(node.stops.relative_to(run.root)), reason=error.message))
-            continue
-        if attempt in (None, told.attempt):
-            found += told.stops
-    return tuple(found), tuple(problems)
+    told, problems = _of_nodes(run, NodeStops, attempt, lambda node: node.stops)
+    return tuple(stop for one in told for stop in one.stops), problems
 
 
 def read_standstills(
@@ -47,18 +40,27 @@ def read_standstills(
         run: the run directory.
         attempt: of the job that counts; None: any.
     """
+    told, problems = _of_nodes(run, NodeStandstill, attempt, lambda node: node.standstill)
+    return tuple(one for one in told if one.resumed_wall_ns is None), problems
+
+
+def _of_nodes(
+    run: RunDir, kind: type[Told], attempt: int | None, path_of: Callable[[NodeDir], Path]
+) -> tuple[list[Told], tuple[Problem, ...]]:
+    """What the nodes wrote in one attempt, and the files that cannot be used."""
     found, problems = [], []
     for _, node in run.nodes():
-        if not is_file(node.standstill):
+        path = path_of(node)
+        if not is_file(path):
             continue
         try:
-            told = read_json(node.standstill, NodeStandstill)
+            told = read_json(path, kind)
         except ArtefactError as error:
-            problems.append(Problem(file=str(node.standstill.relative_to(run.root)), reason=error.message))
+            problems.append(Problem(file=str(path.relative_to(run.root)), reason=error.message))
             continue
-        if told.resumed_wall_ns is None and attempt in (None, told.attempt):
+        if attempt in (None, told.attempt):
             found.append(told)
-    return tuple(found), tuple(problems)
+    return found, tuple(problems)
 
 
 def read_flights(run: RunDir, ranks: Iterable[int]) -> tuple[tuple[Recording, ...], tuple[Problem, ...]]:
