@@ -59,9 +59,9 @@ class Recording:
     calls: tuple[FlightCall, ...]
     """Calls that are still in the recorder's buffer, oldest first."""
     enqueued: Mapping[str, int] = field(default_factory=dict)
-    """By group: number of the last collective that this rank enqueued; 0: it never called one."""
+    """Group to the number of the last collective that this rank enqueued; 0: it never called one."""
     completed: Mapping[str, int] = field(default_factory=dict)
-    """By group: number of the last collective that ended on this rank. Absent: not known."""
+    """Group to the number of the last collective that ended on this rank. Absent: not known."""
     whole: bool = False
     """True: the buffer holds every call since the start."""
     taken_ns: int | None = None

@@ -1,4 +1,4 @@
-"""What the kernel says of one process in `/proc/<pid>/stat` (proc(5))."""
+"""Reads what the kernel says of one process in `/proc/<pid>/stat` (proc(5))."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class WhatIf(Record, frozen=True, kw_only=True):
 
     kind: str
     removed: str
-    """What was taken away, in words."""
+    """A description of what was taken away."""
     ranks: list[int]
     """The ranks from which it was removed; empty: all ranks."""
     step_ms: float
@@ -78,7 +78,7 @@ class WhatIf(Record, frozen=True, kw_only=True):
     """Interval of the speed-up of these very steps, by resampling them: above 1, there is an effect beyond
     their own noise; None with fewer than 10 steps."""
     bound: bool = False
-    """What the hosts need for a step is not known, and may be the next limit: it takes this or longer."""
+    """True if the hosts' time per step is unknown. It may be the next limit: this is a lower bound."""
 
 
 class Replay(Record, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class Replay(Record, frozen=True, kw_only=True):
     """The check: how far half of the steps, replayed with the transfers of the other half, miss their
     measured mean, the worse of both halves; predictions need 3 % or less. None: no collective to check."""
     ideal_network_step_ms: float | None
-    """With every transfer taking no time; waits stay. None where predictions are withheld."""
+    """The step if transfers took no time and waits stayed. None if predictions are withheld."""
     predictions: list[WhatIf]
     """The largest gain first; empty where they are withheld."""
     withheld: str | None = None

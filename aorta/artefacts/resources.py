@@ -18,7 +18,7 @@ class ResourceUse(Record, frozen=True, kw_only=True):
     unit: Literal["s", "bytes", "CPUs", "GPUs"]
     used_pct: float | None
     source: str
-    """What says how much was used."""
+    """The source of the usage."""
 
 
 class ResourceTable(Record, frozen=True, kw_only=True):

@@ -154,7 +154,7 @@ class RankConstants(RankIdentity):
     device_uuid: str | None
     memory_total_bytes: int | None = None
     timing: Literal["host", "event_window", "kernel"]
-    """What the ranges are: host timers, event windows (ready to done), or kernel activity."""
+    """The kind of ranges: host timers, event windows (ready to done), or kernel activity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

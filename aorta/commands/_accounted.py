@@ -24,7 +24,7 @@ from aorta.units import NS_PER_S
 T = TypeVar("T")
 _HOUR_NS = 3600 * NS_PER_S
 _CLOCKS_NS = _HOUR_NS
-"""By so much the clock of a node may be ahead of the clock here."""
+"""The most that a node's clock may be ahead of the clock here."""
 _MOST_RANKS = 1_000_000
 """A run that claims more ranks, or none, is not counted: one wrong file would outweigh all others."""
 LONGEST_LINE = 200

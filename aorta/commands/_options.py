@@ -254,7 +254,7 @@ _SIZES: tuple[Decorator, ...] = (
         shell_complete=_word,
     ),
 )
-"""What is kept and sampled, how large a run is, and what it runs."""
+"""Options of what to keep and sample, and of the size and program of a run."""
 
 
 def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -284,7 +284,7 @@ _SLURM: tuple[Decorator, ...] = (
     ),
     click.option("--dry-run", is_flag=True, help="Print the scripts exactly; submit nothing."),
 )
-"""What Slurm is asked for beside nodes, GPUs and time."""
+"""Options for Slurm besides nodes, GPUs and time."""
 
 
 def slurm_options(function: Callable[..., Any]) -> Callable[..., Any]:

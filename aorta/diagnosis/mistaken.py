@@ -19,8 +19,8 @@ NO_GAIN = 1.05
 _LEAST_SPREAD = 0.35
 """Least half-width of the gain's range, as a share of the gain beyond 1."""
 _WARMTH = 0.2
-"""What is left of a host's work gets faster by this share of what goes: the host idles less, and its caches
-hold what it needs.
+"""The host's remaining work gets faster by this share of the work that goes: the host idles less, and its
+caches hold what it needs.
 """
 _HOT, _COLD = 0.75, 1.15
 """The host's work without the mistake over the predicted one, where the gain is largest and smallest."""

@@ -97,7 +97,7 @@ class ObservedSteps:
     between_shares: Mapping[int, float] = field(default_factory=dict)
     """Share of each rank's time (0 to 1) that lies between steps, in no record; empty: not known."""
     between_ms: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    """What lies between steps: phase to rank to ms per step."""
+    """Time between steps: phase to rank to ms per step."""
     notes: tuple[str, ...] = ()
     """Notes on the source for `DataQuality.notes`; they are dropped if another source takes its place."""
 

@@ -45,7 +45,7 @@ class Stall:
     cost_ms: float
     """Mean per step of the worst rank."""
     state: Standing | None = None
-    """What the kernel said of the processes of `ranks` then; None: that they could run, or nobody asked."""
+    """The kernel's state of the processes of `ranks` then; None: they could run, or nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)

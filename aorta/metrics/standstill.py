@@ -26,7 +26,7 @@ _DEFAULT_GROUP = "0"
 _Edges = Mapping[int, Sequence[tuple[int, FlightCall]]]
 _Known = Mapping[int, Recording]
 _Heads = Mapping[int, Sequence[FlightCall]]
-"""By rank: its oldest open call, or the sends and receives of its oldest open batch."""
+"""Rank to its oldest open call, or the sends and receives of its oldest open batch."""
 
 
 @dataclass(frozen=True, slots=True)

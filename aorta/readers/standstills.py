@@ -47,7 +47,7 @@ def read_standstills(
 def _of_nodes(
     run: RunDir, kind: type[Told], attempt: int | None, path_of: Callable[[NodeDir], Path]
 ) -> tuple[list[Told], tuple[Problem, ...]]:
-    """What the nodes wrote in one attempt, and the files that cannot be used."""
+    """Returns what the nodes wrote in one attempt, and the files that cannot be used."""
     found, problems = [], []
     for _, node in run.nodes():
         path = path_of(node)

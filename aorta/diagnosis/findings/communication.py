@@ -50,7 +50,7 @@ _TRANSPORT = (
 USUAL_BUCKET_MB = 25.0
 """DDP's default."""
 WAIT = "wait for what an asynchronous call returns, within the step that made the call"
-"""What lets the recorder time a call."""
+"""The change that lets the recorder time a call."""
 FEW_CALLS = 2
 """Collectives per step: with no more there is nothing that a larger bucket could join."""
 

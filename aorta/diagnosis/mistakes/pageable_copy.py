@@ -20,7 +20,7 @@ from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_SHARE = 0.05
 _BYTES_PER_NS = 20.0
-"""What copies from pinned memory reach on a card that is not in the table: GB/s."""
+"""The rate of copies from pinned memory on a card that is not in the table, in GB/s."""
 _REACHED = 0.8
 """Share of its link's peak that a copy reaches."""
 _PINNING = 1.3
@@ -80,8 +80,8 @@ loader = DataLoader(dataset, num_workers=8, pin_memory=True)
 images = images.to("cuda", non_blocking=True)
 """,
     predicted_by=(
-        "replay in which the host does not wait for these copies, and each takes what its bytes "
-        "need at 80 % of the card's link; the loader's thread that pins batches bounds the step"
+        "replay in which the host does not wait for these copies. Each copy runs at 80 % of the card's "
+        "link. The loader's thread that pins batches bounds the step"
     ),
     captures=(
         "pageable_copy",
