@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
+from aorta.artefacts.replayed import Lateness, LatenessTable
 from aorta.diagnosis.findings import FINDINGS
+from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.policy import Policy
+from aorta.metrics.collectives import match_collectives
 from aorta.metrics.node_load import NodeLoad, crowded, on_one_machine
+from aorta.metrics.whatif import Replays
 from tests.support.findings import context, finding
+from tests.support.steps import step
 
 LOAD = NodeLoad(cpu_pct=100.0, job_cpu_pct=150.0, cpus_usable=4.0, read_mb_per_s=None)
 WAITS = {"waits_for_compute_ms": 20.0, "waits_for_host_ms": 1.0}
@@ -66,3 +73,68 @@ def test_nodes_of_one_machine_share_what_the_job_uses() -> None:
     assert crowded(together, {"n1": 4, "n2": 4}) == {"n1": 1.5, "n2": 1.5}
     unknown = on_one_machine({"n1": LOAD, "n2": replace(LOAD, job_cpu_pct=None)})
     assert crowded(unknown, {"n1": 4, "n2": 4}) == {}
+
+
+@pytest.mark.parametrize(("pattern", "explained"), [("persistent", False), ("intermittent", True)])
+def test_a_load_on_all_nodes_does_not_make_one_rank_late_in_each_step(
+    pattern: Literal["persistent", "intermittent"], explained: bool
+) -> None:
+    rank = Lateness(
+        rank=1, host="node1", pattern=pattern, late_steps=20, share_of_steps=1.0, since_step=0, late_ms=30.0
+    )
+    late = LatenessTable(steps=20, threshold_ms=10.0, ranks=[rank], nodes=[], scope="rank")
+    seen = context(
+        loads={"node0": LOAD, "node1": LOAD}, cpus_machine={"node0": 4, "node1": 4}, cuda=False,
+        model=Modelled(None, "", late, {}),
+    )  # fmt: skip
+    check = FINDINGS["straggler"].unsupported
+    assert check is not None
+    assert (check(finding("straggler", [1], **WAITS), seen, Policy.of(None)) is not None) is explained
+
+
+def exchanging(lasting_ms: Sequence[int]) -> Modelled:
+    """Steps of two ranks: 70 ms of compute, and one exchange that takes so long."""
+    records = {
+        rank: [
+            step(
+                number,
+                (200 * number, 200 * number + 70 + took),
+                rank=rank,
+                compute=[(200 * number, 200 * number + 70)],
+                collectives=[(200 * number + 70, 200 * number + 70 + took, "world", number)],
+            )
+            for number, took in enumerate(lasting_ms)
+        ]
+        for rank in (0, 1)
+    }
+    matched = match_collectives(records, dict.fromkeys(records, "clock"))
+    assert not isinstance(matched, str)
+    replays = Replays.of(matched, range(len(lasting_ms)))
+    assert isinstance(replays, Replays)
+    return Modelled(replays, None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("lasting_ms", "load", "cuda", "explained"),
+    [
+        ([30, 30, 30, 6] * 5, LOAD, False, True),
+        ([30] * 20, LOAD, False, False),  # it is as slow at its best
+        ([30, 30, 30, 6] * 5, replace(LOAD, cpu_pct=40.0), False, False),  # cores were free
+        ([30, 30, 30, 6] * 5, LOAD, True, False),  # GPUs exchange
+    ],
+)
+def test_a_load_explains_an_exchange_that_is_fast_at_times(
+    lasting_ms: list[int], load: NodeLoad, cuda: bool, explained: bool
+) -> None:
+    """30 % of the step is exchange, 24 ms per call: at 6 ms it is 30 % x 6 / 24 = 7.5 % < 15 %."""
+    seen = context(
+        loads={"node0": load, "node1": load},
+        cpus_machine={"node0": 4, "node1": 4},
+        cuda=cuda,
+        model=exchanging(lasting_ms),
+    )
+    check = FINDINGS["communication"].unsupported
+    assert check is not None
+    why = check(finding("communication"), seen, Policy.of(None))
+    assert (why is not None and "but 7.5 % at the rate" in why) is explained
+    assert (why is None) is not explained

@@ -33,6 +33,7 @@ from aorta.diagnosis.finding import (
     value_words,
 )
 from aorta.diagnosis.findings import _mesh
+from aorta.diagnosis.findings._other_load import explains_exchange
 from aorta.diagnosis.findings._transfers import behind_transfers, mostly_small
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
@@ -144,7 +145,7 @@ def _unsupported(_: Finding, seen: Observation, policy: Policy) -> str | None:
         return missed and f"{missed}, and nothing tells exchange from waiting in the rest"
     transfer = 100.0 * _transfer(seen) / seen.steps.step_ms
     if transfer > policy.exchange_pct:
-        return None
+        return explains_exchange(transfer, seen, policy)
     rest = "the rest is waiting, for different ranks in different steps"
     return f"{transfer:.1f} % of the step is exchange (threshold {policy.exchange_pct:g}), {rest}"
 

@@ -36,11 +36,12 @@ from aorta.diagnosis.finding import (
     value_words,
 )
 from aorta.diagnosis.findings import _mesh
+from aorta.diagnosis.findings._other_load import explains_late_ranks
 from aorta.diagnosis.host_time import GAPS_INSIDE, LESS_GARBAGE, waits_of_own_hosts, window_evidence
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import late_by_host
-from aorta.metrics.node_load import NodeLoad, crowded
+from aorta.metrics.node_load import NodeLoad
 from aorta.metrics.replay_model import Part
 from aorta.metrics.whatif import Replays
 from aorta.units import rank_list, rank_words
@@ -161,20 +162,9 @@ def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
         if compute < host and min(host, late) < seen.host.uncertain_ms:
             least = f"{seen.host.uncertain_ms:.1f} ms per step"
             return f"the profiler's weight in the hosts' time is known to {least}, which is more than this"
-        return _crowded_out(seen, by_host=host > compute)
+        return explains_late_ranks(seen, finding.ranks, by_host=host > compute)
     shared = seen.around.cores_shared
     return f"different ranks are late in different steps; {shared or 'none stands out'}"
-
-
-def _crowded_out(seen: Observation, *, by_host: bool) -> str | None:
-    """Returns that other programs kept the CPUs of all nodes, where that explains why a rank is late."""
-    around = seen.around
-    full = crowded(around.loads, around.cpus_machine)
-    hosts = set(seen.job.hosts.values()) or set(around.loads)
-    if not full or not hosts <= full.keys() or (seen.job.cuda and not by_host):
-        return None
-    used = ", ".join(f"{cpus:.1f} CPUs of {host}" for host, cpus in sorted(full.items()))
-    return f"other programs used {used}, and hardly one was free: a rank that waits for a core is late"
 
 
 def _removes(finding: Finding, seen: Observation, replays: Replays) -> PredictedRemoval | None:
