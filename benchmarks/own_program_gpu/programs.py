@@ -154,7 +154,7 @@ def hf(steps: int, watch: Watch) -> str:
     class Told(TrainerCallback):
         def on_step_end(self, _: Any, __: Any, control: Any, **___: Any) -> None:
             watch.step()
-            control.should_training_stop = watch.done
+            control.should_training_stop |= watch.done  # a callback may not take back the limit of steps
 
         def on_log(self, *_: Any, logs: Any = None, **__: Any) -> None:
             losses.append(str(logs.get("loss")))
