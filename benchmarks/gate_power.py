@@ -2,14 +2,15 @@
 
     python benchmarks/gate_power.py record TIMES.json --seconds 300
     python benchmarks/gate_power.py resample TIMES.json --pairs 1000
-    python benchmarks/gate_power.py real TIMES.json --cpu --pairs 30 --steps 10
+    python benchmarks/gate_power.py real PAIRS.jsonl --cpu --pairs 30 --steps 10 --minutes 20
 
 `record` times the same CPU-bound step again and again while another process is switched on and off beside it.
 `resample` draws pairs from stretches of that recording. A and B of an equal pair are the same program; in an
 unequal pair, every step of B is multiplied by 1 + --slowdown. On top of the noise of the recording, the speed
 of the machine changes at random moments, by up to --drift. `real` runs the pairs: B does 1 + --slowdown times
-the work of A, and the other process is switched on and off at random moments. The intervals are Clopper and
-Pearson's, 95 %.
+the work of A, and the other process is switched on and off at random moments. `real` appends a line to
+PAIRS.jsonl after each pair and stops after --minutes; the same command goes on from there. The intervals are
+Clopper and Pearson's, 95 %.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import json
 import math
 import multiprocessing
+import os
 import random
 import statistics
 import time
@@ -110,10 +112,10 @@ def one_pair(times: list[int], slowdown: float, options: argparse.Namespace, see
     return gate.slower, gate.blocks
 
 
-def real_pair(slowdown: float, options: argparse.Namespace, beside: Beside) -> tuple[bool, int]:
-    """(B is found slower, the blocks that it took), measured now."""
+def real_pair(slowdown: float, options: argparse.Namespace, beside: Beside) -> dict[str, object]:
+    """Returns what the gate says of one pair that runs now, and what it was told."""
     clock = time.process_time_ns if options.cpu else time.perf_counter_ns
-    gate = SequentialTest(GatePlan())
+    gate, runs = SequentialTest(GatePlan()), list[float]()
     while not gate.decided:
         measured: dict[str, list[float]] = {"A": [], "B": []}
         for side in gate.order():
@@ -125,14 +127,49 @@ def real_pair(slowdown: float, options: argparse.Namespace, beside: Beside) -> t
                 steps.append(clock() - began)
             measured[side].append(statistics.median(steps))
         gate.add(measured["A"], measured["B"])
-    return gate.slower, gate.blocks
+        runs += measured["A"]
+    return {
+        "slowdown": slowdown,
+        "cpu": options.cpu,
+        "steps": options.steps,
+        "slower": gate.slower,
+        "sure": gate.sure,
+        "blocks": gate.blocks,
+        "ratio": gate.ratio,
+        "spread": max(runs) / min(runs) - 1.0,
+        "load": os.getloadavg()[0],
+        "wall_s": time.time(),
+    }
 
 
 def real(options: argparse.Namespace) -> None:
-    beside = Beside()
-    for name, slowdown in (("equal", 0.0), (f"{options.slowdown:.1%} slower", options.slowdown)):
-        tell(name, [real_pair(slowdown, options, beside) for _ in range(options.pairs)])
+    """Run the pairs that the file does not hold yet, an equal and an unequal one in turn, and count all."""
+    lines = options.file.read_text().splitlines() if options.file.exists() else []
+    held = [
+        item
+        for item in map(json.loads, lines)
+        if item["cpu"] == options.cpu and item["steps"] == options.steps
+    ]
+    beside, until = Beside(), time.monotonic() + 60.0 * options.minutes
+    sides = {"equal": 0.0, f"{options.slowdown:.1%} slower": options.slowdown}
+    for at in range(options.pairs):
+        for slowdown in sides.values():
+            if sum(item["slowdown"] == slowdown for item in held) > at or time.monotonic() > until:
+                continue
+            held.append(real_pair(slowdown, options, beside))
+            with options.file.open("a") as file:
+                file.write(json.dumps(held[-1]) + "\n")
     beside.end()
+    for name, slowdown in sides.items():
+        pairs = [item for item in held if item["slowdown"] == slowdown]
+        if pairs:
+            tell(name, [(item["slower"], item["blocks"]) for item in pairs])
+            unsure = sum(not item["sure"] for item in pairs)
+            spreads, loads = [item["spread"] for item in pairs], [item["load"] for item in pairs]
+            print(
+                f"  not decided: {unsure}; runs of A: slowest over fastest {statistics.median(spreads):.0%} "
+                f"(median of the pairs), {max(spreads):.0%} (most); load {min(loads):.1f} to {max(loads):.1f}"
+            )
 
 
 def tell(name: str, pairs: list[tuple[bool, int]]) -> None:
@@ -185,6 +222,7 @@ def main() -> None:
     parser.add_argument("what", choices=["record", "resample", "real"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--minutes", type=float, default=20.0, help="most minutes of one turn of `real`")
     parser.add_argument("--cpu", action="store_true", help="CPU time of each step instead of wall time")
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument(

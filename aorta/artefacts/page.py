@@ -110,9 +110,11 @@ class Excerpt(Record, frozen=True, kw_only=True):
     lanes: list[ExcerptLane]
     note: str
     all_detailed: bool = True
-    """Every steady step was timed part by part; else this is the longest one of those that were."""
+    """Every steady step was timed part by part; else this is one of those that were."""
     traced: bool = False
-    """It is what ran on the GPUs by their traces, and the longest traced step."""
+    """It is what ran on the GPUs by their traces, and one of the traced steps."""
+    typical: bool = False
+    """It is the step nearest to the median; else the longest one."""
 
 
 class StepTimeSeries(Record, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from aorta.metrics.trace_summary import REDUCER
 from aorta.readers.nsys_metrics import read_counters
 from aorta.readers.run import RunData, read_run
 from aorta.readers.run_traces import read_run_traces
-from aorta.report.excerpt_traced import traced_excerpt
+from aorta.report.excerpt_traced import traced_excerpts
 
 
 class Analyzed(NamedTuple):
@@ -30,8 +30,8 @@ class Analyzed(NamedTuple):
 
     analysis: Analysis
     data: RunData
-    traced: Excerpt | None
-    """The longest traced step; None where the breakdown is not of traces, or nobody is shown it."""
+    traced: list[Excerpt]
+    """The longest traced step and a typical one; empty if the breakdown is not of traces, or is not shown."""
 
 
 def analyze_run(
@@ -57,7 +57,7 @@ def analyze_run(
         analyse(data, traces, others, overrides), submitted=submitted(run, data), resources=resources(data)
     )
     analysis = _with_counters(run, data, analysis)
-    return Analyzed(analysis, data, traced_excerpt(traces, data, analysis) if shown else None)
+    return Analyzed(analysis, data, traced_excerpts(traces, data, analysis) if shown else [])
 
 
 def _with_counters(run: RunDir, data: RunData, analysis: Analysis) -> Analysis:

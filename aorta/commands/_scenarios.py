@@ -26,7 +26,7 @@ from aorta.readers.run import RunData
 from aorta.report.aggregate import ScenarioReport, build
 from aorta.report.document import write_documents
 from aorta.report.front import NAME
-from aorta.report.page import run_page, run_timeline
+from aorta.report.page import run_page, run_timelines
 from aorta.report.run import write_run_report
 from aorta.report.terminal import scenarios_screen
 
@@ -121,8 +121,8 @@ def _one(
         ((run, found) for run, found in tried if picked and found.analysis is picked[0]), tried[0]
     )
     analysis, data, _ = chosen
-    timeline = run_timeline(*chosen)
-    page = run_page(analysis, data, timeline)
+    timelines = run_timelines(*chosen)
+    page = run_page(analysis, data, timelines)
     try:
         write_json(run.analysis, analysis)
         write_run_report(run, analysis, page, data)
@@ -130,7 +130,7 @@ def _one(
         reason = f"{item.scenario.name}: its own report could not be written: {error.strerror}"
         passed_over.append(Problem(file=str(error.filename or run.root), reason=reason))
     report = ScenarioReport(
-        item.scenario, run, analysis, page, item.note, timeline[0], asked=item.asked, program=item.program
+        item.scenario, run, analysis, page, item.note, timelines[0], asked=item.asked, program=item.program
     )
     return report, data, passed_over
 

@@ -121,12 +121,12 @@ def _analyze_traces(
         _written(json_path, lambda: _write_json(analysis, json_path))
     said, page = f"{analysis.verdict.kind}: {plain(analysis.verdict.statement)}", bare_page(analysis)
     say(said if full else run_screen(analysis, page, None, []), err=json_path == "-")
-    found = None
+    found = []
     if timeline and summaries:
-        from aorta.report.excerpt_traced import capture_excerpt
+        from aorta.report.excerpt_traced import capture_excerpts
 
-        found = capture_excerpt(summaries, analysis)
-    return WebRun("traces", analysis, page, found, None)
+        found = capture_excerpts(summaries, analysis)
+    return WebRun("traces", analysis, page, tuple(found), None)
 
 
 def _written(target: str, write: Callable[[], object]) -> None:
@@ -155,16 +155,16 @@ def report(run: RunDir, overrides: Sequence[str] = (), *, query_accounting: bool
     """Analyse `run` and write its JSON, text and plots beside the data."""
     from aorta.artefacts.io import write_json
     from aorta.commands._analysis import analyze_run
-    from aorta.report.page import run_page, run_timeline
+    from aorta.report.page import run_page, run_timelines
     from aorta.report.run import write_run_report
     from aorta.report.web_run import WebRun
 
     found = analyze_run(run, query_accounting=query_accounting, overrides=overrides, shown=True)
     write_json(run.analysis, found.analysis)
-    timeline = run_timeline(*found)
-    page = run_page(found.analysis, found.data, timeline)
+    timelines = run_timelines(*found)
+    page = run_page(found.analysis, found.data, timelines)
     write_run_report(run, found.analysis, page, found.data)
-    return WebRun(found.analysis.scenario or "run", found.analysis, page, timeline[0], str(run.root))
+    return WebRun(found.analysis.scenario or "run", found.analysis, page, timelines[0], str(run.root))
 
 
 def _write_json(analysis: Analysis, target: str) -> None:

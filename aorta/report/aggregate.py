@@ -29,7 +29,7 @@ class ScenarioReport:
     Attributes:
         page: what the report shows of the run.
         note: why this run was taken, where that is not obvious; else empty.
-        timeline: the longest step of all ranks; None where it is not known.
+        timelines: the longest step of all ranks and a typical one, as far as they are known.
         asked: False: older than the newest submission; listed, and never the verdict of the whole.
         program: what the submission says that the run's job runs; None: not known.
     """
@@ -39,7 +39,7 @@ class ScenarioReport:
     analysis: Analysis
     page: RunPage
     note: str = ""
-    timeline: Excerpt | None = None
+    timelines: tuple[Excerpt, ...] = ()
     asked: bool = True
     program: str | None = None
 

@@ -94,7 +94,7 @@ def redacted(
             analysis=run.analysis,
             page=run.page,
             note=redactor.text(report.note),
-            timeline=run.timeline,
+            timelines=run.timelines,
         )
         for report, run in zip(reports, clean, strict=True)
     ]
@@ -103,7 +103,7 @@ def redacted(
 def _web_runs(reports: Sequence[ScenarioReport]) -> list[WebRun]:
     """The runs as the HTML page shows them."""
     return [
-        WebRun(report.scenario.name, report.analysis, report.page, report.timeline, str(report.run.root))
+        WebRun(report.scenario.name, report.analysis, report.page, report.timelines, str(report.run.root))
         for report in reports
     ]
 

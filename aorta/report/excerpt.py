@@ -1,6 +1,6 @@
-"""One step of several ranks side by side: the longest steady one, from the ranges of its step records.
+"""One step of several ranks side by side, from the ranges of its step records: the longest or a typical one.
 
-Where not all steps were timed part by part, it is the longest of those that were.
+Where not all steps were timed part by part, it is one of those that were.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import structs
@@ -38,39 +39,61 @@ Waits = Mapping[int, Intervals]
 """Waits by the rank that came last."""
 
 
-def worst_step(times: StepTimeSeries | None) -> tuple[int, float, float] | None:
-    """The longest steady step, its ms, and the median ms of the steady steps; None without one.
+class ChosenStep(NamedTuple):
+    """A step that is shown."""
 
-    Only steps that every rank timed part by part are asked.
+    number: int
+    ms: float
+    """Time of its slowest rank."""
+    median_ms: float
+    """The same of the median step."""
+    typical: bool
+    """The step is the one nearest to the median; else the longest one."""
+
+
+def chosen_steps(lengths: Mapping[int, float]) -> list[ChosenStep]:
+    """The longest step, and the one nearest to the median if that is shorter; the first of equal ones.
+
+    Args:
+        lengths: ms by the number of the step.
     """
+    if not lengths:
+        return []
+    median = float(np.median(list(lengths.values())))
+    longest = max(lengths, key=lambda step: (lengths[step], -step))
+    typical = min(lengths, key=lambda step: (abs(lengths[step] - median), lengths[step], step))
+    found = [ChosenStep(longest, lengths[longest], median, typical=False)]
+    if lengths[typical] < lengths[longest]:
+        found.append(ChosenStep(typical, lengths[typical], median, typical=True))
+    return found
+
+
+def timed_steps(times: StepTimeSeries | None) -> dict[int, float]:
+    """The ms of each steady step that every rank timed part by part, by the number of the step."""
     if times is None:
-        return None
+        return {}
     points = zip(times.global_step, times.ms, times.steady, times.detailed, strict=True)
-    kept = [(ms, number) for number, ms, steady, detailed in points if steady and detailed]
-    if not kept:
-        return None
-    ms, number = max(kept, key=lambda item: (item[0], -item[1]))
-    return number, ms, float(np.median([ms for ms, _ in kept]))
+    return {number: ms for number, ms, steady, detailed in points if steady and detailed}
 
 
 def excerpt(
     by_rank: Mapping[int, StepColumns],
     clocks: Mapping[int, str],
-    worst: tuple[int, float, float] | None,
+    chosen: ChosenStep | None,
     named: Collection[int],
 ) -> tuple[Excerpt | None, str]:
-    """The worst step of at most `MAX_LANES` ranks on one clock; or None, and why it cannot be shown.
+    """The chosen step of at most `MAX_TIMELINE` ranks on one clock; or None, and why it cannot be shown.
 
     Args:
         by_rank: step records of each rank.
         clocks: rank to the name of the clock that its records are of.
-        worst: as `worst_step` gives it.
+        chosen: one of `chosen_steps`; None: there is no such step.
         named: ranks of the verdict, shown first of all.
     """
     all_detailed = all(steps.detailed[steps.phase_is("steady")].all() for steps in by_rank.values())
-    if worst is None:
+    if chosen is None:
         return None, "not measured: no steady step" + ("" if all_detailed else " was timed part by part")
-    number, step_ms, median_ms = worst
+    number = chosen.number
     those = {
         rank: own
         for rank, records in by_rank.items()
@@ -97,11 +120,12 @@ def excerpt(
     lanes = [_lane(steps[rank], origin - shifts[rank], waits.get(rank), pieces) for rank in ranks]
     found = Excerpt(
         global_step=number,
-        step_ms=step_ms,
-        median_ms=median_ms,
+        step_ms=chosen.ms,
+        median_ms=chosen.median_ms,
         lanes=lanes,
         note="; ".join(notes),
         all_detailed=all_detailed,
+        typical=chosen.typical,
     )
     return found, ""
 

@@ -1,11 +1,10 @@
-"""One step of several ranks side by side, as it ran on their GPUs: the longest one that their traces hold.
+"""One step of several ranks side by side, as it ran on their GPUs: the longest traced one or a typical one.
 
 Records time a step's parts by windows; of a GPU that waits for its host, they are of the waiting.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 from aorta.artefacts.analysis import Analysis
@@ -18,31 +17,40 @@ from aorta.metrics.traced_steps import numbered
 from aorta.readers.run import RunData
 from aorta.readers.run_identity import boot_epochs
 from aorta.readers.run_traces import RunTraces
-from aorta.report.excerpt import FEW_OF_MANY, MAX_TIMELINE, Did, finest, segments, waits_of
+from aorta.report.excerpt import (
+    FEW_OF_MANY,
+    MAX_TIMELINE,
+    ChosenStep,
+    Did,
+    chosen_steps,
+    finest,
+    segments,
+    waits_of,
+)
 from aorta.report.selection import shown_ranks
 from aorta.units import NS_PER_MS
 
 
-def traced_excerpt(traces: RunTraces, data: RunData, analysis: Analysis) -> Excerpt | None:
-    """The longest traced step on one clock; None where the breakdown is not of the traces."""
+def traced_excerpts(traces: RunTraces, data: RunData, analysis: Analysis) -> list[Excerpt]:
+    """The longest traced step and a typical one, on one clock; empty if the breakdown is not of traces."""
     table = analysis.traces
     if table is None or not table.stands:
-        return None
+        return []
     rows, note = _shown(analysis)
     mine = [item for item in traces.summaries if item.rank in rows and item.format == table.format]
     steps = numbered(mine, data.records.by_rank, boot_epochs(data))
     whole = capture(steps.summaries)
-    return _longest(whole, steps.kept(whole.steps), rows, note)
+    return _excerpts(whole, steps.kept(whole.steps), rows, note)
 
 
-def capture_excerpt(summaries: Sequence[TraceSummary], analysis: Analysis) -> Excerpt | None:
-    """The longest step of raw traces on one clock; None where they have no step in common."""
+def capture_excerpts(summaries: Sequence[TraceSummary], analysis: Analysis) -> list[Excerpt]:
+    """The longest step of raw traces and a typical one, each on one clock; empty without a step in common."""
     rows, note = _shown(analysis)
     if not rows:
-        return None
+        return []
     found = captures(summaries)[0]
     whole = capture([item for item in found.ranks if item.rank in rows])
-    return _longest(whole, whole.steps, rows, note)
+    return _excerpts(whole, whole.steps, rows, note)
 
 
 def _shown(analysis: Analysis) -> tuple[dict[int, str | None], str]:
@@ -53,22 +61,25 @@ def _shown(analysis: Analysis) -> tuple[dict[int, str | None], str]:
     return {row.rank: row.host for row in rows}, note
 
 
-def _longest(
+def _excerpts(
     whole: TraceCapture, steps: tuple[int, ...], hosts: dict[int, str | None], note: str
-) -> Excerpt | None:
-    lengths = _lengths(whole, steps)
-    if not lengths:
-        return None
-    number = max(lengths, key=lambda step: (lengths[step], -step))
-    found = capture([latest(item, {number}) for item in whole.ranks if item.rank in whole.work])
-    lanes, alone = _lanes(found, number, hosts)
+) -> list[Excerpt]:
+    lengths = {step: ns / NS_PER_MS for step, ns in _lengths(whole, steps).items()}
+    return [_excerpt(whole, chosen, hosts, note) for chosen in chosen_steps(lengths)]
+
+
+def _excerpt(whole: TraceCapture, chosen: ChosenStep, hosts: dict[int, str | None], note: str) -> Excerpt:
+    ranks = [item for item in whole.ranks if item.rank in whole.work]
+    found = capture([latest(item, {chosen.number}) for item in ranks])
+    lanes, alone = _lanes(found, chosen.number, hosts)
     return Excerpt(
-        global_step=number,
-        step_ms=lengths[number] / NS_PER_MS,
-        median_ms=statistics.median(lengths.values()) / NS_PER_MS,
+        global_step=chosen.number,
+        step_ms=chosen.ms,
+        median_ms=chosen.median_ms,
         lanes=lanes,
         note="; ".join(part for part in (note, alone) if part),
         traced=True,
+        typical=chosen.typical,
     )
 
 

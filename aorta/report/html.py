@@ -139,8 +139,8 @@ def legend(named: Iterable[tuple[str, str]]) -> str:
 
 def waterfall(parts: Sequence[StepPart]) -> str:
     """The parts of a step below each other; each begins where the one above ends."""
-    rows, left = [], 0.0
-    for part in shown_parts(parts):
+    rows, left, shown = [], 0.0, shown_parts(parts)
+    for part in shown:
         pct = part.pct or 0.0
         bar = f"margin-left:{left:.2f}%;width:{pct:.2f}%;background:{part_colour(part.key)};height:1.1rem"
         rows.append(
@@ -151,6 +151,8 @@ def waterfall(parts: Sequence[StepPart]) -> str:
         left = min(left + pct, 100.0)
     if not rows:
         return '<p class="note">Not measured: no rank has a steady step with a breakdown.</p>'
+    whole = number(sum(part.ms or 0.0 for part in shown))
+    rows.append(f'<tr><th scope="row">step</th><td></td><td class="right">{whole} ms</td><td></td></tr>')
     return f'<table class="bars"><tbody>{"".join(rows)}</tbody></table>'
 
 

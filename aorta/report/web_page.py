@@ -81,13 +81,28 @@ def web_page(first: Iterable[Block], runs: Sequence[WebRun], last: Iterable[Bloc
         f'<div class="top"><h1>{esc(title.text)}</h1>'
         '<button type="button" id="theme">light / dark</button></div>',
         f'<p class="verdict">{esc(words(verdict.line))}</p>',
-        _figure(_Chart("parts", "Where a step goes", stacked([(run.name, run.page.parts) for run in runs]))),
+        *_where_a_step_goes(runs),
         to_html(rest),
         *(_run(place, run, alone=len(runs) == 1) for place, run in enumerate(runs)),
         to_html(last),
         folded("Terms", to_html([glossary()])),
     ]
     return _document(title.text, "\n".join(body), _data(runs))
+
+
+def _where_a_step_goes(runs: Sequence[WebRun]) -> Iterator[str]:
+    """The picture of the first screen: a single run's parts, or the runs side by side; none without parts."""
+    if not any(run.page.parts for run in runs):
+        return
+    title, (first, *others) = "Where a step goes", runs
+    if not others:
+        yield _figure(_Chart("waterfall", title, waterfall(first.page.parts), _mean_of(first)), 0, first.name)
+    else:
+        yield _figure(_Chart("parts", title, stacked([(run.name, run.page.parts) for run in runs])))
+
+
+def _mean_of(run: WebRun) -> str:
+    return f"mean of {content.counted_steps(run.analysis)}"
 
 
 def _document(title: str, body: str, data: dict[str, Any]) -> str:
@@ -139,10 +154,10 @@ def _run(place: int, run: WebRun, *, alone: bool) -> str:
     if not alone:
         summary = sections.summary(analysis, page, run.folder)
         blocks = [Paragraph(Strong(analysis.verdict.statement)), *blocks, summary]
-    said = sections.provenance(analysis)
+    said = [] if alone else sections.provenance(analysis)
     evidence: list[Block] = [Heading("Evidence", 3), *([FactList(tuple(said))] if said else [])]
     evidence += sections.details(analysis, page, charts=True)
-    charts = [_figure(chart, place, run.name) for chart in _charts(run)]
+    charts = [_figure(chart, place, run.name) for chart in _charts(run, alone=alone)]
     inner = "\n".join((to_html(blocks), *charts, to_html(evidence)))
     name = esc(f"{run.name}: {kind_name(analysis.verdict.kind)}")
     if alone:
@@ -150,20 +165,19 @@ def _run(place: int, run: WebRun, *, alone: bool) -> str:
     return f'<details data-run-section="{place}"><summary>{name}</summary>{inner}</details>'
 
 
-def _charts(run: WebRun) -> Iterator[_Chart]:
-    """The charts that have something to show."""
+def _charts(run: WebRun, *, alone: bool) -> Iterator[_Chart]:
+    """The charts that have something to show; the parts of a single run are on the first screen."""
     page = run.page
-    if page.parts:
-        note = f"mean of {content.counted_steps(run.analysis)}"
-        yield _Chart("waterfall", "Where a step goes", waterfall(page.parts), note)
+    if page.parts and not alone:
+        yield _Chart("waterfall", "Parts of the step", waterfall(page.parts), _mean_of(run))
     if page.heat_map is not None:
         note = page.heat_map.note or "% of the mean step"
         yield _Chart("heat", "Which rank, which cause", heat_table(page.heat_map), note)
     if page.workers is not None:
         inner = worker_table(page.workers)
         yield _Chart("workers", "Which worker is slow in which step", inner, page.workers.note)
-    if run.timeline is not None:
-        yield _timeline(run.timeline)
+    if run.timelines:
+        yield _timeline(run.timelines)
     if page.steps is not None and page.steps.ms:
         each = page.steps.steps_a_point
         note = "slowest rank of each step" + (f"; the longest of each {each} steps" if each > 1 else "")
@@ -181,26 +195,44 @@ def _charts(run: WebRun) -> Iterator[_Chart]:
         yield _Chart("monitors", "Monitors", plots, note)
 
 
-def _timeline(found: Excerpt) -> _Chart:
-    used = {item.doing for lane in found.lanes for item in lane.segments}
+def _timeline(found: Sequence[Excerpt]) -> _Chart:
+    used = {item.doing for one in found for lane in one.lanes for item in lane.segments}
     shown = [(words_, colour) for doing, (words_, colour) in DOING.items() if doing in used]
-    which = "traced step" if found.traced else "steady step" if found.all_detailed else "detailed step"
-    note = (
-        f"step {found.global_step:,}: {number(found.step_ms)} ms; the median is {number(found.median_ms)} ms"
+    first = found[0]
+    which = "traced step" if first.traced else "steady step" if first.all_detailed else "detailed step"
+    choose = "".join(
+        f'<button type="button" data-step="{place}" aria-pressed="{"false" if place else "true"}">'
+        f"{esc(_named(one))}</button> "
+        for place, one in enumerate(found)
     )
     buttons = "".join(
         f'<button type="button" data-zoom="{key}">{label}</button> '
         for key, label in (("in", "zoom in"), ("out", "zoom out"), ("all", "whole step"))
     )
-    label = f"Timeline of the longest {which} of {len(found.lanes)} ranks"
+    label = f"Timeline of one {which} of {plural(len(first.lanes), 'rank')}"
     inner = (
-        f'<div class="keys">{buttons}<span class="note">drag to zoom, double-click for the whole step; keys: '
-        "arrows move, + − 0 zoom, Shift+arrows pan</span></div>"
+        (f'<div class="keys">{choose}</div>' if len(found) > 1 else "")
+        + f'<div class="keys">{buttons}<span class="note">drag to zoom, double-click for the whole step; '
+        "keys: arrows move, + − 0 zoom, Shift+arrows pan</span></div>"
         f'<canvas class="lanes" tabindex="0" role="img" aria-label="{esc(label)}"></canvas>'
         f'<div class="status" aria-live="polite"></div>{legend(shown)}'
     )
-    said = "; ".join(part for part in (note, found.note) if part)
-    return _Chart("timeline", f"The longest {which}, rank by rank", inner, said)
+    title = f"One {which}, rank by rank" if len(found) > 1 else f"The longest {which}, rank by rank"
+    return _Chart("timeline", title, inner, _about(first))
+
+
+def _named(found: Excerpt) -> str:
+    """`typical: step 33, 107 ms`."""
+    which = "typical" if found.typical else "longest"
+    return f"{which}: step {found.global_step:,}, {number(found.step_ms)} ms"
+
+
+def _about(found: Excerpt) -> str:
+    """Says which step is shown, how long the median step is, and how to read the lanes."""
+    said = (
+        f"step {found.global_step:,}: {number(found.step_ms)} ms; the median is {number(found.median_ms)} ms"
+    )
+    return "; ".join(part for part in (said, found.note) if part)
 
 
 def _data(runs: Sequence[WebRun]) -> dict[str, Any]:
@@ -224,8 +256,10 @@ def _run_data(run: WebRun) -> dict[str, Any]:
     if page.workers is not None:
         workers = page.workers
         found["workers"] = {"columns": workers.columns, "rows": workers.rows, "values": workers.values}
-    if run.timeline is not None:
-        found["timeline"] = {"lanes": [_lane(lane) for lane in run.timeline.lanes]}
+    found["timelines"] = [
+        {"step": one.global_step, "about": _about(one), "lanes": [_lane(lane) for lane in one.lanes]}
+        for one in run.timelines
+    ]
     if times is not None:
         use = run.analysis.throughput
         found["steps"] = {
@@ -261,12 +295,12 @@ def _fitting(runs: Sequence[WebRun]) -> list[WebRun]:
     found = list(runs)
     for limit in (512, 256, 128, 64, 32, 16, 8, 4):
         found = [
-            run._replace(timeline=cut(run.timeline, run.analysis.verdict.ranks, limit))
-            if run.timeline
-            else run
+            run._replace(
+                timelines=tuple(cut(one, run.analysis.verdict.ranks, limit) for one in run.timelines)
+            )
             for run in found
         ]
-        lanes = [lane for run in found if run.timeline for lane in run.timeline.lanes]
+        lanes = [lane for run in found for one in run.timelines for lane in one.lanes]
         if sum(len(lane.segments) for lane in lanes) <= MAX_SEGMENTS:
             break
     return found

@@ -16,7 +16,8 @@ class WebRun(NamedTuple):
     name: str
     analysis: Analysis
     page: RunPage
-    timeline: Excerpt | None
+    timelines: tuple[Excerpt, ...]
+    """The longest step and a typical one, as far as they are known."""
     folder: str | None
     """Path of the run directory; None for raw traces."""
 
@@ -26,6 +27,6 @@ class WebRun(NamedTuple):
             self.name,
             redactor.record(self.analysis),
             redactor.record(self.page),
-            redactor.record(self.timeline) if self.timeline is not None else None,
+            tuple(map(redactor.record, self.timelines)),
             redactor.text(self.folder) if self.folder is not None else None,
         )

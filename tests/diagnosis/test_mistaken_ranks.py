@@ -49,6 +49,19 @@ def test_a_gpu_that_takes_longer_for_the_same_kernels(times: float, gain: float 
     assert found == (None if gain is None else pytest.approx(gain, rel=0.05))
 
 
+@pytest.mark.parametrize(("kernels", "named_as"), [(10, "slow_gpu"), (16, "seq_skew")])
+def test_a_rank_that_runs_more_kernels_has_more_work_and_no_slow_gpu(kernels: int, named_as: str) -> None:
+    # The last rank computes for 32 ms, the others for 20: in as many kernels, or in more of the same ones.
+    def one(count: int, ms: float) -> HostLine:
+        each = launch(MS // 10, round(ms * MS / count), kind=int(ComputeKind.TENSOR_MATMUL))
+        return rank([*[each] * count, EXCHANGE])
+
+    found = {item.id: item.ranks for item in named(one(10, 20), one(10, 20), one(kernels, 32))}
+    assert {name: found.get(name) for name in ("slow_gpu", "seq_skew")} == {
+        "slow_gpu": None, "seq_skew": None, named_as: [2]
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("operators", "tag", "named_as"),
     [(120.0, Tag.CPU_OPERATOR, True), (100.0, Tag.CPU_OPERATOR, False), (100.0, Tag.SILENT, True)],

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.report.test_web_page import page_of, ranked, report, timeline
 from tests.support.browser import chromium, errors, opened
@@ -21,7 +22,8 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page_of(report(ranked(8), timeline(8))), encoding="utf-8")
+    typical = structs.replace(timeline(8, pieces=36), global_step=9, step_ms=36.0, typical=True)
+    path.write_text(page_of(report(ranked(8), timeline(8), typical)), encoding="utf-8")
     return path
 
 
@@ -90,6 +92,21 @@ def test_the_keyboard_moves_zooms_and_pans(browser: Any, page: Path) -> None:
     assert span(browser) == (0.0, 40.0)
 
 
+def test_a_typical_step_can_be_chosen(browser: Any, page: Path) -> None:
+    opened(browser, page)
+    figure = browser.find_element("css selector", "canvas.lanes").find_element("xpath", "..")
+    longest, typical = figure.find_elements("css selector", "[data-step]")
+    assert (longest.text, typical.text) == ("longest: step 7, 40.0 ms", "typical: step 9, 36.0 ms")
+    browser.execute_script("arguments[0].click()", typical)
+    assert span(browser) == (0.0, 36.0)
+    assert [one.get_attribute("aria-pressed") for one in (longest, typical)] == ["false", "true"]
+    about = figure.find_element("css selector", ".note").text
+    assert about == "step 9: 36.0 ms; the median is 39.0 ms"
+    browser.execute_script("arguments[0].click()", longest)
+    assert span(browser) == (0.0, 40.0)
+    assert errors(browser) == []
+
+
 def test_lines_zoom_and_show_values(browser: Any, page: Path) -> None:
     opened(browser, page)
     scale = "const x = document.querySelector('[data-plot=steps]').plot.scales.x; return [x.min, x.max]"
@@ -123,7 +140,7 @@ def test_the_data_of_each_chart_is_saved(browser: Any, page: Path, tmp_path: Pat
         "Browser.setDownloadBehavior",
         {"behavior": "allow", "downloadPath": str(tmp_path), "eventsEnabled": False},
     )
-    names = {"parts", "2node_waterfall", "2node_heat", "2node_timeline", "2node_steps", "2node_monitors"}
+    names = {"2node_waterfall", "2node_heat", "2node_timeline", "2node_steps", "2node_monitors"}
     for button in browser.find_elements("css selector", "button[data-csv]"):
         browser.execute_script("arguments[0].click()", button)
         browser.execute_async_script("setTimeout(arguments[0], 50)")
@@ -133,6 +150,6 @@ def test_the_data_of_each_chart_is_saved(browser: Any, page: Path, tmp_path: Pat
         lambda _: {path.name for path in tmp_path.glob("*.csv")} == {f"{name}.csv" for name in names}
     )
     lines = (tmp_path / "2node_timeline.csv").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "rank,host,doing,start_ms,end_ms,waits_for_rank"
-    assert lines[2] == "0,gpu-0.cluster.example.org,waiting for another rank,1,2,0"
-    assert len(lines) == 1 + 8 * 40
+    assert lines[0] == "rank,host,doing,start_ms,end_ms,waits_for_rank,global_step"
+    assert lines[2] == "0,gpu-0.cluster.example.org,waiting for another rank,1,2,0,7"
+    assert len(lines) == 1 + 8 * (40 + 36)

@@ -12,7 +12,16 @@ from aorta.artefacts.page import Doing, Excerpt, ExcerptLane, StepTimeSeries
 from aorta.artefacts.step_columns import StepColumns
 from aorta.readers.run import RunData, read_run
 from aorta.readers.run_identity import clocks
-from aorta.report.excerpt import MAX_LANES, Piece, _drawable, cut, excerpt, worst_step
+from aorta.report.excerpt import (
+    MAX_LANES,
+    ChosenStep,
+    Piece,
+    _drawable,
+    chosen_steps,
+    cut,
+    excerpt,
+    timed_steps,
+)
 from aorta.report.series import step_times
 from tests.support.synthetic import RunSpec, write_run
 
@@ -23,36 +32,49 @@ def data_of(tmp_path: Path, spec: RunSpec) -> RunData:
 
 def excerpt_of(data: RunData, named: list[int]) -> tuple[Excerpt | None, str]:
     by_rank = data.records.by_rank
-    return excerpt(by_rank, clocks(data, by_rank), worst_step(step_times(by_rank)), named)
+    longest = next(iter(chosen_steps(timed_steps(step_times(by_rank)))), None)
+    return excerpt(by_rank, clocks(data, by_rank), longest, named)
 
 
 def total(lane: ExcerptLane, *doing: str) -> float:
     return sum(item.end_ms - item.start_ms for item in lane.segments if item.doing in doing)
 
 
-def test_the_worst_step_is_the_longest_steady_one() -> None:
+def test_steady_steps_that_were_timed_part_by_part_are_asked() -> None:
     times = StepTimeSeries(
         global_step=[0, 1, 2, 3],
-        ms=[99.0, 5.0, 8.0, 8.0],
+        ms=[99.0, 5.0, 8.0, 7.0],
         steady=[False, True, True, True],
         steps_a_point=1,
+        whole=[False, False, False, True],
     )
-    assert worst_step(times) == (2, 8.0, 8.0)
-    assert worst_step(None) is None
-    assert worst_step(msgspec.structs.replace(times, steady=[False] * 4)) is None
+    assert timed_steps(times) == {1: 5.0, 2: 8.0}
+    assert timed_steps(msgspec.structs.replace(times, whole=[])) == {1: 5.0, 2: 8.0, 3: 7.0}
+    assert timed_steps(None) == {}
+    assert timed_steps(msgspec.structs.replace(times, steady=[False] * 4)) == {}
 
 
-def test_the_worst_step_is_one_that_was_timed_part_by_part() -> None:
-    times = StepTimeSeries(
-        global_step=[0, 1, 2, 3],
-        ms=[5.0, 9.0, 6.0, 7.0],
-        steady=[True] * 4,
-        steps_a_point=1,
-        whole=[False, True, False, False],
-    )
-    assert worst_step(times) == (3, 7.0, 6.0)
-    assert worst_step(msgspec.structs.replace(times, whole=[])) == (1, 9.0, 6.5)
-    assert worst_step(msgspec.structs.replace(times, whole=[True] * 4)) is None
+def test_the_longest_step_and_the_one_nearest_to_the_median_are_chosen() -> None:
+    lengths = {1: 5.0, 2: 8.0, 3: 7.0, 4: 7.5, 5: 8.0}
+    assert chosen_steps(lengths) == [
+        ChosenStep(2, 8.0, 7.5, typical=False),
+        ChosenStep(4, 7.5, 7.5, typical=True),
+    ]
+    assert chosen_steps({}) == []
+
+
+def test_of_two_steps_the_shorter_one_is_typical_and_equal_steps_are_chosen_once() -> None:
+    assert [step.number for step in chosen_steps({1: 6.0, 2: 5.0})] == [1, 2]
+    assert chosen_steps({1: 6.0, 2: 6.0, 3: 6.0}) == [ChosenStep(1, 6.0, 6.0, typical=False)]
+
+
+@given(st.dictionaries(st.integers(0, 99), st.floats(0.001, 1e6), min_size=1))
+def test_no_step_is_longer_than_the_longest_or_nearer_to_the_median(lengths: dict[int, float]) -> None:
+    longest, *typical = chosen_steps(lengths)
+    assert longest.ms == max(lengths.values())
+    for step in typical:
+        assert step.ms == lengths[step.number] < longest.ms
+        assert abs(step.ms - step.median_ms) == min(abs(ms - step.median_ms) for ms in lengths.values())
 
 
 def test_an_excerpt_says_whether_all_steps_were_asked(tmp_path: Path) -> None:
@@ -125,7 +147,7 @@ def test_records_without_ranges_have_no_excerpt(tmp_path: Path) -> None:
         rank: StepColumns.of([msgspec.structs.replace(step, profile=None) for step in steps])
         for rank, steps in data.records.by_rank.items()
     }
-    found, absent = excerpt(bare, clocks(data, bare), (11, 80.0, 79.0), [])
+    found, absent = excerpt(bare, clocks(data, bare), ChosenStep(11, 80.0, 79.0, typical=False), [])
     assert found is None
     assert absent == "not measured: the records of step 11 hold no ranges"
     assert excerpt(bare, {}, None, []) == (None, "not measured: no steady step")

@@ -7,18 +7,22 @@ from pathlib import Path
 import pytest
 
 from aorta.artefacts.page import Doing, Excerpt
-from aorta.commands._analysis import analyze_run
+from aorta.commands._analysis import Analyzed, analyze_run
 from aorta.report.excerpt import MAX_LANES
-from aorta.report.page import run_page, run_timeline
+from aorta.report.page import run_page, run_timelines
 from tests.support.synthetic import RunSpec, write_run
 from tests.support.traced import Job, Rank, write_job
 
 
-def shown(folder: Path, job: Job, ranks: int = 2) -> Excerpt:
+def analyzed(folder: Path, job: Job, ranks: int = 2) -> Analyzed:
     run = write_run(folder, RunSpec(nodes=1, ranks_per_node=ranks, device="cuda:0"))
     write_job(run.torch_profiler, job)
-    found = analyze_run(run, query_accounting=False, shown=True)
-    page = run_page(found.analysis, found.data, run_timeline(*found))
+    return analyze_run(run, query_accounting=False, shown=True)
+
+
+def shown(folder: Path, job: Job, ranks: int = 2) -> Excerpt:
+    found = analyzed(folder, job, ranks)
+    page = run_page(found.analysis, found.data, run_timelines(*found))
     assert page.excerpt is not None
     return page.excerpt
 
@@ -54,6 +58,21 @@ def test_the_longest_step_is_shown_and_idle_time_is_the_hosts(tmp_path: Path) ->
     assert (us(found, 0, "data_wait"), us(found, 0, "host")) == (pytest.approx(50), 0)
     assert (us(found, 1, "data_wait"), us(found, 1, "host")) == (0, pytest.approx(50))
     assert us(found, 1, "wait") == 0
+
+
+def test_a_typical_step_is_beside_the_longest(tmp_path: Path) -> None:
+    # As above: the first of the steps takes 1.85 ms, the others 1.35.
+    found = analyzed(tmp_path, Job({0: Rank(loader=50), 1: Rank(host=50, startup=500)}))
+    longest, typical = run_timelines(*found)[0]
+    assert (longest.typical, longest.global_step, longest.step_ms) == (False, 0, pytest.approx(1.85))
+    assert (typical.typical, typical.step_ms, typical.median_ms) == (True, 1.35, 1.35)
+    assert typical.global_step == 1
+    assert us(typical, 0, "wait") == pytest.approx(0)
+
+
+def test_equal_steps_are_shown_once(tmp_path: Path) -> None:
+    (only,) = run_timelines(*analyzed(tmp_path, Job({0: Rank(), 1: Rank()})))[0]
+    assert (only.typical, only.step_ms) == (False, only.median_ms)
 
 
 def test_ranks_on_clocks_of_their_own_are_put_on_one(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def timeline(ranks: int, pieces: int = 40) -> Excerpt:
     return Excerpt(global_step=7, step_ms=40.0, median_ms=39.0, lanes=lanes, note="")
 
 
-def report(whole: Analysis, found: Excerpt | None = None, run: str = "results/2node/run_7") -> ScenarioReport:
+def report(whole: Analysis, *found: Excerpt, run: str = "results/2node/run_7") -> ScenarioReport:
     page = bare_page(whole)
     seconds = [float(second) for second in range(240)]
     curve = UtilizationCurve(what="gpu", seconds=seconds, middle=[97.0] * 240)
@@ -67,7 +67,7 @@ def report(whole: Analysis, found: Excerpt | None = None, run: str = "results/2n
             absent="",
         ),
     )
-    return ScenarioReport(Scenario(str(whole.scenario)), RunDir(Path(run)), whole, page, timeline=found)
+    return ScenarioReport(Scenario(str(whole.scenario)), RunDir(Path(run)), whole, page, timelines=found)
 
 
 def page_of(*reports: ScenarioReport, missing: list[Problem] | None = None, redact: bool = False) -> str:

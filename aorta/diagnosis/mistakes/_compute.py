@@ -14,6 +14,8 @@ from aorta.units import NS_PER_MS
 LEAST_EXCESS = 0.1
 """Compute beyond the typical rank's, of the step."""
 _ALIKE = 0.9
+MORE_KERNELS = 1.05
+"""Compute kernels per step over another rank's, from which a rank runs more of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,21 @@ def _by_step(item: RankProgram, steps: np.ndarray[tuple[int, ...], np.dtype[np.i
 
 
 def same_kernels(program: Program, rank: int) -> bool:
-    """True where a rank runs the kernels, in the launch shapes, that the others run."""
-    mine = set(unpack(program.ranks[rank].line.census.kernels).tolist())
+    """True where a rank runs the kernels, in the launch shapes, that the others run, and no more of them."""
+    mine, count = _kernels(program.ranks[rank])
     for other, item in program.ranks.items():
-        theirs = set(unpack(item.line.census.kernels).tolist())
-        if other != rank and len(mine & theirs) < _ALIKE * len(mine | theirs):
+        theirs, their_count = _kernels(item)
+        if other == rank:
+            continue
+        if len(mine & theirs) < _ALIKE * len(mine | theirs) or count >= MORE_KERNELS * their_count:
             return False
     return True
+
+
+def _kernels(item: RankProgram) -> tuple[set[int], float]:
+    """The compute kernels that a rank runs, by kind and shape, and how many per step."""
+    steps = max(len(np.unique(item.table.step)), 1)
+    return set(unpack(item.line.census.kernels).tolist()), np.count_nonzero(item.compute) / steps
 
 
 def scaled(item: RankProgram, factor: float) -> ReplayChanges:

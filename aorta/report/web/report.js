@@ -17,7 +17,7 @@
     return { rank, host, segments };
   };
   for (const run of data.runs) {
-    if (run.timeline) run.timeline.lanes = run.timeline.lanes.map(expand);
+    for (const one of run.timelines) one.lanes = one.lanes.map(expand);
   }
 
   // --- theme and print
@@ -52,9 +52,9 @@
     waterfall: (run) => [["part", "ms", "pct"], ...data.parts.filter((row) => row[0] === run.name).map((row) => row.slice(1))],
     workers: (run) => [["worker", ...run.workers.columns], ...run.workers.rows.map((name, at) => [name, ...run.workers.values[at]])],
     heat: (run) => [["row", ...run.heat.columns], ...run.heat.rows.map((name, at) => [name, ...run.heat.values[at]])],
-    timeline: (run) => [["rank", "host", "doing", "start_ms", "end_ms", "waits_for_rank"],
-      ...run.timeline.lanes.flatMap((lane) => lane.segments.map(([doing, start, end, rank]) =>
-        [lane.rank, lane.host, data.doing[doing][0], start, end, rank]))],
+    timeline: (run) => [["rank", "host", "doing", "start_ms", "end_ms", "waits_for_rank", "global_step"],
+      ...run.timelines.flatMap(({ step, lanes }) => lanes.flatMap((lane) => lane.segments.map(
+        ([doing, start, end, rank]) => [lane.rank, lane.host, data.doing[doing][0], start, end, rank, step])))],
     steps: (run) => [["global_step", "ms", "steady", "timed_part_by_part"],
       ...run.steps.x.map((x, at) => [x, run.steps.ms[at], run.steps.steady[at], run.steps.detailed[at]])],
     monitors: (run) => [["node", "what", "seconds", "pct", "lowest_pct", "highest_pct"],
@@ -78,16 +78,22 @@
   document.body.append(tip);
 
   function timeline(canvas, run) {
-    const lanes = run.timeline.lanes, left = 92, foot = 26;
-    const tall = Math.max(4, Math.min(24, Math.floor(900 / lanes.length)));
-    const span = Math.max(...lanes.map((lane) => Math.max(...lane.segments.map((item) => item[2]))));
-    const where = new Map(lanes.map((lane, at) => [lane.rank, at]));
-    const status = canvas.parentElement.querySelector(".status");
-    let from = 0, to = span, chosen = null, drag = null;
+    const left = 92, foot = 26, figure = canvas.parentElement;
+    const status = figure.querySelector(".status");
+    let lanes, tall, span, where, from, to, chosen, drag;
+    const show = (step) => {
+      lanes = run.timelines[step].lanes;
+      tall = Math.max(4, Math.min(24, Math.floor(900 / lanes.length)));
+      span = Math.max(...lanes.map((lane) => Math.max(...lane.segments.map((item) => item[2]))));
+      where = new Map(lanes.map((lane, at) => [lane.rank, at]));
+      [from, to, chosen, drag] = [0, span, null, null];
+      status.textContent = "";
+      canvas.style.height = `${lanes.length * tall + foot}px`;
+    };
+    show(0);
     const width = () => canvas.clientWidth - left - 8;
     const x = (time) => left + (time - from) / (to - from) * width();
     const time = (at) => from + (at - left) / width() * (to - from);
-    canvas.style.height = `${lanes.length * tall + foot}px`;
 
     const words = ({ lane, item }) => {
       const [doing, start, end, rank] = lanes[lane].segments[item];
@@ -239,8 +245,17 @@
         keys[event.key]();
       }
     });
+    const steps = [...figure.querySelectorAll("[data-step]")];
+    for (const button of steps) {
+      button.addEventListener("click", () => {
+        show(Number(button.dataset.step));
+        figure.querySelector(".note").textContent = run.timelines[button.dataset.step].about;
+        steps.forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+        draw();
+      });
+    }
     for (const [name, act] of [["in", () => zoom(0.6)], ["out", () => zoom(1 / 0.6)], ["all", () => zoom(Infinity)]]) {
-      canvas.parentElement.querySelector(`[data-zoom="${name}"]`).addEventListener("click", act);
+      figure.querySelector(`[data-zoom="${name}"]`).addEventListener("click", act);
     }
     new ResizeObserver(draw).observe(canvas);
     redraws.push(draw);
