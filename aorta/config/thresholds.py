@@ -100,7 +100,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         row(
             "% of step",
             "A device that idles for its host alone for longer is host-bound.",
-            "As for data loading: the device waits for the CPU in both cases.",
+            "As for data loading: the device waits for the host in both cases.",
             most=100,
         ),
     ] = 30.0

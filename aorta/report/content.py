@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from aorta.artefacts.analysis import Analysis, DataQuality, Finding, RuleMeasurement
@@ -32,9 +33,13 @@ TIMINGS = {
 """Meaning of a time, by how it was taken."""
 
 
+MAX_HOSTS = 3
+"""Names of nodes in the heading."""
+
+
 def heading(analysis: Analysis) -> str:
-    """Scenario, job and size in one line; what is not known is left out."""
-    parts = [plain(analysis.scenario or "run")]
+    """Scenario, job, size, date and nodes in one line; what is not known is left out."""
+    parts = [plain(analysis.scenario or ("traces" if analysis.traces is not None else "run"))]
     if analysis.job_id:
         parts.append(f"job {plain(analysis.job_id)}")
     for count, noun in ((analysis.nodes, "node"), (analysis.world_size, "rank")):
@@ -44,7 +49,26 @@ def heading(analysis: Analysis) -> str:
         parts.append(plain(analysis.device))
     if spreads_one_machine(analysis):
         parts.append("nodes share one machine")
+    if analysis.started_wall_ns is not None:
+        parts.append(_date(analysis.started_wall_ns))
+    if names := list(dict.fromkeys(host(row.host, 30) for row in analysis.breakdown.per_rank if row.host)):
+        parts.append(f"on {listing(names, MAX_HOSTS)}")
     return " · ".join(parts)
+
+
+def headings(analyses: Sequence[Analysis]) -> str:
+    """The heading of one run; of several, how many they are, and when they began."""
+    if len(analyses) == 1:
+        return heading(analyses[0])
+    began = sorted(at for item in analyses if (at := item.started_wall_ns) is not None)
+    dates = list(dict.fromkeys(_date(at) for at in began))
+    when = [" to ".join(dates[:1] + dates[1:][-1:])] if dates else []
+    return " · ".join([plural(len(analyses), "scenario"), *when])
+
+
+def _date(wall_ns: int) -> str:
+    """`2026-11-29 07:16 UTC`."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(wall_ns // 1_000_000_000))
 
 
 def spreads_one_machine(analysis: Analysis) -> bool:
@@ -69,7 +93,7 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
     ]
     header = (
         ">rank",
-        *(("host",) if hosts else ()),
+        *(("node",) if hosts else ()),
         ">step ms",
         *(f">{part.short}" for part in parts),
         ">comm ms",
@@ -194,9 +218,9 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
             ("SM activity", use.sm_active_pct, "%", gpu),
             ("tensor cores' share of their peak", use.tensor_active_pct, "%", gpu),
             ("memory bandwidth in use", use.dram_active_pct, "%", gpu),
-            ("CPU, whole host", use.cpu_pct, "%", "not sampled"),
+            ("CPU, whole node", use.cpu_pct, "%", "not sampled"),
             ("CPU of the job (100 % is one core)", use.job_cpu_pct, "%", no_cgroup),
-            ("host memory used", use.host_memory_used_pct, "%", "not sampled"),
+            ("node memory used", use.host_memory_used_pct, "%", "not sampled"),
             ("job memory, share of its limit", use.job_memory_used_pct, "%", no_limit),
         )
         rows += [(name, quantity(value, unit)) for name, value, unit, _ in found if value is not None]

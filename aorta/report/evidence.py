@@ -42,7 +42,7 @@ def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
         )
         for item in worst
     )
-    header = (">rank", "host", ">own ms", ">above median", ">others wait ms", "main cause")
+    header = (">rank", "node", ">own ms", ">above median", ">others wait ms", "main cause")
     others = page.ranks - page.costly_ranks
     note = f"{len(worst):,} of {page.ranks:,} ranks shown, worst first"
     if page.costly_ranks == len(worst) and others:
@@ -78,7 +78,7 @@ def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, st
         notes.append(f"all ranks of a node are late together: {listing(nodes)}")
     elif late.scope == "not_determined":
         notes.append("with one rank per node, a slow rank and a slow node look the same")
-    header = (">rank", "host", "pattern", ">late steps", ">since step", ">late by ms")
+    header = (">rank", "node", "pattern", ">late steps", ">since step", ">late by ms")
     return Table(header, rows), "; ".join(notes)
 
 
@@ -127,7 +127,8 @@ def replay_words(analysis: Analysis) -> str:
 def _clocks(clocks: Sequence[ClockFit]) -> str:
     if not clocks:
         return ""
-    apart = number(max(item.uncertainty_ms for item in clocks))
+    most = max(item.uncertainty_ms for item in clocks)
+    apart = number(most) if most >= 0.001 else "0.001"
     drift = max(abs(item.fast_ppm) for item in clocks)
     drifts = f", drift of up to {number(drift)} ppm taken out" if drift else ""
     return f"Clocks are aligned by the ends of collectives{drifts}: they agree within {apart} ms (median)."

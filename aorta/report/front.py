@@ -30,6 +30,8 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
     yield Heading("Bottleneck analysis", 1)
     yield Paragraph(Strong(aggregate.verdict.statement))
     if docs is not None and reports:
+        yield Paragraph(content.headings([report.analysis for report in reports]))
+    if docs is not None and reports:
         yield Picture("Where a step goes, all scenarios side by side", f"{FOLDER}/overview")
     pairs: list[tuple[str, Line]] = []
     if main is not None:

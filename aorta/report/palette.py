@@ -47,10 +47,10 @@ WAITS = {
     "compute": ("waiting for slow compute", "#F0C9A8"),
     "host": ("waiting for a slow host", "#C9B8AC"),
     "communication": ("waiting after a late exchange", "#EBA07A"),
-    "own_host": ("waiting, but its own CPU is not ready either", OWN_HOST),
+    "own_host": ("waiting, but its own host is not ready either", OWN_HOST),
 }
 """Parts of exposed communication: waits for other ranks, by what those ranks did. The last one is the part of
-the waits that would remain, because the waiting rank's own CPU is as slow.
+the waits that would remain, because the waiting rank's own host is as slow.
 """
 
 LEAST_PCT = 0.5
@@ -78,6 +78,6 @@ DOING: dict[Doing, tuple[str, str]] = {
 CURVES: dict[str, tuple[str, str]] = {
     "gpu": ("GPU, driver counter", GPU),
     "job_cpu": ("CPU, job's share of its CPUs", JOB_CPU),
-    "cpu": ("CPU, whole host", HOST_CPU),
+    "cpu": ("CPU, whole node", HOST_CPU),
 }
 """Curves of the monitors: names and colours."""

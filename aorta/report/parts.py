@@ -54,7 +54,7 @@ class ChargedWaits(NamedTuple):
 
     charges: list[Blame]
     own_host_ms: float
-    """Sum over the waiting ranks of the part that would remain: their own CPUs are as slow."""
+    """Sum over the waiting ranks of the part that would remain: their own hosts are as slow."""
     kept: float
     """The share of the measured `own_host_wait_ms` that this is."""
 
@@ -161,7 +161,7 @@ def heat_map(analysis: Analysis) -> HeatMap | None:
     if kept:
         exposed = [row.exposed_comm_ms - (ms or 0.0) for row, ms in zip(rows, late, strict=True)]
         mine[0] = (mine[0][0], exposed)
-        mine.insert(1, ("waits, own CPU late too", [_cell(ms) for ms in late]))
+        mine.insert(1, ("waits, own host late too", [_cell(ms) for ms in late]))
     charges: _Columns = []
     if len(rows) > 1 and charged(analysis):
         found = _charges(analysis)

@@ -21,6 +21,8 @@ _CODES = frozenset(
     "doing kind severity what basis level label pattern scope key symptom_of finding_kind".split()
 )
 """Fields that hold one of a few words of ours, never a name."""
+_FREE = frozenset({"evidence"})
+"""Fields whose values may have names as keys."""
 _NOT_USERS = frozenset({"root"})
 
 
@@ -53,9 +55,19 @@ class Redactor:
         """A record, every text in it redacted."""
         return msgspec.convert(self._walk(msgspec.to_builtins(value)), type(value))
 
+    def _field(self, key: str, item: Any) -> Any:
+        if key in _FREE and isinstance(item, dict):
+            return {name: self._free(value) for name, value in item.items()}
+        return item if key in _CODES else self._walk(item)
+
+    def _free(self, tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {self.text(name): self._free(value) for name, value in tree.items()}
+        return self._walk(tree)
+
     def _walk(self, tree: Any) -> Any:
         if isinstance(tree, dict):
-            return {key: item if key in _CODES else self._walk(item) for key, item in tree.items()}
+            return {key: self._field(key, item) for key, item in tree.items()}
         if isinstance(tree, (list, tuple)):
             return [self._walk(item) for item in tree]
         return self.text(tree) if isinstance(tree, str) else tree

@@ -7,7 +7,7 @@ from aorta.report.tables import Table
 from aorta.report.text import number
 from aorta.units import BYTES_PER_GIB
 
-_NAMES = {"time": "time", "memory": "host memory", "cpus": "CPUs", "gpus": "GPUs"}
+_NAMES = {"time": "time", "memory": "node memory", "cpus": "CPUs", "gpus": "GPUs"}
 
 
 def resource_table(found: ResourceTable) -> Table:

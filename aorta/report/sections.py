@@ -49,12 +49,14 @@ def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
     elif finding is not None and finding.kind == "insufficient_data":
         pairs += [("Fix", action) for action in finding.actions[:2]]
     elif finding is not None:
-        pairs.append(("Cost", content.cost_words(analysis, finding)))
+        if finding.value is not None or finding.estimated_speedup is not None:
+            pairs.append(("Cost", content.cost_words(analysis, finding)))
         if finding.sub_cause_text:
             pairs.append(_reason(finding, finding.sub_cause_text))
         pairs += likely_reasons(analysis, finding)
         pairs += _fix(analysis, finding, run)
-        pairs.append(("Expected speed-up", gain(finding.estimated_speedup)))
+        if finding.estimated_speedup is not None:
+            pairs.append(("Expected speed-up", gain(finding.estimated_speedup)))
     if finding is None or finding.kind == "insufficient_data":
         pairs += likely_reasons(analysis, finding)
     pairs.append(("Confidence in the cause", content.confidence_words(page.confidence)))
@@ -157,15 +159,21 @@ def _findings(analysis: Analysis) -> list[Block]:
 
 def _finding(finding: Finding) -> Bullet:
     symptom = f", a symptom of {kind_name(finding.symptom_of)}" if finding.symptom_of else ""
-    limits = f"measured {quantity(finding.value, finding.unit)}, threshold "
-    limits += quantity(finding.threshold, finding.unit)
-    if not finding.symptom_of:
-        limits += f", expected speed-up {gain(finding.estimated_speedup)}"
+    limits = []
+    if finding.value is not None:
+        limits.append(f"measured {quantity(finding.value, finding.unit)}")
+        limits.append(f"threshold {quantity(finding.threshold, finding.unit)}")
+    if not finding.symptom_of and finding.estimated_speedup is not None:
+        limits.append(f"expected speed-up {gain(finding.estimated_speedup)}")
     below: list[Line] = []
     if finding.sub_cause_text:
         name, words = _reason(finding, finding.sub_cause_text)
         below.append(f"{name.lower()}: {words}")
-    below += [limits, *facts_of(finding.evidence), *(f"fix: {action}" for action in finding.actions)]
+    below += [
+        *([", ".join(limits)] if limits else []),
+        *facts_of(finding.evidence),
+        *(f"fix: {action}" for action in finding.actions),
+    ]
     title = (Strong(kind_name(finding.kind)), f" ({finding.severity}; {content.scope(finding)})")
     return Bullet((*title, f"{symptom}: {finding.cause}"), tuple(below))
 
@@ -203,7 +211,8 @@ def _quality(analysis: Analysis) -> list[Block]:
     lines: list[Line] = [f"note: {note}" for note in quality.notes]
     for problem in quality.problems[:MAX_PROBLEMS]:
         where: tuple[Line, ...] = (Code(problem.file), ": ") if problem.file else ()
-        lines.append(("problem: ", *where, problem.reason))  # type: ignore[arg-type]
+        reason = problem.reason.removeprefix(f"{problem.file}: ")
+        lines.append(("problem: ", *where, reason))  # type: ignore[arg-type]
     if (more := len(quality.problems) - MAX_PROBLEMS) > 0:
         lines.append(f"and {plural(more, 'more problem')}, all in profiling_analysis.json")
     return [content.quality_table(analysis), *([bullets(lines)] if lines else [])]

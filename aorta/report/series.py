@@ -106,7 +106,7 @@ def _absent(nodes: Sequence[Mapping[What, _Samples]], *, gpus: bool) -> str:
     if not any("job_cpu" in samples for samples in nodes):
         absent.append("CPU of the job (no cgroup of its own)")
     if not any("cpu" in samples for samples in nodes):
-        absent.append("CPU of the host (not sampled)")
+        absent.append("CPU of the node (not sampled)")
     return f"not measured: {', '.join(absent)}" if absent else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from aorta.artefacts.aggregate import Aggregate
@@ -16,7 +17,7 @@ from aorta.report.front import front
 from aorta.report.parts import shown_parts
 from aorta.report.render import to_text
 from aorta.report.tables import Table
-from aorta.report.text import number, quantity, short, wrap
+from aorta.report.text import number, quantity, wrap
 from aorta.units import plural
 
 MAX_LINES = 40
@@ -70,10 +71,15 @@ def _screen(verdict: str, middle: list[str], blocks: Sequence[FactList], files: 
 def _shortened(block: FactList) -> FactList:
     return FactList(
         tuple(
-            (name, line if name in ("Try it", "Likely reason") else short(words(line), _LONGEST))
+            (name, line if name in ("Try it", "Likely reason") else _cut(words(line)))
             for name, line in block.pairs
         )
     )
+
+
+def _cut(said: str) -> str:
+    """A fact of at most `_LONGEST` characters, cut after a word."""
+    return textwrap.shorten(said, _LONGEST, placeholder=" …") if len(said) > _LONGEST else said
 
 
 def _text(blocks: Sequence[Block]) -> list[str]:

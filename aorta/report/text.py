@@ -21,6 +21,7 @@ ABSENT = "—"
 
 _MARKDOWN = re.compile(r"[\\`*\[\]|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=[A-Za-z]):(?=//)")
 _LINE_START = re.compile(r"^(?:\d+(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[+-](?:\s|$)|[=-]+$))")
+_UNIT = re.compile(r"_(ms|pct)(?=_|$)")
 _CODE = re.compile(r"[\w./=+:@,%~ -]+", re.ASCII)
 _FILES = 2
 """Most files of one folder that are named each."""
@@ -135,9 +136,18 @@ def ranks(named: list[int]) -> str:
 def evidence(facts: dict[str, Any]) -> list[str]:
     """One `name: value` a fact, names in words, long lists cut with their length."""
     return [
-        f"{_words(name)}: {_fact(_by_folder(value) if name == 'files' else value)}"
+        _named(name, _by_folder(value) if name == "files" else value, between=": ")
         for name, value in facts.items()
     ]
+
+
+def _named(name: object, value: Any, *, between: str) -> str:
+    """`waits for compute: 12.2 ms`: a number has the unit that its name tells."""
+    unit = _UNIT.search(str(name))
+    if unit is None or not isinstance(value, (int, float)) or isinstance(value, bool):
+        return f"{_words(name)}{between}{_fact(value)}"
+    bare = str(name)[: unit.start()] + str(name)[unit.end() :]
+    return f"{_words(bare)}{between}{quantity(value, unit[1])}"
 
 
 def _by_folder(files: list[str]) -> list[str]:
@@ -155,7 +165,7 @@ def _fact(value: Any) -> str:
         more = f", and {len(value) - 8} more" if len(value) > 8 else ""
         return ", ".join(_fact(item) for item in value[:8]) + more if value else "none"
     if isinstance(value, dict):
-        return ", ".join(f"{_words(key)} {_fact(item)}" for key, item in value.items()) or "none"
+        return ", ".join(_named(key, item, between=" ") for key, item in value.items()) or "none"
     words = {None: ABSENT, True: "yes", False: "no"}
     return words[value] if value is None or isinstance(value, bool) else plain(value)
 

@@ -81,6 +81,7 @@ def web_page(first: Iterable[Block], runs: Sequence[WebRun], last: Iterable[Bloc
         f'<div class="top"><h1>{esc(title.text)}</h1>'
         '<button type="button" id="theme">light / dark</button></div>',
         f'<p class="verdict">{esc(words(verdict.line))}</p>',
+        f'<p class="note">{esc(content.headings([run.analysis for run in runs]))}</p>' if runs else "",
         *_where_a_step_goes(runs),
         to_html(rest),
         *(_run(place, run, alone=len(runs) == 1) for place, run in enumerate(runs)),
@@ -150,10 +151,14 @@ def _figure(chart: _Chart, place: int = 0, name: str = "") -> str:
 
 def _run(place: int, run: WebRun, *, alone: bool) -> str:
     analysis, page = run.analysis, run.page
-    blocks: list[Block] = [Paragraph(content.heading(analysis))]
+    blocks: list[Block] = []
     if not alone:
         summary = sections.summary(analysis, page, run.folder)
-        blocks = [Paragraph(Strong(analysis.verdict.statement)), *blocks, summary]
+        blocks = [
+            Paragraph(Strong(analysis.verdict.statement)),
+            Paragraph(content.heading(analysis)),
+            summary,
+        ]
     said = [] if alone else sections.provenance(analysis)
     evidence: list[Block] = [Heading("Evidence", 3), *([FactList(tuple(said))] if said else [])]
     evidence += sections.details(analysis, page, charts=True)

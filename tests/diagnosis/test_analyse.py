@@ -167,7 +167,7 @@ def test_a_job_without_a_limit_has_the_machines_memory(tmp_path: Path, percent: 
     assert (answer.value, answer.fired) == (float(percent), fired)
     if fired:
         assert found.findings[0].sub_cause == "host_memory"
-        assert "a host's memory, by all of its programs is 96 % full" in found.verdict.statement
+        assert "a node's memory, by all of its programs is 96 % full" in found.verdict.statement
 
 
 # --- not measurable, and measured zero ---------------------------------------------------------------------

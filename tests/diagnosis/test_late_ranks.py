@@ -10,6 +10,7 @@ import pytest
 from aorta.artefacts.replayed import LatenessTable, LateNode
 from aorta.diagnosis.finding import NOT_DETERMINED
 from aorta.diagnosis.model import Modelled
+from aorta.diagnosis.rank import RankCosts
 from aorta.metrics.collector_pauses import Pauses
 from aorta.metrics.node_load import Throttling
 from tests.support.findings import IDLE, caused, changed, code, context, finding
@@ -153,3 +154,51 @@ def test_an_expert_that_gets_most_tokens_is_the_cause(
     found = caused(late, changed(context(), exchanged=loads))
     assert found.sub_cause == expected
     assert found.evidence.get("exchanged_times") == times
+
+
+def takes(rank: int, *, compute: float = 50.0, host: float = 5.0, work: float | None = None) -> RankCosts:
+    return RankCosts(
+        rank=rank,
+        step_ms=100.0,
+        compute_ms=compute,
+        data_wait_ms=0.0,
+        host_ms=host,
+        copy_ms=0.0,
+        exposed_comm_ms=100.0 - compute - host,
+        charged_ms={},
+        host_work_ms=work,
+    )
+
+
+def test_a_rank_that_computes_longer_is_put_beside_the_others_in_numbers() -> None:
+    costs = [takes(0, compute=51.9), takes(1, compute=52.2), takes(2, compute=67.62)]
+    late, seen = finding("straggler", [2], **WAITS), changed(context(), costs=costs)
+    assert caused(late, seen).sub_cause_text == (
+        "on rank 2 compute takes 67.6 ms per step, on the others 51.9 to 52.2 ms"
+    )
+    # A rank that does not compute for longer than another one has no such numbers.
+    equal = changed(seen, costs=[takes(0, compute=70.0), *costs[1:]])
+    assert caused(late, equal).sub_cause_text == "on rank 2 compute takes longer"
+
+
+@pytest.mark.parametrize(
+    ("costs", "said"),
+    [
+        (
+            [takes(0, host=80.0), takes(1, host=5.0)],
+            "80.0 ms per step on the host, {}; the other rank 5.0 ms",
+        ),
+        # Behind waits in collectives the GPU does not show the host's work, which traces tell.
+        (
+            [takes(0, host=5.0, work=80.0), takes(1, host=5.0, work=60.0)],
+            "80.0 ms per step on the host, {}; the other rank 60.0 ms",
+        ),
+        ([takes(0, host=5.0), takes(1, host=5.0)], "more time on the host, {}"),
+    ],
+)
+def test_a_host_that_works_longer_is_put_beside_the_others_in_numbers(
+    costs: list[RankCosts], said: str
+) -> None:
+    late = finding("straggler", [0], waits_for_compute_ms=1.0, waits_for_host_ms=9.0)
+    text = caused(late, changed(context(), costs=costs)).sub_cause_text
+    assert text == "rank 0 spends " + said.format("outside of compute and loader")

@@ -235,7 +235,7 @@ def holding(tensors: float, reserved: float | None = None, retries: float | None
     [(None, "cgroup"), (0.0, "hit it 0 times during the steps"), (3.0, "hit it 3 times during the steps")],
 )
 def test_memory_near_the_jobs_limit(hits: float | None, said: str) -> None:
-    limit = finding("memory_pressure", of="the job's memory limit on a host")
+    limit = finding("memory_pressure", of="the job's memory limit on a node")
     found = caused(limit, loaded(limit_hits=hits))
     assert found.sub_cause == "host_limit"
     assert found.sub_cause_text is not None

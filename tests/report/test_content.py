@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aorta.artefacts.analysis import Speedup
-from aorta.report.content import cost_words, step_ms
+from aorta.report.content import cost_words, heading, headings, step_ms
 from tests.support.analyses import analysis, data_loading_finding
 
 
@@ -35,3 +35,17 @@ def test_the_cost_is_what_is_certain_and_the_bound_where_that_is_more(
     found = analysis(findings=[data_loading_finding(estimated_speedup=gained)])
     assert step_ms(found) == 90.0
     assert cost_words(found, found.findings[0]) == said
+
+
+def test_the_heading_says_when_and_where_a_run_ran() -> None:
+    at = 1_764_400_560_000_000_000  # 2025-11-29 07:16 UTC
+    line = heading(analysis(started_wall_ns=at))
+    assert line == "2node · job 102 · 2 nodes · 2 ranks · cpu · 2025-11-29 07:16 UTC · on node1, node2"
+    assert "UTC" not in heading(analysis())
+    later = analysis(started_wall_ns=at + 3_600_000_000_000)
+    assert headings([analysis(started_wall_ns=at)]) == line
+    assert headings([later, analysis(started_wall_ns=at)]) == (
+        "2 scenarios · 2025-11-29 07:16 UTC to 2025-11-29 08:16 UTC"
+    )
+    assert headings([analysis(), later]) == "2 scenarios · 2025-11-29 08:16 UTC"
+    assert headings([analysis(), analysis()]) == "2 scenarios"

@@ -55,7 +55,7 @@ def test_what_own_hosts_take_of_waits_is_a_part_of_its_own(
     chart = heat_map(found)
     assert chart is not None
     columns = {name: [row[place] for row in chart.values] for place, name in enumerate(chart.columns)}
-    late = columns.get("waits, own CPU late too", [0.0])[0]
+    late = columns.get("waits, own host late too", [0.0])[0]
     assert late == pytest.approx(100 * 2 * parts.get("wait_own_host", 0.0) / 75)  # all of it is rank 0's
     assert columns["exp comm"][0] == pytest.approx(100 * 30 / 75 - (late or 0.0))
     # Rank 1 costs the one other rank what is left of the charges: twice the mean over both.

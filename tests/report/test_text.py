@@ -139,7 +139,7 @@ def test_evidence_names_each_fact_and_keeps_absent_apart_from_zero() -> None:
         "loader.num_workers": 4,
     }
     assert text.evidence(facts) == [
-        "data wait ms: 40.0",
+        "data wait: 40.0 ms",
         "power w: —",
         "drops: 0",
         "ok: yes",

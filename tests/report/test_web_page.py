@@ -191,3 +191,27 @@ def test_a_name_is_always_the_same_word_and_codes_stay() -> None:
     redactor = Redactor([found], ["n1.example.org"])
     assert redactor.text("n1 and n1.example.org, not n12") == "host1 and host1, not n12"
     assert redactor.text("200 samples/s, 3 of 4") == "200 samples/s, 3 of 4"
+
+
+def test_names_in_keys_of_evidence_are_redacted_and_keys_of_ours_stay() -> None:
+    finding = msgspec.structs.replace(data_loading_finding(), evidence={"by": {"gpu-1": 4.0}, "step_ms": 9.0})
+    whole = msgspec.structs.replace(ranked(16), findings=[finding])
+    shown = Redactor([whole]).record(whole).findings[0].evidence
+    assert shown == {"by": {"host1": 4.0}, "step_ms": 9.0}
+
+
+def test_a_standstill_has_neither_a_picture_nor_a_price() -> None:
+    stood = msgspec.structs.replace(
+        data_loading_finding(), kind="hang", value=None, threshold=None, estimated_speedup=None
+    )
+    whole = analysis(
+        verdict=Verdict(kind="hang", statement="The job stood still.", ranks=[1]),
+        findings=[stood],
+        breakdown=BreakdownTable(steps=0, per_rank=[]),
+        blame=[],
+    )
+    bare = ScenarioReport(Scenario("2node"), RunDir(Path("r")), whole, bare_page(whole))
+    body = page_of(bare).partition("<body>")[2].partition('id="data"')[0].partition("Terms")[0]
+    for words in ("Where a step goes", "Cost", "Expected speed-up", "measured —", ">CSV<"):
+        assert words not in body, words
+    assert "Fix" in body

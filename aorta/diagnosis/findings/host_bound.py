@@ -1,4 +1,4 @@
-"""Host bound: the device waits for the CPU that feeds it.
+"""Host bound: the device waits for the host that feeds it.
 
 What it finds:
     The share of the step in which the device idles for its host and neither loads data nor exchanges it: for
@@ -293,7 +293,8 @@ def _statement(finding: Finding, seen: Observation) -> str:
     value = value_words(finding)
     cause = finding.cause.partition("; ")[0]  # the rest is with the finding
     does = "keeps the GPU idle for" if seen.job.cuda else "takes"
-    return f"The CPU {does} {value} % of each step. {cause[:1].upper()}{cause[1:]}."
+    where = " on the median rank" if len(seen.steps.costs) > 1 else ""
+    return f"The host {does} {value} % of each step{where}. {cause[:1].upper()}{cause[1:]}."
 
 
 SPEC = FindingSpec(
@@ -301,7 +302,7 @@ SPEC = FindingSpec(
     parts=lambda _finding, _seen: ("other",),
     name="host bound",
     subject="the host",
-    value="GPU idle time, waiting for the CPU,",
+    value="GPU idle time, waiting for the host,",
     measured_from="step records, plus kernel traces if available; excludes data loading and communication",
     order=40,
     thresholds=("host_pct",),

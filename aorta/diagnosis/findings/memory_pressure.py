@@ -8,7 +8,7 @@ Why it costs time:
     middle of the step. A page that is read back from swap is one that a process had to wait for. Host time,
     slow loaders and late ranks are then symptoms. Memory that is only full costs nothing yet.
 What to do:
-    Use a smaller batch with gradient accumulation, shard or recompute more, or ask for more host memory.
+    Use a smaller batch with gradient accumulation, shard or recompute more, or ask for more node memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from aorta.units import BYTES_PER_GIB, plural
 KIND = "memory_pressure"
 USED, RETRIES, SWAPPED = "% of memory", "allocator retries per step", "MB/s of swap"
 _GPU, _TENSORS = "GPU memory, by the monitor", "GPU memory, by the allocator"
-HOST, MACHINE = "the job's memory limit on a host", "a host's memory, by all of its programs"
+HOST, MACHINE = "the job's memory limit on a node", "a node's memory, by all of its programs"
 _OF_HOSTS = frozenset({HOST, MACHINE})
 CRITICAL_PCT = 97.0
 """Share of the memory from which on the finding is critical."""
@@ -95,7 +95,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     threshold, known, allocator = policy.memory_used_pct, _readings(seen), seen.monitored.allocator
     if not known:
         without = "no GPU" if not seen.job.cuda else "no reading of GPU memory"
-        reason = f"not measurable: {without}, and no memory of a host was sampled in the steady window"
+        reason = f"not measurable: {without}, and no memory of a node was sampled in the steady window"
         return not_measured(KIND, threshold, USED, reason)
     where = max(known, key=lambda name: known[name])
     value, unit = known[where], USED
@@ -293,7 +293,7 @@ SPEC = FindingSpec(
     name="memory pressure",
     subject="memory pressure",
     value="memory in use",
-    measured_from="memory allocated, not bandwidth; host memory relative to the job's limit",
+    measured_from="memory allocated, not bandwidth; node memory relative to the job's limit",
     order=60,
     thresholds=("memory_used_pct", "alloc_retries_per_step", "swap_mb_per_s"),
     fires_below=False,

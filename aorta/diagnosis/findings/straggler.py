@@ -36,6 +36,7 @@ from aorta.diagnosis.finding import (
     value_words,
 )
 from aorta.diagnosis.findings import _mesh
+from aorta.diagnosis.findings._late import compute_words, host_words
 from aorta.diagnosis.findings._other_load import explains_late_ranks
 from aorta.diagnosis.host_time import GAPS_INSIDE, LESS_GARBAGE, waits_of_own_hosts, window_evidence
 from aorta.diagnosis.observation import Observation
@@ -206,11 +207,9 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     found = found or _collector(late, finding, seen) or _neighbour(finding, seen) or _slow_node(seen)
     if found is not None:
         return found
-    who = rank_words(late)
     if compute < host:
-        spends = "spends" if len(late) == 1 else "spend"
-        return SubCause("host_work", f"{who} {spends} more time on the host, outside of compute and loader")
-    text = f"on {who} compute takes longer"
+        return SubCause("host_work", host_words(late, finding, seen))
+    text = compute_words(late, finding, seen)
     if GAPS_INSIDE in finding.evidence:
         text += ", or its host launches later: windows of compute hold the gaps between kernels"
     if loss is not None:
@@ -390,7 +389,7 @@ SPEC = FindingSpec(
     parts=_late_parts,
     name="straggler",
     subject="waiting for a slower rank",
-    value="waiting for another rank's compute or CPU work",
+    value="waiting for another rank's compute or host work",
     measured_from="collectives matched across ranks",
     order=30,
     thresholds=("straggler_pct",),
