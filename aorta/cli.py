@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import importlib
 import io
 import os
@@ -103,6 +104,8 @@ def main() -> None:
     try:
         outcome = group(standalone_mode=False, prog_name="aorta")
         flush()
+        # The system frees everything at once: the interpreter need not look for cycles at its end.
+        gc.freeze()
     except AortaError as error:
         say(f"aorta: {error}", err=True)
         sys.exit(error.exit_code)

@@ -104,14 +104,15 @@ def _analyze_traces(
 ) -> WebRun:
     from aorta.artefacts.clean import plain
     from aorta.commands._traces import read_and_analyze
-    from aorta.readers.memory import without_collector
-    from aorta.report.web_run import WebRun
+    from aorta.readers.memory import import_numpy, without_collector
 
+    import_numpy()
     _refuse_nothing(paths)
     with without_collector():
         analysis, summaries = read_and_analyze(paths, overrides)
     from aorta.report.bare import bare_page
     from aorta.report.terminal import run_screen
+    from aorta.report.web_run import WebRun
 
     if full and json_path != "-":
         from aorta.report.run import run_text
@@ -154,6 +155,9 @@ def _refuse_nothing(paths: tuple[Path, ...]) -> None:
 def report(run: RunDir, overrides: Sequence[str] = (), *, query_accounting: bool) -> WebRun:
     """Analyse `run` and write its JSON, text and plots beside the data."""
     from aorta.artefacts.io import write_json
+    from aorta.readers.memory import import_numpy
+
+    import_numpy()
     from aorta.commands._analysis import analyze_run
     from aorta.report.page import run_page, run_timelines
     from aorta.report.run import write_run_report

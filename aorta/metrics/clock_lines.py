@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aorta.metrics.median import median
+
 Ints = NDArray[np.int64]
 
 _FEWEST = 9
@@ -67,21 +69,21 @@ def clock_line(times: Ints, gaps: Ints) -> ClockLine:
     """
     order = np.argsort(times, kind="stable")
     times, gaps = times[order], gaps[order]
-    level = int(np.median(gaps))
-    flat = ClockLine(offset_ns=level, uncertainty_ns=int(np.median(np.abs(gaps - level))))
+    level = int(median(gaps))
+    flat = ClockLine(offset_ns=level, uncertainty_ns=int(median(np.abs(gaps - level))))
     third = len(times) // 3
     if len(times) < _FEWEST or not flat.uncertainty_ns:
         return flat
     (first, before), (last, after) = (
-        (float(np.median(times[part])), float(np.median(gaps[part])))
+        (float(median(times[part])), float(median(gaps[part])))
         for part in (slice(None, third), slice(-third, None))
     )
     if last <= first:
         return flat
-    rate, about = (after - before) / (last - first), int(np.median(times))
+    rate, about = (after - before) / (last - first), int(median(times))
     left = gaps - rate * (times - about)
-    offset = float(np.median(left))
-    scatter = float(np.median(np.abs(left - offset)))
+    offset = float(median(left))
+    scatter = float(median(np.abs(left - offset)))
     if abs(after - before) <= 2.0 * scatter:
         return flat
     return ClockLine(offset_ns=round(offset), rate=rate, about_ns=about, uncertainty_ns=round(scatter))

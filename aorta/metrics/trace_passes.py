@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column, ColumnTable, Kind, Trace, build, of_launch, take
+from aorta.metrics.median import median
 from aorta.metrics.trace_steps import StepWindows
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
@@ -118,7 +119,7 @@ def _merged(trace: Trace, rows: Column, columns: tuple[Column, ...], *, least: f
     busy = np.add.reduceat(trace.gpu.end_ns[rows] - trace.gpu.start_ns[rows], first)
     of_step, code = step[first], columns[2][first]
     place = of_step * len(_CODES) + code
-    middle = {one: float(np.median(busy[place == one])) for one in np.unique(place).tolist()}
+    middle = {one: median(busy[place == one]) for one in np.unique(place).tolist()}
     kept = busy >= np.array([least * middle[one] for one in place.tolist()])
     stage, microbatch = columns[3][first], columns[4][first]
     made = PassTable(of_step, code, stage, microbatch, begin, end, np.minimum(busy, end - begin))

@@ -19,7 +19,8 @@ _LOOK = 1 << 20
 _KEY = 64
 _SQLITE = b"SQLite format 3\0"
 _KINETO = re.compile(rb'"traceEvents"\s*:|^\s*\[\s*\{[^{}]*"ph"\s*:')
-_ROCPROF = re.compile(rb'"rocprofiler-sdk-tool"\s*:')
+_ROCPROF_KEY = b'"rocprofiler-sdk-tool"'
+_ROCPROF = re.compile(_ROCPROF_KEY + rb"\s*:")
 _OPEN_OBJECT = re.compile(rb"\s*\{(?![^\n]*\}[\r\t ]*\n)")
 """An object that does not end with its first line, as each line of a JSONL file does."""
 _JSON = re.compile(rb"\s*[\[{]")
@@ -51,7 +52,8 @@ def _json(path: Path, head: bytes) -> Format | None:
     read = 0
     for block in itertools.chain([head], itertools.islice(_blocks(path), 1, None)):
         text = kept + block
-        if _ROCPROF.search(text):
+        # Bytes are found several times faster than a pattern.
+        if _ROCPROF_KEY in text and _ROCPROF.search(text):
             return "rocprof-json"
         if _KINETO.search(text):
             return "kineto"

@@ -23,12 +23,11 @@ from aorta.readers.kineto_stream import GzipDamageError, gzip_blocks, is_gzip
 _LOOK = 4 << 20
 _MOST_BYTES = 2 << 30
 _LABEL = re.compile(r"^\s*\[([^\]]+)\]|^\s*(rank[ _-]?\d+)\b", re.IGNORECASE)
-_LABELLED = re.compile(rb'"pid"\s*:\s*"\s*(\[[^\]"]+\]|rank[ _-]?\d+)', re.IGNORECASE)
+_LABELLED = re.compile(rb'"pid"\s*:\s*"\s*(\[[^\]"]+\]|(?i:rank)[ _-]?\d+)')
 _CALL = rb'"cat"\s*:\s*"(?:cuda|hip|xpu)_(?:runtime|driver)"'
 _PID = rb'"pid"\s*:\s*"?(\d+)'
 _BETWEEN = rb"(?:[^{}]|\{[^{}]*\})*?"
-_CALLER = re.compile(_CALL + rb'\s*,\s*"name"\s*:\s*"[^"]*"\s*,\s*' + _PID)
-_ANY_CALL = re.compile(_CALL)
+_CALLER = re.compile(_CALL + rb'(?:\s*,\s*"name"\s*:\s*"[^"]*"\s*,\s*' + _PID + rb")?")
 _IN_ANY_ORDER = (re.compile(_CALL + _BETWEEN + _PID), re.compile(_PID + _BETWEEN + _CALL))
 """These take longer, and are for files that another program wrote."""
 _NUMBERS = re.compile(r"\d+")
@@ -42,8 +41,10 @@ def holds_several(path: Path) -> bool:
         return False  # reading it says why
     if _LABELLED.search(head):
         return True
-    callers = {*_CALLER.findall(head), *_CALLER.findall(tail)}
-    if not callers and _ANY_CALL.search(head):
+    # A call without the process at its usual place is empty.
+    calls = {*_CALLER.findall(head)}
+    callers = {*calls, *_CALLER.findall(tail)} - {b""}
+    if calls and not callers:
         callers = next((found for order in _IN_ANY_ORDER if (found := {*order.findall(head)})), set())
     return len(callers) > 1
 

@@ -4,9 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 from collections.abc import Iterator
 
 _BYTES = 31 << 20
+
+
+_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+def import_numpy() -> None:
+    """Import numpy without the threads of its linear algebra, which no analysis uses.
+
+    OpenBLAS starts one thread per core and lets each spin for a while. That takes a good part of the time of
+    a small trace, and a login node may refuse so many threads. Programs that this process starts later see
+    the environment as it was.
+    """
+    before = os.environ.get(_THREADS)
+    os.environ[_THREADS] = "1"
+    try:
+        import numpy  # noqa: F401
+    finally:
+        if before is None:
+            del os.environ[_THREADS]
+        else:
+            os.environ[_THREADS] = before
 
 
 def keep_what_is_freed() -> None:
