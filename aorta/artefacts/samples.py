@@ -166,7 +166,8 @@ _ROCM_SCALED: tuple[tuple[str, str, float], ...] = (
 )
 
 
-def _rocm_sample(device: str, row: Mapping[str, object]) -> GpuSample:
+def rocm_sample(device: str, row: Mapping[str, object]) -> GpuSample:
+    """Returns the sample of one card of rocm-smi (`card0`, `0`) from its headers and texts."""
     cells = {" ".join(key.lower().split()): value for key, value in row.items() if key}
     found: dict[str, Any] = {}
     for name, patterns, convert in _ROCM:
@@ -204,7 +205,7 @@ def parse_rocm_smi_json(text: str) -> list[GpuSample]:
     )
     if not cards:
         raise ArtefactError(f"not JSON of rocm-smi: {_start(text)!r}", "write it with `rocm-smi -a --json`")
-    return [_rocm_sample(key, row) for key, row in cards.items() if isinstance(row, dict)]
+    return [rocm_sample(key, row) for key, row in cards.items() if isinstance(row, dict)]
 
 
 # --- amd-smi metric|static|list --json ---------------------------------------------------------------------
@@ -237,10 +238,11 @@ def parse_amd_smi_json(text: str) -> list[GpuSample]:
         isinstance(entry, dict) and "gpu" in entry for entry in entries
     ):
         raise ArtefactError(f"not JSON of amd-smi: {_start(text)!r}", "write it with `amd-smi metric --json`")
-    return [_amd_sample(entry) for entry in entries]
+    return [amd_sample(entry) for entry in entries]
 
 
-def _amd_sample(entry: Mapping[str, Any]) -> GpuSample:
+def amd_sample(entry: Mapping[str, Any]) -> GpuSample:
+    """Returns the sample of one GPU of `amd-smi metric|static|list --json`."""
     found: dict[str, Any] = {}
     for name, paths in _AMD:
         found[name] = _first(_leaf(entry, path)[0] for path in paths)

@@ -1,7 +1,9 @@
-"""Reads `amd-smi monitor --csv`: its names of columns differ by version."""
+"""Reads `amd-smi monitor`: its names of columns differ by version."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from aorta.artefacts.lines import cells_of
@@ -14,12 +16,17 @@ _COLUMNS = {
     "utilization_memory": ("mem", "mem_util", "umc_activity"),
     "memory_used_mb": ("vram_used", "used_vram"),
     "memory_total_mb": ("vram_total", "total_vram"),
-    "temperature": ("hotspot_temperature", "hotspot", "gpu_t"),
+    "temperature": ("hotspot_temperature", "hotspot", "gpu_t", "gpu_temp"),
     "power_draw_w": ("power_usage", "socket_power", "power"),
     "sm_clock_mhz": ("gfx_clock", "gfx_clk", "gfx_0_clk"),
 }
 _KNOWN = frozenset(name for names in _COLUMNS.values() for name in names)
 _FEWEST = 2
+_LEAST_TOTAL_MB = 1024.0
+"""No GPU has less memory: newer versions count it in GB, and their CSV has no units."""
+_SIZES = re.compile(r"\s*([\d.]+)\s*/\s*([\d.]+)\s*([KMGT]i?B)?", re.IGNORECASE)
+TABLE_NAMES = {"gfx%": "gfx", "mem%": "mem"}
+"""Names of columns that tables for people have, to those of CSV."""
 Timed = tuple[int | None, GpuSample]
 
 
@@ -58,7 +65,7 @@ def parse_amd_smi_csv(text: str) -> tuple[list[Timed], int]:
         if index is None:
             bad += 1
             continue
-        found.append((_wall_ns(row["timestamp"]), _sample(int(index), row)))
+        found.append((wall_ns(row["timestamp"]), flat_sample(row)))
     return found, bad
 
 
@@ -66,14 +73,25 @@ def _name(cell: str) -> str:
     return cell.strip().lower().partition(" ")[0].removesuffix("%")
 
 
-def _sample(index: int, row: dict[str, str]) -> GpuSample:
+def flat_sample(row: Mapping[str, str]) -> GpuSample:
+    """Returns the sample of one row of `amd-smi monitor`, by names of columns in lower case."""
     values: dict[str, Any] = {}
     for name, columns in _COLUMNS.items():
         values[name] = next((n for c in columns if c in row and (n := number(row[c])) is not None), None)
     values["power_draw_w"] = values["power_draw_w"] or None
-    return GpuSample(index=index, **values)
+    both = _SIZES.match(row.get("vram_usage", ""))
+    if both:
+        values["memory_used_mb"], values["memory_total_mb"] = float(both[1]), float(both[2])
+    total = values["memory_total_mb"]
+    if total is not None and total < _LEAST_TOTAL_MB:
+        values["memory_total_mb"] = total * 1024
+        used = values["memory_used_mb"]
+        values["memory_used_mb"] = None if used is None else used * 1024
+    index = number(row["gpu"])
+    return GpuSample(index=None if index is None else int(index), **values)
 
 
-def _wall_ns(text: str) -> int | None:
+def wall_ns(text: object) -> int | None:
+    """Returns the ns since the epoch of a time of amd-smi, which counts seconds; None where it is none."""
     seconds = number(text)
     return round(seconds * NS_PER_S) if seconds is not None and seconds > 0 else None

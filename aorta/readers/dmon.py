@@ -19,8 +19,13 @@ _COLUMNS = {
 
 def is_dmon(line: str) -> bool:
     """Returns True if the line is a header of dmon."""
-    words = line.lstrip("#").split()
-    return line.startswith("#") and "gpu" in words
+    words = _words(line)
+    return line.startswith("#") and "gpu" in words and not {"pid", "command"}.intersection(words)
+
+
+def _words(line: str) -> list[str]:
+    """Returns the cells of a line, also of `--format csv`."""
+    return line.lstrip("#").replace(",", " ").split()
 
 
 def parse_dmon(text: str) -> tuple[list[tuple[str, GpuSample]], int]:
@@ -33,7 +38,7 @@ def parse_dmon(text: str) -> tuple[list[tuple[str, GpuSample]], int]:
     header: list[str] = []
     bad = 0
     for line in text.splitlines():
-        words = line.lstrip("#").split()
+        words = _words(line)
         if line.startswith("#"):
             header = words if "gpu" in words else header
             continue
@@ -43,8 +48,9 @@ def parse_dmon(text: str) -> tuple[list[tuple[str, GpuSample]], int]:
             continue
         day, moment = row.get("Date"), row.get("Time")
         if day is None or moment is None:
+            missing = " or ".join(name for name in ("date", "time") if name.capitalize() not in row)
             raise ArtefactError(
-                "lines of `nvidia-smi dmon` without date and time cannot be placed beside steps",
+                f"lines of `nvidia-smi dmon` without a {missing} cannot be placed beside steps",
                 "record with `nvidia-smi dmon -o DT`, or with `aorta monitor`",
             )
         known = {name: row[column] for column, name in _COLUMNS.items() if column in row}

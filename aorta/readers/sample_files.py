@@ -18,18 +18,18 @@ from aorta.artefacts.samples import GpuSample, parse_nvidia_smi_csv
 from aorta.errors import ArtefactError
 from aorta.readers.amd_smi import is_amd_smi, parse_amd_smi_csv
 from aorta.readers.dmon import is_dmon, parse_dmon
+from aorta.readers.smi_text import parse_smi_text, smi_tool
 from aorta.units import plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-Kind: TypeAlias = Literal["nvidia-smi", "amd-smi", "dmon", "gpu", "cpu"]
+Kind: TypeAlias = Literal["nvidia-smi", "amd-smi", "dmon", "text", "gpu", "cpu"]
 
 _LOOK = 4096
 _NO_HEADER = re.compile(r"\d{4}[/-]\d\d[/-]\d\d[ T]\d\d:\d\d:\d\d[^,]*,|\d+, *GPU-")
 _GPU_VALUES = re.compile(r"GPU-[0-9a-f]{8}|\d %|\d MiB|\d W\b")
-_ROCM_COLUMNS = re.compile(r"GPU use \(%\)|GPU memory use \(%\)|Package Power", re.IGNORECASE)
 _COMPLAINT = re.compile(
     r"GPU is lost|[Uu]nable to determine the device handle|^No devices were found|^NVIDIA-SMI has failed"
 )
@@ -79,7 +79,8 @@ def _kind(path: Path) -> Kind | None:
         ArtefactError: it holds samples that cannot be read.
     """
     with open_regular(path) as stream:
-        line = decoded(stream.read(_LOOK)).split("\n", 1)[0].strip()
+        head = decoded(stream.read(_LOOK))
+    line = head.split("\n", 1)[0].strip()
     if is_dmon(line):
         return "dmon"
     header = [cell.strip() for cell in cells_of(line) or []]
@@ -95,12 +96,7 @@ def _kind(path: Path) -> Kind | None:
         )
     if is_amd_smi(header):
         return "amd-smi"
-    if "device" in names and _ROCM_COLUMNS.search(line):
-        raise ArtefactError(
-            "a table of rocm-smi has no times and cannot be placed beside steps",
-            "record with `amd-smi monitor --csv -w 1`, or with `aorta monitor`",
-        )
-    return None
+    return "text" if smi_tool(head) is not None else None
 
 
 def decoded(data: bytes) -> str:
@@ -117,11 +113,16 @@ def _read(path: Path, kind: Kind, problems: list[Problem]) -> SampleFile:
     if kind in ("gpu", "cpu"):
         columns = GPU_COLUMNS if kind == "gpu" else CPU_COLUMNS
         return SampleFile(path, kind, table_of(path, columns, problems), zoneless=False)
-    # In a last line without an end the last number may lack digits.
-    whole, _, rest = decoded(read_regular(path)).rpartition("\n")
+    text = decoded(read_regular(path))
+    # In a last line without an end the last number may lack digits; a JSON document tells that itself.
+    whole, _, rest = (text, "", "") if kind == "text" else text.rpartition("\n")
     bad = int(bool(rest.strip()))
+    zoneless = kind != "amd-smi"
     if kind == "amd-smi":
         timed, unusable = parse_amd_smi_csv(whole)
+        bad += unusable
+    elif kind == "text":
+        timed, unusable, zoneless = parse_smi_text(smi_tool(text[:_LOOK]) or "", text)
         bad += unusable
     elif kind == "dmon":
         dated, unusable = parse_dmon(whole)
@@ -139,9 +140,11 @@ def _read(path: Path, kind: Kind, problems: list[Problem]) -> SampleFile:
     if bad:
         problems.append(Problem(file=str(path), reason=f"{bad} of its samples are cut off or have no time"))
     rows = [_row(wall, sample) for wall, sample in timed if wall is not None]
+    if not rows and not bad:
+        problems.append(Problem(file=str(path), reason="it announces samples of GPUs and holds none"))
     table = pd.DataFrame(rows, columns=list(GPU_COLUMNS))
     drop_impossible(table, str(path), problems)
-    return SampleFile(path, "gpu", table, zoneless=kind != "amd-smi")
+    return SampleFile(path, "gpu", table, zoneless=zoneless)
 
 
 def _without_complaints(lines: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -60,7 +60,6 @@ def test_lines_that_are_no_samples_are_counted_and_a_repeated_header_is_none(tmp
     ("header", "reason"),
     [
         (OLD.removeprefix("timestamp,"), "a table of amd-smi without times"),
-        ("device,GPU use (%),Average Graphics Package Power (W)", "a table of rocm-smi has no times"),
     ],
 )
 def test_tables_without_times_say_so(tmp_path: Path, header: str, reason: str) -> None:
