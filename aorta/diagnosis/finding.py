@@ -85,6 +85,8 @@ class FindingSpec:
     """The work of other ranks that ranks wait for in collectives because of it; empty: none."""
     of_host_time: bool
     """True if its value is time of the host, to which a profiler adds its own."""
+    of_kernel_kinds: bool
+    """True if its value depends on what kernels do: GPU time that nobody could classify may change it."""
     waits: Callable[[Found, Observation, float], float] | None
     """Returns the part of all ranks' waits for that work that the finding explains, in ms per step. The last
     argument is the part of the same waits that findings of a later place explain."""

@@ -7,6 +7,8 @@ from aorta.diagnosis.observation import Observation
 
 _LEAST_PCT = 1.0
 """Less unseen time than this, in % of the step, changes no answer."""
+_UNCLASSIFIED = "kernels without a name, or that compute and exchange at once"
+_CLASSIFY = "record kernels' names; for fused kernels, also run once without fusing the exchange"
 _OF_TIME = ("% of step", "% of time")
 
 
@@ -16,6 +18,8 @@ def beside_unseen(spec: FindingSpec, answer: RuleResult, seen: Observation) -> R
     Unseen time may be anything. A share above its threshold without it is above it with it.
     """
     said, unseen = answer.measured, seen.steps.unseen_pct()
+    unknown = seen.steps.unclassified_pct() if spec.of_kernel_kinds else 0.0
+    kinds_first, unseen = unknown > unseen, unseen + unknown
     if said.value is None or said.unit not in _OF_TIME or unseen < _LEAST_PCT:
         return answer
     most = said.value + unseen
@@ -23,8 +27,12 @@ def beside_unseen(spec: FindingSpec, answer: RuleResult, seen: Observation) -> R
     open_below = spec.fires_below and said.fired and most >= said.threshold
     if not open_above and not open_below:
         return answer
-    why = seen.steps.unseen[0].reason if seen.steps.unseen else "the sources do not show it"
-    remedy = seen.steps.unseen[0].remedy if seen.steps.unseen else None
+    why, remedy = _UNCLASSIFIED, _CLASSIFY
+    if not kinds_first:
+        first = seen.steps.unseen[0] if seen.steps.unseen else None
+        why = first.reason if first else "the sources do not show it"
+        remedy = first.remedy if first else None
+    word = "of an unknown kind" if kinds_first else "unseen"
     span = f"{said.value:.0f} to {min(most, 100.0):.0f} {said.unit}"
-    reason = f"not measurable: {span}, since {unseen:.0f} % is unseen ({why})"
+    reason = f"not measurable: {span}, since {unseen:.0f} % is {word} ({why})"
     return not_measured(spec.kind, said.threshold, said.unit, reason, remedy=remedy)

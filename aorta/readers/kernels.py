@@ -13,21 +13,36 @@ import numpy as np
 from aorta.artefacts import names
 from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole
 
-# Libraries by prefix or namespace, custom all-reduces, expert parallelism, symmetric memory.
+# Libraries by prefix or namespace (demangled or not), custom all-reduces, expert parallelism, symmetric
+# memory, and the kernels of Triton-distributed.
 _COMMUNICATION = re.compile(
-    r"(?:^|[^a-z])(?:nccl|rccl|msccl|(?:one)?ccl[_:]|hccl|hcom_|ucc_tl_)"
-    r"|(?:nv|roc|roc_|i)shmem|(?:^|[^a-z])mori(?:::|_)"
-    r"|deep_ep::|deepep|(?:^|[^a-z])(?:nixl|uccl|pplx|dpsk::ep|internode|intranode)(?:::|_)"
+    r"(?:^|[^a-z])(?:nccl|rccl|msccl|mccl|cncl|bkcl|xccl|flagcx|(?:one)?ccl[_:]|hccl|hcom_|ucc_)|_ZN3ccl\d"
+    r"|(?:nv|mx|roc|roc_|i)shmem|(?:^|[^a-z])(?:mori|nixl|uccl|pplx|dpsk::ep)(?:::|_|\d)"
+    r"|(?:^|[^a-z])deep_?ep(?![a-z])|(?:inter|intra)_?node|ibgda"
     r"|userbuffers|cross_device_reduce|multimem_|(?:one|two)_?shot_(?:all_?reduce|all_?gather)"
-    r"|quick_?reduce|symmetric_memory::|(?:put|wait)_signal_kernel|mnnvl",
+    r"|quick_?reduce|symmetric_memory|(?:put|wait)_signal_kernel|mnnvl"
+    r"|(?:^|_)barrier_all(?:_|$)|(?:^|_)p2p_(?:put|get|copy|send|recv|(?:set|wait)_signal)"
+    r"|kernel_(?:dispatch|combine)_token(?![a-z])|_forward_pu(?:sh|ll)_",
     re.IGNORECASE,
 )
 # Any other library: the collective in the kernel's own name. Reductions within a warp or block are none.
 _NAMED_COLLECTIVE = re.compile(
     r"(?<!warp)(?<!warp_)(?<!block)(?<!block_)(?<!thread)(?<!thread_)(?<!subgroup)(?<!subgroup_)(?<!simd_)"
-    r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all)",
+    r"(?<!cta_)(?<!quad_)(?<!lane_)"
+    r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all|send_?recv"
+    r"|(?<![a-z0-9])a2a(?![a-z0-9])|moe_?a2a)",
     re.IGNORECASE,
 )
+# One kernel that computes and exchanges: nothing tells which time goes where.
+_FUSED = re.compile(
+    r"(?:gemm|matmul|mega_?kernel|mega_?moe).*(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all"
+    r"|a2a|notify|_token)"
+    r"|(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all|a2a|_token).*(?:gemm|matmul)"
+    r"|(?:^|_)(?:ag|ar)_(?:\w+_)?gemm|gemm_(?:rs|ar|allscatter|all_scatter)(?:_|$)|(?:^|_)(?:rs|ar)_grouped_gemm"
+    r"|consumer_(?:gemm|flash_attn)|mega_?moe|^flux_",
+    re.IGNORECASE,
+)
+_FUSED_TYPES = re.compile(r"DistributedGemm|(?:^|[^a-z])flux::")
 # The compilers of torch call a kernel after the operators that it fuses, a wait for a collective among them.
 _GENERATED = re.compile(r"^triton_(?:poi|red|per|tem|for|mm|bmm|convolution)|^fused_|^cpp_fused")
 # ROCm runs copies and fills between buffers of one device as kernels.
@@ -41,7 +56,9 @@ _OPERATIONS = (
     (
         "all_to_all",
         re.compile(
-            r"all_?to_?all|all2all|(?:deep_ep|dpsk::ep|mori|pplx|nixl|uccl).*(?:dispatch|combine)",
+            r"all_?to_?all|all2all|(?:deep_?ep|dpsk::ep|mori|pplx|nixl|uccl).*(?:dispatch|combine)"
+            r"|(?:dispatch|combine).*(?:inter|intra)_?node|kernel_(?:dispatch|combine)_token"
+            r"|(?<![a-z0-9])a2a(?![a-z0-9])|moe_?a2a",
             re.IGNORECASE,
         ),
     ),
@@ -101,11 +118,16 @@ _SUFFIX = re.compile(r"(?:_v\d+)?(?:_pt(?:ds|sz))?(?:_v\d+)?$")
 
 
 def kernel_kind(name: str) -> Kind:
-    """The kind of a kernel by its name (plain, demangled or lower-cased); no name gives UNCLASSIFIED."""
+    """The kind of a kernel by its name (plain, demangled or lower-cased).
+
+    No name gives UNCLASSIFIED, and so does that of a kernel which computes and exchanges at once.
+    """
     if not name:
         return Kind.UNCLASSIFIED
     if _GENERATED.match(name):
         return Kind.COMPUTE
+    if _FUSED.search(_own_name(name)) or _FUSED_TYPES.search(name):
+        return Kind.UNCLASSIFIED
     if _COMMUNICATION.search(name) or _NAMED_COLLECTIVE.search(_own_name(name)):
         return Kind.COMMUNICATION
     if _COPY_KERNEL.match(name):

@@ -111,3 +111,28 @@ def test_idle_gpus_without_calls_of_the_host_have_no_cause(tmp_path: Path) -> No
     assert (bare.verdict.kind, bare.findings[0].sub_cause) == ("host_bound", NOT_DETERMINED)
     called = analyze_traces([as_rocprof(tmp_path / "called", idle)])
     assert (called.verdict.kind, called.findings[0].sub_cause) == ("host_bound", "host_work")
+
+
+@pytest.mark.parametrize("name", ["", "kernel_fused_gemm_allreduce", "kernel_consumer_gemm_persistent"])
+def test_gpu_time_of_an_unknown_kind_is_neither_compute_nor_communication(tmp_path: Path, name: str) -> None:
+    def renamed(_: int, event: Event) -> Event:
+        return event | {"name": name} if event["name"] == "gemm" else event
+
+    found = analyze_traces([as_kineto(tmp_path / "renamed", job(None), renamed)])
+    assert found.verdict.kind == "insufficient_data"
+    unknown = [item.what for item in found.missing if "of an unknown kind" in item.what]
+    assert [what.partition(" is not")[0] for what in unknown] == [
+        "communication",
+        "waiting for a slower rank",
+        "GPU under-utilisation",
+    ]
+    # The GPU is busy all the same: the host is not to blame, and that is measured.
+    assert not any(what.startswith("the host is not measurable") for what in unknown)
+
+
+def test_exchanges_of_other_libraries_are_communication(tmp_path: Path) -> None:
+    def renamed(_: int, event: Event) -> Event:
+        return event | {"name": "kernel_dispatch_token_intra_node"} if event["name"] == "gemm" else event
+
+    found = analyze_traces([as_kineto(tmp_path / "renamed", job(None), renamed)])
+    assert found.verdict.kind == "communication"

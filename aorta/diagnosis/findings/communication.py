@@ -294,6 +294,7 @@ SPEC = FindingSpec(
     cost=_cost,
     waits_for=(),
     of_host_time=False,
+    of_kernel_kinds=True,
     waits=None,
     symptom_of=_symptom_of,
     claims=None,

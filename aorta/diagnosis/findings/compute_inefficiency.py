@@ -96,6 +96,7 @@ SPEC = FindingSpec(
     cost=_cost,
     waits_for=(),
     of_host_time=False,
+    of_kernel_kinds=False,
     waits=None,
     symptom_of=None,
     claims=None,

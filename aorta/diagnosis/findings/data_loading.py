@@ -231,6 +231,7 @@ SPEC = FindingSpec(
     cost=_cost,
     waits_for=("data_loading",),
     of_host_time=False,
+    of_kernel_kinds=False,
     waits=lambda _found, seen, _taken: sum(item.charged("data_loading") for item in seen.steps.costs),
     symptom_of=None,
     claims=None,

@@ -109,7 +109,7 @@ def _statement(finding: Finding, _: Observation) -> str:
 SPEC = FindingSpec(
     kind=KIND,
     name="GPU under-utilisation",
-    subject="gpu under-utilisation",
+    subject="GPU under-utilisation",
     value="compute kernels run",
     measured_from=(
         "compute time / step time; the driver's counter is used only if it is lower, because it counts "
@@ -122,6 +122,7 @@ SPEC = FindingSpec(
     cost=_cost,
     waits_for=(),
     of_host_time=False,
+    of_kernel_kinds=True,
     waits=None,
     symptom_of=None,
     claims=None,

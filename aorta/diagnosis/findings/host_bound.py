@@ -311,6 +311,7 @@ SPEC = FindingSpec(
     cost=host_ms,
     waits_for=("compute", "host"),
     of_host_time=True,
+    of_kernel_kinds=False,
     waits=_waits,
     symptom_of=None,
     claims=_claims,

@@ -301,6 +301,7 @@ SPEC = FindingSpec(
     cost=None,
     waits_for=(),
     of_host_time=False,
+    of_kernel_kinds=False,
     waits=None,
     symptom_of=None,
     claims=_claims,

@@ -398,6 +398,7 @@ SPEC = FindingSpec(
     cost=_cost,
     waits_for=_PARTS,
     of_host_time=False,
+    of_kernel_kinds=True,
     waits=_waits,
     symptom_of=None,
     claims=None,
