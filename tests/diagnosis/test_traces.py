@@ -385,4 +385,11 @@ def test_the_sizes_of_traced_collectives_tell_a_slow_transport(
     assert (first.sub_cause == "slow_transport") == (code is not None)
     assert any("NCCL_DEBUG=INFO" in action for action in first.actions) == (code is not None)
     if code:
-        assert first.evidence["bus_gb_per_s"] == pytest.approx(32e6 / 30e6 * 1.5, rel=0.1)
+        rate = first.evidence["bus_gb_per_s"]
+        assert rate == pytest.approx(32e6 / 30e6 * 1.5, rel=0.1)
+        # PCIe carries 12 GB/s and no link more than 900: a transfer neither stays as it is nor vanishes.
+        step, transfer = first.evidence["step_ms"], first.evidence["transfer_and_late_exchanges_ms"]
+        low, high = (step - transfer * (1 - rate / best) for best in (12.0, 900.0))
+        exposed = first.evidence["exposed_comm_ms"]
+        assert first.estimated_speedup.low == pytest.approx(step / low)
+        assert first.estimated_speedup.high == pytest.approx(step / (high - (exposed - transfer)))

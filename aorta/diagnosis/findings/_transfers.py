@@ -22,6 +22,10 @@ LARGE_BYTES = 1 << 20
 """A collective of as many bytes is bound by its link."""
 SOCKET_GB_PER_S = 5.0
 """Sockets of 10 to 40 Gbit/s carry less; PCIe 3.0 with 16 lanes, the slowest link for GPUs, carries 12."""
+PCIE_GB_PER_S = 12.0
+"""Bus bandwidth that GPUs of one node reach at least, once their transport is found: PCIe 3.0, 16 lanes."""
+NVLINK_GB_PER_S = 900.0
+"""Bus bandwidth that no link exceeds (NVLink 5): with any transport a transfer takes its bytes at this rate."""
 
 
 def behind_transfers(seen: Observation) -> SubCause:

@@ -17,7 +17,9 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from aorta.artefacts.analysis import Finding, Kind
+from msgspec import structs
+
+from aorta.artefacts.analysis import Finding, Kind, Speedup
 from aorta.config.schema import Config
 from aorta.diagnosis.finding import (
     STEP_SHARE,
@@ -34,7 +36,12 @@ from aorta.diagnosis.finding import (
 )
 from aorta.diagnosis.findings import _mesh
 from aorta.diagnosis.findings._other_load import explains_exchange
-from aorta.diagnosis.findings._transfers import behind_transfers, mostly_small
+from aorta.diagnosis.findings._transfers import (
+    NVLINK_GB_PER_S,
+    PCIE_GB_PER_S,
+    behind_transfers,
+    mostly_small,
+)
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.metrics.mesh_groups import slow_group
@@ -84,7 +91,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
         answer,
         _cause(seen),
         _evidence(seen),
-        None if seen.job.ranks_missing else gain(step, low, exposed),
+        None if seen.job.ranks_missing else _gain(seen, low, exposed),
         ranks=ranks,
         nodes=seen.job.nodes(ranks) if ranks else [],
     )
@@ -97,6 +104,35 @@ def _exposed(seen: Observation) -> float:
 def _transfer(seen: Observation) -> float:
     """Returns the mean exposed communication that is no wait for another rank's work."""
     return fmean(item.transfer_ms for item in seen.steps.costs)
+
+
+def _machines(seen: Observation) -> set[str]:
+    return set(seen.job.machines.values() or seen.job.hosts.values())
+
+
+def _socket_rate(seen: Observation) -> float | None:
+    """Returns the GB/s at which GPUs exchange, where that is as slow as sockets; None elsewhere."""
+    if seen.mesh is not None or slow_group(seen.groups) is not None:
+        return None
+    cause = behind_transfers(seen)
+    return float(cause.evidence["bus_gb_per_s"]) if cause.code == "slow_transport" else None
+
+
+def _gain(seen: Observation, low_ms: float, exposed_ms: float) -> Speedup | None:
+    """Returns the gain without `low_ms` to all exposed communication; with a transport for GPUs at its rates.
+
+    Ranks of several nodes may have no faster link: the least gain is not known then.
+    """
+    step, rate = seen.steps.step_ms, _socket_rate(seen)
+    if rate is None:
+        return gain(step, low_ms, exposed_ms)
+    transfer = _transfer(seen)
+    found = gain(
+        step, transfer * (1.0 - rate / PCIE_GB_PER_S), exposed_ms - transfer * rate / NVLINK_GB_PER_S
+    )
+    if found is None or len(_machines(seen)) > 1:
+        return found and structs.replace(found, low=1.0)
+    return structs.replace(found, expected=found.low, step_ms=step / found.low)
 
 
 def _cost(seen: Observation) -> float:
@@ -154,8 +190,8 @@ def _removes(_: Finding, seen: Observation, replays: Replays) -> PredictedRemova
     """Returns the costliest collective, where it is most of what a network without cost would gain; else all
     transfers.
     """
-    if seen.mesh is not None:
-        return None  # the replay of the mesh has said what it gains
+    if seen.mesh is not None or _socket_rate(seen) is not None:
+        return None  # the mesh's replay has said what it gains; a faster transport is no ideal one
     ideal, costliest = replays.without_transfer(), replays.costliest_place()
     if costliest is None:
         return None
@@ -203,7 +239,7 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
             f"(now {config.training.gradient_accumulation}) or training.batch_size "
             f"(now {config.training.batch_size}), if convergence allows"
         )
-    if len(set(seen.job.machines.values() or seen.job.hosts.values())) > 1:
+    if len(_machines(seen)) > 1:
         actions.append(
             "check the link between the nodes: which interface and transport the backend chose, and its rate"
         )
