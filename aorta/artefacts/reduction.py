@@ -50,6 +50,8 @@ class TraceStep(Record, frozen=True, kw_only=True):
     """`unseen_ns` by reason, in the order of the summary's `unseen`."""
     host_work_ns: int | None = None
     """In which the host waited neither for its GPU nor for the loader; None: the trace holds no launches."""
+    between_ns: dict[str, int] | None = None
+    """Idle time that belongs to no step, by what the host did; a part of the `idle_*`. None: not recorded."""
 
 
 class TracedCalls(Record, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from msgspec import structs
 from aorta.artefacts.analysis import DataQuality, Problem, RunFacts
 from aorta.artefacts.measured import BreakdownTable
 from aorta.artefacts.traced import TraceTable
+from aorta.diagnosis.findings.between_steps import recorded_gaps
 from aorta.diagnosis.model import modelled
 from aorta.diagnosis.observation import Observation, ObservedDevices, ObservedHost, ObservedJob, ObservedSteps
 from aorta.diagnosis.policy import Policy
@@ -77,6 +78,7 @@ def from_traces(
             device="cuda",
             started_wall_ns=_began(found),
             traces=found.table(),
+            between_steps=recorded_gaps(made.steps),
             **weighed(lines, staged=mesh is not None or missed is not None),
         ),
         quality=DataQuality(
@@ -165,6 +167,7 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
             source="step records and traces",
             between_shares=seen.steps.between_shares,
             between_ms=seen.steps.between_ms,
+            between_inside=False,
         ),
         host=replace(seen.host, idle=made.host.idle, uncertain_ms=uncertain),
         monitored=replace(seen.monitored, utilization=usage),
@@ -199,7 +202,15 @@ def _traced(
     rows = [structs.replace(row, host=row.host or names.get(row.rank)) for row in with_waits(rows, waits)]
     costs = rank_costs(rows, waits)
     shown = with_own_waits(rows, costs)
+    between = found.between_ms()
     steps = ObservedSteps(
+        between_shares={
+            row.rank: sum(by_rank.get(row.rank, 0.0) for by_rank in between.values()) / row.step_ms
+            for row in rows
+            if between
+        },
+        between_ms=between,
+        between_inside=True,
         breakdown=BreakdownTable(steps=len(found.steps), per_rank=shown, timing=found.format),
         costs=costs,
         waits=waits,

@@ -98,6 +98,8 @@ class ObservedSteps:
     """Share of each rank's time (0 to 1) that lies between steps, in no record; empty: not known."""
     between_ms: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Time between steps: phase to rank to ms per step."""
+    between_inside: bool = False
+    """The windows of traces reach from step to step: the time between steps is a part of the step then."""
     notes: tuple[str, ...] = ()
     """Notes on the source for `DataQuality.notes`; they are dropped if another source takes its place."""
 

@@ -172,6 +172,17 @@ class TraceCapture:
         ]
         return sorted(made, key=lambda item: -item.ms)
 
+    def between_ms(self) -> dict[str, dict[int, float]]:
+        """Returns the idle ms per step that belong to no step, by phase and rank; empty: not recorded."""
+        found: dict[str, dict[int, float]] = {}
+        for item in self.ranks:
+            steps = counted(item, self.steps) if item.rank in self.work else []
+            known = [step.between_ns for step in steps if step.between_ns is not None]
+            for phase in dict.fromkeys(phase for one in known for phase in one):
+                total = sum(one.get(phase, 0) for one in known)
+                found.setdefault(phase, {})[item.rank] = total / len(steps) / NS_PER_MS
+        return found
+
     @property
     def loader_marked(self) -> bool:
         """True if any rank's trace names a loader or data range: without one, its time is the host's."""

@@ -50,7 +50,7 @@ def steps_of(trace: Trace) -> StepWindows:
     gpu = trace.gpu
     adrift = len(gpu) > 0 and not (launched_at(trace) != ABSENT).any()
     for ranges, place in ((trace.host, "host"), (trace.gpu_ranges, "GPU")):
-        found = _one_family(take(ranges, ranges.role == RangeRole.STEP), trace.names)
+        found = _marks(ranges, trace.names)
         if len(found):
             label = _family(trace.names[int(found.name[0])])
             steps = _windows(found, trace.names, f"{label} ranges on the {place}")
@@ -65,6 +65,15 @@ def steps_of(trace: Trace) -> StepWindows:
     whole = as_intervals([(int(gpu.start_ns.min()), int(gpu.end_ns.max()))])
     basis = "the whole capture: it has no step ranges and does not repeat itself"
     return StepWindows(np.zeros(1, dtype=np.int64), whole, basis, whole_capture=True)
+
+
+def marks_of(trace: Trace) -> TraceRanges:
+    """Returns the ranges of steps on the host."""
+    return _marks(trace.host, trace.names)
+
+
+def _marks(ranges: TraceRanges, names: tuple[str, ...]) -> TraceRanges:
+    return _one_family(take(ranges, ranges.role == RangeRole.STEP), names)
 
 
 def _repeated(trace: Trace, marks: TraceRanges, steps: StepWindows) -> StepWindows:

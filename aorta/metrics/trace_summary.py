@@ -24,6 +24,7 @@ from aorta.artefacts.traced import RankTrace
 from aorta.errors import ArtefactError
 from aorta.intervals import Intervals, clip
 from aorta.metrics.host_line import host_line
+from aorta.metrics.trace_between import between_steps
 from aorta.metrics.trace_breakdown import break_down, unknown_communication
 from aorta.metrics.trace_checks import MOST, contradiction
 from aorta.metrics.trace_idle import (
@@ -112,8 +113,13 @@ def _steps(trace: Trace, steps: StepWindows) -> list[TraceStep]:
         columns["host_work_ns"] = work
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     by_reason = [list(row) for row in zip(*(column.tolist() for column in made.unseen_by), strict=True)]
+    between = between_steps(trace, steps)
     return [
-        TraceStep(**dict(zip(columns, row, strict=True)), unseen_by=by_reason[place] if by_reason else [])
+        TraceStep(
+            **dict(zip(columns, row, strict=True)),
+            unseen_by=by_reason[place] if by_reason else [],
+            between_ns={phase: int(ns[place]) for phase, ns in between.items()} if between else None,
+        )
         for place, row in enumerate(rows)
     ]
 

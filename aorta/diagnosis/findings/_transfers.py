@@ -25,7 +25,7 @@ SOCKET_GB_PER_S = 5.0
 PCIE_GB_PER_S = 12.0
 """Bus bandwidth that GPUs of one node reach at least, once their transport is found: PCIe 3.0, 16 lanes."""
 NVLINK_GB_PER_S = 900.0
-"""Bus bandwidth that no link exceeds (NVLink 5): with any transport a transfer takes its bytes at this rate."""
+"""Bus bandwidth that no link exceeds (NVLink 5): no transport makes a transfer shorter than that."""
 
 
 def behind_transfers(seen: Observation) -> SubCause:

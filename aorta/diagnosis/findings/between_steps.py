@@ -19,6 +19,7 @@ from aorta.artefacts.analysis import Finding
 from aorta.artefacts.unseen import BetweenSteps
 from aorta.diagnosis.finding import (
     FindingSpec,
+    Found,
     RuleResult,
     found,
     gain,
@@ -36,13 +37,21 @@ _CAUSES = {
     UNKNOWN: "no record covers the time between the end of a step and the start of the next",
     "validation": "most of the time between steps lies before steps that follow a validation",
     "checkpoint": "most of the time between steps lies before steps that follow a checkpoint",
+    "logging": "most of the time between steps is spent on logging",
     "first batch": "most of the time between steps lies before the first step of an epoch",
 }
 _FIRST_ACTIONS = {
     UNKNOWN: "find out what runs between the steps{who}: validation, checkpoints, logging, a fetch",
     "validation": "validate less often, on fewer samples, or share the samples out over the ranks{who}",
     "checkpoint": "write checkpoints less often{who}, or in the background: dcp.async_save",
+    "logging": "log less often{who}, and collect what is logged on the GPU: one read per many steps",
     "first batch": "keep the loader's workers between epochs{who}: persistent_workers=True",
+}
+_WORDS = {
+    "validation": "validation",
+    "checkpoint": "writing checkpoints",
+    "logging": "logging",
+    "first batch": "fetching the first batch of an epoch",
 }
 UNIT = "% of time"
 
@@ -66,7 +75,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
             "step_ms": seen.steps.step_ms,
             "files": list(seen.steps.files),
         },
-        gain(seen.steps.step_ms + lost, 0.0, lost),
+        gain(seen.steps.step_ms + (0.0 if seen.steps.between_inside else lost), 0.0, lost),
         ranks=ranks,
         nodes=seen.job.nodes(ranks),
     )
@@ -89,7 +98,8 @@ def recorded_gaps(steps: ObservedSteps) -> list[BetweenSteps]:
 
 def _gap(phase: str, by_rank: Mapping[int, float], steps: ObservedSteps) -> BetweenSteps:
     every = {rank: by_rank.get(rank, 0.0) for rank in steps.between_shares}
-    late = culprits({rank: ms / (steps.step_ms + ms) for rank, ms in every.items()})
+    whole = 0.0 if steps.between_inside else 1.0
+    late = culprits({rank: ms / (steps.step_ms + whole * ms) for rank, ms in every.items()})
     return BetweenSteps(phase=phase, ms=fmean(every.values()), ranks=late)
 
 
@@ -100,11 +110,21 @@ def main_phase(steps: ObservedSteps) -> str:
 
 def _lost_ms(steps: ObservedSteps) -> float:
     share = steps.between_share or 0.0
+    if steps.between_inside:
+        return steps.step_ms * share if steps.costs else 0.0
     return steps.step_ms * share / (1.0 - share) if steps.costs and share < 1.0 else 0.0
 
 
 def _cost(seen: Observation) -> float:
     return _lost_ms(seen.steps)
+
+
+def _claims(_: FindingSpec, finding: Finding, __: Found, seen: Observation, ___: Policy) -> bool:
+    """Returns True if the host is to blame, and most of its part of the traced step lies between steps."""
+    steps = seen.steps
+    if finding.kind != "host_bound" or not steps.between_inside or not steps.costs:
+        return False
+    return _lost_ms(steps) >= fmean(item.host_ms for item in steps.costs) / 2
 
 
 def _actions(finding: Finding, seen: Observation) -> list[str]:
@@ -115,9 +135,11 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
     ]
 
 
-def _statement(finding: Finding, _: Observation) -> str:
+def _statement(finding: Finding, seen: Observation) -> str:
+    phase = main_phase(seen.steps)
+    rest = ", which no step covers" if phase == UNKNOWN else f", most of it {_WORDS[phase]}"
     who = f" of {rank_words(finding.ranks)}, for which the others wait," if finding.ranks else ""
-    return f"Between steps{who} lies {value_words(finding)} % of the time, which no step covers."
+    return f"Between steps{who} lies {value_words(finding)} % of the time{rest}."
 
 
 SPEC = FindingSpec(
@@ -136,7 +158,7 @@ SPEC = FindingSpec(
     of_kernel_kinds=False,
     waits=None,
     symptom_of=None,
-    claims=None,
+    claims=_claims,
     yields=False,
     may_wait_for_missing=False,
     sub_causes={},
