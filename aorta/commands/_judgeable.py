@@ -10,6 +10,9 @@ from aorta.config.schema import Config
 from aorta.diagnosis.policy import Policy
 from aorta.units import plural
 
+UNRECORDED = 2
+"""Steps of an own program without a record: hooks learn its cycle from the first, and begin at the second."""
+
 
 def warn_unjudgeable(configs: Iterable[Config], own: OwnProgram, *, own_program: bool) -> None:
     """Print a warning for each reason, once for all scenarios."""
@@ -33,11 +36,14 @@ def unjudgeable(config: Config, own: OwnProgram, *, own_program: bool) -> list[s
         return []
     warmup, least = config.capture.warmup_steps, Policy.of(config.thresholds).min_steady_steps
     name = "--steps" if own_program else "training.max_steps"
-    left, said = max(limit - warmup, 0), []
+    unrecorded = UNRECORDED if own_program else 0
+    left, said = max(limit - warmup - unrecorded, 0), []
     if left < least:
+        hooks = f", and hooks leave {unrecorded} unrecorded" if unrecorded else ""
         said.append(
-            f"{name} is {limit}, and capture.warmup_steps keeps the first {warmup} out: "
-            f"{plural(left, 'step')} cannot be judged, {least} can. Set {name} to {warmup + least} or more"
+            f"{name} is {limit}, and capture.warmup_steps keeps the first {warmup} out{hooks}: "
+            f"{plural(left, 'step')} cannot be judged, {least} can. "
+            f"Set {name} to {warmup + least + unrecorded} or more"
         )
     return said + ([] if own_program else _of_profiler(config, limit))
 

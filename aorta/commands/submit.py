@@ -75,6 +75,7 @@ def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
     for one in configs.values():
         refuse_named_tracer(request.profiler, one, own_program=bool(request.command))
     plans, one_machine = checked_plans(request)
+    warn_unjudgeable(configs.values(), request.own, own_program=bool(request.command))
     if options["dry_run"]:
         scripts = _scripts(plans, request, docs)
         if not as_json:
@@ -83,7 +84,6 @@ def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
                 say(text, nl=False)
         return {"submission": None, "jobs": [], "aggregate": None, "scripts": scripts}
     say(f"configuration: {config} ({why})")
-    warn_unjudgeable(configs.values(), request.own, own_program=bool(request.command))
     in_turn = one_machine if options["one_after_another"] is None else options["one_after_another"]
     if in_turn and options["one_after_another"] is None and len(plans) > 1:
         say("all nodes are this machine: each scenario starts when the one before has ended")

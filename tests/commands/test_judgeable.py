@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from aorta.artefacts.own_program import OwnProgram
-from aorta.commands._judgeable import unjudgeable, warn_unjudgeable
+from aorta.commands._judgeable import UNRECORDED, unjudgeable, warn_unjudgeable
 from aorta.config.schema import CaptureConfig, Config, ProfilingConfig, TrainingConfig
 from aorta.config.thresholds import Thresholds
 
@@ -37,10 +37,13 @@ def test_too_few_steady_steps_are_told_before_the_queue(
         assert f"Set training.max_steps to {warmup + (least or 10)} or more" in said[0]
 
 
-@pytest.mark.parametrize(("steps", "warned"), [(None, False), (19, True), (20, False)])
+@pytest.mark.parametrize(
+    ("steps", "warned"), [(None, False), (10 + 10 + UNRECORDED - 1, True), (10 + 10 + UNRECORDED, False)]
+)
 def test_steps_of_an_own_program_count_and_not_the_trainers(steps: int | None, warned: bool) -> None:
     said = unjudgeable(made(1, profiled=True), OwnProgram(steps=steps), own_program=True)
-    assert [text.startswith("--steps is 19") for text in said] == [True] * warned
+    assert [text.startswith(f"--steps is {steps},") for text in said] == [True] * warned
+    assert all("Set --steps to 22 or more" in text for text in said)
 
 
 @pytest.mark.parametrize(("max_steps", "warned"), [(4 + 2 + 3, True), (4 + 2 + 3 + 1, False)])

@@ -71,6 +71,8 @@ def test_a_dry_run_prints_the_scripts_and_touches_nothing(slurm: FakeSlurm, proj
     assert "aggregate" in result.output
     assert "sbatch" not in slurm.programs()
     assert sorted(project.rglob("*")) == before
+    assert "warning: training.max_steps is 3" in result.stderr
+    assert "cannot be judged" not in run("submit", "--dry-run", "--override", "training.max_steps=99").output
 
 
 def test_the_printed_script_is_the_submitted_one(
@@ -78,7 +80,7 @@ def test_the_printed_script_is_the_submitted_one(
 ) -> None:
     monkeypatch.setattr("time.time_ns", lambda: 17)
     monkeypatch.setattr("time.strftime", lambda *_: "T")
-    printed = run("submit", "--dry-run", "--nodes", "2").output
+    printed = run("submit", "--dry-run", "--nodes", "2").stdout
     run("submit", "--nodes", "2")
     script = (project / "results" / "profiling" / "run_T" / "2node.sbatch").read_text()
     assert printed == f"### 2node\n{script}"

@@ -119,10 +119,10 @@ def _cost(seen: Observation) -> float:
     return _lost_ms(seen.steps)
 
 
-def _claims(_: FindingSpec, finding: Finding, __: Found, seen: Observation, ___: Policy) -> bool:
+def _claims(other: FindingSpec, _: Finding, __: Found, seen: Observation, ___: Policy) -> bool:
     """Returns True if the host is to blame, and most of its part of the traced step lies between steps."""
     steps = seen.steps
-    if finding.kind != "host_bound" or not steps.between_inside or not steps.costs:
+    if not other.of_host_time or not steps.between_inside or not steps.costs:
         return False
     return _lost_ms(steps) >= fmean(item.host_ms for item in steps.costs) / 2
 
