@@ -27,12 +27,16 @@ def beside_unseen(spec: FindingSpec, answer: RuleResult, seen: Observation) -> R
     open_below = spec.fires_below and said.fired and most >= said.threshold
     if not open_above and not open_below:
         return answer
-    why, remedy = _UNCLASSIFIED, _CLASSIFY
-    if not kinds_first:
-        first = seen.steps.unseen[0] if seen.steps.unseen else None
-        why = first.reason if first else "the sources do not show it"
-        remedy = first.remedy if first else None
+    why, remedy = _why(seen, kinds_first=kinds_first)
     word = "of an unknown kind" if kinds_first else "unseen"
     span = f"{said.value:.0f} to {min(most, 100.0):.0f} {said.unit}"
     reason = f"not measurable: {span}, since {unseen:.0f} % is {word} ({why})"
     return not_measured(spec.kind, said.threshold, said.unit, reason, remedy=remedy)
+
+
+def _why(seen: Observation, *, kinds_first: bool) -> tuple[str, str | None]:
+    """Returns the largest reason for what is not known, and what would show it."""
+    if kinds_first:
+        return _UNCLASSIFIED, _CLASSIFY
+    first = seen.steps.unseen[0] if seen.steps.unseen else None
+    return (first.reason, first.remedy) if first else ("the sources do not show it", None)
