@@ -6,10 +6,9 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from aorta.artefacts.files import DEEPEST, walk
+from aorta.artefacts.files import walk
 
 _BLOCK = 512
 """Unit in which a file's blocks are counted."""
@@ -49,38 +48,6 @@ REPORT = re.compile(
 """Paths below an earlier report."""
 
 
-def split(root: Path, names: re.Pattern[str]) -> tuple[list[Path], list[Path]]:
-    """Return what lies below `root`: this user's regular files whose path `names` knows, and all the rest.
-
-    No link is followed. A folder that cannot be read belongs to the rest.
-    """
-    ours: list[Path] = []
-    others: list[Path] = []
-    for path, regular in _leaves(root):
-        known = regular and names.fullmatch(path.relative_to(root).as_posix()) is not None
-        (ours if known else others).append(path)
-    return ours, others
-
-
-def _leaves(folder: Path, deep: int = DEEPEST) -> Iterator[tuple[Path, bool]]:
-    """Return everything below a folder that is no folder, and whether it is a regular file of this user's."""
-    try:
-        inside = sorted(folder.iterdir())
-    except OSError:
-        yield folder, False
-        return
-    for path in inside:
-        try:
-            mode = path.lstat().st_mode
-        except OSError:
-            yield path, False
-            continue
-        if stat.S_ISDIR(mode) and deep:
-            yield from _leaves(path, deep - 1)
-        else:
-            yield path, is_own_file(path)
-
-
 def is_own_file(path: Path) -> bool:
     """Return whether `path` is seen to be a regular file of this user's, and no link to one."""
     try:
@@ -108,16 +75,3 @@ def own_bytes(root: Path) -> int:
             found = path.lstat()
             total += min(found.st_size, _BLOCK * found.st_blocks) if is_own_file(path) else 0
     return total
-
-
-def emptied(folders: Iterable[Path]) -> list[tuple[Path, str]]:
-    """Remove the folders that are empty, the deepest first; returns those that stay, and why."""
-    stay = []
-    for folder in sorted(set(folders), key=lambda path: len(path.parts), reverse=True):
-        try:
-            folder.rmdir()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            stay.append((folder, error.strerror or str(error)))
-    return stay

@@ -16,12 +16,10 @@ from aorta.commands._owned import (
     REPORT,
     RUN,
     SUBMISSION,
-    emptied,
-    is_own_file,
     is_own_folder,
     own_bytes,
-    split,
 )
+from aorta.commands._removal import Removal, held, reason, taken_beside
 from aorta.commands._reports import FAMILIES, kept_reports
 from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_jobs
@@ -45,6 +43,10 @@ class Old:
     def size(self) -> int:
         """Bytes that this user's files in it take."""
         return own_bytes(self.root)
+
+    def writes(self, path: str) -> bool:
+        """Returns whether aorta writes a file of this path below the folder."""
+        return self.names.fullmatch(path) is not None
 
 
 def old_folders(results: Path, before_ns: int) -> list[Old]:
@@ -102,7 +104,8 @@ def _never_started(results: Path, submission: SubmissionDir) -> tuple[Path, ...]
     """Return the empty folders of its jobs, as far as they are below these results."""
     home = results.resolve()
     folders = [Path(job.run_dir) for job in read_jobs(submission)]
-    return tuple(folder for folder in folders if _is_empty(folder) and folder.resolve().parent.parent == home)
+    below = [folder.resolve() for folder in folders if _is_empty(folder)]
+    return tuple(results / folder.relative_to(home) for folder in below if folder.parent.parent == home)
 
 
 def _is_gone(job: SubmittedJob, going: set[Path]) -> bool:
@@ -121,42 +124,21 @@ def _is_empty(folder: Path) -> bool:
 def remove(old: Old) -> Iterator[str]:
     """Remove what aorta wrote, then the folders that are empty; gives what stays, and why.
 
-    The record, by which the folder is known as aorta's, goes last, and stays as long as anything does.
+    The record, by which the folder is known as aorta's, goes last, and stays as long as anything does. The
+    folder is held open meanwhile: what is put in its place is not entered.
     """
-    if not is_own_folder(old.results, old.root):
-        yield f"{old.root}: it is a link by now, or somebody else's"
-        return
-    ours, others = split(old.root, old.names)
-    marks = [path for path in ours if path.parent == old.root and path.name in _MARKS]
-    stay = [f"{path}: aorta did not write it" for path in others]
-    for path in ours:
-        if path not in marks:
-            stay += _unlinked(path)
-    below = [Path(folder) for folder, _, _ in os.walk(old.root)][1:]  # behind no link
-    stay += [f"{path}: {reason}" for path, reason in emptied(below) if not _holds(path, others)]
-    if not stay:
-        for path in marks:
-            stay += _unlinked(path)
-    if not stay:
-        stay += [f"{path}: {reason}" for path, reason in emptied([old.root])]
-    if not stay:
-        for path in old.beside:
-            stay += _unlinked(path) if _is_ours_beside(path) else []
-    yield from stay
-
-
-def _is_ours_beside(path: Path) -> bool:
-    """True for this user's file, an empty folder, or the link by which a run is reached."""
-    return is_own_file(path) or path.is_symlink() or _is_empty(path)
-
-
-def _holds(folder: Path, others: list[Path]) -> bool:
-    return any(folder in path.parents for path in others)
-
-
-def _unlinked(path: Path) -> list[str]:
     try:
-        path.rmdir() if _is_empty(path) else path.unlink(missing_ok=True)
-    except OSError as error:
-        return [f"{path}: {error.strerror}"]
-    return []
+        with held(old.results, old.root.parent) as above, held(old.results, old.root) as folder:
+            if os.fstat(folder).st_uid != os.geteuid():
+                yield f"{old.root}: it is somebody else's by now"
+                return
+            stay = Removal(old.writes, _MARKS.__contains__).cleared(folder, old.root)
+            if not stay:
+                stay = Removal(old.writes, lambda _: False).cleared(folder, old.root)
+            if not stay:
+                os.rmdir(old.root.name, dir_fd=above)
+    except (OSError, ValueError) as error:
+        stay = [f"{old.root}: {reason(error)}"]
+    if not stay:
+        stay = [why for path in old.beside if (why := taken_beside(old.results, path)) is not None]
+    yield from stay

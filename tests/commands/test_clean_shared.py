@@ -129,5 +129,33 @@ def test_what_became_a_link_meanwhile_stays(tmp_path: Path) -> None:
     (old,) = old_folders(RESULTS, 2**62)
     mine.root.rename(tmp_path / "away")
     mine.root.symlink_to(kept.root)
-    assert "is a link by now" in " ".join(remove(old))
+    assert "a link or a file is in the place of a folder" in " ".join(remove(old))
     assert kept.manifest.exists()
+
+
+def test_a_folder_that_becomes_a_link_during_the_removal_is_not_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aorta.commands import _removal
+    from aorta.commands._prune import old_folders, remove
+
+    mine, kept = made(tmp_path, "7", days=40), made(tmp_path / "elsewhere", "7", days=40)
+    for run_dir in (mine, kept):
+        (run_dir.root / "nsys").mkdir(exist_ok=True)
+        (run_dir.root / "nsys/summary_stats.csv").write_text("x")
+    (old,) = old_folders(RESULTS, 2**62)
+    looked = os.lstat
+
+    def swapped(name: str, *, dir_fd: int) -> os.stat_result:
+        found = looked(name, dir_fd=dir_fd)
+        folder = mine.root / "nsys"
+        if name == "nsys" and not folder.is_symlink():
+            folder.rename(tmp_path / "away")
+            folder.symlink_to(kept.root / "nsys")
+        return found
+
+    monkeypatch.setattr(_removal.os, "lstat", swapped)
+    assert "nsys: a link or a file is in the place of a folder by now" in " ".join(remove(old))
+    monkeypatch.undo()
+    assert (kept.root / "nsys/summary_stats.csv").exists()
+    assert mine.manifest.exists()
