@@ -49,3 +49,9 @@ def test_each_public_class_name_stands_for_one_class():
                 homes[node.name].append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
     assert len(homes) > 300
+
+
+def test_observation_adapters_and_judge_stay_small():
+    modules = ("observation", "from_records", "from_traces", "judge")
+    lines = {name: len((ROOT / f"aorta/diagnosis/{name}.py").read_text().splitlines()) for name in modules}
+    assert sum(lines.values()) <= 700, lines

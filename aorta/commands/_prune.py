@@ -19,7 +19,7 @@ from aorta.commands._owned import (
     is_own_folder,
     own_bytes,
 )
-from aorta.commands._removal import Removal, held, reason, taken_beside
+from aorta.commands._removal import Clearing, held, reason, taken_beside
 from aorta.commands._reports import FAMILIES, kept_reports
 from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_jobs
@@ -132,9 +132,9 @@ def remove(old: Old) -> Iterator[str]:
             if os.fstat(folder).st_uid != os.geteuid():
                 yield f"{old.root}: it is somebody else's by now"
                 return
-            stay = Removal(old.writes, _MARKS.__contains__).cleared(folder, old.root)
+            stay = Clearing(old.writes, _MARKS.__contains__).cleared(folder, old.root)
             if not stay:
-                stay = Removal(old.writes, lambda _: False).cleared(folder, old.root)
+                stay = Clearing(old.writes, lambda _: False).cleared(folder, old.root)
             if not stay:
                 os.rmdir(old.root.name, dir_fd=above)
     except (OSError, ValueError) as error:

@@ -36,7 +36,7 @@ def held(results: Path, folder: Path) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class Clearing:
     """The files that go and stay; both are told by their path below the folder, with `/` between folders."""
 
     goes: Callable[[str], bool]

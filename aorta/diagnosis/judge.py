@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from statistics import fmean
+from collections.abc import Mapping
 
 from msgspec import structs
 
-from aorta.artefacts.analysis import Analysis, Finding, Kind
+from aorta.artefacts.analysis import Analysis, Kind
+from aorta.diagnosis.actions import with_actions
 from aorta.diagnosis.finding import RuleResult
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.prediction import predicted, within_noise
 from aorta.diagnosis.rank import blame_list
-from aorta.diagnosis.symptoms import explain, with_costs
+from aorta.diagnosis.symptoms import explain, unsupported, with_costs, with_sub_cause
 from aorta.diagnosis.unseen import beside_unseen
 from aorta.diagnosis.verdict import Judged, verdict_of
 from aorta.diagnosis.where import with_where
@@ -34,7 +34,7 @@ def weigh(answers: Mapping[Kind, RuleResult], seen: Observation, policy: Policy)
     supports once waits are charged to their causes: its answer says so.
     """
     dropped: dict[Kind, str] = {}
-    found = {kind: _with_actions(answer.finding, seen) for kind, answer in answers.items() if answer.finding}
+    found = {kind: with_actions(answer.finding, seen) for kind, answer in answers.items() if answer.finding}
     while True:
         pairs = [predicted(FINDINGS[item.kind], item, seen, policy) for item in explain(found, seen, policy)]
         noise = {
@@ -74,52 +74,4 @@ def weigh(answers: Mapping[Kind, RuleResult], seen: Observation, policy: Policy)
         clocks=list(model.clocks) if model else [],
         mesh=shown_mesh(seen.mesh.mesh if seen.mesh else None, seen.groups),
         slowdown=seen.mesh.slowdown if seen.mesh else None,
-    )
-
-
-def _with_actions(finding: Finding, seen: Observation) -> Finding:
-    """Returns the finding with what to do; one that yields takes the advice of the costliest cause."""
-    spec = FINDINGS[finding.kind]
-    costs = {
-        kind: other.cost(seen)
-        for kind, other in FINDINGS.items()
-        if spec.yields and seen.steps.costs and other.cost and not other.yields
-    }
-    most = max(costs, key=lambda kind: costs[kind], default=finding.kind)
-    copied = fmean(item.copy_ms for item in seen.steps.costs) if seen.steps.costs else 0.0
-    advice = FINDINGS[most] if costs.get(most, 0.0) > copied else spec
-    return structs.replace(finding, actions=[*_own_cores(finding, seen), *advice.actions(finding, seen)])
-
-
-def _own_cores(finding: Finding, seen: Observation) -> list[str]:
-    """Returns what comes before every other action where ranks share cores, in what all ranks do slowly."""
-    everyone = set(finding.ranks) in (set(), {row.rank for row in seen.steps.breakdown.per_rank})
-    if seen.around.cores_shared is None or FINDINGS[finding.kind].cost is None or not everyone:
-        return []
-    fewer = "run fewer ranks per node (--procs-per-node), or give the nodes CPUs of their own"
-    return [f"{fewer}: {seen.around.cores_shared}"]
-
-
-def unsupported(findings: Sequence[Finding], seen: Observation, policy: Policy) -> dict[Kind, str]:
-    """Returns findings that nothing supports once waits are charged to their causes, and why."""
-    return {
-        item.kind: why
-        for item in findings
-        if (check := FINDINGS[item.kind].unsupported) is not None
-        and item.symptom_of is None
-        and (why := check(item, seen, policy)) is not None
-    }
-
-
-def with_sub_cause(finding: Finding, seen: Observation, policy: Policy) -> Finding:
-    """Returns the finding with the cause behind it; symptoms and kinds that have none stay as they are."""
-    spec = FINDINGS[finding.kind]
-    if spec.sub_cause is None or finding.symptom_of is not None:
-        return finding
-    found = spec.sub_cause(finding, seen, policy)
-    return structs.replace(
-        finding,
-        sub_cause=found.code,
-        sub_cause_text=found.text,
-        evidence={**finding.evidence, **found.evidence},
     )

@@ -98,3 +98,28 @@ def with_costs(findings: Sequence[Finding], seen: Observation) -> list[Finding]:
             cost = min(cost, max(seen.steps.step_ms * (1.0 - 1.0 / without), 0.0))
         made.append(msgspec.structs.replace(finding, lost_ms_per_step=cost if cost > 0 else None))
     return sorted(made, key=lambda item: (item.symptom_of is not None, -(item.lost_ms_per_step or 0.0)))
+
+
+def unsupported(findings: Sequence[Finding], seen: Observation, policy: Policy) -> dict[Kind, str]:
+    """Returns findings that nothing supports once waits are charged to their causes, and why."""
+    return {
+        item.kind: why
+        for item in findings
+        if (check := FINDINGS[item.kind].unsupported) is not None
+        and item.symptom_of is None
+        and (why := check(item, seen, policy)) is not None
+    }
+
+
+def with_sub_cause(finding: Finding, seen: Observation, policy: Policy) -> Finding:
+    """Returns the finding with the cause behind it; symptoms and kinds that have none stay as they are."""
+    spec = FINDINGS[finding.kind]
+    if spec.sub_cause is None or finding.symptom_of is not None:
+        return finding
+    found = spec.sub_cause(finding, seen, policy)
+    return msgspec.structs.replace(
+        finding,
+        sub_cause=found.code,
+        sub_cause_text=found.text,
+        evidence={**finding.evidence, **found.evidence},
+    )

@@ -15,10 +15,10 @@ from aorta.config.schema import Config, DataloaderConfig
 from aorta.diagnosis.finding import NOT_DETERMINED
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.host_time import host_share
-from aorta.diagnosis.judge import unsupported
 from aorta.diagnosis.model import Modelled
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.rank import RankCosts
+from aorta.diagnosis.symptoms import unsupported
 from aorta.metrics.allocator import AllocatorUse
 from aorta.metrics.collectives import match_collectives
 from aorta.metrics.collector_pauses import Pauses

@@ -11,10 +11,10 @@ from aorta.artefacts.measured import BreakdownTable, RankBreakdown
 from aorta.config.schema import Config, DataloaderConfig
 from aorta.diagnosis.finding import RuleResult
 from aorta.diagnosis.findings import FINDINGS
-from aorta.diagnosis.judge import with_sub_cause
 from aorta.diagnosis.observation import Observation, ObservedJob, ObservedSteps
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import RankCosts
+from aorta.diagnosis.symptoms import with_sub_cause
 from aorta.metrics.node_load import NodeLoad
 
 RECORDS = Policy.of()

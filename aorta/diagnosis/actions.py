@@ -1,0 +1,34 @@
+"""Gives each finding the actions that would remove it."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from msgspec import structs
+
+from aorta.artefacts.analysis import Finding
+from aorta.diagnosis.findings import FINDINGS
+from aorta.diagnosis.observation import Observation
+
+
+def with_actions(finding: Finding, seen: Observation) -> Finding:
+    """Returns the finding with what to do; one that yields takes the advice of the costliest cause."""
+    spec = FINDINGS[finding.kind]
+    costs = {
+        kind: other.cost(seen)
+        for kind, other in FINDINGS.items()
+        if spec.yields and seen.steps.costs and other.cost and not other.yields
+    }
+    most = max(costs, key=lambda kind: costs[kind], default=finding.kind)
+    copied = fmean(item.copy_ms for item in seen.steps.costs) if seen.steps.costs else 0.0
+    advice = FINDINGS[most] if costs.get(most, 0.0) > copied else spec
+    return structs.replace(finding, actions=[*_own_cores(finding, seen), *advice.actions(finding, seen)])
+
+
+def _own_cores(finding: Finding, seen: Observation) -> list[str]:
+    """Returns what comes before every other action where ranks share cores, in what all ranks do slowly."""
+    everyone = set(finding.ranks) in (set(), {row.rank for row in seen.steps.breakdown.per_rank})
+    if seen.around.cores_shared is None or FINDINGS[finding.kind].cost is None or not everyone:
+        return []
+    fewer = "run fewer ranks per node (--procs-per-node), or give the nodes CPUs of their own"
+    return [f"{fewer}: {seen.around.cores_shared}"]
