@@ -16,9 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-import msgspec
-
-from aorta.artefacts.analysis import Finding, RuleMeasurement
+from aorta.artefacts.analysis import Finding
 from aorta.diagnosis.finding import (
     MOST,
     STEP_SHARE,
@@ -35,7 +33,7 @@ from aorta.diagnosis.finding import (
     unknown,
     value_words,
 )
-from aorta.diagnosis.findings import _mesh
+from aorta.diagnosis.findings import _hidden, _mesh
 from aorta.diagnosis.findings._late import compute_words, host_words
 from aorta.diagnosis.findings._other_load import explains_late_ranks
 from aorta.diagnosis.host_time import GAPS_INSIDE, LESS_GARBAGE, waits_of_own_hosts, window_evidence
@@ -54,7 +52,6 @@ OTHERS_CPU_PCT = 50.0
 """Use of CPU by other programs than the job, in % of one CPU: above it they are a noisy neighbour."""
 THROTTLED = 0.5
 """A GPU that is slowed down in this share of the samples is throttled."""
-_OWN_HOSTS = "record a trace with all driver calls, which tells when the hosts wait for their GPUs"
 MORE_TOKENS = 1.3
 """Experts of a rank are busier from so many times the bytes of the other ranks on."""
 _PARTS: tuple[Part, ...] = ("compute", "host")
@@ -80,7 +77,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
         untimed = steps.untimed(value)
         if untimed is not None:
             return not_measured(KIND, threshold, STEP_SHARE, untimed)
-        return RuleResult(_beside_own_hosts(answer, seen))
+        return _hidden.answer(answer, seen)
     ranks = seen.last_ranks()
     waiting = [item for item in steps.costs if item.rank not in ranks]
     lost = [item.lateness_ms for item in waiting]
@@ -125,18 +122,6 @@ def _who_is_late(ranks: list[int], *, host: bool) -> str:
     return f"{who}, which {'compute' if several else 'computes'} longer"
 
 
-def _beside_own_hosts(answer: RuleMeasurement, seen: Observation) -> RuleMeasurement:
-    """Returns a value that is no finding, with what was left out of it where that alone would be one."""
-    whole = max(100.0 * item.charged("compute", "host") / item.step_ms for item in seen.steps.costs)
-    if whole <= answer.threshold:
-        return answer
-    said = (
-        f"ok: ranks wait for each other {whole:.1f} % of the step, but all except {answer.value:.2f} % would "
-        "remain without the last rank: the waiting ranks' own hosts are as slow"
-    )
-    return msgspec.structs.replace(answer, reason=said, remedy=_OWN_HOSTS)
-
-
 def _cost(seen: Observation) -> float:
     if seen.mesh is not None:
         return _mesh.cost_ms(seen, tuple(_mesh.CODES))
@@ -169,8 +154,9 @@ def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
 
 
 def _removes(finding: Finding, seen: Observation, replays: Replays) -> PredictedRemoval | None:
-    if seen.mesh is not None:
-        return None  # the replay of the mesh has said what it gains
+    if seen.mesh is not None or _hidden.speaks(finding):
+        # The replay of the mesh has said what it gains, or the hosts that hide the ranks limit it.
+        return None
     if _tokens(finding, seen) is not None:
         # Tokens that leave the busy expert go to the others: every rank takes the mean.
         even = replays.as_the_others(_PARTS, ())
@@ -354,6 +340,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
         actions.append(
             "the late rank changes from step to step: reduce what ranks share, such as CPUs of one machine"
         )
+    elif _hidden.speaks(finding):
+        actions += _hidden.actions(seen)
     elif where:
         actions.append(f"run once without {where} (sbatch --exclude) to see what it costs")
     return actions
@@ -362,6 +350,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
 def _statement(finding: Finding, seen: Observation) -> str:
     if _mesh.speaks(finding):
         return _mesh.statement(finding)
+    if _hidden.speaks(finding):
+        return _hidden.statement(finding, seen)
     cost = cost_sentence(finding, _cost(seen), seen)
     waiting = [item for item in seen.steps.costs if item.rank not in finding.ranks]
     if not finding.ranks or not waiting:
