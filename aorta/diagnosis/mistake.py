@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aorta.artefacts.events import Column
 from aorta.artefacts.hostline import ComputeKind, HostLine, Item, LineTable, Tag
 from aorta.artefacts.mistakes import MistakePlace
 from aorta.artefacts.packed import unpack
@@ -25,6 +26,8 @@ from aorta.metrics.profiler_weight import Lines
 from aorta.units import NS_PER_MS
 
 Mask = NDArray[np.bool_]
+ALWAYS = Estimate(value=1.0, low=1.0, high=1.0)
+"""It happens in each step, or as often in the job as in the captured steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Sign:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     floor_ns: float = 0.0
     """The step without the mistake takes this long at least, for a reason that no replay knows."""
+    often: Estimate = ALWAYS
+    """How often it happens in the job's steps, over how often it happens in the captured ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,11 @@ class RankProgram:
     def per_step(self, ns: NDArray[Any]) -> float:
         """The sum in ms per step."""
         return float(ns.sum()) / self.steps / NS_PER_MS
+
+    @cached_property
+    def numbers(self) -> Column:
+        """The numbers of the steps."""
+        return np.unique(self.table.step)
 
     def count(self, rows: Mask) -> float:
         """Rows per step."""

@@ -9,8 +9,9 @@ import numpy as np
 
 from aorta.artefacts.mistakes import Mistake, Mistakes
 from aorta.artefacts.weight import Estimate
-from aorta.diagnosis.mistake import Program, RankProgram, Sign
+from aorta.diagnosis.mistake import ALWAYS, Program, RankProgram, Sign
 from aorta.diagnosis.mistakes import CATALOGUE
+from aorta.metrics.host_tags import SILENT_NS
 from aorta.metrics.line_replay import ReplayChanges, ReplayedStep
 from aorta.metrics.profiler_weight import Lines
 
@@ -20,7 +21,8 @@ _LEAST_SPREAD = 0.35
 """Least half-width of the gain's range, as a share of the gain beyond 1."""
 _WARMTH = 0.2
 """The host's remaining work gets faster by this share of the work that goes: the host idles less, and its
-caches hold what it needs.
+caches hold what it needs. A stretch of `SILENT_NS` and more between two calls is no work of launching, and
+stays as it is.
 """
 _HOT, _COLD = 0.75, 1.15
 """The host's work without the mistake over the predicted one, where the gain is largest and smallest."""
@@ -50,7 +52,7 @@ def mistakes_of(
             title=CATALOGUE[id_].page.title,
             ranks=sorted(sign.ranks),
             where=sign.where,
-            gain=_gain(program, sign.changes, sign.floor_ns),
+            gain=_gain(program, sign.changes, sign.floor_ns, sign.often),
             evidence=dict(sign.evidence),
             intended=id_ in intended,
         )
@@ -66,7 +68,9 @@ def mistakes_of(
     return found, Mistakes(ids=counted, gain=_gain(program, changes, floor))
 
 
-def _gain(program: Program, changes: Mapping[int, ReplayChanges], floor_ns: float) -> Estimate:
+def _gain(
+    program: Program, changes: Mapping[int, ReplayChanges], floor_ns: float, often: Estimate = ALWAYS
+) -> Estimate:
     """Step now over step with the changes, with the range that the host's work allows.
 
     What the GPU needs stays in each of the replays, so that the range ends where the GPU is the limit.
@@ -75,6 +79,10 @@ def _gain(program: Program, changes: Mapping[int, ReplayChanges], floor_ns: floa
     value, high, low = (
         _ratio(program.now, program.lines.run(_worked(program, warm, times)), floor_ns)
         for times in (1.0, _HOT, _COLD)
+    )
+    low, value, high = (
+        1.0 + times * (gain - 1.0)
+        for times, gain in ((often.low, low), (often.value, value), (often.high, high))
     )
     spread = _LEAST_SPREAD * max(value - 1.0, 0.0)
     low, high = max(min(low, value - spread), 1.0), max(high, value + spread)
@@ -95,8 +103,8 @@ def _warmed(item: RankProgram, change: ReplayChanges) -> ReplayChanges:
         gone |= False if mask is None else mask
     before = float((item.work_ns + held).sum())
     after = float((work + np.where(gone, 0.0, held)).sum())
-    share = 1.0 - after / before if before > 0 else 0.0
-    return replace(change, work_ns=work * (1.0 - _WARMTH * max(share, 0.0)))
+    share = max(1.0 - after / before, 0.0) if before > 0 else 0.0
+    return replace(change, work_ns=np.where(work < SILENT_NS, work * (1.0 - _WARMTH * share), work))
 
 
 def _worked(

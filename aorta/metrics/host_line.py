@@ -23,7 +23,7 @@ from aorta.artefacts.packed import pack
 from aorta.intervals import EMPTY, Intervals, lengths_in, subtract, union
 from aorta.metrics.host_census import census, own_frames, place_of
 from aorta.metrics.host_tags import SILENT_NS, coded, loader_work, tagged
-from aorta.metrics.kernel_names import kinds_of_events
+from aorta.metrics.kernel_names import kinds_of_events, waits_for_none
 from aorta.metrics.median import median
 from aorta.metrics.rows import order_within
 from aorta.metrics.trace_breakdown import main_device
@@ -44,6 +44,7 @@ _FRAMES = 4
 _NEARLY = 0.02
 """Share of a copy that may be left when the call returns that waited for it: clocks differ."""
 _LEAST_STEPS = 2
+_QUEUES = re.compile(r"(?:cuda|hip)Mem(?:cpy|set)\w*Async(?:_v\d+)?(?:_ptsz)?")
 _WAIT_EVENT = re.compile(r"(?:cuda|hip)StreamWaitEvent(?:_v\d+)?(?:_ptsz)?|cuStreamWaitEvent(?:_ptsz)?")
 
 
@@ -184,6 +185,10 @@ def _table(
     copy = has & np.isin(kinds[row], _COPIES)
     late = np.maximum(1_000, _NEARLY * (end - start))
     waited = launch & copy & (items.end >= end - late) & (items.end > start)
+    # A short copy may be over before the call that queued it returns: nobody waited for it.
+    calls = host.start_ns[coded(trace.names, host.name, _QUEUES.fullmatch)]
+    queues = coded(trace.names, gpu.name[row], waits_for_none) & np.isin(items.at, calls)
+    waited &= ~(has & queues)
     waited |= np.isin(items.item, (Item.SYNC, Item.LOADER))
     queued = launch & ~waited & (took > _BLOCKED * usual) & (_depth(items, gpu) >= _FULL_QUEUE)
     resume = np.where(waited, items.end, np.where(queued, np.maximum(items.end - usual, items.at), items.at))

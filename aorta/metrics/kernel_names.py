@@ -39,6 +39,8 @@ _PATTERNS = (
     ),
 )
 _KINDS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
+_TO_HOST = ("dtoh", "device-to-host", "devicetohost")
+_ON_DEVICE = ("dtod", "device-to-device", "devicetodevice", "memset", "fill")
 _FOR_OPTIMIZERS = re.compile(r"multi_tensor_apply", re.IGNORECASE)
 _NO_OPTIMIZER = re.compile(r"CopyFunctor|UnaryOpFunctor|ScaleFunctor|L2Norm|LpNorm", re.IGNORECASE)
 
@@ -69,8 +71,15 @@ def kinds_of_events(gpu: GpuEvents, names: Sequence[str]) -> Column:
     return kind
 
 
+def waits_for_none(name: str) -> bool:
+    """True for memory work that an asynchronous call only queues: fills, copies on devices, pinned memory."""
+    text = name.lower()
+    pinned = "pinned" in text and "pageable" not in text
+    return pinned or any(word in text for word in _ON_DEVICE)
+
+
 def _copy_kind(name: str) -> int:
     text = name.lower()
-    if "dtoh" in text or "device-to-host" in text:
+    if any(word in text for word in _TO_HOST):
         return int(ComputeKind.READ_COPY)
     return int(ComputeKind.PAGEABLE_COPY if "pageable" in text else ComputeKind.COPY)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from aorta.artefacts.events import ABSENT, Kind, RangeRole, Trace, TraceRanges, build, concatenate, take
 from aorta.artefacts.hostline import ComputeKind, HostLine, Item, LineTable, Tag, unpack_line
@@ -68,6 +69,27 @@ def test_work_lies_between_launches_and_waits_are_held() -> None:
     assert (table.behind_ns[2], table.needs[2]) == ((620 - 600) * US, 1)
     assert table.gpu_ns.tolist() == [n * US for n in (0, 600 - 210, 0, 0, 1_300 - 1_210, 0)]
     assert int((table.work_ns + table.held_ns).sum()) == 2_000 * US
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "held"),
+    [
+        ("Memcpy HtoD (Pinned -> Device)", "cudaMemcpyAsync", 0),
+        ("Memcpy HtoD (Pageable -> Device)", "cudaMemcpyAsync", 60),
+        ("Memcpy HtoD (Pinned -> Device)", "cudaMemcpy", 60),
+        ("Memcpy DtoH (Device -> Pageable)", "cudaMemcpyAsync", 60),
+        ("Memcpy DtoH (Device -> Pinned)", "cudaMemcpyAsync", 0),
+        ("Memcpy DtoD (Device -> Device)", "cudaMemcpyAsync", 0),
+        ("CopyHostToDevice", "hipMemcpyWithStream", 60),
+    ],
+)
+def test_nobody_waits_for_a_copy_that_is_only_queued(name: str, call: str, held: int) -> None:
+    gpu = [(210, 250, Kind.COPY, name), (400, 500, Kind.COMPUTE, "gemm")]
+    made = traced(gpu, [(200, 260, call, 0), (390, 395, "launch", 1)])
+    api = (made.host.role == RangeRole.API) & (made.host.correlation == 0)
+    host = replace(made.host, role=np.where(api, int(RangeRole.LAUNCH), made.host.role))
+    _, table = lined(replace(made, host=host))
+    assert table.held_ns[table.item == Item.LAUNCH].tolist() == [held * US, 0]
 
 
 def test_edges_of_operators_and_calls_are_counted_where_they_lie() -> None:

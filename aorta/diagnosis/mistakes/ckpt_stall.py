@@ -17,6 +17,7 @@ import numpy as np
 from aorta.artefacts.events import Column
 from aorta.artefacts.hostline import ComputeKind, Tag
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistakes._recurring import often
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_COPIES = 20
@@ -32,6 +33,7 @@ def _look(program: Program) -> Sign | None:
     one = program.ranks[ranks[0]]
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
+        often=often(one.numbers, _steps(one)),
         ranks=ranks if len(ranks) < len(program.ranks) else (),
         where=program.where(Tag.SILENT, ranks),
         evidence={
@@ -70,16 +72,19 @@ def _cost_ms(item: RankProgram) -> float:
 
 
 def _fixed(item: RankProgram) -> ReplayChanges:
-    """The steps with a checkpoint work as long as the others do on average, without the copies."""
+    """The steps with a checkpoint work as long as the others do on average, without the copies.
+
+    What a checkpoint leaves to do, as freeing its memory, falls into the step behind it.
+    """
     steps = _steps(item)
     within = _within(item)
+    after = np.isin(item.table.step, steps + 1) & ~within
     copies = item.launched(ComputeKind.READ_COPY) & within
-    others = float(item.work_ns[~within].sum()) / max(item.steps - len(steps), 1)
-    own = float(item.work_ns[within].sum()) / max(len(steps), 1)
-    silent = np.where(within, item.tag_ns(Tag.SILENT), 0.0)
+    silent = np.where(within | after, item.tag_ns(Tag.SILENT), 0.0)
     left = np.maximum(item.work_ns - silent, 0.0)
+    others = float(left[~within].sum()) / max(item.steps - len(steps), 1)
     rest = float(left[within].sum()) / max(len(steps), 1)
-    if own > others > 0 and rest > others:
+    if rest > others > 0:
         left[within] *= others / rest
     return ReplayChanges(work_ns=left, dropped=copies)
 

@@ -17,6 +17,7 @@ import numpy as np
 from aorta.artefacts.hostline import Item, Tag
 from aorta.artefacts.mistakes import MistakePlace
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistakes._recurring import often
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_SHARE = 0.05
@@ -29,6 +30,7 @@ def _look(program: Program) -> Sign | None:
     one = program.ranks[ranks[0]]
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
+        often=often(one.numbers, np.unique(one.table.step[one.tag_ns(Tag.LOADER_START) > 0])),
         where=program.where(Tag.LOADER_START) or MistakePlace(function="DataLoader.__iter__"),
         evidence={
             "starts_per_step": round(one.count(one.tag_ns(Tag.LOADER_START) > 0), 3),
