@@ -113,12 +113,12 @@ def hang_of_recordings(recordings: Sequence[Recording]) -> Hang | None:
 
 def _held(item: Guilty) -> HeldUp:
     # The missing call's stack is that of a rank that made it: where this rank's host is, nothing says.
-    own = item.kind not in ("host_stuck", "dead_peer") and item.call.where
+    own = item.call.where if item.call is not None and item.kind not in ("host_stuck", "dead_peer") else ()
     return HeldUp(
         rank=item.rank,
         kind=item.kind,
-        collective=item.call.operation,
-        where=_place(line_of(tuple(reversed(item.call.where)))) if own else None,
+        collective=item.call.operation if item.call is not None else None,
+        where=_place(line_of(tuple(reversed(own)))) if own else None,
     )
 
 

@@ -15,6 +15,10 @@ _Form = Callable[[FlightCall], object | None]
 
 _CONTEXT = 3
 """Calls before the one in question that have to be the same."""
+_ALIKE = 16
+"""Earlier calls that ranks must have in common to be expected to go on alike."""
+_FEWEST = 3
+"""Fewest ranks of which most can say that one differs."""
 _SAME_SIZES = (
     "all_reduce",
     "allreduce",
@@ -43,7 +47,9 @@ def mismatches(known: Mapping[int, Recording]) -> list[tuple[int, MismatchKind, 
         for kind, form in _FORMS:
             said = {rank: what for rank, call in calls.items() if (what := form(call)) is not None}
             odd = _minority(said)
-            if len(odd) == len(said) and (usual := _usual(said, calls, known, form)) is not None:
+            if len(odd) == len(said) and (
+                usual := _usual(said, calls, known, form) or _of_siblings(said, calls, known, form)
+            ):
                 odd = sorted(rank for rank, what in said.items() if what != usual)
             if odd:
                 return [(rank, kind, calls[rank]) for rank in odd]
@@ -121,6 +127,88 @@ def _usual(
             usual, _ = followers.most_common(1)[0]
             return usual if usual in said.values() else None
     return None
+
+
+def _of_siblings(
+    said: Mapping[int, object],
+    calls: Mapping[int, FlightCall],
+    known: Mapping[int, Recording],
+    form: _Form,
+) -> object | None:
+    """The one form among `said` that groups of the same description have at the same place; None: not one.
+
+    Groups of one description, such as the data-parallel groups of all tensor ranks, make the same calls.
+    """
+    rank, call = next(iter(calls.items()))
+    group = known[rank].groups.get(call.group)
+    if group is None or not group.about:
+        return None
+    seen = {
+        form(item)
+        for other, recording in known.items()
+        if other not in calls
+        for item in recording.calls
+        if not item.p2p and item.number == call.number
+        if (own := recording.groups.get(item.group)) is not None and own.about == group.about
+    }
+    found = seen & set(said.values())
+    return found.pop() if len(found) == 1 else None
+
+
+def departures(known: Mapping[int, Recording]) -> set[int]:
+    """The ranks that made the same calls as most of their like, and now made another one.
+
+    Ranks are alike if their last calls up to a collective that has ended on all ranks are alike, as those of
+    one stage of a pipeline are. The calls after it are compared one by one.
+
+    Args:
+        known: recordings by rank.
+    """
+    anchor = _last_common(known)
+    if anchor is None and not all(recording.whole for recording in known.values()):
+        return set()
+    alike: defaultdict[tuple[object, ...], dict[int, list[object]]] = defaultdict(dict)
+    for rank, recording in known.items():
+        forms = [_in_job(call, recording, known) for call in recording.calls]
+        after = [_ended(call) for call in recording.calls].index(anchor) + 1 if anchor is not None else 0
+        common = forms[max(after - _ALIKE, 0) : after] or forms[:_CONTEXT]
+        alike[tuple(common)][rank] = forms[after:]
+    return {rank for tails in alike.values() for rank in _first_to_differ(tails)}
+
+
+def _ended(call: FlightCall) -> tuple[str, int, str] | None:
+    """Group, number and operation of a collective that has ended; None: a send, or an open call."""
+    return None if call.p2p or not call.finished else (call.group, call.number, call.operation)
+
+
+def _last_common(known: Mapping[int, Recording]) -> tuple[str, int, str] | None:
+    """The newest collective that has ended on every rank; None: the recordings have no such one."""
+    common: dict[tuple[str, int, str], None] | None = None
+    for recording in known.values():
+        own = {place: None for call in recording.calls if (place := _ended(call)) is not None}
+        common = own if common is None else {place: None for place in common if place in own}
+    return next(reversed(common), None) if common else None
+
+
+def _first_to_differ(tails: Mapping[int, Sequence[object]]) -> list[int]:
+    """The ranks that differ from most at the first place where any differs."""
+    if len(tails) < _FEWEST:
+        return []
+    for place in range(max(map(len, tails.values()))):
+        forms = {rank: tail[place] for rank, tail in tails.items() if len(tail) > place}
+        usual, most = Counter(forms.values()).most_common(1)[0]
+        odd = sorted(rank for rank, form in forms.items() if form != usual)
+        if odd:
+            return odd if 2 * most > len(tails) else []
+    return []
+
+
+def _in_job(call: FlightCall, recording: Recording, known: Mapping[int, Recording]) -> object:
+    """A call apart from which of several like groups it was made in."""
+    group = recording.groups.get(call.group)
+    members = len(group.ranks) if group is not None else 0
+    members = members or sum(bool(other.enqueued.get(call.group)) for other in known.values())
+    return call.operation, call.elements if call.operation in _SAME_SIZES else None, members
 
 
 def _past(calls: Sequence[FlightCall], call: FlightCall) -> list[FlightCall]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
-from aorta.metrics.mismatch import MismatchKind, is_unusual, mismatches
+from aorta.metrics.mismatch import MismatchKind, departures, is_unusual, mismatches
 
 Kind = Literal["gpu_stuck", "host_stuck", "dead_peer", "deadlock", "transfer_stuck"] | MismatchKind
 
@@ -35,8 +35,8 @@ class Guilty:
 
     rank: int
     kind: Kind
-    call: FlightCall
-    """The call that shows it: the one the rank misses, does not end, or made differently."""
+    call: FlightCall | None
+    """The call that the rank misses, does not end, or made differently; None: no call shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +153,16 @@ def _guilty(known: _Known, heads: _Heads, edges: _Edges) -> dict[int, Guilty]:
             if other in heads:
                 continue
             before = found.get(other)
-            if before is None or (call.created_ns or 0) < (before.call.created_ns or 0):
+            if before is None or before.call is None or _made(call) < _made(before.call):
                 found[other] = Guilty(other, "host_stuck" if other in known else "dead_peer", call)
     if any(rank in known for rank in found):
         # A rank without a recording may be one whose file was not given.
         return {rank: item for rank, item in found.items() if rank in known}
     if found:
-        return found
+        return {rank: Guilty(rank, "dead_peer", None) for rank in _without_a_sign(known)} | found
     asked = {other for waits in edges.values() for other, _ in waits if other in heads}
-    unusual = [rank for rank in sorted(asked) if is_unusual(known[rank].calls, heads[rank][0])]
+    unusual = sorted(departures(known) & asked)
+    unusual = unusual or [rank for rank in sorted(asked) if is_unusual(known[rank].calls, heads[rank][0])]
     if 0 < len(unusual) < len(heads):
         return {rank: Guilty(rank, "other_collective", heads[rank][0]) for rank in unusual}
     # Everybody waits for somebody who waits: a circle.
@@ -170,6 +171,17 @@ def _guilty(known: _Known, heads: _Heads, edges: _Edges) -> dict[int, Guilty]:
         for rank, waits in edges.items()
         if _in_circle(rank, edges)
     }
+
+
+def _without_a_sign(known: _Known) -> set[int]:
+    """The members of groups that left no recording."""
+    return {rank for item in known.values() for group in item.groups.values() for rank in group.ranks} - set(
+        known
+    )
+
+
+def _made(call: FlightCall) -> int:
+    return call.created_ns or 0
 
 
 def _edges(known: _Known, heads: _Heads) -> dict[int, list[tuple[int, FlightCall]]]:
@@ -284,20 +296,15 @@ def _first(guilty: Sequence[Guilty], edges: _Edges, heads: _Heads) -> FlightCall
     A rank that made another call holds up the ranks that made the usual one at the same place.
     """
     ranks = {item.rank for item in guilty}
-    stuck = [item.call for item in guilty if item.kind == "gpu_stuck"]
+    shown = [item.call for item in guilty if item.call is not None]
+    stuck = [item.call for item in guilty if item.kind == "gpu_stuck" and item.call is not None]
     waits = [call for pairs in edges.values() for other, call in pairs if other in ranks]
     beside = [
         call
         for rank, calls in heads.items()
         if rank not in ranks
         for call in calls
-        if any(_same(call, item.call) for item in guilty)
+        if any(_same(call, other) for other in shown)
     ]
-    every = (
-        stuck
-        or beside
-        or waits
-        or [item.call for item in guilty]
-        or [call for calls in heads.values() for call in calls]
-    )
+    every = stuck or beside or waits or shown or [call for calls in heads.values() for call in calls]
     return min(every, key=lambda call: (call.created_ns is None, call.created_ns or 0))

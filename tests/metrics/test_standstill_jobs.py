@@ -140,6 +140,47 @@ def test_a_call_that_differs(seed, kind, change):
     assert said(found(made.run(), **form(chance, buffer=2000))) == (kind, [guilty])
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", ["all_reduce", "send", "recv"])
+def test_the_rank_that_leaves_a_call_out_differs_from_its_like(seed, name):
+    made, chance = job(seed, batched=False)
+    guilty = chance.randrange(WORLD)
+    program = made.ranks[guilty].program
+    places = [place for place, op in enumerate(program) if op.name == name and place > len(program) // 2]
+    del program[chance.choice(places)]
+    hang = found(made.run(), **form(chance, buffer=2000))
+    assert hang is not None
+    assert [item.rank for item in hang.ranks] == [guilty]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_calls_of_two_groups_in_another_order_than_its_like(seed):
+    made, chance = job(seed, batched=False)
+    guilty = chance.randrange(WORLD)
+    program = made.ranks[guilty].program
+    half = len(program) // 2
+    places = [place for place in range(half, len(program) - 1) if program[place + 1].group == "0"]
+    place = chance.choice(places)
+    program[place : place + 2] = reversed(program[place : place + 2])
+    assert said(found(made.run(), **form(chance, buffer=2000))) == ("other_collective", [guilty])
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"), [("other_size", {"size": 7}), ("other_dtype", {"dtype": "Half"})]
+)
+@pytest.mark.parametrize("guilty", range(4))
+def test_groups_of_one_description_tell_which_of_two_ranks_differs(kind, change, guilty):
+    pairs = {"1": ("DATA", [0, 1]), "2": ("DATA", [2, 3])}
+    exchanged = [{"group": "1", "name": "all_reduce", "size": 4}]
+    made = Job(4, pairs, [exchanged, exchanged, *[[exchanged[0] | {"group": "2"}]] * 2])
+    for name, value in change.items():
+        setattr(made.ranks[guilty].program[0], name, value)
+    assert said(found(made.run())) == (kind, [guilty])
+    # Pairs of another description say nothing.
+    made.groups["1"], made.groups["2"] = ("ONE", [0, 1]), ("TWO", [2, 3])
+    assert said(found(made)) == (kind, [0, 1] if guilty < 2 else [2, 3])
+
+
 @pytest.mark.parametrize("seed", range(15))
 def test_a_gpu_that_stops_where_the_others_end(seed):
     made, chance = job(seed)
@@ -167,6 +208,15 @@ def test_a_rank_that_died_and_left_no_dump(seed):
     guilty = chance.randrange(WORLD)
     stop(made.ranks[guilty], chance)
     assert said(found(made.run(), lost=(guilty,), **form(chance))) == ("dead_peer", [guilty])
+
+
+def test_ranks_that_left_no_dump_beside_a_dead_one_left_no_sign_either():
+    made = Job(8, {"1": ("PAIR", [5, 6])}, [[{"group": "0", "name": "all_reduce"}] * 4] * 8)
+    made.ranks[2].stops_at = 3
+    made.run()
+    assert said(found(made, lost=(2, 5))) == ("dead_peer", [2, 5])
+    # Where another rank is known to be the cause, a missing dump says nothing.
+    assert said(found(made, lost=(5,))) == ("host_stuck", [2])
 
 
 @pytest.mark.parametrize("seed", range(12))
