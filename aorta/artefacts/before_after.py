@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import field
+
 from aorta.artefacts.measured import Interval
 from aorta.artefacts.records import Record
 
@@ -41,6 +43,10 @@ class Pair(Record, frozen=True, kw_only=True):
     before_verdict: str
     after_verdict: str
     parts: list[PartChange]
+    differences: list[str] = field(default_factory=list)
+    """What else is not the same on both sides, so that the step is not of one program on one machine."""
+    settings: list[str] = field(default_factory=list)
+    """Settings that were changed, with both values."""
 
 
 class BeforeAfter(Record, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from aorta.artefacts.layout import RunDir, SubmissionDir
 from aorta.artefacts.measured import Interval
 from aorta.diagnosis.findings import kind_name, likeliest
 from aorta.errors import ArtefactError
-from aorta.metrics.before_after import change, step_ms, width_of
+from aorta.metrics.before_after import change, changed_settings, differences, step_ms, width_of
 from aorta.metrics.compare import Values, differ, over_ranks
 from aorta.metrics.scaling import scaling_curves
 from aorta.metrics.steady import steady_steps
@@ -175,6 +175,8 @@ def _pair(name: str, before: Side, after: Side, efficiency: list[dict[str, float
         before_verdict=kind_name(first.verdict.kind),
         after_verdict=kind_name(second.verdict.kind),
         parts=_parts(before, after),
+        differences=differences(first, second),
+        settings=changed_settings(first, second),
     )
 
 

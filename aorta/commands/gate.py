@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from pathlib import Path
 
@@ -66,12 +67,18 @@ def command(
     from aorta.artefacts.io import write_json, write_text
     from aorta.commands._gate import Runner, decide
     from aorta.metrics.gate import GatePlan, SequentialTest
-    from aorta.report.gate import junit, markdown, sentence
+    from aorta.report.gate import junit, markdown, sentence, unfinished
 
     folder = output / time.strftime("run_%Y%m%dT%H%M%SZ", time.gmtime())
+    for name, typed in (("--a", first), ("--b", second)):
+        _check(name, typed)
     runner = Runner({"A": first, "B": second}, folder / "runs", _pattern(metric), cpu_time, timeout, say)
     try:
-        result = decide(SequentialTest(GatePlan(limit=limit / 100.0, most_blocks=blocks)), runner)
+        try:
+            result = decide(SequentialTest(GatePlan(limit=limit / 100.0, most_blocks=blocks)), runner)
+        except Exception as error:
+            write_text(folder / "gate.xml", unfinished(first, second, str(error)))
+            raise
         write_json(folder / "gate.json", result)
         write_text(folder / "gate.md", markdown(result))
         write_text(folder / "gate.xml", junit(result))
@@ -80,6 +87,16 @@ def command(
     say(sentence(result))
     say(f"report: {folder / 'gate.md'}, {folder / 'gate.xml'}")
     return SLOWER if result.slower else 0
+
+
+def _check(name: str, typed: str) -> None:
+    """Raises an error where a command cannot be split into words."""
+    try:
+        words = shlex.split(typed)
+    except ValueError as error:
+        raise ConfigError(f"{name} {typed!r}: {str(error).lower()}", "close each quotation mark") from error
+    if not words:
+        raise ConfigError(f"{name} is empty", "give the command that starts the program")
 
 
 def _pattern(metric: str | None) -> re.Pattern[str] | None:

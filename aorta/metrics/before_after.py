@@ -77,3 +77,38 @@ def change(before: Analysis, after: Analysis, widths: tuple[float | None, float 
     if tiny or interval.low <= 1.0 <= interval.high:
         return StepTimeRatio("cannot be told apart", ratio, interval, reason)
     return StepTimeRatio("faster" if ratio < 1.0 else "slower", ratio, interval, reason)
+
+
+def differences(before: Analysis, after: Analysis) -> list[str]:
+    """Names everything else that differs before and after; a value that a side does not know is left out."""
+    pairs: list[tuple[str, object, object]] = [
+        ("the program", before.program, after.program),
+        ("the number of ranks", before.world_size, after.world_size),
+        ("the number of nodes", before.nodes, after.nodes),
+        ("the device", before.device, after.device),
+        ("the batch size per rank", _batch(before), _batch(after)),
+        ("the source of the step time", _source(before), _source(after)),
+    ]
+    return [
+        f"{name} differs: {one} before, {other} after"
+        for name, one, other in pairs
+        if one is not None and other is not None and one != other
+    ]
+
+
+def _batch(analysis: Analysis) -> int | None:
+    return analysis.throughput.per_rank_batch if analysis.throughput is not None else None
+
+
+def _source(analysis: Analysis) -> str:
+    return "step records" if analysis.throughput is not None else "traces"
+
+
+def changed_settings(before: Analysis, after: Analysis) -> list[str]:
+    """`dataloader.num_workers: 0 → 4` for each setting that both sides know."""
+    first, second = before.settings or {}, after.settings or {}
+    return [
+        f"{key}: {first[key]} → {second[key]}"
+        for key in sorted(first.keys() & second.keys())
+        if first[key] != second[key]
+    ]

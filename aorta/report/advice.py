@@ -16,13 +16,28 @@ SHOWN = 3
 _NO_GAIN = 1.02
 
 
-def likely_reasons(analysis: Analysis, finding: Finding | None) -> Iterator[tuple[str, Line]]:
-    """The mistakes with the best gain: reason, place, what to do and gain, one line each."""
+def remedy(analysis: Analysis, finding: Finding) -> str | None:
+    """Returns what to do against the mistake that explains a finding; None: no mistake does."""
+    for mistake in analysis.mistakes[:SHOWN]:
+        if _explains(mistake, finding) and (plugin := CATALOGUE.get(mistake.id)) is not None:
+            return _first_sentence(plugin.page.remedy)
+    return None
+
+
+def _first_sentence(remedy_words: str) -> str:
+    return remedy_words.split(". ", maxsplit=1)[0].rstrip(".")
+
+
+def likely_reasons(
+    analysis: Analysis, finding: Finding | None, told: str | None = None
+) -> Iterator[tuple[str, Line]]:
+    """The mistakes with the best gain, a line each: reason, place, what to do unless `told`, and gain."""
     hosts = {row.rank: row.host for row in analysis.breakdown.per_rank}
     for mistake in analysis.mistakes[:SHOWN]:
         name = "Likely reason" if _explains(mistake, finding) else "Also found"
         page = CATALOGUE[mistake.id].page if mistake.id in CATALOGUE else None
-        to_do = f" {page.remedy.split('. ')[0].rstrip('.')}." if page is not None else ""
+        to_do = _first_sentence(page.remedy) if page is not None else ""
+        to_do = f" {to_do}." if to_do and to_do != told else ""
         title = mistake.title + _place(mistake, hosts)
         said = coded(f"{to_do} {_effect(mistake)} More: ")
         yield name, (f"{title}.", *said, Code(f"aorta explain {mistake.id}"))
@@ -37,8 +52,12 @@ def profiler_weight(analysis: Analysis) -> Iterator[tuple[str, Line]]:
     found = analysis.profiler_weight
     if found is not None:
         about = found.step_ms_without
-        without = f"{about.value:.1f} ms ({about.low:.1f} to {about.high:.1f}, by the {found.basis})"
-        yield "Step without the profiler", f"{without}; {found.step_ms:.1f} ms with it"
+        span = f"{about.low:.1f} to {about.high:.1f}"
+        if about.value < found.step_ms:
+            said = f"{about.value:.1f} ms ({span}, by the {found.basis}); {found.step_ms:.1f} ms with it"
+        else:
+            said = f"no shorter, as far as the {found.basis} tells: {span} ms; {found.step_ms:.1f} ms with it"
+        yield "Step without the profiler", said
 
 
 def _explains(mistake: Mistake, finding: Finding | None) -> bool:

@@ -10,6 +10,8 @@ from aorta.report.blocks import Block, FactList, Heading, Line, Paragraph, Stron
 from aorta.report.tables import Table
 from aorta.report.text import ABSENT, number, quantity
 
+MAX_SETTINGS = 8
+
 
 def blocks(found: BeforeAfter) -> Iterator[Block]:
     """The whole comparison."""
@@ -18,8 +20,14 @@ def blocks(found: BeforeAfter) -> Iterator[Block]:
     for pair in found.pairs:
         yield Heading(pair.name, 3)
         yield Paragraph(Strong(sentence(pair)))
+        if pair.differences:
+            yield Paragraph(f"Careful: {'; '.join(pair.differences)}. The change may not be the reason.")
         yield Table(("what", ">before", ">after", ">change"), tuple(_rows(pair)))
         yield Paragraph(f"{pair.reason[:1].upper()}{pair.reason[1:]}.")
+        if pair.settings:
+            more = len(pair.settings) - MAX_SETTINGS
+            said = "; ".join(pair.settings[:MAX_SETTINGS]) + (f"; and {more} more" if more > 0 else "")
+            yield Paragraph(f"Changed settings: {said}.")
     if found.alone:
         lines: list[Line] = [f"only on one side: {name}" for name in found.alone]
         yield bullets(lines)

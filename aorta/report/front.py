@@ -37,7 +37,8 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
     if main is not None:
         pairs += sections.summary(main.analysis, main.page, str(main.run.root)).pairs
     scaling = [(scaling_name(item), _scaling_words(item, reports)) for item in aggregate.scaling]
-    pairs[-1:-1] = [(name, said) for name, said in scaling if said]
+    trust = next((at for at, (name, _) in enumerate(pairs) if name.startswith("Confidence")), len(pairs))
+    pairs[trust:trust] = [(name, said) for name, said in scaling if said]
     pairs += [("Missing", problem.reason) for problem in aggregate.missing[:2]]
     if len(aggregate.missing) > 2:
         pairs.append(("Missing", f"{len(aggregate.missing) - 2} more, listed under data quality"))

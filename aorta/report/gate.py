@@ -70,15 +70,29 @@ def _blocks(found: GateResult) -> Iterator[Block]:
 
 def junit(found: GateResult) -> str:
     """One test case, failed where B is slower."""
-    suite = ElementTree.Element(
-        "testsuite", name="aorta gate", tests="1", failures=str(int(found.slower)), errors="0"
-    )
-    case = ElementTree.SubElement(suite, "testcase", classname="aorta.gate", name="B is not slower than A")
+    said = sentence(found)
+    suite, case = _suite(failures=int(found.slower), errors=0)
     if found.slower:
-        said = sentence(found)
         failure = ElementTree.SubElement(case, "failure", message=said, type="slower")
         failure.text = plain(cause_words(found) or said)
-    printed = ElementTree.SubElement(case, "system-out")
-    printed.text = plain(f"A: {found.a}; B: {found.b}; {sentence(found)}")
+    return _written(suite, case, f"A: {found.a}; B: {found.b}; {said}")
+
+
+def unfinished(a: str, b: str, reason: str) -> str:
+    """One test case with an error: a run failed, so that nothing is known of B."""
+    suite, case = _suite(failures=0, errors=1)
+    ElementTree.SubElement(case, "error", message=plain(reason), type="run failed")
+    return _written(suite, case, f"A: {a}; B: {b}; {reason}")
+
+
+def _suite(*, failures: int, errors: int) -> tuple[ElementTree.Element, ElementTree.Element]:
+    counts = {"tests": "1", "failures": str(failures), "errors": str(errors)}
+    suite = ElementTree.Element("testsuite", {"name": "aorta gate", **counts})
+    name = "B is not slower than A"
+    return suite, ElementTree.SubElement(suite, "testcase", {"classname": "aorta.gate", "name": name})
+
+
+def _written(suite: ElementTree.Element, case: ElementTree.Element, printed: str) -> str:
+    ElementTree.SubElement(case, "system-out").text = plain(printed)
     ElementTree.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"

@@ -10,7 +10,7 @@ from aorta.artefacts.page import RunPage
 from aorta.diagnosis.finding import NOT_DETERMINED
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, evidence
-from aorta.report.advice import likely_reasons, profiler_weight
+from aorta.report.advice import likely_reasons, profiler_weight, remedy
 from aorta.report.blocks import (
     Block,
     Bullet,
@@ -23,6 +23,7 @@ from aorta.report.blocks import (
     Strong,
     bullets,
 )
+from aorta.report.catalogue import coded
 from aorta.report.mesh import mesh_blocks
 from aorta.report.next_steps import experiment, next_commands
 from aorta.report.resources import next_time, resource_table
@@ -53,8 +54,9 @@ def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
             pairs.append(("Cost", content.cost_words(analysis, finding)))
         if finding.sub_cause_text:
             pairs.append(_reason(finding, finding.sub_cause_text))
-        pairs += likely_reasons(analysis, finding)
-        pairs += _fix(analysis, finding, run)
+        action, command = _action(analysis, finding, run)
+        pairs += likely_reasons(analysis, finding, told=action)
+        pairs += _fix(analysis, action, command, run)
         if finding.estimated_speedup is not None:
             pairs.append(("Expected speed-up", gain(finding.estimated_speedup)))
     if finding is None or finding.kind == "insufficient_data":
@@ -75,12 +77,22 @@ def _reason(finding: Finding, words: str) -> tuple[str, str]:
     return "Evidence", words
 
 
-def _fix(analysis: Analysis, finding: Finding, run: str | None) -> Iterator[tuple[str, Line]]:
-    """The first action that a command can try, otherwise the first action."""
-    tried = [(action, experiment(analysis, action, run)) for action in finding.actions] if run else []
-    action, command = next((pair for pair in tried if pair[1]), (next(iter(finding.actions), None), None))
+def _action(analysis: Analysis, finding: Finding, run: str | None) -> tuple[str | None, str | None]:
+    """The first action that a command can try, and the command; else the remedy of the mistake that was
+    found, else the first action.
+    """
+    if run is not None:
+        for action in finding.actions:
+            if command := experiment(analysis, action, run):
+                return action, command
+    return remedy(analysis, finding) or next(iter(finding.actions), None), None
+
+
+def _fix(
+    analysis: Analysis, action: str | None, command: str | None, run: str | None
+) -> Iterator[tuple[str, Line]]:
     if action:
-        yield "Fix", action
+        yield "Fix", coded(action)
     if command:
         yield "Try it", Code(command)
     elif run and analysis.submitted and analysis.submitted.command:

@@ -139,6 +139,15 @@ def test_before_and_after_of_two_runs(tmp_path: Path) -> None:
     assert "Cannot be told apart" in compared(usual, usual)
 
 
+def test_sides_that_are_not_alike_are_named(tmp_path: Path) -> None:
+    usual, wide = run(tmp_path, "a"), run(tmp_path, "b", ranks_per_node=2)
+    text = " ".join(compared(usual, wide).split())
+    assert (
+        "Careful: the number of ranks differs: 2 before, 4 after. The change may not be the reason." in text
+    )
+    assert "Careful" not in compared(usual, usual)
+
+
 def test_before_and_after_of_reports_and_submissions(tmp_path: Path) -> None:
     from aorta.commands._scenarios import run_aggregate
 

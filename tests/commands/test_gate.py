@@ -58,6 +58,8 @@ def test_the_cpu_time_of_a_command_is_measured(tmp_path: Path) -> None:
         ("pass", ("--metric", "ms=[0-9.]+"), ConfigError, "has 0 groups"),
         ("pass", ("--metric", "ms=(["), ConfigError, "--metric"),
         ("pass", ("--metric", "(a)", "--cpu-time"), ConfigError, "two measures"),
+        ("pass", ("--b", "echo 'a"), ConfigError, "no closing quotation"),
+        ("pass", ("--b", " "), ConfigError, "--b is empty"),
     ],
 )
 def test_what_gives_no_measurement_is_an_error(
@@ -97,3 +99,13 @@ def test_the_cause_names_part_rank_and_line() -> None:
     assert failure is not None
     assert failure.text == said
     assert "loader.py:7" in markdown(found)
+
+
+def test_a_run_that_fails_is_an_error_of_the_test_case_and_no_failure(tmp_path: Path) -> None:
+    outcome, folder = gate(tmp_path, "print(1)", "raise SystemExit(3)")
+    assert isinstance(outcome.exception, ArtefactError)
+    suite = ElementTree.fromstring((folder / "gate.xml").read_text(encoding="utf-8"))
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
+    error = suite.find("testcase/error")
+    assert error is not None
+    assert "exit status 3" in str(error.get("message"))

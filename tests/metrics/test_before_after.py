@@ -9,7 +9,7 @@ import pytest
 
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.measured import BreakdownTable, Interval
-from aorta.metrics.before_after import change, step_ms, width_of
+from aorta.metrics.before_after import change, changed_settings, differences, step_ms, width_of
 from tests.support.analyses import analysis, rank_row
 
 
@@ -66,3 +66,19 @@ def test_steps_of_traces_have_students_interval() -> None:
     assert width_of(traced, steps[:2]) is None
     assert width_of(traced) is None
     assert width_of(traced, [5.0, 5.0, 5.0]) == 0.0
+
+
+def test_a_difference_is_named_where_both_sides_know_the_value() -> None:
+    first = analysis(program="a", device="cpu", settings={"x": 1, "y": 2})
+    second = analysis(program="b", device="cuda", world_size=None, settings={"x": 3, "y": 2, "z": 1})
+    assert differences(first, second) == [
+        "the program differs: a before, b after",
+        "the device differs: cpu before, cuda after",
+    ]
+    assert differences(first, first) == []
+    assert changed_settings(first, second) == ["x: 1 → 3"]
+    assert changed_settings(first, analysis(settings=None)) == []
+    traces = analysis(program="a", device="cpu", throughput=None)
+    assert differences(first, traces) == [
+        "the source of the step time differs: step records before, traces after"
+    ]
