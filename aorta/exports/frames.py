@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from aorta.artefacts.analysis import Analysis
+from aorta.artefacts.analysis import Analysis, Problem
 from aorta.artefacts.files import is_file, is_folder
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, runs
@@ -17,6 +17,7 @@ from aorta.artefacts.range_columns import ABSENT
 from aorta.artefacts.step_record import Phase
 from aorta.errors import ArtefactError
 from aorta.readers.run import RunData, read_run
+from aorta.readers.run_identity import job_id
 from aorta.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _STEP = (
     "memory_peak_bytes",
 )  # fmt: skip
 _PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "data_wait_ns", "host_ns", "comm_ns")
+_ROWS = ("breakdown", "findings", "runs", "problems")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class RunFrames:
     """One row per finding."""
     runs: pd.DataFrame
     """One row per run: verdict, step time, throughput, utilisation."""
+    problems: pd.DataFrame
+    """One row per file of a run that is missing or cannot be read, and why."""
     analyses: tuple[Analysis, ...]
     """What `aorta analyze` wrote; runs that nobody analysed have none."""
 
@@ -55,14 +59,14 @@ def load(path: str | Path) -> RunFrames:
     """Returns the tables of a run directory, of a folder of runs, or of one `profiling_analysis.json`.
 
     Nothing is analysed here: findings, breakdown and verdict are those that `aorta analyze` or `aorta
-    aggregate` wrote. Slurm is not asked.
+    aggregate` wrote. Slurm is not asked. A file that cannot be read is a row of `problems`.
 
     Raises:
-        ArtefactError: nothing of aorta is there.
+        ArtefactError: nothing of aorta is there, or `path` is an analysis that cannot be read.
     """
     here = Path(path)
     if is_file(here):
-        return _frames([(None, None, read_json(here, Analysis))])
+        return _frames([_Read(None, None, read_json(here, Analysis))])
     if is_file(RunDir(here).manifest) or is_file(RunDir(here).analysis):
         return _frames([_read(RunDir(here), None)])
     found = runs(here) if is_folder(here) else []
@@ -74,18 +78,45 @@ def load(path: str | Path) -> RunFrames:
     return _frames([_read(run, scenario) for scenario, run in found])
 
 
-def _read(run: RunDir, scenario: Scenario | None) -> tuple[RunData, str | None, Analysis | None]:
-    analysis = read_json(run.analysis, Analysis) if is_file(run.analysis) else None
-    return read_run(run, query_accounting=False), scenario.name if scenario else None, analysis
+@dataclass(frozen=True, slots=True)
+class _Read:
+    data: RunData | None
+    scenario: Scenario | None
+    analysis: Analysis | None
+    broken: tuple[Problem, ...] = ()
+
+    def labels(self) -> dict[str, str | None]:
+        """Returns the scenario and the job, by the manifest, the analysis or the folders' names."""
+        manifest = self.data.account.manifest if self.data is not None else None
+        if manifest is not None:
+            return {"scenario": manifest.scenario, "job_id": manifest.job_id}
+        if self.analysis is not None:
+            return {"scenario": self.analysis.scenario, "job_id": self.analysis.job_id}
+        return {
+            "scenario": self.scenario.name if self.scenario else None,
+            "job_id": job_id(self.data.run) if self.data is not None else None,
+        }
 
 
-def _frames(found: list[tuple[RunData | None, str | None, Analysis | None]]) -> RunFrames:
+def _read(run: RunDir, scenario: Scenario | None) -> _Read:
+    data = read_run(run, query_accounting=False)
+    try:
+        analysis = read_json(run.analysis, Analysis) if is_file(run.analysis) else None
+    except ArtefactError as error:
+        reason = error.message.removeprefix(f"{run.analysis}: ")
+        return _Read(data, scenario, None, (Problem(file=run.analysis.name, reason=reason),))
+    return _Read(data, scenario, analysis)
+
+
+def _frames(found: list[_Read]) -> RunFrames:
     import pandas as pd
 
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in ("steps", "gpu", "cpu")}
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("breakdown", "findings", "runs")}
-    for data, scenario, analysis in found:
-        of_run = _labels(data, scenario, analysis)
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in _ROWS}
+    for one in found:
+        data, analysis, of_run = one.data, one.analysis, one.labels()
+        wrong = [*(data.problems if data is not None else ()), *one.broken]
+        rows["problems"] += [{**of_run, **msgspec.to_builtins(problem)} for problem in wrong]
         if data is not None:
             by_rank = [_steps(rank, steps) for rank, steps in sorted(data.records.by_rank.items())]
             for name, some in (("steps", by_rank), ("gpu", [data.gpu]), ("cpu", [data.cpu])):
@@ -100,18 +131,8 @@ def _frames(found: list[tuple[RunData | None, str | None, Analysis | None]]) -> 
             for name, some in tables.items()
         },
         **{name: pd.DataFrame(some) for name, some in rows.items()},
-        analyses=tuple(one for _, _, one in found if one is not None),
+        analyses=tuple(one.analysis for one in found if one.analysis is not None),
     )
-
-
-def _labels(data: RunData | None, scenario: str | None, analysis: Analysis | None) -> dict[str, str | None]:
-    manifest = data.account.manifest if data is not None else None
-    if manifest is not None:
-        return {"scenario": manifest.scenario, "job_id": manifest.job_id}
-    return {
-        "scenario": scenario or (analysis.scenario if analysis else None),
-        "job_id": analysis.job_id if analysis else None,
-    }
 
 
 def _steps(rank: int, steps: StepColumns) -> pd.DataFrame:

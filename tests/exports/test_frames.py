@@ -61,6 +61,16 @@ def test_one_analysis(results: Path) -> None:
     assert not len(found.steps)
 
 
+@pytest.mark.parametrize("name", ["profiling_analysis.json", "manifest.json"])
+def test_a_broken_file_costs_nothing_else(results: Path, name: str) -> None:
+    assert not len(load(results).problems)
+    (results / "1node/run_7" / name).write_text("{")
+    found = load(results)
+    assert set(found.steps["job_id"]) == {"7", "8"}
+    assert found.problems[["job_id", "file"]].to_numpy().tolist() == [["7", name]]
+    assert "truncated" in found.problems["reason"][0]
+
+
 def test_where_nothing_is(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="is no run"):
         load(tmp_path)
