@@ -59,7 +59,10 @@ class OverrideCommand(click.Command):
             ctx.params["overrides"] += ("capture.keep_environment=true",)
         image = ctx.params.pop("container", None)
         if image is not None:
-            named = str(Path(image).absolute()) if Path(image).exists() else image
+            from aorta.launch.container import folder_of
+
+            here = Path(image).is_file() or folder_of(image) is not None
+            named = str(Path(image).absolute()) if here else image
             ctx.params["overrides"] += (f"container.image={json.dumps(named)}",)
         return rest
 

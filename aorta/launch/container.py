@@ -134,6 +134,24 @@ def check_image(image: str) -> None:
         )
 
 
+def folder_of(image: str) -> Path | None:
+    """Returns the folder that `image` names; None: it is a file, or a name that a runtime knows.
+
+    A name that begins with neither / nor . counts as a folder only if it holds a system. So `aorta` in a
+    checkout is the image of that name, and not the package.
+    """
+    path = Path(image)
+    holds = image.startswith(("/", "./", "../")) or (path / "usr").is_dir() or (path / "bin").is_dir()
+    return path if holds and path.is_dir() else None
+
+
+def in_storage(image: str, environ: Mapping[str, str]) -> Path | None:
+    """Returns the folder of an image that `ch-image` keeps under this name; None: it keeps none."""
+    storage = environ.get("CH_IMAGE_STORAGE") or f"/var/tmp/{environ.get('USER', '')}.ch"  # noqa: S108
+    path = Path(storage) / "img" / image.replace("/", "%").replace(":", "+")
+    return path if path.is_dir() else None
+
+
 def parse_mounts(texts: Sequence[str]) -> tuple[Mount, ...]:
     """Returns the folders of `container.mounts`: `SOURCE[:TARGET][:ro|:rw]`, absolute.
 
@@ -285,7 +303,7 @@ def in_words(block: ContainerConfig, project: str, results: str, python: str | N
     """
     if block.image is None:
         return []
-    folder = Path(block.image).is_dir()
+    folder = folder_of(block.image) is not None
     fits = fitting(block.image, folder=folder) if block.runtime == "auto" else (block.runtime,)
     mounts = reduced([*parse_mounts(block.mounts), *(Mount(path, path) for path in (project, results))])
     lines: list[str] = []

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from aorta.artefacts import names
+from aorta.artefacts.clean import plain
 from aorta.artefacts.records import ContainerRun, ProfilerChoice
 from aorta.config.schema import Config, ContainerConfig
 from aorta.errors import RunError
@@ -26,7 +29,10 @@ from aorta.runner.options import NodeOptions
 
 _PROBE_S = 900.0
 """Limit of the first start: a runtime may fetch the image then."""
+_SAID = 1 << 16
+"""Bytes that the first start may print. The image belongs to somebody else, and might print without end."""
 _HELP_S = 30.0
+_ASKED = ("aorta", *PACKAGES)
 _ASK = """
 import json, platform, sys
 from importlib.metadata import PackageNotFoundError, version
@@ -108,11 +114,13 @@ def enter(
     if block.image is None:
         return None
     container.check_image(block.image)
-    folder = Path(block.image).is_dir()
-    runtime, program = container.choose_runtime(block.runtime, block.image, _found(environ), folder=folder)
+    folder = container.folder_of(block.image)
+    found = _found(environ)
+    runtime, program = container.choose_runtime(block.runtime, block.image, found, folder=folder is not None)
     mounts, notes = _mounts(block, options, config, tools, runtime)
-    if runtime == "charliecloud" and folder:
-        _make_points(Path(block.image), mounts)
+    folder = folder or container.in_storage(block.image, environ)
+    if runtime == "charliecloud" and folder is not None:
+        _make_points(folder, mounts)
     if runtime == "charliecloud" and vendor == "nvidia":
         notes.append("the image needs the driver's libraries: `ch-fromhost --nvidia IMAGE` puts them in")
     hooked = bool(options.command) and options.own.instrument == "auto"
@@ -127,7 +135,7 @@ def enter(
             passed=(*names.OF_A_RANK, *(("PYTHONPATH",) if hooked else ())),
             node=options.slurm_node,
             task=tuple((name, environ[name]) for name in container.OF_THE_TASK if name in environ),
-            image_environment=folder and (Path(block.image) / "ch/environment").is_file(),
+            image_environment=folder is not None and (folder / "ch/environment").is_file(),
             hooks=str(HOOKS) if hooked else None,
         ),
         options.own.python or container.PYTHON,
@@ -215,23 +223,19 @@ def _make_points(image: Path, mounts: Sequence[Mount]) -> None:
 
 def _asked(inside: Inside, options: NodeOptions, environ: Mapping[str, str]) -> dict[str, str]:
     """Start the container once, and return the versions that it has."""
-    argv = inside.container.around([inside.python, "-c", _ASK, *PACKAGES])
+    argv = inside.container.around([inside.python, "-c", _ASK, *_ASKED])
     image, runtime = inside.container.image, inside.container.runtime
     try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, errors="replace", timeout=_PROBE_S, check=False,
-            stdin=subprocess.DEVNULL, env=inside.environment(environ),
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
+        said, code = _first_words(argv, inside.environment(environ))
+    except (OSError, TimeoutError) as error:
         raise RunError(f"{runtime} does not start {image}: {error}", "try it by hand on a node") from error
-    said = [line for line in done.stdout.splitlines() if line.startswith("aorta-versions ")]
-    if not said:
-        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    versions = _versions(said)
+    if versions is None:
+        why = (said.strip().splitlines() or [f"exit code {code}"])[-1]
         raise RunError(
-            f"{runtime} does not start {inside.python} in {image}: {why}",
+            f"{runtime} does not start {inside.python} in {image}: {plain(why)[:500]}",
             "try the image by hand on a node; --python names its interpreter",
         )
-    versions: dict[str, str] = json.loads(said[-1].removeprefix("aorta-versions "))
     if "torch" not in versions and options.own.launcher == "aorta":
         raise RunError(
             f"{inside.python} in {image} has no torch, which starts the ranks",
@@ -243,3 +247,51 @@ def _asked(inside: Inside, options: NodeOptions, environ: Mapping[str, str]) -> 
             "docs/containers.md makes an image that has it; a program of your own needs none",
         )
     return versions
+
+
+def _versions(said: str) -> dict[str, str] | None:
+    """Returns the versions in the line that `_ASK` prints. None: it printed no such line."""
+    for line in reversed(said.splitlines()):
+        if line.startswith("aorta-versions "):
+            try:
+                found = msgspec.json.decode(line.removeprefix("aorta-versions "), type=dict[str, str])
+            except (msgspec.DecodeError, UnicodeError):
+                return None
+            return {name: plain(found[name])[:100] for name in ("python", *_ASKED) if name in found}
+    return None
+
+
+def _first_words(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[str, int]:
+    """Run a command, and return at most `_SAID` bytes of its output with its exit code.
+
+    Raises:
+        TimeoutError: it neither ended nor printed that much within `_PROBE_S`.
+    """
+    late = threading.Event()
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=dict(environ),
+        start_new_session=True,
+    ) as child:  # fmt: skip
+
+        def end() -> None:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+
+        def give_up() -> None:
+            late.set()
+            end()
+
+        timer = threading.Timer(_PROBE_S, give_up)
+        timer.start()
+        try:
+            assert child.stdout is not None
+            said = child.stdout.read(_SAID)
+            if len(said) < _SAID:
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(_HELP_S)
+        finally:
+            timer.cancel()
+            end()
+    if late.is_set():
+        raise TimeoutError(f"no answer within {_PROBE_S:.0f} s")
+    return said.decode(errors="replace"), child.returncode

@@ -171,6 +171,27 @@ def test_auto_takes_what_is_there_and_fits(
     assert choose_runtime("auto", image, there, folder=folder) == (runtime, there[runtime])  # type: ignore[index]
 
 
+def test_a_bare_name_is_a_folder_only_if_it_holds_a_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("aorta", "rocm/pytorch", "image/usr", "images/torch/bin"):
+        Path(folder).mkdir(parents=True)
+    for named in ("aorta", "rocm/pytorch", "missing", "/missing", "docker://aorta"):
+        assert container.folder_of(named) is None
+    for named in ("image", "images/torch", "./aorta", f"{tmp_path}/aorta"):
+        assert container.folder_of(named) == Path(named)
+
+
+def test_the_folder_of_an_image_in_the_storage_of_charliecloud(tmp_path: Path) -> None:
+    environ = {"CH_IMAGE_STORAGE": str(tmp_path)}
+    kept = tmp_path / "img/rocm%pytorch+6.4"
+    kept.mkdir(parents=True)
+    assert container.in_storage("rocm/pytorch:6.4", environ) == kept
+    assert container.in_storage("rocm/pytorch", environ) is None
+    assert container.in_storage("rocm/pytorch:6.4", {"USER": "nobody-here"}) is None
+
+
 @pytest.mark.parametrize(
     ("asked", "image", "there"),
     [

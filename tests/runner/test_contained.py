@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,16 @@ def test_what_is_wrong_with_an_image_is_said_before_the_start(tmp_path: Path) ->
     with pytest.raises(RunError, match=r"/usr/bin/python3 in .* has no torch"):
         enter(tmp_path, str(image), mounts, own=OwnProgram(python="/usr/bin/python3"))
     with pytest.raises(RunError, match="has no aorta, and the built-in trainer"):
-        enter(tmp_path, str(image), mounts, command=(), own=OwnProgram(python=sys.executable))
+        enter(
+            tmp_path,
+            str(image),
+            mounts,
+            command=(),
+            own=OwnProgram(python="/usr/bin/python3", launcher="own"),
+        )
+    inside = enter(tmp_path, str(image), mounts, command=(), own=OwnProgram(python=sys.executable))
+    assert inside is not None
+    assert inside.packages["aorta"] == version("aorta"), "the built-in trainer runs in such an image"
 
 
 def test_a_runtime_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,3 +116,39 @@ def test_a_profiler_is_mounted_or_has_to_be_in_the_image(
     assert seen.program == (inside or str(tmp_path / program))
     folder = str(tmp_path / str(mounts))
     assert found == ([Mount(folder, folder, True)] if mounts else [])
+
+
+def test_an_image_that_prints_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = [sys.executable, "-c", "while True: print('x' * 1000)"]
+    said, _ = contained._first_words(endless, os.environ)
+    assert len(said) == 1 << 16
+    assert contained._versions(said) is None
+    monkeypatch.setattr(contained, "_PROBE_S", 0.2)
+    with pytest.raises(TimeoutError, match="no answer"):
+        contained._first_words([sys.executable, "-c", "import time; time.sleep(600)"], os.environ)
+
+
+def test_the_exit_code_of_an_image_is_kept() -> None:
+    said, code = contained._first_words(
+        [sys.executable, "-c", "print('why'); raise SystemExit(7)"], os.environ
+    )
+    assert (said, code) == ("why\n", 7)
+
+
+@pytest.mark.parametrize(
+    ("said", "versions"),
+    [
+        ('aorta-versions {"python": "3.11.2", "torch": "2.9.1"}\n', {"python": "3.11.2", "torch": "2.9.1"}),
+        ('hello\naorta-versions {"python": "3.11.2"}\nbye\n', {"python": "3.11.2"}),
+        ('aorta-versions {"aorta": "0.1.0"}', {"aorta": "0.1.0"}),
+        ('aorta-versions {"python": "3.11.2", "unasked": "1"}', {"python": "3.11.2"}),
+        (f'aorta-versions {{"torch": "{"9" * 500}"}}', {"torch": "9" * 100}),
+        ("aorta-versions {}", {}),
+        ('aorta-versions {"python": 3}', None),
+        ('aorta-versions {"python"', None),
+        ('aorta-versions ["python"]', None),
+        ("", None),
+    ],
+)
+def test_versions_that_an_image_names(said: str, versions: dict[str, str] | None) -> None:
+    assert contained._versions(said) == versions
