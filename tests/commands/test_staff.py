@@ -159,6 +159,37 @@ def test_the_epilog_reads_little_of_a_line_without_end(tmp_path: Path) -> None:
     assert (tmp_path / "asked").read_text() == "AdminComment=" + "x" * LONGEST_LINE
 
 
+def test_the_epilog_says_in_the_system_log_why_it_writes_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "site/scripts/slurm_epilog.sh"
+    script.parent.mkdir(parents=True)
+    script.write_bytes(SCRIPT.read_bytes())
+    (tmp_path / "site/bin").mkdir()
+    programs = {
+        "scontrol": 'echo "JobId=7 StdOut=/r/profile_1node_7.out"',
+        "sacctmgr": 'echo "Access denied" >&2; exit "$DENIED"',
+        "logger": 'printf \'%s\\n\' "$*" > "$ASKED"',
+        "site/bin/aorta": "echo $TOLD",
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    asked = tmp_path / "asked"
+
+    def logged(**changes: str) -> str:
+        asked.unlink(missing_ok=True)
+        environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_USER": user,
+                   "ASKED": str(asked), "DENIED": "0", "TOLD": "a line"}  # fmt: skip
+        subprocess.run(["/bin/bash", script], check=True, env=environ | changes, timeout=60)
+        return asked.read_text() if asked.exists() else ""
+
+    assert logged() == "", "the aorta beside the script was found, and Slurm took the line"
+    assert logged(DENIED="1") == "-t aorta-epilog -- job 7: sacctmgr: Access denied\n"
+    assert f"try: {tmp_path}/site/bin/aorta staff line 7 --analyze --results /r" in logged(TOLD="")
+    (tmp_path / "site/bin/aorta").unlink()
+    assert logged().endswith("/site/.venv/bin/aorta is not there; set AORTA\n")
+
+
 def test_the_epilog_changes_only_jobs_of_aorta(tmp_path: Path) -> None:
     programs = {
         "scontrol": 'echo "JobId=7 StdOut=$STDOUT WorkDir=/"',
