@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+from msgspec import Struct
 
 from aorta.artefacts.samples import GpuSample
 
@@ -18,8 +19,7 @@ Form = Literal["text", "exact", "number"]
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column of a monitor file.
 
     `exact` columns are whole numbers that every row has; a float would round those above 2**53.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Problem
@@ -185,8 +186,7 @@ def concatenate(
     return table(**columns)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnseenIntervals:
+class UnseenIntervals(Struct, frozen=True, eq=False):
     """Time in which the trace does not show what the GPU did."""
 
     reason: str

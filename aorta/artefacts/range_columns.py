@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.steps import CollectiveId, DecodedStep, StepRange, StepRanges
@@ -40,8 +40,7 @@ class RangeKind(NamedTuple):
     """The range has metadata."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RangeColumns:
+class RangeColumns(Struct, frozen=True, eq=False):
     """The ranges of some steps, a row each, in the order of the steps and of their records."""
 
     row: Ints
@@ -56,8 +55,7 @@ class RangeColumns:
     """ABSENT: the record does not say."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RangeStore:
+class RangeStore(Struct, frozen=True, eq=False):
     """The ranges of one rank; a step names its first one and how many it has."""
 
     kinds: tuple[RangeKind, ...]

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from aorta.artefacts.lines import cells_of
 from aorta.errors import ArtefactError
 from aorta.units import BYTES_PER_MIB
@@ -49,8 +51,7 @@ class GpuSample:
     """As printed; nvidia-smi writes local time without a zone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(Struct, frozen=True):
     """The samples of a text, and the numbers (from 1) of lines that are not what the header announces."""
 
     samples: list[GpuSample]

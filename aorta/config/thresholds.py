@@ -6,7 +6,6 @@ tables of the docs and the comments of `config/default.yaml` are made of these r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -186,8 +185,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) = None
 
 
-@dataclass(frozen=True, slots=True)
-class ThresholdRow:
+class ThresholdRow(Struct, frozen=True):
     """One threshold."""
 
     key: str

@@ -6,9 +6,9 @@ Runs, flight recorders and timelines of operations have modules of their own, wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from aorta.artefacts.analysis import Analysis, Problem, ThresholdChange, Verdict
 from aorta.artefacts.reduction import TraceSummary
@@ -23,8 +23,7 @@ from aorta.readers.sample_files import SampleFile
 from aorta.units import rank_words
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedThresholds:
+class AppliedThresholds(Struct, frozen=True):
     """The thresholds of an analysis, before and after what was changed for it."""
 
     before: Thresholds

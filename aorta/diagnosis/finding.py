@@ -7,8 +7,9 @@ forgotten one fails at import and in the type check; `None` says that the findin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from aorta.artefacts.analysis import Finding, Kind, RuleMeasurement, Speedup
 from aorta.diagnosis.observation import Observation
@@ -35,8 +36,7 @@ class RuleResult(NamedTuple):
     """The finding. None if it was not found or not measurable; `measured.answer` tells which."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubCause:
+class SubCause(Struct, frozen=True):
     """A code, the same in words, and what was measured."""
 
     code: str
@@ -44,8 +44,7 @@ class SubCause:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PredictedRemoval:
+class PredictedRemoval(Struct, frozen=True):
     """The change that the replay makes, in words, and its predicted effect."""
 
     words: str
@@ -58,8 +57,7 @@ class PredictedRemoval:
     """Other reasons, in words, why ranks may be slow and hide the gain."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindingSpec:
+class FindingSpec(Struct, frozen=True, kw_only=True):
     """Everything that aorta knows about one kind of finding."""
 
     kind: Kind

@@ -8,11 +8,11 @@ program's host lines and says what is different without it; the gain is a replay
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import Column
@@ -30,8 +30,7 @@ ALWAYS = Estimate(value=1.0, low=1.0, high=1.0)
 """It happens in each step, or as often in the job as in the captured steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+class Sign(Struct, frozen=True):
     """A mistake that was found."""
 
     changes: Mapping[int, ReplayChanges]
@@ -46,8 +45,7 @@ class Sign:
     """How often it happens in the job's steps, over how often it happens in the captured ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedSign:
+class ObservedSign(Struct, frozen=True):
     """A mistake that records or samples of a run show."""
 
     gain: Estimate
@@ -56,8 +54,7 @@ class ObservedSign:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MistakeSpec:
+class MistakeSpec(Struct, frozen=True, kw_only=True):
     """Everything that aorta knows about one mistake."""
 
     id: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from aorta.artefacts.measured import RankBreakdown
 from aorta.artefacts.replayed import ClockFit, LatenessTable, Pop, Replay, WhatIf
@@ -14,8 +15,7 @@ from aorta.metrics.pop import run_pop
 from aorta.metrics.whatif import Replays
 
 
-@dataclass(frozen=True, slots=True)
-class Modelled:
+class Modelled(Struct, frozen=True):
     """The replay of a run, and what else its collectives tell."""
 
     replays: Replays | None

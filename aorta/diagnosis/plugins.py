@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 HEADINGS = ("What it finds", "Why it costs time", "What to do")
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class PluginPage:
+class PluginPage(Struct, frozen=True):
     """Content of a plug-in's docstring."""
 
     title: str

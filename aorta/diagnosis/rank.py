@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from statistics import median_low
 
 import msgspec
+from msgspec import Struct
 
 from aorta.artefacts.measured import Blame, RankBreakdown
 from aorta.artefacts.replayed import LatenessTable
@@ -28,8 +28,7 @@ HARDLY = 0.1
 """Share of the costliest rank's charge: a smaller charge does not tell why a rank is late."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankCosts:
+class RankCosts(Struct, frozen=True):
     """One rank's mean step in ms: its own parts, and its exposed waits by the last rank and the cause."""
 
     rank: int

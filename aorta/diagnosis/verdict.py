@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from aorta.artefacts.analysis import DataQuality, Finding, Kind, RuleMeasurement, Verdict
 from aorta.artefacts.records import blames_peer
@@ -37,8 +36,7 @@ _REMEDIES = {
 _TRACE = "record all ranks with torch.profiler, which shows kernels, launches and collectives"
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """The findings after judgement, causes first."""
 
     findings: list[Finding]
@@ -48,8 +46,7 @@ class Judged:
     """Kinds that passed their threshold and are no findings, with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedVerdict:
+class JudgedVerdict(Struct, frozen=True):
     """The verdict, with the findings that it stands on."""
 
     verdict: Verdict

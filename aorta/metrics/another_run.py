@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import stdev
 
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts.measured import Interval
 from aorta.metrics.bootstrap import CONFIDENCE, MIN_VALUES, Floats
@@ -58,8 +58,7 @@ def spread(steps: Floats, miss: float = 0.0) -> float | None:
     return math.hypot(chance, miss)
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(Struct, frozen=True):
     """Another run of the same thing."""
 
     step_ms: float

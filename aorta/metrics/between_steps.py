@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import Phase
@@ -17,8 +17,7 @@ _AHEAD_OF: tuple[Phase, ...] = ("validation", "checkpoint")
 """Phases of a step that say what came before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps:
+class Gaps(Struct, frozen=True):
     """Time between steps, from the first to the last of the steps that count."""
 
     shares: dict[int, float] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.intervals import Intervals
@@ -23,8 +24,7 @@ NOT_RECORDED = -1
 """In `Calls.bytes`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveMember:
+class CollectiveMember(Struct, frozen=True):
     """One rank's part in one collective, ns on the common clock."""
 
     op: str

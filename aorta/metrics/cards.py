@@ -7,11 +7,11 @@ table has no peak, and nothing is computed from one.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True):
     """Says what one kind of GPU can do at most."""
 
     name: str

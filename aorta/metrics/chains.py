@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.metrics.apportion import apportion
@@ -16,8 +16,7 @@ from aorta.metrics.charges import OWN, Charge, Charges
 Ints = NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class _Ledger:
+class _Ledger(Struct):
     """Time that a rank lost to others so far in one step, by group."""
 
     step: int
@@ -38,8 +37,7 @@ class _Ledger:
         return sum(lost for group, lost in self.transfer.items() if group not in groups)
 
 
-@dataclass(frozen=True, slots=True)
-class ChainMembers:
+class ChainMembers(Struct, frozen=True):
     """One collective's members, (n,) each."""
 
     rank: Ints

@@ -9,9 +9,9 @@ not turn it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.metrics.median import median
@@ -22,8 +22,7 @@ _FEWEST = 9
 """Times, three in each third; fewer have no rate."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClockLine:
+class ClockLine(Struct, frozen=True):
     """Correction to add to a clock's times: `offset_ns` + `rate` × (time - `about_ns`)."""
 
     offset_ns: int = 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aorta.artefacts.range_columns import ABSENT, RangeKind
@@ -23,8 +24,7 @@ from aorta.metrics.steady import Steady
 from aorta.units import NS_PER_MS
 
 
-@dataclass(frozen=True, slots=True)
-class Matched:
+class Matched(Struct, frozen=True):
     """One collective of all its members."""
 
     key: Key
@@ -38,8 +38,7 @@ class Matched:
     """Bytes that each member brought, the largest; None where a record does not say."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatchedCollectives:
+class MatchedCollectives(Struct, frozen=True):
     """All timelines, and the collectives in the order in which their last member came."""
 
     timelines: Mapping[int, RankTimeline]

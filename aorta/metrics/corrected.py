@@ -7,10 +7,10 @@ stays: kernels, collectives by total time, contention, and what the capture as a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts.events import ABSENT, Column
 from aorta.artefacts.hostline import ComputeKind, Item, LineTable, Tag
@@ -49,8 +49,7 @@ def without_profiler(ranks: Sequence[TraceSummary], lines: Lines) -> list[TraceS
     return made
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
+class _Seen(Struct, frozen=True, eq=False):
     """A rank's items in the last two rounds, a row each, in order."""
 
     table: LineTable

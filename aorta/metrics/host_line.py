@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, RangeRole, Trace, TraceRanges, build, take
@@ -48,8 +49,7 @@ _QUEUES = re.compile(r"(?:cuda|hip)Mem(?:cpy|set)\w*Async(?:_v\d+)?(?:_ptsz)?")
 _WAIT_EVENT = re.compile(r"(?:cuda|hip)StreamWaitEvent(?:_v\d+)?(?:_ptsz)?|cuStreamWaitEvent(?:_ptsz)?")
 
 
-@dataclass(slots=True)
-class _Items:
+class _Items(Struct):
     """The items in the order of the host, before they are cut into steps."""
 
     at: Column

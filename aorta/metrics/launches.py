@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts.range_columns import ABSENT
 from aorta.artefacts.step_columns import StepColumns
@@ -14,8 +14,7 @@ from aorta.metrics.steady import Steady
 from aorta.units import NS_PER_MS
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
+class Launches(Struct, frozen=True):
     """GPU steps that were recorded kernel by kernel within the training process; means per step."""
 
     kernels: float

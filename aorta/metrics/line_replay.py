@@ -14,9 +14,10 @@ from __future__ import annotations
 import enum
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Column
@@ -96,8 +97,7 @@ class ReplayChanges:
     """Items at which the host does not wait."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Moments:
+class Moments(Struct, frozen=True, eq=False):
     """The items of the last two rounds of a replay, one row per item; times are ns since the replay began."""
 
     round: Floats
@@ -113,8 +113,7 @@ class Moments:
     end: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedStep:
+class ReplayedStep(Struct, frozen=True):
     """Time of a step in a replay, ns, by rank."""
 
     step_ns: Mapping[int, float]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.metrics.calls import Calls
@@ -18,8 +18,7 @@ from aorta.metrics.clock_lines import ClockLine, clock_line
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Joined:
+class Joined(Struct, frozen=True, eq=False):
     """The calls of all ranks, in the order of step, group and number, and of ranks within. (rows,) each."""
 
     calls: Calls

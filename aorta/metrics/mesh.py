@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts.measured import RankBreakdown
 from aorta.artefacts.mesh import Bubble, Mesh, MeshCause, MeshGroup, MeshStage, SlowdownRecord, WorkerSteps
@@ -18,8 +18,7 @@ from aorta.metrics.slowdown import Slowdown, slowdown
 from aorta.units import NS_PER_MS
 
 
-@dataclass(frozen=True, slots=True)
-class MeshFacts:
+class MeshFacts(Struct, frozen=True):
     """A mesh and how much slower it is than with all workers equal."""
 
     mesh: Mesh

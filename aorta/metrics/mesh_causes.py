@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.operations import COMPUTE, OperationRole, Operations
@@ -24,8 +24,7 @@ LEAST_EXCESS = 0.05
 """Workers that take less than this share longer than their stage are not slow together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """Something that makes a mesh slow, and the step without it."""
 
     code: str

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from aorta.artefacts.mesh import Dimension, Mesh, MeshDimension, MeshGroup
 from aorta.metrics.calls import SEND_RECV
@@ -35,8 +34,7 @@ def dimension_of(name: str) -> Dimension | None:
     return next((dimension for dimension, known in _WORDS if words & known), None)
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     ranks: set[int] = field(default_factory=set)
     operations: set[str] = field(default_factory=set)
     transfer_ns: int = 0

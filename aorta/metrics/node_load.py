@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.metrics.utilization import SampleSeries, mean_of
@@ -48,8 +49,7 @@ class NodeLoad:
     """Share of the time, 0 to 1, in which some process waited for memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Throttling:
+class Throttling(Struct, frozen=True):
     """One GPU in its node's steady window: shares of the samples, 0 to 1."""
 
     thermal: float

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.operations import Ints, OperationRole, Operations, backwards
@@ -26,8 +26,7 @@ SLACK_NS = 100_000
 """Clocks of workers are that far apart at least: what ended so little later still came before."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class Graph(Struct, frozen=True, eq=False):
     """Nodes in an order in which they can be replayed."""
 
     operations: Operations

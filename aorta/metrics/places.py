@@ -7,9 +7,10 @@ The shares are those of samples, so each has the error of a count: a place that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from statistics import median
+
+from msgspec import Struct
 
 from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
 
@@ -19,8 +20,7 @@ SCRIPT = "<module>"
 """The code of a file outside of every function."""
 
 
-@dataclass(frozen=True, slots=True)
-class FindingPlace:
+class FindingPlace(Struct, frozen=True):
     """A place, in the ranks that a finding names."""
 
     function: str

@@ -14,10 +14,11 @@ these steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct, field
 
 from aorta.artefacts.hostline import HostLine, LineTable, unpack_line
 from aorta.artefacts.weight import Estimate, ProfilerWeight, RankWeight
@@ -38,8 +39,7 @@ _SAME = 0.02
 _HALVINGS = 8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lines:
+class Lines(Struct, frozen=True, eq=False):
     """The host lines of all ranks, and what the profiler weighs in them."""
 
     lines: Mapping[int, HostLine]

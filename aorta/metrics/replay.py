@@ -16,15 +16,14 @@ it. A run of steps without a break starts with the measured starts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from aorta.metrics.replay_model import PARTS, Floats, Part, Points, Replayed, ReplayModel
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(Struct, frozen=True):
     """The work to take away: shares of each rank's own time in each step, and of transfers."""
 
     shares: Mapping[Part, Floats] = field(default_factory=dict)

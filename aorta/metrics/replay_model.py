@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.intervals import EMPTY, subtract
@@ -32,8 +33,7 @@ _MOST_ROWS = 2_000_000
 """Members of collectives that are replayed; of more, the last steps are."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Replayed:
+class Replayed(Struct, frozen=True, eq=False):
     """Times of the steps, ns, each (ranks, steps)."""
 
     start: Floats
@@ -45,8 +45,7 @@ class Replayed:
         return np.asarray(spans.mean(axis=0), dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Points:
+class Points(Struct, frozen=True, eq=False):
     """Places on the main lines, one a row."""
 
     rank: Ints
@@ -199,8 +198,7 @@ class _Line:
         return np.asarray(times - self._blocked.before(times), dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Places:
+class _Places(Struct, frozen=True, eq=False):
     """Collects what `ReplayModel` has of each row and each step's bounds, for some ranks after another."""
 
     post: Points

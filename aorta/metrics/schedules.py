@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.operations import COMPUTE, OperationRole, Operations
@@ -18,8 +18,7 @@ _LETTERS = {int(OperationRole.FORWARD): "F", int(OperationRole.BACKWARD): "B", i
 _COMPUTE = [int(role) for role in COMPUTE]
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """Tells how a pipeline runs its microbatches."""
 
     name: str

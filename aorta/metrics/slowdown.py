@@ -13,9 +13,9 @@ operation takes what its kind typically takes (the mean of a computation, the me
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aorta.metrics.mesh_causes import Cause, causes_of
 from aorta.metrics.operation_graph import Floats, Graph
@@ -36,8 +36,7 @@ def ideal(graph: Graph) -> Floats:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Slowdown:
+class Slowdown(Struct, frozen=True):
     """S and its parts."""
 
     value: float

@@ -8,9 +8,9 @@ of all are those of each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.intervals import Intervals
@@ -23,8 +23,7 @@ _LONGEST = 2**62
 """ns; sums of two stay within 64 bits."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stack:
+class Stack(Struct, frozen=True, eq=False):
     """Tells where the times of some ranks lie on their line; ranks are places among them, 0 to n - 1."""
 
     first: Ints

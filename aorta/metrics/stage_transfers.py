@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from aorta.artefacts.operations import Ints, OperationRole, Operations, backwards
 
 
-@dataclass(slots=True)
-class Transfers:
+class Transfers(Struct):
     """Sends and receives of a timeline that names no peers."""
 
     work: dict[int, int] = field(default_factory=dict)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import DecodedStep
 
 
-@dataclass(frozen=True, slots=True)
-class Steady:
+class Steady(Struct, frozen=True):
     """The same steps of every rank."""
 
     numbers: tuple[int, ...]

@@ -8,9 +8,8 @@ loader) · host (the rest).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts.events import Column, GpuEvents, Kind, RangeRole, Trace, take
 from aorta.intervals import Intervals, intersection, lengths_in, subtract, union
@@ -19,8 +18,7 @@ from aorta.metrics.trace_steps import StepWindows, steps_of
 NOT_CLASSIFIED = "communication not classified: collectives are called, but no GPU event belongs to one"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GpuActivity:
+class GpuActivity(Struct, frozen=True, eq=False):
     """The activity of one GPU, as disjoint intervals."""
 
     compute: Intervals
@@ -37,8 +35,7 @@ class GpuActivity:
     """The GPU doing anything, or perhaps something that was not recorded."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TraceBreakdown:
+class TraceBreakdown(Struct, frozen=True, eq=False):
     """One value per step in each column; the first seven after `steps` sum to the step."""
 
     rank: int | None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import msgspec
+from msgspec import Struct
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.measured import RankBreakdown
@@ -28,8 +29,7 @@ _IMPOSSIBLE = 0.1
 """Share of matches that cannot be true above which none is believed."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostIdle:
+class HostIdle(Struct, frozen=True):
     """GPU idle time for the host alone, by traces; means over ranks and steps."""
 
     short_gaps_ms: float

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace
 from aorta.artefacts.traced import Contention, QueueDepth
@@ -25,8 +24,7 @@ _BESIDE = 0.5
 """A kernel runs beside communication when that covers at least this share of it; alone when none does."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IdleCauses:
+class IdleCauses(Struct, frozen=True, eq=False):
     """GPU idle time of each step by what the host was doing; the four columns sum to the idle time."""
 
     loader_ns: Column
@@ -102,8 +100,7 @@ def _on_the_host(trace: Trace, windows: Intervals) -> Intervals:
     return np.where(bounded[:, None], own, windows)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IdleGaps:
+class IdleGaps(Struct, frozen=True, eq=False):
     """GPU idle time of each step outside of the loader, by the length of the gap that it lies in."""
 
     short_ns: Column

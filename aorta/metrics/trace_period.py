@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace, launched_at, take
@@ -20,8 +19,7 @@ _BEST = 0.005
 _MOST_CANDIDATES = 200
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Period:
+class Period(Struct, frozen=True, eq=False):
     """Times at which a capture begins to repeat itself, on the host's clock where launches are recorded."""
 
     starts: Column

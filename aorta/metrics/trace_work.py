@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import (
@@ -82,8 +83,7 @@ class GpuWork:
     """Forward and backward passes between sends and receives."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Attributed:
+class _Attributed(Struct, frozen=True, eq=False):
     """A trace, and when each of its GPU events was launched; ABSENT: not in the trace."""
 
     trace: Trace

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
@@ -27,8 +27,7 @@ MOST_REPLAYED = 1.2
 _PASS = {FORWARD: "forward-compute", BACKWARD: "backward-compute", WEIGHT: "backward-weight"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Operation:
+class _Operation(Struct, frozen=True):
     kind: str
     rank: int
     step: int

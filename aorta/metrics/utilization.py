@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.measured import RankBreakdown, Utilization
@@ -39,8 +39,7 @@ class Numbers:
         return self._known[name]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SampleSeries:
+class SampleSeries(Struct, frozen=True, eq=False):
     """One sampled thing on one node: rows in time order, inside the window."""
 
     host: str
@@ -61,8 +60,7 @@ class SampleSeries:
         return self.table[column].iloc[self.rows[0]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sampled:
+class Sampled(Struct, frozen=True, eq=False):
     """The samples inside the windows of their hosts."""
 
     gpus: list[SampleSeries]

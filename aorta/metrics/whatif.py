@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.measured import Interval
@@ -41,8 +42,7 @@ class Prediction:
     """True where the traces lack the hosts' time, which may be the next limit: the step is this or longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Hosts:
+class _Hosts(Struct, frozen=True):
     """Work of the hosts per step."""
 
     least_ns: float = 0.0
@@ -50,8 +50,7 @@ class _Hosts:
     known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveSlot:
+class CollectiveSlot(Struct, frozen=True):
     """A collective's place in the step."""
 
     op: str

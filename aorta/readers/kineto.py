@@ -13,12 +13,13 @@ import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Problem
@@ -61,8 +62,7 @@ _EPOCH_US = 10**15
 """A `ts` above this (the year 2001 in µs) counts from the Unix epoch; one below it counts from a start-up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """A part of a file that one process decodes."""
 
     path: Path
@@ -71,8 +71,7 @@ class Unit:
     """None: to the end of the file, its tail included."""
 
 
-@dataclass(slots=True)
-class KinetoUnit:
+class KinetoUnit(Struct):
     """Says what a unit holds."""
 
     columns: Columns

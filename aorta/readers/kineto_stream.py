@@ -12,11 +12,11 @@ import re
 import threading
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from isal import igzip_lib, isal_zlib
+from msgspec import Struct
 
 from aorta.artefacts.files import open_regular
 from aorta.errors import ArtefactError
@@ -153,8 +153,7 @@ class GzipText:
             self._unpacked = error
 
 
-@dataclass(slots=True)
-class EventText:
+class EventText(Struct):
     """Iterates over the chunks of a file or of a byte range of it: texts, and where their whole events end.
 
     At least `AHEAD` bytes follow there.

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import Column
@@ -37,8 +38,7 @@ class EventColumns(Generic[AnyEventT]):
     at: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TimedEvents:
+class TimedEvents(Struct, frozen=True, eq=False):
     """Events that have times."""
 
     events: Sequence[AnyEvent]

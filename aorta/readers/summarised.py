@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import (
@@ -28,8 +29,7 @@ from aorta.readers.traces import find, read_traces, refused_file, told_apart
 Summarise = Callable[[Trace], TraceSummary]
 
 
-@dataclass(frozen=True, slots=True)
-class SummarySet:
+class SummarySet(Struct, frozen=True):
     """Summaries of traces by format and rank, and the problems of all files."""
 
     summaries: tuple[TraceSummary, ...]
@@ -38,8 +38,7 @@ class SummarySet:
     """Every file that is a trace or a part of one, used or not."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FileRead:
+class _FileRead(Struct, frozen=True):
     """A file's traces without their events, which tell sessions and ranks apart, and their summaries."""
 
     outlines: list[Trace]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import Trace
@@ -33,8 +35,7 @@ class NoTraceError(ArtefactError):
         self.problems = tuple(problems)
 
 
-@dataclass(frozen=True, slots=True)
-class TraceSet:
+class TraceSet(Struct, frozen=True):
     """Traces by format and rank (each pair once), and the problems of all files."""
 
     traces: tuple[Trace, ...]

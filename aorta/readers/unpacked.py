@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import is_file, open_regular, walk
@@ -23,8 +24,7 @@ _OPENED = {"zip": (".zip",), "7z": (".7z",), "rar": (".rar",)}
 """Suffixes of archives that are unpacked below a folder: files of other names may be zip archives, too."""
 
 
-@dataclass(slots=True)
-class Unpacked:
+class Unpacked(Struct):
     """Files to read."""
 
     paths: list[Path] = field(default_factory=list)

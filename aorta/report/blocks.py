@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from aorta.report.tables import Table
 
 
-@dataclass(frozen=True, slots=True)
-class Strong:
+class Strong(Struct, frozen=True):
     """Words that stand out."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True):
     """Words that can be typed: a command, a file, a key."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """Words that lead to `target`, a relative path or an anchor of the same document."""
 
     text: str
@@ -34,46 +31,40 @@ Line = Piece | tuple[Piece, ...]
 """One line of running text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Struct, frozen=True):
     """A heading; level 1 is the title."""
 
     text: str
     level: int = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(Struct, frozen=True):
     """A few sentences."""
 
     line: Line
 
 
-@dataclass(frozen=True, slots=True)
-class Bullet:
+class Bullet(Struct, frozen=True):
     """One item of a list, with the items below it."""
 
     line: Line
     below: tuple[Line, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Bullets:
+class Bullets(Struct, frozen=True):
     """A list."""
 
     items: tuple[Bullet, ...]
     numbered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FactList:
+class FactList(Struct, frozen=True):
     """Names and what is known of each, such as cost, fix and gain."""
 
     pairs: tuple[tuple[str, Line], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """A chart written as `<source>.png` and `.svg`; documents without pictures leave it out."""
 
     about: str
@@ -81,15 +72,13 @@ class Picture:
     vectors: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """Lines of a program."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(Struct, frozen=True):
     """Details behind a title that opens them; plain text shows them under the title."""
 
     title: str

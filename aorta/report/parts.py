@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Analysis
@@ -124,8 +123,7 @@ def shown_parts(parts: Sequence[StepPart]) -> list[StepPart]:
     return [*large, StepPart(key="other", name="other", ms=ms, pct=pct)] if ms else large
 
 
-@dataclass(frozen=True, slots=True)
-class _Charges:
+class _Charges(Struct, frozen=True):
     """Waits charged to each rank: ms per step that a rank waiting for it loses, mean over the others."""
 
     by_rank: Mapping[int, Mapping[str, float]]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from aorta.artefacts.clean import plain
 from aorta.report.text import WIDTH, md
@@ -14,8 +14,7 @@ _GAP = "  "
 _NARROWEST = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Cells by row.
 
     Attributes:

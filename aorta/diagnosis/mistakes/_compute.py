@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts.packed import unpack
 from aorta.diagnosis.mistake import Program, RankProgram, Sign
@@ -18,8 +17,7 @@ MORE_KERNELS = 1.05
 """Compute kernels per step over another rank's, from which a rank runs more of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Differences:
+class Differences(Struct, frozen=True):
     """Compute time of ranks, ms per step."""
 
     by_step: dict[int, Floats]

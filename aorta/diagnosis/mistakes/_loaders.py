@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts.hostline import Item
 from aorta.diagnosis.mistake import Program, RankProgram
@@ -19,8 +18,7 @@ _FEW_STEPS = 0.25
 _APART = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class LoaderWaits:
+class LoaderWaits(Struct, frozen=True):
     """Each rank's wait for its loader, ms per step; `bursts` if few steps have nearly all of it."""
 
     ms: dict[int, float]

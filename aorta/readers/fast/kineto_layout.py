@@ -21,9 +21,9 @@ differs in any way is left for the JSON decoder, so that nothing is read here th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.readers.fast.kineto_spans import LAYOUTS, CategoryEvents, Layout, Learned, Spans
@@ -39,8 +39,7 @@ _KEPT_FIRST = np.zeros(256, dtype=np.bool_)
 _KEPT_FIRST[[name[0] for name in _KEPT]] = True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TextEvents:
+class TextEvents(Struct, frozen=True, eq=False):
     """The events of a text."""
 
     text: bytes

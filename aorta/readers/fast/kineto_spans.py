@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts.events import ABSENT, Column
 from aorta.readers.fast.kineto_names import Endings, Names
@@ -83,8 +84,7 @@ class CategoryEvents:
     """Place in `arguments`, for work on the GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
+class _Named(Struct, frozen=True):
     """A template whose digits have names."""
 
     template: Template
@@ -105,8 +105,7 @@ class Learned:
         self.templates: defaultdict[str, list[_Named]] = defaultdict(list)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Spans:
+class Spans(Struct, frozen=True, eq=False):
     """Reads the spans among the events of a text, which are called by their number in it."""
 
     text: bytes

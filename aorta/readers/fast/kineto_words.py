@@ -9,10 +9,10 @@ digits", 2018).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Positions = NDArray[np.int64]
@@ -56,8 +56,7 @@ def number_to(text: bytes, end: Positions) -> tuple[Words, Positions, Mask]:
     return number, end - count, number >= _LEAST[count]
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """Digits of a template."""
 
     offset: int
