@@ -124,6 +124,7 @@ def up(
         ClusterError: something is missing or did not start, or another cluster is up. What was started is
             ended.
     """
+    folders.refuse_anothers(folder)
     with _lock(folder):
         now = status(folder)
         if now.up and now.record is not None:
@@ -151,9 +152,10 @@ def down(folder: ClusterDir, keep_logs: bool) -> bool:
     """End the cluster and remove what it made. Returns False where there was nothing.
 
     Raises:
-        ClusterError: the folder is not a cluster's, and nothing was done; or it holds entries that no cluster
-            made, which stay, and all else was done.
+        ClusterError: the folder is not a cluster's or another user's, and nothing was done; or it holds
+            entries that no cluster made, which stay, and all else was done.
     """
+    folders.refuse_anothers(folder)
     with _lock(folder):
         folders.refuse_foreign(folder)
         found = _clear(folder, keep_logs)

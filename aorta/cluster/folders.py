@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aorta.artefacts.files import owner_name
 from aorta.artefacts.io import read_json, write_json
 from aorta.cluster.config import ClusterDir, ClusterError, ClusterSettings
 from aorta.cluster.daemons import DaemonProcess
@@ -55,6 +57,25 @@ def refuse_foreign(folder: ClusterDir) -> None:
     except ArtefactError as error:
         reason = error.message
     raise ClusterError(f"{root} exists and is not the folder of a cluster: {reason}", hint)
+
+
+def refuse_anothers(folder: ClusterDir) -> None:
+    """Return where this user may start and end the cluster: its owner and root may.
+
+    Raises:
+        ClusterError: another user made it.
+    """
+    if not folder.record.exists():
+        return
+    owner = folder.record.stat().st_uid
+    if os.geteuid() in (0, owner):
+        return
+    name = owner_name(owner)
+    end = "sudo make cluster-down" if owner == 0 else f"ask {name} for `make cluster-down`"
+    raise ClusterError(
+        f"{folder.root} is the cluster of {name}",
+        f'to use it: eval "$(.venv/bin/aorta cluster env)"; to end it: {end}',
+    )
 
 
 def foreign(folder: ClusterDir) -> list[str]:

@@ -36,7 +36,7 @@ def munged_argv(folder: ClusterDir) -> list[str]:
 def mariadb_init_argv(folder: ClusterDir, machine: Machine) -> list[str]:
     """An empty database whose only account is the system's user, known by its socket, without a password."""
     return [
-        "mariadb-install-db", "--no-defaults", "--skip-test-db",
+        "mariadb-install-db", "--no-defaults", "--skip-test-db", "--force",
         f"--datadir={folder.mysql}", f"--user={machine.user}",
         "--auth-root-authentication-method=socket", f"--auth-root-socket-user={machine.user}",
     ]  # fmt: skip

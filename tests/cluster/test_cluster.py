@@ -94,6 +94,27 @@ def refuses(folder: ClusterDir, reason: str) -> None:
         assert reason in str(refused.value)
 
 
+@pytest.mark.parametrize("root", [True, False])
+def test_another_users_cluster_is_left_and_its_use_is_told(
+    folder: ClusterDir, monkeypatch: pytest.MonkeyPatch, root: bool
+) -> None:
+    folder.root.mkdir()
+    write_json(folder.record, ClusterRecord(ClusterSettings()))
+    owner = 0 if root else 4321
+    if os.geteuid() == 0:
+        os.chown(folder.record, owner, -1)
+    elif owner != os.geteuid():
+        pytest.skip("only root can give a file away")
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    for action in (lambda: cluster.down(folder, False), lambda: cluster.up(folder, ClusterSettings(), False)):
+        with pytest.raises(ClusterError) as refused:
+            action()
+        assert f"is the cluster of {'root' if root else 'user 4321'}" in refused.value.message
+        assert ("sudo make cluster-down" if root else "ask user 4321") in (refused.value.hint or "")
+    monkeypatch.setattr(os, "geteuid", lambda: owner)
+    assert cluster.down(folder, False)
+
+
 def test_logs_without_a_record_are_not_a_cluster_s(folder: ClusterDir) -> None:
     """A training's folder of logs looks like what `--keep-logs` leaves, apart from the record."""
     folder.logs.mkdir(parents=True)
