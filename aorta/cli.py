@@ -66,11 +66,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the subcommand's module."""
         if cmd_name not in COMMANDS:
-            import difflib
+            from aorta.commands._groups import suggest
 
-            likely = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
-            if likely and not ctx.resilient_parsing:
-                raise click.UsageError(f"No such command {cmd_name!r}. Did you mean {likely[0]!r}?", ctx)
+            suggest(ctx, cmd_name, COMMANDS)
             return None
         module = importlib.import_module(f"aorta.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command

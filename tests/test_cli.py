@@ -45,6 +45,28 @@ def test_an_unknown_subcommand_is_a_usage_error() -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_a_command_of_a_group_that_is_nearly_one_is_suggested() -> None:
+    result = run("cluster", "stats")
+    assert result.returncode == 2
+    assert "No such command 'stats'. Did you mean 'status'?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("datloading", "data_loading"),
+        ("Data-Loadng", "data_loading"),
+        ("fp32_matmuls", "fp32_matmul"),
+        ("thresholds.data_wait", "data_wait_pct"),
+    ],
+)
+def test_an_explanation_that_is_nearly_one_is_suggested(typed: str, meant: str) -> None:
+    result = run("explain", typed)
+    assert result.returncode == 2
+    assert f"did you mean {meant}?" in result.stderr
+    assert "did you mean" not in run("explain", "qqqqqqqqq").stderr
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"), [("analyse", "analyze"), ("agregate", "aggregate"), ("run_node", "run-node")]
 )

@@ -63,7 +63,7 @@ def run_aggregate(
             f"no run below {results}: nothing to aggregate",
             f"it is a run itself: `aorta analyze {shlex.quote(str(results))}`"
             if is_file(RunDir(results).manifest)
-            else "run `make profile` on this machine or `make submit-profiling` on a cluster first",
+            else "run `aorta profile` on this machine or `aorta submit` on a cluster first",
         )
     others = [] if submission is not None else analyses_of(repeats(results, choice.chosen))
     reports, missing, newest = _analyse(choice, others, overrides)

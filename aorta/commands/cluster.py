@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from aorta.commands._groups import SuggestingGroup
 from aorta.commands._say import say
 
 
@@ -22,7 +23,7 @@ def _folder_option(function: click.decorators.FC) -> click.decorators.FC:
     )(function)
 
 
-@click.group("cluster")
+@click.group("cluster", cls=SuggestingGroup)
 def command() -> None:
     """A real Slurm cluster on this machine: slurmctld, several slurmd, munge, slurmdbd with MariaDB."""
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from aorta.commands._groups import SuggestingGroup
 from aorta.commands._say import say
 
 
-@click.group("export")
+@click.group("export", cls=SuggestingGroup)
 def command() -> None:
     """A run to MLflow or W&B, and the JSON schemas of all files."""
 

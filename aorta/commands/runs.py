@@ -65,7 +65,7 @@ def command(
         echo_json({"entries": [entry.as_object() for entry in found]})
         return
     if not found:
-        say(f"no run below {results}; start one with `make profile` or `make submit-profiling`")
+        say(f"no run below {results}; start one with `aorta profile` or `aorta submit`")
         return
     from rich.console import Console
     from rich.table import Table

@@ -9,11 +9,12 @@ import click
 
 from aorta.artefacts.layout import RESULTS
 from aorta.commands._ages import Age
+from aorta.commands._groups import SuggestingGroup
 from aorta.commands._say import say
 from aorta.errors import ArtefactError
 
 
-@click.group("staff")
+@click.group("staff", cls=SuggestingGroup)
 def command() -> None:
     """One line per job for Slurm's AdminComment, and metrics for Prometheus."""
 

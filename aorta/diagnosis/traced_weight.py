@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aorta.artefacts.reduction import TraceStep, TraceSummary
 from aorta.diagnosis.mistaken import mistakes_of
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from aorta.artefacts.step_columns import StepColumns
     from aorta.artefacts.traced import ProfilerOverhead
 
+T = TypeVar("T")
+
 
 def host_lines(ranks: Sequence[TraceSummary], expected: int | None) -> Lines | None:
     """The lines of all ranks; None where a rank has none, is missing or shares no step with the others."""
@@ -32,25 +34,38 @@ def host_lines(ranks: Sequence[TraceSummary], expected: int | None) -> Lines | N
         return None
 
 
-def replayed(ranks: Sequence[TraceSummary], expected: int | None, untraced_ms: float | None) -> Lines | None:
-    """Returns the lines of all ranks, their unchanged steps replayed; None as for `host_lines`.
+def replayed(
+    ranks: Sequence[TraceSummary],
+    expected: int | None,
+    untraced_ms: float | None,
+    then: Callable[[Lines | None], T],
+) -> tuple[Lines | None, T]:
+    """Returns the lines of all ranks, their unchanged steps replayed, and what `then` makes of them.
+
+    The lines are None as for `host_lines`.
 
     Args:
         ranks: of one capture.
         expected: ranks of the job.
         untraced_ms: mean of the run's steps that no profiler recorded; None: there are none.
+        then: is given the lines while other processes replay the ends of the weight's range.
     """
     lines = host_lines(ranks, expected)
     if lines is None:
-        return None
+        return None, then(None)
     if untraced_ms is not None and lines.told:
         lines = lines.calibrated(untraced_ms)
-    own, high, low = scales(lines)
-    # On two cores this process takes the one in the middle, and the moments stay in its memory.
-    ahead = [high, own, low] if untraced_ms is None else [own]
-    made = by_copies(lambda scale: lines.run(scale=scale, keep=scale == own), ahead)
-    lines.known.update(zip(ahead, made, strict=True))
-    return lines
+    made: list[T] = []
+
+    def meanwhile() -> None:
+        lines.known[own] = lines.run(keep=True)
+        made.append(then(lines))
+
+    own, *both = scales(lines)
+    ends = both if untraced_ms is None else []
+    found = by_copies(lambda scale: lines.run(scale=scale), ends, meanwhile=meanwhile)
+    lines.known.update(zip(ends, found, strict=True))
+    return lines, made[0]
 
 
 def untraced_ms(

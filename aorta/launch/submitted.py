@@ -71,7 +71,7 @@ def newest_submission(results: Path, unread: Unread | None = None) -> Submission
         if is_file(submission.jobs):
             return submission
     raise ArtefactError(
-        f"there is no submission below {results}", "submit with `make submit-profiling`, or name its folder"
+        f"there is no submission below {results}", "submit with `aorta submit`, or name its folder"
     )
 
 

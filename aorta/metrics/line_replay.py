@@ -304,7 +304,7 @@ class _Run:
         self._rank, self._lane, self._shared, self._rounds = rank, lane, shared, rounds
         self.steps = lane.steps
         self.worked = 0.0
-        self._moments: list[tuple[int, int, float, float, float, float]] = []
+        self._moments: list[float] = []
         self._first_kept = rounds - 2 if keep else rounds
         self._ends: list[float] = []
 
@@ -323,6 +323,7 @@ class _Run:
         # Names are looked up once, and max() is not called: this loop takes a good part of an analysis.
         launch, only_work, joined = int(_Do.LAUNCH), int(_Do.WORK), int(_Do.JOINED)
         needs, calls, waits, behind = lane.needs, lane.call, lane.waits, lane.behind
+        moments = self._moments
         now, launched = 0.0, 0
         free = [_NEVER] * (max(lane.stream, default=0) + 1)
         starts = [_NEVER] * QUEUE
@@ -359,7 +360,7 @@ class _Run:
                     at = begin = end = now
                     now = self._on(place, number, now, ended[needs[place]])
                 if kept:
-                    self._moments.append((number - self._first_kept, place, at, now, begin, end))
+                    moments += (number - self._first_kept, place, at, now, begin, end)
             self.worked += sum(lane.work)
             self._ends.append(max(now, *free))
 

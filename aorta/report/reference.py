@@ -7,6 +7,7 @@ with the code; tests hold the pages equal.
 from __future__ import annotations
 
 import ast
+import difflib
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import aorta.metrics
 from aorta.config.thresholds import ThresholdRow, rows
 from aorta.diagnosis.finding import NOT_DETERMINED, FindingSpec
 from aorta.diagnosis.findings import PLUGINS
+from aorta.diagnosis.mistakes import CATALOGUE
 from aorta.diagnosis.plugins import Plugin
 from aorta.errors import ConfigError
 from aorta.report.blocks import Block, Bullet, Bullets, Code, Heading, Paragraph
@@ -66,11 +68,13 @@ def threshold_blocks(key: str) -> list[Block]:
     """
     found = next((row for row in rows() if row.key == key.removeprefix("thresholds.")), None)
     if found is None:
-        kinds = ", ".join(plugin.spec.kind for plugin in PLUGINS)
+        kinds, keys = [plugin.spec.kind for plugin in PLUGINS], [row.key for row in rows()]
+        typed = key.removeprefix("thresholds.").lower().replace("-", "_").replace(" ", "_")
+        likely = difflib.get_close_matches(typed, [*kinds, *CATALOGUE, *keys], n=1)
         raise ConfigError(
             f"{key} is no finding, mistake or threshold",
-            f"findings: {kinds}; thresholds: {', '.join(row.key for row in rows())}; "
-            "`aorta explain` alone lists the mistakes, too",
+            f"{f'did you mean {likely[0]}? ' if likely else ''}findings: {', '.join(kinds)}; "
+            f"thresholds: {', '.join(keys)}; `aorta explain` alone lists the mistakes, too",
         )
     users = [plugin.spec.kind for plugin in PLUGINS if found.key in plugin.spec.thresholds]
     also = [Paragraph(f"It decides: {', '.join(users)}.")] if users else []

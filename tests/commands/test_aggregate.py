@@ -228,7 +228,7 @@ def test_the_time_of_the_document_is_that_of_the_newest_input(tmp_path: Path) ->
 def test_no_run_at_all_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="no run below") as caught:
         run_aggregate(tmp_path, tmp_path / "docs")
-    assert "make profile" in caught.value.hint
+    assert "aorta profile" in caught.value.hint
     assert not (tmp_path / "docs").exists()
     made = write_run(tmp_path / "results", spec(1))
     with pytest.raises(ArtefactError, match="no run below") as caught:

@@ -99,7 +99,7 @@ def test_runs_lists_runs_and_reports(project: Path) -> None:
 
 
 def test_runs_without_any_says_how_to_start(project: Path) -> None:
-    assert "make profile" in run("runs").stdout
+    assert "aorta profile" in run("runs").stdout
     assert json.loads(run("runs", "--json").stdout) == {"entries": []}
 
 
