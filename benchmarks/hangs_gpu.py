@@ -3,9 +3,10 @@
     python benchmarks/hangs_gpu.py --output $OUT
 
 Two ranks on two GPUs, or both on the one GPU that there is: then gloo takes NCCL's place, and the output
-says so. Without a GPU, the program shows that it works. Each case trains for some seconds. py-spy and
-`aorta attach` look at both ranks from outside. At the end, each rank dumps its flight recorder from a
-thread, as its main thread stands still. The dumps go through the reader of `aorta analyze`.
+says so. `--ranks 1 --backend nccl` is one rank of NCCL on it. Without a GPU, the program shows that it
+works. Each case trains for some seconds. py-spy and `aorta attach` look at the ranks from outside. At the
+end, each rank dumps its flight recorder from a thread, as its main thread stands still. The dumps go
+through the reader of `aorta analyze`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -29,6 +31,7 @@ import torch.distributed as dist  # noqa: E402
 
 from aorta.diagnosis.hang import hang_of_recordings  # noqa: E402
 from aorta.readers import flight  # noqa: E402
+from aorta.readers.flight_folder import read_folder  # noqa: E402
 
 CASES = {
     "host_asleep": ("host_stuck", [1]),
@@ -42,12 +45,14 @@ CASES = {
     "clean": (None, []),
 }
 """The answer that the flight recorders should give; None: the job goes on."""
+ALONE = CASES | {"host_asleep": (None, []), "gpu_spins": ("transfer_stuck", [])}
+"""One rank: no other one shows that a host is missing, or that a GPU is late."""
 AT_STEP = 60
 LOOK_S = 3.0
 
 
 def rank_main(case: str, folder: Path, backend: str) -> None:
-    """Train; on rank 1 do what the case says at step `AT_STEP`, or in each step."""
+    """Train; on the last rank do what the case says at step `AT_STEP`, or in each step."""
     rank = int(os.environ["RANK"])
     gpus = torch.cuda.device_count()
     device = torch.device("cuda", rank % gpus) if gpus else torch.device("cpu")
@@ -58,7 +63,7 @@ def rank_main(case: str, folder: Path, backend: str) -> None:
     width = 2048 if gpus else 256
     weights = [torch.randn(width, width, device=device) for _ in range(4)]
     data = torch.randn(512, width, device=device)
-    odd, end = rank == 1, time.monotonic() + 60
+    odd, end = rank == dist.get_world_size() - 1, time.monotonic() + 60
     step = 0
     while time.monotonic() < end and not (folder / "end").exists():
         out = data
@@ -84,7 +89,7 @@ def rank_main(case: str, folder: Path, backend: str) -> None:
 
 
 def stand_still(case: str, gradient, device) -> None:
-    """What rank 1 does at step `AT_STEP`."""
+    """What the last rank does at step `AT_STEP`."""
     if case == "host_asleep":
         time.sleep(60)
     elif case == "other_size":
@@ -111,12 +116,16 @@ def dump_on_request(folder: Path, rank: int) -> None:
     (folder / f"dumped_{rank}").touch()
 
 
-def run(case: str, output: Path, backend: str) -> dict[str, object]:
+def run(case: str, output: Path, backend: str, ranks: int) -> dict[str, object]:
     """One case: the answers of aorta while it runs, and of its dumps."""
     folder = output / case
     folder.mkdir(parents=True, exist_ok=True)
     env = os.environ | {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "OMP_NUM_THREADS": "1"}
-    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29500 + hash(case) % 400), "WORLD_SIZE": "2"}
+    env |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(29500 + hash(case) % 400),
+        "WORLD_SIZE": str(ranks),
+    }
     children = [
         subprocess.Popen(
             [sys.executable, __file__, "--rank-of", case, "--output", str(folder), "--backend", backend],
@@ -124,11 +133,11 @@ def run(case: str, output: Path, backend: str) -> dict[str, object]:
             stdout=(folder / f"rank{rank}.log").open("wb"),
             stderr=subprocess.STDOUT,
         )
-        for rank in range(2)
+        for rank in range(ranks)
     ]
     began = time.monotonic()
     while time.monotonic() - began < 40 and not all(
-        (folder / f"trains_{rank}").exists() for rank in range(2)
+        (folder / f"trains_{rank}").exists() for rank in range(ranks)
     ):
         time.sleep(0.2)
     time.sleep(1.0)
@@ -144,7 +153,7 @@ def run(case: str, output: Path, backend: str) -> dict[str, object]:
     stacks = {f"rank {rank}": innermost(pid) for rank, pid in enumerate(pids)}
     (folder / "dump").touch()
     limit = time.monotonic() + 8
-    while time.monotonic() < limit and not all((folder / f"dumped_{rank}").exists() for rank in range(2)):
+    while time.monotonic() < limit and not all((folder / f"dumped_{rank}").exists() for rank in range(ranks)):
         time.sleep(0.1)
     time.sleep(2.5)  # a dump of open calls has to be older than a moment
     for path in folder.glob("dump_*/dump_*"):
@@ -156,7 +165,7 @@ def run(case: str, output: Path, backend: str) -> dict[str, object]:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-    return {"case": case, "attach": attached, "stacks": stacks, "recorders": recorded(folder, case)}
+    return {"case": case, "attach": attached, "stacks": stacks, "recorders": recorded(folder, case, ranks)}
 
 
 def aorta(*words: str) -> object:
@@ -197,20 +206,26 @@ def innermost(pid: str) -> object:
     )
 
 
-def recorded(folder: Path, case: str) -> dict[str, object]:
-    """What the reader says of each kind of dump."""
-    kind, ranks = CASES[case]
-    answers: dict[str, object] = {}
+def recorded(folder: Path, case: str, world: int) -> dict[str, Any]:
+    """What the reader says of each kind of dump, and the newest calls of each rank."""
+    kind, ranks = (CASES if world > 1 else ALONE)[case]
+    answers: dict[str, Any] = {}
     for place in sorted(folder.glob("dump_*")):
         paths = flight.find([place])
         try:
-            hang = hang_of_recordings(flight.read_all(paths)[0]) if paths else None
+            found = read_folder(paths).recordings if paths else []
+            hang = hang_of_recordings(found)
         except Exception as error:
             answers[place.name] = f"{type(error).__name__}: {error}"
             continue
         said = None if hang is None else (hang.kind, [item.rank for item in hang.ranks])
         where = None if hang is None or hang.where is None else f"{hang.where.function}:{hang.where.line}"
+        newest = {
+            item.rank: [(call.number, call.started, call.finished) for call in item.calls[-3:]]
+            for item in found
+        }
         answers[place.name] = {"said": said, "expected": (kind, ranks), "files": len(paths), "where": where}
+        answers[place.name] |= {"newest": newest}
     return answers
 
 
@@ -221,6 +236,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--only", help="cases, with commas")
     parser.add_argument("--seconds", type=float, default=110.0, help="no case begins later than this")
+    parser.add_argument("--ranks", type=int, default=2, help="1: what one rank of NCCL on one GPU shows")
     parser.add_argument("--backend", choices=["nccl", "gloo"])
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -238,7 +254,7 @@ def main() -> None:
             print(f"{case}: left out, no time", flush=True)
             continue
         try:
-            row = run(case, options.output, backend)
+            row = run(case, options.output, backend, options.ranks)
         except Exception as error:
             row = {"case": case, "error": f"{type(error).__name__}: {error}"}
         rows.append(row)
