@@ -64,6 +64,8 @@ class Recording:
     """Group to the number of the last collective that ended on this rank. Absent: not known."""
     whole: bool = False
     """True: the buffer holds every call since the start."""
+    unseen_sends: bool = False
+    """True: gloo counted sends or receives, which it does not record."""
     taken_ns: int | None = None
     """Wall clock when the dump was made, or else when its file was last written; None: not known."""
 

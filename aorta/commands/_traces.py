@@ -78,12 +78,13 @@ def _recordings(files: Unpacked) -> Analysis | None:
     if not found:
         return None
     from aorta.diagnosis.analyse_recordings import analyse_recordings
+    from aorta.readers.flight_folder import read_folder
     from aorta.readers.traces import find
 
     if find([path for path in files.paths if path not in found], []):
         return None
-    recordings, problems = flight.read_all(found)
-    return analyse_recordings(recordings, _named_problems(files, problems))
+    folder = read_folder(found)
+    return analyse_recordings(folder.recordings, _named_problems(files, folder.problems), folder.unread)
 
 
 def _of_operations(files: Unpacked, timelines: Sequence[Path]) -> Analysis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePath
 
 from msgspec import structs
@@ -93,9 +93,14 @@ def hang_of_run(
     )
 
 
-def hang_of_recordings(recordings: Sequence[Recording]) -> Hang | None:
-    """Returns why the ranks of flight recorders do not go on; None if every call that was made has ended."""
-    found = standstill(recordings)
+def hang_of_recordings(recordings: Sequence[Recording], unread: Collection[int] = ()) -> Hang | None:
+    """Returns why the ranks of flight recorders do not go on; None if every call that was made has ended.
+
+    Args:
+        recordings: one per rank.
+        unread: ranks whose dump cannot be used.
+    """
+    found = standstill(recordings, unread)
     if found is None:
         return None
     held = [_held(item) for item in found.guilty]

@@ -9,12 +9,14 @@ one call, and nothing says which of them does not end it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from aorta.artefacts.flight import FlightCall, FlightGroup, Recording
+from aorta.metrics.flight_moments import outdated
 from aorta.metrics.mismatch import MismatchKind, departures, is_unusual, mismatches
+from aorta.units import rank_words
 
 Kind = Literal["gpu_stuck", "host_stuck", "dead_peer", "deadlock", "transfer_stuck"] | MismatchKind
 
@@ -53,37 +55,62 @@ class Standstill:
     group: FlightGroup | None
 
 
-def why_none(recordings: Sequence[Recording]) -> str:
-    """Why no standstill is seen in these recordings: a sentence for the case that `standstill` gives None."""
+def why_none(recordings: Sequence[Recording], unread: Collection[int] = ()) -> str:
+    """Why no standstill is seen in these recordings: a sentence for the case that `standstill` gives None.
+
+    Args:
+        recordings: one per rank.
+        unread: ranks whose dump cannot be used.
+    """
     known = {recording.rank: recording for recording in recordings if recording.rank is not None}
     if not any(recording.calls or any(recording.enqueued.values()) for recording in recordings):
         return "No call is in these flight recorders: nothing says what the ranks do."
-    if not any(recording.pending() for recording in recordings):
-        return "No rank stands still: every call in these flight recorders has ended."
+    old = outdated(known)
+    if old:
+        known = {rank: item for rank, item in known.items() if rank not in old}
+    told = f"Older than the other dumps, and so of no use: {rank_words(sorted(old))}. " if old else ""
+    if not any(recording.pending() for recording in known.values()):
+        return f"{told}No rank waits in a call that is recorded: each of them has ended.{_unseen(recordings)}"
     if _momentary(known):
         limit = SHORTEST_NS // 1_000_000_000
         return (
-            f"No rank stands still: every open call was made less than {limit} s before its dump, "
+            f"{told}No rank stands still: every open call was made less than {limit} s before its dump, "
             "or was open no longer than earlier calls like it."
         )
-    return "Calls are open, and the dumps of most ranks are missing: nothing says who holds them up."
+    if unread:
+        return f"Calls are open, and ranks wait for {rank_words(sorted(unread))}, whose dump cannot be used."
+    return told or "Calls are open, and the dumps of most ranks are missing: nothing says who holds them up."
 
 
-def standstill(recordings: Sequence[Recording]) -> Standstill | None:
+def _unseen(recordings: Sequence[Recording]) -> str:
+    if any(recording.unseen_sends for recording in recordings):
+        return " Sends and receives of gloo are not recorded: ranks may wait in one."
+    return ""
+
+
+def standstill(recordings: Sequence[Recording], unread: Collection[int] = ()) -> Standstill | None:
     """Returns who holds the job up; None where every call has ended, or was open for a moment only.
 
-    None also where the dumps of most ranks are missing, so that nobody can be named.
+    None also where the dumps of most ranks are missing, or that of the rank that is waited for cannot be
+    used, so that nobody can be named.
 
     Args:
         recordings: one per rank, with its rank known.
+        unread: ranks whose dump cannot be used.
     """
     known = {recording.rank: recording for recording in recordings if recording.rank is not None}
+    unseen = outdated(known) | set(unread)
+    known = {rank: item for rank, item in known.items() if rank not in unseen}
     heads = {rank: calls for rank, recording in known.items() if (calls := _head(recording.pending()))}
     odd = mismatches(known)
     if not heads or (not odd and _momentary(known)):
         return None
     edges = _edges(known, heads)
     guilty = {rank: Guilty(rank, kind, call) for rank, kind, call in odd} or _guilty(known, heads, edges)
+    if any(rank in unseen for rank in guilty):
+        guilty = {rank: item for rank, item in guilty.items() if item.kind != "dead_peer"}
+        if not guilty:
+            return None
     if sum(item.kind == "dead_peer" for item in guilty.values()) > len(known):
         return None
     waiting = {rank: edges.get(rank, []) for rank in heads if rank not in guilty}

@@ -16,11 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import is_file, is_folder, open_regular, read_regular, walk
 from aorta.artefacts.flight import FlightGroup, Recording
 from aorta.errors import ArtefactError
-from aorta.readers.flight_calls import calls_of, progress, taken, whole
+from aorta.readers.flight_calls import calls_of, groups_with_sends, progress, taken, whole
 
 _LARGEST_BYTES = 256 << 20
 _MARKS = (b"pg_config", b"entries", b"pg_status", b"nccl_comm_state", b"collective_seq_id", b"profiling_name")
@@ -28,7 +27,7 @@ _MARKS = (b"pg_config", b"entries", b"pg_status", b"nccl_comm_state", b"collecti
 _KINETO = (b'"traceEvents"', b'"distributedInfo"', b'"deviceProperties"')
 """A Kineto trace has the groups of the job too, in `distributedInfo`."""
 _RANK = re.compile(r"(?:rank|dump|trace)[_-]?(\d{1,9})(?:\.\w+)*$|^(\d{1,9})(?:\.\w+)*$")
-_HINT = "expected a dump of torch's flight recorder: a pickle of plain data, or JSON"
+HINT = "expected a dump of torch's flight recorder: a pickle of plain data, or JSON"
 _MOST_CALLS = 200_000
 _LOOK = 1 << 16
 
@@ -56,64 +55,22 @@ def _head(path: Path) -> bytes:
         return b""
 
 
-def read_all(paths: Sequence[Path]) -> tuple[list[Recording], list[Problem]]:
-    """One recording per rank, and why the other files are not used.
-
-    Raises:
-        ArtefactError: none of them can be used.
-    """
-    found: dict[int, Recording] = {}
-    problems = []
-    late_ns: list[int] = []
-    undated: set[str] = set()
-    for path in paths:
-        try:
-            recording, written_ns = _read(path)
-            if recording.taken_ns is not None:
-                late_ns.append(written_ns - recording.taken_ns)
-            else:
-                recording = replace(recording, taken_ns=written_ns)
-                undated.add(recording.source)
-        except ArtefactError as error:
-            problems.append(Problem(file=str(path), reason=error.message))
-            continue
-        if recording.rank is None:
-            reason = "neither its name nor its groups say which rank it is"
-        elif recording.rank in found:
-            reason = f"another dump of rank {recording.rank}: {found[recording.rank].source} is used"
-        else:
-            found[recording.rank] = recording
-            continue
-        problems.append(Problem(file=str(path), reason=f"{path}: {reason}"))
-    if not found:
-        raise ArtefactError("; ".join(problem.reason for problem in problems), _HINT)
-    ordered = [found[rank] for rank in sorted(found)]
-    return [_dated(item, late_ns) if item.source in undated else item for item in ordered], problems
-
-
-def _dated(recording: Recording, late_ns: Sequence[int]) -> Recording:
-    """The recording, taken as long before its file's time as the dumps of other ranks were.
-
-    Copies of files are later than the dumps. The dumps of other ranks can tell how much later.
-    """
-    if recording.taken_ns is None or not late_ns:
-        return recording
-    newest = max((call.created_ns or 0 for call in recording.calls), default=0)
-    return replace(recording, taken_ns=max(recording.taken_ns - max(min(late_ns), 0), newest))
-
-
 def read(path: Path) -> Recording:
     """The recording of one rank.
 
     Raises:
         ArtefactError: the file cannot be read, asks to run code, or is no dump.
     """
-    recording, written_ns = _read(path)
+    recording, written_ns = recording_of(path)
     return recording if recording.taken_ns is not None else replace(recording, taken_ns=written_ns)
 
 
-def _read(path: Path) -> tuple[Recording, int]:
-    """The recording as its content tells it, and the time of its file."""
+def recording_of(path: Path) -> tuple[Recording, int]:
+    """The recording as its content tells it, and the time of its file.
+
+    Raises:
+        ArtefactError: as `read`.
+    """
     try:
         data = read_regular(path, _LARGEST_BYTES)
         written_ns = path.stat().st_mtime_ns
@@ -142,9 +99,9 @@ def decode(data: bytes, source: str, rank: int | None = None) -> Recording:
     content = _plain(data, source)
     entries = content.get("entries") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(entries, list):
-        raise ArtefactError(f"{source}: holds no list of entries", _HINT)
+        raise ArtefactError(f"{source}: holds no list of entries", HINT)
     if len(entries) > _MOST_CALLS:
-        raise ArtefactError(f"{source}: more than {_MOST_CALLS} entries", _HINT)
+        raise ArtefactError(f"{source}: more than {_MOST_CALLS} entries", HINT)
     groups = _groups(content.get("pg_config"))
     numbered = [entry for entry in entries if isinstance(entry, dict)]
     calls = calls_of(numbered, groups, content.get("pg_status"))
@@ -158,6 +115,7 @@ def decode(data: bytes, source: str, rank: int | None = None) -> Recording:
         enqueued=enqueued,
         completed=completed,
         whole=complete,
+        unseen_sends=bool(groups_with_sends(numbered)),
         taken_ns=taken(numbered),
     )
 
@@ -204,9 +162,9 @@ def _plain(data: bytes, source: str) -> object:
             return _PlainData(io.BytesIO(data)).load()
         return json.loads(data)
     except pickle.UnpicklingError as error:
-        raise ArtefactError(f"{source}: is no plain data: {error}", _HINT) from error
+        raise ArtefactError(f"{source}: is no plain data: {error}", HINT) from error
     except Exception as error:  # a cut or hostile file ends in any of a dozen errors
-        raise ArtefactError(f"{source}: {type(error).__name__} while it was decoded", _HINT) from error
+        raise ArtefactError(f"{source}: {type(error).__name__} while it was decoded", HINT) from error
 
 
 def _groups(config: object) -> dict[str, FlightGroup]:

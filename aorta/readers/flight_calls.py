@@ -65,7 +65,7 @@ def progress(
                 ended[call.group] = max(ended.get(call.group, 0), call.number)
     enqueued = (dict.fromkeys(groups, 0) if complete else {}) | last
     # The status of a group with sends counts sends and collectives together.
-    mixed = {call.group for call in calls if call.p2p} | _gloo_groups(entries)
+    mixed = {call.group for call in calls if call.p2p} | groups_with_sends(entries)
     for name, (made, done) in _status(status, entries, groups).items():
         if name not in mixed:
             enqueued[name] = max(made, last.get(name, 0))
@@ -168,8 +168,8 @@ def _lane(call: FlightCall) -> object:
     return (call.group, call.p2p, call.peer, call.operation if call.p2p else None)
 
 
-def _gloo_groups(entries: Iterable[_Entry]) -> set[str]:
-    """Groups in which gloo counted a send that has no entry."""
+def groups_with_sends(entries: Iterable[_Entry]) -> set[str]:
+    """Groups in which gloo counted a send or receive that has no entry."""
     return {
         name
         for entry in entries

@@ -8,7 +8,8 @@ import pickle
 import pytest
 
 from aorta.diagnosis.hang import hang_of_recordings
-from aorta.readers.flight import read, read_all
+from aorta.readers.flight import read
+from aorta.readers.flight_folder import read_folder
 
 SECOND = 1_000_000_000
 BEGAN = 1_795_931_985 * SECOND
@@ -65,7 +66,7 @@ def told(folder, ranks, *, late_s):
         path.write_bytes(pickle.dumps(dump(entries), protocol=2))
         os.utime(path, ns=(BEGAN + int(late_s * SECOND),) * 2)
         paths.append(path)
-    hang = hang_of_recordings(read_all(paths)[0])
+    hang = hang_of_recordings(read_folder(paths).recordings)
     return None if hang is None else (hang.kind, [item.rank for item in hang.ranks])
 
 
@@ -103,7 +104,7 @@ def test_a_rank_that_died_early_does_not_make_the_waiting_ones_young(tmp_path):
     late = tmp_path / "dump_0"
     late.write_bytes(pickle.dumps(dump([*ended(), entry(CALLS + 1)]), protocol=2))
     os.utime(late, ns=(BEGAN + 600 * SECOND,) * 2)
-    hang = hang_of_recordings(read_all([late, early])[0])
+    hang = hang_of_recordings(read_folder([late, early]).recordings)
     assert (hang.kind, [item.rank for item in hang.ranks]) == ("host_stuck", [1])
 
 
