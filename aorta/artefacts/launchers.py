@@ -26,6 +26,8 @@ _RUNNERS = frozenset({"uv", "poetry", "pipenv"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _PYTHON = re.compile(r"python[\d.]*")
 _TAKE_VALUE = frozenset({"-W", "-X"})
+_KEEPS_OUT = re.compile(r"-[a-zA-Z]*?([EIS])[a-zA-Z]*")
+"""Options of Python with which it runs no `sitecustomize` from PYTHONPATH; -Eu holds one."""
 _CALLS = re.compile(
     r"^[^#\n]*?(?<![\w.-])("
     + "|".join(re.escape(name) for name in sorted(PROGRAMS | _MODULES, key=len, reverse=True))
@@ -36,11 +38,7 @@ _CALLS = re.compile(
 
 def launcher(command: Sequence[str]) -> str | None:
     """Return the launcher that the command itself is, as it can be said; None where it is none."""
-    words = list(command)
-    while words and (Path(words[0]).name in _BEFORE or _ASSIGNMENT.match(words[0])):
-        words = words[1:]
-    if words and Path(words[0]).name in _RUNNERS and words[1:2] == ["run"]:
-        words = words[2:]
+    words = _started(command)
     if not words:
         return None
     first = Path(words[0]).name
@@ -51,6 +49,32 @@ def launcher(command: Sequence[str]) -> str | None:
     if _PYTHON.fullmatch(first):
         return _of_python(first, words[1:])
     return _of_python("python", words) if first == "-m" else None
+
+
+def keeps_hooks_out(command: Sequence[str]) -> str | None:
+    """Return the option that keeps Python from running aorta's `sitecustomize`; None: there is none."""
+    words = _started(command)
+    if not words or not _PYTHON.fullmatch(Path(words[0]).name):
+        return None
+    options = iter(words[1:])
+    for word in options:
+        if not word.startswith("-") or word[1:2] in ("", "-", "c", "m"):
+            return None
+        if word in _TAKE_VALUE:
+            next(options, None)
+        elif word[:2] not in _TAKE_VALUE and (match := _KEEPS_OUT.fullmatch(word)):
+            return f"-{match[1]}"
+    return None
+
+
+def _started(command: Sequence[str]) -> list[str]:
+    """Return the command without what only starts it: variables, `env`, `uv run`."""
+    words = list(command)
+    while words and (Path(words[0]).name in _BEFORE or _ASSIGNMENT.match(words[0])):
+        words = words[1:]
+    if words and Path(words[0]).name in _RUNNERS and words[1:2] == ["run"]:
+        words = words[2:]
+    return words
 
 
 def _of_python(python: str, words: list[str]) -> str | None:

@@ -33,7 +33,8 @@ class RankBreakdown(Record, frozen=True, kw_only=True):
     unclassified_ms: float | None = None
     """From traces: GPU time of events that nothing names; a sixth part of the sum."""
     unseen_ms: float | None = None
-    """From traces: time in which the trace does not show what the GPU did; a seventh part of the sum."""
+    """Time in which a trace does not show what the GPU did, or in which hooks saw no forward or backward pass
+    though there was one; a seventh part of the sum."""
     host_work_ms: float | None = None
     """From traces: how long the host neither waited for its GPU nor for its loader. It runs beside the GPU
     and is no part of the sum."""

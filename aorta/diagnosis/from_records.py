@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import fmean
 
 from msgspec import structs
 
 from aorta.artefacts.analysis import Analysis, DataQuality, RunFacts
+from aorta.artefacts.instrument_record import InstrumentRecord
+from aorta.artefacts.measured import BreakdownTable
+from aorta.artefacts.unseen import UnseenTime
 from aorta.diagnosis.capture_window import detail_note, overhead_note
 from aorta.diagnosis.facts import facts_of, repeats_beside
 from aorta.diagnosis.findings.between_steps import recorded_gaps
@@ -37,7 +40,7 @@ from aorta.metrics.launches import recorded_launches
 from aorta.metrics.mesh import mesh_of
 from aorta.metrics.mesh_groups import groups_in
 from aorta.metrics.node_load import crowded_note, driver_busy, node_loads, on_one_machine, throttling
-from aorta.metrics.places import no_loader
+from aorta.metrics.places import no_loader, unseen_passes
 from aorta.metrics.recorded_mesh import recorded_operations
 from aorta.metrics.stalls import FEWEST, longest_stall
 from aorta.metrics.steady import Steady, steady_steps
@@ -49,6 +52,8 @@ from aorta.readers.run_quality import cores_shared, data_quality
 
 # Who of the others was last says nothing: a rank without records may have been later.
 _MISSING = "records of ranks are missing, and waiting for those cannot be told from transfer"
+
+_CALLS_OF_MODELS = "call the model itself, model(batch), and not its methods; or record with StepRecorder"
 
 
 def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
@@ -116,7 +121,9 @@ def _steps(
     detailed = steady.detailed()
     charges = charged(collectives, detailed.numbers, "fewer than two ranks left steady steps")
     waits = charges if isinstance(charges, BlameTable) else None
-    breakdown = breakdown_table(detailed, waits.wait_ns if waits else None)
+    breakdown, unseen = _with_unseen_passes(
+        breakdown_table(detailed, waits.wait_ns if waits else None), data.instruments
+    )
     last = steady.numbers[-1] if len(steady) else 0
     gaps = gaps_between(data.records.by_rank, steady.numbers[0], last) if len(steady) else Gaps()
     blamed = charge_notes(charges, data.ranks_expected, "call of a collective", "calls of collectives")
@@ -130,9 +137,27 @@ def _steps(
         between_shares=gaps.shares,
         between_ms=gaps.by_phase,
         loader_absent=no_loader(data.instruments),
+        unseen=unseen,
         untimed_calls=(untimed := untimed_calls(detailed)),
         notes=(*untimed_note(untimed, breakdown), *blamed, *detail_note(facts.detail_cost)),
     )
+
+
+def _with_unseen_passes(
+    breakdown: BreakdownTable, instruments: Mapping[int, InstrumentRecord]
+) -> tuple[BreakdownTable, tuple[UnseenTime, ...]]:
+    """Returns the breakdown with the host's part as unseen time on ranks whose hooks saw no forward pass."""
+    found = unseen_passes(instruments)
+    rows = breakdown.per_rank
+    if found is None or not rows:
+        return breakdown, ()
+    ranks, reason = found
+    lost_ms = sum(row.host_ms for row in rows if row.rank in ranks) / len(rows)
+    changed = [
+        structs.replace(row, host_ms=0.0, unseen_ms=row.host_ms) if row.rank in ranks else row for row in rows
+    ]
+    unseen = UnseenTime(ms=lost_ms, reason=reason, remedy=_CALLS_OF_MODELS)
+    return structs.replace(breakdown, per_rank=changed), (unseen,)
 
 
 def _monitored(

@@ -24,6 +24,7 @@ _MOST_OF_A_REASON = 200
 _BAD_STATES = ("failed", "cancelled", "timeout")
 _REMEDIES = {
     "no_step_records": "record steps: aorta profile -- YOUR_COMMAND, or 5 steps with torch.profiler",
+    "not_recorded": "record steps with StepRecorder (docs/own-programs.md), or 5 steps with torch.profiler",
     "ranks_missing": "record every rank, and give aorta the files of all of them",
     "few_steady_steps": "record more steps",
     "few_detailed_steps": "time more steps part by part",
@@ -182,7 +183,9 @@ def _too_little(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
     quality, steps, reasons = seen.quality, seen.steps, []
     least = policy.min_steady_steps
     if quality.ranks_seen == 0:
-        reasons.append(("no_step_records", f"no rank left {steps.source}"))
+        why = {one.note for one in seen.host.stacks.values() if one.note is not None}
+        text = f"no rank left {steps.source}" + (f": {min(why)}" if why else "")
+        reasons.append(("not_recorded" if why else "no_step_records", text))
     elif quality.ranks_expected is None or quality.ranks_seen < quality.ranks_expected:
         expected = quality.ranks_expected if quality.ranks_expected is not None else "an unknown number of"
         reasons.append(("ranks_missing", f"{quality.ranks_seen} of {expected} ranks left {steps.source}"))

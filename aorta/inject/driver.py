@@ -25,6 +25,7 @@ from aorta.inject.phases import Rare
 from aorta.inject.roots import RootModules
 from aorta.inject.stacks import Sampler, Stacks
 from aorta.inject.status import InstrumentStatus
+from aorta.inject.variables import Variables
 from aorta.instrument.identity import Identity
 from aorta.instrument.opened import Step
 from aorta.instrument.recorder import GIVE_WAY, StepRecorder
@@ -70,6 +71,7 @@ class Driver:
         self._ended = False
         self._cycles = 0
         """Steps that have ended, but for the first one, from which the cycle was learned."""
+        self._variables = Variables()
         most = os.environ.get(names.STEPS, "")
         self._most = int(most) if most.isdigit() else None
         GIVE_WAY.append(self._give_way)
@@ -136,20 +138,9 @@ class Driver:
         if self.updates == updates:
             self.update_ended(optimizer)
 
-    def replay_begins(self) -> None:
-        """Note the start of a graph that holds a whole step: all of it counts as compute."""
-        if self.thread is None:
-            self.thread = get_ident()
-        parts = self.here()
-        if parts is not None:
-            parts.begins("forward")
-            self.hooks.seen.add("graph")
-
-    def replay_ended(self, optimizer: Any) -> None:
-        """End the step of a graph that holds its update."""
+    def worked(self) -> None:
+        """Note that gradients were computed since a step ended."""
         self._worked = self._ever_worked = True
-        self.forward_ended()
-        self.update_ended(optimizer)
 
     def _catch_up(self) -> None:
         """End the step of an update in a function that was not compiled by `torch.compile`."""
@@ -160,8 +151,9 @@ class Driver:
         self._worked = False
         self._cycles += 1
         if self.recorder is None:
-            if not self._begin(optimizer):
-                return
+            with self._variables.set_again():
+                if not self._begin(optimizer):
+                    return
         elif self._parts is not None:
             self._close(optimizer, self._parts)
         self._open()
@@ -228,6 +220,7 @@ class Driver:
         self._parts = self._opened = None
         self.detailed = False
         self._steady += step.phase == "steady"
+        self.roots.passed(parts.ran)
         opened.__exit__(None, None, None)
 
     # --- parts ---------------------------------------------------------------------------------------------
@@ -262,13 +255,28 @@ class Driver:
         if not self._depth:
             self._catch_up()
         self._depth += 1
-        self._worked = self._ever_worked = True
+        self.worked()
         parts = self.here()
         if parts is not None and self._depth == 1:
             parts.begins("backward")
             parts.lost(tensors)
             self.hooks.seen.add("backward")
         return True
+
+    def gradients_begin(self, outputs: Any, *_: Any) -> bool | None:
+        """Note the start of `torch.autograd.grad`. Returns None where its end is not wanted.
+
+        Outside of every other part it is a backward pass. Inside another part it belongs to that part.
+        """
+        parts = self.here()
+        inside = parts is not None and parts.part != "other"
+        if inside or self._depth:
+            return None
+        known = parts.loss if parts is not None else None
+        begun = self.backward_begins(outputs)
+        if parts is not None and known is not None:
+            parts.loss = known
+        return begun
 
     def backward_ended(self, *_: object) -> None:
         """Note the end of a backward pass, and of the step where the optimizers updated inside of it."""
@@ -371,7 +379,9 @@ class Driver:
     def _give_way(self) -> None:
         """Leave the rank to a recorder that the program makes itself."""
         self.abandon()
-        if self._status is not None or self._take(RunDir(Path(os.environ[names.RUN_DIR]))):
+        with self._variables.set_again():
+            taken = self._status is not None or self._take(RunDir(Path(os.environ[names.RUN_DIR])))
+        if taken:
             self._report("the program has a StepRecorder of its own")
 
     def _hook_failed(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,10 +60,20 @@ class Graphs:
 
     def _begins(self, made: Any) -> Any:
         optimizer = self._with_update.get(id(made))
+        driver = self._driver
         if optimizer is None or captured():
             return None
-        self._driver.replay_begins()
+        if driver.thread is None:
+            driver.thread = get_ident()
+        parts = driver.here()
+        if parts is not None:
+            parts.begins("forward")
+            driver.hooks.seen.add("graph")
         return optimizer
 
     def _replayed(self, optimizer: Any, _: Any) -> None:
-        self._driver.replay_ended(optimizer)
+        """End the step of a graph that holds its update: all of it counts as compute."""
+        driver = self._driver
+        driver.worked()
+        driver.forward_ended()
+        driver.update_ended(optimizer)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from aorta.inject.driver import Driver
 
 
+MOST_LOOKS = 12
+"""Looks at all objects for new root modules, after the first one."""
+
+
 class RootModules:
     """Finds the root modules and watches their calls.
 
@@ -28,11 +32,30 @@ class RootModules:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._known: set[int] = set()
+        self._others: set[int] = set()
+        """Modules that are no roots."""
+        self._missed = self._next_look = 0
+        self._looks = MOST_LOOKS
         self._alive: WeakSet[nn.Module] = WeakSet()
         self._compiled: WeakSet[nn.Module] = WeakSet()
         self._classes: set[type] = set()
         self.names: list[str] = []
         """Classes of the root modules."""
+
+    def passed(self, ran: set[str]) -> None:
+        """Look again where steps have a backward pass and no call of a root: models may be made later.
+
+        Args:
+            ran: the parts of compute that a step had.
+        """
+        if "forward" in ran:
+            self._missed = self._next_look = 0
+        elif "backward" in ran:
+            self._missed += 1
+            if self._missed > self._next_look and self._looks:
+                self._looks -= 1
+                self._next_look = 4 * self._missed
+                self.find()
 
     def find(self) -> None:
         """Look for root modules among all objects."""
@@ -44,6 +67,8 @@ class RootModules:
             self._watch(root)
         self._known.clear()
         self._known.update(id(root) for root in self._alive)
+        self._others.clear()
+        self._others.update(below)
         self.names = sorted(type(root).__name__ for root in self._alive)
 
     def _watch(self, root: nn.Module) -> None:
@@ -82,7 +107,7 @@ class RootModules:
 
     def _known_class(self, owner: type) -> None:
         own: Any = owner.__dict__.get("__call__")
-        known, kind = self._known, cast("Any", owner)
+        known, made_later, kind = self._known, self._made_later, cast("Any", owner)
         compiling, begins, ended = self._hooks
 
         def usual(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -93,7 +118,9 @@ class RootModules:
         call = usual if own is None else own
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if compiling() or id(module) not in known or begins(module, (args, kwargs)) is None:
+            if compiling() or (id(module) not in known and not made_later(module)):
+                return call(module, *args, **kwargs)
+            if begins(module, (args, kwargs)) is None:
                 return call(module, *args, **kwargs)
             try:
                 return call(module, *args, **kwargs)
@@ -101,6 +128,22 @@ class RootModules:
                 ended()
 
         owner.__call__ = __call__  # type: ignore[method-assign]
+
+    def _made_later(self, module: nn.Module) -> bool:
+        """Return whether a module of a root's class is a root that was made after the roots were found."""
+        parts = self._driver.here()
+        if parts is None or parts.part != "other" or id(module) in self._others:
+            return False
+        if not _trains(module):
+            self._others.add(id(module))
+            return False
+        if self._looks:
+            # It may be a part of a new root, whose class is not known yet.
+            self._looks -= 1
+            self.find()
+        else:
+            self._known.add(id(module))
+        return id(module) in self._known
 
 
 def _trains(module: nn.Module) -> bool:

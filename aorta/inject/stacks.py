@@ -23,8 +23,8 @@ SHORTEST_S, LONGEST_S = 0.04, 0.08
 thread pays for about 17 samples per second with as many switches of the interpreter.
 """
 MOST_PLACES = 40
-WRITE_S = 15.0
-"""Seconds from one report to the next: a rank that is killed leaves the last one."""
+FIRST_WRITE_S, WRITE_S = 1.0, 15.0
+"""Seconds to the first report, and at most to the next one: a rank that is killed leaves the last report."""
 
 Kind = Literal["own", "library", "hidden"]
 _Key = tuple[str, str, str, bool]
@@ -154,6 +154,7 @@ class Sampler:
     def _run(self) -> None:
         chance = random.Random()  # noqa: S311 - not the program's generator, and no secret
         last = written = time.monotonic()
+        next_s = FIRST_WRITE_S
         try:
             while not self._stop.wait(chance.uniform(SHORTEST_S, LONGEST_S)):
                 now = time.monotonic()
@@ -161,8 +162,8 @@ class Sampler:
                 last = now
                 self._stacks.sample()
                 self._look(now)
-                if now - written > WRITE_S:
-                    written = now
+                if now - written > next_s:
+                    written, next_s = now, min(2 * next_s, WRITE_S)
                     self._report()
         except Exception:  # noqa: S110 - a report without places is better than a message in the program's output
             pass

@@ -36,6 +36,9 @@ def install() -> Driver | None:
     torch.autograd.backward = hooks.around(
         "backward", torch.autograd.backward, driver.backward_begins, driver.backward_ended
     )
+    torch.autograd.grad = hooks.around(
+        "backward", torch.autograd.grad, driver.gradients_begin, driver.backward_ended
+    )
     torch.save = hooks.after("checkpoint", torch.save, driver.saves)
     utils.clip_grad_norm_ = hooks.after("clipping", utils.clip_grad_norm_, driver.clipped)
     _watch_loaders(driver, hooks)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aorta.artefacts.launchers import keeps_hooks_out
 from aorta.artefacts.own_program import OwnProgram
 from aorta.errors import ConfigError, PlanError
 from aorta.launch.container import PYTHON
@@ -158,9 +159,9 @@ def resolved(own: OwnProgram, command: Sequence[str], interpreter: Interpreter) 
         return [*said, "hooks: none; step records only if the program has a StepRecorder"]
     if starts_python(command):
         said += [f"hooks: {text}; step records may be missing" for text in interpreter.objections()]
-    flags = [word for word in command[:3] if word in ("-E", "-I")]
-    if flags:
-        said.append(f"hooks: they will not take, because {flags[0]} makes Python ignore PYTHONPATH")
+    option = keeps_hooks_out(command)
+    if option is not None:
+        said.append(f"hooks: they will not take, because {option} makes Python ignore aorta's sitecustomize")
     else:
         said.append(
             "hooks: steps (optimizers of torch), DataLoader, copies to the GPU, forward, backward, update, "

@@ -59,11 +59,30 @@ def where(
 def no_loader(records: Mapping[int, InstrumentRecord]) -> str | None:
     """Returns that hooks saw no loader, and where loading may be; None: they saw one, or there are none."""
     hooked = [one for one in records.values() if one.note is None]
-    if not hooked or any("loader" in one.seen for one in hooked):
+    # A rank that was killed at its start may not have said what it saw.
+    if not all(one.seen for one in hooked) or not hooked or any("loader" in one.seen for one in hooked):
         return None
     place = where(records, (), ("other",))
     most = f", most of it in {place.function}, {PurePath(place.file).name} line {place.line}" if place else ""
     return f"the program uses no DataLoader: loading, if any, is part of host work{most}"
+
+
+def unseen_passes(records: Mapping[int, InstrumentRecord]) -> tuple[list[int], str] | None:
+    """Returns the ranks whose hooks saw no forward or no backward pass, and what was not seen; None: no such.
+
+    The time of an unseen pass shows as host work, which is then not told apart from it.
+    """
+    found: dict[int, str] = {}
+    for rank, one in records.items():
+        if one.note is not None or "optimizer" not in one.seen or "graph" in one.seen:
+            continue
+        absent = [name for name in ("forward", "backward") if name not in one.seen]
+        if absent:
+            found[rank] = " and ".join(absent)
+    if not found:
+        return None
+    what = max(found.values(), key=len)
+    return sorted(found), f"the hooks saw no {what} pass: it is not told apart from host work"
 
 
 def _weight(found: FindingPlace) -> float:

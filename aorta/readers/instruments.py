@@ -29,20 +29,22 @@ def read_instruments(run: RunDir) -> tuple[dict[int, InstrumentRecord], list[Pro
     return found, problems
 
 
-def instrument_notes(found: Mapping[int, InstrumentRecord], expected: int | None, flags: str) -> list[str]:
+def instrument_notes(
+    found: Mapping[int, InstrumentRecord], expected: int | None, option: str | None
+) -> list[str]:
     """Returns in words where the hooks did not take, or do not see everything.
 
     Args:
         found: by rank.
         expected: ranks of the job; None: not known.
-        flags: of the interpreter, if they keep the hooks out; otherwise empty.
+        option: of the interpreter, that keeps the hooks out; None: there is none.
     """
     said = []
     absent = [rank for rank in range(expected or 0) if rank not in found]
     if absent:
         why = (
-            f"the program runs with {flags}, which ignores PYTHONPATH"
-            if flags
+            f"the program runs with {option}, and Python ignores aorta's sitecustomize"
+            if option is not None
             else "the program does not import torch, replaces PYTHONPATH, or does not see aorta's folder"
         )
         said.append(f"hooks did not take on {rank_words(absent)}: {why}")

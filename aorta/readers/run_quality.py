@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from aorta.artefacts.analysis import DataQuality, Problem
 from aorta.artefacts.files import is_file
+from aorta.artefacts.launchers import keeps_hooks_out
 from aorta.artefacts.measured import Throughput
 from aorta.artefacts.records import FIRST_FAILURE, Manifest, NodeInfo, blames_peer
 from aorta.readers.instruments import instrument_notes
 from aorta.readers.run import RunData
 from aorta.units import NS_PER_S, plural, rank_words
 
-_IGNORES_PATH = re.compile(r"-[a-zA-Z]*[EI][a-zA-Z]*")
-"""Options of Python that keep it from reading PYTHONPATH."""
 _STANDSTILL_S = 30
 _STANDSTILL_STEPS = 20
 """Steps of the median length; together with the seconds more than saving results takes."""
@@ -80,11 +78,8 @@ def _hooks(data: RunData) -> list[str]:
     """Returns where hooks were put into a program and did not take, or did not see everything."""
     plan = data.account.manifest.plan if data.account.manifest else None
     asked = plan is not None and plan.instrument == "auto"
-    # A list of short options may hold others, as -Eu does.
-    flags = [word for word in (plan.command[1:4] if plan else []) if _IGNORES_PATH.fullmatch(word)]
-    return instrument_notes(
-        data.instruments, data.ranks_expected if asked else None, flags[0] if flags else ""
-    )
+    option = keeps_hooks_out(plan.command) if plan is not None else None
+    return instrument_notes(data.instruments, data.ranks_expected if asked else None, option)
 
 
 def _last_step(data: RunData) -> int | None:

@@ -264,12 +264,12 @@ class Bench:
     def costs(self) -> None:
         """Measure cost, one program after another."""
         for name, seconds in (
-            ("small", 22),
-            ("ddp", 25),
-            ("fsdp", 25),
-            ("hf", 22),
-            ("compiled", 18),
+            ("ddp", 26),
+            ("fsdp", 26),
+            ("hf", 26),
+            ("small", 24),
             ("host", 18),
+            ("compiled", 18),
         ):
             if self.left(seconds + 14, f"cost {name}"):
                 run = self.one(name, "cost", seconds=seconds).wait()

@@ -34,7 +34,8 @@ class Switch:
     """
 
     PLACES: tuple[tuple[Any, str], ...] = (
-        (torch.autograd, "backward"), (torch, "save"), (nn.utils, "clip_grad_norm_"),
+        (torch.autograd, "backward"), (torch.autograd, "grad"),
+        (torch, "save"), (nn.utils, "clip_grad_norm_"),
         (dataloader._BaseDataLoaderIter, "__next__"), (DataLoader, "__iter__"),
         (torch.amp.GradScaler, "step"), (torch.amp.GradScaler, "scale"),
         (torch.cuda.CUDAGraph, "capture_end"), (torch.cuda.CUDAGraph, "replay"),

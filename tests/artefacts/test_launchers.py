@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aorta.artefacts.launchers import called_by_script, launcher
+from aorta.artefacts.launchers import called_by_script, keeps_hooks_out, launcher
 from aorta.errors import PlanError
 from aorta.launch import checks
 from aorta.runner.command import rank_command
@@ -99,3 +99,26 @@ def test_a_script_that_is_not_there_calls_nothing(tmp_path: Path) -> None:
     assert called_by_script(["bash", "missing.sh"], tmp_path) is None
     assert called_by_script([], tmp_path) is None
     assert launcher([]) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["python", "-I", "t.py"], "-I"),
+        (["python3.12", "-S", "-m", "t"], "-S"),
+        (["/opt/env/bin/python", "-u", "-W", "ignore", "-Eu", "t.py"], "-E"),
+        (["env", "A=1", "python", "-Su", "t.py"], "-S"),
+        (["uv", "run", "python", "-I", "t.py"], "-I"),
+        (["python", "t.py", "-E", "-S"], None),  # the program's own options
+        (["python", "-m", "t", "-I"], None),
+        (["python", "-W", "-I", "t.py"], None),  # the value of -W
+        (["python", "-Xdev", "-uB", "t.py"], None),
+        (["python", "--version"], None),
+        (["t.py", "-I"], None),
+        (["-m", "t", "-S"], None),
+        (["./I", "-I"], None),
+        ([], None),
+    ],
+)
+def test_an_option_of_python_keeps_the_hooks_out(command: list[str], option: str | None) -> None:
+    assert keeps_hooks_out(command) == option

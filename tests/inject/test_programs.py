@@ -210,3 +210,66 @@ def test_the_epoch_is_the_pass_over_the_loader_or_what_the_sampler_is_told(tmp_p
         *((0, 0), (1, 0), (1, 1), (1, 2), (1, 3)),
         *((7, 0), (7, 1), (8, 0), (8, 1)),
     ]
+
+
+LATER = """
+import os
+import torch
+
+for name in [name for name in os.environ if name.startswith("AORTA_")]:
+    del os.environ[name]
+
+class Other(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside = torch.nn.Linear(2, 1)
+    def forward(self, x):
+        return self.inside(x)
+
+def train(model, steps):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(steps):
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+
+train(torch.nn.Linear(2, 1), 4)
+train(torch.nn.Linear(2, 1), 4)
+train(Other(), 6)
+print([name for name in os.environ if name.startswith("AORTA_")])
+"""
+
+
+def test_models_that_are_made_later_are_seen_in_a_program_that_removes_the_variables(tmp_path: Path) -> None:
+    """An optimizer that is new ends its first step with its second update: 4 + 4 + 6 updates end 2 + 3 + 5.
+
+    Both passes of such a step count, 2 x 3 samples. The third model is found in its first call.
+    """
+    ended = run_program(LATER, tmp_path)
+    assert (ended.codes, ended.out) == ([0], ["[]\n"]), ended.err
+    tags = [{piece.tag for piece in record.profile.ranges} for record in ended.records() if record.profile]
+    assert ["forward" in found for found in tags] == [True] * 10
+    assert [record.samples for record in ended.records()] == [3] * 2 + [6, 3, 3] + [3, 3, 3, 3, 3]
+    assert ended.status().roots == ["Other"]
+
+
+GRADIENTS = """
+import torch
+
+weights = torch.ones(2, requires_grad=True)
+optimizer = torch.optim.SGD([weights], lr=0.5)
+for _ in range(6):
+    loss = (weights * torch.ones(3, 2)).sum()
+    (weights.grad,) = torch.autograd.grad(loss, [weights])
+    optimizer.step()
+print(weights.tolist())
+"""
+
+
+def test_gradients_from_autograd_grad_are_a_backward_pass(tmp_path: Path) -> None:
+    ended = run_program(GRADIENTS, tmp_path)
+    assert (ended.codes, ended.out) == ([0], ["[-8.0, -8.0]\n"]), ended.err  # 1 - 6 x 0.5 x 3
+    records = ended.records()
+    tags = [{piece.tag for piece in record.profile.ranges} for record in records if record.profile]
+    assert tags == [{"backward", "optimizer"}] * 4
+    assert [record.loss for record in records] == [-12.0, -21.0, -30.0, -39.0]  # 6 - 9 per step
+    assert ended.status().seen == ["backward", "optimizer"]

@@ -76,7 +76,10 @@ def test_what_will_be_seen_is_said_beforehand() -> None:
     said = resolved(OwnProgram(), ["train.py"], python)
     assert said[0] == "python: /p (why)"
     assert said[1].startswith("hooks: steps (optimizers of torch), DataLoader")
-    assert "-I makes Python ignore PYTHONPATH" in resolved(OwnProgram(), ["python", "-I", "t.py"], python)[0]
+    assert (
+        "-I makes Python ignore aorta's sitecustomize"
+        in resolved(OwnProgram(), ["python", "-I", "t.py"], python)[0]
+    )
     assert resolved(OwnProgram(instrument="none"), ["x"], python)[0].startswith("hooks: none")
     with pytest.raises(PlanError, match="--steps counts by the hooks"):
         resolved(OwnProgram(instrument="none", steps=5), ["x"], python)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
-from aorta.metrics.places import where
+from aorta.metrics.places import no_loader, unseen_passes, where
 
 
 def place(function: str, samples: int, part: str = "other", *, package: bool = False) -> SampledFunction:
@@ -56,3 +60,34 @@ def test_a_scripts_one_call_of_a_framework_is_replaced_by_what_that_calls() -> N
     assert found.function == "Trainer.save"
     itself = record(0, 100, place("<module>", 50), place("Trainer.save", 10, package=True))
     assert getattr(where({0: itself}, [], ["other"]), "function", None) == "<module>"
+
+
+@pytest.mark.parametrize(
+    ("seen", "ranks", "what"),
+    [
+        (["backward", "optimizer"], [0, 1], "no forward pass"),
+        (["optimizer"], [0, 1], "no forward and backward pass"),
+        (["backward", "forward", "optimizer"], [], ""),
+        (["graph", "optimizer"], [], ""),  # a graph holds the whole step
+        ([], [], ""),  # killed before it said what it saw
+    ],
+)
+def test_a_pass_that_no_hook_saw_is_not_told_apart_from_host_work(
+    seen: list[str], ranks: list[int], what: str
+) -> None:
+    records = {rank: replace(record(rank, 100), seen=seen) for rank in (0, 1)}
+    found = unseen_passes(records)
+    assert (found[0] if found else []) == ranks
+    assert found is None or what in found[1]
+
+
+def test_a_rank_that_records_itself_has_no_unseen_pass() -> None:
+    itself = replace(record(0, 100), seen=["optimizer"], note="the program has a StepRecorder of its own")
+    assert unseen_passes({0: itself}) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "absent"), [(["optimizer"], True), (["loader", "optimizer"], False), ([], False)]
+)
+def test_a_loader_is_absent_where_the_hooks_say_what_they_saw(seen: list[str], absent: bool) -> None:
+    assert (no_loader({0: replace(record(0, 100), seen=seen)}) is not None) is absent

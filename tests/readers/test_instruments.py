@@ -39,19 +39,20 @@ def test_what_is_written_is_read_and_what_is_broken_is_named(tmp_path: Path) -> 
 
 def test_ranks_without_hooks_are_named_with_the_reason() -> None:
     (said,) = instrument_notes({0: record(0)}, 3, "-E")
-    assert said == "hooks did not take on ranks 1, 2: the program runs with -E, which ignores PYTHONPATH"
-    assert "replaces PYTHONPATH" in instrument_notes({}, 1, "")[0]
+    why = "the program runs with -E, and Python ignores aorta's sitecustomize"
+    assert said == f"hooks did not take on ranks 1, 2: {why}"
+    assert "replaces PYTHONPATH" in instrument_notes({}, 1, None)[0]
 
 
 def test_hooks_that_see_everything_are_not_worth_a_word() -> None:
-    assert instrument_notes({0: record(0), 1: record(1)}, 2, "") == []
-    assert instrument_notes({}, None, "") == []
+    assert instrument_notes({0: record(0), 1: record(1)}, 2, None) == []
+    assert instrument_notes({}, None, None) == []
 
 
 def test_a_hook_that_was_switched_off_is_said_once_for_all_ranks() -> None:
     off = {"loader": "ValueError: x"}
     found = {0: record(0, hooks_off=off), 1: record(1, hooks_off=off), 2: record(2, note="why")}
-    assert instrument_notes(found, 3, "") == [
+    assert instrument_notes(found, 3, None) == [
         "ranks 0, 1: the hook for loader failed and was switched off (ValueError: x)",
         "rank 2: hooks do not record: why",
     ]
