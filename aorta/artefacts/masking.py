@@ -28,33 +28,45 @@ _LONGEST_WORD = 8
 _WORDS = frozenset(
     "key apikey accesskey secretkey token secret password passwd pass pw pwd passphrase credential"
     " credentials auth authorization cookie bearer jwt sas sig signature pat dsn apitoken authtoken"
-    " accesstoken webhook connectionstring connstr privatekey".split()
+    " accesstoken webhook connectionstring connstr privatekey secrets cred creds otp sessionid".split()
 )
-_PAIRS = frozenset({("connection", "string"), ("api", "key"), ("access", "key"), ("private", "key")})
+_PAIRS = frozenset(
+    {("connection", "string"), ("api", "key"), ("access", "key"), ("private", "key"), ("session", "id")}
+)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SPLIT = re.compile(r"[^A-Za-z0-9]+")
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
 _ENVIRONMENT = frozenset({"env", "e", "environment", "setenv", "export"})
 _USER = frozenset({"u", "user", "login"})
+_HEADER = frozenset({"h", "header", "headers"})
+_ALONE = frozenset({"p", "pin"})
+"""Options that hold a secret where nothing else is part of their name, as of `--pin-memory`."""
 
 _ASSIGNED = re.compile(
-    r"""(?<![\w.\-])(?P<name>-*[A-Za-z_][\w.\-]*)(?P<between>=|["']?\s*:\s*)(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s&;,"'<>()\[\]{}|]+)"""
+    r"""(?<![\w.\-])(?P<name>-*[A-Za-z_][\w.\-]*)(?P<between>\s?=(?!=)\s?|["']?\s*:\s*)(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s&;,"'<>()\[\]{}|]+)"""
 )
 _FORMS = re.compile(
     r"(?<=://)[^\s/:@\"'<>]*:[^\s/@\"'<>]+(?=@)"
     r"|(?<![A-Za-z0-9])(?:hf_|sk-|sk_live_|rk_live_|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|npm_|pypi-|dop_v1_"
-    r"|ya29\.|AIza|AKIA|ASIA|SG\.)[A-Za-z0-9_\-]{8,}"
+    r"|ya29\.|AIza|AKIA|ASIA|SG\.|dckr_pat_)[A-Za-z0-9_\-]{8,}"
+    r"|(?<=hooks\.slack\.com/services/)\S+|(?<=/api/webhooks/)\S+"
+    r"|(?<=[?&]key=)[^\s&#\"'<>]{8,}"
+    r"|(?i:<\w*(?:password|passwd|secret|token|apikey)\w*>)[^<\n]+"
+    r"|(?<= -u )[^\s:]+:[^\s:]{6,}"
+    r"|(?i:(?<=api key )|(?<=api-key )|(?<=token )|(?<=secret )|(?<=password ))[\"']?"
+    r"(?=[^\s\"']*[0-9])(?=[^\s\"']*[a-z])(?=[^\s\"']*[A-Z])[A-Za-z0-9_.+/=\-]{12,}"
     r"|(?<![A-Za-z0-9])eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]+)*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:.|\n)*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|(?<=[Bb]earer )\s*[A-Za-z0-9_.~+/=\-]{6,}"
     r"|(?<=[Aa]uthorization: )\s*(?![Bb]earer )\S+(?: [A-Za-z0-9_.~+/=\-]{6,})?"
 )
 _LONG = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{32,}(?![A-Za-z0-9])")
-
+_MIXED = re.compile(r"(?=\D*\d)(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[A-Za-z0-9_.+/=\-]{12,}")
+"""A value that reads like a credential. Names that may hold other things, too, are believed beside one."""
 
 _HINT = re.compile(
-    r"(?i)(?:key|token|secret|passw|passphrase|pass|pw|pwd|credentials?|auth|authorization|cookie|bearer|jwt|sas"
-    r"|sig|signature|pat|dsn|string)[\w\-]*[\"']?\s*[=:]"
+    r"(?i)(?:key|token|secret|passw|passphrase|pass|pw|pwd|cred|credentials?|auth|authorization|cookie|bearer|jwt"
+    r"|sas|sig|signature|pat|dsn|string|otp|session)[\w.\-]*[\"']?\s*[=:]"
 )
 """Before each value that `_masked_pairs` may mask; to search it is cheap."""
 
@@ -130,8 +142,14 @@ class Masker:
         return MASK if looks_like_token(word) else self.text(word)
 
 
+_MARKS = (
+    b"=", b":", b"_", b"-", b"AKIA", b"ASIA", b"eyJ", b"AIza", b"</", b"ey ", b"EY ", b"oken ", b"OKEN ",
+    b"ecret ", b"ECRET ", b"assword ", b"ASSWORD ",
+)  # fmt: skip
+
+
 def _suspicious(line: bytes) -> bool:
-    return any(mark in line for mark in (b"=", b":", b"_", b"-", b"AKIA", b"ASIA", b"eyJ", b"AIza"))
+    return any(mark in line for mark in _MARKS)
 
 
 def _spellings(value: str) -> set[str]:
@@ -173,13 +191,15 @@ def _is_secret(match: re.Match[str]) -> bool:
         return True
     # `key` alone, as of a table or of a configuration, is a word like any other.
     likely = not _LIKELY.isdisjoint(parts[-1:]) or (len(parts) > 1 and parts[-1] == "key")
-    return match["between"] == "=" and likely and _tellable(value)
+    if parts[-1:] == ["key"] and _MIXED.fullmatch(value):
+        return True
+    return match["between"].strip() == "=" and likely and _tellable(value)
 
 
 _PLAIN = frozenset({MASK, "true", "false", "True", "False", "None", "none", "null", ""})
 _SURE = frozenset(
     "password passwd passphrase secret apikey accesskey secretkey apitoken authtoken accesstoken bearer"
-    " cookie token authorization credential credentials jwt".split()
+    " cookie token authorization credential credentials jwt secrets sessionid".split()
 )
 _LIKELY = frozenset("auth pw pwd pass sig signature pat dsn sas".split())
 
@@ -201,6 +221,10 @@ def _walk_command(words: Sequence[str], found: Callable[[str], None]) -> list[st
             shown.append(_value(pending, word, found))
             pending = ""
             continue
+        if word.startswith("-p") and _MIXED.fullmatch(word, 2):  # such as mysql's
+            found(word[2:])
+            shown.append(f"-p{MASK}")
+            continue
         name, equals, value = word.partition("=")
         option = name.lstrip("-") if name.startswith("-") else ""
         if equals and (option or re.fullmatch(r"[A-Za-z_][\w.\-]*", name)):
@@ -213,14 +237,16 @@ def _walk_command(words: Sequence[str], found: Callable[[str], None]) -> list[st
 
 
 def _kind(name: str, option: bool) -> str:
-    """Return what a value of this name is: `secret`, `key`, `assignment`, `user` or nothing."""
+    """Return what a value of this name is: `secret`, `key`, `assignment`, `user`, `header` or nothing."""
     if option and name.lower() in _ENVIRONMENT:
         return "assignment"
     if option and name.lower() in _USER:
         return "user"
+    if option and name.lower() in _HEADER:
+        return "header"
     if set(_parts(name)) & _WORDS == {"key"} and _PAIRS.isdisjoint(itertools.pairwise(_parts(name))):
         return "key" if _parts(name)[-1] == "key" or option else ""
-    return "secret" if secret_name(name) or (option and name == "p") else ""
+    return "secret" if secret_name(name) or (option and name.lower() in _ALONE) else ""
 
 
 def _value(kind: str, value: str, found: Callable[[str], None]) -> str:
@@ -230,9 +256,9 @@ def _value(kind: str, value: str, found: Callable[[str], None]) -> str:
     before, mark, secret = value.partition("=" if kind == "assignment" else ":")
     if kind in ("secret", "key"):
         before, mark, secret = "", "", value
-    elif not mark:
+    elif not mark or (kind == "header" and not secret_name(before)):
         return value
-    found(secret)
+    found(secret.strip())
     return f"{before}{mark}{MASK}"
 
 
