@@ -115,7 +115,16 @@ def _one_family(ranges: TraceRanges, names: tuple[str, ...]) -> TraceRanges:
 def _numbers(ranges: TraceRanges, names: tuple[str, ...]) -> Column:
     # A longer number is no count of steps, and is over what 64 bits hold.
     digits = [re.search(r"(?<!\d)(\d{1,18})$", names[code]) for code in ranges.name.tolist()]
-    return np.array([int(found[1]) if found else ABSENT for found in digits], dtype=np.int64)
+    number = np.array([int(found[1]) if found else ABSENT for found in digits], dtype=np.int64)
+    return _counted_on(number) if (number != ABSENT).all() else number
+
+
+def _counted_on(number: Column) -> Column:
+    """Returns numbers that go on where those of the names begin again, as in each epoch."""
+    ahead = np.diff(number)
+    if len(number) < 2 or (ahead > 0).all():
+        return number
+    return np.asarray(number[0] + np.append(0, np.cumsum(np.where(ahead > 0, ahead, 1))), dtype=np.int64)
 
 
 def _windows(ranges: TraceRanges, names: tuple[str, ...], basis: str) -> StepWindows:

@@ -38,6 +38,15 @@ def test_steps_that_were_not_recorded_are_not_in_a_window() -> None:
     assert windows(trace(BUSY, steps=steps)) == ([1, 2, 9], [[0, 100], [100, 200], [900, 1000]])
 
 
+def test_numbers_that_begin_again_in_each_epoch_go_on() -> None:
+    names = [3, 4, 0, 1, 5, 0]
+    steps = [(100 * at, 100 * at + 100, f"iteration {number}") for at, number in enumerate(names)]
+    number, spans = windows(trace(BUSY, steps=steps))
+    assert number == [3, 4, 4 + 1, 6, 6 + 4, 11]
+    # Between 1 and 5 nothing was recorded: the window of 1 ends with its range.
+    assert spans == [[100 * at, 100 * at + 100] for at in range(6)]
+
+
 def test_a_number_over_64_bits_is_no_number_of_a_step() -> None:
     most = 10**18 - 1
     steps = [(0, 100, f"step {most - 1}"), (100, 200, f"step {most}"), (200, 300, f"step {10**22}")]
