@@ -44,6 +44,7 @@ class Label(NamedTuple):
     rank: int
     world_size: int
     device: str
+    job_id: str
     phase: Phase
     timing: str
     epoch: int | None

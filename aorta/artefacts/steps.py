@@ -58,6 +58,7 @@ class DecodedStep(Struct, frozen=True, kw_only=True, gc=False):
     rank: int
     world_size: int
     device: str
+    job_id: str
     global_step: int
     phase: Phase
     wall_start_ns: int

@@ -26,14 +26,17 @@ _REMEDIES = {
     "no_step_records": "record steps: aorta profile -- YOUR_COMMAND, or 5 steps with torch.profiler",
     "not_recorded": "record steps with StepRecorder (docs/own-programs.md), or 5 steps with torch.profiler",
     "ranks_missing": "record every rank, and give aorta the files of all of them",
-    "few_steady_steps": "record more steps",
-    "few_detailed_steps": "time more steps part by part",
+    "few_detailed_steps": "time every step part by part: "
+    "aorta profile --override capture.detail_interval=1 -- YOUR_COMMAND",
     "no_costs": "measure it in the job: aorta profile -- YOUR_COMMAND",
     "no_breakdown": "observe communication: aorta profile -- YOUR_COMMAND",
     "time_between_steps": "put what lies between the steps into a step or a range of its own",
     "no_job_record": "run the job through aorta: aorta profile -- YOUR_COMMAND",
     "job_not_ended": "wait until the job has ended: aorta wait",
 }
+_MORE_TRACED = (
+    "record more steps: torch.profiler.schedule(wait=1, warmup=1, active=5), and prof.step() after each step"
+)
 _TRACE = "record all ranks with torch.profiler, which shows kernels, launches and collectives"
 
 
@@ -102,7 +105,9 @@ def _incomplete(judged: Judged, seen: Observation, cause: str | None) -> JudgedV
         f": {_failure(quality)}" if quality.failure else ""
     )
     progress = (
-        "it left no step records" if quality.last_step is None else f"its last step was {quality.last_step}"
+        "it left no step records"
+        if quality.last_step is None
+        else f"its last recorded step was {quality.last_step}"
     )
     if quality.standstill_s is not None and quality.last_step is not None:
         progress = f"no progress after step {quality.last_step} for {quality.standstill_s:.0f} s"
@@ -165,7 +170,7 @@ def _none(kind: Kind, cause: str, evidence: dict[str, Any], actions: list[str]) 
 
 def insufficient(judged: Judged, seen: Observation, policy: Policy) -> list[tuple[str, str, str]]:
     """Returns reason codes, with words and what to do, why the absence of findings would prove nothing."""
-    found = [(code, text, _REMEDIES[code]) for code, text in _too_little(seen, policy)]
+    found = [(code, text, _remedy(code, seen, policy)) for code, text in _too_little(seen, policy)]
     if found:
         return found
     for answer in judged.measured:
@@ -177,6 +182,16 @@ def insufficient(judged: Judged, seen: Observation, policy: Policy) -> list[tupl
             text = f"{FINDINGS[answer.kind].subject} is not measurable: {words}"
             found.append((f"not_measurable_{answer.kind}", text, answer.remedy or _TRACE))
     return found
+
+
+def _remedy(code: str, seen: Observation, policy: Policy) -> str:
+    """Returns what would give what is too little, with a command that can be typed where there is one."""
+    if code != "few_steady_steps":
+        return _REMEDIES[code]
+    if seen.steps.traced:
+        return _MORE_TRACED
+    lacking = plural(policy.min_steady_steps - seen.steps.breakdown.steps, "more step")
+    return f"record at least {lacking}, with a larger --steps or none: aorta profile -- YOUR_COMMAND"
 
 
 def _too_little(seen: Observation, policy: Policy) -> list[tuple[str, str]]:

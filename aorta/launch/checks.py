@@ -167,6 +167,9 @@ def own_launcher(profiler: str | None, command: Sequence[str]) -> str:
     return "none"
 
 
+_INTERPRETER = re.compile(r"python[\d.]*|(?:ba|da|z)?sh")
+
+
 def _count_after(command: Sequence[str]) -> int | None:
     words = list(command)
     for index, word in enumerate(words):
@@ -195,10 +198,13 @@ def program(command: Sequence[str], project: Path) -> None:
     """The user's script is there.
 
     Raises:
-        PlanError: the first word is a Python file that does not exist.
+        PlanError: the script, or what a shell or Python is to run, does not exist.
     """
-    if command and command[0].endswith(".py") and not (project / command[0]).is_file():
-        raise PlanError(f"the program {command[0]} does not exist in {project}", "name it from that folder")
+    words = list(command)
+    if words and _INTERPRETER.fullmatch(Path(words[0]).name):
+        words = words[1:]
+    if words and words[0].endswith((".py", ".sh")) and not (project / words[0]).is_file():
+        raise PlanError(f"the program {words[0]} does not exist in {project}", "name it from that folder")
     if any("\n" in word or "\0" in word for word in command):
         raise PlanError("an argument of the program holds a line break", "put it into a file")
 

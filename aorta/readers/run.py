@@ -54,10 +54,13 @@ class RunData:
 
     @property
     def ranks_expected(self) -> int | None:
-        """World size by the manifest, otherwise by the records; None if neither says."""
-        if self.account.manifest is not None:
-            return self.account.manifest.world_size
+        """World size by the manifest and the records, the larger one; None if neither says.
+
+        A launcher of the program's own may start more ranks than the manifest knows of.
+        """
         sizes = [steps[-1:].labels[0].world_size for steps in self.records.by_rank.values()]
+        if self.account.manifest is not None:
+            sizes.append(self.account.manifest.world_size)
         return max(sizes, default=None)
 
 
@@ -73,7 +76,7 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
     account = read_account(run)
     manifest = account.manifest
     with Pool() as pool:
-        records = read_steps(run, manifest.attempt if manifest else None, pool)
+        records = read_steps(run, manifest.attempt if manifest else None, pool, manifest and manifest.job_id)
         gpu, gpu_problems = read_gpu_samples(run, pool)
         cpu, cpu_problems = read_cpu_samples(run, pool)
     if query_accounting and manifest is not None and manifest.executor == "slurm":

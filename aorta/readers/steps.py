@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from aorta.artefacts.files import line_blocks
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.range_columns import ABSENT
 from aorta.artefacts.records import MAX_RANKS
-from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.step_columns import Label, StepColumns
 from aorta.artefacts.steps import DecodedStep
 from aorta.readers.parallel import Pool, side_by_side
 
@@ -38,13 +39,16 @@ _File = tuple[int, Path]
 _Found = tuple[int, StepColumns, list[Problem]]
 
 
-def read_steps(run: RunDir, attempt: int | None = None, pool: Pool | None = None) -> StepRecords:
+def read_steps(
+    run: RunDir, attempt: int | None = None, pool: Pool | None = None, job: str | None = None
+) -> StepRecords:
     """The step records of every rank, read by as many processes as there are cores where they are many.
 
     Args:
         run: the run directory.
         attempt: the attempt to keep; None: the last one that any record is of.
         pool: processes to read with, where they are worth it; None: some of its own.
+        job: id of the run's job; None, or an id that no record has: the job of most ranks.
 
     A line that is not a step record costs that line; the problems name the file, the first line, the number.
     """
@@ -53,22 +57,54 @@ def read_steps(run: RunDir, attempt: int | None = None, pool: Pool | None = None
     for rank, steps, found in side_by_side(_read_file, list(run.all_records().items()), pool):
         raw[rank] = steps
         problems += found
-    attempts = {label.attempt for steps in raw.values() for label in steps.labels}
+    job = _job(raw, job)
+    attempts = {label.attempt for steps in raw.values() for label in steps.labels if label.job_id == job}
     if attempt is None and attempts:
         attempt = max(attempts)
     by_rank = {}
     for rank, steps in raw.items():
         name = run.records(rank).name
-        kept = steps
-        for label in steps.labels:
-            if label.attempt != attempt:
-                kept = kept.where(~kept.labelled(label))
-        if len(kept) < len(steps):
-            older = f"{len(steps) - len(kept)} records of another attempt than {attempt} left out"
+        own = _without(steps, [label for label in steps.labels if label.job_id != job])
+        if len(own) < len(steps):
+            other = next(label.job_id for label in steps.labels if label.job_id != job)
+            reason = f"{len(steps) - len(own)} records of job {other}, not of {job}, left out"
+            problems.append(Problem(file=name, reason=reason))
+        kept = _without(own, [label for label in own.labels if label.attempt != attempt])
+        if len(kept) < len(own):
+            older = f"{len(own) - len(kept)} records of another attempt than {attempt} left out"
             problems.append(Problem(file=name, reason=older))
         if len(kept):
             by_rank[rank] = _once_each(name, kept, problems)
+            problems += _went_back(name, kept)
     return StepRecords(by_rank=by_rank, problems=tuple(problems))
+
+
+def _job(raw: Mapping[int, StepColumns], wanted: str | None) -> str | None:
+    """Returns the job that the run's records are of: a folder that was used twice holds those of two."""
+    seen = Counter(label.job_id for steps in raw.values() for label in steps.labels[-1:])
+    everything = {label.job_id for steps in raw.values() for label in steps.labels}
+    if wanted in everything or not seen:
+        return wanted
+    return seen.most_common(1)[0][0]
+
+
+def _without(steps: StepColumns, labels: Sequence[Label]) -> StepColumns:
+    for label in labels:
+        steps = steps.where(~steps.labelled(label))
+    return steps
+
+
+def _went_back(name: str, steps: StepColumns) -> list[Problem]:
+    """Returns that steps begin long before the one that was written ahead of them ended.
+
+    Their clock cannot be believed.
+    """
+    early = steps.column("mono_end_ns")[:-1] - steps.column("mono_start_ns")[1:]
+    count = int((early > np.median(steps.duration_ns) / 2).sum()) if len(steps) > 1 else 0
+    if not count:
+        return []
+    which = "a step begins" if count == 1 else f"{count} steps begin"
+    return [Problem(file=name, reason=f"{which} before the step ahead ended: its clock went back")]
 
 
 def _read_file(item: _File) -> _Found:

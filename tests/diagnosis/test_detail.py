@@ -133,7 +133,9 @@ def test_a_program_that_does_not_read_the_configuration_is_told_no_keys(tmp_path
     run = write_run(tmp_path, RunSpec(steps=19))
     plan = json.loads(run.manifest.read_bytes())["plan"]
     change_json(run.manifest, plan={**plan, "workload": None})
-    assert analysed(run).findings[0].actions == ["record more steps"]
+    assert analysed(run).findings[0].actions == [
+        "record at least 1 more step, with a larger --steps or none: aorta profile -- YOUR_COMMAND"
+    ]
 
 
 def test_samples_of_all_steady_steps_count(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def found(made: Analysis, kind: Kind) -> Finding:
 
 def step(number: int, peak: int | None, held: int | None = None, retries: int | None = None) -> DecodedStep:
     return DecodedStep(
+        job_id="7",
         host="h", attempt=0, rank=0, world_size=1, device="cuda:0", global_step=number, phase="steady",
         wall_start_ns=0, wall_end_ns=1, mono_start_ns=0, mono_end_ns=1, samples=1, timing="event_window",
         breakdown=None, memory_peak_bytes=peak, memory_total_bytes=200, memory_reserved_bytes=held,

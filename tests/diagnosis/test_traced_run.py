@@ -162,6 +162,7 @@ def test_a_run_without_a_profiler_has_no_overhead(tmp_path: Path) -> None:
 
 def step(number: int, ns: int, phase: str = "steady") -> DecodedStep:
     return DecodedStep(
+        job_id="7",
         host="h", attempt=1, rank=0, world_size=1, device="cuda:0", global_step=number, phase=phase,  # type: ignore[arg-type]
         wall_start_ns=0, wall_end_ns=ns, mono_start_ns=0, mono_end_ns=ns, samples=1, timing="kernel",
         breakdown=None,

@@ -136,3 +136,21 @@ def test_the_agent_hears_what_differs_from_the_defaults() -> None:
     assert [word for group in own.arguments() for word in group] == (
         "--instrument none --python /p --launcher own --steps 3".split()
     )
+
+
+@pytest.mark.parametrize(
+    "command", [["no.py"], ["bash", "no.sh"], ["python3.11", "no.py"], ["sh", "no.sh", "torchrun"]]
+)
+def test_a_script_that_is_not_there_is_refused_before_the_queue(tmp_path: Path, command: list[str]) -> None:
+    with pytest.raises(PlanError, match=r"the program no\.(py|sh) does not exist in"):
+        checks.program(command, tmp_path)
+    for name in ("no.py", "no.sh"):
+        (tmp_path / name).write_text("")
+    checks.program(command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command", [["bash", "-c", "echo hello"], ["python", "-m", "package"], ["my-binary", "x.py"]]
+)
+def test_what_names_no_script_needs_no_file(tmp_path: Path, command: list[str]) -> None:
+    checks.program(command, tmp_path)

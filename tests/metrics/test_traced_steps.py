@@ -37,6 +37,7 @@ def wall_ns(job: Job, rank: int, step: int) -> int:
 def record(job: Job, rank: int, number: int, phase: Phase = "steady") -> DecodedStep:
     start, end = wall_ns(job, rank, number), wall_ns(job, rank, number + 1)
     return DecodedStep(
+        job_id="7",
         host="h", attempt=0, rank=rank, world_size=2, device="cuda:0", global_step=number, phase=phase,
         wall_start_ns=start, wall_end_ns=end, mono_start_ns=start, mono_end_ns=end, samples=1,
         timing="event_window", breakdown=None,

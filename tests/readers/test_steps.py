@@ -42,10 +42,10 @@ def test_whole_files_are_read_without_a_problem(run: RunDir) -> None:
 
 
 def test_a_step_without_the_field_was_timed_part_by_part(run: RunDir) -> None:
-    record = json.loads(run.records(0).read_text().splitlines()[3])
-    whole = {**record, "detailed": False, "breakdown": None}
+    record, next_one = (json.loads(line) for line in run.records(0).read_text().splitlines()[3:5])
+    whole = {**next_one, "detailed": False, "breakdown": None}
     del record["detailed"]
-    edit(run, 0, {3: json.dumps(record), 4: json.dumps(whole | {"global_step": 4})})
+    edit(run, 0, {3: json.dumps(record), 4: json.dumps(whole)})
     found = read_steps(run)
     assert [step.detailed for step in found.by_rank[0]] == [True, True, True, True, False, True]
     assert found.problems == ()
@@ -199,3 +199,31 @@ def test_a_step_run_again_in_the_same_file_is_named_and_the_last_counts(run: Run
     assert [item.reason for item in found.problems] == [
         "1 steps occur more than once; the last of each counts"
     ]
+
+
+@pytest.mark.parametrize("wanted", [None, "another", "given"])
+def test_records_of_another_job_are_left_out_and_named(run: RunDir, wanted: str | None) -> None:
+    job = json.loads(run.records(0).read_text().splitlines()[0])["job_id"]
+    edit(run, 1, {index: {"job_id": "999", "attempt": 7} for index in range(4)})
+    found = read_steps(run, job=job if wanted == "given" else wanted)
+    assert [step.global_step for step in found.by_rank[0]] == [0, 1, 2, 3, 4, 5]
+    assert [step.global_step for step in found.by_rank[1]] == [4, 5]
+    assert [item.reason for item in found.problems] == [f"4 records of job 999, not of {job}, left out"]
+
+
+def test_a_rank_of_another_job_alone_left_no_records(run: RunDir) -> None:
+    job = json.loads(run.records(0).read_text().splitlines()[0])["job_id"]
+    edit(run, 1, {index: {"job_id": "999"} for index in range(6)})
+    assert sorted(read_steps(run, job=job).by_rank) == [0]
+    assert sorted(read_steps(run, job="999").by_rank) == [1]
+
+
+def test_a_clock_that_goes_back_is_named(run: RunDir) -> None:
+    records = [json.loads(line) for line in run.records(1).read_text().splitlines()]
+    ahead = records[5]["mono_end_ns"] - records[0]["mono_start_ns"]
+    times = ("mono_start_ns", "mono_end_ns")
+    edit(run, 1, {at: {name: records[at][name] - ahead for name in times} for at in (4, 5)})
+    found = read_steps(run)
+    assert len(found.by_rank[1]) == 6
+    reason = "a step begins before the step ahead ended: its clock went back"
+    assert [(item.file, item.reason) for item in found.problems] == [(run.records(1).name, reason)]

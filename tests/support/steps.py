@@ -40,6 +40,7 @@ def step(
         name = CollectiveId(op="all_reduce", group=group, seq=seq)
         ranges.append(_range("allreduce", "gradients", (item[0], item[1]), start, name))
     return DecodedStep(
+        job_id="7",
         host=host,
         attempt=0,
         rank=rank,
