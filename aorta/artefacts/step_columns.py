@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,9 @@ from aorta.artefacts.range_columns import (
     stored_ranges,
 )
 from aorta.artefacts.records import Breakdown
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_record import Between, Phase
 from aorta.artefacts.steps import DecodedStep, StepExecution
+from aorta.units import NS_PER_MS
 
 _BREAKDOWN = Breakdown.__struct_fields__
 _NO_PARTS = Breakdown(**dict.fromkeys(_BREAKDOWN, ABSENT))
@@ -56,10 +57,12 @@ class Label(NamedTuple):
 _NUMBERS = tuple(
     name
     for name in DecodedStep.__struct_fields__
-    if name not in {*Label._fields, "breakdown", "profile", "execution", "untimed_calls"}
+    if name not in {*Label._fields, "breakdown", "profile", "execution", "untimed_calls", "before_ms"}
 )
 UNTIMED = "untimed"
 """Column: calls of `torch.distributed` in the step that were seen and could not be timed."""
+BEFORE: dict[Between, str] = {name: f"before_{name}" for name in get_args(Between)}
+"""Columns: ns ahead of the step that the program gave this name."""
 _OF_LABEL, _OF_NUMBERS, _OF_BREAKDOWN = (
     attrgetter(*names) for names in (Label._fields, _NUMBERS, _BREAKDOWN)
 )
@@ -95,6 +98,8 @@ class StepColumns(Sequence[DecodedStep]):
         numbers |= _columns(_BREAKDOWN, map(_OF_BREAKDOWN, parts), len(steps))
         untimed = ((sum((step.untimed_calls or {}).values()),) for step in steps)
         numbers |= _columns((UNTIMED,), untimed, len(steps))
+        before = (_before(step.before_ms or {}) for step in steps)
+        numbers |= _columns(tuple(BEFORE.values()), before, len(steps))
         first, count, ranges = stored_ranges(steps)
         return cls(
             _labels=tuple(Label(*key) for key in labels),
@@ -244,6 +249,7 @@ class StepColumns(Sequence[DecodedStep]):
         label = self._labels[int(self._label[row])]
         value: dict[str, Any] = {name: or_none(int(column[row])) for name, column in self._numbers.items()}
         del value[UNTIMED]  # the operations are not kept
+        before = {name: value.pop(column) for name, column in BEFORE.items()}
         parts = {name: value.pop(name) for name in _BREAKDOWN}
         return DecodedStep(
             **label._asdict(),
@@ -251,6 +257,7 @@ class StepColumns(Sequence[DecodedStep]):
             breakdown=None if parts["compute_ns"] is None else Breakdown(**parts),
             profile=self._ranges.profile(int(self._first[row]), int(self._count[row])),
             execution=self._execution.get((label.attempt, value["global_step"])),
+            before_ms={name: ns / NS_PER_MS for name, ns in before.items() if ns} or None,
         )
 
 
@@ -259,6 +266,10 @@ def _executions(steps: Sequence[DecodedStep]) -> dict[tuple[int, int], StepExecu
         return {}
     last = {(step.attempt, step.global_step): step.execution for step in steps}
     return {key: item for key, item in last.items() if item is not None}
+
+
+def _before(named: Mapping[Between, float]) -> tuple[int, ...]:
+    return tuple(max(round(named.get(name, 0.0) * NS_PER_MS), 0) for name in BEFORE)
 
 
 def _columns(names: Sequence[str], rows: Iterable[tuple[int | None, ...]], count: int) -> dict[str, Stored]:

@@ -131,6 +131,8 @@ class StepParts:
 
 
 Phase = Literal["warmup", "steady", "validation", "checkpoint", "profiler"]
+Between = Literal["validation", "checkpoint", "logging"]
+"""What a program may say that it does between steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +208,8 @@ class StepRecord(RankConstants):
     """Calls of `torch.distributed` that were seen in this step and could not be timed, by operation: {} means
     that all were timed, None that nobody counted. Their time is in other parts of the breakdown.
     """
+    before_ms: dict[Between, float] | None = None
+    """Time between the step before and this one that the program gave a name; None: it named none."""
 
 
 def encode(record: StepRecord) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from aorta.artefacts.records import Breakdown
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_record import Between, Phase
 
 
 class CollectiveId(Struct, frozen=True, kw_only=True, gc=False):
@@ -78,6 +78,7 @@ class DecodedStep(Struct, frozen=True, kw_only=True, gc=False):
     execution: StepExecution | None = None
     detailed: bool = True
     untimed_calls: dict[str, int] | None = None
+    before_ms: dict[Between, float] | None = None
 
     @property
     def duration_ns(self) -> int:

@@ -13,7 +13,7 @@ from aorta.units import NS_PER_MS, ns_to_ms
 _CONSTANT = tuple(item.name for item in fields(RankConstants))
 _MEASURED = (
     *("epoch", "step", "global_step", "phase", "samples", "lr", "loss", "grad_norm"),
-    *("rocm_smi_output", "detailed", "untimed_calls"),
+    *("rocm_smi_output", "detailed", "untimed_calls", "before_ms"),
 )
 """Fields that the record takes over from the measurement."""
 

@@ -7,17 +7,21 @@ and nothing of ours: each function that is called costs some µs there, and so d
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
 
 import torch
 
 from aorta.artefacts import names
+from aorta.artefacts.step_record import Between
 from aorta.errors import RunError
 from aorta.instrument.nvtx import NvtxRanges
 from aorta.instrument.opened import Step
 from aorta.instrument.steps import COMPUTE, DATA, HOST
 from aorta.instrument.streams import Clock, Mark, current_stream
 from aorta.instrument.tape import Tape
+from aorta.units import NS_PER_MS
 
 
 class Nothing:
@@ -149,3 +153,40 @@ class LoaderWait:
         self._step.data_wait_ns += end - self._start
         if now.parts is not None:
             now.parts.add(HOST, DATA, self._start, end)
+
+
+class BetweenSteps:
+    """Gives time between steps a name. Call it with what the program does; it must be outside of a step."""
+
+    __slots__ = ("_named", "_now")
+
+    def __init__(self, now: OpenStep) -> None:
+        self._now = now
+        self._named: dict[Between, float] = {}
+
+    @contextmanager
+    def __call__(self, what: Between) -> Iterator[None]:
+        """Count the time of the block as `validation`, `checkpoint` or `logging`.
+
+        Raises:
+            RunError: the block lies within a step, or has another name.
+        """
+        if self._now.step is not None or what not in get_args(Between):
+            known = ", ".join(get_args(Between))
+            raise RunError(
+                f"recorder.between({what!r}) within a step" if self._now.step else f"no name: {what!r}",
+                f"call it between two steps, with one of: {known}",
+            )
+        start = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            taken = (time.monotonic_ns() - start) / NS_PER_MS
+            self._named[what] = self._named.get(what, 0.0) + taken
+
+    def taken(self) -> dict[Between, float] | None:
+        """Return what was named since the last call; None: nothing was."""
+        if not self._named:
+            return None
+        named, self._named = self._named, {}
+        return named

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_record import Between, Phase
 from aorta.errors import RunError
 from aorta.instrument.activity import Kernel
 from aorta.instrument.scalars import Scalars, kept
@@ -40,6 +40,8 @@ class Step:
     """Kernels of the step, if it was sampled."""
     rocm_smi_output: str | None = None
     communication_observed: bool = False
+    before_ms: dict[Between, float] | None = None
+    """Time ahead of it that the program gave a name."""
 
     def result(
         self,
@@ -121,6 +123,7 @@ class Step:
             else [(one.stream, one.launched, one.start, one.end) for one in self.kernels],
             rocm_smi_output=self.rocm_smi_output,
             detailed=tape is not None,
+            before_ms=self.before_ms,
             untimed_calls=None
             if tape is None or not self.communication_observed
             else {op: calls for op, calls in tape.untimed.items() if calls},

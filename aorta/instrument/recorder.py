@@ -23,7 +23,7 @@ from aorta.instrument.capture import CaptureFields, CaptureSteps, ExternalCaptur
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import CollectiveRunner
 from aorta.instrument.collector import CollectorPauses
-from aorta.instrument.contexts import ComputePart, LoaderWait, OpenStep, outside
+from aorta.instrument.contexts import BetweenSteps, ComputePart, LoaderWait, OpenStep, outside
 from aorta.instrument.copies import BatchCopies
 from aorta.instrument.dispatch import DISPATCH
 from aorta.instrument.gradients import GradientExchange, GradientHook, high_priority
@@ -118,6 +118,8 @@ class StepRecorder:
         self._now = now = OpenStep(self._clock, device, ranges_for(device))
         self._steps.add(CollectorPauses(now).watch)
         self._wait = LoaderWait(now)
+        self.between = BetweenSteps(now)
+        """`with recorder.between("logging")`: names what the program does between two steps."""
         self._forward, self._backward, self._optimizer = (
             ComputePart(now, tag) for tag in ("forward", "backward", "optimizer")
         )
@@ -367,6 +369,7 @@ class _Opening:
         if parts:
             recorder._allocator.start()
         self.opened = opened = Step(self.epoch, self.step, index, phase)
+        opened.before_ms = recorder.between.taken()
         recorder._now.begin(opened, parts)
         return opened
 

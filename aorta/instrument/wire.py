@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from aorta.artefacts.step_record import Phase, RankConstants
+from aorta.artefacts.step_record import Between, Phase, RankConstants
 
 LENGTH_BYTES = 4
 """Each frame begins with its length, little-endian. An empty one says that no more will come."""
@@ -64,6 +64,8 @@ class StepMeasurement(NamedTuple):
     """Timed part by part; otherwise there are no pieces."""
     untimed_calls: dict[str, int] | None = None
     """Calls of `torch.distributed` that were seen and not timed, by operation; None: nobody counted."""
+    before_ms: dict[Between, float] | None = None
+    """Time ahead of the step that the program gave a name."""
 
 
 class StepSummary(NamedTuple):

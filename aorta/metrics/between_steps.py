@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct, field
 
-from aorta.artefacts.step_columns import StepColumns
+from aorta.artefacts.step_columns import BEFORE, StepColumns
 from aorta.artefacts.step_record import Phase
 
 UNKNOWN = "not recorded"
@@ -29,7 +29,8 @@ class Gaps(Struct, frozen=True):
 def gaps_between(by_rank: Mapping[int, StepColumns], first: int, last: int) -> Gaps:
     """Returns the gaps of each rank, told apart by the step that follows.
 
-    A step after a validation or a checkpoint says so; in a new epoch the first batch is fetched.
+    What the program named counts by its name. Of the rest, a step after a validation or a checkpoint says
+    so; in a new epoch the first batch is fetched.
 
     Args:
         by_rank: all steps.
@@ -48,9 +49,16 @@ def gaps_between(by_rank: Mapping[int, StepColumns], first: int, last: int) -> G
         gaps = np.where(numbers[1:] == numbers[:-1] + 1, np.maximum(starts[1:] - ends[:-1], 0), 0)
         took = int(steps.duration_ns.sum()) + int(gaps.sum())
         shares[rank] = int(gaps.sum()) / took if took else 0.0
+        named, left = {name: steps.column(column)[1:] for name, column in BEFORE.items()}, gaps
+        for what, before in named.items():
+            taken = np.minimum(before, left)
+            if taken.any():
+                by_phase[what][rank] = float(taken.sum()) / 1e6 / len(steps)
+            left = left - taken
         phase = np.where(steps.epoch[1:] != steps.epoch[:-1], FIRST_BATCH, UNKNOWN).astype(object)
         for name in _AHEAD_OF:
             phase[steps.phase_is(name)[1:]] = name
-        for name in np.unique(phase[gaps > 0].astype(str)).tolist():
-            by_phase[name][rank] = float(gaps[phase == name].sum()) / 1e6 / len(steps)
+        for name in np.unique(phase[left > 0].astype(str)).tolist():
+            rest = float(left[phase == name].sum()) / 1e6 / len(steps)
+            by_phase[name][rank] = by_phase[name].get(rank, 0.0) + rest
     return Gaps(shares, dict(by_phase))

@@ -50,7 +50,7 @@ def _json(path: Path, head: bytes) -> Format | None:
     """The format of a JSON file: the key that tells may stand behind a long header."""
     kept = b""
     read = 0
-    for block in itertools.chain([head], itertools.islice(_blocks(path), 1, None)):
+    for block in itertools.chain([head], itertools.islice(content(path), 1, None)):
         text = kept + block
         # Bytes are found several times faster than a pattern.
         if _ROCPROF_KEY in text and _ROCPROF.search(text):
@@ -65,10 +65,10 @@ def _json(path: Path, head: bytes) -> Format | None:
 
 def _head(path: Path) -> bytes:
     """The beginning of what is in a file, unpacked."""
-    return next(_blocks(path), b"")
+    return next(content(path), b"")
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
+def content(path: Path) -> Iterator[bytes]:
     """Returns what is in a file, unpacked, as far as it is whole."""
     with open_regular(path) as stream:
         try:

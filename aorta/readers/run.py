@@ -75,8 +75,9 @@ def read_run(run: RunDir, *, query_accounting: bool = True) -> RunData:
     """
     account = read_account(run)
     manifest = account.manifest
+    job = manifest.job_id if manifest else None
     with Pool() as pool:
-        records = read_steps(run, manifest.attempt if manifest else None, pool, manifest and manifest.job_id)
+        records = read_steps(run, manifest.attempt if manifest else None, pool, job)
         gpu, gpu_problems = read_gpu_samples(run, pool)
         cpu, cpu_problems = read_cpu_samples(run, pool)
     if query_accounting and manifest is not None and manifest.executor == "slurm":

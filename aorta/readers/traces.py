@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +17,18 @@ from aorta.artefacts.events import Trace
 from aorta.artefacts.files import Unread, is_folder, walk
 from aorta.errors import ArtefactError
 from aorta.readers import kineto
+from aorta.readers.copied import without_copies
 from aorta.readers.detect import Format, detect
 from aorta.readers.devices import by_device, with_ranks_by_device
 from aorta.readers.kineto_merged import holds_several, read_merged
 from aorta.readers.sessions import one_session
 
+_TRACE_NAME = re.compile(
+    r".*\.pt\.trace\.json(?:\.gz)?|rank[_-]?\d+\.json(?:\.gz)?|.*\.sqlite(?:\.gz)?|.*_kernel_trace\.csv"
+    r"|.*_results\.db|.*\.rpd",
+    re.IGNORECASE,
+)
+"""Names that only traces have: such a file of a folder is named where it is not one."""
 Source = TypeVar("Source", Path, tuple[Path, ...])
 
 _FORMATS = "expected Kineto JSON, nsys SQLite exports or reports, or rocprofv3 CSV, JSON or rocpd"
@@ -55,14 +63,14 @@ def find(paths: Iterable[Path], problems: list[Problem]) -> dict[Path, Format]:
     A report with its export beside it counts once, as the export. A file that cannot be read is added to
     `problems`.
     """
-    files: dict[Path, None] = {}
+    files: dict[Path, bool] = {}
     unread: Unread = []
     for path in paths:
-        below = sorted(walk(path, unread)) if is_folder(path) else [path]
-        files.update(dict.fromkeys(below))
+        folder = is_folder(path)
+        files |= dict.fromkeys(sorted(walk(path, unread)) if folder else [path], folder)
     problems += [Problem(file=str(path), reason=f"{path}: {reason}") for path, reason in unread]
     found: dict[Path, Format] = {}
-    for path in files:
+    for path, inside in files.items():
         try:
             kind = detect(path)
         except ArtefactError as error:
@@ -70,6 +78,10 @@ def find(paths: Iterable[Path], problems: list[Problem]) -> dict[Path, Format]:
             continue
         if kind is not None:
             found[path] = kind
+        elif inside and _TRACE_NAME.fullmatch(path.name):
+            from aorta.readers.unused import why_unused
+
+            problems.append(Problem(file=str(path), reason=f"{path}: not used: {why_unused(path)}"))
     exported = {_stem(path) for path, kind in found.items() if kind == "nsys"}
     return {
         path: kind for path, kind in found.items() if kind != "nsys-report" or _stem(path) not in exported
@@ -181,9 +193,11 @@ def told_apart(traces: Sequence[Trace]) -> tuple[tuple[Trace, ...], list[Problem
         ranks: defaultdict[int | None, list[Trace]] = defaultdict(list)
         for trace in group:
             ranks[trace.rank].append(trace)
-        for rank, same in ranks.items():
+        for rank, every_one in ranks.items():
+            same, copies = without_copies(every_one) if rank is not None else (every_one, [])
             chosen, reason = _choose(rank, same)
             usable += [] if chosen is None else [chosen]
+            problems += copies
             problems += [
                 Problem(file=trace.source, reason=f"{trace.source}: {reason}")
                 for trace in same

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import msgspec
 import pytest
 
 from aorta.artefacts.records import Breakdown
-from aorta.artefacts.step_columns import UNTIMED, Label, StepColumns
+from aorta.artefacts.step_columns import BEFORE, UNTIMED, Label, StepColumns
 from aorta.artefacts.step_record import (
     Execution,
     Range,
@@ -20,6 +21,8 @@ from aorta.artefacts.step_record import (
 from aorta.artefacts.steps import DecodedStep, StepExecution, StepRange, StepRanges
 from aorta.instrument.assemble import _CONSTANT, _MEASURED
 from aorta.instrument.wire import StepMeasurement
+from aorta.readers.steps import read_steps
+from tests.support.synthetic import RunSpec, write_run
 
 NESTED = {"breakdown", "profile", "execution", "metadata", "ranges"}
 """Fields whose value is read as another class, which is compared by itself."""
@@ -60,6 +63,17 @@ def test_a_record_takes_what_stays_and_what_was_measured_by_name():
 
 
 def test_columns_have_every_field_that_is_read():
-    columns = set(StepColumns.of([])._numbers) - {UNTIMED} | set(Label._fields)
-    kept_apart = {"breakdown", "profile", "execution", "untimed_calls"}
+    columns = set(StepColumns.of([])._numbers) - {UNTIMED, *BEFORE.values()} | set(Label._fields)
+    kept_apart = {"breakdown", "profile", "execution", "untimed_calls", "before_ms"}
     assert columns == set(DecodedStep.__struct_fields__) - kept_apart | set(Breakdown.__struct_fields__)
+
+
+def test_named_time_ahead_of_a_step_is_kept(tmp_path):
+    run = write_run(tmp_path, RunSpec(ranks_per_node=1, nodes=1, steps=3))
+    steps = [
+        msgspec.structs.replace(item, before_ms={"logging": 2.5} if place == 1 else None)
+        for place, item in enumerate(read_steps(run).by_rank[0])
+    ]
+    again = list(StepColumns.of(steps))
+    assert [item.before_ms for item in again] == [None, {"logging": 2.5}, None]
+    assert again == steps

@@ -381,6 +381,25 @@ def test_what_comes_between_steps_is_told_by_the_step_that_follows(
         assert found.findings[0].value == pytest.approx(100 * 5 * 400 / (5 * 400 + steps * 69))
 
 
+def test_what_the_program_names_between_steps_is_told_apart_from_the_rest(tmp_path: Path) -> None:
+    """Before five of the last 30 steps of 69 ms lies a gap of 400 ms: 300 of logging, 40 of a checkpoint."""
+    run = write_run(tmp_path, RunSpec(ranks_per_node=1))
+    lines = [json.loads(line) for line in run.records(0).read_text().splitlines()]
+    for number, line in enumerate(lines):
+        for name in ("mono_start_ns", "mono_end_ns", "wall_start_ns", "wall_end_ns"):
+            line[name] += (number // 5) * 400 * NS_PER_MS
+        if number % 5 == 0:
+            line["before_ms"] = {"logging": 300.0, "checkpoint": 40.0}
+    run.records(0).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = analysed(run)
+    told = {item.phase: item.ms for item in found.between_steps}
+    assert list(told) == ["logging", "not recorded", "checkpoint"]
+    assert told == pytest.approx({"logging": 5 * 300 / 30, "not recorded": 10.0, "checkpoint": 5 * 40 / 30})
+    assert found.verdict.kind == "between_steps"
+    assert "logging" in found.verdict.statement
+    assert found.findings[0].actions[0].startswith("log less often")
+
+
 @pytest.mark.parametrize(("loading", "verdict"), [(4.0, "insufficient_data"), (90.0, "data_loading")])
 def test_records_alone_are_never_healthy_but_findings_stand(
     tmp_path: Path, loading: float, verdict: str

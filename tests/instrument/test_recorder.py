@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -329,3 +330,32 @@ def test_a_listener_hears_of_every_record_in_order(tmp_path: Path) -> None:
         assert summary.compute_ns == record.breakdown.compute_ns
         assert summary.data_wait_ns == record.breakdown.data_wait_ns
         assert (summary.mono_start_ns, summary.loss) == (record.mono_start_ns, record.loss)
+
+
+def test_time_between_steps_has_the_name_that_the_program_gives_it(tmp_path: Path) -> None:
+    with StepRecorder(tmp_path, CPU, capture=CaptureConfig(warmup_steps=0)) as recorder:
+        one_step(recorder, 0)
+        for _ in range(2):
+            with recorder.between("logging"):
+                time.sleep(0.01)
+        with contextlib.suppress(ValueError), recorder.between("checkpoint"):
+            time.sleep(0.01)
+            raise ValueError
+        one_step(recorder, 1)
+        one_step(recorder, 2)
+    first, second, third = read_records(tmp_path)
+    assert (first.before_ms, third.before_ms) == (None, None)
+    assert second.before_ms is not None
+    assert sorted(second.before_ms) == ["checkpoint", "logging"]
+    gap_ms = (second.mono_start_ns - first.mono_end_ns) / 1e6
+    assert 20.0 <= second.before_ms["logging"] <= gap_ms - second.before_ms["checkpoint"]
+
+
+def test_names_of_time_within_a_step_and_unknown_names_are_refused(tmp_path: Path) -> None:
+    with StepRecorder(tmp_path, CPU) as recorder:
+        with pytest.raises(RunError, match="no name: 'lunch'"), recorder.between("lunch"):  # type: ignore[arg-type]
+            pass
+        with recorder.step(epoch=0, step=0) as step:
+            with pytest.raises(RunError, match="within a step"), recorder.between("logging"):
+                pass
+            step.result(samples=8, lr=None)

@@ -102,7 +102,9 @@ class Loop:
                 break
             stopped = self._epoch(epoch, stop)
             self._recorder.drain()
-            self._observer.end_epoch(epoch, None if stopped else self._validate())
+            found = None if stopped else self._validate()
+            with self._recorder.between("logging"):
+                self._observer.end_epoch(epoch, found)
             if stopped:
                 return stopped
             self._checkpoint(epoch)
@@ -115,7 +117,7 @@ class Loop:
         self._after = "validation"
         module = self._model.module
         module.eval()
-        with self._updater.autocast():
+        with self._recorder.between("validation"), self._updater.autocast():
             found = self._validator.run(self._model)
         module.train()
         return found
@@ -125,7 +127,8 @@ class Loop:
         if interval and (epoch + 1) % interval == 0:
             self._after = "checkpoint"
             path = self._recorder.run.checkpoint(epoch)
-            save_checkpoint(path, self._model.module, self._world, epoch=epoch, steps=self._done)
+            with self._recorder.between("checkpoint"):
+                save_checkpoint(path, self._model.module, self._world, epoch=epoch, steps=self._done)
 
     def _finished(self) -> bool:
         limit = self._config.training.max_steps
