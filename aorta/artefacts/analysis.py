@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import field, structs
 
+from aorta.artefacts.compute import ComputeUse
 from aorta.artefacts.hang import Hang
 from aorta.artefacts.measured import Blame, BreakdownTable, DetailCost, Throughput, Utilization
 from aorta.artefacts.mesh import Mesh, SlowdownRecord
@@ -202,6 +203,8 @@ class RunFacts(Record, frozen=True, kw_only=True):
     """By traces, the one with the best gain first."""
     mistakes_together: Mistakes | None = None
     """None: fewer than two of them gain something."""
+    compute_use: ComputeUse | None = None
+    """None: there are no traces of all ranks that join launches to kernels."""
     detail_cost: DetailCost | None = None
     """None: every steady step was timed part by part."""
     hang: Hang | None = None

@@ -132,6 +132,10 @@ class TraceRanges(ColumnTable):
     lane: Column
     name: Column
     correlation: Column
+    flops: Column
+    """Floating-point operations of an operator; ABSENT: not known."""
+    item_bytes: Column
+    """Bytes of each number that such an operator computes with."""
 
     def intervals(self, *roles: RangeRole) -> Intervals:
         """The (n, 2) intervals of the ranges of these roles."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, fields
 
+import numpy as np
 from msgspec import field
 
-from aorta.artefacts.events import Column, ColumnTable
+from aorta.artefacts.events import ABSENT, Column, ColumnTable
 from aorta.artefacts.mistakes import MistakePlace
 from aorta.artefacts.packed import Packed, pack, unpack
 from aorta.artefacts.records import Record
@@ -95,6 +96,10 @@ class LineTable(ColumnTable):
     """Bytes of a copy or collective; ABSENT: not recorded."""
     tags: Column
     """`Tag`s of the item itself."""
+    flops: Column
+    """Floating-point operations of what was launched; ABSENT: not known."""
+    item_bytes: Column
+    """Bytes of each number that it computes with; ABSENT: not known."""
 
 
 class ComputeKind(enum.IntEnum):
@@ -168,6 +173,10 @@ class HostLine(Record, frozen=True, kw_only=True):
     census: Census
 
 
+_NEW = ("flops", "item_bytes")
+"""Columns that older summaries do not have."""
+
+
 def pack_line(table: LineTable) -> dict[str, Packed]:
     """The columns of a table, packed."""
     return {item.name: pack(getattr(table, item.name)) for item in fields(table)}
@@ -181,4 +190,9 @@ def unpack_line(line: HostLine) -> LineTable:
         ValueError: columns have different lengths.
         KeyError: a column is missing.
     """
-    return LineTable(**{item.name: unpack(line.columns[item.name]) for item in fields(LineTable)})
+    known = {
+        item.name: unpack(line.columns[item.name]) for item in fields(LineTable) if item.name not in _NEW
+    }
+    absent = np.full(len(known["step"]), ABSENT)
+    new = {name: unpack(line.columns[name]) if name in line.columns else absent for name in _NEW}
+    return LineTable(**known, **new)

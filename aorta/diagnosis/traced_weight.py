@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aorta.artefacts.reduction import TraceStep, TraceSummary
 from aorta.diagnosis.mistaken import mistakes_of
 from aorta.errors import ArtefactError
+from aorta.metrics.compute_use import compute_use
 from aorta.metrics.corrected import without_profiler
 from aorta.metrics.profiler_weight import Lines, scales, weight
 from aorta.metrics.trace_capture import FEWEST_STEPS, TraceCapture, capture
 from aorta.metrics.trace_summary import counted, mean_ms
 from aorta.readers.parallel import by_copies
+from aorta.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from aorta.artefacts.step_columns import StepColumns
@@ -91,7 +93,7 @@ def weighed(
     untraced_ms: float | None = None,
     staged: bool = False,
 ) -> dict[str, Any]:
-    """Returns `profiler_weight`, `mistakes` and `mistakes_together` of `RunFacts`; empty: not known.
+    """Returns what `RunFacts` says of the profiler's weight, mistakes and computing; empty: not known.
 
     Args:
         lines: of `replayed`.
@@ -102,8 +104,11 @@ def weighed(
     if lines is None:
         return {}
     mistakes, together = mistakes_of(lines, intended, staged=staged)
+    weighs = weight(lines, untraced_ms) if lines.told else None
+    step_ms = weighs.step_ms_without.value if weighs else lines.run().mean_ns / NS_PER_MS
     return {
-        "profiler_weight": weight(lines, untraced_ms) if lines.told else None,
+        "profiler_weight": weighs,
+        "compute_use": compute_use(lines, step_ms),
         "mistakes": mistakes,
         "mistakes_together": together,
     }

@@ -24,7 +24,9 @@ from aorta.metrics.profiler_weight import Lines
 from aorta.metrics.trace_idle import SHORT_GAP_NS
 
 _WORTH = 0.03
-"""A profiler that weighs less than this share of the step leaves the traces as they are."""
+"""A profiler that weighs less than this share of the step leaves the traces as they are, unless the step
+waits for a loader.
+"""
 _COPIES = (ComputeKind.COPY, ComputeKind.PAGEABLE_COPY, ComputeKind.READ_COPY)
 
 
@@ -36,7 +38,7 @@ def without_profiler(ranks: Sequence[TraceSummary], lines: Lines) -> list[TraceS
     whole = all(
         summary.timeline is not None and summary.unknown is None and not summary.unseen for summary in ranks
     )
-    if not whole or traced - found.mean_ns < _WORTH * traced:
+    if not whole or (traced - found.mean_ns < _WORTH * traced and not _paced(lines, traced)):
         return None
     made = []
     for summary in ranks:
@@ -47,6 +49,14 @@ def without_profiler(ranks: Sequence[TraceSummary], lines: Lines) -> list[TraceS
             return None
         made.append(_corrected(summary, seen, windows))
     return made
+
+
+def _paced(lines: Lines, traced_ns: float) -> bool:
+    """True if a rank waits for its loader: the profiler makes such a wait shorter, and the step no longer."""
+    return any(
+        table.held_ns[table.item == Item.LOADER].sum() >= _WORTH * traced_ns * len(np.unique(table.step))
+        for table in lines.tables.values()
+    )
 
 
 class _Seen(Struct, frozen=True, eq=False):

@@ -25,6 +25,7 @@ from aorta.intervals import EMPTY, Intervals, lengths_in, subtract, union
 from aorta.metrics.host_census import census, own_frames, place_of
 from aorta.metrics.host_tags import SILENT_NS, coded, loader_work, tagged
 from aorta.metrics.kernel_names import kinds_of_events, waits_for_none
+from aorta.metrics.known_work import known_work
 from aorta.metrics.median import median
 from aorta.metrics.rows import order_within
 from aorta.metrics.trace_breakdown import main_device
@@ -106,7 +107,9 @@ def _last_steps(
 
     The last step of a capture contains the profiler's own end, and is left out where two others are left.
     """
-    followed = np.isin(steps.windows[:, 1], steps.windows[1:, 0])
+    # A step that the end of the capture cut short is no window, and tells that its predecessor is whole.
+    marks = host.start_ns[host.role == RangeRole.STEP]
+    followed = np.isin(steps.windows[:, 1], np.concatenate((steps.windows[1:, 0], marks)))
     if followed.sum() >= _LEAST_STEPS:
         steps = StepWindows(steps.number[followed], steps.windows[followed], steps.basis)
     times = host.start_ns[launches]
@@ -217,6 +220,7 @@ def _table(
         order=np.full(len(row), ABSENT),
         bytes=np.where(has, gpu.bytes[row], ABSENT),
         tags=_item_tags(trace, items),
+        **known_work(trace.operators, items.at, items.row),
     )
     return table, windows
 

@@ -40,6 +40,7 @@ from aorta.readers.kineto_events import (
     Number,
     Numbering,
 )
+from aorta.readers.kineto_flops import flops
 from aorta.readers.kineto_times import (
     AnyEvent,
     AnyEventT,
@@ -191,8 +192,17 @@ def _add_ranges(columns: Columns, group: int, into: list[TraceRanges], timed: Ti
             lane=lane,
             name=_codes(columns, events),
             correlation=integers([e.args.correlation for e in events]) if group == CALLS else ABSENT,
+            **_work(events if group == INNER else ()),
         )
     )
+
+
+def _work(events: Sequence[AnyEvent]) -> dict[str, Column]:
+    """The columns of what operators compute; none where no shapes are known."""
+    if not any(event.args.dims for event in events):
+        return {}
+    found = np.array([flops(e.name, e.args.dims, e.args.types) for e in events], dtype=np.int64)
+    return {"flops": found[:, 0], "item_bytes": found[:, 1]}
 
 
 def _inner_role(category: str) -> int:
@@ -236,13 +246,13 @@ def add_rows(columns: Columns, rows: CategoryEvents, base: int) -> None:
 
 
 def _add_call_rows(columns: Columns, rows: CategoryEvents, base: int) -> None:
-    absent = np.full(len(rows.event), ABSENT)
     columns.at[CALLS].append(rows.event + base)
     columns.api.append(
-        TraceRanges(
+        build(
+            TraceRanges,
+            len(rows.event),
             start_ns=rows.start_ns,
             end_ns=rows.end_ns,
-            role=absent,
             lane=rows.lane,
             name=rows.name,
             correlation=rows.correlation,

@@ -24,6 +24,7 @@ from aorta.report.blocks import (
     bullets,
 )
 from aorta.report.catalogue import coded
+from aorta.report.compute import compute_blocks
 from aorta.report.mesh import mesh_blocks
 from aorta.report.next_steps import experiment, next_commands
 from aorta.report.resources import next_time, resource_table
@@ -131,6 +132,7 @@ def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
         ("Late ranks", _noted(evidence.lateness_table(analysis))),
         (f"Ranks ({content.counted_steps(analysis)}, % of the step)", _ranks(analysis)),
         ("Traces", _traces(analysis)),
+        ("What the GPUs compute", compute_blocks(analysis)),
         ("Throughput and utilisation", _one(_use(analysis))),
         ("Requested against used", _resources(analysis)),
         ("Data quality", _quality(analysis)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from aorta.metrics.cards import CARDS, card_of
@@ -26,6 +28,14 @@ from aorta.metrics.cards import CARDS, card_of
 def test_the_drivers_name_says_which_card_it_is(name: str | None, card: str | None) -> None:
     found = card_of(name)
     assert (None if found is None else found.name) == card
+
+
+def test_the_documented_table_is_the_one_that_is_used() -> None:
+    text = (Path(__file__).parents[2] / "docs/traces.md").read_text(encoding="utf-8")
+    for _, card in CARDS:
+        rates = (card.tensor_tflops, card.fp32_tflops, card.memory_gb_s, card.link_gb_s)
+        row = " | ".join((card.name, *(f"{rate:g}" for rate in rates), card.source))
+        assert f"| {row} |" in text
 
 
 def test_tensor_cores_are_faster_than_fp32_on_each_card() -> None:

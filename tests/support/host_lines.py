@@ -8,7 +8,7 @@ from aorta.artefacts.events import ABSENT, build
 from aorta.artefacts.hostline import Item, LineTable
 
 Row = Mapping[str, int]
-_MAY_BE_ABSENT = {"stream", "group", "order", "bytes"}
+_MAY_BE_ABSENT = {"stream", "group", "order", "bytes", "flops", "item_bytes"}
 
 
 def launch(work: int, gpu: int, **more: int) -> Row:

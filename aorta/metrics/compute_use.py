@@ -1,0 +1,175 @@
+"""Adds up what GPUs computed in traced steps: time by kind, reached rates, model FLOP utilisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aorta.artefacts.compute import ComputeUse, KindUse
+from aorta.artefacts.events import ABSENT
+from aorta.artefacts.hostline import ComputeKind, Item, LineTable, Tag
+from aorta.metrics.cards import Card, card_of
+from aorta.metrics.profiler_weight import Lines
+from aorta.units import NS_PER_MS
+
+Mask = NDArray[np.bool_]
+COUNTED_PCT = 95.0
+"""Model FLOP utilisation is said where the operations of this share of the products' time are recorded."""
+_NS_PER_S = 1e9
+_RECOMPUTED = "recomputation"
+_WORDS: dict[str, tuple[ComputeKind, ...]] = {
+    "matrix products on tensor cores": (ComputeKind.TENSOR_MATMUL,),
+    "other matrix products": (ComputeKind.PLAIN_MATMUL,),
+    "attention": (ComputeKind.ATTENTION, ComputeKind.SOFTMAX),
+    "normalisation and elementwise": (ComputeKind.ELEMENTWISE,),
+    "optimizer": (ComputeKind.OPTIMIZER,),
+    "communication": (ComputeKind.COMMUNICATION,),
+    "copies from pageable memory": (ComputeKind.PAGEABLE_COPY,),
+    "copies to the host": (ComputeKind.READ_COPY,),
+    "other copies": (ComputeKind.COPY,),
+    "other kernels": (ComputeKind.OTHER,),
+}
+_PRODUCTS = (ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL, ComputeKind.ATTENTION)
+_OVER_LINK = ("copies from pageable memory", "copies to the host")
+_COPIES = (*_OVER_LINK, "other copies")
+
+
+def compute_use(lines: Lines, step_ms: float) -> ComputeUse | None:
+    """Time by kind, per step, as the mean over ranks; None where nothing ran on a GPU.
+
+    Args:
+        lines: of all ranks.
+        step_ms: the step without the profiler.
+    """
+    tables = list(lines.tables.values())
+    if not any((table.item == Item.LAUNCH).any() for table in tables):
+        return None
+    names = {line.census.gpu for line in lines.lines.values()}
+    gpu = names.pop() if len(names) == 1 else None
+    card = card_of(gpu)
+    kinds = [
+        _use(name, [(table, _of_kind(table, name)) for table in tables], card)
+        for name in (*_WORDS, _RECOMPUTED)
+    ]
+    model, reason = _model_tflop(tables)
+    if card is None and reason is None:
+        reason = "the table of cards does not hold this GPU" if gpu else "the traces do not name the GPU"
+    known = None if model is None or card is None or step_ms <= 0 else model / step_ms * 1e3
+    return ComputeUse(
+        gpu=gpu,
+        peak_tflops=card.tensor_tflops if card else None,
+        memory_gb_s=card.memory_gb_s if card else None,
+        link_gb_s=card.link_gb_s if card else None,
+        source=card.source if card else None,
+        kinds=sorted((use for use in kinds if use.launches > 0), key=lambda use: -use.ms),
+        model_tflop=model,
+        mfu_pct=None if known is None or card is None else 100.0 * known / card.tensor_tflops,
+        reason=reason,
+    )
+
+
+def _of_kind(table: LineTable, name: str) -> Mask:
+    """Mask of the launches of a kind; those that compute again or belong to the optimizer are no other's."""
+    launched = table.item == Item.LAUNCH
+    again = _has(table, Tag.RECOMPUTE) & _computes(table)
+    if name == _RECOMPUTED:
+        return np.asarray(launched & again, dtype=np.bool_)
+    optimizer = _has(table, Tag.OPTIMIZER) & _computes(table) | (table.kind == ComputeKind.OPTIMIZER)
+    chosen = optimizer if name == "optimizer" else np.isin(table.kind, _WORDS[name]) & ~optimizer
+    return np.asarray(launched & chosen & ~again, dtype=np.bool_)
+
+
+def _has(table: LineTable, tag: Tag) -> Mask:
+    return np.asarray((table.tags & int(tag)) != 0, dtype=np.bool_)
+
+
+def _computes(table: LineTable) -> Mask:
+    others = (ComputeKind.NONE, ComputeKind.COMMUNICATION, ComputeKind.COPY, ComputeKind.PAGEABLE_COPY)
+    return np.asarray(~np.isin(table.kind, (*others, ComputeKind.READ_COPY)), dtype=np.bool_)
+
+
+def _use(name: str, rows: Sequence[tuple[LineTable, Mask]], card: Card | None) -> KindUse:
+    copies = name in _COPIES
+    known = [(table, mask & ((table.bytes > 0) if copies else table.flops != ABSENT)) for table, mask in rows]
+    seconds = sum(float(table.gpu_ns[mask].sum()) for table, mask in known) / _NS_PER_S
+    reached = _rate(known, copies, seconds)
+    return KindUse(
+        kind=name,
+        ms=fmean(_per_step(table, table.gpu_ns[mask]) / NS_PER_MS for table, mask in rows),
+        launches=fmean(_per_step(table, mask) for table, mask in rows),
+        known_ms=fmean(_per_step(t, t.gpu_ns[m]) / NS_PER_MS for t, m in known) if seconds else None,
+        tflops=None if copies else reached,
+        gb_s=reached if copies else None,
+        attainable_pct=_attainable(name, reached, known, card, seconds),
+    )
+
+
+def _per_step(table: LineTable, values: NDArray[np.generic]) -> float:
+    return float(values.sum()) / max(len(np.unique(table.step)), 1)
+
+
+def _rate(known: Sequence[tuple[LineTable, Mask]], copies: bool, seconds: float) -> float | None:
+    """TFLOP/s, or GB/s of copies; None where nothing is known."""
+    if not seconds:
+        return None
+    if copies:
+        return sum(float(table.bytes[mask].sum()) for table, mask in known) / seconds / 1e9
+    return sum(float(table.flops[mask].sum()) for table, mask in known) / seconds / 1e12
+
+
+def _attainable(
+    name: str,
+    reached: float | None,
+    known: Sequence[tuple[LineTable, Mask]],
+    card: Card | None,
+    seconds: float,
+) -> float | None:
+    """The share of the time that the work takes at the peak rate; None: the peak is not known."""
+    if card is None or reached is None:
+        return None
+    if name in _COPIES:
+        return 100.0 * reached / card.link_gb_s if name in _OVER_LINK else None
+    ideal = 0.0
+    for table, mask in known:
+        plain = table.kind == ComputeKind.PLAIN_MATMUL
+        for item in np.unique(table.item_bytes[mask]).tolist():
+            for on_tensor_cores in (True, False):
+                rows = mask & (table.item_bytes == item) & (plain != on_tensor_cores)
+                peak = peak_tflops(card, item, tensor=on_tensor_cores)
+                if rows.any() and peak is None:
+                    return None
+                ideal += float(table.flops[rows].sum()) / 1e12 / (peak or 1.0)
+    return 100.0 * ideal / seconds
+
+
+def peak_tflops(card: Card, item_bytes: int, *, tensor: bool) -> float | None:
+    """Dense peak for numbers of so many bytes; None: the table does not tell.
+
+    Tensor cores compute with fp32 numbers as TF32 at half of the rate of bf16.
+    """
+    if not tensor:
+        return card.fp32_tflops if item_bytes == 4 else None
+    return {2: card.tensor_tflops, 4: card.tensor_tflops / 2}.get(item_bytes)
+
+
+def _model_tflop(tables: Sequence[LineTable]) -> tuple[float | None, str | None]:
+    """Operations of the model per step and rank, and why they are not known."""
+    products, counted, work = 0.0, 0.0, []
+    for table in tables:
+        once = ~_has(table, Tag.RECOMPUTE) & (table.item == Item.LAUNCH)
+        mask = once & np.isin(table.kind, _PRODUCTS)
+        known = once & (table.flops != ABSENT)
+        products += float(table.gpu_ns[mask].sum())
+        counted += float(table.gpu_ns[mask & known].sum())
+        work.append(_per_step(table, table.flops[known]) / 1e12)
+    if products == 0:
+        return None, "no matrix product was recorded"
+    if counted == 0:
+        return None, "the traces hold no shapes (profiling.record_shapes=true records them)"
+    if 100.0 * counted < COUNTED_PCT * products:
+        share = 100.0 * counted / products
+        return None, f"operations are known for {share:.0f} % of the products' time only"
+    return fmean(work), None
