@@ -20,8 +20,16 @@ numbers (0: the first; by order where they have none); of traces, see `trace_wor
 
 SEND_RECV = "send_recv"
 """The operation of a send and its receive."""
+RING = "ring"
+"""The same where ranks pass something around a ring, such as keys and values of long sequences."""
 NOT_RECORDED = -1
 """In `Calls.bytes`."""
+
+
+def pair_of(group: str) -> tuple[int, int] | None:
+    """Returns the ranks of a send and its receive, by the name of their group."""
+    source, arrow, target = group.rpartition(" ")[2].partition(">")
+    return (int(source), int(target)) if arrow and source.isdigit() and target.isdigit() else None
 
 
 class CollectiveMember(Struct, frozen=True):

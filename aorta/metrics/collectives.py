@@ -15,7 +15,7 @@ from aorta.artefacts.step_columns import StepColumns, ranges_of
 from aorta.artefacts.step_record import COMMUNICATION_STREAMS
 from aorta.artefacts.steps import DecodedStep
 from aorta.intervals import Intervals, subtract, union
-from aorta.metrics.calls import NO_CALLS, NOT_RECORDED, SEND_RECV, Calls, Key, RankTimeline, TimesByStep
+from aorta.metrics.calls import NO_CALLS, NOT_RECORDED, RING, SEND_RECV, Calls, Key, RankTimeline, TimesByStep
 from aorta.metrics.clock_lines import ClockLine, put
 from aorta.metrics.matching import Joined, clock_lines, join
 from aorta.metrics.rows import in_order, order_within
@@ -260,7 +260,7 @@ def _done(
     joined: Joined, entry: NDArray[np.int64], end: NDArray[np.int64], pairs: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
     """Returns the ends with both sides of a send done when the first of them is: records note where a side
-    was waited for, which may be much later.
+    was waited for, and a kernel of several sends and receives ends with the last of them.
     """
     earliest = np.minimum.reduceat(end, joined.first[:-1]) if len(end) else end
     first = np.repeat(earliest, np.diff(joined.first))
@@ -272,8 +272,9 @@ def _matched(joined: Joined, ranks: Sequence[int], lines: Sequence[ClockLine]) -
     calls = joined.calls
     entry, end = (put(times, lines, joined.place) for times in (calls.entry, calls.end))
     starts = joined.first[:-1]
-    if SEND_RECV in calls.names:
-        end = _done(joined, entry, end, calls.op == calls.names.index(SEND_RECV))
+    pairs = [code for code, name in enumerate(calls.names) if name in (SEND_RECV, RING)]
+    if pairs:
+        end = _done(joined, entry, end, np.isin(calls.op, pairs))
     latest, size = np.maximum.reduceat(entry, starts), np.maximum.reduceat(calls.bytes, starts)
     members: dict[bytes, tuple[tuple[int, ...], NDArray[np.intp]]] = {}
     found = []

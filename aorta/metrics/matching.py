@@ -120,7 +120,9 @@ def clock_lines(joined: Joined, clocks: list[str], reference: str) -> dict[str, 
 def _gaps(joined: Joined, clock_of: Ints, clocks: int) -> dict[int, dict[int, ClockLine]]:
     """Returns how much later one clock shows the ends of collectives than another one does.
 
-    Of each collective, the clock of its first member is compared with the others', both ways.
+    Of each collective, the clock of its first member is compared with the others', both ways. A kernel of
+    several sends and receives ends with the last of them. Such ends count only where two clocks have no
+    others in common.
     """
     key = np.repeat(np.arange(len(joined.first) - 1), np.diff(joined.first))
     rows = np.flatnonzero(joined.whole[key])
@@ -142,7 +144,22 @@ def _gaps(joined: Joined, clock_of: Ints, clocks: int) -> dict[int, dict[int, Cl
     b = np.stack((clock[seen], hub[seen]), axis=1).reshape(-1)
     value = np.stack((gap[seen], -gap[seen]), axis=1).reshape(-1)
     at = np.stack((end[seen], end[at_hub][seen]), axis=1).reshape(-1)
-    return _lines(a * clocks + b, at, value, clocks)
+    pair, mixed = a * clocks + b, np.repeat(_mixed(joined)[of_key][seen], 2)
+    kept = ~mixed | ~np.isin(pair, pair[~mixed])
+    return _lines(pair[kept], at[kept], value[kept], clocks)
+
+
+def _mixed(joined: Joined) -> NDArray[np.bool_]:
+    """Tells for each key whether a member did it in one kernel with calls of other keys."""
+    calls = joined.calls
+    order = np.lexsort((calls.end, calls.entry, joined.place))
+    same = np.ones(max(len(order) - 1, 0), dtype=np.bool_)
+    for column in (joined.place, calls.entry, calls.end):
+        same &= np.diff(column[order]) == 0
+    shared = np.zeros(len(order), dtype=np.bool_)
+    shared[order[1:]] |= same
+    shared[order[:-1]] |= same
+    return np.logical_or.reduceat(shared, joined.first[:-1]) if len(order) else shared
 
 
 def _lines(pair: Ints, at: Ints, value: Ints, clocks: int) -> dict[int, dict[int, ClockLine]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean, median
@@ -10,28 +9,16 @@ from statistics import fmean, median
 from msgspec import Struct, field, structs
 
 from aorta.artefacts.mesh import Dimension, Mesh, MeshDimension, MeshGroup
-from aorta.metrics.calls import SEND_RECV
+from aorta.metrics.calls import RING, SEND_RECV, pair_of
 from aorta.metrics.collectives import Matched, MatchedCollectives
-from aorta.metrics.traced_mesh import pair_of
+from aorta.metrics.dimensions import dimension_of
 from aorta.units import NS_PER_MS
 
-_WORDS: tuple[tuple[Dimension, frozenset[str]], ...] = (
-    ("data", frozenset(("data", "dp", "ddp", "fsdp", "hsdp", "shard", "replicate", "dpcp"))),
-    ("pipeline", frozenset(("pipeline", "pp", "pipe"))),
-    ("tensor", frozenset(("tensor", "tp"))),
-    ("sequence", frozenset(("sequence", "context", "sp", "cp", "ulysses", "ring"))),
-    ("expert", frozenset(("expert", "experts", "ep", "moe"))),
-)
-"""Words in the names of groups: those of DeviceMesh, Megatron and torchtitan. The first one counts."""
 SLOW_GROUP = 2.0
 """A group has a slow link if it takes so many times what others of its dimension take for as many bytes."""
 _ALIKE = 1.2
-
-
-def dimension_of(name: str) -> Dimension | None:
-    """Returns the dimension that a group's name says; None: it says none."""
-    words = set(re.split(r"[^a-z]+", name.lower()))
-    return next((dimension for dimension, known in _WORDS if words & known), None)
+_TOLD: dict[str, Dimension] = {SEND_RECV: "pipeline", RING: "sequence", "all_to_all": "expert"}
+"""Operations that only one dimension has."""
 
 
 class _Group(Struct):
@@ -50,15 +37,54 @@ def shown_mesh(mesh: Mesh | None, groups: Sequence[MeshGroup]) -> Mesh | None:
         mesh: by the operations; None: they are not known.
         groups: in which ranks exchange.
     """
+    groups = _whole_rings(groups)
     if mesh is None:
         several = len(groups) > 1 or any(dimension_of(group.name) for group in groups)
         return Mesh(groups=[*groups], dimensions=dimensions_of(groups)) if several else None
-    measured = {frozenset(group.ranks): group.bytes_per_step for group in groups}
-    known = [
-        structs.replace(group, bytes_per_step=measured.get(frozenset(group.ranks))) for group in mesh.groups
-    ]
+    known = _joined(mesh.groups, groups)
     made: Mesh = structs.replace(mesh, groups=known, dimensions=dimensions_of(known))
     return made
+
+
+def _whole_rings(groups: Sequence[MeshGroup]) -> list[MeshGroup]:
+    """Returns the groups with the pairs of each ring as one: a rank exchanges with both of its neighbours."""
+    rings: dict[str, list[MeshGroup]] = defaultdict(list)
+    for group in groups:
+        if pair_of(group.name) is not None:
+            rings[group.name.rpartition(" ")[0]].append(group)
+    return [group for group in groups if pair_of(group.name) is None] + [
+        MeshGroup(
+            name=f"{name} ring",
+            dimension=pairs[0].dimension,
+            ranks=(ranks := sorted({rank for pair in pairs for rank in pair.ranks})),
+            ms_per_step=_shared([pair.ms_per_step for pair in pairs], len(ranks)),
+            bytes_per_step=_shared([pair.bytes_per_step for pair in pairs], len(ranks)),
+        )
+        for name, pairs in rings.items()
+    ]
+
+
+def _shared(values: Sequence[float | None], ranks: int) -> float | None:
+    """Returns the mean per rank of what pairs take per member; None: one is not known."""
+    known = [value for value in values if value is not None]
+    return 2.0 * sum(known) / ranks if len(known) == len(values) else None
+
+
+def _joined(planned: Sequence[MeshGroup], measured: Sequence[MeshGroup]) -> list[MeshGroup]:
+    """Returns the groups in which ranks were seen to exchange; places in the pipeline tell the others.
+
+    Args:
+        planned: by stages and replicas. Only the pipelines among them are certain: two replicas in one group
+            may as well be tensor ranks.
+        measured: by the calls.
+    """
+    of_calls = [group for group in measured if group.dimension != "pipeline"]
+    sizes = {frozenset(group.ranks): group.bytes_per_step for group in measured}
+    kept = [group for group in planned if not of_calls or group.dimension == "pipeline"]
+    found = of_calls + [
+        structs.replace(group, bytes_per_step=sizes.get(frozenset(group.ranks))) for group in kept
+    ]
+    return sorted(found, key=lambda group: (group.dimension, group.ranks))
 
 
 def groups_in(collectives: MatchedCollectives | str, steps: int) -> tuple[MeshGroup, ...]:
@@ -67,7 +93,10 @@ def groups_in(collectives: MatchedCollectives | str, steps: int) -> tuple[MeshGr
 
 
 def groups_of(matched: Sequence[Matched], steps: int) -> list[MeshGroup]:
-    """Returns the groups of these collectives; both ranks of a send are a group, joined along a pipeline.
+    """Returns the groups of these collectives.
+
+    Both ranks of a send are a group, joined along a pipeline. Around a ring they stay apart, so that a slow
+    link can be told.
 
     Args:
         matched: the collectives.
@@ -107,18 +136,17 @@ def _name(item: Matched) -> str:
 
 
 def _by_operations(group: _Group, every: dict[str, _Group]) -> Dimension:
-    """Returns the dimension that calls tell: sends are a pipeline's, and all-to-all is the experts'.
+    """Returns the dimension that calls tell: sends are a pipeline's, sends around a ring those of long
+    sequences, and all-to-all is the experts'.
 
     Of ranks that follow one another, and of ranks that lie apart, the first are tensor groups by the usual
     order. Gathering and scattering is data parallelism with sharded weights.
     """
-    if group.operations == {SEND_RECV}:
-        return "pipeline"
-    if group.operations == {"all_to_all"}:
-        return "expert"
+    if len(group.operations) == 1 and group.operations <= _TOLD.keys():
+        return _TOLD[next(iter(group.operations))]
     if {"all_gather", "reduce_scatter"} <= group.operations:
         return "data"
-    others = [one for one in every.values() if len(one.ranks) > 1 and one.operations != {SEND_RECV}]
+    others = [one for one in every.values() if len(one.ranks) > 1 and not one.operations <= {SEND_RECV, RING}]
     world = {rank for one in others for rank in one.ranks}
     if len(group.ranks) < len(world):
         apart = [one for one in others if not _follow(one.ranks)]

@@ -11,10 +11,13 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Column, ColumnTable, Kind, Trace, build, of_launch, take
 from aorta.metrics.median import median
 from aorta.metrics.trace_steps import StepWindows
+
+Mask = NDArray[np.bool_]
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 """Codes of passes. Where nothing names them, the program's own thread launches the forward ones."""
@@ -75,8 +78,21 @@ def passes_of(trace: Trace, launched: Column, host: StepWindows, sends: Column) 
     # A pass ends where something is sent or received, the launching thread changes, or the step does.
     turn = np.cumsum(~work) * 2 + code
     run = np.cumsum(np.concatenate(([0], (np.diff(turn) != 0) | (np.diff(step) != 0)))[: len(order)])
+    work &= ~_after_the_last_backward(step, code, work)
     absent = np.full(int(work.sum()), ABSENT)
     return _merged(trace, order[work], (step[work], run[work], code[work], absent, absent), least=LEAST_PASS)
+
+
+def _after_the_last_backward(step: Column, code: Column, work: Mask) -> Mask:
+    """Tells which kernels of forward passes no backward pass follows in their step: the optimizer's. A step
+    without a backward pass keeps all.
+    """
+    found = np.zeros(len(step), dtype=np.bool_)
+    for one in np.unique(step).tolist():
+        back = np.flatnonzero((step == one) & (code == BACKWARD) & work)
+        if len(back):
+            found[back[-1] + 1 :] |= step[back[-1] + 1 :] == one
+    return found & work
 
 
 def _in_named(trace: Trace, launched: Column) -> tuple[Column, Column, Column, Column] | None:

@@ -30,6 +30,7 @@ from aorta.artefacts.events import (
 )
 from aorta.intervals import Intervals, as_intervals, subtract, union
 from aorta.metrics.calls import NOT_RECORDED, SEND_RECV, Calls, RankTimeline, TimesByStep
+from aorta.metrics.rings import with_rings
 from aorta.metrics.rows import order_within
 from aorta.metrics.trace_breakdown import main_device, timeline_of
 from aorta.metrics.trace_passes import PassTable, no_passes, passes_of
@@ -97,7 +98,7 @@ _WORK = (Kind.COMPUTE, Kind.GRAPH)
 
 def gpu_work(trace: Trace) -> GpuWork | None:
     """The work of a trace; None where it has no GPU events or no steps."""
-    trace, host = _with_own_rank(trace), steps_of(trace)
+    trace, host = with_rings(_with_own_rank(trace)), steps_of(trace)
     if len(trace.gpu) == 0 or len(host) == 0:
         return None
     item, line = _attribute(trace, host), timeline_of(trace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
-from aorta.metrics.calls import SEND_RECV
+from aorta.metrics.calls import RING, SEND_RECV, pair_of
 from aorta.metrics.clock_lines import ClockLine
 from aorta.metrics.collectives import MatchedCollectives
 from aorta.metrics.mesh import MeshFacts, mesh_of
@@ -46,13 +47,16 @@ def traced_mesh(found: TraceCapture, expected: int | None) -> tuple[MeshFacts | 
         found: the traces.
         expected: ranks of the job.
     """
-    step_ms = [row.step_ms for row in found.breakdown_rows()[0]]
-    if not step_ms or not any(len(item.passes) for item in found.work.values()):
+    whole = chained(found.work)
+    step_ms = [row.step_ms for row in found.breakdown_rows()[0] if row.rank in whole]
+    if not step_ms or not any(len(found.work[rank].passes) for rank in whole):
         return None, None
-    collectives = found.collectives(expected)
+    # Ranks that are missing belong to other replicas: each pipeline that is left is whole.
+    few = replace(found, work={rank: found.work[rank] for rank in whole})
+    collectives = few.collectives(expected if len(whole) == expected else len(whole))
     if isinstance(collectives, str):
         return None, None
-    job = traced_operations(found.work, collectives, found.steps)
+    job = traced_operations(few.work, collectives, found.steps)
     mesh = mesh_of(job) if job is not None else None
     if mesh is None or mesh.slowdown is None:
         return None, None
@@ -60,6 +64,21 @@ def traced_mesh(found: TraceCapture, expected: int | None) -> tuple[MeshFacts | 
     if LEAST_REPLAYED <= replayed / traced <= MOST_REPLAYED:
         return mesh, None
     return None, f"the replay of the pipeline comes to {replayed:.1f} of the {traced:.1f} ms traced per step"
+
+
+def chained(work: Mapping[int, GpuWork]) -> list[int]:
+    """Returns the ranks that exchange with no rank whose traces are missing, however far along the chain."""
+    around: dict[int, set[int]] = {rank: set() for rank in work}
+    for rank, item in work.items():
+        for name in item.names:
+            for end in pair_of(name) or ():
+                around[rank].add(end)
+                around.setdefault(end, set()).add(rank)
+    lost = open_ = set(around) - set(work)
+    while open_:
+        open_ = {end for rank in open_ for end in around[rank]} - lost
+        lost = lost | open_
+    return sorted(set(work) - lost)
 
 
 def traced_operations(
@@ -86,7 +105,20 @@ def traced_operations(
         return None
     found = _passes(work, collectives.lines, set(steps), named)
     found += _transfers(collectives, stage, set(steps))
-    return _made(found, stage, replica)
+    return _made(found, stage, replica, _chunks(found, stage))
+
+
+def _chunks(found: Sequence[_Operation], stage: Mapping[int, int]) -> int | None:
+    """Returns how many model chunks each rank has; None: nothing tells.
+
+    The first stage receives activations only where the last stage sends the output of a chunk to the next
+    one, so that the first chunk's passes are those without such a receive.
+    """
+    first = [one for one in found if stage[one.rank] == 0]
+    passes = sum(one.kind == _PASS[FORWARD] for one in first)
+    around = sum(one.kind == "forward-recv" for one in first)
+    alone = passes - around
+    return passes // alone if around and alone > 0 and passes % alone == 0 else None
 
 
 def _both(item: GpuWork) -> bool:
@@ -156,12 +188,6 @@ def _first_sender(members: set[int], first: Mapping[tuple[int, int], Mapping[int
     return min(sent)[1]
 
 
-def pair_of(group: str) -> tuple[int, int] | None:
-    """Returns the ranks of a send and its receive, by the name of their group."""
-    source, arrow, target = group.rpartition(" ")[2].partition(">")
-    return (int(source), int(target)) if arrow and source.isdigit() and target.isdigit() else None
-
-
 def _passes(
     work: Mapping[int, GpuWork],
     lines: Mapping[int, ClockLine],
@@ -204,7 +230,7 @@ def _transfers(
         ends = pair_of(name) if item.op == SEND_RECV else None
         for place, rank in enumerate(item.ranks):
             start, end = int(item.entry[place]), int(item.end[place])
-            kind, batch = item.op, UNKNOWN
+            kind, batch = "ring-all-to-all" if item.op == RING else item.op, UNKNOWN
             if ends is not None:
                 hop = stage[ends[1]] - stage[ends[0]]
                 ahead = hop == 1 or (hop == -last and last > 1)
@@ -215,7 +241,9 @@ def _transfers(
     return found
 
 
-def _made(found: Sequence[_Operation], stage: Mapping[int, int], replica: Mapping[int, int]) -> Operations:
+def _made(
+    found: Sequence[_Operation], stage: Mapping[int, int], replica: Mapping[int, int], chunks: int | None
+) -> Operations:
     order = sorted(found, key=lambda one: (one.rank, one.step, one.start))
     kinds = sorted({one.kind for one in order})
     column = {
@@ -226,7 +254,7 @@ def _made(found: Sequence[_Operation], stage: Mapping[int, int], replica: Mappin
     shared = np.bincount(column["batch"][column["batch"] >= 0]) if (column["batch"] >= 0).any() else None
     alone = [shared is None or number < 0 or shared[number] < 2 for number in column["batch"].tolist()]
     return Operations(
-        sizes=MeshSizes(pipeline=max(stage.values()) + 1),
+        sizes=MeshSizes(pipeline=max(stage.values()) + 1, virtual=chunks),
         kinds=tuple(kinds),
         roles=tuple(role_of(name) for name in kinds),
         kind=np.array([kinds.index(one.kind) for one in order], dtype=np.int64),

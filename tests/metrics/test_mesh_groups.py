@@ -10,8 +10,9 @@ from aorta.artefacts.mesh import MeshGroup
 from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.steps import CollectiveId, StepRange, StepRanges
 from aorta.metrics.collectives import Matched
+from aorta.metrics.dimensions import dimension_of
 from aorta.metrics.expert_load import recorded_load
-from aorta.metrics.mesh_groups import dimension_of, dimensions_of, groups_of, slow_group
+from aorta.metrics.mesh_groups import dimensions_of, groups_of, slow_group
 from tests.support.steps import step
 
 MS = 1_000_000

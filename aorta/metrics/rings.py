@@ -1,0 +1,76 @@
+"""Sends and receives that go around a ring of ranks, and so belong to no pipeline.
+
+With context parallelism each rank sends its keys and values to the next rank and receives those of the rank
+before. A pipeline sends activations to the next stage and receives gradients from there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from aorta.artefacts.events import Trace
+from aorta.metrics.calls import RING, SEND_RECV, pair_of
+from aorta.metrics.dimensions import dimension_of
+
+_NO_PIPELINE = ("sequence", "expert", "tensor", "data")
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """The events in which a rank exchanges with one peer."""
+
+    out: set[int] = field(default_factory=set)
+    back: set[int] = field(default_factory=set)
+
+    @property
+    def one_way(self) -> bool:
+        """True if nothing ever comes back, or each call sends and receives at once.
+
+        Of a pipeline, the first exchange in a step goes one way: there are no gradients yet.
+        """
+        return not self.out or not self.back or self.out == self.back
+
+
+def with_rings(trace: Trace) -> Trace:
+    """Returns the trace with exchanges around a ring told from sends and receives of a pipeline.
+
+    The description of a group tells, where there is one. Otherwise a ring never sends back where it receives
+    from; a rank between two others tells, since an end of a pipeline may only send in a capture without a
+    backward pass.
+    """
+    table = trace.collectives
+    codes = [code for code, name in enumerate(trace.names) if name == SEND_RECV]
+    moves = np.isin(table.op, codes)
+    if not moves.any() or trace.rank is None:
+        return trace
+    groups = np.unique(table.group[moves]).tolist()
+    rings = [code for code in groups if code >= 0 and dimension_of(trace.names[code]) in _NO_PIPELINE]
+    unnamed = [code for code in groups if code >= 0 and dimension_of(trace.names[code]) is None]
+    peers: dict[int, _Exchange] = defaultdict(_Exchange)
+    for code in unnamed:
+        ends = pair_of(trace.names[code])
+        if ends is None or trace.rank not in ends:
+            continue
+        events = set(table.event[moves & (table.group == code)].tolist())
+        other = ends[1] if ends[0] == trace.rank else ends[0]
+        mine = peers[other].out if ends[0] == trace.rank else peers[other].back
+        mine |= events
+    if peers and all(exchange.one_way for exchange in peers.values()) and _goes_around(peers):
+        rings += unnamed
+    return _renamed(trace, rings) if rings else trace
+
+
+def _goes_around(peers: dict[int, _Exchange]) -> bool:
+    """Tells whether a rank both sends and receives: one that only sends is the end of a chain."""
+    return any(one.out for one in peers.values()) and any(one.back for one in peers.values())
+
+
+def _renamed(trace: Trace, groups: Sequence[int]) -> Trace:
+    names = trace.names if RING in trace.names else (*trace.names, RING)
+    table = trace.collectives
+    op = np.where(np.isin(table.group, groups), names.index(RING), table.op)
+    return replace(trace, names=names, collectives=replace(table, op=op))
