@@ -155,10 +155,10 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         row(
             "% of step",
             "A pipeline whose ideal schedule leaves ranks idle for longer has too few microbatches.",
-            "Four microbatches per stage, as GPipe advises, leave 20 %; 35 % is about two per stage.",
+            "Four microbatches per stage, as GPipe advises, leave 20 %; one per stage leaves 33 to 50 %.",
             most=100,
         ),
-    ] = 35.0
+    ] = 33.0
     stall_pct: Annotated[
         float,
         row(

@@ -29,6 +29,14 @@ MOST_PCT = 10.0
 the configuration is brought down to this."""
 
 
+def ideal_bubble(seen: Observation) -> float:
+    """Returns the share of a pipeline's time, 0 to 1, that its schedule leaves idle with all ranks equal; 0
+    where there is no pipeline, or the ideal is not known.
+    """
+    mesh = seen.mesh.mesh if seen.mesh else None
+    return (mesh.bubble.ideal or 0.0) if mesh is not None and mesh.bubble is not None else 0.0
+
+
 def without_ms(cause: MeshCause, of: SlowdownRecord, seen: Observation) -> tuple[float, float]:
     """Returns the measured step, and that step without a cause: less what the replay loses without it."""
     rows = seen.steps.breakdown.per_rank

@@ -16,6 +16,7 @@ from statistics import fmean
 
 from aorta.artefacts.analysis import Finding
 from aorta.diagnosis.finding import FindingSpec, RuleResult, found, gain, measured, not_measured, value_words
+from aorta.diagnosis.findings._mesh import ideal_bubble
 from aorta.diagnosis.host_time import driver_busy_pct, windows_alone
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
@@ -46,12 +47,19 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
         bound = "an upper bound: the driver's counter"
     elif counter is None and windows_alone(seen):
         bound = "an upper bound: the windows of compute hold the gaps between its kernels"
-    answer = measured(KIND, value, threshold, unit, fired=value < threshold, reason=bound)
+    most = 100.0 * (1.0 - ideal_bubble(seen))
+    fired = value < threshold * most / 100.0
+    if value < threshold and not fired:
+        bound = (
+            f"ok: the pipeline's own bubble leaves at most {most:.0f} % of the time, and kernels run for "
+            f"{100.0 * value / most:.0f} % of that"
+        )
+    answer = measured(KIND, value, threshold, unit, fired=fired, reason=bound)
     if not answer.fired:
         return RuleResult(answer)
     step = steps.step_ms if steps.costs else 100.0
-    idle = step * (1.0 - value / 100.0)
-    to_threshold = step * (1.0 - value / threshold)
+    idle = step * (1.0 - value / most)
+    to_threshold = step * (1.0 - value / (threshold * most / 100.0))
     return found(
         answer,
         _cause(seen),
@@ -68,9 +76,13 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
 
 def _cause(seen: Observation) -> str:
     """Returns the largest part of the step in which no compute kernel runs; waits go to what makes them."""
-    costs = seen.steps.costs
+    costs, missed = seen.steps.costs, seen.steps.replay_missed
     if not costs:
         return "no kernel runs for much of the time"
+    if missed is not None:
+        return (
+            f"no compute kernel runs for much of the step; {missed}, and hosts hold the GPUs up for the rest"
+        )
     parts = {
         "the host prepares work or waits": fmean(item.host_ms + item.own_host_wait_ms for item in costs),
         "data is loaded": fmean(item.loading_ms for item in costs),

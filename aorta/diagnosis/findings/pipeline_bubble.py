@@ -1,7 +1,8 @@
 """Pipeline bubble: ranks idle because the pipeline fills and drains with too few microbatches.
 
 What it finds:
-    The share of the pipeline's time that ranks would idle even with equal stages and microbatches.
+    The share of the pipeline's time that ranks would idle even with equal stages and microbatches. Where
+    the ideal is not known, it is the measured share, and only with fewer microbatches than stages.
 Why it costs time:
     With p stages and m microbatches each rank idles (p - 1) / (m + p - 1) of the pipeline's time while the
     first microbatches arrive and the last ones leave.
@@ -31,16 +32,18 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     mesh = seen.mesh.mesh if seen.mesh else None
     if mesh is None or mesh.bubble is None:
         return not_measured(KIND, threshold, STEP_SHARE, "not measurable: no pipeline schedule was recorded")
-    if mesh.bubble.ideal is None:
+    share, stages, microbatches = mesh.bubble.ideal, len(mesh.stages), mesh.microbatches or 0
+    if share is None and 0 < microbatches < stages:
+        # No schedule fills a pipeline with fewer microbatches than stages.
+        share = mesh.bubble.measured
+    if share is None:
         return not_measured(
             KIND, threshold, STEP_SHARE, f"not measurable: the ideal of a schedule that is {mesh.schedule}"
         )
-    value = 100.0 * mesh.bubble.ideal
+    value = 100.0 * share
     made = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not made.fired:
         return RuleResult(made)
-    stages, microbatches = len(mesh.stages), mesh.microbatches or 0
-    gain = 1.0 / (1.0 - mesh.bubble.ideal)
     return found(
         made,
         f"{stages} stages share {microbatches} microbatches per step",
@@ -51,13 +54,17 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
             "bubble_measured": mesh.bubble.measured,
             "bubble_ideal": mesh.bubble.ideal,
         },
-        Speedup(low=1.0, high=gain),
+        Speedup(low=1.0, high=1.0 / (1.0 - share)),
     )
 
 
 def _cost(seen: Observation) -> float:
-    bubble = seen.mesh.mesh.bubble if seen.mesh else None
-    return (bubble.ideal or 0.0) * seen.steps.step_ms if bubble and seen.steps.costs else 0.0
+    mesh = seen.mesh.mesh if seen.mesh else None
+    if mesh is None or mesh.bubble is None or not seen.steps.costs:
+        return 0.0
+    few = 0 < (mesh.microbatches or 0) < len(mesh.stages)
+    share = mesh.bubble.ideal if mesh.bubble.ideal is not None else mesh.bubble.measured if few else 0.0
+    return share * seen.steps.step_ms
 
 
 def _actions(_: Finding, seen: Observation) -> list[str]:
