@@ -1,0 +1,203 @@
+"""Traces of simulated meshes in the forms of Megatron and torchtitan: who is named, and what it gains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from aorta.artefacts.analysis import Analysis
+from aorta.commands._traces import analyze_traces
+from tests.support.simulated import Op, simulate
+from tests.support.simulated_jobs import Costs, Shape, Share, equal, pipeline, ring
+from tests.support.simulated_traces import Style, write
+
+STEPS = 4
+SLOW = 2.5
+UNEVEN = (0.4, 1.9, 0.6, 1.5, 0.3, 1.7, 0.5, 1.1)
+
+
+def described(shape: Shape, words: Mapping[str, str]) -> dict[str, str]:
+    """The description of each group of a mesh."""
+    places = [(one, other) for one in range(max(shape.pp, shape.dp)) for other in range(8)]
+    return {f"{kind} {one} {other}": text for kind, text in words.items() for one, other in places}
+
+
+MEGATRON = {
+    "pp": "PIPELINE_MODEL_PARALLEL_GROUP",
+    "tp": "TENSOR_MODEL_PARALLEL_GROUP",
+    "dp": "DATA_PARALLEL_GROUP_WITH_CP",
+}
+TITAN = {"pp": "mesh_pp", "tp": "mesh_tp", "dp": "mesh_dp_shard"}
+
+
+def analysed(
+    folder: Path, program: dict[int, Sequence[Op]], style: Style, ranks: Sequence[int] | None = None
+) -> tuple[Analysis, float]:
+    """The analysis, and ms of a step."""
+    done = simulate(program, STEPS)
+    length = max(one.end for mine in done.values() for one in mine) / STEPS / 1_000
+    return analyze_traces(write(folder, done, style, ranks)), length
+
+
+def without(program: dict[int, Sequence[Op]]) -> float:
+    """ms of a step of a program without a fault."""
+    done = simulate(program, STEPS)
+    return max(one.end for mine in done.values() for one in mine) / STEPS / 1_000
+
+
+def slow_at(*place: int | None) -> Share:
+    """A computation takes `SLOW` times as long at a replica, stage and lane; None: at any."""
+    return lambda *here: (
+        SLOW if all(one in (None, two) for one, two in zip(place, here[:3], strict=True)) else 1.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shape", "words", "place", "named"),
+    [
+        ("gpipe", Shape(2, 1, 1, 6), TITAN, (None, 1, None), [1]),
+        ("1f1b", Shape(4, 2, 1), TITAN, (None, 1, None), [2, 3]),
+        ("1f1b", Shape(4, 2, 1), TITAN, (1, 2, 0), [5]),
+        ("1f1b", Shape(2, 2, 2, 6), MEGATRON, (1, 1, 1), [7]),
+        ("interleaved", Shape(4, 1, 1, 8, 2), MEGATRON, (None, 1, None), [1]),
+        ("zero_bubble", Shape(4, 1, 1), TITAN, (None, 2, None), [2]),
+    ],
+)
+def test_the_slow_ranks_are_named_with_their_gain(
+    tmp_path: Path,
+    schedule: str,
+    shape: Shape,
+    words: Mapping[str, str],
+    place: tuple[int | None, ...],
+    named: list[int],
+) -> None:
+    """Clocks of ranks are a tenth of a second apart. Only the zero-bubble schedule names its passes."""
+    labels = schedule == "zero_bubble"
+    style = Style(
+        described=described(shape, words),
+        labels=labels,
+        shift={rank: 1e5 * rank for rank in range(shape.world)},
+    )
+    batched = schedule == "1f1b"
+    made = pipeline(schedule, shape, slow_at(*place), batched=batched, labels=labels)
+    found, length = analysed(tmp_path, made, style)
+    assert (found.verdict.kind, found.verdict.ranks) == ("straggler", named)
+    speedup = found.findings[0].estimated_speedup
+    assert speedup is not None
+    fast = without(pipeline(schedule, shape, batched=batched))
+    assert speedup.expected == pytest.approx(length / fast, rel=0.1)
+    assert found.mesh is not None
+    assert (found.mesh.schedule, found.mesh.microbatches) == (schedule, shape.microbatches)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shape"),
+    [("1f1b", Shape(4, 1, 2)), ("interleaved", Shape(4, 1, 1, 8, 2))],
+)
+def test_a_pipeline_without_a_fault_is_healthy_whatever_its_bubble(
+    tmp_path: Path, schedule: str, shape: Shape
+) -> None:
+    """The schedule's own bubble takes up to (4 - 1) / (8 + 4 - 1) = 27 % of the GPUs' time."""
+    found, _ = analysed(tmp_path, pipeline(schedule, shape), Style(described=described(shape, TITAN)))
+    assert found.verdict.kind == "healthy"
+    assert found.mistakes == []
+    assert found.mesh is not None
+    groups = {(group.dimension, tuple(group.ranks)) for group in found.mesh.groups}
+    if shape.tp > 1:
+        # Neighbouring ranks are tensor groups, whatever their number of replicas.
+        pairs = {("tensor", (first, first + 1)) for first in range(0, shape.world, 2)}
+        assert pairs <= groups
+
+
+@pytest.mark.parametrize(
+    ("stages", "microbatches", "kind"),
+    [(2, 2, "pipeline_bubble"), (4, 4, "pipeline_bubble"), (4, 8, "healthy")],
+)
+def test_too_few_microbatches_are_the_cause_of_idle_gpus(
+    tmp_path: Path, stages: int, microbatches: int, kind: str
+) -> None:
+    """One microbatch per stage leaves (p - 1) / (2p - 1) of the time idle: a third or more."""
+    shape = Shape(stages, 1, 1, microbatches)
+    found, _ = analysed(tmp_path, pipeline("1f1b", shape), Style(described=described(shape, TITAN)))
+    assert found.verdict.kind == kind
+    assert found.mesh is not None
+    assert found.mesh.bubble is not None
+    assert found.mesh.bubble.ideal == pytest.approx((stages - 1) / (microbatches + stages - 1))
+
+
+def test_few_microbatches_in_a_zero_bubble_schedule_are_found_by_the_measured_bubble(tmp_path: Path) -> None:
+    shape = Shape(4, 1, 1, 2)
+    made = pipeline("zero_bubble", shape, labels=True)
+    found, _ = analysed(tmp_path, made, Style(described=described(shape, TITAN), labels=True))
+    assert found.verdict.kind == "pipeline_bubble"
+    assert found.mesh is not None
+    assert found.mesh.bubble is not None
+    assert found.mesh.bubble.ideal is None
+    assert found.findings[0].value == pytest.approx(100 * found.mesh.bubble.measured)
+
+
+def test_uneven_microbatches_and_a_slow_link_are_told_apart(tmp_path: Path) -> None:
+    shape = Shape(4, 1, 1)
+    style = Style(described=described(shape, MEGATRON))
+    uneven, _ = analysed(tmp_path / "a", pipeline("1f1b", shape, lambda *at: UNEVEN[at[3] % 8]), style)
+    assert (uneven.verdict.kind, uneven.verdict.ranks) == ("straggler", [])
+    assert uneven.findings[0].sub_cause == "uneven_microbatches"
+    costs = Costs(link=lambda one, _: 60.0 if one == 1 else 1.0)
+    slow, _ = analysed(tmp_path / "b", pipeline("1f1b", shape, costs=costs), style)
+    assert (slow.verdict.kind, slow.verdict.ranks) == ("communication", [1, 2])
+    assert slow.findings[0].sub_cause == "slow_link"
+
+
+def test_a_tensor_group_across_a_slow_link_is_named(tmp_path: Path) -> None:
+    shape = Shape(2, 2, 2, 4)
+    costs = Costs(group=lambda name: 20.0 if name == "tp 1 0" else 1.0)
+    made = pipeline("gpipe", shape, costs=costs, batched=True)
+    found, _ = analysed(tmp_path, made, Style(described=described(shape, MEGATRON)))
+    assert (found.verdict.kind, found.verdict.ranks) == ("communication", [4, 5])
+    assert found.findings[0].sub_cause == "slow_link"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "slow", "named"),
+    [
+        ((0, 2, 4, 6), True, [2]),  # one replica
+        ((0, 1, 2, 3, 4, 6, 7), True, [2]),  # rank 5 of the other replica is missing
+        ((0, 1, 4, 5, 6, 7), True, []),  # the slow stage is missing
+        ((0, 2, 4, 6), False, []),
+    ],
+)
+def test_a_replica_with_all_its_stages_is_judged_without_the_others(
+    tmp_path: Path, ranks: Sequence[int], slow: bool, named: list[int]
+) -> None:
+    shape = Shape(4, 2, 1)
+    made = pipeline("1f1b", shape, slow_at(None, 1, None) if slow else equal)
+    found, _ = analysed(tmp_path, made, Style(described=described(shape, TITAN)), ranks)
+    assert found.verdict.ranks == named
+    assert found.verdict.kind == ("straggler" if named else "insufficient_data")
+
+
+@pytest.mark.parametrize("words", [{"cp": "CONTEXT_PARALLEL_GROUP"}, {}])
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_ring_of_context_parallelism_is_no_pipeline(
+    tmp_path: Path, size: int, words: dict[str, str]
+) -> None:
+    style = Style(described=words)
+    clean, _ = analysed(tmp_path / "a", ring(size), style)
+    assert clean.verdict.kind == "healthy"
+    assert clean.mesh is not None
+    assert clean.mesh.schedule is None
+    assert ("sequence", list(range(size))) in [(one.dimension, one.ranks) for one in clean.mesh.groups]
+    late, length = analysed(tmp_path / "b", ring(size, lambda rank: SLOW if rank == 1 else 1.0), style)
+    assert (late.verdict.kind, late.verdict.ranks) == ("straggler", [1])
+    speedup = late.findings[0].estimated_speedup
+    assert speedup is not None
+    assert speedup.expected == pytest.approx(length / without(ring(size)), rel=0.1)
+
+
+def test_the_slow_link_of_a_ring_is_named(tmp_path: Path) -> None:
+    made = ring(4, link=lambda one, other: 8.0 if (one, other) == (0, 1) else 1.0)
+    found, _ = analysed(tmp_path, made, Style())
+    assert (found.verdict.kind, found.verdict.ranks) == ("communication", [0, 1])
+    assert found.findings[0].sub_cause == "slow_link"
