@@ -102,6 +102,7 @@ def to_wandb(
         made.log_artifact(artifact)
     where = Path(made.dir).parent
     made.finish()
+    wandb.teardown()  # its service writes the file, and may do so after `finish`
     return where
 
 
