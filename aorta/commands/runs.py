@@ -79,7 +79,8 @@ def command(
     for entry in found[:limit]:
         when = "-" if entry.wall_ns is None else _local(entry.wall_ns)
         what = entry.name if entry.what == "run" else entry.what
-        cells = (when, what, entry.job_id, entry.state, entry.verdict, str(entry.path))
+        verdict = entry.verdict.split(". ")[0] if entry.verdict else None  # its first sentence
+        cells = (when, what, entry.job_id, entry.state, verdict, str(entry.path))
         table.add_row(*(Text(plain(cell) if cell else "-") for cell in cells))
     Console().print(table)
     if len(found) > limit:

@@ -243,7 +243,10 @@ def saved_words(step_ms: float, speedup: Speedup) -> str | None:
 
 
 def _ms(value: float) -> str:
-    return f"{value:.1f}" if value >= 1.0 or value == 0.0 else f"{value:.2g}"
+    """Three digits: from 7.2 of 14.5 ms a reader works out another share than from 7.15."""
+    if value >= 10.0 or value == 0.0:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 1.0 else f"{value:.2g}"
 
 
 def cost_sentence(finding: Finding, cost_ms: float, seen: Observation) -> str:

@@ -13,7 +13,12 @@ T = TypeVar("T")
 
 _HOST_FIELDS = frozenset({"host", "nodes"})
 _USER = re.compile(r"(?:/home|/users?|/Users|~)/?([A-Za-z_][\w.-]*)")
-_ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b|\b(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{1,4}\b")
+_ADDRESS = re.compile(
+    r"\b(?:\d{1,3}\.){3}\d{1,3}\b|\b(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{1,4}\b"
+    r"|(?<![\w:])(?=[0-9a-fA-F:]*::)(?=[a-fA-F:]*\d)[0-9a-fA-F:]{3,39}(?![\w:])"
+)
+_LINK = re.compile(r"\b[A-Za-z][\w+.-]*://[^\s\"'<>,;]+|\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+"""Addresses of the web, of storage and of people."""
 _PATH = re.compile(
     r"(?<![\w<])(?:(?:[A-Za-z]:)?[/\\]|~[\w.-]*/|\.{1,2}/|(?:[\w.+@-]+/){2,})(?:[\w.+@%=-]+[/\\])*([\w.+@%=-]*)"
 )
@@ -43,12 +48,14 @@ class Redactor:
         self._words |= {name: f"user{place}" for place, name in enumerate(sorted(users))}
         longest = sorted(self._words, key=len, reverse=True)
         names = "|".join(re.escape(name) for name in longest) or r"(?!)"
-        self._named = re.compile(rf"(?<![A-Za-z0-9])(?:{names})(?![A-Za-z0-9])")
+        self._named = re.compile(rf"(?<![A-Za-z0-9])(?:{names})(?![A-Za-z0-9])", re.IGNORECASE)
+        self._words = {name.lower(): word for name, word in self._words.items()}
 
     def text(self, value: str) -> str:
-        """`value` without names of hosts and users, and with the last part of each path alone."""
-        shown = _PATH.sub(lambda match: f"<path>/{match[1]}" if match[1] else "<path>", value)
-        shown = self._named.sub(lambda match: self._words[match[0]], shown)
+        """`value` without hosts, users and addresses, and with the last part of each path alone."""
+        shown = _LINK.sub("<address>", value)
+        shown = _PATH.sub(lambda match: f"<path>/{match[1]}" if match[1] else "<path>", shown)
+        shown = self._named.sub(lambda match: self._words[match[0].lower()], shown)
         return _ADDRESS.sub("<address>", shown)
 
     def record(self, value: T) -> T:

@@ -49,7 +49,7 @@ def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
     if finding is None and analysis.verdict.kind == "healthy":
         pairs.append(("Cost", "nothing passes its threshold"))
     elif finding is not None and finding.kind == "insufficient_data":
-        pairs += [("Fix", action) for action in finding.actions[:2]]
+        pairs += [("Fix", "; ".join(finding.actions[:2]))] if finding.actions else []
     elif finding is not None:
         if finding.value is not None or finding.estimated_speedup is not None:
             pairs.append(("Cost", content.cost_words(analysis, finding)))

@@ -14,6 +14,9 @@ from aorta.report import palette, style
 from aorta.report.sweep_plots import COLOURS, MAX_SERIES
 
 _NS_PER_DAY = 86_400 * 10**9
+_HOUR = 1 / 24
+_ROOM = 1.1
+"""Height of the picture over the longest step."""
 
 
 class Point(NamedTuple):
@@ -46,7 +49,11 @@ def trend_figure(scenarios: Mapping[str, Sequence[Point]]) -> Figure:
         for moment, point in zip(when, points, strict=True):
             if point.interval is not None:
                 axes.vlines(moment, point.interval.low, point.interval.high, color=colour, linewidth=1.2)
-    axes.set_ylim(bottom=0)
+    shown = [point for name in drawn for point in scenarios[name]]
+    axes.set_ylim(0, _ROOM * max(point.interval.high if point.interval else point.step_ms for point in shown))
+    days = [point.wall_ns / _NS_PER_DAY for point in shown]
+    if max(days) - min(days) < _HOUR:  # the locator would choose years for a single run
+        axes.set_xlim(min(days) - _HOUR, max(days) + _HOUR)
     axes.set_ylabel("ms per step")
     axes.set_xlabel("start of the run (UTC)")
     axes.xaxis_date()

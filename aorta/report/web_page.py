@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.page import Doing, Excerpt, ExcerptLane, Strip
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, sections
@@ -39,6 +40,8 @@ _CODES: dict[Doing, str] = {
     "compute": "c", "wait": "w", "transfer": "t", "data_wait": "d", "host": "h", "hidden": "u"
 }  # fmt: skip
 _LIBRARY = "uPlot-1.6.32.min"
+_MUCH = 0.05
+"""Share of the step from which waits that the own host needs are mentioned."""
 MAX_SEGMENTS = 110_000
 """Largest number of segments of all timelines: about 10 bytes each."""
 
@@ -182,7 +185,7 @@ def _charts(run: WebRun, *, alone: bool) -> Iterator[_Chart]:
         inner = worker_table(page.workers)
         yield _Chart("workers", "Which worker is slow in which step", inner, page.workers.note)
     if run.timelines:
-        yield _timeline(run.timelines)
+        yield _timeline(run.timelines, hidden=_own_hosts_wait(run.analysis))
     if page.steps is not None and page.steps.ms:
         each = page.steps.steps_a_point
         note = "slowest rank of each step" + (f"; the longest of each {each} steps" if each > 1 else "")
@@ -200,7 +203,13 @@ def _charts(run: WebRun, *, alone: bool) -> Iterator[_Chart]:
         yield _Chart("monitors", "Monitors", plots, note)
 
 
-def _timeline(found: Sequence[Excerpt]) -> _Chart:
+def _own_hosts_wait(analysis: Analysis) -> bool:
+    """True if hosts work behind waits in collectives, which lanes show as waits alone."""
+    rows = analysis.breakdown.per_rank
+    return any((row.own_host_wait_ms or 0.0) >= _MUCH * row.step_ms for row in rows)
+
+
+def _timeline(found: Sequence[Excerpt], *, hidden: bool) -> _Chart:
     used = {item.doing for one in found for lane in one.lanes for item in lane.segments}
     shown = [(words_, colour) for doing, (words_, colour) in DOING.items() if doing in used]
     first = found[0]
@@ -222,6 +231,10 @@ def _timeline(found: Sequence[Excerpt]) -> _Chart:
         f'<canvas class="lanes" tabindex="0" role="img" aria-label="{esc(label)}"></canvas>'
         f'<div class="status" aria-live="polite"></div>{legend(shown)}'
     )
+    if hidden:
+        inner += (
+            '<p class="note">A rank that waits here may not be ready either: its host works meanwhile.</p>'
+        )
     title = f"One {which}, rank by rank" if len(found) > 1 else f"The longest {which}, rank by rank"
     return _Chart("timeline", title, inner, _about(first))
 

@@ -120,7 +120,7 @@ def test_ranks_that_share_cores_get_fewer_or_cores_of_their_own_first() -> None:
             Speedup(low=2.0, high=2.0, expected=2.0, basis="bounds"),
             "That costs 50.0 of 100.0 ms per step (50 %).",
         ),
-        (None, "On average over all ranks that takes 6.5 of 100.0 ms per step."),
+        (None, "On average over all ranks that takes 6.50 of 100.0 ms per step."),
     ],
 )
 def test_an_upper_bound_is_said_as_one_in_the_sentence_of_the_cost(gained: Speedup | None, said: str) -> None:

@@ -35,6 +35,14 @@ def test_runs_are_drawn_by_scenario_with_their_intervals() -> None:
     assert "2node" in said
 
 
+def test_a_single_run_is_within_the_picture() -> None:
+    with style.styled():
+        figure = trend_figure({"2node": [Point(20_000 * DAY_NS, 90.0, None)]})
+    (axes,) = figure.get_axes()
+    assert axes.get_ylim() == (0, pytest.approx(99.0))
+    assert axes.get_xlim() == (pytest.approx(20_000 - 1 / 24), pytest.approx(20_000 + 1 / 24))
+
+
 def test_without_runs_it_says_so() -> None:
     with style.styled():
         assert "not measured" in words(trend_figure({}))

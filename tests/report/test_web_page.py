@@ -215,3 +215,19 @@ def test_a_standstill_has_neither_a_picture_nor_a_price() -> None:
     for words in ("Where a step goes", "Cost", "Expected speed-up", "measured —", ">CSV<"):
         assert words not in body, words
     assert "Fix" in body
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mail alice@corp.example.com", "mail <address>"),
+        ("tcp://head.corp.example.com:29500", "<address>"),
+        ("from s3://bucket/secret/x.bin, twice", "from <address>, twice"),
+        ("fe80::1 and 2001:db8::2", "<address> and <address>"),
+        ("GPU-1 and gpu-1", "host1 and host1"),
+        ("/scratch/alice", "<path>/user0"),
+        ("at::native::add, std::max, 07:16:00, a/b, 3.10", "at::native::add, std::max, 07:16:00, a/b, 3.10"),
+    ],
+)
+def test_addresses_are_redacted_and_code_and_times_stay(text: str, shown: str) -> None:
+    assert Redactor([{"command": "/home/alice/x"}], ["gpu-0", "gpu-1"]).text(text) == shown
