@@ -7,6 +7,7 @@ from collections.abc import Callable
 from aorta.artefacts.measured import DetailCost
 from aorta.artefacts.traced import ProfilerOverhead
 from aorta.config.schema import Config, ProfilingConfig
+from aorta.diagnosis.observation import ObservedHost
 from aorta.metrics.profiler_overhead import profiler_overhead
 from aorta.readers.run import RunData
 from aorta.readers.run_identity import uses_cuda
@@ -14,6 +15,31 @@ from aorta.readers.run_identity import uses_cuda
 WARN_ABOVE = 1.1
 """A profiled step that takes longer than this times an unprofiled one is another step; so is one that was
 timed part by part."""
+
+
+IDLE_SHOWS = 0.05
+"""Idle time inside of compute's windows, as a share of them, that is worth a note."""
+
+
+def window_note(host: ObservedHost, *, cuda: bool) -> list[str]:
+    """Returns that compute is known by events, and what of it kernels were; empty: nothing is left open.
+
+    Args:
+        host: what was measured beside the windows.
+        cuda: the ranks compute on GPUs.
+    """
+    kernels = host.launches
+    if not cuda or (kernels is None and host.driver_busy_pct is not None):
+        return []
+    gaps = "gaps in which the GPU waits for its host count as compute"
+    if kernels is None:
+        return [f"compute is the time between events: {gaps}; capture.kernel_interval=20 measures them"]
+    if kernels.idle_ms <= IDLE_SHOWS * kernels.windows_ms:
+        return []
+    return [
+        f"compute is the time between events, {kernels.windows_ms:.1f} ms per step: {gaps}; kernels ran "
+        f"{kernels.kernels_ms:.1f} ms in the steps that were recorded kernel by kernel"
+    ]
 
 
 def overhead_of(data: RunData) -> ProfilerOverhead | None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
 from msgspec import structs
 
 from aorta.artefacts.analysis import Analysis, DataQuality, RunFacts
-from aorta.artefacts.instrument_record import InstrumentRecord
-from aorta.artefacts.measured import BreakdownTable
-from aorta.artefacts.unseen import UnseenTime
-from aorta.diagnosis.capture_window import detail_note, overhead_note
+from aorta.diagnosis.capture_window import detail_note, overhead_note, window_note
 from aorta.diagnosis.facts import facts_of, repeats_beside
 from aorta.diagnosis.findings.between_steps import recorded_gaps
 from aorta.diagnosis.hang import hang_of_run
@@ -27,6 +25,7 @@ from aorta.diagnosis.observation import (
 )
 from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE
 from aorta.diagnosis.rank import rank_costs
+from aorta.diagnosis.unseen import with_unseen_passes
 from aorta.metrics.allocator import allocator_use
 from aorta.metrics.between_steps import Gaps, gaps_between
 from aorta.metrics.blame import BlameTable, charge_notes, charged
@@ -40,7 +39,7 @@ from aorta.metrics.launches import recorded_launches
 from aorta.metrics.mesh import mesh_of
 from aorta.metrics.mesh_groups import groups_in
 from aorta.metrics.node_load import crowded_note, driver_busy, node_loads, on_one_machine, throttling
-from aorta.metrics.places import no_loader, unseen_passes
+from aorta.metrics.places import no_loader
 from aorta.metrics.recorded_mesh import recorded_operations
 from aorta.metrics.stalls import FEWEST, longest_stall
 from aorta.metrics.steady import Steady, steady_steps
@@ -52,8 +51,6 @@ from aorta.readers.run_quality import cores_shared, data_quality
 
 # Who of the others was last says nothing: a rank without records may have been later.
 _MISSING = "records of ranks are missing, and waiting for those cannot be told from transfer"
-
-_CALLS_OF_MODELS = "call the model itself, model(batch), and not its methods; or record with StepRecorder"
 
 
 def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
@@ -76,6 +73,7 @@ def from_records(data: RunData, others: Sequence[Analysis] = ()) -> Observation:
     lines = collectives.lines if isinstance(collectives, MatchedCollectives) else {}
     pipeline = None if missing else recorded_operations(by_rank, detailed.numbers, lines)
     devices, host, around = _monitored(data, steady, effective_gpu_utilization(rows if cuda else []), facts)
+    steps = replace(steps, notes=(*window_note(host, cuda=cuda and bool(rows)), *steps.notes))
     quality = _quality(data, steady, steps, facts, around)
     last = {rank: int(column.column("global_step")[-1]) for rank, column in by_rank.items() if len(column)}
     return Observation(
@@ -121,7 +119,7 @@ def _steps(
     detailed = steady.detailed()
     charges = charged(collectives, detailed.numbers, "fewer than two ranks left steady steps")
     waits = charges if isinstance(charges, BlameTable) else None
-    breakdown, unseen = _with_unseen_passes(
+    breakdown, unseen = with_unseen_passes(
         breakdown_table(detailed, waits.wait_ns if waits else None), data.instruments
     )
     last = steady.numbers[-1] if len(steady) else 0
@@ -141,23 +139,6 @@ def _steps(
         untimed_calls=(untimed := untimed_calls(detailed)),
         notes=(*untimed_note(untimed, breakdown), *blamed, *detail_note(facts.detail_cost)),
     )
-
-
-def _with_unseen_passes(
-    breakdown: BreakdownTable, instruments: Mapping[int, InstrumentRecord]
-) -> tuple[BreakdownTable, tuple[UnseenTime, ...]]:
-    """Returns the breakdown with the host's part as unseen time on ranks whose hooks saw no forward pass."""
-    found = unseen_passes(instruments)
-    rows = breakdown.per_rank
-    if found is None or not rows:
-        return breakdown, ()
-    ranks, reason = found
-    lost_ms = sum(row.host_ms for row in rows if row.rank in ranks) / len(rows)
-    changed = [
-        structs.replace(row, host_ms=0.0, unseen_ms=row.host_ms) if row.rank in ranks else row for row in rows
-    ]
-    unseen = UnseenTime(ms=lost_ms, reason=reason, remedy=_CALLS_OF_MODELS)
-    return structs.replace(breakdown, per_rank=changed), (unseen,)
 
 
 def _monitored(

@@ -1,15 +1,41 @@
-"""Applies unseen time to the answers of findings: a share may be as large as the unseen time allows."""
+"""Unseen time in the breakdown, and in the answers of findings: a share may be as large as it allows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from msgspec import structs
+
+from aorta.artefacts.instrument_record import InstrumentRecord
+from aorta.artefacts.measured import BreakdownTable
+from aorta.artefacts.unseen import UnseenTime
 from aorta.diagnosis.finding import FindingSpec, RuleResult, not_measured
 from aorta.diagnosis.observation import Observation
+from aorta.metrics.places import unseen_passes
 
 _LEAST_PCT = 1.0
 """Less unseen time than this, in % of the step, changes no answer."""
 _UNCLASSIFIED = "kernels without a name, or that compute and exchange at once"
 _CLASSIFY = "record kernels' names; for fused kernels, also run once without fusing the exchange"
+_CALL_MODELS = "call the model itself, model(batch), and not its methods; or record with StepRecorder"
 _OF_TIME = ("% of step", "% of time")
+
+
+def with_unseen_passes(
+    breakdown: BreakdownTable, instruments: Mapping[int, InstrumentRecord]
+) -> tuple[BreakdownTable, tuple[UnseenTime, ...]]:
+    """Returns the breakdown with the host's part as unseen time on ranks whose hooks saw no forward pass."""
+    found = unseen_passes(instruments)
+    rows = breakdown.per_rank
+    if found is None or not rows:
+        return breakdown, ()
+    ranks, reason = found
+    lost_ms = sum(row.host_ms for row in rows if row.rank in ranks) / len(rows)
+    changed = [
+        structs.replace(row, host_ms=0.0, unseen_ms=row.host_ms) if row.rank in ranks else row for row in rows
+    ]
+    unseen = UnseenTime(ms=lost_ms, reason=reason, remedy=_CALL_MODELS)
+    return structs.replace(breakdown, per_rank=changed), (unseen,)
 
 
 def beside_unseen(spec: FindingSpec, answer: RuleResult, seen: Observation) -> RuleResult:
