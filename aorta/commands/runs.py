@@ -17,6 +17,9 @@ from aorta.commands._say import say
 if TYPE_CHECKING:
     from aorta.commands._inventory import InventoryEntry
 
+_LEAST_VERDICT = 30
+"""Characters of a verdict that a line has, however narrow the terminal is."""
+
 
 @click.command("runs")
 @click.option(
@@ -67,24 +70,33 @@ def command(
     if not found:
         say(f"no run below {results}; start one with `aorta profile` or `aorta submit`")
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    _show(found[:limit])
+    if len(found) > limit:
+        say(f"and {len(found) - limit} older: --limit {len(found)}")
+
+
+def _show(found: Sequence[InventoryEntry]) -> None:
+    """Print one line per entry: a path is never cut, and a terminal shows as much of a verdict as fits."""
+    import shutil
+    import sys
 
     from aorta.artefacts.clean import plain
 
-    table = Table(box=None, pad_edge=False)
-    for title in ("when", "what", "job", "state", "verdict", "where"):
-        table.add_column(title, overflow="fold")
-    for entry in found[:limit]:
+    rows = [("when", "what", "job", "state", "where", "verdict")]
+    for entry in found:
         when = "-" if entry.wall_ns is None else _local(entry.wall_ns)
         what = entry.name if entry.what == "run" else entry.what
         verdict = entry.verdict.split(". ")[0] if entry.verdict else None  # its first sentence
-        cells = (when, what, entry.job_id, entry.state, verdict, str(entry.path))
-        table.add_row(*(Text(plain(cell) if cell else "-") for cell in cells))
-    Console().print(table)
-    if len(found) > limit:
-        say(f"and {len(found) - limit} older: --limit {len(found)}")
+        cells = (when, what, entry.job_id, entry.state, str(entry.path), verdict)
+        rows.append(tuple(plain(cell) if cell else "-" for cell in cells))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns - sum(width + 2 for width in widths[:-1])
+        widths[-1] = max(room, _LEAST_VERDICT)
+    for row in rows:
+        *cells, verdict = row
+        cut = verdict if len(verdict) <= widths[-1] else f"{verdict[: widths[-1] - 1]}…"
+        say("  ".join((*map(str.ljust, cells, widths), cut)).rstrip())
 
 
 def _lost(results: Path, since_s: int | None, *, as_json: bool) -> None:

@@ -98,6 +98,14 @@ def test_runs_lists_runs_and_reports(project: Path) -> None:
     assert len(run("runs", "--limit", "1").stdout.splitlines()) < len(table.splitlines())
 
 
+def test_runs_never_cuts_a_path(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    paths = [entry["path"] for entry in json.loads(run("runs", "--json").stdout)["entries"]]
+    lines = run("runs").stdout.splitlines()
+    assert len(lines) == 1 + len(paths)
+    assert all(f" {path} " in f"{line} " for path, line in zip(paths, lines[1:], strict=True))
+
+
 def test_runs_without_any_says_how_to_start(project: Path) -> None:
     assert "aorta profile" in run("runs").stdout
     assert json.loads(run("runs", "--json").stdout) == {"entries": []}
