@@ -59,8 +59,9 @@ def command(
 
     if redact and html is None:
         raise ConfigError("--redact is for the HTML page", "name its file with --html FILE")
+    refused: OSError | None = None
     if len(paths) == 1 and find_run(paths[0]) is not None:
-        shown = _analyze_run(paths[0], json_path, overrides, query_accounting=not no_accounting)
+        shown, refused = _analyze_run(paths[0], json_path, overrides, query_accounting=not no_accounting)
     else:
         shown = _analyze_traces(paths, json_path, overrides, full=full, timeline=html is not None)
     if html is not None:
@@ -68,24 +69,28 @@ def command(
         from aorta.report.web_page import single_page
 
         _written(html, lambda: write_text(Path(html), single_page(shown, redact=redact)))
+    if refused is not None:
+        raise ArtefactError(
+            f"no report is kept in {paths[0]}: {refused.strerror}",
+            "the analysis above is whole; to keep it, copy the run, or give --json FILE or --html FILE",
+        )
     if shown.analysis.verdict.kind == "insufficient_data":
         click.get_current_context().exit(NO_VERDICT)
 
 
 def _analyze_run(
     path: Path, json_path: str | None, overrides: Sequence[str], *, query_accounting: bool
-) -> WebRun:
+) -> tuple[WebRun, OSError | None]:
+    """Returns the run as a page shows it, and why its report could not be written beside its data."""
     from aorta.readers.directory import open_run
     from aorta.report.terminal import run_screen
 
     run = open_run(path)
     try:
-        shown = report(run, overrides, query_accounting=query_accounting)
-        if json_path is not None:
-            _write_json(shown.analysis, json_path)
+        shown, refused = report(run, overrides, query_accounting=query_accounting)
     except OSError as error:
         raise ArtefactError(
-            f"{error.filename or run.root}: {error.strerror}", "the analysis needs to write there"
+            f"{error.filename or run.root}: {error.strerror}", "the analysis needs to read there"
         ) from error
     except AortaError:
         raise
@@ -94,9 +99,11 @@ def _analyze_run(
 
         # Readers refuse what they can foresee.
         raise fault(error, f"{run.root} could not be analysed") from error
-    files = [f"report: {path / run.report.name}"]
+    if json_path is not None:
+        _written(json_path, lambda: _write_json(shown.analysis, json_path))
+    files = [f"report: {path / run.report.name}"] if refused is None else []
     say(run_screen(shown.analysis, shown.page, str(path), files), err=json_path == "-")
-    return shown
+    return shown, refused
 
 
 def _analyze_traces(
@@ -134,9 +141,7 @@ def _written(target: str, write: Callable[[], object]) -> None:
     try:
         write()
     except OSError as error:
-        raise ArtefactError(
-            f"{error.filename or target}: {error.strerror}", "name a file that can be written"
-        ) from error
+        raise ArtefactError(f"{target}: {error.strerror}", "name a file that can be written") from error
 
 
 def _refuse_nothing(paths: tuple[Path, ...]) -> None:
@@ -152,8 +157,10 @@ def _refuse_nothing(paths: tuple[Path, ...]) -> None:
     open_run(paths[0])
 
 
-def report(run: RunDir, overrides: Sequence[str] = (), *, query_accounting: bool) -> WebRun:
-    """Analyse `run` and write its JSON, text and plots beside the data."""
+def report(
+    run: RunDir, overrides: Sequence[str] = (), *, query_accounting: bool
+) -> tuple[WebRun, OSError | None]:
+    """Analyse `run` and write its JSON, text and plots beside the data, or say why they cannot be written."""
     from aorta.artefacts.io import write_json
     from aorta.readers.memory import import_numpy
 
@@ -164,11 +171,16 @@ def report(run: RunDir, overrides: Sequence[str] = (), *, query_accounting: bool
     from aorta.report.web_run import WebRun
 
     found = analyze_run(run, query_accounting=query_accounting, overrides=overrides, shown=True)
-    write_json(run.analysis, found.analysis)
     timelines = run_timelines(*found)
     page = run_page(found.analysis, found.data, timelines)
-    write_run_report(run, found.analysis, page, found.data)
-    return WebRun(found.analysis.scenario or "run", found.analysis, page, timelines[0], str(run.root))
+    refused = None
+    try:
+        write_json(run.analysis, found.analysis)
+        write_run_report(run, found.analysis, page, found.data)
+    except OSError as error:
+        refused = error
+    name = found.analysis.scenario or "run"
+    return WebRun(name, found.analysis, page, timelines[0], str(run.root)), refused
 
 
 def _write_json(analysis: Analysis, target: str) -> None:

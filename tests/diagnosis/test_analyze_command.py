@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -103,3 +104,25 @@ def test_what_nobody_foresaw_names_the_run(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("aorta.commands._analysis.read_run", broken)
     result = invoke(str(run.root))
     assert f"{run.root} could not be analysed: KeyError: 'odd'" in (result.output + str(result.exception))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_run_of_somebody_else_is_shown_though_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    run = write_run(tmp_path, RunSpec(scenario="2node", nodes=2, job_id="7", data_wait_ms=90.0))
+
+    def refuse(path: Path, value: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    if not kept:
+        monkeypatch.setattr("aorta.artefacts.io.write_json", refuse)
+    result = invoke(str(run.root), "--html", str(tmp_path / "page.html"))
+    assert result.output.startswith("data_loading: ")
+    assert (tmp_path / "page.html").stat().st_size > 0
+    assert run.report.is_file() == kept
+    if kept:
+        assert result.exit_code == 0, result.output
+    else:
+        assert isinstance(result.exception, ArtefactError)
+        assert result.exception.message == f"no report is kept in {run.root}: Permission denied"
