@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -116,7 +117,11 @@ _LAUNCH = re.compile(
 )
 _SUFFIX = re.compile(r"(?:_v\d+)?(?:_pt(?:ds|sz))?(?:_v\d+)?$")
 
+_KEPT = 1 << 12
+"""Names whose answers are kept: the ranks of a job have the same, and a pattern takes long for a long one."""
 
+
+@lru_cache(_KEPT)
 def kernel_kind(name: str) -> Kind:
     """The kind of a kernel by its name (plain, demangled or lower-cased).
 
@@ -135,6 +140,7 @@ def kernel_kind(name: str) -> Kind:
     return Kind.MEMSET if _FILL_KERNEL.match(name) else Kind.COMPUTE
 
 
+@lru_cache(_KEPT)
 def operation(name: str) -> str | None:
     """The collective in a kernel's or range's name; None where it does not tell (`ncclDevKernel_Generic`)."""
     head = _own_name(name)
@@ -150,12 +156,14 @@ def _own_name(name: str) -> str:
     return re.split(r"[(<]", plain, maxsplit=1)[0] or plain
 
 
+@lru_cache(_KEPT)
 def range_role(name: str) -> RangeRole:
     """The role of an annotation or NVTX range by its name."""
     found = _ROLES.fullmatch(name)
     return RangeRole[found.lastgroup] if found and found.lastgroup else RangeRole.OTHER
 
 
+@lru_cache(_KEPT)
 def api_role(name: str) -> RangeRole:
     """LAUNCH, SYNC or API for a CUDA or HIP call; version suffixes (`_v7000`, `_ptsz`) are ignored."""
     bare = _SUFFIX.sub("", name)
