@@ -15,7 +15,7 @@ from aorta.readers.kineto_stream import HEADER_LIMIT, GzipDamageError, gzip_bloc
 
 Format: TypeAlias = Literal["kineto", "nsys", "nsys-report", "rocprof-csv", "rocprof-json", "rocpd"]
 
-_LOOK = 1 << 20
+_LOOK = 128 << 10
 _KEY = 64
 _SQLITE = b"SQLite format 3\0"
 _KINETO = re.compile(rb'"traceEvents"\s*:|^\s*\[\s*\{[^{}]*"ph"\s*:')
