@@ -82,21 +82,20 @@ def _show(found: Sequence[InventoryEntry]) -> None:
 
     from aorta.artefacts.clean import plain
 
-    rows = [("when", "what", "job", "state", "where", "verdict")]
+    rows = [["when", "what", "job", "state", "where", "verdict"]]
     for entry in found:
         when = "-" if entry.wall_ns is None else _local(entry.wall_ns)
         what = entry.name if entry.what == "run" else entry.what
         verdict = entry.verdict.split(". ")[0] if entry.verdict else None  # its first sentence
         cells = (when, what, entry.job_id, entry.state, str(entry.path), verdict)
-        rows.append(tuple(plain(cell) if cell else "-" for cell in cells))
+        rows.append([plain(cell) if cell else "-" for cell in cells])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if sys.stdout.isatty():
         room = shutil.get_terminal_size().columns - sum(width + 2 for width in widths[:-1])
         widths[-1] = max(room, _LEAST_VERDICT)
-    for row in rows:
-        *cells, verdict = row
-        cut = verdict if len(verdict) <= widths[-1] else f"{verdict[: widths[-1] - 1]}…"
-        say("  ".join((*map(str.ljust, cells, widths), cut)).rstrip())
+    for *row, said in rows:
+        cut = said if len(said) <= widths[-1] else f"{said[: widths[-1] - 1]}…"
+        say("  ".join((*map(str.ljust, row, widths), cut)).rstrip())
 
 
 def _lost(results: Path, since_s: int | None, *, as_json: bool) -> None:
