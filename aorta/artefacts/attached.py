@@ -59,6 +59,10 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     """Why there are no stacks."""
     gpu: GpuView | None = None
     """Null: it uses none, or nvidia-smi is not there or does not list it."""
+    program: str = ""
+    """The same for all ranks of one training: several may run in one job."""
+    step: str | None = None
+    """Number of the Slurm step; None: none."""
     run_dir: str | None = None
     """Run directory of a process that aorta started."""
 

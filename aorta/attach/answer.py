@@ -74,18 +74,14 @@ def answer(
         step_ms: time per step by the job's own records; None: it leaves none.
     """
     processes = [process for view in views for process in view.processes]
-    ranks = _numbered([item for item in processes if item.role == "rank" and item.stacks])
+    seen = [item for item in processes if item.role == "rank" and item.stacks]
     said = [*problems, *_complaints(processes)]
-    if not ranks:
+    if not seen:
         why = said[0] if said else "no process of this job has torch loaded and runs Python"
-        return AttachAnswer(
-            kind="insufficient_data",
-            ranks=[],
-            statement=f"No training process could be seen: {why}.",
-            seconds=seconds,
-            by_rank=[],
-            problems=said,
-        )
+        return _nothing(f"No training process could be seen: {why}.", seconds, said)
+    if several := _several(seen):
+        return _nothing(several, seconds, said)
+    ranks = _numbered(seen)
     stacks = {rank: _stacks(item) for rank, item in ranks.items()}
     found = compare(stacks)
     said += _missing(ranks)
@@ -110,6 +106,34 @@ def answer(
         by_rank=[_of_rank(rank, item, found) for rank, item in sorted(ranks.items())],
         problems=said,
     )
+
+
+def _nothing(statement: str, seconds: float, problems: list[str]) -> AttachAnswer:
+    return AttachAnswer(
+        kind="insufficient_data",
+        ranks=[],
+        statement=statement,
+        seconds=seconds,
+        by_rank=[],
+        problems=problems,
+    )
+
+
+def _several(seen: Sequence[ProcessView]) -> str | None:
+    """Says that ranks of several programs are there, which cannot be compared; None: they are of one."""
+    programs = {item.program: [other for other in seen if other.program == item.program] for item in seen}
+    if len(programs) < 2:
+        return None
+    steps = [{item.step for item in items} for items in programs.values()]
+    apart = all(len(own) == 1 and None not in own for own in steps) and len(set.union(*steps)) == len(steps)
+    told = [
+        f"step {items[0].step} ({len(items)} rank{'s' if len(items) > 1 else ''})"
+        if apart
+        else f"process {items[0].pid} on {items[0].host}"
+        for items in programs.values()
+    ]
+    hint = "JOBID.STEP" if apart else "--pid PID on its node"
+    return f"The job runs {len(programs)} programs: {', '.join(told)}. Name one with aorta attach {hint}."
 
 
 def _held(stacks: dict[int, dict[Stack, int]]) -> list[StillRank]:
@@ -200,9 +224,10 @@ def _statement(
 ) -> str:
     place = f" in {where.function} ({where.file}:{where.line})" if where is not None else ""
     cost = f"{_MS * (lost or 0.0):.0f} ms per second"
+    if kind == "no_cause_seen" and ranks == 1:
+        return f"One rank was watched for {seconds:g} s: there is no other one to compare it with."
     if kind == "no_cause_seen":
-        many = f"{ranks} ranks spend" if ranks > 1 else "one rank spends"
-        return f"No rank stands out: in {seconds:g} s the {many} the time alike."
+        return f"No rank stands out: in {seconds:g} s the {ranks} ranks spend the time alike."
     if not guilty:
         return f"Every rank waits for its data loader, at least {cost}{place}."
     what = "loads data" if kind == "data_loading" else "is late"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aorta.artefacts import names
@@ -16,7 +16,11 @@ from aorta.errors import RunError
 _JOB = ("SLURM_JOB_ID", "SLURM_JOBID", names.JOB_ID)
 _NODE = "SLURMD_NODENAME"
 """Several nodes of a cluster may be one machine, which shows each of them all processes."""
+_STEP = "SLURM_STEP_ID"
 _TORCH = b"libtorch"
+_OF_THE_JOB = (*_JOB, _NODE, _STEP, names.NODE_INDEX, names.RUN_DIR)
+"""Variables that tell the job. A program that sets its title overwrites them, its parent has them, too."""
+_ANCESTORS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,21 @@ class TorchProcess:
     parent: int
     command: str
     environment: dict[str, str]
+    child_of_rank: bool = False
+    """Another one of these processes, with the same rank, started it: a loader worker, a compiler."""
+
+    @property
+    def program(self) -> str:
+        """One text for all ranks of one training: several may run in one allocation."""
+        port = self.environment.get("MASTER_PORT")
+        if port is not None:
+            return f"{self.environment.get('MASTER_ADDR', '')}:{port}"
+        return f"step {self.step}" if self.step is not None else ""
+
+    @property
+    def step(self) -> str | None:
+        """Number of the Slurm step; None: none, as in a batch script without srun."""
+        return self.environment.get(_STEP)
 
     def number(self, name: str) -> int | None:
         """A variable of its environment as a whole number; None: absent, or no number."""
@@ -34,21 +53,25 @@ class TorchProcess:
         return int(value) if value.isdigit() else None
 
 
-def of_job(job: str, node_index: int | None = None, proc: Path = Path("/proc")) -> list[TorchProcess]:
-    """This user's processes of a job on this node that have torch loaded, by process id.
+def of_job(
+    job: str, node_index: int | None = None, step: str | None = None, proc: Path = Path("/proc")
+) -> list[TorchProcess]:
+    """This user's training processes of a job on this node, by process id.
 
     Args:
         job: id of the job.
         node_index: of a job that aorta started: the index of the node; None: any.
+        step: number of the Slurm step; None: all.
         proc: where procfs is.
     """
     node = os.environ.get(_NODE)
     return [
         process
-        for process in _with_torch(_own(proc), proc)
+        for process in _training(_own(proc), proc)
         if any(process.environment.get(name) == job for name in _JOB)
         and (node is None or process.environment.get(_NODE, node) == node)
         and (node_index is None or process.environment.get(names.NODE_INDEX) == str(node_index))
+        and step in (None, process.step)
     ]
 
 
@@ -61,7 +84,7 @@ def of_pids(pids: Sequence[int], proc: Path = Path("/proc")) -> list[TorchProces
     for pid in pids:
         _check_owner(pid, proc)
         _check_readable(pid, proc)
-    found = list(_with_torch(_own(proc), proc))
+    found = _training(_own(proc), proc)
     named, parents = set(pids), {process.pid: process.parent for process in found}
     return [process for process in found if _descends(process.pid, named, parents)]
 
@@ -125,25 +148,65 @@ def _own(proc: Path) -> Iterator[int]:
             continue  # it ended meanwhile
 
 
-def _with_torch(pids: Iterator[int], proc: Path) -> Iterator[TorchProcess]:
-    for pid in pids:
-        folder = proc / str(pid)
+def _training(pids: Iterable[int], proc: Path) -> list[TorchProcess]:
+    """The processes that have torch loaded, and Python ranks that have not come to it yet."""
+    found = {pid: process for pid in pids if (process := _process(pid, proc)) is not None}
+    ranks = {pid: process.environment.get("RANK") for pid, process in found.items()}
+    kept = []
+    for pid, process in found.items():
+        child = ranks[pid] is not None and ranks.get(process.parent) == ranks[pid]
+        if _has_torch(proc / str(pid)):
+            kept.append(replace(process, child_of_rank=child))
+        elif ranks[pid] is not None and not child and "WORLD_SIZE" in process.environment:
+            kept.append(process)
+    return kept
+
+
+def _has_torch(folder: Path) -> bool:
+    try:
+        return _TORCH in (folder / "maps").read_bytes()
+    except OSError:
+        return False
+
+
+def _process(pid: int, proc: Path) -> TorchProcess | None:
+    """A Python process, or one that has torch loaded; None: another one, or it ended meanwhile."""
+    folder = proc / str(pid)
+    try:
+        if not _has_torch(folder) and "python" not in (folder / "exe").readlink().name:
+            return None
+        status = process_stat(pid, proc)
+        words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        environment = _environment(folder)
+    except OSError:
+        return None
+    if status is None:
+        return None
+    if not any(name in environment for name in _JOB):
+        environment = _inherited(status.parent, proc) | environment
+    command = " ".join(word for word in words if word)
+    return TorchProcess(pid=pid, parent=status.parent, command=command, environment=environment)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    pairs = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def _inherited(pid: int, proc: Path) -> dict[str, str]:
+    """Variables of the nearest ancestor that knows its job; none where no ancestor does."""
+    for _ in range(_ANCESTORS):
+        status = process_stat(pid, proc)
         try:
-            if _TORCH not in (folder / "maps").read_bytes():
-                continue
-            status = process_stat(pid, proc)
-            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            pairs = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+            environment = _environment(proc / str(pid))
         except OSError:
-            continue
-        if status is None:
-            continue
-        yield TorchProcess(
-            pid=pid,
-            parent=status.parent,
-            command=" ".join(word for word in words if word),
-            environment=dict(pair.split("=", 1) for pair in pairs if "=" in pair),
-        )
+            return {}
+        if any(name in environment for name in _JOB):
+            return {name: environment[name] for name in _OF_THE_JOB if name in environment}
+        if status is None or status.parent <= 1:
+            return {}
+        pid = status.parent
+    return {}
 
 
 @dataclass(frozen=True, slots=True)

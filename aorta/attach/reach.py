@@ -2,53 +2,123 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from aorta.artefacts.attached import NodeView, decoded
 from aorta.errors import PlanError, SchedulerError
 from aorta.launch.tools import Caller, ToolAnswer
 
-_FORMAT = "%u|%T|%D"
+_FORMAT = "%i|%A|%u|%T|%D"
+_ID = re.compile(r"(\d+(?:_\d+|\+\d+)?)(?:\.(\d+))?")
+_HINTS = {
+    "PENDING": "it has not started: squeue --start says when Slurm expects it to",
+    "CONFIGURING": "its nodes are being prepared: try again in a minute",
+    "SUSPENDED": "its processes are stopped: scontrol resume JOBID lets them go on",
+    "REQUEUED": "it starts again: try again once it runs",
+    "COMPLETING": "it is ending",
+}
+"""The advice for a job that does not run."""
 
 
-def check_job(job: str, user: str, call: Caller) -> int:
-    """The number of nodes of a running job of this user's.
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A running job of this user's."""
+
+    raw_id: str
+    """Slurm's own number: an element of an array has one of its own."""
+    part: str | None
+    """Number of this part of a heterogeneous job; None: it is no such job."""
+    nodes: int
+    step: str | None
+    """Step that was asked for; None: all."""
+
+
+def running_jobs(job: str, user: str, call: Caller) -> list[RunningJob]:
+    """The running parts of the job that `job` names: `7`, `7_2` of an array, `7+1` of a heterogeneous job.
+
+    `7.1` is the first step of job 7.
+
+    Parts of a heterogeneous job are one training. The elements of an array are jobs of their own.
 
     Raises:
-        PlanError: the job is another user's, or does not run.
+        PlanError: the name is none, the job is another user's or does not run, or several elements of an
+            array run.
         SchedulerError: Slurm does not know the job or does not answer.
     """
-    answer = call(["squeue", "--noheader", "--jobs", job, "--format", _FORMAT])
-    if not answer.ok:
+    name = _ID.fullmatch(job)
+    if name is None:
+        raise PlanError(
+            f"{job!r} is no job of Slurm's", "type a number: 7, 7_2 of an array, 7+1, or 7.1 for a step"
+        )
+    answer = call(["squeue", "--noheader", "--states", "all", "--jobs", name[1], "--format", _FORMAT])
+    rows = [line.strip().split("|") for line in answer.out.splitlines() if line.count("|") == 4]
+    if not answer.ok and "Invalid job id" not in answer.complaint:
         raise SchedulerError(f"job {job}: {answer.complaint}", "squeue --me lists your jobs")
-    rows = [line.strip().split("|") for line in answer.out.splitlines() if line.count("|") == 2]
     if not rows:
-        raise SchedulerError(f"job {job} is not in the queue", "squeue --me lists your jobs")
-    owner, state, nodes = rows[0]
+        raise SchedulerError(
+            f"Slurm's queue does not hold job {job}: it ended some time ago, or never was",
+            f"sacct -j {name[1]} tells of ended jobs; squeue --me lists yours",
+        )
+    rows = [row for row in rows if row[0] == name[1]] or rows
+    owner, state = rows[0][2], rows[0][3]
     if owner != user:
         raise PlanError(f"job {job} belongs to {owner}", "attach to a job of your own; aorta reads no others")
-    if state != "RUNNING":
-        raise PlanError(f"job {job} is {state}, not RUNNING", "aorta attach looks at running jobs only")
-    return int(nodes)
+    running = [row for row in rows if row[3] == "RUNNING"]
+    if not running:
+        hint = _HINTS.get(state, f"it has ended: sacct -j {name[1]}, and aorta analyze for what it left")
+        raise PlanError(f"job {job} is {state}, not RUNNING", hint)
+    if len(running) > 1 and any("+" not in row[0] for row in running):
+        names = ", ".join(row[0] for row in running[:8])
+        raise PlanError(f"job {job} has {len(running)} running elements: {names}", "name one of them")
+    return [_part(row, name[2]) for row in running]
 
 
-def node_views(job: str, nodes: int, seconds: float, call: Caller) -> tuple[list[NodeView], list[str]]:
+def _part(row: Sequence[str], step: str | None) -> RunningJob:
+    # Slurm knows the parts of a heterogeneous job by the number of the first one, and so do its processes.
+    first, _, part = row[0].partition("+")
+    return RunningJob(raw_id=first if part else row[1], part=part or None, nodes=int(row[4]), step=step)
+
+
+def node_views(jobs: Sequence[RunningJob], seconds: float, call: Caller) -> tuple[list[NodeView], list[str]]:
     """The view of each node, and what went wrong on the others.
 
     `srun --overlap` starts one more step inside the job's own allocation. It ends by itself.
     """
-    answer = call(
-        [
-            *("srun", "--jobid", job, "--overlap", "--nodes", str(nodes), "--ntasks", str(nodes)),
-            *("--ntasks-per-node", "1", "--cpu-bind=none", "--quiet"),
-            *(sys.executable, "-m", "aorta.cli", "attach-node", "--job", job, "--seconds", f"{seconds:g}"),
-        ]
-    )
-    views = [view for line in answer.out.splitlines() if (view := decoded(line)) is not None]
-    problems = [problem for view in views for problem in view.problems]
-    if len(views) < nodes:
-        problems.append(f"{nodes - len(views)} of {nodes} nodes gave no answer: {_why(answer)}")
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        answers = list(pool.map(lambda job: call(_command(job, seconds)), jobs))
+    views, problems = [], []
+    for job, answer in zip(jobs, answers, strict=True):
+        seen = [view for line in answer.out.splitlines() if (view := decoded(line)) is not None]
+        views += seen
+        problems += [problem for view in seen for problem in view.problems]
+        if len(seen) < job.nodes:
+            problems.append(f"{job.nodes - len(seen)} of {job.nodes} nodes gave no answer: {_why(answer)}")
     return views, problems
+
+
+def _command(job: RunningJob, seconds: float) -> list[str]:
+    step = () if job.step is None else ("--step", job.step)
+    part = () if job.part is None else (f"--het-group={job.part}",)
+    return [
+        *(
+            "srun",
+            "--jobid",
+            job.raw_id,
+            *part,
+            "--overlap",
+            "--nodes",
+            str(job.nodes),
+            "--ntasks",
+            str(job.nodes),
+        ),
+        *("--ntasks-per-node", "1", "--cpu-bind=none", "--quiet"),
+        *(sys.executable, "-m", "aorta.cli", "attach-node", "--job", job.raw_id, *step),
+        *("--seconds", f"{seconds:g}"),
+    ]
 
 
 def _why(answer: ToolAnswer) -> str:

@@ -126,7 +126,9 @@ def _view(
         rank=process.number("RANK"),
         world_size=process.number("WORLD_SIZE"),
         parent=process.parent,
-        role=role_of(stacks, ranked=process.number("RANK") is not None),
+        role=role_of(stacks, ranked=process.number("RANK") is not None, child=process.child_of_rank),
+        program=process.program,
+        step=process.step,
         stacks=stacks,
         seconds=seconds,
         cpu_seconds=None,
@@ -159,12 +161,13 @@ def _frame(word: str) -> Frame | None:
     return (match["function"], match["file"], int(match["line"])) if match else None
 
 
-def role_of(stacks: Sequence[StackShare], *, ranked: bool) -> Role:
+def role_of(stacks: Sequence[StackShare], *, ranked: bool, child: bool = False) -> Role:
     """The role of a process: what most of its stacks say.
 
     Args:
         stacks: most frequent first.
         ranked: its environment says a rank.
+        child: a rank started it.
     """
     if not stacks:
         return "other"
@@ -176,4 +179,4 @@ def role_of(stacks: Sequence[StackShare], *, ranked: bool) -> Role:
         return "launcher"
     if not ranked and any(_CHILDREN.search(file) for file in innermost):
         return "launcher"
-    return "rank"
+    return "other" if child else "rank"

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 def command(job: str | None, pids: tuple[int, ...], seconds: float, as_json: bool, watch: bool) -> None:
     """Watch a running job of yours for some seconds and say which rank the others wait for, and where.
 
-    JOBID is a Slurm job, or the id of a run of `aorta profile` on this machine. Without JOBID and --pid,
+    JOBID is a Slurm job: 7, 7_2 of an array, 7+1 of a heterogeneous job, 7.1 for one of its steps. Or it is
+    the id of a run of `aorta profile` on this machine. Without JOBID and --pid,
     it is the job of the allocation that this command runs in. The job is neither stopped nor restarted.
     """
     found = _look(job, pids, seconds)
@@ -77,11 +78,10 @@ def _look(job: str | None, pids: tuple[int, ...], seconds: float) -> AttachAnswe
 def _of_slurm(job: str, seconds: float) -> AttachAnswer:
     import getpass
 
-    from aorta.attach.reach import check_job, node_views
+    from aorta.attach.reach import node_views, running_jobs
     from aorta.launch.tools import call
 
-    nodes = check_job(job, getpass.getuser(), call)
-    views, problems = node_views(job, nodes, seconds, call)
+    views, problems = node_views(running_jobs(job, getpass.getuser(), call), seconds, call)
     return _answered(views, seconds, problems)
 
 

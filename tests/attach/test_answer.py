@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from aorta.artefacts.attached import NodeView, ProcessView, StackShare
 from aorta.attach.answer import answer
@@ -69,3 +70,20 @@ def test_without_counted_steps_there_is_no_gain():
     found = looked(*SLOW)
     assert found.lost_ms_per_second == pytest.approx(500.0)
     assert (found.step_ms, found.lost_ms_per_step, found.gain) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("steps", "hint"), [(("0", "1"), "step 0 (1 rank), step 1 (1 rank)"), ((None, None), "process 100 on")]
+)
+def test_ranks_of_two_programs_are_not_compared(steps, hint):
+    ranks = [process(rank, stacks) for rank, stacks in enumerate(SLOW)]
+    apart = [replace(item, program=f"p{item.rank}", step=steps[item.rank]) for item in ranks]
+    found = answer([NodeView(host="node1", processes=apart)], 5.0)
+    assert found.kind == "insufficient_data"
+    assert hint in found.statement
+    together = [replace(item, program="p", step=steps[item.rank]) for item in ranks]
+    assert answer([NodeView(host="node1", processes=together)], 5.0).kind == "straggler"
+
+
+def test_one_rank_is_compared_with_nobody():
+    assert "no other one to compare" in looked(SLOW[0]).statement
