@@ -137,6 +137,8 @@ def test_evidence_names_each_fact_and_keeps_absent_apart_from_zero() -> None:
         "ranks": list(range(10)),
         "by": {"a_b": 1},
         "loader.num_workers": 4,
+        "dataset.delay_ms": 0,
+        "wait_ms_worst_rank": 9.0,
     }
     assert text.evidence(facts) == [
         "data wait: 40.0 ms",
@@ -146,6 +148,8 @@ def test_evidence_names_each_fact_and_keeps_absent_apart_from_zero() -> None:
         "ranks: 0, 1, 2, 3, 4, 5, 6, 7, and 2 more",
         "by: a b 1",
         "loader.num_workers: 4",
+        "dataset.delay_ms: 0",
+        "wait worst rank: 9.00 ms",
     ]
 
 
