@@ -81,4 +81,7 @@ def parse_state(text: str) -> JobState:
     name = CODES.get(words[0], words[0])
     if name in STATES:
         return STATES[name]
+    whole = [state for state in STATES if f"{words[0]}+" in text.upper() and state.startswith(name)]
+    if name and len(whole) == 1:
+        return STATES[whole[0]]
     return JobState(name, "unknown") if name else UNKNOWN

@@ -104,7 +104,8 @@ def _standstill_s(data: RunData) -> float | None:
 def _failure(data: RunData) -> str | None:
     """Returns what the agent of the node that ended first says of its first rank that failed.
 
-    A rank whose error says that another one was gone comes last.
+    A rank whose error says that another one was gone comes last. Where no agent says anything, Slurm's word
+    counts, such as OUT_OF_MEMORY.
     """
     nodes = data.account.status.nodes if data.account.status else []
     told = [
@@ -113,7 +114,11 @@ def _failure(data: RunData) -> str | None:
         for text in node.lost
         if text.startswith(FIRST_FAILURE)
     ]
-    return min(told)[-1] if told else None
+    if told:
+        return min(told)[-1]
+    word, state = data.accounting.state_text, data.accounting.state
+    plain = word is None or word.casefold() == state
+    return None if plain or state in (None, "completed") else f"Slurm's accounting says {word}"
 
 
 def _profilers(data: RunData) -> list[str]:

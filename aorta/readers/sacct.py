@@ -79,7 +79,12 @@ class Accounting:
     def state_text(self) -> str | None:
         """Slurm's word for the last attempt, such as `OUT_OF_MEMORY`; None without a row."""
         words = self.attempts[-1][0]["State"].split() if self.attempts else []
-        return words[0].rstrip("+") if words else None
+        if not words:
+            return None
+        name = words[0].rstrip("+")
+        # A narrow column cuts names off: OUT_OF_ME+.
+        whole = [state for state in _STATES if words[0].endswith("+") and state.startswith(name)]
+        return whole[0] if len(whole) == 1 else name
 
     @property
     def state(self) -> State | None:

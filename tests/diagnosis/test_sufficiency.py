@@ -12,6 +12,7 @@ import pytest
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import FIRST_FAILURE, ProfilerChoice, RankExit
+from aorta.readers.sacct import FIELDS
 from aorta.runner.exits import describe_exit
 from aorta.units import NS_PER_MS, NS_PER_S
 from tests.support.synthetic import RunSpec, write_run
@@ -131,6 +132,20 @@ def test_a_job_that_failed_or_never_ended_is_not_healthy(tmp_path: Path, state: 
     assert reasons(found) == [code]
     assert found.verdict.kind == {"failed": "incomplete", "running": "insufficient_data"}[state]
     assert found.data_quality.state == state
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("OUT_OF_ME+", "OUT_OF_MEMORY"), ("NODE_FAIL", "NODE_FAIL"), ("FAILED", None)]
+)
+def test_the_word_of_accounting_is_in_the_verdict(tmp_path: Path, word: str, said: str | None) -> None:
+    run = write_run(tmp_path, RunSpec(state="failed"))
+    job = json.loads(run.manifest.read_bytes())["job_id"]
+    row = dict.fromkeys(FIELDS, "") | {"JobID": job, "State": word}
+    run.sacct_summary.write_text("\n".join(" | ".join(line) for line in (FIELDS, row.values())) + "\n")
+    found = analysed(run)
+    assert found.verdict.kind == "incomplete"
+    assert found.data_quality.failure == (said and f"Slurm's accounting says {said}")
+    assert (said is None) or said in found.verdict.statement
 
 
 def test_the_first_failure_is_in_the_verdict(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ def test_a_job_that_goes_on_has_not_ended(name: str) -> None:
     [
         ("CANCELLED by 1000", "CANCELLED"),
         ("CANCELLED+", "CANCELLED"),
+        ("OUT_OF_ME+", "OUT_OF_MEMORY"),
+        ("RECONFIG+", "RECONFIG_FAIL"),
         (" completed \n", "COMPLETED"),
         ("CD", "COMPLETED"),
         ("CG", "COMPLETING"),
@@ -48,4 +50,9 @@ def test_every_code_stands_for_a_known_state() -> None:
 
 @pytest.mark.parametrize("text", ["", "  ", "SPARKLING", "PENDINGX"])
 def test_a_word_in_no_table_is_unknown_and_neither_ended_nor_going(text: str) -> None:
+    assert parse_state(text).phase == "unknown"
+
+
+@pytest.mark.parametrize("text", ["RE+", "OUT_OF_ME", "+", ""])
+def test_a_part_of_a_name_that_is_not_said_to_be_cut_or_of_several_is_unknown(text: str) -> None:
     assert parse_state(text).phase == "unknown"

@@ -58,6 +58,8 @@ def test_requeued_attempts_are_kept_apart_and_the_last_decides(tmp_path: Path) -
         ("CANCELLED+", "cancelled"),
         ("TIMEOUT", "timeout"),
         ("OUT_OF_MEMORY", "failed"),
+        ("OUT_OF_ME+", "failed"),
+        ("OUT_OF_ME", None),
         ("NODE_FAIL", "failed"),
         ("RUNNING", None),
         ("REQUEUED", None),
