@@ -11,6 +11,7 @@ from aorta.artefacts.measured import BreakdownTable
 from aorta.artefacts.operations import Operations
 from aorta.diagnosis.observation import Observation, ObservedJob, ObservedSteps
 from aorta.metrics.mesh import breakdowns, mesh_of
+from aorta.metrics.whole_operations import whole_part
 
 
 def from_operations(job: Operations, name: str, problems: Sequence[Problem] = ()) -> Observation:
@@ -21,11 +22,12 @@ def from_operations(job: Operations, name: str, problems: Sequence[Problem] = ()
         name: of the file.
         problems: what was wrong with other files.
     """
+    job, expected = whole_part(job)
     found, ranks = mesh_of(job), len(np.unique(job.rank))
     steps = len(np.unique(job.step))
     notes = [] if found.why_not is None else [f"no slowdown: {found.why_not}"]
     return Observation(
-        job=ObservedJob(world_size=ranks),
+        job=ObservedJob(world_size=expected, ranks_missing=ranks < expected),
         steps=ObservedSteps(
             breakdown=BreakdownTable(steps=steps, per_rank=breakdowns(job)),
             blame_absent="a timeline of operations is judged by its replay",
@@ -34,9 +36,9 @@ def from_operations(job: Operations, name: str, problems: Sequence[Problem] = ()
             files=(name,),
         ),
         mesh=found,
-        facts=RunFacts(world_size=ranks),
+        facts=RunFacts(world_size=expected),
         quality=DataQuality(
-            ranks_expected=ranks,
+            ranks_expected=expected,
             ranks_seen=ranks,
             sources=[f"{name} ({len(job)} operations of {ranks} ranks, {steps} steps)"],
             problems=[*problems, *(Problem(file=name, reason=said) for said in (*job.said, *_fewer(job)))],

@@ -6,7 +6,8 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.files import is_file, open_regular
-from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
+from aorta.artefacts.operations import MeshSizes, OperationRole, Operations, backwards, role_of
 from aorta.errors import ArtefactError
+from aorta.readers.operation_columns import TableColumns, cells, delimiter, is_table
 from aorta.units import plural
 
 _LOOK = 1 << 16
@@ -25,19 +27,6 @@ _LANE = re.compile(r"PP rank (\d+)(?:, TP rank (\d+))?")
 _BOTH = re.compile(r"(\w+[-_ ](?:send|recv|receive))[-_ ](\w+[-_ ](?:send|recv|receive))")
 """A kind such as `forward-send-backward-recv`."""
 _PARQUET = b"PAR1"
-_MOST_NS = 2**62
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "rank": ("rank", "worker", "global_rank"),
-    "step": ("step", "iteration"),
-    "kind": ("kind", "optype", "op", "name", "operation"),
-    "replica": ("replica", "dp_rank", "dp"),
-    "stage": ("stage", "pp_rank", "pp"),
-    "chunk": ("chunk", "model_chunk", "mc"),
-    "microbatch": ("microbatch", "mb_id", "mb"),
-}
-"""What a column may be called; `start` and `duration` (or `end`) carry their unit."""
-_UNITS = {"_ns": 1, "_us": 1_000, "_ms": 1_000_000, "_s": 1_000_000_000, "_ts": 1_000_000_000, "": 10**9}
-"""ns of each suffix; without one, and with `_ts`, times are seconds."""
 _SIZES = {"data": "dp_size", "pipeline": "pp_size", "tensor": "tp_size", "sequence": "dsp_size"}
 
 
@@ -59,8 +48,8 @@ def is_operations(path: Path) -> bool:
         return False
     if head.lstrip().startswith(b"["):
         return _EVENT.search(head) is not None
-    names = head.split(b"\n", 1)[0].decode("utf-8", errors="replace").strip().split(",")
-    return _columns_of([name.strip() for name in names]) is not None
+    first = head.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip()
+    return is_table(cells(first, delimiter(first)))
 
 
 def find_operations(paths: Sequence[Path]) -> list[Path]:
@@ -80,7 +69,7 @@ def read_operations(path: Path) -> Operations:
     with open_regular(path) as stream:
         data = stream.read()
     if data.startswith(_PARQUET):
-        return _of_table(path, _parquet(path, data), _sizes_beside(path))
+        return _of_table(TableColumns(path, _parquet(path, data)), _sizes_beside(path))
     if data.startswith(b"\x1f\x8b"):
         try:
             data = gzip.decompress(data)
@@ -89,14 +78,15 @@ def read_operations(path: Path) -> Operations:
     if data.lstrip().startswith(b"["):
         return _of_timeline(path, data)
     text = data.decode("utf-8-sig", errors="replace")
-    rows = list(csv.reader(io.StringIO(text)))
-    if len(rows) < 2:
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter(text.split("\n", 1)[0]))
+    header, *rows = [(reader.line_num, row) for row in reader if row] or [(0, [])]
+    if not rows:
         raise ArtefactError(f"{path}: no operation below the header", "write one row per operation")
-    table = {
-        name.strip(): [row[at] if at < len(row) else "" for row in rows[1:] if row]
-        for at, name in enumerate(rows[0])
+    values = {
+        name.strip(): [row[at].strip() if at < len(row) else "" for _, row in rows]
+        for at, name in enumerate(header[1])
     }
-    return _of_table(path, table, _sizes_beside(path))
+    return _of_table(TableColumns(path, values, [line for line, _ in rows]), _sizes_beside(path))
 
 
 def _parquet(path: Path, data: bytes) -> dict[str, list[Any]]:
@@ -171,7 +161,7 @@ def _of_timeline(path: Path, data: bytes) -> Operations:
         "start_us": [event.ts for event in known],
         "duration_us": [event.dur for event in known],
     }
-    return _of_table(path, columns, sizes)
+    return _of_table(TableColumns(path, columns), sizes)
 
 
 def _sizes_beside(path: Path) -> MeshSizes:
@@ -202,55 +192,28 @@ def _size(path: Path, name: str, value: object) -> int | None:
     return value
 
 
-def _columns_of(names: Sequence[str]) -> dict[str, str] | None:
-    """Returns our name of each column to the file's; None: they are no operations."""
-    folded = {name.lower(): name for name in names}
-    found = {
-        ours: folded[theirs[0]]
-        for ours, choices in COLUMNS.items()
-        if (theirs := [one for one in choices if one in folded])
-    }
-    for ours, stems in (("start", ("start", "ts")), ("duration", ("duration", "dur")), ("end", ("end",))):
-        for stem in stems:
-            for unit in _UNITS:
-                if stem + unit in folded and ours not in found:
-                    found[ours] = folded[stem + unit]
-    if not {"rank", "step", "kind", "start"} <= set(found) or not {"duration", "end"} & set(found):
-        return None
-    return found
-
-
-def _of_table(path: Path, table: Mapping[str, Sequence[Any]], sizes: MeshSizes) -> Operations:
-    names = _columns_of(list(table))
-    if names is None:
-        raise ArtefactError(
-            f"{path}: columns {', '.join(table)}",
-            "rank, step, kind, start_us and duration_us are needed (docs/parallelism.md)",
-        )
-    table = _one_way(table, names["kind"])
-    kinds, kind = np.unique([str(value) for value in table[names["kind"]]], return_inverse=True)
-    start = _times(path, names["start"], table[names["start"]])
-    if "duration" in names:
-        end = start + _times(path, names["duration"], table[names["duration"]])
-    else:
-        end = _times(path, names["end"], table[names["end"]])
+def _of_table(table: TableColumns, sizes: MeshSizes) -> Operations:
+    table.one_job()
+    table = _one_way(table)
+    kinds, kind = np.unique([str(value) for value in table.values("kind")], return_inverse=True)
+    start, end = table.times()
     early = np.flatnonzero(end < start)
     said = (
         [f"{plural(len(early), 'operation')} ended before the start and counts as 0 ns"] if len(early) else []
     )
     end = np.maximum(end, start)
-    column = {
-        ours: _whole(path, names[ours], table[names[ours]])
-        if ours in names
-        else np.full(len(start), UNKNOWN, dtype=np.int64)
-        for ours in ("rank", "step", "replica", "stage", "chunk", "microbatch")
-    }
-    if (column["rank"] < 0).any() or (column["step"] < 0).any():
-        raise ArtefactError(f"{path}: an operation without a rank or a step", "give each row both")
-    column["stage"] = np.maximum(column["stage"], 0)
+    if not (end > start).any():
+        raise ArtefactError(
+            f"{table.path}: no operation takes any time", "check the durations and their unit"
+        )
+    needed = {name: table.whole(name, needed=True) for name in ("rank", "step")}
+    column = needed | {name: table.whole(name) for name in ("replica", "stage", "chunk", "microbatch")}
+    lane = table.whole("tensor")
+    if sizes.tensor is None and (lane >= 0).all():
+        sizes = replace(sizes, tensor=len(np.unique(lane)))
     if (column["replica"] < 0).any():
-        column["replica"] = _replicas(column["rank"], column["stage"], sizes.tensor or 1)
-    return Operations(
+        column["replica"] = _replicas(column["rank"], np.maximum(column["stage"], 0), sizes.tensor or 1)
+    job = Operations(
         sizes=sizes,
         kinds=tuple(str(name) for name in kinds),
         roles=tuple(role_of(str(name)) for name in kinds),
@@ -260,21 +223,39 @@ def _of_table(path: Path, table: Mapping[str, Sequence[Any]], sizes: MeshSizes) 
         **column,
         said=tuple(said),
     )
+    return _from_stage_0(job)
 
 
-def _one_way(table: Mapping[str, Sequence[Any]], kind: str) -> Mapping[str, Sequence[Any]]:
+def _from_stage_0(job: Operations) -> Operations:
+    """Returns the job with stages counted from 0: from 1 on, the first stage is the one that receives nothing
+    from an earlier one.
+    """
+    known = job.stage[job.stage >= 0]
+    lowest = int(known.min()) if len(known) else 0
+    if lowest != 1:
+        return replace(job, stage=np.maximum(job.stage, 0))
+    back = np.array([backwards(name) for name in job.kinds])[job.kind]
+    first = job.stage == lowest
+    if (first & (job.role == int(OperationRole.RECEIVE)) & ~back).any():
+        return job
+    return replace(
+        job, stage=job.stage - 1, said=(*job.said, "stages are counted from 1 in it, and here from 0")
+    )
+
+
+def _one_way(table: TableColumns) -> TableColumns:
     """Returns the table with a send that is one call with a receive as two operations."""
-    parts = [_BOTH.fullmatch(str(value).lower()) for value in table[kind]]
+    kinds = [str(value) for value in table.values("kind")]
+    parts = [_BOTH.fullmatch(value.lower()) for value in kinds]
     if not any(parts):
         return table
     rows = [row for row, part in enumerate(parts) for _ in range(2 if part else 1)]
-    made: dict[str, Sequence[Any]] = {name: [values[row] for row in rows] for name, values in table.items()}
-    made[kind] = [
+    names = [
         name
-        for value, part in zip(table[kind], parts, strict=True)
+        for value, part in zip(kinds, parts, strict=True)
         for name in (part.groups() if part else (value,))
     ]
-    return made
+    return table.chosen(rows, names)
 
 
 def _replicas(rank: NDArray[np.int64], stage: NDArray[np.int64], tensor: int) -> NDArray[np.int64]:
@@ -285,24 +266,3 @@ def _replicas(rank: NDArray[np.int64], stage: NDArray[np.int64], tensor: int) ->
         _, place = np.unique(rank[there], return_inverse=True)
         found[there] = place.reshape(-1) // tensor
     return found
-
-
-def _times(path: Path, name: str, values: Iterable[Any]) -> NDArray[np.int64]:
-    lower = name.lower()
-    unit = next((unit for unit in _UNITS if unit and lower.endswith(unit)), "")
-    scale = 1_000 if lower in ("ts", "dur") else _UNITS[unit]
-    try:
-        found = np.array([float(value) for value in values]) * scale
-    except (TypeError, ValueError) as error:
-        raise ArtefactError(f"{path}: column {name}: {error}", "numbers only") from error
-    if not np.isfinite(found).all() or (np.abs(found) >= _MOST_NS).any():
-        raise ArtefactError(f"{path}: column {name} holds a time that cannot be", "check its unit")
-    return np.asarray(np.rint(found), dtype=np.int64)
-
-
-def _whole(path: Path, name: str, values: Iterable[Any]) -> NDArray[np.int64]:
-    try:
-        found = [UNKNOWN if value is None or value == "" else int(float(value)) for value in values]
-        return np.array(found, dtype=np.int64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ArtefactError(f"{path}: column {name}: {error}", "whole numbers only") from error

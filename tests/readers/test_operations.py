@@ -96,9 +96,9 @@ def test_files_are_recognised_by_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("rank,step,kind,start_us,duration_us\n0,0,F,x,1\n", "column start_us"),
-        ("rank,step,kind,start_us,duration_us\n0,,F,1,1\n", "without a rank or a step"),
-        ("rank,step,kind,start_us,duration_us\n0,0,F,1e30,1\n", "a time that cannot be"),
+        ("rank,step,kind,start_us,duration_us\n0,0,F,x,1\n", "line 2, column start_us is 'x'"),
+        ("rank,step,kind,start_us,duration_us\n0,,F,1,1\n", "line 2, column step is empty"),
+        ("rank,step,kind,start_us,duration_us\n0,0,F,1e30,1\n", "line 2, column start_us is '1e30'"),
         ("rank,step,kind,start_us,duration_us\n", "no operation below the header"),
     ],
 )
