@@ -78,7 +78,7 @@ def from_traces(
             started_wall_ns=_began(found),
             traces=found.table(),
             between_steps=recorded_gaps(made.steps),
-            **weighed(lines, staged=mesh is not None or missed is not None),
+            **weighed(lines, found.ranks, expected=expected, staged=mesh is not None or missed is not None),
         ),
         quality=DataQuality(
             ranks_expected=expected,
@@ -139,7 +139,14 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     )
     said, rows = [*traces.notes, *steps.notes, *weighs], made.steps.breakdown.per_rank
     intended = seen.job.config.profiling.intended_mistakes if seen.job.config is not None else ()
-    weight = weighed(lines, intended=intended, untraced_ms=untraced, staged=seen.mesh is not None)
+    weight = weighed(
+        lines,
+        found.ranks,
+        expected=expected,
+        intended=intended,
+        untraced_ms=untraced,
+        staged=seen.mesh is not None,
+    )
     seen = replace(seen, facts=structs.replace(seen.facts, **weight))
     own = [problem for summary in found.ranks for problem in summary.problems]
     problems = list(dict.fromkeys((*traces.problems, *own, *found.problems, *unusable)))

@@ -77,6 +77,8 @@ class MistakeSpec(Struct, frozen=True, kw_only=True):
     """Ids of mistakes that explain the same time: where one of them is found, this one is not named."""
     least_gain: float = 1.0
     """A smaller gain is no mistake: for differences between ranks, which always exist."""
+    of_ranks: bool = False
+    """It compares ranks, and needs the traces of all of them."""
     of_equal_ranks: bool = False
     """It compares how much ranks work, which stages of a pipeline do not share equally."""
 

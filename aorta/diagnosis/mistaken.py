@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from aorta.artefacts.hostline import ComputeKind
 from aorta.artefacts.mistakes import Mistake, Mistakes
 from aorta.artefacts.weight import Estimate
-from aorta.diagnosis.mistake import ALWAYS, Program, RankProgram, Sign
+from aorta.diagnosis.mistake import Program, RankProgram, Sign
 from aorta.diagnosis.mistakes import CATALOGUE
 from aorta.metrics.host_tags import SILENT_NS
 from aorta.metrics.line_replay import ReplayChanges, ReplayedStep
@@ -29,21 +30,24 @@ _HOT, _COLD = 0.75, 1.15
 
 
 def mistakes_of(
-    lines: Lines, intended: Collection[str] = (), *, staged: bool = False
+    lines: Lines, intended: Collection[str] = (), *, staged: bool = False, missing: int = 0
 ) -> tuple[list[Mistake], Mistakes | None]:
     """The mistakes, and what all together cost that gain something; None for fewer than two of them.
 
     Args:
-        lines: of all ranks.
+        lines: of all ranks, but for `missing` of them.
         intended: ids that the user declared as intended; they are named and count for nothing.
         staged: the ranks are stages of a pipeline, or otherwise unequal by design.
+        missing: ranks without lines. Mistakes that ranks make by themselves are found, and the range of their
+            gain reaches to where no exchange with the missing ranks takes time.
     """
     program = Program(lines)
     signs: dict[str, Sign] = {}
     for id_, plugin in CATALOGUE.items():
-        if plugin.spec.look is None or (staged and plugin.spec.of_equal_ranks):
+        spec = plugin.spec
+        if spec.look is None or (staged and spec.of_equal_ranks) or (missing and spec.of_ranks):
             continue
-        sign = plugin.spec.look(program)
+        sign = spec.look(program)
         if sign is not None:
             signs[id_] = sign
     found = [
@@ -52,8 +56,8 @@ def mistakes_of(
             title=CATALOGUE[id_].page.title,
             ranks=sorted(sign.ranks),
             where=sign.where,
-            gain=_gain(program, sign.changes, sign.floor_ns, sign.often),
-            evidence=dict(sign.evidence),
+            gain=_gain(program, sign, alone=missing > 0),
+            evidence={**sign.evidence, **({"ranks_without_traces": missing} if missing else {})},
             intended=id_ in intended,
         )
         for id_, sign in signs.items()
@@ -65,21 +69,23 @@ def mistakes_of(
         return found, None
     changes = _together(program, [signs[id_] for id_ in counted])
     floor = max(signs[id_].floor_ns for id_ in counted)
-    return found, Mistakes(ids=counted, gain=_gain(program, changes, floor))
+    return found, Mistakes(ids=counted, gain=_gain(program, Sign(changes, floor_ns=floor)))
 
 
-def _gain(
-    program: Program, changes: Mapping[int, ReplayChanges], floor_ns: float, often: Estimate = ALWAYS
-) -> Estimate:
+def _gain(program: Program, sign: Sign, *, alone: bool = False) -> Estimate:
     """Step now over step with the changes, with the range that the host's work allows.
 
     What the GPU needs stays in each of the replays, so that the range ends where the GPU is the limit.
     """
-    warm = {rank: _warmed(program.ranks[rank], change) for rank, change in changes.items()}
+    often = sign.often
+    warm = {rank: _warmed(program.ranks[rank], change) for rank, change in sign.changes.items()}
     value, high, low = (
-        _ratio(program.now, program.lines.run(_worked(program, warm, times)), floor_ns)
+        _ratio(program.now, program.lines.run(_worked(program, warm, times)), sign.floor_ns)
         for times in (1.0, _HOT, _COLD)
     )
+    if alone:
+        unheld = {rank: _exchanged(program.ranks[rank], change) for rank, change in warm.items()}
+        high = max(high, _ratio(program.now, program.lines.run(unheld), sign.floor_ns))
     low, value, high = (
         1.0 + times * (gain - 1.0)
         for times, gain in ((often.low, low), (often.value, value), (often.high, high))
@@ -92,6 +98,12 @@ def _gain(
 def _ratio(now: ReplayedStep, then: ReplayedStep, floor_ns: float) -> float:
     # A change can only take away: a longer step is the replay's own noise.
     return max(now.longest_ns / max(then.longest_ns, floor_ns, 1.0), 1.0)
+
+
+def _exchanged(item: RankProgram, change: ReplayChanges) -> ReplayChanges:
+    """The change, with an exchange that takes no time: it may all be waiting for the missing ranks."""
+    gpu = item.table.gpu_ns.astype(np.float64) if change.gpu_ns is None else change.gpu_ns
+    return replace(change, gpu_ns=np.where(item.launched(ComputeKind.COMMUNICATION), 0.0, gpu))
 
 
 def _warmed(item: RankProgram, change: ReplayChanges) -> ReplayChanges:

@@ -88,7 +88,9 @@ def untraced_ms(
 
 def weighed(
     lines: Lines | None,
+    ranks: Sequence[TraceSummary],
     *,
+    expected: int | None = None,
     intended: Collection[str] = (),
     untraced_ms: float | None = None,
     staged: bool = False,
@@ -97,12 +99,14 @@ def weighed(
 
     Args:
         lines: of `replayed`.
+        ranks: those with traces. Where `lines` are None, what they make by themselves is returned.
+        expected: ranks of the job; None: not known.
         intended: ids of mistakes that the user declared as intended.
         untraced_ms: as for `replayed`.
         staged: as for `mistakes_of`.
     """
     if lines is None:
-        return {}
+        return _of_some(ranks, expected, intended)
     mistakes, together = mistakes_of(lines, intended, staged=staged)
     weighs = weight(lines, untraced_ms) if lines.told else None
     step_ms = weighs.step_ms_without.value if weighs else lines.run().mean_ns / NS_PER_MS
@@ -112,6 +116,19 @@ def weighed(
         "mistakes": mistakes,
         "mistakes_together": together,
     }
+
+
+def _of_some(
+    ranks: Sequence[TraceSummary], expected: int | None, intended: Collection[str]
+) -> dict[str, Any]:
+    """Returns `weighed` of ranks that are not all; empty where each rank has a trace, or one has no line."""
+    missing = (expected or 0) - len(ranks)
+    lines = host_lines(ranks, None) if missing > 0 else None
+    if lines is None:
+        return {}
+    mistakes, together = mistakes_of(lines, intended, missing=missing)
+    use = compute_use(lines, None)
+    return {"mistakes": mistakes, "mistakes_together": together, "compute_use": use}
 
 
 def undisturbed(found: TraceCapture, lines: Lines | None) -> tuple[TraceCapture, list[str], float]:

@@ -37,12 +37,12 @@ _OVER_LINK = ("copies from pageable memory", "copies to the host")
 _COPIES = (*_OVER_LINK, "other copies")
 
 
-def compute_use(lines: Lines, step_ms: float) -> ComputeUse | None:
+def compute_use(lines: Lines, step_ms: float | None) -> ComputeUse | None:
     """Time by kind, per step, as the mean over ranks; None where nothing ran on a GPU.
 
     Args:
-        lines: of all ranks.
-        step_ms: the step without the profiler.
+        lines: of the ranks.
+        step_ms: the step without the profiler; None: it is not known, since traces of ranks are missing.
     """
     tables = list(lines.tables.values())
     if not any((table.item == Item.LAUNCH).any() for table in tables):
@@ -57,7 +57,9 @@ def compute_use(lines: Lines, step_ms: float) -> ComputeUse | None:
     model, reason = _model_tflop(tables)
     if card is None and reason is None:
         reason = "the table of cards does not hold this GPU" if gpu else "the traces do not name the GPU"
-    known = None if model is None or card is None or step_ms <= 0 else model / step_ms * 1e3
+    if step_ms is None and reason is None:
+        reason = "traces of ranks are missing, so that the step without the profiler is not known"
+    known = None if model is None or card is None or not step_ms else model / step_ms * 1e3
     return ComputeUse(
         gpu=gpu,
         peak_tflops=card.tensor_tflops if card else None,

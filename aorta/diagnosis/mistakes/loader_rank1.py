@@ -42,4 +42,5 @@ paths = files[rank::world_size]  # all of them on the same storage
     captures=("loader_rank1 (two H200, records and traces)",),
     look=_look,
     shown_by="traces",
+    of_ranks=True,
 )

@@ -72,4 +72,5 @@ unset NCCL_P2P_DISABLE
     captures=("h100-comm (4 × H100)",),
     look=_look,
     shown_by="traces",
+    of_ranks=True,
 )

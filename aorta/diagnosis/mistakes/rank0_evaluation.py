@@ -72,4 +72,5 @@ if step % 100 == 0:
     shown_by="traces",
     parts=("other",),
     of_equal_ranks=True,
+    of_ranks=True,
 )

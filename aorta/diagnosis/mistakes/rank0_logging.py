@@ -89,4 +89,5 @@ if rank == 0 and step % 50 == 0:
     look=_look,
     shown_by="traces",
     parts=("other",),
+    of_ranks=True,
 )

@@ -67,4 +67,5 @@ sampler = LengthGroupedSampler(lengths, batch_size, world_size)
     look=_look,
     shown_by="traces",
     least_gain=1.05,
+    of_ranks=True,
 )

@@ -34,4 +34,5 @@ sampler = LengthGroupedSampler(lengths, batch_size, world_size)
     shown_by="traces",
     least_gain=1.05,
     of_equal_ranks=True,
+    of_ranks=True,
 )

@@ -40,4 +40,5 @@ sbatch --gpus-per-node=8 --exclusive train.sbatch
     least_gain=1.05,
     # A stage with more layers runs the same kernels, more of them.
     of_equal_ranks=True,
+    of_ranks=True,
 )
