@@ -122,6 +122,8 @@ class ComputeKind(enum.IntEnum):
     SOFTMAX = 9
     """Softmax of materialised scores."""
     OTHER = 10
+    OTHER_MATMUL = 12
+    """Products with vectors and of fp64 or complex numbers, for which bf16 is no remedy."""
 
 
 class Pace(Record, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ _NS_PER_S = 1e9
 _RECOMPUTED = "recomputation"
 _WORDS: dict[str, tuple[ComputeKind, ...]] = {
     "matrix products on tensor cores": (ComputeKind.TENSOR_MATMUL,),
-    "other matrix products": (ComputeKind.PLAIN_MATMUL,),
+    "other matrix products": (ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL),
     "attention": (ComputeKind.ATTENTION, ComputeKind.SOFTMAX),
     "normalisation and elementwise": (ComputeKind.ELEMENTWISE,),
     "optimizer": (ComputeKind.OPTIMIZER,),
@@ -32,7 +32,8 @@ _WORDS: dict[str, tuple[ComputeKind, ...]] = {
     "other copies": (ComputeKind.COPY,),
     "other kernels": (ComputeKind.OTHER,),
 }
-_PRODUCTS = (ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL, ComputeKind.ATTENTION)
+_MATMULS = (ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL)
+_PRODUCTS = (*_MATMULS, ComputeKind.ATTENTION)
 _OVER_LINK = ("copies from pageable memory", "copies to the host")
 _COPIES = (*_OVER_LINK, "other copies")
 
@@ -136,7 +137,7 @@ def _attainable(
         return 100.0 * reached / card.link_gb_s if name in _OVER_LINK else None
     ideal = 0.0
     for table, mask in known:
-        plain = table.kind == ComputeKind.PLAIN_MATMUL
+        plain = np.isin(table.kind, (ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL))
         for item in np.unique(table.item_bytes[mask]).tolist():
             for on_tensor_cores in (True, False):
                 rows = mask & (table.item_bytes == item) & (plain != on_tensor_cores)

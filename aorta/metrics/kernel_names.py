@@ -12,6 +12,9 @@ from aorta.artefacts.events import Column, GpuEvents, Kind, used_codes
 from aorta.artefacts.hostline import ComputeKind
 
 _PATTERNS = (
+    # Fused pointwise kernels have the names of all operators in them, of products and attention, too.
+    (ComputeKind.SOFTMAX, r"^triton_(?:per|red)_fused_(?!.*log_softmax).*softmax"),
+    (ComputeKind.ELEMENTWISE, r"^triton_(?:poi|per|red|for)_|softmax_warp_\w+<[^>]*, ?\d+, ?true"),
     (
         ComputeKind.OPTIMIZER,
         r"FusedOptimizer|fused_?adam|multi_tensor_apply|fused_sgd|lamb_?stage|distributed_fused",
@@ -22,9 +25,13 @@ _PATTERNS = (
     ),
     (ComputeKind.SOFTMAX, r"(?<!log_)(?<!log)softmax(?!.*log_?softmax)"),
     (
+        ComputeKind.OTHER_MATMUL,
+        r"gemv|gemmk1|dot_kernel|f64f64|(?<![a-z])[dcz]gemm|simt_?[dcz]gemm|d884gemm|Cijk_\w*_[DCZ]B?_\w*MT",
+    ),
+    (
         ComputeKind.PLAIN_MATMUL,
-        r"simt_?[sdc]?gemm|_ffma_|f32f32_f32f32_f32|[sd]gemm_(?:\d|largek|nt|nn|tn)|gemv|gemmk1|"
-        r"magma_?[sd]gemm|f64f64|dot_kernel|[^a-z]sgemm|Cijk_\w*_S(?:B|_)\w*_MT(?!\w*MI)",
+        r"simt_?s?gemm|_ffma_|f32f32_f32f32_f32|sgemm_(?:\d|largek|nt|nn|tn)|"
+        r"magma_?sgemm|[^a-z]sgemm|Cijk_\w*_S(?:B|_)\w*_MT(?!\w*MI)",
     ),
     (
         ComputeKind.TENSOR_MATMUL,

@@ -190,6 +190,56 @@ def test_pinning_by_the_loader_bounds_the_gain_of_pinned_copies() -> None:
     assert gain == pytest.approx(now / (1.3 * 30), rel=0.05)
 
 
+@pytest.mark.parametrize(("tags", "reductions", "named"), [(0, 8.0, True), (0, 0.0, False)])
+def test_small_collectives_of_the_model_are_no_metrics(tags: int, reductions: float, named: bool) -> None:
+    small = launch(MS, MS // 10, kind=int(ComputeKind.COMMUNICATION), group=0, bytes=8, tags=tags)
+    counts = {"all_reduce": reductions, "all_gather": 8.0 - reductions}
+    gain = gain_of("metric_reduces", found([[launch(MS, MS), *[small] * 8]] * 3, **counts))
+    assert (gain is not None) == named
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named"), [([8, 4, 8, 4], True), ([8, 4, 2, 1], False), ([8, 8, 8], False)]
+)
+def test_passes_that_exchange_the_same_again(sizes: Sequence[int], named: bool) -> None:
+    calls = [
+        launch(MS, MS, kind=int(ComputeKind.COMMUNICATION), group=0, bytes=size << 20, order=order)
+        for order, size in enumerate(sizes)
+    ]
+    mistakes = found([[launch(MS, MS), *calls]] * 3, ddp_forward=2.0, optimizer=1.0)
+    assert (gain_of("no_no_sync", mistakes) is not None) == named
+
+
+def test_an_optimizer_that_multiplies_matrices_needs_no_foreach() -> None:
+    one = launch(MS // 10, 2_000, kind=int(ComputeKind.ELEMENTWISE), tags=int(Tag.OPTIMIZER))
+    product = {**one, "kind": int(ComputeKind.TENSOR_MATMUL)}
+    assert gain_of("foreach_off", found([[*[one] * 150]] * 3, Tag.OPTIMIZER)) is not None
+    assert gain_of("foreach_off", found([[*[one] * 150, product]] * 3, Tag.OPTIMIZER)) is None
+
+
+def test_a_compiler_that_works_in_the_first_step_alone_does_not_work_again() -> None:
+    plain = [launch(MS, MS // 100)] * 10
+    compiled = [launch(80 * MS, MS // 100, tags=int(Tag.COMPILE)), *plain]
+    assert gain_of("recompile", found([compiled, plain, plain], Tag.COMPILE)) is None
+    assert gain_of("recompile", found([plain, compiled, plain], Tag.COMPILE)) is not None
+    assert gain_of("recompile", found([compiled], Tag.COMPILE)) is not None
+
+
+def test_ranks_without_traces_widen_the_gain_and_are_not_compared() -> None:
+    again = launch(4 * MS, MS, kind=int(ComputeKind.TENSOR_MATMUL), tags=int(Tag.RECOMPUTE))
+    exchange = launch(MS, 20 * MS, kind=int(ComputeKind.COMMUNICATION), group=0)
+    table = line([[exchange, *[again] * 4, launch(4 * MS, MS)]] * 3)
+    tagged = [4 * MS if tags else 0 for tags in table.tags.tolist()]
+    lines = Lines.of({0: host_line(table, {Tag.RECOMPUTE: tagged})})
+    assert lines is not None
+    (whole,), (alone,) = (mistakes_of(lines, missing=missing)[0] for missing in (0, 7))
+    assert (whole.id, alone.id) == ("needless_checkpointing",) * 2
+    assert alone.gain.value == whole.gain.value
+    assert alone.gain.high > whole.gain.high
+    assert alone.evidence["ranks_without_traces"] == 7
+    assert "ranks_without_traces" not in whole.evidence
+
+
 def test_several_mistakes_are_counted_once_together() -> None:
     again = launch(4 * MS, MS, kind=int(ComputeKind.ELEMENTWISE), tags=int(Tag.RECOMPUTE))
     plain = launch(1 * MS, 90 * MS, kind=int(ComputeKind.PLAIN_MATMUL))

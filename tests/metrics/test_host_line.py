@@ -152,6 +152,18 @@ def test_kernels_are_told_apart_by_their_names() -> None:
         "void softmax_warp_forward<float, float, float, 10, false>": ComputeKind.SOFTMAX,
         "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>": ComputeKind.ELEMENTWISE,
         "multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>>": ComputeKind.OPTIMIZER,
+        "void softmax_warp_forward<float, float, float, 10, true, false>": ComputeKind.ELEMENTWISE,
+        "triton_poi_fused__scaled_dot_product_flash_attention_addmm_3": ComputeKind.ELEMENTWISE,
+        "triton_per_fused__softmax_mm_4": ComputeKind.SOFTMAX,
+        "triton_red_fused__log_softmax_5": ComputeKind.ELEMENTWISE,
+        "triton_tem_fused_mm_6": ComputeKind.TENSOR_MATMUL,
+        "void gemv2T_kernel_val<int, int, float, float, float, float, 128>": ComputeKind.OTHER_MATMUL,
+        "volta_dgemm_64x64_nn": ComputeKind.OTHER_MATMUL,
+        "cutlass_80_tensorop_d884gemm_64x64_16x4_nn_align1": ComputeKind.OTHER_MATMUL,
+        "cutlass_80_simt_sgemm_64x64_8x5_nn_align1": ComputeKind.PLAIN_MATMUL,
+        "Cijk_Ailk_Bljk_BBS_BH_MT128x128x64_MI32x32x8x1": ComputeKind.TENSOR_MATMUL,
+        "Cijk_Ailk_Bljk_SB_MT64x64x8_SN": ComputeKind.PLAIN_MATMUL,
+        "Cijk_Ailk_Bljk_DB_MT64x64x8_SN": ComputeKind.OTHER_MATMUL,
         "made_up_by_nobody": ComputeKind.OTHER,
     }  # fmt: skip
     assert {name: compute_kind(name) for name in names} == names

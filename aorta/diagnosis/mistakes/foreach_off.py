@@ -20,13 +20,16 @@ from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sig
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST = 100
+_PRODUCTS = (ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL)
 _KEPT = 0.1
 _GPU_KEPT = 0.5
 
 
 def _look(program: Program) -> Sign | None:
     def loops(item: RankProgram) -> bool:
-        return item.count(_single(item)) >= _LEAST
+        # An optimizer that multiplies matrices handles each parameter by itself for a reason.
+        products = item.launched(*_PRODUCTS) & item.has(Tag.OPTIMIZER)
+        return item.count(_single(item)) >= _LEAST and not products.any()
 
     ranks = program.most(loops)
     if not ranks:

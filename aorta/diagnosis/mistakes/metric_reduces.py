@@ -20,10 +20,12 @@ from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST = 4.0
 _MOST_BYTES = 4096
+_MOSTLY = 0.5
+_REDUCTIONS = ("all_reduce", "reduce", "broadcast")
 
 
 def _look(program: Program) -> Sign | None:
-    ranks = program.most(lambda item: item.count(_tiny(item)) > _LEAST)
+    ranks = program.most(lambda item: item.count(_tiny(item)) > _LEAST and _reduces(item))
     if not ranks:
         return None
     one = program.ranks[ranks[0]]
@@ -38,6 +40,18 @@ def _tiny(item: RankProgram) -> Mask:
     size = item.table.bytes
     tiny = (item.table.group != ABSENT) & (size > 0) & (size <= _MOST_BYTES)
     return np.asarray(tiny & ~item.has(Tag.BACKWARD), dtype=np.bool_)
+
+
+def _reduces(item: RankProgram) -> bool:
+    """True if most of them are reductions that ran outside of the backward pass.
+
+    Statistics of SyncBatchNorm are gathered and experts' counts exchanged, and belong to the model.
+    """
+    counts = item.line.census.counts
+    named = [counts[name] for name in _REDUCTIONS if name in counts]
+    calls = item.table.group != ABSENT
+    backward = item.count(np.asarray(calls & item.has(Tag.BACKWARD), dtype=np.bool_))
+    return not named or sum(named) - backward >= _MOSTLY * item.count(_tiny(item))
 
 
 def _fixed(item: RankProgram) -> ReplayChanges:

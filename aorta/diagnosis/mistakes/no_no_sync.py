@@ -26,7 +26,7 @@ def _look(program: Program) -> Sign | None:
     if not ranks:
         return None
     one = program.ranks[ranks[0]]
-    if any(round(_calls(program.ranks[rank])) % _passes(program.ranks[rank]) for rank in ranks):
+    if not all(_repeats(program.ranks[rank]) for rank in ranks):
         return None
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
@@ -39,6 +39,20 @@ def _passes(item: RankProgram) -> int:
     counts = item.line.census.counts
     passes = counts.get("ddp_forward", 0.0) / max(counts.get("optimizer", 0.0), 1.0)
     return round(passes) if passes >= _LEAST_PASSES else 1
+
+
+def _repeats(item: RankProgram) -> bool:
+    """True if each pass exchanges what the others do: as many collectives, of the same sizes.
+
+    A model that is called twice for one backward pass exchanges its gradients once.
+    """
+    passes = _passes(item)
+    for step in item.numbers.tolist():
+        sizes = item.table.bytes[(item.table.step == step) & (item.table.group != ABSENT)]
+        each = len(sizes) // passes
+        if len(sizes) % passes or (sizes.reshape(passes, each) != sizes[:each]).any():
+            return False
+    return True
 
 
 def _calls(item: RankProgram) -> float:

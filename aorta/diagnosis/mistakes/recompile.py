@@ -23,7 +23,9 @@ _LEAST_SHARE = 0.05
 
 
 def _look(program: Program) -> Sign | None:
-    ranks = program.most(lambda item: program.share(item.tagged_ms(Tag.COMPILE)) >= _LEAST_SHARE)
+    ranks = program.most(
+        lambda item: program.share(item.tagged_ms(Tag.COMPILE)) >= _LEAST_SHARE and _again(item)
+    )
     if not ranks:
         return None
     cost = max(program.ranks[rank].tagged_ms(Tag.COMPILE) for rank in ranks)
@@ -32,6 +34,12 @@ def _look(program: Program) -> Sign | None:
         where=program.where(Tag.COMPILE) or MistakePlace(function="torch.compile"),
         evidence={"compile_ms_per_step": round(cost, 2)},
     )
+
+
+def _again(item: RankProgram) -> bool:
+    """True if the compiler works behind the first captured step: in that step the program may just begin."""
+    by_step = [item.tag_ns(Tag.COMPILE)[item.table.step == step].sum() for step in item.numbers.tolist()]
+    return len(by_step) == 1 or sum(by_step[1:]) >= _LEAST_SHARE * sum(by_step)
 
 
 def _fixed(item: RankProgram) -> ReplayChanges:
