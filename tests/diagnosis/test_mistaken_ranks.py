@@ -74,6 +74,15 @@ def test_work_that_only_one_rank_does(operators: float, tag: Tag, named_as: bool
     assert found.get("rank0_logging") == ([0] if named_as else None)
 
 
+@pytest.mark.parametrize(("logging", "named_as"), [([0, 1, 2], True), ([0, 2], True), ([1], False)])
+def test_logging_in_one_captured_step_may_be_every_fiftieth(logging: Sequence[int], named_as: bool) -> None:
+    row, logs = launch(10 * MS, MS), launch(100 * MS, MS, tags=int(Tag.SILENT))
+    table = line([[logs if step in logging else row, EXCHANGE] for step in range(3)])
+    busy = host_line(table, {Tag.SILENT: np.where(table.tags > 0, 90 * MS, 0).tolist()})
+    found = {item.id: item.ranks for item in named(busy, rank([row, EXCHANGE]))}
+    assert found.get("rank0_logging") == ([0] if named_as else None)
+
+
 @pytest.mark.parametrize("staged", [False, True])
 def test_stages_of_a_pipeline_do_not_evaluate_because_they_launch_more(staged: bool) -> None:
     more = [launch(MS, MS, kind=int(ComputeKind.TENSOR_MATMUL)) for _ in range(8)]

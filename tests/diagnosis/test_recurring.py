@@ -27,5 +27,5 @@ def test_two_occurrences_tell_the_period() -> None:
 @pytest.mark.parametrize(("place", "shortest"), [(3, 12), (14, 12), (9, 7)])
 def test_one_occurrence_bounds_the_rate(place: int, shortest: int) -> None:
     # It lies `shortest` steps from the further edge of the capture, the edge included.
-    expected = Estimate(value=1.0, low=0.5, high=12 / shortest)
+    expected = Estimate(value=1.0, low=0.0, high=12 / shortest)
     assert often(STEPS, np.array([place])) == expected

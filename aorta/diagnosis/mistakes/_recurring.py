@@ -16,7 +16,7 @@ def often(steps: Column, within: Column) -> Estimate:
     """The rate at which it happens in the job, over the rate at which it happens in the captured steps.
 
     Two or more occurrences tell the period. One alone tells only that the period is longer than the stretches
-    before and behind it, which bounds the rate from above. It may then be half as often as in the capture.
+    before and behind it, which bounds the rate from above. The job may have it hardly ever again.
 
     Args:
         steps: the numbers of all captured steps.
@@ -30,4 +30,4 @@ def often(steps: Column, within: Column) -> Estimate:
         value = (len(found) - 1) / float(found[-1] - found[0]) / share
         return Estimate(value=value, low=value * (1 - _REGULAR), high=value * (1 + _REGULAR))
     shortest = max(int(found[0]), count - 1 - int(found[0])) + 1
-    return Estimate(value=1.0, low=0.5, high=count / shortest)
+    return Estimate(value=1.0, low=0.0, high=count / shortest)

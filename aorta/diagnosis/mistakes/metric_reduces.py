@@ -43,7 +43,7 @@ def _tiny(item: RankProgram) -> Mask:
 
 
 def _reduces(item: RankProgram) -> bool:
-    """True if most of them are reductions that ran outside of the backward pass.
+    """True if most small collectives are reductions outside of the backward pass.
 
     Statistics of SyncBatchNorm are gathered and experts' counts exchanged, and belong to the model.
     """

@@ -18,6 +18,9 @@ from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
 from aorta.metrics.line_replay import Floats, ReplayChanges
 
 _LEAST_SHARE = 0.1
+_FEW = 3
+_LIKE = 0.3
+"""A step with this share of what the costliest one has is one more of the kind."""
 _MORE_OPERATORS = 1.002
 _MORE = 2.0
 """Over the typical rank's: hosts of equal work differ by less."""
@@ -36,7 +39,9 @@ def _look(program: Program) -> Sign | None:
     ranks = [
         rank
         for rank, ms in costs.items()
-        if program.share(ms - typical) >= _LEAST_SHARE and ms >= _MORE * typical
+        if program.share(ms - typical) >= _LEAST_SHARE
+        and ms >= _MORE * typical
+        and _recurs(program.ranks[rank], counts[rank] >= _MORE_OPERATORS * few)
     ]
     if not ranks or 2 * len(ranks) > len(costs):
         return None
@@ -46,6 +51,13 @@ def _look(program: Program) -> Sign | None:
         where=program.where(Tag.CPU_OPERATOR, ranks) or program.where(Tag.SILENT, ranks),
         evidence={"cpu_ms_per_step": {str(rank): round(ms, 2) for rank, ms in costs.items()}},
     )
+
+
+def _recurs(item: RankProgram, operators: bool) -> bool:
+    """True if it happens in two captured steps, or the capture has no more: once may be every 50th step."""
+    own = _own_ns(item, operators) + _reads(item)
+    by_step = np.array([own[item.table.step == step].sum() for step in item.numbers.tolist()])
+    return len(by_step) < _FEW or int((by_step >= _LIKE * by_step.max()).sum()) > 1
 
 
 def _reads(item: RankProgram) -> Floats:
