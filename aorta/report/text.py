@@ -144,7 +144,8 @@ def evidence(facts: dict[str, Any]) -> list[str]:
 def _named(name: object, value: Any, *, between: str) -> str:
     """`waits for compute: 12.2 ms`: a number has the unit that its name tells."""
     unit = None if "." in str(name) else _UNIT.search(str(name))  # a configuration's key stays as it is
-    if unit is None or not isinstance(value, (int, float)) or isinstance(value, bool):
+    known = value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+    if unit is None or not known:
         return f"{_words(name)}{between}{_fact(value)}"
     bare = str(name)[: unit.start()] + str(name)[unit.end() :]
     return f"{_words(bare)}{between}{quantity(value, unit[1])}"

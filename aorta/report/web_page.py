@@ -211,7 +211,12 @@ def _own_hosts_wait(analysis: Analysis) -> bool:
 
 def _timeline(found: Sequence[Excerpt], *, hidden: bool) -> _Chart:
     used = {item.doing for one in found for lane in one.lanes for item in lane.segments}
-    shown = [(words_, colour) for doing, (words_, colour) in DOING.items() if doing in used]
+    names = _renamed(found)
+    shown = [
+        (names.get(_CODES[doing], words_), colour)
+        for doing, (words_, colour) in DOING.items()
+        if doing in used
+    ]
     first = found[0]
     which = "traced step" if first.traced else "steady step" if first.all_detailed else "detailed step"
     choose = "".join(
@@ -237,6 +242,12 @@ def _timeline(found: Sequence[Excerpt], *, hidden: bool) -> _Chart:
         )
     title = f"One {which}, rank by rank" if len(found) > 1 else f"The longest {which}, rank by rank"
     return _Chart("timeline", title, inner, _about(first))
+
+
+def _renamed(found: Sequence[Excerpt]) -> dict[str, str]:
+    """Other names of what ranks do, by code: without known waits, nothing is known to be a transfer."""
+    waits = any(item.doing == "wait" for one in found for lane in one.lanes for item in lane.segments)
+    return {} if waits else {_CODES["transfer"]: "exposed communication"}
 
 
 def _named(found: Excerpt) -> str:
@@ -274,6 +285,7 @@ def _run_data(run: WebRun) -> dict[str, Any]:
     if page.workers is not None:
         workers = page.workers
         found["workers"] = {"columns": workers.columns, "rows": workers.rows, "values": workers.values}
+    found["names"] = _renamed(run.timelines)
     found["timelines"] = [
         {"step": one.global_step, "about": _about(one), "lanes": [_lane(lane) for lane in one.lanes]}
         for one in run.timelines

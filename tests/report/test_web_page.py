@@ -231,3 +231,18 @@ def test_a_standstill_has_neither_a_picture_nor_a_price() -> None:
 )
 def test_addresses_are_redacted_and_code_and_times_stay(text: str, shown: str) -> None:
     assert Redactor([{"command": "/home/alice/x"}], ["gpu-0", "gpu-1"]).text(text) == shown
+
+
+def test_without_known_waits_nothing_is_called_a_transfer() -> None:
+    def legend(doing: str) -> str:
+        segments = [
+            ExcerptSegment(doing=what, start_ms=float(at), end_ms=at + 1.0)  # type: ignore[arg-type]
+            for at, what in enumerate(("compute", "transfer", doing))
+        ]
+        lanes = [ExcerptLane(rank=rank, host=None, segments=segments) for rank in range(2)]
+        page = page_of(report(ranked(2), msgspec.structs.replace(timeline(1), lanes=lanes)))
+        return page.partition("<canvas")[2].partition("</figure>")[0]
+
+    assert "exposed transfer" in legend("wait")
+    assert "exposed transfer" not in legend("host")
+    assert "exposed communication" in legend("host")

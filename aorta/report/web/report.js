@@ -4,6 +4,7 @@
   const root = document.documentElement;
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const ms = (value) => `${value < 10 ? value.toFixed(2) : value.toFixed(1)} ms`;
+  const named = (run, doing) => run.names[doing] ?? data.doing[doing][0];
   const redraws = [];
   const expand = ([rank, host, letters, numbers]) => {
     let last = 0, at = 0;
@@ -54,7 +55,7 @@
     heat: (run) => [["row", ...run.heat.columns], ...run.heat.rows.map((name, at) => [name, ...run.heat.values[at]])],
     timeline: (run) => [["rank", "host", "doing", "start_ms", "end_ms", "waits_for_rank", "global_step"],
       ...run.timelines.flatMap(({ step, lanes }) => lanes.flatMap((lane) => lane.segments.map(
-        ([doing, start, end, rank]) => [lane.rank, lane.host, data.doing[doing][0], start, end, rank, step])))],
+        ([doing, start, end, rank]) => [lane.rank, lane.host, named(run, doing), start, end, rank, step])))],
     steps: (run) => [["global_step", "ms", "steady", "timed_part_by_part"],
       ...run.steps.x.map((x, at) => [x, run.steps.ms[at], run.steps.steady[at], run.steps.detailed[at]])],
     monitors: (run) => [["node", "what", "seconds", "pct", "lowest_pct", "highest_pct"],
@@ -98,7 +99,7 @@
     const words = ({ lane, item }) => {
       const [doing, start, end, rank] = lanes[lane].segments[item];
       const host = lanes[lane].host ? ` on ${lanes[lane].host}` : "";
-      const what = doing === "w" && rank !== null ? `waits for rank ${rank}` : data.doing[doing][0];
+      const what = doing === "w" && rank !== null ? `waits for rank ${rank}` : named(run, doing);
       return `rank ${lanes[lane].rank}${host}: ${what}, ${ms(end - start)} (from ${ms(start)} to ${ms(end)})`;
     };
     const find = (lane, moment) => {
