@@ -45,7 +45,7 @@ def main() -> int:
 
 def _nearest(text: str, now: list[str]) -> str | None:
     words = set(_PROSE.findall(text.lower()))
-    close = sorted(now, key=lambda one: -len(words & set(_PROSE.findall(one.lower()))) / (len(words) + 1))[:60]
+    close = sorted(now, key=lambda one: -len(words & set(_PROSE.findall(one.lower()))))[:60]
     best = max(close, key=lambda one: difflib.SequenceMatcher(None, text, one).ratio(), default=None)
     return best if best and difflib.SequenceMatcher(None, text, best).ratio() >= SIMILAR else None
 
@@ -70,8 +70,10 @@ def _git(*words: str) -> str:
 
 
 def _is_read(name: str) -> bool:
+    if name.endswith(".py"):
+        return name.startswith("aorta/")
     page = name == "README.md" or (name.startswith("docs/") and name.endswith(".md"))
-    return (page and not name.startswith("docs/examples/")) or (name.startswith("aorta/") and name.endswith(".py"))
+    return page and not name.startswith("docs/examples/")
 
 
 def _sentences(name: str, text: str) -> Iterator[tuple[str, str]]:
@@ -93,7 +95,8 @@ def _prose(page: str) -> str:
 
 def _strings(code: str) -> Iterator[str]:
     tree = ast.parse(code)
-    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    inner = {id(part) for node in joined for part in ast.walk(node)}
     inner |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
