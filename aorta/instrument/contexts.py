@@ -155,7 +155,7 @@ class LoaderWait:
             now.parts.add(HOST, DATA, self._start, end)
 
 
-class BetweenSteps:
+class NamedGaps:
     """Gives time between steps a name. Call it with what the program does; it must be outside of a step."""
 
     __slots__ = ("_named", "_now")

@@ -23,7 +23,7 @@ from aorta.instrument.capture import CaptureFields, CaptureSteps, ExternalCaptur
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import CollectiveRunner
 from aorta.instrument.collector import CollectorPauses
-from aorta.instrument.contexts import BetweenSteps, ComputePart, LoaderWait, OpenStep, outside
+from aorta.instrument.contexts import ComputePart, LoaderWait, NamedGaps, OpenStep, outside
 from aorta.instrument.copies import BatchCopies
 from aorta.instrument.dispatch import DISPATCH
 from aorta.instrument.gradients import GradientExchange, GradientHook, high_priority
@@ -118,7 +118,7 @@ class StepRecorder:
         self._now = now = OpenStep(self._clock, device, ranges_for(device))
         self._steps.add(CollectorPauses(now).watch)
         self._wait = LoaderWait(now)
-        self.between = BetweenSteps(now)
+        self.between = NamedGaps(now)
         """`with recorder.between("logging")`: names what the program does between two steps."""
         self._forward, self._backward, self._optimizer = (
             ComputePart(now, tag) for tag in ("forward", "backward", "optimizer")
