@@ -55,8 +55,11 @@ def delimiter(first: str) -> str:
 
 
 def cells(line: str, sign: str) -> list[str]:
-    """Returns the columns of a line."""
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=sign), [])]
+    """Returns the columns of a line; none of one that is no line of a table, as of a database."""
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=sign), [])]
+    except csv.Error:
+        return []
 
 
 def is_table(names: Sequence[str]) -> bool:

@@ -133,3 +133,9 @@ def test_a_row_that_ends_early_costs_itself_alone(tmp_path: Path) -> None:
 )
 def test_a_name_says_the_role(name: str, role: OperationRole) -> None:
     assert role_of(name) == role
+
+
+@pytest.mark.parametrize("head", [b"SQLite format 3\0\x10\r\x01", b"\x07\r\x08,start", b"a,\0b\r"])
+def test_a_database_or_other_bytes_are_no_operations(tmp_path: Path, head: bytes) -> None:
+    (tmp_path / "rank0.sqlite").write_bytes(head * 100)
+    assert find_operations([tmp_path]) == []
