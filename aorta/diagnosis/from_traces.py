@@ -75,7 +75,7 @@ def from_traces(
             nodes=len(set(hosts.values())) if len(hosts) == len(seen) and seen else None,
             world_size=expected,
             device="cuda",
-            started_wall_ns=_began(found),
+            started_wall_ns=found.began_ns(),
             traces=found.table(),
             between_steps=recorded_gaps(made.steps),
             **weighed(lines, found.ranks, expected=expected, staged=mesh is not None or missed is not None),
@@ -96,16 +96,6 @@ def from_traces(
             ranks_assumed=assumed,
         ),
     )
-
-
-def _began(found: TraceCapture) -> int | None:
-    """Returns when the first step of the capture began; None if no clock is tied to the wall clock."""
-    known = [
-        item.epoch_ns + min(step.start_ns for step in item.steps)
-        for item in found.ranks
-        if item.epoch_ns is not None and item.steps
-    ]
-    return min(known, default=None)
 
 
 def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Policy) -> Observation:

@@ -75,6 +75,15 @@ class TraceCapture:
         enough = len(self.steps) >= FEWEST_STEPS
         return enough and any(int(work.calls.size.max(initial=-1)) > 0 for work in self.work.values())
 
+    def began_ns(self) -> int | None:
+        """Returns when the first step began, wall-clock ns; None if no clock is tied to the wall clock."""
+        known = [
+            item.epoch_ns + min(step.start_ns for step in item.steps)
+            for item in self.ranks
+            if item.epoch_ns is not None and item.steps
+        ]
+        return min(known, default=None)
+
     def words(self) -> str:
         """Format, ranks and steps."""
         ranks, steps = plural(len(self.ranks), "rank"), plural(len(self.steps), "whole step")

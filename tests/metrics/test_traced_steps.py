@@ -15,6 +15,7 @@ from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_record import Phase
 from aorta.artefacts.steps import DecodedStep
 from aorta.diagnosis.analyse_run import analyse
+from aorta.metrics.trace_capture import capture
 from aorta.metrics.trace_summary import REDUCER, work_of
 from aorta.metrics.traced_steps import numbered
 from aorta.readers.run import read_run
@@ -101,6 +102,14 @@ def test_a_trace_that_counts_from_the_boot_is_placed_by_its_node(tmp_path: Path)
     made = [msgspec.structs.replace(item, epoch_ns=None) for item in summaries(tmp_path)]
     assert numbered(made, records(JOB), {}).counted is None
     assert numbered(made, records(JOB), {0: BASE_NS, 1: BASE_NS}).counted == frozenset(range(20, 26))
+
+
+def test_a_capture_knows_when_it_began_where_a_clock_is_tied_to_the_wall(tmp_path: Path) -> None:
+    made = summaries(tmp_path)
+    assert capture(made).began_ns() == wall_ns(JOB, 0, FIRST)
+    late = [msgspec.structs.replace(made[0], epoch_ns=None), made[1]]
+    assert capture(late).began_ns() == wall_ns(JOB, 1, FIRST)
+    assert capture([msgspec.structs.replace(item, epoch_ns=None) for item in made]).began_ns() is None
 
 
 def on_the_clock_of(run: RunDir, job: Job, marked: bool) -> None:
