@@ -50,13 +50,21 @@ def scenarios_screen(aggregate: Aggregate, reports: Sequence[ScenarioReport], fi
     if len(reports) > 1:
         rows = tuple(
             (report.scenario.name, number(report.page.step_ms), kind_name(report.analysis.verdict.kind))
-            for report in reports[:_MAX_SCENARIOS]
+            for report in _shown(reports, main)
         )
         middle += ["", *_text([Table(("scenario", ">step ms", "verdict"), rows)])]
         if (more := len(reports) - _MAX_SCENARIOS) > 0:
             middle.append(f"  and {plural(more, 'more scenario')}")
     blocks = [block for block in front(aggregate, reports, None) if isinstance(block, FactList)][:1]
     return _screen(f"verdict: {aggregate.verdict.statement}", middle, blocks, files)
+
+
+def _shown(reports: Sequence[ScenarioReport], main: ScenarioReport | None) -> list[ScenarioReport]:
+    """The first scenarios, and the one of the verdict where it is not among them."""
+    first = list(reports[:_MAX_SCENARIOS])
+    if main is not None and all(report is not main for report in first):
+        first[-1] = main
+    return first
 
 
 def _screen(verdict: str, middle: list[str], blocks: Sequence[FactList], files: Sequence[str]) -> str:
@@ -91,7 +99,7 @@ def _bars(parts: Sequence[StepPart]) -> list[str]:
     shown = shown_parts(parts)
     wide = max((len(part.name) for part in shown), default=0)
     return [
-        f"  {part.name:<{wide}}  {'█' * max(round((part.pct or 0.0) / 100 * _BAR), 1):<{_BAR}}"
+        f"  {part.name:<{wide}}  {'█' * round((part.pct or 0.0) / 100 * _BAR) or '▏':<{_BAR}}"
         f"  {part.pct:5.1f} %  {quantity(part.ms, 'ms')}"
         for part in shown
     ]

@@ -9,12 +9,13 @@ import pytest
 
 from aorta.artefacts.analysis import Analysis, Problem, Verdict
 from aorta.artefacts.layout import RunDir, Scenario
+from aorta.artefacts.measured import BreakdownTable
 from aorta.diagnosis.findings import likeliest
 from aorta.metrics.scaling import scaling_curves
 from aorta.report.aggregate import ScenarioReport, build
 from aorta.report.bare import bare_page
 from aorta.report.terminal import MAX_LINES, run_screen, scenarios_screen
-from tests.support.analyses import analysis, data_loading_finding
+from tests.support.analyses import analysis, data_loading_finding, rank_row
 
 
 def screen(whole: Analysis, run: str | None = None) -> list[str]:
@@ -28,6 +29,13 @@ def test_the_verdict_is_first_and_last_and_parts_are_bars() -> None:
     (bar,) = [line for line in lines if line.startswith("  compute")]
     assert bar.count("█") == round(40 * 40.0 / 90.0)
     assert "44.4 %  40.0 ms" in bar
+
+
+def test_a_part_that_is_hardly_there_has_hardly_a_bar() -> None:
+    rows = [rank_row(0, data_ms=0.5, comm_ms=0.0)]  # 1 % of the step: 0.4 of a character
+    lines = screen(analysis(breakdown=BreakdownTable(steps=1, per_rank=rows), blame=[]))
+    (bar,) = [line for line in lines if line.startswith("  data wait")]
+    assert ("█" in bar, "▏" in bar) == (False, True)
 
 
 @pytest.mark.parametrize("words", ["because " * 200, "x" * 3000], ids=["words", "one word"])
@@ -55,6 +63,10 @@ def test_many_scenarios_fit(tmp_path: Path) -> None:
     assert lines[0].startswith("verdict: ")
     assert lines[-1] == f"verdict: {aggregate.verdict.statement}"
     assert "and 6 more scenarios" in text
+    # The verdict is that of the last one, in the list as well.
+    name = aggregate.verdict.statement.partition(":")[0]
+    assert name == "12node"
+    assert sum(line.strip().startswith("12node ") for line in lines) == 1
 
 
 def test_words_of_the_data_cannot_write_to_the_terminal() -> None:
