@@ -222,14 +222,9 @@ def _traced(
     rows = [structs.replace(row, host=row.host or names.get(row.rank)) for row in with_waits(rows, waits)]
     costs = rank_costs(rows, waits)
     shown = with_own_waits(rows, costs)
-    between = found.between_ms()
     steps = ObservedSteps(
-        between_shares={
-            row.rank: sum(by_rank.get(row.rank, 0.0) for by_rank in between.values()) / row.step_ms
-            for row in rows
-            if between
-        },
-        between_ms=between,
+        between_shares=found.between_shares(rows),
+        between_ms=found.between_ms(),
         between_inside=True,
         breakdown=BreakdownTable(steps=len(found.steps), per_rank=shown, timing=found.format),
         costs=costs,

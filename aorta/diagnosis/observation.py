@@ -118,12 +118,6 @@ class ObservedSteps:
         rows = self.breakdown.per_rank
         return max((100.0 * (row.unseen_ms or 0.0) / row.step_ms for row in rows if row.step_ms), default=0.0)
 
-    def unclassified_pct(self) -> float:
-        """Returns the largest share of any rank's step in kernels of an unknown kind, in percent."""
-        rows = self.breakdown.per_rank
-        shares = (100.0 * (row.unclassified_ms or 0.0) / row.step_ms for row in rows if row.step_ms)
-        return max(shares, default=0.0)
-
     def untimed(self, least_pct: float) -> str | None:
         """Returns why a share below its threshold is not measurable; None: all calls were timed."""
         if not self.untimed_calls:

@@ -44,7 +44,7 @@ def beside_unseen(spec: FindingSpec, answer: RuleResult, seen: Observation) -> R
     Unseen time may be anything. A share above its threshold without it is above it with it.
     """
     said, unseen = answer.measured, seen.steps.unseen_pct()
-    unknown = seen.steps.unclassified_pct() if spec.of_kernel_kinds else 0.0
+    unknown = _unclassified_pct(seen) if spec.of_kernel_kinds else 0.0
     kinds_first, unseen = unknown > unseen, unseen + unknown
     if said.value is None or said.unit not in _OF_TIME or unseen < _LEAST_PCT:
         return answer
@@ -66,3 +66,10 @@ def _why(seen: Observation, *, kinds_first: bool) -> tuple[str, str | None]:
         return _UNCLASSIFIED, _CLASSIFY
     first = seen.steps.unseen[0] if seen.steps.unseen else None
     return (first.reason, first.remedy) if first else ("the sources do not show it", None)
+
+
+def _unclassified_pct(seen: Observation) -> float:
+    """Returns the largest share of any rank's step in kernels of an unknown kind, in percent."""
+    rows = seen.steps.breakdown.per_rank
+    shares = (100.0 * (row.unclassified_ms or 0.0) / row.step_ms for row in rows if row.step_ms)
+    return max(shares, default=0.0)

@@ -192,6 +192,13 @@ class TraceCapture:
                 found.setdefault(phase, {})[item.rank] = total / len(steps) / NS_PER_MS
         return found
 
+    def between_shares(self, rows: Sequence[RankBreakdown]) -> dict[int, float]:
+        """Returns the share of each rank's step that `between_ms` takes; empty: not recorded."""
+        between = self.between_ms()
+        if not between:
+            return {}
+        return {row.rank: sum(ms.get(row.rank, 0.0) for ms in between.values()) / row.step_ms for row in rows}
+
     @property
     def loader_marked(self) -> bool:
         """True if any rank's trace names a loader or data range: without one, its time is the host's."""
