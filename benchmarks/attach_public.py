@@ -6,7 +6,8 @@
 
 Each trainer of benchmarks/public_trainers runs on two ranks of gloo with a slow loader, slow host work or a
 slow rank, and clean. aorta looks at it from outside for 8 s. A run in `runs.jsonl` is not repeated.
-Then one trainer is attached to again and again (`--times`), and alternately left alone and attached to.
+Then one trainer is attached to again and again (`--times`). One rank is alternately left alone and looked
+at (`--pairs`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import contextlib
 import json
 import os
 import pwd
+import random
+import resource
 import signal
 import statistics
 import subprocess
@@ -48,6 +51,8 @@ OTHER_PLACES = {("nanogpt", "loader"): "get_batch"}
 PATIENCE_S = 240
 WARM_STEPS = 30
 SECONDS = 8.0
+LOOK_S = 4.0
+"""Length of the looks of which the cost is measured."""
 
 
 class NotTrainedError(Exception):
@@ -100,7 +105,7 @@ class Site:
 
 
 @contextlib.contextmanager
-def training(site: Site, trainer: str, fault: str) -> Iterator[tuple[int, Path]]:
+def training(site: Site, trainer: str, fault: str, ranks: int = 2) -> Iterator[tuple[int, Path]]:
     """A trainer that has trained some steps: the launcher's process id and the file that counts its steps."""
     folder = site.output / f"{trainer}-{fault}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +114,7 @@ def training(site: Site, trainer: str, fault: str) -> Iterator[tuple[int, Path]]
     if site.user is not None:
         os.chown(folder, pwd.getpwnam(site.user).pw_uid, -1)
     env = site.environment(site.packages) | {"FAULT": fault, "STEPS": "20000", "STEPS_SEEN": str(counted)}
-    command = [site.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [site.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     command += [str(TRAINERS / PROGRAMS[trainer][0]), *PROGRAMS[trainer][1:]]
     with (folder / "output.log").open("wb") as log:
         child = subprocess.Popen(
@@ -188,22 +193,47 @@ def again_and_again(site: Site, times: int) -> dict[str, Any]:
 
 
 def slowdown(site: Site, turns: int) -> dict[str, Any]:
-    """Steps per second while attached over steps per second alone, in turns of 8 s each."""
-    ratios = []
-    with training(site, "ddp_tutorial", "clean") as (pid, counted):
+    """What a look costs one rank, in turns of looks and of nothing: steps per second, and CPU time per step.
+
+    A busy machine changes the steps per second. It changes the CPU time that a step takes much less.
+    """
+    speeds, costs, looks = [], [], []
+    with training(site, "ddp_tutorial", "clean", ranks=1) as (pid, counted):
+        rank = psutil.Process(pid).children()[0]
         for turn in range(turns):
-            rates = {}
+            rates, cpus = {}, {}
             for attached in (turn % 2 == 0, turn % 2 == 1):
-                began = time.time()
+                began, before = time.time(), (rank.cpu_times().user, steps(counted))
                 if attached:
-                    site.attach("--pid", str(pid), "--seconds", "8", "--json")
+                    own = _cpu_of_children()
+                    site.attach("--pid", str(pid), "--seconds", f"{LOOK_S:g}", "--json")
+                    looks.append(_cpu_of_children() - own)
                 else:
-                    time.sleep(9.0)
-                rates[attached] = rate(counted, began + 1.0, time.time())
+                    time.sleep(LOOK_S + 1.0)
+                rates[attached] = rate(counted, began, time.time())
+                made = max(steps(counted) - before[1], 1)
+                cpus[attached] = (rank.cpu_times().user - before[0]) / made
             if all(rates.values()):
-                ratios.append(rates[True] / rates[False])
-    middle = statistics.median(ratios)
-    return {"ratios": ratios, "median": middle, "slowdown_pct": 100 * (1 / middle - 1)}
+                speeds.append(rates[True] / rates[False])
+                costs.append(cpus[True] / cpus[False])
+    return {
+        "speed_ratio": interval(speeds),
+        "cpu_per_step_ratio": interval(costs),
+        "cpu_s_of_a_look": statistics.median(looks),
+        "pairs": len(speeds),
+    }
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def interval(ratios: list[float]) -> tuple[float, float, float]:
+    """The median, and the bounds of its 95 % interval by resampling."""
+    draw = random.Random(1)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return statistics.median(ratios), medians[50], medians[1949]
 
 
 def rate(counted: Path, start: float, end: float) -> float:
@@ -266,6 +296,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("/tmp/attach-public"))
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--times", type=int, default=200, help="attaches to one job; 0: none")
+    parser.add_argument("--pairs", type=int, default=40, help="turns of the slowdown")
+    parser.add_argument("--no-runs", action="store_true", help="slowdown and attaches alone")
     parser.add_argument("--only", help="names of trainers, with commas")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no trainer stays behind
@@ -275,7 +307,7 @@ def main() -> None:
     kept = site.output / "runs.jsonl"
     rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.is_file() else []
     done = {(row["trainer"], row["fault"], row["turn"]) for row in rows}
-    for turn in range(options.turns):
+    for turn in range(0 if options.no_runs else options.turns):
         for trainer in options.only.split(",") if options.only else PROGRAMS:
             for fault in FAULTS:
                 if (trainer, fault, turn) in done:
@@ -292,7 +324,7 @@ def main() -> None:
     show(rows)
     print(json.dumps(refusals(site), indent=1), flush=True)
     if options.times:
-        print(json.dumps(slowdown(site, 8)), flush=True)
+        print(json.dumps(slowdown(site, options.pairs)), flush=True)
         print(json.dumps(again_and_again(site, options.times)), flush=True)
 
 
