@@ -35,6 +35,15 @@ class GpuView(msgspec.Struct, frozen=True, kw_only=True):
     """Reasons of the driver for a lower clock; empty: none."""
 
 
+class RecorderDump(msgspec.Struct, frozen=True, kw_only=True):
+    """torch's flight recorder of one process."""
+
+    data: bytes
+    """The dump, packed by zlib."""
+    wall_ns: int
+    """Time when it was made."""
+
+
 class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a job, watched for some seconds."""
 
@@ -59,6 +68,8 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     """Why there are no stacks."""
     gpu: GpuView | None = None
     """Null: it uses none, or nvidia-smi is not there or does not list it."""
+    recorder: RecorderDump | None = None
+    """Null: not asked for, or the process offers none."""
     program: str = ""
     """The same for all ranks of one training: several may run in one job."""
     step: str | None = None

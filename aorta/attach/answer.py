@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from aorta.artefacts.attached import GpuView, NodeView, ProcessView
+from aorta.artefacts.hang import Hang
 from aorta.metrics.stacks import Frame, Line, Stack, StackComparison, compare, line_of
 from aorta.metrics.still_stacks import StillRank, still_ranks
 from aorta.units import rank_words
@@ -57,6 +58,8 @@ class AttachAnswer(msgspec.Struct, frozen=True, kw_only=True):
     lost_ms_per_step: float | None = None
     gain: float | None = None
     """Times as fast without this loss; null: steps are not counted, or nothing is lost."""
+    hang: Hang | None = None
+    """Why no rank goes on, by flight recorders; null: they do not say so, or no process offers them."""
     seconds: float
     by_rank: list[RankAnswer]
     problems: list[str]

@@ -117,7 +117,7 @@ def _command(job: RunningJob, seconds: float) -> list[str]:
         ),
         *("--ntasks-per-node", "1", "--cpu-bind=none", "--quiet"),
         *(sys.executable, "-m", "aorta.cli", "attach-node", "--job", job.raw_id, *step),
-        *("--seconds", f"{seconds:g}"),
+        *("--recorders", "--seconds", f"{seconds:g}"),
     ]
 
 

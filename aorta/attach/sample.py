@@ -19,6 +19,7 @@ from aorta.artefacts.attached import Frame, NodeView, ProcessView, Role, StackSh
 from aorta.artefacts.names import RUN_DIR
 from aorta.attach.gpus import gpus_of
 from aorta.attach.processes import TorchProcess, Work, permission_words, work_of
+from aorta.attach.recorders import recorder_of
 from aorta.errors import RunError
 
 RATE_HZ = 20
@@ -33,8 +34,13 @@ _CHILDREN = re.compile(r"(?:^|/)subprocess\.py$")
 """A program without a rank that waits for its children is a launcher; a rank may run a compiler."""
 
 
-def node_view(processes: Sequence[TorchProcess], seconds: float) -> NodeView:
+def node_view(processes: Sequence[TorchProcess], seconds: float, *, recorders: bool = False) -> NodeView:
     """All these processes, watched at the same time for `seconds`.
+
+    Args:
+        processes: of this node.
+        seconds: length of the watch.
+        recorders: ask for flight recorders, too, where a process offers them.
 
     Raises:
         RunError: py-spy is not installed.
@@ -57,7 +63,12 @@ def node_view(processes: Sequence[TorchProcess], seconds: float) -> NodeView:
         for process, problem, text in zip(processes, problems, texts, strict=True)
     ]
     views = [msgspec.structs.replace(view, gpu=gpus.get(view.pid)) for view in views]
-    return NodeView(host=host, processes=[_with_work(view, before, after) for view in views])
+    views = [_with_work(view, before, after) for view in views]
+    if recorders:
+        of_pid = {process.pid: process for process in processes}
+        ranks = {view.pid: recorder_of(of_pid[view.pid]) for view in views if view.role == "rank"}
+        views = [msgspec.structs.replace(view, recorder=ranks.get(view.pid)) for view in views]
+    return NodeView(host=host, processes=views)
 
 
 def _with_work(view: ProcessView, before: Mapping[int, Work], after: Mapping[int, Work]) -> ProcessView:

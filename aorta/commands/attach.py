@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from aorta.artefacts.attached import GpuView, NodeView
     from aorta.attach.answer import AttachAnswer
 
+_LARGEST_BYTES = 64 << 20
+
 
 @click.command("attach")
 @click.argument("job", metavar="[JOBID]", required=False)
@@ -66,12 +68,12 @@ def _look(job: str | None, pids: tuple[int, ...], seconds: float) -> AttachAnswe
     from aorta.errors import PlanError
 
     if pids:
-        return _answered([node_view(of_pids(pids), seconds)], seconds)
+        return _answered([node_view(of_pids(pids), seconds, recorders=True)], seconds)
     job = job or os.environ.get("SLURM_JOB_ID")
     if job is None:
         raise PlanError("no job is named", "type aorta attach JOBID, or aorta attach --pid PID")
     if job.startswith(LOCAL):
-        return _answered([node_view(of_job(job), seconds)], seconds)
+        return _answered([node_view(of_job(job), seconds, recorders=True)], seconds)
     return _of_slurm(job, seconds)
 
 
@@ -95,7 +97,34 @@ def _answered(views: Sequence[NodeView], seconds: float, problems: Sequence[str]
 
     folders = {item.run_dir for view in views for item in view.processes if item.run_dir is not None}
     known = so_far(RunDir(Path(folders.pop()))) if len(folders) == 1 else None
-    return answer(views, seconds, problems, step_ms=known.step_ms if known is not None else None)
+    found = answer(views, seconds, problems, step_ms=known.step_ms if known is not None else None)
+    return _with_recorders(found, views) if found.kind in ("hang", "no_cause_seen") else found
+
+
+def _with_recorders(found: AttachAnswer, views: Sequence[NodeView]) -> AttachAnswer:
+    """The answer, as flight recorders tell it, where stacks alone show that no rank stands out."""
+    import zlib
+
+    from msgspec.structs import replace
+
+    from aorta.diagnosis.hang import hang_of_recordings, hang_verdict
+    from aorta.errors import ArtefactError
+    from aorta.readers.flight import decode_at
+
+    recordings = []
+    for item in (item for view in views for item in view.processes if item.recorder is not None):
+        with contextlib.suppress(ArtefactError, zlib.error):
+            assert item.recorder is not None
+            data = zlib.decompressobj().decompress(item.recorder.data, _LARGEST_BYTES)
+            recordings.append(decode_at(data, f"process {item.pid}", item.rank, item.recorder.wall_ns))
+    hang = hang_of_recordings(recordings) if recordings else None
+    if hang is None or (found.kind == "hang" and not hang.ranks):
+        return found
+    ranks = [item.rank for item in hang.ranks]
+    if found.kind == "hang" and found.ranks == ranks:
+        return replace(found, hang=hang)  # the stacks tell the line, too
+    said = f"{hang_verdict(hang, '').statement} So say {len(recordings)} flight recorders."
+    return replace(found, kind="hang", ranks=ranks, statement=said, hang=hang)
 
 
 def _show(found: AttachAnswer) -> None:

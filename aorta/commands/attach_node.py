@@ -12,8 +12,11 @@ from aorta.commands._say import say
 @click.option("--seconds", default=5.0, type=click.FloatRange(min=1, max=60))
 @click.option("--node-index", type=click.IntRange(min=0), help="Only processes of this node of the job.")
 @click.option("--step", metavar="NUMBER", help="Only processes of this step.")
+@click.option("--recorders", is_flag=True, help="Flight recorders, too, where processes offer them.")
 @click.option("--looks", default=1, type=click.IntRange(min=1), help="How often to look, one after another.")
-def command(job: str, seconds: float, node_index: int | None, step: str | None, looks: int) -> None:
+def command(
+    job: str, seconds: float, node_index: int | None, step: str | None, *, recorders: bool, looks: int
+) -> None:
     """Print what the training processes of a job do on this node: one line of JSON per look."""
     import socket
 
@@ -24,7 +27,7 @@ def command(job: str, seconds: float, node_index: int | None, step: str | None, 
 
     for _ in range(looks):
         try:
-            view = node_view(of_job(job, node_index, step), seconds)
+            view = node_view(of_job(job, node_index, step), seconds, recorders=recorders)
         except AortaError as error:
             view = NodeView(host=socket.gethostname(), processes=[], problems=[error.message])
         say(encoded(view))

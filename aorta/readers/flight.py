@@ -138,6 +138,16 @@ def _rank(content: Mapping[str, Any], groups: Mapping[str, FlightGroup], named: 
     return next((rank for rank in told if rank is not None and (not members or rank in members)), None)
 
 
+def decode_at(data: bytes, source: str, rank: int | None, taken_ns: int) -> Recording:
+    """The recording in `data`, which a process gave at `taken_ns` unless its entries tell a time.
+
+    Raises:
+        ArtefactError: as `decode`.
+    """
+    found = decode(data, source, rank)
+    return found if found.taken_ns is not None else replace(found, taken_ns=taken_ns)
+
+
 class _PlainData(pickle._Unpickler):
     """Refuses everything but plain data: no class and no function can be named.
 
