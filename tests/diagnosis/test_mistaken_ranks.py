@@ -124,3 +124,17 @@ def test_the_weight_is_scaled_to_the_untraced_steps_within_its_spread(untraced: 
 def test_where_the_gpu_is_the_limit_untraced_steps_do_not_change_the_weight() -> None:
     assert weighed(60).calibrated(60.0).scale == 1.0
     assert weighed(60).calibrated(55.0).scale == 1.0
+
+
+@pytest.mark.parametrize(("host_ms", "gain"), [(1, (29 + 1) / (20 + 1)), (30, 1.0)])
+def test_uneven_lengths_are_named_also_where_the_host_hides_them(host_ms: int, gain: float) -> None:
+    def one(*gpu_ms: int) -> HostLine:
+        exchange = {**EXCHANGE, "stream": 7}
+        kind = int(ComputeKind.TENSOR_MATMUL)
+        steps = [[launch(host_ms * MS, ms * MS, kind=kind), exchange] for ms in gpu_ms]
+        return host_line(line(steps), {})
+
+    assert gain_of("seq_imbalance", named(one(29, 11, 29, 11), one(11, 29, 11, 29))) == pytest.approx(
+        gain, rel=0.05
+    )
+    assert gain_of("seq_imbalance", named(one(20, 20, 20, 20), one(20, 20, 20, 20))) is None

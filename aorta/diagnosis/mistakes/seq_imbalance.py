@@ -66,6 +66,5 @@ sampler = LengthGroupedSampler(lengths, batch_size, world_size)
     captures=(),
     look=_look,
     shown_by="traces",
-    least_gain=1.05,
     of_ranks=True,
 )
