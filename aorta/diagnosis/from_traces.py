@@ -23,7 +23,7 @@ from aorta.metrics.expert_load import traced_load
 from aorta.metrics.mesh_groups import groups_in
 from aorta.metrics.trace_capture import ALONE, TraceCapture, capture, captures, with_waits
 from aorta.metrics.trace_notes import differences, notes_of, size_notes
-from aorta.metrics.traced_mesh import traced_mesh
+from aorta.metrics.traced_mesh import sends, traced_mesh
 from aorta.metrics.utilization import effective_gpu_utilization
 from aorta.readers.sample_files import SampleFile
 from aorta.units import NS_PER_MS, plural, rank_words
@@ -78,7 +78,7 @@ def from_traces(
             started_wall_ns=found.began_ns(),
             traces=found.table(),
             between_steps=recorded_gaps(made.steps),
-            **weighed(lines, found.ranks, expected=expected, staged=mesh is not None or missed is not None),
+            **weighed(lines, found.ranks, expected=expected, staged=sends(found.work)),
         ),
         quality=DataQuality(
             ranks_expected=expected,
@@ -135,7 +135,7 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
         expected=expected,
         intended=intended,
         untraced_ms=untraced,
-        staged=seen.mesh is not None,
+        staged=seen.mesh is not None or sends(found.work),
     )
     seen = replace(seen, facts=structs.replace(seen.facts, **weight))
     own = [problem for summary in found.ranks for problem in summary.problems]

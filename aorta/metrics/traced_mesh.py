@@ -66,6 +66,11 @@ def traced_mesh(found: TraceCapture, expected: int | None) -> tuple[MeshFacts | 
     return None, f"the replay of the pipeline comes to {replayed:.1f} of the {traced:.1f} ms traced per step"
 
 
+def sends(work: Mapping[int, GpuWork]) -> bool:
+    """Tells whether ranks send to each other, so that they may be stages with unequal work."""
+    return any(SEND_RECV in item.names for item in work.values())
+
+
 def chained(work: Mapping[int, GpuWork]) -> list[int]:
     """Returns the ranks that exchange with no rank whose traces are missing, however far along the chain."""
     around: dict[int, set[int]] = {rank: set() for rank in work}

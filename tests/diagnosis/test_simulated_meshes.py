@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,56 @@ def test_a_replica_with_all_its_stages_is_judged_without_the_others(
     found, _ = analysed(tmp_path, made, Style(described=described(shape, TITAN)), ranks)
     assert found.verdict.ranks == named
     assert found.verdict.kind == ("straggler" if named else "insufficient_data")
+
+
+def with_experts(
+    program: dict[int, Sequence[Op]], shape: Shape, tokens: Sequence[float]
+) -> dict[int, Sequence[Op]]:
+    """The program with experts in each pass: the replicas of a stage exchange tokens, and each expert takes
+    as long as it gets tokens.
+    """
+    made: dict[int, Sequence[Op]] = {}
+    for rank, ops in program.items():
+        stage, replica = divmod(rank, shape.dp)
+        ranks, name = tuple(shape.rank(stage, one, 0) for one in range(shape.dp)), f"ep {stage}"
+        sent = tuple(int(1e6 * share) for share in tokens)
+        there = Op("all_to_allv", 10.0, group=name, ranks=ranks, sizes=sent, size=int(2e6 * tokens[replica]))
+        back = replace(there, sizes=(sent[replica],) * shape.dp, size=sum(sent))
+        made[rank] = [
+            part
+            for op in ops
+            for part in (
+                (
+                    replace(op, took=0.4 * op.took),
+                    there,
+                    replace(op, took=0.6 * op.took * tokens[replica]),
+                    back,
+                )
+                if op.kind in ("F", "B")
+                else (op,)
+            )
+        ]
+    return made
+
+
+@pytest.mark.parametrize("tokens", [(0.4, 1.6), (1.0, 1.0)])
+def test_experts_of_a_pipeline_gain_what_an_even_load_gains(
+    tmp_path: Path, tokens: tuple[float, float]
+) -> None:
+    """The busy experts' ranks are a whole replica, but no replica has more data."""
+    shape = Shape(2, 2, 1)
+    program = pipeline("1f1b", shape)
+    style = Style(described=described(shape, {**TITAN, "ep": "mesh_ep"}))
+    found, length = analysed(tmp_path, with_experts(program, shape, tokens), style)
+    if tokens == (1.0, 1.0):
+        assert found.verdict.kind == "healthy"
+        return
+    assert (found.verdict.kind, found.verdict.ranks) == ("straggler", [1, 3])
+    first = found.findings[0]
+    assert first.sub_cause == "uneven_experts"
+    assert first.estimated_speedup is not None
+    even = without(with_experts(program, shape, (1.0, 1.0)))
+    assert first.estimated_speedup.expected == pytest.approx(length / even, rel=0.1)
 
 
 @pytest.mark.parametrize("words", [{"cp": "CONTEXT_PARALLEL_GROUP"}, {}])

@@ -8,6 +8,7 @@ from statistics import fmean
 from aorta.artefacts.analysis import Finding, Speedup
 from aorta.artefacts.mesh import MeshCause, SlowdownRecord
 from aorta.diagnosis.finding import STEP_SHARE, RuleResult, SubCause, found, measured, not_measured
+from aorta.diagnosis.findings import _experts
 from aorta.diagnosis.host_time import window_evidence
 from aorta.diagnosis.observation import Observation
 from aorta.units import rank_words
@@ -19,7 +20,12 @@ CODES = {
     "uneven_microbatches": "Microbatches differ: some take longer in the forward and the backward pass.",
 }
 """Causes that make ranks wait for other ranks."""
+_OF_RANKS = ("slow_worker", "replica_work")
 LINK = "slow_link"
+_EVEN = (
+    "balance sequence lengths: give each microbatch the same work, not only the same number of tokens",
+    "sort or pack sequences so that the sum of squared lengths is equal in all microbatches",
+)
 _SLOWER = 1.005
 """The least S that the verdict can print as more than 1.00."""
 
@@ -58,6 +64,10 @@ def answer(seen: Observation, kind: str, threshold: float, codes: Sequence[str])
         return not_measured(kind, threshold, STEP_SHARE, f"not measurable: {seen.mesh.why_not}")
     cause, threshold = worst(seen, codes), min(threshold, MOST_PCT)
     whole, left = without_ms(cause, of, seen) if cause else (1.0, 1.0)
+    tokens = _experts.times(cause.ranks, seen) if cause and cause.cause in _OF_RANKS else None
+    if tokens is not None:
+        # Tokens that leave the busy experts go to the others: every rank takes the mean.
+        left = max(whole - (of.step_ms - of.ideal_ms), of.ideal_ms)
     value = 100.0 * (1.0 - left / whole)
     made = measured(kind, value, threshold, STEP_SHARE, fired=value > threshold)
     if cause is None or not made.fired:
@@ -65,9 +75,10 @@ def answer(seen: Observation, kind: str, threshold: float, codes: Sequence[str])
     gain = whole / left
     return found(
         made,
-        words(cause, seen),
+        words(cause, seen) if tokens is None else _experts.words(cause.ranks, tokens),
         {
-            "mesh_cause": cause.cause,
+            "mesh_cause": cause.cause if tokens is None else _experts.CODE,
+            **({} if tokens is None else {"exchanged_times": tokens}),
             "stages": cause.stages,
             "excess": cause.excess,
             "slowdown": of.value,
@@ -159,10 +170,7 @@ def actions(finding: Finding) -> list[str]:
             " other links: interface, rate, errors",
             "place neighbouring stages on nodes that share a fast network",
         ]
-    return [
-        "balance sequence lengths: give each microbatch the same work, not only the same number of tokens",
-        "sort or pack sequences so that the sum of squared lengths is equal in all microbatches",
-    ]
+    return [_experts.ACTION] if code == _experts.CODE else [*_EVEN]
 
 
 def statement(finding: Finding) -> str:

@@ -33,7 +33,7 @@ from aorta.diagnosis.finding import (
     unknown,
     value_words,
 )
-from aorta.diagnosis.findings import _hidden, _mesh
+from aorta.diagnosis.findings import _experts, _hidden, _mesh
 from aorta.diagnosis.findings._late import compute_words, host_words
 from aorta.diagnosis.findings._other_load import explains_late_ranks
 from aorta.diagnosis.host_time import GAPS_INSIDE, LESS_GARBAGE, waits_of_own_hosts, window_evidence
@@ -52,8 +52,6 @@ OTHERS_CPU_PCT = 50.0
 """Use of CPU by other programs than the job, in % of one CPU: above it they are a noisy neighbour."""
 THROTTLED = 0.5
 """A GPU that is slowed down in this share of the samples is throttled."""
-MORE_TOKENS = 1.3
-"""Experts of a rank are busier from so many times the bytes of the other ranks on."""
 _PARTS: tuple[Part, ...] = ("compute", "host")
 
 
@@ -157,7 +155,7 @@ def _removes(finding: Finding, seen: Observation, replays: Replays) -> Predicted
     if seen.mesh is not None or _hidden.speaks(finding):
         # The replay of the mesh has said what it gains, or the hosts that hide the ranks limit it.
         return None
-    if _tokens(finding, seen) is not None:
+    if _experts.times(finding.ranks, seen) is not None:
         # Tokens that leave the busy expert go to the others: every rank takes the mean.
         even = replays.as_the_others(_PARTS, ())
         return PredictedRemoval("the uneven load of the experts", even, parts=_PARTS)
@@ -182,12 +180,9 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     compute, host = finding.evidence["waits_for_compute_ms"], finding.evidence["waits_for_host_ms"]
     hosts = finding.evidence.get("ranks_late_by_host", [])
     late = [rank for rank in finding.ranks if (rank in hosts) == (host > compute)] or finding.ranks
-    tokens = _tokens(finding, seen)
+    tokens = _experts.times(finding.ranks, seen)
     if tokens is not None:
-        text = (
-            f"{rank_words(finding.ranks)} exchanges {tokens:.1f} times the bytes of the other ranks' experts"
-        )
-        return SubCause("uneven_experts", text, {"exchanged_times": tokens})
+        return SubCause(_experts.CODE, _experts.words(finding.ranks, tokens), {"exchanged_times": tokens})
     loss = _clock_loss(late, finding, seen) if compute >= host else None
     found = _throttled(late, loss, finding, seen) if compute >= host else None
     found = found or _collector(late, finding, seen) or _neighbour(finding, seen) or _slow_node(seen)
@@ -203,19 +198,6 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     elif seen.around.loads:
         text += "; neither throttling nor other load was seen"
     return SubCause("compute", text, _measured_loss(loss))
-
-
-def _tokens(finding: Finding, seen: Observation) -> float | None:
-    """Returns how many times the bytes of the others the late ranks exchange in all-to-all, where these are
-    more: an expert that gets most tokens computes for longer and sends more back.
-    """
-    loads = seen.steps.exchanged
-    late = [loads[rank] for rank in finding.ranks if rank in loads]
-    others = [load for rank, load in loads.items() if rank not in finding.ranks]
-    if not late or not others or not fmean(others):
-        return None
-    times = min(late) / fmean(others)
-    return times if times >= MORE_TOKENS else None
 
 
 def _collector(late: Sequence[int], finding: Finding, seen: Observation) -> SubCause | None:
@@ -320,11 +302,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
     where = ", ".join(job.nodes(ranks)) if len(set(job.hosts.values())) > 1 else ""
     if ranks and where:
         actions.append(f"compare {where} with the other nodes: clocks, temperature, other processes")
-    if finding.sub_cause == "uneven_experts" or _tokens(finding, seen) is not None:
-        actions.append(
-            "balance the tokens of the experts: a larger auxiliary loss, a capacity factor, or more replicas "
-            "of the busy expert"
-        )
+    if finding.sub_cause == "uneven_experts" or _experts.times(finding.ranks, seen) is not None:
+        actions.append(_experts.ACTION)
     elif compute:
         actions.append("give every rank the same work per step: equal batches and sequence lengths")
     if host:

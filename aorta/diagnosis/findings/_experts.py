@@ -1,0 +1,40 @@
+"""Experts that get more tokens than others: their ranks compute for longer and send more back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from statistics import fmean
+
+from aorta.diagnosis.observation import Observation
+from aorta.units import rank_words
+
+CODE = "uneven_experts"
+MORE_TOKENS = 1.3
+"""Experts of a rank are busier from so many times the bytes of the other ranks on."""
+ACTION = (
+    "balance the tokens of the experts: a larger auxiliary loss, a capacity factor, or more replicas of the "
+    "busy expert"
+)
+
+
+def times(ranks: Collection[int], seen: Observation) -> float | None:
+    """Returns how many times the bytes of the others the late ranks exchange in all-to-all, where these are
+    more; None: they are not, or there is no all-to-all.
+
+    Args:
+        ranks: that are late.
+        seen: what was observed.
+    """
+    loads = seen.steps.exchanged
+    late = [loads[rank] for rank in ranks if rank in loads]
+    others = [load for rank, load in loads.items() if rank not in ranks]
+    if not late or not others or not fmean(others):
+        return None
+    found = min(late) / fmean(others)
+    return found if found >= MORE_TOKENS else None
+
+
+def words(ranks: list[int], more: float) -> str:
+    """Returns the cause in words."""
+    exchange = "exchanges" if len(ranks) == 1 else "exchange"
+    return f"{rank_words(ranks)} {exchange} {more:.1f} times the bytes of the other ranks' experts"
