@@ -12,6 +12,7 @@ from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, runs, submissions
 from aorta.artefacts.own_program import program_name
 from aorta.artefacts.records import Manifest, SubmittedJob
+from aorta.commands._owned import holds_run
 from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_jobs
 
@@ -85,7 +86,7 @@ def choose(results: Path, submission: SubmissionDir | None = None) -> Choice:
         ):
             note = f"{own.root.name} was run by hand after the submission and replaces its {run.root.name}"
             chosen[scenario] = Chosen(scenario, own, note, program=_program(own)[1])
-        elif _wrote_something(run):
+        elif holds_run(run.root):  # the folder alone is made when a job is accepted
             chosen[scenario] = Chosen(scenario, run, program=job.program or _program(run)[1])
         else:
             silent.append(job)
@@ -225,17 +226,12 @@ def _newest_first(results: Path, unread: Unread | None = None) -> dict[Scenario,
     every = runs(results, unread)
     own = set(own_first([run.root for _, run in every]))
     for scenario, run in every:
-        if run.root in own and (scenario.name, run.root.name) not in swept and _wrote_something(run):
+        if run.root in own and (scenario.name, run.root.name) not in swept and holds_run(run.root):
             by_scenario.setdefault(scenario, []).append(run)
     return {
         scenario: sorted(found, key=lambda run: (_started(run), run.root.name), reverse=True)
         for scenario, found in by_scenario.items()
     }
-
-
-def _wrote_something(run: RunDir) -> bool:
-    """The folder alone is made when a job is accepted."""
-    return bool(entries(run.root))
 
 
 def _started(run: RunDir) -> int:

@@ -8,7 +8,7 @@ import re
 import stat
 from pathlib import Path
 
-from aorta.artefacts.files import walk
+from aorta.artefacts.files import entries, walk
 
 _BLOCK = 512
 """Unit in which a file's blocks are counted."""
@@ -36,6 +36,7 @@ _RUN = "|".join(
 )  # fmt: skip
 RUN = re.compile(rf"((attempt_\d+|earlier_\w+)/)?({_RUN})")
 """Paths below a run, an earlier attempt's among them."""
+_RUN_FOLDER = re.compile(r"nodes|nsys|rocprof|torch_profiler|checkpoints|attempt_\d+|earlier_\w+")
 SUBMISSION = re.compile(
     r"job_ids\.txt|jobs\.jsonl|sweep\.json|((cpu_)?[\w-]*\d+node|aggregate)\.(yaml|sbatch)"
     r"|points/[\w-]+/\d+\.yaml|local/\d+_[\w-]+\.(out|err|pkl|sh)|local/\d+_submission\.sh|" + _TEMPORARY
@@ -46,6 +47,11 @@ REPORT = re.compile(
     rf"{_NAMES}\.(md|json|html)|(bottleneck|sweep)_analysis/[\w.-]+\.(png|svg|md|csv)|{_TEMPORARY}"
 )
 """Paths below an earlier report."""
+
+
+def holds_run(folder: Path) -> bool:
+    """Return whether `folder` holds something of a run by its name: any folder can be called run_7."""
+    return any(RUN.fullmatch(path.name) or _RUN_FOLDER.fullmatch(path.name) for path in entries(folder))
 
 
 def is_own_file(path: Path) -> bool:

@@ -194,3 +194,13 @@ def test_repeats_are_earlier_runs_of_the_scenario_by_the_same_code(tmp_path: Pat
     manifest = read_json(first.manifest, Manifest)
     write_json(first.manifest, msgspec.structs.replace(manifest, code_version="another"))
     assert repeats(tmp_path, chosen) == [second]
+
+
+def test_a_folder_of_another_kind_is_no_run_whatever_its_name(tmp_path: Path) -> None:
+    run(tmp_path, "2node", "7")
+    (tmp_path / "2node/run_8").symlink_to("..")
+    (tmp_path / "2node/run_9").mkdir()
+    (tmp_path / "2node/run_9/notes.txt").write_text("mine")
+    assert taken(tmp_path) == {"2node": "run_7"}
+    (tmp_path / "2node/run_9/rank_0_metrics.jsonl").write_text("")
+    assert taken(tmp_path) == {"2node": "run_9"}, "it has no manifest, and is a run that left no step"
