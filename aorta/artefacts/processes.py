@@ -1,7 +1,9 @@
-"""Reads what the kernel says of one process in `/proc/<pid>/stat` (proc(5))."""
+"""Reads what the kernel says of processes in `/proc/<pid>/stat` (proc(5))."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,3 +46,29 @@ def started(pid: int) -> int | None:
     """
     found = process_stat(pid)
     return None if found is None or found.state in {"Z", "X"} else found.start_ticks
+
+
+class ProcessTable:
+    """One reading of many processes, and who started whom.
+
+    Args:
+        pids: ids of processes; the ones that have ended are left out.
+        proc: where procfs is.
+    """
+
+    def __init__(self, pids: Iterable[int], proc: Path = Path("/proc")) -> None:
+        self._stats = {pid: found for pid in pids if (found := process_stat(pid, proc)) is not None}
+        self._children: defaultdict[int, list[int]] = defaultdict(list)
+        for pid, found in self._stats.items():
+            self._children[found.parent].append(pid)
+
+    def family(self, root: int) -> dict[int, ProcessStat]:
+        """Returns a process and its living descendants; empty where it has ended."""
+        found: dict[int, ProcessStat] = {}
+        ahead = [root] if root in self._stats else []
+        while ahead:
+            pid = ahead.pop()
+            if pid not in found:
+                found[pid] = self._stats[pid]
+                ahead += self._children[pid]
+        return found

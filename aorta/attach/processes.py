@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aorta.artefacts import names
 from aorta.artefacts.files import owner_name
-from aorta.artefacts.processes import process_stat
+from aorta.artefacts.processes import ProcessTable, process_stat
 from aorta.errors import RunError
 
 _JOB = ("SLURM_JOB_ID", "SLURM_JOBID", names.JOB_ID)
@@ -222,27 +221,17 @@ class Work:
 
 def work_of(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[int, Work]:
     """The work of each process, with its living and ended children; ended processes are left out."""
-    table: dict[int, tuple[int, float, int | None, bool]] = {}
-    children: defaultdict[int, list[int]] = defaultdict(list)
-    for pid in _own(proc):
-        seen = process_stat(pid, proc)
-        if seen is None:
-            continue
-        used, moved = seen.cpu_ticks / os.sysconf("SC_CLK_TCK"), _io_bytes(proc / str(pid) / "io")
-        table[pid] = (seen.parent, used, moved, seen.state == "R")
-        children[seen.parent].append(pid)
+    table, second = ProcessTable(_own(proc), proc), os.sysconf("SC_CLK_TCK")
     found = {}
     for pid in pids:
-        if pid not in table:
+        family = table.family(pid)
+        if not family:
             continue
-        tree = [pid]
-        for member in tree:
-            tree += children[member]
-        known = [table[member][2] for member in tree]
+        moved = [_io_bytes(proc / str(member) / "io") for member in family]
         found[pid] = Work(
-            cpu_seconds=sum(table[member][1] for member in tree),
-            io_bytes=None if None in known else sum(item for item in known if item is not None),
-            runs=any(table[member][3] for member in tree),
+            cpu_seconds=sum(item.cpu_ticks for item in family.values()) / second,
+            io_bytes=None if None in moved else sum(item for item in moved if item is not None),
+            runs=any(item.state == "R" for item in family.values()),
         )
     return found
 

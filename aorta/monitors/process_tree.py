@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from pathlib import Path
 
-from aorta.artefacts.processes import process_stat
+from aorta.artefacts.processes import ProcessTable
 from aorta.units import NS_PER_S
 
 
@@ -22,19 +21,7 @@ class ProcessTree:
 
     def cpu_ns(self) -> int | None:
         """Return the CPU time so far; None where the process has ended."""
-        ticks: dict[int, int] = {}
-        children: dict[int, list[int]] = defaultdict(list)
-        for name in os.listdir(self._proc):  # noqa: PTH208 - one call per second, of thousands of names
-            found = process_stat(int(name), self._proc) if name.isdigit() else None
-            if found is not None:
-                pid = int(name)
-                ticks[pid] = found.cpu_ticks
-                children[found.parent].append(pid)
-        if self._root not in ticks:
-            return None
-        total, waiting = 0, [self._root]
-        while waiting:
-            pid = waiting.pop()
-            total += ticks.pop(pid, 0)
-            waiting += children.pop(pid, [])
-        return total * self._tick_ns
+        # One call per second, of thousands of names.
+        pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]  # noqa: PTH208
+        family = ProcessTable(pids, self._proc).family(self._root)
+        return sum(found.cpu_ticks for found in family.values()) * self._tick_ns if family else None

@@ -52,6 +52,15 @@ class Rank:
         return next((op for op in self.made if not op.done), None)
 
 
+def _frames(record):
+    c10d = "/x/torch/distributed/distributed_c10d.py"
+    return [
+        {"name": "all_reduce", "filename": c10d, "line": 3},
+        {"name": "step", "filename": FILE, "line": LINE + record % 5},
+        {"name": "<module>", "filename": FILE, "line": 99},
+    ]
+
+
 class Job:
     """All ranks, run until nothing moves."""
 
@@ -162,62 +171,19 @@ class Job:
     def _dump(self, rank, form, timing, buffer, status, backend, config):
         own = {name: group for name, group in self.groups.items() if rank.rank in group[1]}
         uids = {name: number for number, name in enumerate(own)}
-        none = 0 if form == "json" else None
-        entries, ops = [], self._with_ends(rank)
-        for record, op in enumerate(ops):
-            seq = [other.number for other in ops[: record + 1] if other.group == op.group and not other.p2p]
-            started = op.done or (timing and op.started)
-            hidden = op.batch is not None and op.name != "coalesced"
-            gloo = backend == "gloo"
-            done = op.done and not hidden and not gloo
-            members = self.groups[op.group][1]
-            arrow = {"send": "->", "recv": "<-"}.get(op.name, "")
-            ends = f" {members.index(rank.rank)}{arrow}{op.peer}" if arrow else ""
-            entries.append(
-                {
-                    "record_id": record,
-                    "pg_id": uids[op.group],
-                    "process_group": (op.group, self.groups[op.group][0]),
-                    "collective_seq_id": max(seq, default=0),
-                    "p2p_seq_id": op.number if op.p2p else 0,
-                    "op_id": record + 1 if not gloo else max(seq, default=0),
-                    "profiling_name": f"{backend}:{op.name}{ends}",
-                    "time_created_ns": op.created,
-                    "input_sizes": [] if op.name in ("barrier", "coalesced") else [[op.size, 2]],
-                    "input_dtypes": [] if op.name in ("barrier", "coalesced") else [op.dtype],
-                    "output_sizes": [[op.size, 2]],
-                    "output_dtypes": [op.dtype],
-                    "state": "completed"
-                    if done
-                    else "started"
-                    if started and not hidden and not gloo
-                    else "scheduled",
-                    "time_discovered_started_ns": op.created + 1
-                    if timing and started and not hidden
-                    else none,
-                    "time_discovered_completed_ns": op.created + 2 if done else none,
-                    "retired": op.done and not hidden,
-                    "timeout_ms": 600000,
-                    "is_p2p": op.p2p,
-                    "frames": [
-                        {
-                            "name": "all_reduce",
-                            "filename": "/x/torch/distributed/distributed_c10d.py",
-                            "line": 3,
-                        },
-                        {"name": "step", "filename": FILE, "line": LINE + record % 5},
-                        {"name": "<module>", "filename": FILE, "line": 99},
-                    ],
-                }
-            )
+        ops = self._with_ends(rank)
+        entries = [
+            self._entry(rank, ops[: record + 1], uids, form=form, timing=timing, gloo=backend == "gloo")
+            for record in range(len(ops))
+        ]
         found = {"version": "2.10", "entries": entries[-buffer:]}
+        known = {"": {"name": "", "desc": "", "ranks": "[]"}}
         if config:
-            found["pg_config"] = {
+            known = {
                 name: {"name": name, "desc": desc, "ranks": str(members)}
                 for name, (desc, members) in own.items()
             }
-        else:
-            found["pg_config"] = {"": {"name": "", "desc": "", "ranks": "[]"}}
+        found["pg_config"] = known
         if status:
             number = str if form == "json" else int
             found["pg_status"] = {
@@ -229,6 +195,40 @@ class Job:
                 for name in own
             }
         return json.dumps(dict(sorted(found.items()))).encode() if form == "json" else pickle.dumps(found, 2)
+
+    def _entry(self, rank, ops, uids, *, form, timing, gloo):
+        """The entry of the last of these calls."""
+        op, record, none = ops[-1], len(ops) - 1, 0 if form == "json" else None
+        made = max((o.number for o in ops if o.group == op.group and not o.p2p), default=0)
+        hidden = op.batch is not None and op.name != "coalesced"
+        started = op.done or (timing and op.started)
+        done = op.done and not hidden and not gloo
+        state = "started" if started and not hidden and not gloo else "scheduled"
+        desc, members = self.groups[op.group]
+        arrow = {"send": "->", "recv": "<-"}.get(op.name, "")
+        ends = f" {members.index(rank.rank)}{arrow}{op.peer}" if arrow else ""
+        bare = op.name in ("barrier", "coalesced")
+        return {
+            "record_id": record,
+            "pg_id": uids[op.group],
+            "process_group": (op.group, desc),
+            "collective_seq_id": made,
+            "p2p_seq_id": op.number if op.p2p else 0,
+            "op_id": made if gloo else record + 1,
+            "profiling_name": f"{'gloo' if gloo else 'nccl'}:{op.name}{ends}",
+            "time_created_ns": op.created,
+            "input_sizes": [] if bare else [[op.size, 2]],
+            "input_dtypes": [] if bare else [op.dtype],
+            "output_sizes": [[op.size, 2]],
+            "output_dtypes": [op.dtype],
+            "state": "completed" if done else state,
+            "time_discovered_started_ns": op.created + 1 if timing and started and not hidden else none,
+            "time_discovered_completed_ns": op.created + 2 if done else none,
+            "retired": op.done and not hidden,
+            "timeout_ms": 600000,
+            "is_p2p": op.p2p,
+            "frames": _frames(record),
+        }
 
     def _with_ends(self, rank):
         """The calls, with the entry that ends each batch."""
