@@ -6,12 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-PROGRAMS = frozenset(
-    {
-        *("torchrun", "deepspeed", "accelerate-launch", "horovodrun"),
-        *("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun"),
-    }
-)
+STARTED_BY_SCHEDULERS = frozenset({"srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun"})
+"""Launchers that ask the scheduler for processes: inside of a job step of aorta they wait for a place."""
+PROGRAMS = frozenset({"torchrun", "deepspeed", "accelerate-launch", "horovodrun"}) | STARTED_BY_SCHEDULERS
 _MODULES = frozenset(
     {
         *("torch.distributed.run", "torch.distributed.launch", "torch.distributed.launcher"),

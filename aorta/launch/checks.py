@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from aorta.artefacts.launchers import called_by_script, launcher
+from aorta.artefacts.launchers import STARTED_BY_SCHEDULERS, called_by_script, launcher
 from aorta.errors import PlanError
 from aorta.launch.durations import parse_limit, show
 from aorta.launch.site import Partition, Site
@@ -130,10 +130,12 @@ def processes(
         many = (
             f"{each} × {inner} = {each * inner} processes per node" if inner else "launchers inside launchers"
         )
+        hint = f"give the script and its arguments alone: {_works(command)}"
+        if found not in STARTED_BY_SCHEDULERS:
+            own = f"--launcher own --procs-per-node {inner or each} -- {shlex.join(command)}"
+            hint += f"; or, on one node, let it start its ranks: {own}"
         raise PlanError(
-            f"the program is started by {found}, and the agent starts torchrun already: {many}",
-            f"give the script and its arguments alone: {_works(command)}; or, on one node, let it start its "
-            f"ranks: --launcher own --procs-per-node {inner or each} -- {shlex.join(command)}",
+            f"the program is started by {found}, and the agent starts torchrun already: {many}", hint
         )
     if asked is not None and gpus and asked > gpus:
         raise PlanError(
