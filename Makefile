@@ -14,6 +14,10 @@ named = $(or $(CONFIG),$(patsubst %,config/%.yaml,$(filter-out ranking,$(WORKLOA
 config_flag = $(if $(named),--config $(named))
 site = [ ! -f scripts/profiling_config.sh ] || source scripts/profiling_config.sh
 
+# A target that is not here: say which are.
+.DEFAULT:
+	@echo "make: there is no target '$@'; these are:" >&2; $(MAKE) --no-print-directory help >&2; exit 2
+
 .PHONY: help setup profile submit-profiling wait aggregate validate test lint format \
         cluster-up cluster-down cluster-status slurm-files wheelhouse clean
 
