@@ -71,6 +71,8 @@ class MistakeSpec(Struct, frozen=True, kw_only=True):
     shown_by: str
     observe: Callable[[Observation], ObservedSign | None] | None = None
     """Looks for the mistake in a run's records and samples. None: they do not show it."""
+    excused: Callable[[Observation], bool] | None = None
+    """Returns True if records or samples show that what traces show is needed; None: they never do."""
     parts: tuple[str, ...] = ()
     """Parts of the step that sampled stacks are searched in for the place; empty: stacks do not tell it."""
     yields_to: tuple[str, ...] = ()

@@ -16,8 +16,12 @@ def with_observed(seen: Observation) -> Observation:
     """Returns the observation with the mistakes that records and samples show, the best gain first."""
     config = seen.job.config
     intended = config.profiling.intended_mistakes if config is not None else ()
-    known = {item.id for item in seen.facts.mistakes}
-    found = [_placed(item, seen) for item in seen.facts.mistakes]
+    traced = [item for item in seen.facts.mistakes if not _excused(item, seen)]
+    known = {item.id for item in traced}
+    found = [_placed(item, seen) for item in traced]
+    together = seen.facts.mistakes_together
+    if together is not None and not known.issuperset(together.ids):
+        together = None
     for id_, plugin in CATALOGUE.items():
         explained = id_ in known or not known.isdisjoint(plugin.spec.yields_to)
         sign = None if plugin.spec.observe is None or explained else plugin.spec.observe(seen)
@@ -34,7 +38,13 @@ def with_observed(seen: Observation) -> Observation:
         )
         found.append(_placed(item, seen))
     found.sort(key=lambda item: (item.intended, -item.gain.value))
-    return replace(seen, facts=msgspec.structs.replace(seen.facts, mistakes=found))
+    facts = msgspec.structs.replace(seen.facts, mistakes=found, mistakes_together=together)
+    return replace(seen, facts=facts)
+
+
+def _excused(item: Mistake, seen: Observation) -> bool:
+    excused = CATALOGUE[item.id].spec.excused
+    return excused is not None and excused(seen)
 
 
 def _placed(item: Mistake, seen: Observation) -> Mistake:

@@ -132,6 +132,18 @@ def test_parameters_gathered_in_fp32_for_products_in_bf16(wide: float, tensor: b
     assert gain == (pytest.approx(30 / 20, rel=0.02) if named else None)
 
 
+@pytest.mark.parametrize(("small", "named"), [(8_192, True), (20_000_000, False), (-1, True)])
+def test_units_of_experts_are_not_tiny(small: int, named: bool) -> None:
+    gather = launch(MS, MS, kind=int(ComputeKind.COMMUNICATION), group=0, tags=int(Tag.COLLECTIVE))
+    calls = [{**gather, "bytes": small, "order": order} for order in range(60)]
+    made = host_line(line([[*calls, launch(MS, MS)]] * 3), {})
+    units = [f"layers.{number // 6}.experts.{number % 6}" for number in range(60)]
+    census = msgspec.structs.replace(made.census, units=units)
+    lines = Lines.of({0: msgspec.structs.replace(made, census=census)})
+    assert lines is not None
+    assert (gain_of("fsdp_tiny_units", mistakes_of(lines)[0]) is not None) == named
+
+
 def test_a_checkpoint_costs_what_its_steps_have_beyond_the_others() -> None:
     plain = [launch(MS, MS // 10)] * 10
     copy = launch(2 * MS, MS // 100, kind=int(ComputeKind.READ_COPY), bytes=1_000_000)

@@ -9,6 +9,7 @@ import pytest
 
 from aorta.artefacts.analysis import Finding
 from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
+from aorta.artefacts.measured import Utilization
 from aorta.artefacts.mistakes import Mistake, MistakePlace
 from aorta.artefacts.weight import Estimate
 from aorta.config.schema import Config, ProfilingConfig
@@ -162,3 +163,16 @@ def test_a_symptom_repeats_the_actions_of_the_mistake_behind_it() -> None:
     )
     actions = FINDINGS["compute_inefficiency"].actions(symptom, seen)
     assert actions[-1] == "read more: aorta explain needless_checkpointing"
+
+
+@pytest.mark.parametrize(("used", "left"), [(95.0, False), (20.0, True), (0.0, True), (None, True)])
+def test_recomputation_is_needed_where_memory_is_full(used: float | None, left: bool) -> None:
+    seen = context()
+    gain = Estimate(value=1.8, low=1.5, high=2.1)
+    mistake = Mistake(id="needless_checkpointing", title="", ranks=[], where=None, gain=gain)
+    names = ("gpu_util_pct", "effective_gpu_util_pct", "gpu_power_w", "cpu_pct", "job_cpu_pct")
+    rest = dict.fromkeys((*names, "host_memory_used_pct"))
+    use = Utilization(gpu_memory_used_pct=used, samples=10, **rest)
+    facts = msgspec.structs.replace(seen.facts, mistakes=[mistake])
+    seen = changed(seen, utilization=use)
+    assert ("needless_checkpointing" in named(replace(seen, facts=facts))) == left

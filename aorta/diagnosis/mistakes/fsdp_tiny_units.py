@@ -22,6 +22,8 @@ from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_UNITS = 40
+_LARGE_BYTES = 8e6
+_SMALL_PCT = 10
 _BLOCK = re.compile(r"^(.*?[.]\d+)(?:[.]|$)")
 
 
@@ -29,7 +31,7 @@ def _look(program: Program) -> Sign | None:
     one = next(iter(program.ranks.values()))
     units = one.line.census.units
     blocks = {found[1] if (found := _BLOCK.match(name)) else "" for name in units}
-    if len(units) < _LEAST_UNITS or len(units) < 2 * len(blocks):
+    if len(units) < _LEAST_UNITS or len(units) < 2 * len(blocks) or _large(one):
         return None
     share = (len(blocks) + 1) / len(units)
     return Sign(
@@ -37,6 +39,12 @@ def _look(program: Program) -> Sign | None:
         where=MistakePlace(function=f"fully_shard ({units[0]})"),
         evidence={"units": len(units), "blocks": len(blocks)},
     )
+
+
+def _large(item: RankProgram) -> bool:
+    """True if even small units hold much, as experts do; False where sizes are not recorded."""
+    sizes = item.table.bytes[(item.table.group != ABSENT) & (item.table.bytes > 0)]
+    return len(sizes) > 0 and float(np.percentile(sizes, _SMALL_PCT)) >= _LARGE_BYTES
 
 
 def _fixed(item: RankProgram, share: float) -> ReplayChanges:

@@ -18,9 +18,11 @@ import numpy as np
 
 from aorta.artefacts.hostline import Tag
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.observation import Observation
 from aorta.metrics.line_replay import ReplayChanges
 
 _LEAST_SHARE = 0.05
+_FULL_PCT = 70.0
 _HOOKS = 0.6
 """Saving and fetching tensors through Python hooks, over the recomputation's host time: timed on a CPU with a
 transformer of tiny sizes, per operator, beside what a launch costs.
@@ -61,6 +63,13 @@ def _cost_ms(item: RankProgram) -> float:
     return max(item.tagged_ms(Tag.RECOMPUTE), _gpu_ms(item))
 
 
+def _excused(seen: Observation) -> bool:
+    """True if the GPUs' memory is so full, even with recomputation, that the program needs it."""
+    use = seen.monitored.utilization
+    used = None if use is None else use.gpu_memory_used_pct
+    return used is not None and used >= _FULL_PCT
+
+
 SPEC = MistakeSpec(
     id="needless_checkpointing",
     before="""\
@@ -78,5 +87,6 @@ x = block(x)
         "needless_checkpointing (one H200)",
     ),
     look=_look,
-    shown_by="traces",
+    shown_by="traces; samples of GPU memory that is more than 70 % full excuse it",
+    excused=_excused,
 )
