@@ -12,12 +12,20 @@ from aorta.diagnosis.observation import Observation
 
 
 def with_actions(finding: Finding, seen: Observation) -> Finding:
-    """Returns the finding with what to do; one that yields takes the advice of the costliest cause."""
-    spec = FINDINGS[finding.kind]
+    """Returns the finding with what to do; one that yields takes the advice of the costliest cause.
+
+    Where the replay of a pipeline misses the step, the rest is the hosts'. Waits behind it look like
+    communication.
+    """
+    spec, of_hosts = FINDINGS[finding.kind], seen.steps.replay_missed is not None
     costs = {
         kind: other.cost(seen)
         for kind, other in FINDINGS.items()
-        if spec.yields and seen.steps.costs and other.cost and not other.yields
+        if spec.yields
+        and seen.steps.costs
+        and other.cost
+        and not other.yields
+        and (other.of_host_time or not of_hosts)
     }
     most = max(costs, key=lambda kind: costs[kind], default=finding.kind)
     copied = fmean(item.copy_ms for item in seen.steps.costs) if seen.steps.costs else 0.0

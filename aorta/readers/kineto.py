@@ -41,6 +41,7 @@ from aorta.readers.kernels import roles_of
 from aorta.readers.kineto_columns import Columns, flush
 from aorta.readers.kineto_decode import add_chunk
 from aorta.readers.kineto_events import ANNOTATIONS, CALLS, GPU_ANNOTATIONS, INNER, ON_GPU
+from aorta.readers.kineto_groups import described
 from aorta.readers.kineto_stream import (
     EventText,
     GzipText,
@@ -278,6 +279,7 @@ def _assemble(path: Path, parts: list[KinetoUnit | ArtefactError]) -> Trace | Ar
     projected = _whole_table(TraceRanges, [columns.gpu_ranges for columns in merged])
     operators = _whole_table(TraceRanges, [columns.operators for columns in merged])
     rank, basis, notes = _rank(path, header)
+    text = described(text, set(collectives.group.tolist()), _distributed(header))
     return finish(
         replace(
             empty_trace(str(path), FORMAT),

@@ -41,6 +41,7 @@ from aorta.readers.kineto_events import (
     Numbering,
 )
 from aorta.readers.kineto_flops import flops
+from aorta.readers.kineto_groups import named_group
 from aorta.readers.kineto_times import (
     AnyEvent,
     AnyEventT,
@@ -342,9 +343,7 @@ def _add_collectives(columns: Columns, known: Sequence[tuple[int, Arguments]]) -
 
 def _calling(arguments: Arguments) -> str:
     """Returns who calls together: the group, of a send and its receive the two ranks as well."""
-    pair, name = _pair(arguments), str(arguments.group)
-    if arguments.description not in (None, "", "undefined", "default_pg"):
-        name = f"{arguments.description}:{name}".replace(" ", "_")
+    pair, name = _pair(arguments), named_group(arguments.description, arguments.group)
     return f"{name} {pair}" if pair else name
 
 

@@ -252,3 +252,19 @@ def test_the_slow_link_of_a_ring_is_named(tmp_path: Path) -> None:
     found, _ = analysed(tmp_path, made, Style())
     assert (found.verdict.kind, found.verdict.ranks) == ("communication", [0, 1])
     assert found.findings[0].sub_cause == "slow_link"
+
+
+@pytest.mark.parametrize("config", [True, False])
+def test_groups_are_described_by_the_configuration_where_calls_only_number_them(
+    tmp_path: Path, config: bool
+) -> None:
+    """Nothing but the description tells the tensor groups of an only replica from data groups."""
+    shape = Shape(2, 1, 2, 4)
+    style = Style(described=described(shape, MEGATRON), numbered=True, config=config)
+    found, _ = analysed(tmp_path, pipeline("1f1b", shape), style)
+    assert found.mesh is not None
+    dimensions = {tuple(group.ranks): group.dimension for group in found.mesh.groups}
+    assert dimensions[0, 2] == dimensions[1, 3] == "pipeline"
+    assert (dimensions[0, 1], dimensions[2, 3]) == (
+        ("tensor", "tensor") if config else ("unknown", "unknown")
+    )

@@ -12,6 +12,7 @@ from aorta.artefacts.analysis import Finding
 from aorta.artefacts.measured import BreakdownTable, RankBreakdown, Utilization
 from aorta.artefacts.steps import CollectiveId, DecodedStep, StepRange, StepRanges
 from aorta.config.schema import Config, DataloaderConfig
+from aorta.diagnosis.actions import with_actions
 from aorta.diagnosis.finding import NOT_DETERMINED
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.host_time import host_share
@@ -297,6 +298,17 @@ def test_without_a_replay_of_the_pipeline_no_host_is_guilty(
     missed = changed(context(), replay_missed="the replay of the pipeline comes to 4.0 of the 9.0 ms")
     assert unsupported([late], context(), RECORDS) == {}
     assert (unsupported([late], missed, RECORDS) == {}) is guilty
+
+
+@pytest.mark.parametrize(
+    ("missed", "said"), [("the replay comes to 4.0 of the 9.0 ms", "host wait"), (None, "the link between")]
+)
+def test_idle_gpus_get_advice_for_hosts_where_the_replay_of_the_pipeline_misses_the_step(
+    missed: str | None, said: str
+) -> None:
+    """Exchange takes 30 of 100 ms, and hosts 10."""
+    idle = with_actions(finding("gpu_underutilization"), changed(context(config=None), replay_missed=missed))
+    assert said in idle.actions[0]
 
 
 def test_exchange_is_not_told_from_waiting_without_a_replay_of_the_pipeline() -> None:

@@ -43,6 +43,8 @@ class Style:
     """Kernels carry the arguments of their calls."""
     config: bool = True
     """`distributedInfo` has `pg_config`."""
+    numbered: bool = False
+    """Calls only number their group, and `pg_config` describes it."""
 
 
 def write(
@@ -153,12 +155,13 @@ def _named(
     rank: int, op: Op, style: Style, groups: Mapping[str, tuple[int, tuple[int, ...]]]
 ) -> dict[str, Any]:
     number, members = groups[op.group]
+    said = style.described.get(op.group, "undefined")
     count = op.size // _ITEM
     sizes = [size // _ITEM for size in op.sizes]
     named: dict[str, Any] = {
         "Collective name": op.kind,
         "Process Group Name": str(number),
-        "Process Group Description": style.described.get(op.group, "undefined"),
+        **({} if style.numbered else {"Process Group Description": said}),
         "Process Group Ranks": str(list(members)),
         "Group size": len(members),
         "In msg nelems": sum(sizes) or count,
