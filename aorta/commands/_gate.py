@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
@@ -25,6 +26,8 @@ from aorta.report.series import step_times
 from aorta.runner.command import HOOKS
 
 Side = Literal["A", "B"]
+_GRACE_S = 5.0
+"""Time that a command has to end by itself."""
 STEP, PRINTED, WALL, CPU = "step time, ms", "printed number", "wall time, s", "CPU time, s"
 
 
@@ -92,8 +95,7 @@ class Runner:
             try:
                 code = process.wait(self.timeout_s)
             except BaseException as error:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                _end(process)
                 if isinstance(error, subprocess.TimeoutExpired):
                     raise ArtefactError(
                         f"{command}: did not end within {self.timeout_s:g} s", "allow more with --timeout"
@@ -121,6 +123,16 @@ class Runner:
         times = step_times(read_steps(RunDir(folder)).by_rank)
         steady = [ms for ms, kept in zip(times.ms, times.steady, strict=True) if kept] if times else []
         return (median(steady), STEP) if steady else (wall_s, WALL)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command and all that it started: `srun` that is asked to end cancels its job."""
+    os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_S)
+    with contextlib.suppress(ProcessLookupError):  # what the command itself left behind
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _children_cpu_s() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import time
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def command(
         raise ConfigError("--metric and --cpu-time are two measures", "use one of them")
     from aorta.artefacts.io import write_json, write_text
     from aorta.commands._gate import Runner, decide
+    from aorta.commands._signals import EndingSignals
     from aorta.metrics.gate import GatePlan, SequentialTest
     from aorta.report.gate import junit, markdown, sentence, unfinished
 
@@ -75,7 +77,11 @@ def command(
     runner = Runner({"A": first, "B": second}, folder / "runs", _pattern(metric), cpu_time, timeout, say)
     try:
         try:
-            result = decide(SequentialTest(GatePlan(limit=limit / 100.0, most_blocks=blocks)), runner)
+            with EndingSignals() as signals:
+                result = decide(SequentialTest(GatePlan(limit=limit / 100.0, most_blocks=blocks)), runner)
+        except KeyboardInterrupt:
+            say("interrupted: the run that went on was ended; nothing is known of B", err=True)
+            return 128 + (signals.number or signal.SIGINT)
         except Exception as error:
             write_text(folder / "gate.xml", unfinished(first, second, str(error)))
             raise

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -109,3 +112,20 @@ def test_a_run_that_fails_is_an_error_of_the_test_case_and_no_failure(tmp_path: 
     error = suite.find("testcase/error")
     assert error is not None
     assert "exit status 3" in str(error.get("message"))
+
+
+def test_a_gate_that_is_told_to_end_ends_the_run_that_goes_on(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    os.mkfifo(pid)
+    waits = f"import os, time; open('{pid}', 'w').write(str(os.getpid())); time.sleep(600)"
+    words = [sys.executable, "-m", "aorta", "gate", "--b", "true", "--output", str(tmp_path / "gate")]
+    told = subprocess.Popen(
+        [*words, "--a", f'{sys.executable} -c "{waits}"'], stderr=subprocess.PIPE, text=True
+    )
+    child = int(pid.read_text(encoding="utf-8"))
+    told.send_signal(signal.SIGTERM)
+    assert told.wait(60) == 128 + signal.SIGTERM
+    assert told.stderr is not None
+    assert "nothing is known of B" in told.stderr.read()
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
