@@ -32,7 +32,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         if not _SCENARIO.fullmatch(self.name):
-            raise ArtefactError(f"scenario {self.name!r} is not of the form 2node or cpu_2node")
+            raise ArtefactError(f"scenario {self.name!r} is not a name such as 2node or cpu_2node")
 
     @property
     def nodes(self) -> int:

@@ -34,7 +34,7 @@ def validate_hangs(folder: Path, *, small: bool, slurm: bool) -> int:
     from aorta.commands._validation import analyse
 
     cells = [cell for cell in hang_matrix(1) if cell.nodes == 1] if small else hang_matrix()
-    say(f"{len(cells)} runs; to go on after an interruption: add --into {folder}")
+    say(f"{len(cells)} runs; to continue after an interruption: add --into {folder}")
 
     def tell(trial: HangTrial) -> None:
         noticed = "not noticed" if trial.after_s is None else f"noticed after {trial.after_s:.1f} s"

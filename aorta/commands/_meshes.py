@@ -39,7 +39,7 @@ def validate_meshes(folder: Path, *, small: bool, again: bool = False) -> int:
     if small:
         cells = [cell for cell in cells if cell.fault == "none" or cell.rank == 2 or cell.link in _FIRST]
     if not again:
-        say(f"{len(cells)} runs; to go on after an interruption: add --into {folder}")
+        say(f"{len(cells)} runs; to continue after an interruption: add --into {folder}")
 
     def tell(trial: MeshTrial) -> None:
         right = "right" if trial.right else "WRONG"

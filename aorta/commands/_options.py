@@ -121,7 +121,7 @@ def jobs_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "job_ids",
         multiple=True,
         metavar="ID",
-        help="Instead of a submission's jobs; of an array: its tasks.",
+        help="This job instead of a submission's; an array's id stands for its tasks.",
     )
     folder = click.Path(path_type=Path, file_okay=False)
     return click.argument("submission", required=False, type=folder)(jobs(function))
@@ -149,7 +149,7 @@ def docs_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--docs",
         type=click.Path(path_type=Path, file_okay=False),
-        help="Where the report goes. Default: docs/ in aorta's own checkout, elsewhere beside the results.",
+        help="Where the report goes. Default: docs/ in aorta's own checkout, elsewhere next to the results.",
     )(function)
 
 
@@ -200,7 +200,7 @@ _PROGRAM: tuple[Decorator, ...] = (
         type=click.Choice(["auto", "none"]),
         default="auto",
         show_default=True,
-        help="Step records of your own program: by hooks that aorta puts into it, or none.",
+        help="How your own program gets step records: by aorta's hooks, or not at all.",
     ),
     click.option(
         "--python",
@@ -212,7 +212,7 @@ _PROGRAM: tuple[Decorator, ...] = (
         type=click.Choice(["aorta", "own"]),
         default="aorta",
         show_default=True,
-        help="Who starts the ranks of your own program; own: it does so itself, once per node.",
+        help="Who starts the ranks of your own program. own: it starts them itself, once per node.",
     ),
     click.option(
         "--steps",
@@ -232,7 +232,7 @@ _SIZES: tuple[Decorator, ...] = (
     click.option(
         "--keep-environment",
         is_flag=True,
-        help="Traces keep environment variables and command lines, secrets included.",
+        help="Keep environment variables and command lines in traces, including secrets.",
     ),
     click.option(
         "--monitor-interval",
@@ -279,9 +279,7 @@ _SLURM: tuple[Decorator, ...] = (
     click.option("--cpus-per-task", type=click.IntRange(min=1), help="CPUs of each node's task."),
     click.option("--exclusive", is_flag=True, help="Whole nodes."),
     click.option("--sbatch-line", "sbatch_lines", multiple=True, metavar="LINE", help="Such as --mem=64G."),
-    click.option(
-        "--assume-shared", is_flag=True, help="The results folder is shared, whatever it looks like."
-    ),
+    click.option("--assume-shared", is_flag=True, help="Trust that the results folder is shared."),
     click.option(
         "--aggregate", is_flag=True, help="Chain a job that analyses the others when they have ended."
     ),

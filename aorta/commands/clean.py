@@ -26,9 +26,9 @@ _LAST_DAY_S = 86_400
     "--keep-below",
     type=Size(),
     metavar="SIZE",
-    help="Such as 20G: the oldest go until the rest is smaller. What changed in the last day stays.",
+    help="Such as 20G: remove the oldest until the rest is smaller. What changed in the last day stays.",
 )
-@click.option("--dry-run", is_flag=True, help="List what would go; remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @results_option
 def command(older_than: int | None, keep_below: int | None, dry_run: bool, yes: bool, results: Path) -> int:
@@ -42,7 +42,7 @@ def command(older_than: int | None, keep_below: int | None, dry_run: bool, yes: 
     from aorta.commands._prune import beyond, old_folders, remove
 
     if older_than is None and keep_below is None:
-        raise click.UsageError("say what may go: --older-than 30d, --keep-below 20G, or both")
+        raise click.UsageError("say what to remove: --older-than 30d, --keep-below 20G, or both")
     age_s = older_than if older_than is not None else _LAST_DAY_S
     found = old_folders(results, time.time_ns() - age_s * 1_000_000_000)
     if keep_below is not None:

@@ -34,7 +34,7 @@ def command() -> None:
 @click.option(
     "--netns/--no-netns",
     default=None,
-    help="Nodes in network namespaces; where root and kernel allow it, if not said.",
+    help="Put nodes in network namespaces. Default: if root and kernel allow it.",
 )
 @click.option(
     "--rate", metavar="RATE", help="Limit each node's link, such as 100mbit; needs network namespaces."

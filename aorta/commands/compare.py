@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from aorta.metrics.compare import Values
 
 SAME_RUN = (
-    "Intervals cover the noise within each run. Two runs of the same thing differ by more than that: repeat"
-    " them before a small difference is called real."
+    "Intervals cover the noise within each run. Two runs of the same program can differ by more: repeat "
+    "them before you trust a small difference."
 )
 WINDOWS = (
     "Times of event_window are ready-to-done windows of the collectives, launch and queueing included;"
@@ -30,8 +30,8 @@ WINDOWS = (
 )
 
 DETAIL = (
-    "In some runs every step is timed part by part, which takes time, in others a part of the steps is:"
-    " step_ms holds that difference."
+    "Some runs time every step in detail, which takes time; others time only some steps. step_ms includes "
+    "that difference."
 )
 
 
@@ -47,8 +47,8 @@ DETAIL = (
 )
 @click.option("--label", "labels", multiple=True, help="Name of the --log-dir before it.")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder to write into.")
-@click.option("--reference", help="Label that the others are compared with; the first without.")
-@click.option("--candidate", "candidates", multiple=True, help="Labels to compare; all others without.")
+@click.option("--reference", help="Label that the others are compared with. Default: the first.")
+@click.option("--candidate", "candidates", multiple=True, help="Labels to compare. Default: all others.")
 def command(sides: tuple[Path, ...], json_path: str | None, **options: Any) -> None:
     """Compare BEFORE with AFTER: step time, efficiency, verdict and parts.
 

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 @click.command("configure")
 @click.option("--account", envvar="SLURM_ACCOUNT", help="Default: SLURM_ACCOUNT, else asked.")
 @click.option("--partition", envvar="SLURM_PARTITION", help="Default: SLURM_PARTITION, else asked.")
-@click.option("--gpus-per-node", type=click.IntRange(min=0), help="Default: asked; all that a node has.")
+@click.option(
+    "--gpus-per-node",
+    type=click.IntRange(min=0),
+    help="Default: asked, with all of a node's as the suggestion.",
+)
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -104,6 +108,6 @@ def _ask(what: str, option: str, names: list[str], default: str | None) -> str:
         return typed
     if default is None:
         raise PlanError(
-            f"which {what}? there are: {', '.join(names)}", f"say {option}, or run this at a terminal"
+            f"which {what}? there are: {', '.join(names)}", f"say {option}, or run this in a terminal"
         )
     return default

@@ -10,7 +10,7 @@ import click
 @click.command("export-traces")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
-    "--node", required=True, type=click.IntRange(min=0), help="Index of the node whose ranks are meant."
+    "--node", required=True, type=click.IntRange(min=0), help="Index of the node whose traces are exported."
 )
 def command(run: Path, node: int) -> None:
     """Make SQLite exports of RUN's profiler reports and summary_stats.csv; needs the profiler of that node.

@@ -32,9 +32,9 @@ SLOWER = 1
     type=click.IntRange(min=6),
     default=120,
     show_default=True,
-    help="The most blocks of four runs.",
+    help="Maximum number of blocks of four runs.",
 )
-@click.option("--metric", metavar="REGEX", help="Finds the number in what a run prints; the less the better.")
+@click.option("--metric", metavar="REGEX", help="Pattern of the number in a run's output; smaller is better.")
 @click.option("--cpu-time", is_flag=True, help="Measure the CPU time of the command: for shared machines.")
 @click.option(
     "--timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="Seconds of one run."

@@ -35,7 +35,7 @@ _LEAST_VERDICT = 30
     metavar="FILE",
     help="Draw the step time of each run into FILE.png and FILE.svg.",
 )
-@click.option("--lost", is_flag=True, help="Hours held and lost per cause, instead of the list.")
+@click.option("--lost", is_flag=True, help="Show hours used and lost per cause instead of the list.")
 @click.option(
     "--since", type=Age(), metavar="AGE", help="With --lost: runs that ended since then. Default: all."
 )

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     metavar="GLOBAL_BATCH",
     help="The ranks share this many samples per step: training.batch_size is set for each number of nodes.",
 )
-@click.option("--weak", is_flag=True, help="Each rank keeps its batch: what several --nodes mean anyway.")
+@click.option("--weak", is_flag=True, help="Each rank keeps its batch, as several --nodes do by default.")
 @click.option("--executor", type=click.Choice(["slurm", "local"]), default="slurm", show_default=True)
 @click.option(
     "--at-most",

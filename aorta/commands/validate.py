@@ -24,11 +24,15 @@ CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
 
 @click.command("validate")
 @click.option("--small", is_flag=True, help="A few runs, to see that everything works.")
-@click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="The matrix of N GPUs of this machine.")
-@click.option("--hangs", is_flag=True, help="Jobs that stand still on purpose instead.")
-@click.option("--mesh", is_flag=True, help="Pipelines and other meshes instead, on this machine (gloo).")
 @click.option(
-    "--mistakes", is_flag=True, help="Mistakes of a plain trainer instead; with --gpus 1 all on a GPU."
+    "--gpus", type=click.IntRange(min=1), metavar="N", help="Run the matrix for N GPUs of this machine."
+)
+@click.option("--hangs", is_flag=True, help="Run jobs that hang on purpose instead.")
+@click.option("--mesh", is_flag=True, help="Run pipelines and other meshes instead, on this machine (gloo).")
+@click.option(
+    "--mistakes",
+    is_flag=True,
+    help="Run a plain trainer with known mistakes instead; with --gpus 1 all on a GPU.",
 )
 @click.option(
     "--stripped", is_flag=True, help="A trainer without instrumentation, as `--instrument auto` sees it."
@@ -40,7 +44,8 @@ CPU_CONFIG, GPU_CONFIG = "validation.yaml", "validation_gpu.yaml"
     "--into",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder of the runs; one that has some goes on. Default: results/validation/run_<timestamp>.",
+    help="Folder of the runs. If it holds some, the matrix is continued. Default: "
+    "results/validation/run_<timestamp>.",
 )
 @click.option("--analyse-only", is_flag=True, help="Analyse the runs of --into again; run nothing.")
 @click.option(
@@ -74,7 +79,7 @@ def command(**options: Any) -> int:
     from aorta.validation.scoring import score
 
     matrix, folder = _matrix(options), _folder(options)
-    say(f"{len(matrix.cells)} runs; to go on after an interruption: add --into {folder.root}")
+    say(f"{len(matrix.cells)} runs; to continue after an interruption: add --into {folder.root}")
 
     def tell(trial: Trial) -> None:
         say(told(trial))

@@ -69,7 +69,7 @@ def _wait(
         named = [shlex.quote(str(submission))] if submission else []
         named += [f"--job {job_id}" for job_id in job_ids]
         again = " ".join(["aorta wait", *named]) if named else how_to("wait", results)
-        say(f"the jobs go on; to wait for them again: {again}", err=True)
+        say(f"the jobs keep running; to wait for them again: {again}", err=True)
         return None, 130
     wrong = [view.job_id for _, view in follower.rows() if not view.state.ok]
     told = f"not completed: {', '.join(wrong)}" if wrong else "all completed"

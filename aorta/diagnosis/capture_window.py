@@ -97,7 +97,8 @@ def overhead_note(found: ProfilerOverhead | None) -> list[str]:
         return []
     return [
         f"warning: a step takes {found.ratio:.2f} times as long inside the profiler's capture as outside "
-        f"({found.inside_ms:.1f} and {found.outside_ms:.1f} ms): shares from the trace are of the slower step"
+        f"({found.inside_ms:.1f} and {found.outside_ms:.1f} ms): shares from the trace describe the "
+        f"slower step"
     ]
 
 
@@ -115,7 +116,7 @@ def detail_note(found: DetailCost | None) -> list[str]:
         *elsewhere,
         f"warning: a step takes {found.ratio:.2f} times as long where its parts are timed as where it is "
         f"timed as a whole ({found.detailed_ms:.1f} and {found.whole_ms:.1f} ms): parts, findings and "
-        "predictions are of the longer step, and what the timing adds is in the host's part",
+        "predictions describe the longer step, and its host part holds the cost of the timing",
     ]
 
 
@@ -126,6 +127,6 @@ def _slow_elsewhere(found: DetailCost) -> list[str]:
         return []
     return [
         f"warning: steps timed as a whole take {whole / detailed:.2f} times as long on average as those "
-        f"whose parts are timed ({whole:.1f} and {detailed:.1f} ms): what is slow in them is in no finding; "
-        "a smaller capture.detail_interval catches more of it"
+        f"whose parts are timed ({whole:.1f} and {detailed:.1f} ms): no finding covers what is slow in "
+        f"them; lower capture.detail_interval to catch more of it"
     ]

@@ -144,7 +144,7 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     shown = structs.replace(found.table(), from_summaries=traces.from_summaries)
     reason = found.unfit(len(rows), expected, policy.min_steady_steps)
     if reason is not None:
-        note = f"the breakdown is of the step records, not of the {found.format} traces: {reason}"
+        note = f"the breakdown uses the step records, not the {found.format} traces: {reason}"
         return _noted(seen, shown, seen.quality.adding(source, problems, [*said, note]))
     usage = seen.monitored.utilization
     if usage is not None:

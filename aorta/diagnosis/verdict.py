@@ -30,7 +30,7 @@ _REMEDIES = {
     "aorta profile --override capture.detail_interval=1 -- YOUR_COMMAND",
     "no_costs": "measure it in the job: aorta profile -- YOUR_COMMAND",
     "no_breakdown": "observe communication: aorta profile -- YOUR_COMMAND",
-    "time_between_steps": "put what lies between the steps into a step or a range of its own",
+    "time_between_steps": "put the work between steps into a step or into its own range",
     "no_job_record": "run the job through aorta: aorta profile -- YOUR_COMMAND",
     "job_not_ended": "wait until the job has ended: aorta wait",
 }

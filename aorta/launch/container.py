@@ -188,8 +188,8 @@ def check_mount(mount: Mount, text: str | None = None) -> None:
 def _wrong_mount(text: str, why: str) -> ConfigError:
     return ConfigError(
         f"container.mounts: {text!r}: {why}",
-        "write /folder, /folder:ro or /folder:/inside:ro, without commas; the project folder and the results "
-        "folder are mounted too, and have to fit as well",
+        "write /folder, /folder:ro or /folder:/inside:ro, without commas; the project and results folders "
+        "are mounted too, and their paths must have none either",
     )
 
 

@@ -22,8 +22,8 @@ _USUAL = (
     "--stats", "--summary",
 )  # fmt: skip
 _ATT = (
-    "--att traces instructions: it needs the separate decoder and is meant for a single kernel; "
-    "of a whole training run it writes very much"
+    "--att traces instructions: it needs the separate decoder and is made for a single kernel; a whole "
+    "training run would write too much"
 )
 _OUTDATED = {
     "--kernel-symbols": "leave it out: rocprofv3 writes the kernels' names into every kernel trace",
@@ -97,7 +97,7 @@ def _check(words: Sequence[str], known: frozenset[str]) -> None:
         name = word.partition("=")[0]
         if name in _OURS:
             raise ConfigError(
-                f"ROCPROF_ARGS sets {name}: a rank's file needs a name of its own",
+                f"ROCPROF_ARGS sets {name}: each rank's file needs its own name",
                 "leave it out; with scripts/rocprof_capture.sh choose the folder with ROCPROF_OUTPUT_DIR",
             )
         if known and name.startswith("--") and name not in known:

@@ -68,7 +68,7 @@ def why_none(recordings: Sequence[Recording], unread: Collection[int] = ()) -> s
     old = outdated(known)
     if old:
         known = {rank: item for rank, item in known.items() if rank not in old}
-    told = f"Older than the other dumps, and so of no use: {rank_words(sorted(old))}. " if old else ""
+    told = f"Older than the other dumps, so not used: {rank_words(sorted(old))}. " if old else ""
     if not any(recording.pending() for recording in known.values()):
         return f"{told}No rank waits in a call that is recorded: each of them has ended.{_unseen(recordings)}"
     if _momentary(known):

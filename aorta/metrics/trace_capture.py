@@ -242,7 +242,7 @@ class TraceCapture:
             return collectives
         if impossible_share(collectives) > _IMPOSSIBLE:
             return (
-                "collectives of one place in their steps do not overlap in time: they are of several groups, "
+                "collectives that should match do not overlap in time: they belong to several groups, "
                 "which the traces do not name"
             )
         return collectives

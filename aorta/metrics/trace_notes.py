@@ -49,7 +49,7 @@ def differences(records: BreakdownTable, rows: Sequence[RankBreakdown]) -> list[
         if abs(by_records - by_traces) > DIFFERENT_PCT:
             notes.append(
                 f"sources differ: {name} of rank {rank} is {by_records:.0f} % of a step by its records "
-                f"and {by_traces:.0f} % by its trace, which the breakdown is of"
+                f"and {by_traces:.0f} % by its trace, which the breakdown uses"
             )
     return notes
 

@@ -50,7 +50,7 @@ def parse_dmon(text: str) -> tuple[list[tuple[str, GpuSample]], int]:
         if day is None or moment is None:
             missing = " or ".join(name for name in ("date", "time") if name.capitalize() not in row)
             raise ArtefactError(
-                f"lines of `nvidia-smi dmon` without a {missing} cannot be placed beside steps",
+                f"lines of `nvidia-smi dmon` without a {missing} cannot be matched with steps",
                 "record with `nvidia-smi dmon -o DT`, or with `aorta monitor`",
             )
         known = {name: row[column] for column, name in _COLUMNS.items() if column in row}

@@ -86,7 +86,7 @@ def parse_smi_text(tool: str, text: str) -> tuple[list[Timed], int, bool]:
     if bad and not found:
         program = tool.partition("'")[0]
         raise ArtefactError(
-            f"{tool} has no times and cannot be placed beside steps",
+            f"{tool} has no times and cannot be matched with steps",
             f"print a time above each table: `while sleep 1; do date +%s; {program}; done > FILE`, "
             "or record with `aorta monitor`",
         )

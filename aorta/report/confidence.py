@@ -64,7 +64,7 @@ def _gain(analysis: Analysis, main: Finding | None) -> tuple[Level, list[str]]:
         )
     bound = any(item.bound and item.kind == main.kind for item in (replay.predictions if replay else []))
     if bound or main.evidence.get("compute_holds_gaps"):
-        doubts.append("what hosts need for a step is not known, and may be the next limit")
+        doubts.append("the hosts' own time per step is not known, and may be the next limit")
     return "low" if low else "medium" if doubts else "high", doubts
 
 
@@ -93,8 +93,7 @@ def _weighted(analysis: Analysis, main: Finding | None) -> list[str]:
     if not traces.stands and analysis.submitted is not None:
         return []
     return [
-        "the host's time holds what the profiler added, and nothing in the "
-        f"{traces.format} traces tells how much"
+        f"the host's time includes the profiler's cost, and the {traces.format} traces do not show how much"
     ]
 
 
@@ -113,7 +112,7 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
         doubts.append(f"{plural(len(quality.problems), 'problem')} with its data")
     doubts += [f"sources contradict each other: {text}" for text in quality.contradictions]
     if quality.ranks_assumed:
-        doubts.append("how many ranks there are is not recorded: another one may be the last")
+        doubts.append("the number of ranks is not recorded: an unseen rank may be the last one")
     if 0 < quality.steady_steps < _STEPS:
         doubts.append(f"only {plural(quality.steady_steps, 'steady step')}, {_STEPS} wanted")
     elif quality.detailed_steps is not None and quality.detailed_steps == analysis.breakdown.steps < _STEPS:

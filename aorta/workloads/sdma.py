@@ -258,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     flags = argparse.ArgumentParser(
-        prog="run_sdma_prototype.py", description="Copies beside matrix products."
+        prog="run_sdma_prototype.py", description="Run copies next to matrix products."
     )
     flags.add_argument("--device", type=int, default=0, help="torch's number of the GPU")
     flags.add_argument("--matrix-size", type=_positive, default=4096)

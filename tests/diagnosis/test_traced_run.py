@@ -69,7 +69,7 @@ def test_parts_that_the_sources_put_far_apart_are_named(tmp_path: Path) -> None:
     found = analysed(traced(tmp_path, Job(BALANCED), slow))
     notes = [note for note in found.data_quality.notes if note.startswith("sources differ: loading")]
     assert len(notes) == 1
-    assert notes[0].endswith("and 0 % by its trace, which the breakdown is of")
+    assert notes[0].endswith("and 0 % by its trace, which the breakdown uses")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_traces_that_do_not_cover_the_run_leave_it_to_the_records(
     assert found.breakdown == plain.breakdown
     assert found.verdict == plain.verdict
     assert found.traces is not None
-    note = f"the breakdown is of the step records, not of the kineto traces: {said}"
+    note = f"the breakdown uses the step records, not the kineto traces: {said}"
     assert note in found.data_quality.notes
 
 

@@ -198,11 +198,11 @@ def test_of_two_formats_the_one_with_more_steps_counts_and_a_contradiction_is_sa
     found = of_traces((*short, *long))
     assert verdict(found) == ("straggler", [2])
     assert found.breakdown.steps == 9
-    said = "the breakdown is of nsys (4 ranks, 9 whole steps), not of kineto (4 ranks, 6 whole steps)"
+    said = "the breakdown uses nsys (4 ranks, 9 whole steps), not kineto (4 ranks, 6 whole steps)"
     assert found.data_quality.notes[0].startswith(said)
     assert "contradict each other: kineto alone gives healthy" in found.data_quality.notes[0]
     notes = of_traces((*long, *agreeing)).data_quality.notes
-    assert "the breakdown is of kineto" in notes[0]
+    assert "the breakdown uses kineto" in notes[0]
     assert not any("contradict" in note for note in notes)
 
 

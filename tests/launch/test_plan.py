@@ -265,7 +265,7 @@ def test_arguments_of_the_agent(site: Site) -> None:
 def test_a_number_of_nodes_that_cannot_be(nodes: str) -> None:
     with pytest.raises(PlanError, match="is not a number of nodes from 1 to 999999"):
         parse_scenarios(None, nodes)
-    with pytest.raises(PlanError, match="is not of the form"):
+    with pytest.raises(PlanError, match="is not a name such as"):
         parse_scenarios(f"{nodes}node", None)
 
 

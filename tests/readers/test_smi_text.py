@@ -112,7 +112,7 @@ def test_tables_without_a_time_are_named(tmp_path: Path, body: str) -> None:
     (tmp_path / "smi.log").write_text(BODIES[body].format(watts=500, use=97))
     found, (problem,) = find_samples([tmp_path / "smi.log"])
     assert found == ()
-    assert "has no times and cannot be placed beside steps" in problem.reason
+    assert "has no times and cannot be matched with steps" in problem.reason
     assert "date +%s" in problem.reason
 
 
@@ -183,7 +183,7 @@ def test_dmon_as_csv_and_without_a_date(tmp_path: Path) -> None:
     assert table["utilization_gpu"].tolist() == [97]
     (tmp_path / "b.csv").write_text("#Time        gpu    pwr     sm\n14:13:20  0  500  97\n")
     _, (problem,) = find_samples([tmp_path / "b.csv"])
-    assert "without a date cannot be placed" in problem.reason
+    assert "without a date cannot be matched" in problem.reason
 
 
 def test_a_program_s_log_that_speaks_of_gpus_is_no_table(tmp_path: Path) -> None:

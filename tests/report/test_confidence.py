@@ -144,7 +144,7 @@ WEIGHT = ProfilerWeight(step_ms=10.0, step_ms_without=Estimate(value=9.0, low=8.
 @pytest.mark.parametrize("fmt", ["nsys", "rocprofv3", "kineto"])
 @pytest.mark.parametrize("stands", [False, True])
 def test_a_host_bound_finding_with_the_profiler_in_it_is_of_low_confidence(fmt: str, stands: bool) -> None:
-    doubt = f"the host's time holds what the profiler added, and nothing in the {fmt} traces tells how much"
+    doubt = f"the host's time includes the profiler's cost, and the {fmt} traces do not show how much"
     whole = host_bound(fmt, stands=stands, submitted=SUBMITTED if stands else None)
     assert level(whole) == ("low", [doubt])
 

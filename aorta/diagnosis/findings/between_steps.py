@@ -131,7 +131,7 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
     who = f" of {rank_words(finding.ranks)}" if finding.ranks else ""
     return [
         _FIRST_ACTIONS[main_phase(seen.steps)].format(who=who),
-        "do it less often, on all ranks alike, or beside the training",
+        "do it less often, on all ranks alike, or in the background",
     ]
 
 

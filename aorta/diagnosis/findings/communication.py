@@ -178,7 +178,7 @@ def _unsupported(_: Finding, seen: Observation, policy: Policy) -> str | None:
     """
     missed = seen.steps.replay_missed
     if seen.steps.blame_absent is not None:
-        return missed and f"{missed}, and nothing tells exchange from waiting in the rest"
+        return missed and f"{missed}, and the rest cannot be split into exchange and waiting"
     transfer = 100.0 * _transfer(seen) / seen.steps.step_ms
     if transfer > policy.exchange_pct:
         return explains_exchange(transfer, seen, policy)
@@ -224,7 +224,8 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
     actions: list[str] = []
     if seen.job.ranks_missing:
         return [
-            "find out why ranks left no records, and run again: waiting for them is in this, or is all of it"
+            "find out why some ranks left no records, then run again: part or all of this may be waiting "
+            "for them"
         ]
     if _sub_cause(finding, seen, Policy.of(None)).code == "slow_transport":
         actions += _TRANSPORT
@@ -352,5 +353,5 @@ SPEC = FindingSpec(
     actions=_actions,
     statement=_statement,
     needed=lambda seen, _: seen.job.world_size > 1,
-    alike=("straggler", "waits for ranks are not measurable, and would be a part of this"),
+    alike=("straggler", "this may include waiting for ranks, which is not measurable"),
 )

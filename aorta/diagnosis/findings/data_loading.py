@@ -129,7 +129,7 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
         return full
     config = seen.job.config
     if config is not None and config.dataloader.num_workers == 0:
-        return SubCause("no_workers", "the training process makes its batches itself, between the steps")
+        return SubCause("no_workers", "the training process itself makes its batches, between the steps")
     reading = max((item.read_mb_per_s or 0.0 for item in loads.values()), default=0.0)
     busy = _busy_share(loads)
     if reading >= READING_MB_PER_S and busy is not None and busy < MOST:

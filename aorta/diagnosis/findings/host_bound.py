@@ -136,7 +136,7 @@ def _cause(seen: Observation) -> str:
         text = "launch-bound: kernels are so short that the GPU mostly waits for the next launch"
         return text + behind
     if idle is None and not seen.job.cuda:
-        return "the training process is busy with something else than forward, backward and optimizer"
+        return "the training process is busy with something other than forward, backward and optimizer"
     if idle is not None and idle.synchronised:
         return "the GPU has run dry while the host waits in synchronising calls" + behind
     text = f"the GPU waits for its host between kernels: Python, synchronisation, CPU preprocessing{unmarked}"

@@ -95,11 +95,11 @@ def agree(options: BenchmarkOptions, ranks: int, *, ask: Callable[[str], bool] |
     if launch.uses_gpu(options.device) or options.device == "cpu":
         return
     seconds = cpu_seconds(options, ranks)
-    if seconds <= WORTH_SAYING_S or (ask is not None and ask("Train it on the CPU all the same?")):
+    if seconds <= WORTH_SAYING_S or (ask is not None and ask("Train it on the CPU anyway?")):
         return
     raise ConfigError(
         f"there is no GPU, and this would take some {math.ceil(seconds / 60):,} minutes on the CPU",
-        "--cpu trains it all the same; --preset small takes seconds",
+        "--cpu trains it anyway; --preset small takes seconds",
     )
 
 

@@ -50,8 +50,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="KEY.SUB=VALUE",
         help="set single keys, such as training.max_steps=100",
     )
-    flags.add_argument("--monitor-gpu", action="store_true", help="sample this node's GPUs beside the run")
-    flags.add_argument("--monitor-cpu", action="store_true", help="sample this node's CPUs beside the run")
+    flags.add_argument("--monitor-gpu", action="store_true", help="sample this node's GPUs during the run")
+    flags.add_argument("--monitor-cpu", action="store_true", help="sample this node's CPUs during the run")
     flags.add_argument(
         "--enable-rocm-metrics",
         action="store_true",
