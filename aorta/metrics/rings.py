@@ -50,23 +50,30 @@ def with_rings(trace: Trace) -> Trace:
     groups = np.unique(table.group[moves]).tolist()
     rings = [code for code in groups if code >= 0 and dimension_of(trace.names[code]) in _NO_PIPELINE]
     unnamed = [code for code in groups if code >= 0 and dimension_of(trace.names[code]) is None]
-    peers: dict[int, _Exchange] = defaultdict(_Exchange)
+    every: dict[str, dict[int, _Exchange]] = defaultdict(lambda: defaultdict(_Exchange))
     for code in unnamed:
         ends = pair_of(trace.names[code])
         if ends is None or trace.rank not in ends:
             continue
-        events = set(table.event[moves & (table.group == code)].tolist())
-        other = ends[1] if ends[0] == trace.rank else ends[0]
+        peers, other = every[_name(trace.names[code])], ends[1] if ends[0] == trace.rank else ends[0]
         mine = peers[other].out if ends[0] == trace.rank else peers[other].back
-        mine |= events
-    if peers and all(exchange.one_way for exchange in peers.values()) and _goes_around(peers):
-        rings += unnamed
+        mine |= set(table.event[moves & (table.group == code)].tolist())
+    around = {name for name, peers in every.items() if _goes_around(peers)}
+    rings += [code for code in unnamed if _name(trace.names[code]) in around]
     return _renamed(trace, rings) if rings else trace
 
 
+def _name(pair: str) -> str:
+    """Returns the group of a pair of ranks: a rank may be in a ring and in a pipeline."""
+    return pair.rpartition(" ")[0]
+
+
 def _goes_around(peers: dict[int, _Exchange]) -> bool:
-    """Tells whether a rank both sends and receives: one that only sends is the end of a chain."""
-    return any(one.out for one in peers.values()) and any(one.back for one in peers.values())
+    """Tells whether a rank both sends and receives, and nothing comes back where it sends to: one that only
+    sends is the end of a chain.
+    """
+    both = any(one.out for one in peers.values()) and any(one.back for one in peers.values())
+    return both and all(one.one_way for one in peers.values())
 
 
 def _renamed(trace: Trace, groups: Sequence[int]) -> Trace:

@@ -268,3 +268,29 @@ def test_groups_are_described_by_the_configuration_where_calls_only_number_them(
     assert (dimensions[0, 1], dimensions[2, 3]) == (
         ("tensor", "tensor") if config else ("unknown", "unknown")
     )
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_ring_within_the_stages_of_a_pipeline_leaves_the_pipeline_as_it_is(
+    tmp_path: Path, slow: bool
+) -> None:
+    """The two ranks of a stage pass keys and values to each other in each pass. No group is described."""
+    shape = Shape(2, 2, 1, 4)
+    made: dict[int, Sequence[Op]] = {}
+    for rank, ops in pipeline("1f1b", shape, slow_at(None, 1, None) if slow else equal).items():
+        stage, replica = divmod(rank, shape.dp)
+        peer = shape.rank(stage, 1 - replica, 0)
+        hop = Op(
+            "batch",
+            group=f"cp {stage}",
+            calls=tuple(Op(kind, 20.0, peer, f"cp {stage}") for kind in ("send", "recv")),
+        )
+        halves = {op: replace(op, took=op.took / 2) for op in ops}
+        made[rank] = [
+            part for op in ops for part in ((halves[op], hop, halves[op]) if op.kind in ("F", "B") else (op,))
+        ]
+    found, _ = analysed(tmp_path, made, Style())
+    assert found.mesh is not None
+    assert (found.mesh.schedule, found.mesh.microbatches) == ("1f1b", 4)
+    assert [stage.ranks for stage in found.mesh.stages] == [[0, 1], [2, 3]]
+    assert (found.verdict.kind, found.verdict.ranks) == (("straggler", [2, 3]) if slow else ("healthy", []))
