@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from aorta.artefacts.masking import here
+
 _MARK = "aorta-attach:"
 Frame = tuple[str, str, int]
 """Function, file, line."""
@@ -101,8 +103,11 @@ class NodeStandstill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encoded(view: NodeView) -> str:
-    """One line that `decoded` recognises among what else a node prints."""
-    return _MARK + msgspec.json.encode(view).decode()
+    """One line that `decoded` recognises among what else a node prints, without secrets of command lines."""
+    mask = here().text
+    shown = [msgspec.structs.replace(item, command=mask(item.command)) for item in view.processes]
+    plain = msgspec.structs.replace(view, processes=shown, problems=[mask(item) for item in view.problems])
+    return _MARK + msgspec.json.encode(plain).decode()
 
 
 def decoded(line: str) -> NodeView | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from aorta.commands._say import say
+from aorta.commands._say import say_encoded
 
 
 @click.command("attach-node")
@@ -30,4 +30,4 @@ def command(
             view = node_view(of_job(job, node_index, step), seconds, recorders=recorders)
         except AortaError as error:
             view = NodeView(host=socket.gethostname(), processes=[], problems=[error.message])
-        say(encoded(view))
+        say_encoded(encoded(view))
