@@ -14,6 +14,8 @@ from aorta.metrics.host_tags import coded, spans
 from aorta.metrics.trace_breakdown import timeline_of
 from aorta.metrics.trace_steps import StepWindows, marks_of
 
+_LOGGED = 16
+"""Launches that reading what is logged takes at most."""
 _FEW_LAUNCHES = 0.05
 """Share of all launches."""
 _WORD = r"(?:^|.*[^a-z])(?:{})(?:$|[^a-z].*)"
@@ -99,4 +101,20 @@ def _named(trace: Trace, marks: TraceRanges, phase: str, gaps: Intervals) -> Int
 
     labelled = rows(trace.host, RangeRole.OTHER, _LABELS[phase].fullmatch)
     functions = rows(trace.operators, RangeRole.FRAME, _FUNCTIONS[phase].fullmatch)
-    return np.concatenate((intersection(labelled, gaps), functions))
+    return np.concatenate((intersection(labelled, gaps), _outside(trace, marks, phase, functions)))
+
+
+def _outside(trace: Trace, marks: TraceRanges, phase: str, functions: Intervals) -> Intervals:
+    """Returns the functions without those that hold training: a library may wrap the loop, or a step."""
+    held = _inside(functions, marks.start_ns)
+    if phase == "logging":
+        launches = trace.host.start_ns[trace.host.role == RangeRole.LAUNCH]
+        return functions[(held == 0) & (_inside(functions, launches) <= _LOGGED)]
+    return functions[held == 0]
+
+
+def _inside(spans_of: Intervals, moments: Column) -> Column:
+    """Returns how many of the moments lie within each interval."""
+    ordered = np.sort(moments)
+    first, last = (np.searchsorted(ordered, spans_of[:, side]) for side in (0, 1))
+    return np.asarray(last - first, dtype=np.int64)

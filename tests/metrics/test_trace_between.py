@@ -83,6 +83,26 @@ def test_python_functions_tell_it_within_a_step_as_well(tmp_path: Path) -> None:
     assert [item.phase for item in found.between_steps][:1] == ["checkpoint"]
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_library_that_wraps_the_loop_or_a_step_logs_for_none_of_its_time(
+    tmp_path: Path, whole: bool
+) -> None:
+    write_job(tmp_path, Job({rank: Rank(compute=2000, host=3000, pieces=20) for rank in range(2)}, steps=8))
+    for path in tmp_path.iterdir():
+        document = json.loads(path.read_text())
+        steps = [e for e in document["traceEvents"] if e["name"].startswith("ProfilerStep")]
+        wrapper = {"cat": "python_function", "name": "mlflow/utils/safety.py(1): patched"}
+        end = max(e["ts"] + e["dur"] for e in steps)
+        spans = [(steps[0]["ts"], end)] if whole else [(e["ts"] + 1, e["ts"] + e["dur"] - 1) for e in steps]
+        document["traceEvents"] += [
+            steps[0] | wrapper | {"ts": start, "dur": stop - start} for start, stop in spans
+        ]
+        path.write_text(json.dumps(document))
+    found = analyze_traces([tmp_path])
+    assert found.between_steps == []
+    assert found.verdict.kind == "host_bound"
+
+
 def test_a_checkpointed_forward_pass_is_no_checkpoint(tmp_path: Path) -> None:
     write_job(tmp_path, Job({rank: Rank(compute=2000, host=3000) for rank in range(2)}, steps=8))
     for path in tmp_path.iterdir():
