@@ -109,8 +109,8 @@ def _outside(trace: Trace, marks: TraceRanges, phase: str, functions: Intervals)
     held = _inside(functions, marks.start_ns)
     if phase == "logging":
         launches = trace.host.start_ns[trace.host.role == RangeRole.LAUNCH]
-        return functions[(held == 0) & (_inside(functions, launches) <= _LOGGED)]
-    return functions[held == 0]
+        held = held + (_inside(functions, launches) > _LOGGED)
+    return np.asarray(functions[held == 0], dtype=np.int64)
 
 
 def _inside(spans_of: Intervals, moments: Column) -> Column:

@@ -36,7 +36,10 @@ def behind_transfers(seen: Observation) -> SubCause:
     total = sum(place.transfer_ms for place in places)
     sized = [place for place in places if place.bytes]
     if not total or sum(place.transfer_ms for place in sized) < MOST * total:
-        return _overlap(seen) or unknown("the sizes of the collectives are not recorded")
+        lacking = "the sizes of the collectives are not recorded"
+        if seen.steps.blame_absent is not None:
+            lacking = f"nothing tells exchange from waiting: {seen.steps.blame_absent}"
+        return _overlap(seen) or unknown(lacking)
     found = mostly_small(sized, total) or _slow_group(sized, total) or _slow_transport(sized, seen)
     return found or _overlap(seen) or _bandwidth(sized)
 
@@ -104,7 +107,9 @@ def _rate(places: list[CollectiveSlot]) -> float:
 
 
 def _overlap(seen: Observation) -> SubCause | None:
-    """Returns communication that compute could hide and does not."""
+    """Returns communication that compute could hide and does not; None too where it may be waiting."""
+    if seen.steps.blame_absent is not None and seen.job.world_size > 1:
+        return None
     rows = seen.steps.breakdown.per_rank
     comm, exposed = (
         fmean(values) for values in zip(*((row.comm_ms, row.exposed_comm_ms) for row in rows), strict=True)
