@@ -17,7 +17,7 @@ from aorta.diagnosis.observation import Observation, ObservedDevices, ObservedHo
 from aorta.diagnosis.policy import Policy
 from aorta.diagnosis.rank import rank_costs, with_own_waits
 from aorta.diagnosis.trace_samples import sampled_beside
-from aorta.diagnosis.traced_weight import replayed, undisturbed, untraced_ms, weighed
+from aorta.diagnosis.traced_weight import undisturbed, untraced_ms, weighed
 from aorta.metrics.blame import BlameTable, charged, within_idle
 from aorta.metrics.expert_load import traced_load
 from aorta.metrics.mesh_groups import groups_in
@@ -29,7 +29,6 @@ from aorta.readers.sample_files import SampleFile
 from aorta.units import NS_PER_MS, plural, rank_words
 
 if TYPE_CHECKING:
-    from aorta.metrics.profiler_weight import Lines
     from aorta.readers.run import RunData
     from aorta.readers.run_traces import RunTraces
 
@@ -49,7 +48,9 @@ def from_traces(
     seen = sorted(found.work)
     expected, assumed = found.ranks_expected()
     hosts = {item.rank: item.host for item in found.ranks if item.host and item.rank in found.work}
-    lines, (made, unusable, weighs, uncertain) = _without_profiler(found, expected, None, hosts, {})
+    lines, (made, unusable), weighs, uncertain = undisturbed(
+        found, expected, None, lambda undone: _traced(undone, expected, hosts, {})
+    )
     mesh, missed = traced_mesh(found, expected)
     usage, said = sampled_beside(found, samples, made.steps.breakdown.per_rank)
     said = [missed, *said] if missed else said
@@ -124,8 +125,8 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     # An attached nsys slows the steps outside of its capture, too.
     outside = seen.facts.profiler_overhead
     untraced = untraced_ms(by_rank, steps.first, outside) if found.format == "kineto" else None
-    lines, (made, unusable, weighs, uncertain) = _without_profiler(
-        found, expected, untraced, nodes_of(data), seen.job.hosts
+    lines, (made, unusable), weighs, uncertain = undisturbed(
+        found, expected, untraced, lambda undone: _traced(undone, expected, nodes_of(data), seen.job.hosts)
     )
     said, rows = [*traces.notes, *steps.notes, *weighs], made.steps.breakdown.per_rank
     intended = seen.job.config.profiling.intended_mistakes if seen.job.config is not None else ()
@@ -175,30 +176,6 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
 
 def _noted(seen: Observation, shown: TraceTable | None, quality: DataQuality) -> Observation:
     return replace(seen, quality=quality, facts=structs.replace(seen.facts, traces=shown))
-
-
-def _without_profiler(
-    found: TraceCapture,
-    expected: int | None,
-    untraced: float | None,
-    nodes: Mapping[int, str],
-    names: Mapping[int, str],
-) -> tuple[Lines | None, tuple[Observation, list[Problem], list[str], float]]:
-    """Returns the replayed lines, and steps, problems, notes and the hosts' uncertainty without the profiler.
-
-    Args:
-        found: the traces.
-        expected: ranks of the job.
-        untraced: as for `replayed`.
-        nodes: as for `_traced`.
-        names: as for `_traced`.
-    """
-
-    def made(lines: Lines | None) -> tuple[Observation, list[Problem], list[str], float]:
-        undone, weighs, uncertain = undisturbed(found, lines)
-        return (*_traced(undone, expected, nodes, names), weighs, uncertain)
-
-    return replayed(found.ranks, expected, untraced, made)
 
 
 def _traced(

@@ -36,38 +36,36 @@ def host_lines(ranks: Sequence[TraceSummary], expected: int | None) -> Lines | N
         return None
 
 
-def replayed(
-    ranks: Sequence[TraceSummary],
-    expected: int | None,
-    untraced_ms: float | None,
-    then: Callable[[Lines | None], T],
-) -> tuple[Lines | None, T]:
-    """Returns the lines of all ranks, their unchanged steps replayed, and what `then` makes of them.
+def undisturbed(
+    found: TraceCapture, expected: int | None, untraced_ms: float | None, then: Callable[[TraceCapture], T]
+) -> tuple[Lines | None, T, list[str], float]:
+    """Returns the replayed lines, what `then` makes of the capture without the profiler, notes and doubt.
 
-    The lines are None as for `host_lines`.
+    The lines are None as for `host_lines`. The doubt is the hosts' uncertainty in ms.
 
     Args:
-        ranks: of one capture.
+        found: one capture.
         expected: ranks of the job.
         untraced_ms: mean of the run's steps that no profiler recorded; None: there are none.
-        then: is given the lines while other processes replay the ends of the weight's range.
+        then: is called while other processes replay the ends of the weight's range.
     """
-    lines = host_lines(ranks, expected)
+    lines = host_lines(found.ranks, expected)
     if lines is None:
-        return None, then(None)
+        return None, then(found), [], 0.0
     if untraced_ms is not None and lines.told:
         lines = lines.calibrated(untraced_ms)
-    made: list[T] = []
+    made: list[tuple[T, list[str], float]] = []
 
     def meanwhile() -> None:
         lines.known[own] = lines.run(keep=True)
-        made.append(then(lines))
+        without, notes, uncertain = _corrected(found, lines)
+        made.append((then(without), notes, uncertain))
 
     own, *both = scales(lines)
     ends = both if untraced_ms is None else []
-    found = by_copies(lambda scale: lines.run(scale=scale), ends, meanwhile=meanwhile)
-    lines.known.update(zip(ends, found, strict=True))
-    return lines, made[0]
+    replayed = by_copies(lambda scale: lines.run(scale=scale), ends, meanwhile=meanwhile)
+    lines.known.update(zip(ends, replayed, strict=True))
+    return lines, *made[0]
 
 
 def untraced_ms(
@@ -98,11 +96,11 @@ def weighed(
     """Returns what `RunFacts` says of the profiler's weight, mistakes and computing; empty: not known.
 
     Args:
-        lines: of `replayed`.
+        lines: of `undisturbed`.
         ranks: those with traces. Where `lines` are None, what they make by themselves is returned.
         expected: ranks of the job; None: not known.
         intended: ids of mistakes that the user declared as intended.
-        untraced_ms: as for `replayed`.
+        untraced_ms: as for `undisturbed`.
         staged: as for `mistakes_of`.
     """
     if lines is None:
@@ -131,7 +129,7 @@ def _of_some(
     return {"mistakes": mistakes, "mistakes_together": together, "compute_use": use}
 
 
-def undisturbed(found: TraceCapture, lines: Lines | None) -> tuple[TraceCapture, list[str], float]:
+def _corrected(found: TraceCapture, lines: Lines | None) -> tuple[TraceCapture, list[str], float]:
     """The capture without the profiler, what a reader must know of that, and the hosts' uncertainty in ms.
 
     The capture stays as it is where nothing tells, or the profiler weighs next to nothing.
