@@ -27,6 +27,8 @@ _AMOUNTS = (
 _UNITS = "step|rank|node|call|sample|epoch|run|kernel|scenario|second|GPU|process|line|minute|hour"
 RATE = re.compile(rf"\b(?:{_AMOUNTS}) an? (?:{_UNITS})\b|\banew\b|\bby turns\b", re.IGNORECASE)
 MEAN_WORDS, COLUMNS = 20, 100
+LONGEST_STRING = 45
+"""Words of a sentence in a string that users see."""
 KEPT = (
     "docs/examples/",
     "docs/findings.md",
@@ -69,6 +71,7 @@ def _in_code(name: str, text: str) -> Iterator[str]:
             continue
         for match in RATE.finditer(node.value):
             yield f"{name}:{node.lineno}: {match[0]!r}: say it with 'per', 'again' or 'in turn'"
+    yield from _long_strings(name, text)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
             said = _QUESTION.match(ast.get_docstring(node) or "")
@@ -79,6 +82,25 @@ def _in_code(name: str, text: str) -> Iterator[str]:
             value = node.value.value
             if isinstance(value, str) and (match := OPENING.match(value.strip())):
                 yield f"{name}:{node.lineno}: a docstring begins with {match[0]!r}: name the thing first"
+
+
+def _long_strings(name: str, text: str) -> Iterator[str]:
+    """Yields strings with a sentence that is too long; tables of words and programs pass."""
+    tree = ast.parse(text)
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    shown = [node for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr)]
+    for node in shown:
+        if isinstance(node, ast.JoinedStr):
+            value = "".join(str(one.value) if isinstance(one, ast.Constant) else "{}" for one in node.values)
+        elif isinstance(node.value, str) and id(node) not in parts:
+            value = node.value
+        else:
+            continue
+        for sentence in re.split(r"(?<=[.!?:;])\s+|\n\n", value):
+            words = re.findall(r"[A-Za-z]{2,}[,.]?", sentence)
+            prose = "the " in sentence and not re.search(r"[=<>]|\bSELECT\b|\bimport\b", sentence)
+            if prose and len(words) > LONGEST_STRING:
+                yield f"{name}:{node.lineno}: a sentence of {len(words)} words, at most {LONGEST_STRING}"
 
 
 def _in_page(name: str, text: str) -> Iterator[str]:

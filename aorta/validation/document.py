@@ -32,15 +32,15 @@ _READING = f"""\
 A fault is put into a real run, by the trainer's `faults` block or, with --stripped, by arguments of a trainer
 that has no instrumentation. The run goes through the same submission, node agents and analysis as any other.
 The analysis sees neither the block nor `injected.json`. What a fault
-costs is measured by taking it away: *clean* is the step time of the clean runs of the same size before and
-after, weighted by their distance in time, and *measured* is the step time with the fault over that. A fault
-counts where it takes more than {EFFECT:.0%} of its step; the others are listed, and not scored. *Predicted*
-is what the replay of the verdict's cause promises for taking it away, with the 95% interval of another run:
-as far from it as stretches of the run are from each other, and by what the replay misses of steps that its
-transfers are not of; and as far as runs of the same size lie apart, once four of them came before: runs may
-differ by more than stretches of one do. What was found in those runs is taken from them first, and what their
-own steps leave open of that is no difference between runs. With fewer runs before, the interval knows of this
-run alone; what stays behind where a cause goes is not in it."""
+costs is measured by taking it away. *Clean* is the step time of the clean runs of the same size before and
+after, weighted by their distance in time. *Measured* is the step time with the fault over the clean one. A
+fault counts where it takes more than {EFFECT:.0%} of its step; the others are listed, and not scored.
+
+*Predicted* is the gain that the replay promises without the verdict's cause, with the 95% interval of
+another run. The interval covers how far stretches of the run differ, and by how much the replay misses
+steps with other transfers. Once four runs of the same size came before, it also covers how far such runs
+differ. What was found in those runs is removed first. With fewer runs, the interval knows only this run. It
+does not cover what remains after a cause is gone."""
 
 
 def document(matrix: Matrix, score: Score, *, made_by: str) -> str:
@@ -159,9 +159,9 @@ def _replays(score: Score) -> list[str]:
     ]
     if not errors:
         return []
-    checked = "Each half of the steps replayed with the transfers of the other half, and nothing taken away"
+    checked = "As a check, each half of the steps was replayed unchanged with the other half's transfers"
     found = f"{median(errors):.2f}% in the median and {max(errors):.2f}% at most of {len(errors)} runs"
-    return [f"{checked}, is off what was measured by {found}."]
+    return [f"{checked}: the error is {found}."]
 
 
 def _wrong(score: Score) -> list[str]:

@@ -42,3 +42,10 @@ def test_what_reads_like_a_translation_is_named(tmp_path, name, text, said):
 )
 def test_plain_sentences_code_and_tables_pass(tmp_path, name, text):
     assert check(tmp_path / name, text)[0] == 0
+
+
+def test_a_string_with_a_long_sentence_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.py"
+    for words, code in ((46, 1), (44, 0)):
+        page.write_text(f'SAID = f"{"the word " * (words // 2)}{{words}}"\n')
+        assert subprocess.run([sys.executable, SCRIPT, page], check=False).returncode == code

@@ -37,7 +37,7 @@ def test_met_and_missed_targets_and_every_wrong_run_are_shown() -> None:
         assert line in text
     assert "Incomplete" not in text
     assert "| measured speed-up inside the predicted 95% interval | 1 of 1 (100.0%) | no target |" in text
-    assert "Each half of the steps" not in text
+    assert "each half of the steps" not in text
 
 
 def test_how_good_the_replay_is_is_said() -> None:
@@ -46,7 +46,7 @@ def test_how_good_the_replay_is_is_said() -> None:
         for at, off in ((1, 0.5), (2, 2.25))
     ]
     text = document(MATRIX, score(runs), made_by="aorta validate")
-    assert "is off what was measured by 1.38% in the median and 2.25% at most of 2 runs." in text
+    assert "the error is 1.38% in the median and 2.25% at most of 2 runs." in text
     assert "predicted 95% interval" not in text
 
 
