@@ -13,7 +13,6 @@ from aorta.artefacts.events import (
     ABSENT,
     Column,
     GpuEvents,
-    Kind,
     Trace,
     TracedCollectives,
     UnseenIntervals,
@@ -21,7 +20,6 @@ from aorta.artefacts.events import (
     take,
 )
 from aorta.intervals import as_intervals
-from aorta.readers.kernels import kinds_of
 from aorta.units import NS_PER_MS, NS_PER_S, plural
 
 _CLOCK_ERROR_NS = NS_PER_MS
@@ -33,7 +31,6 @@ _MARGIN_NS = 60 * NS_PER_S
 _BEFORE_HOST_NS = NS_PER_S
 _LONGEST_SAMPLE = 100_000
 CLOCKS = "the clocks of host and GPU contradict each other"
-NO_LENGTH = "exchanges without a length"
 _CLOCKS_REMEDY = "record the capture again; other tools may have changed the GPU's clock"
 
 Mask = NDArray[np.bool_]
@@ -59,8 +56,7 @@ def without_impossible(trace: Trace) -> Trace:
             found["start before their own launch"] = int(early.sum())
             trace = _drop_gpu(trace, early)
         else:
-            said = f"{plural(int(early.sum()), 'event')} start before their own launch: {CLOCKS}"
-            trace = _idle_unseen(trace, said, CLOCKS)
+            trace = _contradicting_clocks(trace, int(early.sum()))
     trace, cut = _cut_overlaps(trace)
     return _said(trace, found, cut)
 
@@ -89,23 +85,7 @@ def _with_times(trace: Trace, found: dict[str, int]) -> Trace:
     for mask, reason in ((backwards, "end before they start"), (empty, "have no times")):
         if mask.any():
             found[reason] = int(mask.sum())
-    return _without_lengths(_drop_gpu(trace, backwards | empty) if found else trace)
-
-
-def _without_lengths(trace: Trace) -> Trace:
-    """Says of exchanges that end as they start that their times are lost: idle time may be theirs.
-
-    An exchange takes its latency at least. The length of a tiny kernel may be rounded to nothing.
-    """
-    gpu = trace.gpu
-    momentary = gpu.end_ns == gpu.start_ns
-    if not momentary.any():
-        return trace
-    exchanges = kinds_of(trace.names, gpu.name) == Kind.COMMUNICATION
-    momentary &= exchanges
-    if _exceptions(momentary, int(exchanges.sum())):
-        return trace
-    return _idle_unseen(trace, f"{int(momentary.sum())} {NO_LENGTH}", NO_LENGTH)
+    return _drop_gpu(trace, backwards | empty) if found else trace
 
 
 def _exceptions(mask: Mask, of: int) -> bool:
@@ -163,13 +143,13 @@ def _drop_gpu(trace: Trace, dropped: Mask) -> Trace:
     )
 
 
-def _idle_unseen(trace: Trace, reason: str, why: str) -> Trace:
-    """Returns the trace, of whose idle time nothing says whether the GPU was idle."""
+def _contradicting_clocks(trace: Trace, count: int) -> Trace:
     gpu = trace.gpu
     span = as_intervals([(int(gpu.start_ns.min()), int(gpu.end_ns.max()))])
+    reason = f"{plural(count, 'event')} start before their own launch: {CLOCKS}"
     return replace(
         trace,
-        unseen=(*trace.unseen, UnseenIntervals(why, _CLOCKS_REMEDY, span)),
+        unseen=(*trace.unseen, UnseenIntervals(CLOCKS, _CLOCKS_REMEDY, span)),
         problems=(*trace.problems, Problem(file=trace.source, reason=reason)),
     )
 

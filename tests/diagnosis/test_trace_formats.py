@@ -138,18 +138,6 @@ def test_exchanges_of_other_libraries_are_communication(tmp_path: Path) -> None:
     assert found.verdict.kind == "communication"
 
 
-@FORMATS
-def test_the_idle_time_beside_exchanges_without_a_length_is_unseen(tmp_path: Path, write: Writer) -> None:
-    def momentary(_: int, event: Event) -> Event:
-        return event | {"dur": 0} if event["cat"] == "kernel" and "nccl" in event["name"] else event
-
-    found = analyze_traces([write(tmp_path, job(), momentary)])
-    assert found.verdict.kind == "insufficient_data"
-    assert "9 exchanges without a length" in problems(found)
-    whole = analyze_traces([write(tmp_path / "whole", job())])
-    assert "exchanges without a length" not in problems(whole)
-
-
 def test_exposed_time_of_which_nobody_knows_the_waits_has_no_known_reason(tmp_path: Path) -> None:
     def lost(rank: int, event: Event) -> Event | None:
         return None if rank == 2 and event["cat"] == "kernel" and "nccl" in event["name"] else event
