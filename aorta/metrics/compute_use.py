@@ -12,6 +12,7 @@ from aorta.artefacts.compute import ComputeUse, KindUse
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.hostline import ComputeKind, Item, LineTable, Tag
 from aorta.metrics.cards import Card, card_of
+from aorta.metrics.known_work import PRODUCTS
 from aorta.metrics.profiler_weight import Lines
 from aorta.units import NS_PER_MS
 
@@ -32,8 +33,6 @@ _WORDS: dict[str, tuple[ComputeKind, ...]] = {
     "other copies": (ComputeKind.COPY,),
     "other kernels": (ComputeKind.OTHER,),
 }
-_MATMULS = (ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL)
-_PRODUCTS = (*_MATMULS, ComputeKind.ATTENTION)
 _OVER_LINK = ("copies from pageable memory", "copies to the host")
 _COPIES = (*_OVER_LINK, "other copies")
 
@@ -163,7 +162,7 @@ def _model_tflop(tables: Sequence[LineTable]) -> tuple[float | None, str | None]
     products, counted, work = 0.0, 0.0, []
     for table in tables:
         once = ~_has(table, Tag.RECOMPUTE) & (table.item == Item.LAUNCH)
-        mask = once & np.isin(table.kind, _PRODUCTS)
+        mask = once & np.isin(table.kind, PRODUCTS)
         known = once & (table.flops != ABSENT)
         products += float(table.gpu_ns[mask].sum())
         counted += float(table.gpu_ns[mask & known].sum())

@@ -220,7 +220,9 @@ def _table(
         order=np.full(len(row), ABSENT),
         bytes=np.where(has, gpu.bytes[row], ABSENT),
         tags=_item_tags(trace, items),
-        **known_work(trace.operators, items.at, items.row),
+        **known_work(
+            trace.operators, items.at, np.where(has, kinds[row], ABSENT), np.where(has, end - start, 0)
+        ),
     )
     return table, windows
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column, TraceRanges
+from aorta.artefacts.hostline import ComputeKind
+
+PRODUCTS = (
+    ComputeKind.TENSOR_MATMUL,
+    ComputeKind.PLAIN_MATMUL,
+    ComputeKind.OTHER_MATMUL,
+    ComputeKind.ATTENTION,
+)
+"""Kinds of kernels that multiply matrices."""
 
 
-def known_work(operators: TraceRanges, at: Column, row: Column) -> dict[str, Column]:
-    """The columns `flops` and `item_bytes` of items at these times; `row` is ABSENT where none is a launch.
+def known_work(operators: TraceRanges, at: Column, kind: Column, gpu_ns: Column) -> dict[str, Column]:
+    """The columns `flops` and `item_bytes` of items at these times, by kind and duration of their kernels.
 
-    An operator may launch several kernels. All of its work is the first one's, and the others have none, so
-    that the sum over kernels is right. Threads take turns at launching: an operator that two threads have at
-    the same time is the later one.
+    An operator may launch several kernels. Those that multiply did its work: the longest one has all of it,
+    the others none, so that the sum is right. Threads take turns at launching: an operator that two threads
+    have at the same time is the later one.
     """
     counted = operators.flops != ABSENT
     start, end = operators.start_ns[counted], operators.end_ns[counted]
@@ -22,10 +31,10 @@ def known_work(operators: TraceRanges, at: Column, row: Column) -> dict[str, Col
         return {"flops": flops, "item_bytes": item}
     place = np.searchsorted(start[order], at, side="right") - 1
     chosen = order[np.maximum(place, 0)]
-    inside = (place >= 0) & (at < end[chosen]) & (row != ABSENT)
-    launches = np.flatnonzero(inside)
-    _, first = np.unique(chosen[launches], return_index=True)
+    launches = np.flatnonzero((place >= 0) & (at < end[chosen]) & np.isin(kind, PRODUCTS))
+    launches = launches[np.argsort(-gpu_ns[launches], kind="stable")]
+    _, longest = np.unique(chosen[launches], return_index=True)
     flops[launches] = 0
-    flops[launches[first]] = operators.flops[counted][chosen[launches[first]]]
+    flops[launches[longest]] = operators.flops[counted][chosen[launches[longest]]]
     item[launches] = operators.item_bytes[counted][chosen[launches]]
     return {"flops": flops, "item_bytes": item}

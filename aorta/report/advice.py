@@ -89,7 +89,8 @@ def _where(place: MistakePlace) -> str:
 def _effect(mistake: Mistake) -> str:
     if mistake.intended:
         return "It is declared as intended."
-    said = _gain(mistake.gain)
+    alone = ", by the traces of some ranks alone" if "ranks_without_traces" in mistake.evidence else ""
+    said = _gain(mistake.gain) + alone
     return f"{said[:1].upper()}{said[1:]}."
 
 

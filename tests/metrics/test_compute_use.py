@@ -116,7 +116,7 @@ def test_a_program_without_launches_computes_nothing_on_a_gpu() -> None:
     assert compute_use(lines, 10.0) is None
 
 
-def test_the_first_kernel_of_an_operator_has_its_operations() -> None:
+def test_the_longest_product_of_an_operator_has_its_operations() -> None:
     operators = build(
         TraceRanges,
         3,
@@ -126,10 +126,12 @@ def test_the_first_kernel_of_an_operator_has_its_operations() -> None:
         flops=[ABSENT, 7, 9],
         item_bytes=[ABSENT, 2, 4],
     )
-    at, row = np.array([5, 12, 20, 45, 60]), np.array([0, 1, 2, 3, 4])
-    found = known_work(operators, at, row)
-    assert found["flops"].tolist() == [ABSENT, 7, 0, ABSENT, 9]
-    assert found["item_bytes"].tolist() == [ABSENT, 2, 2, ABSENT, 4]
+    product, pointwise = int(ComputeKind.TENSOR_MATMUL), int(ComputeKind.ELEMENTWISE)
+    # The second operator copies its bias, multiplies, and adds parts up; the first one is not counted.
+    at, kind = np.array([5, 12, 20, 25, 45, 60]), [product, pointwise, product, product, product, product]
+    found = known_work(operators, at, np.array(kind), np.array([9, 99, 3, 5, 9, 9]))
+    assert found["flops"].tolist() == [ABSENT, ABSENT, 0, 7, ABSENT, 9]
+    assert found["item_bytes"].tolist() == [ABSENT, ABSENT, 2, 2, ABSENT, 4]
 
 
 def test_lines_of_older_summaries_hold_no_operations() -> None:
