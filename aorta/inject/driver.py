@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from contextlib import AbstractContextManager
@@ -116,6 +117,8 @@ class Driver:
             return
         self.updates += 1
         self.epochs.trained = True
+        with contextlib.suppress(Exception):  # without them, forward passes of new models are unseen
+            self.roots.updated(optimizer, recording=self.recorder is not None)
         parts = self.here()
         if parts is not None and parts.part == "optimizer":
             parts.ended()
@@ -220,7 +223,6 @@ class Driver:
         self._parts = self._opened = None
         self.detailed = False
         self._steady += step.phase == "steady"
-        self.roots.passed(parts.ran)
         opened.__exit__(None, None, None)
 
     # --- parts ---------------------------------------------------------------------------------------------

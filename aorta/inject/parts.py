@@ -28,8 +28,6 @@ class StepMarks:
         self.step = step
         self.part = "other"
         """The part that the training thread is in; one of `aorta.artefacts.instrument_record.PARTS`."""
-        self.ran: set[str] = set()
-        """The parts of compute that the step had."""
         self.no_grad = self.saved = False
         """A root module ran without gradients; a checkpoint was written."""
         self.loss: torch.Tensor | None = None
@@ -61,7 +59,6 @@ class StepMarks:
         elif self.part != "other":
             return False
         self.part = part
-        self.ran.add(part)
         if self._tape is not None:
             self._start = self._mark()
         return True

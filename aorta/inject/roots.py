@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 MOST_LOOKS = 12
-"""Looks at all objects for new root modules, after the first one."""
+"""Looks at all objects for root modules, each of which takes about 0.05 s."""
 
 
 class RootModules:
@@ -34,7 +34,8 @@ class RootModules:
         self._known: set[int] = set()
         self._others: set[int] = set()
         """Modules that are no roots."""
-        self._missed = self._next_look = 0
+        self._optimizers: WeakSet[Any] = WeakSet()
+        """Optimizers that have updated."""
         self._looks = MOST_LOOKS
         self._alive: WeakSet[nn.Module] = WeakSet()
         self._compiled: WeakSet[nn.Module] = WeakSet()
@@ -42,20 +43,19 @@ class RootModules:
         self.names: list[str] = []
         """Classes of the root modules."""
 
-    def passed(self, ran: set[str]) -> None:
-        """Look again where steps have a backward pass and no call of a root: models may be made later.
+    def updated(self, optimizer: Any, *, recording: bool) -> None:
+        """Look again for roots after the first update of an optimizer that is new: its model may be new too.
 
         Args:
-            ran: the parts of compute that a step had.
+            optimizer: that has updated.
+            recording: the roots were looked for once.
         """
-        if "forward" in ran:
-            self._missed = self._next_look = 0
-        elif "backward" in ran:
-            self._missed += 1
-            if self._missed > self._next_look and self._looks:
-                self._looks -= 1
-                self._next_look = 4 * self._missed
-                self.find()
+        if optimizer in self._optimizers:
+            return
+        self._optimizers.add(optimizer)
+        if recording and self._looks:
+            self._looks -= 1
+            self.find()
 
     def find(self) -> None:
         """Look for root modules among all objects."""
@@ -134,16 +134,9 @@ class RootModules:
         parts = self._driver.here()
         if parts is None or parts.part != "other" or id(module) in self._others:
             return False
-        if not _trains(module):
-            self._others.add(id(module))
-            return False
-        if self._looks:
-            # It may be a part of a new root, whose class is not known yet.
-            self._looks -= 1
-            self.find()
-        else:
-            self._known.add(id(module))
-        return id(module) in self._known
+        trains = _trains(module)
+        (self._known if trains else self._others).add(id(module))
+        return trains
 
 
 def _trains(module: nn.Module) -> bool:

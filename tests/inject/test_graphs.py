@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import get_ident
+
 import pytest
 import torch
 
@@ -15,12 +17,22 @@ class Seen:
 
     def __init__(self) -> None:
         self.hooks = Hooks(lambda name: None)
+        self.thread: int | None = None
         self.told: list[object] = []
 
-    def replay_begins(self) -> None:
-        self.told.append("begins")
+    def here(self) -> Seen:
+        return self
 
-    def replay_ended(self, optimizer: object) -> None:
+    def begins(self, part: str) -> None:
+        self.told.append(part)
+
+    def worked(self) -> None:
+        self.told.append("backward")
+
+    def forward_ended(self) -> None:
+        self.told.append("ended")
+
+    def update_ended(self, optimizer: object) -> None:
         self.told.append(optimizer)
 
 
@@ -46,7 +58,8 @@ def test_a_replay_ends_a_step_only_where_the_graph_holds_an_update(graph: type) 
     forward.replay()
     assert seen.told == []
     whole.replay()
-    assert seen.told == ["begins", "adam"]
+    assert seen.told == ["forward", "backward", "ended", "adam"]
+    assert (seen.thread, seen.hooks.seen) == (get_ident(), {"graph"})
 
 
 def test_nothing_is_captured_without_a_gpu() -> None:
