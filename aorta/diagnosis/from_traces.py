@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from aorta.artefacts.analysis import DataQuality, Problem, RunFacts
-from aorta.artefacts.measured import BreakdownTable
 from aorta.artefacts.traced import TraceTable
 from aorta.diagnosis.findings.between_steps import recorded_gaps
-from aorta.diagnosis.model import modelled
-from aorta.diagnosis.observation import Observation, ObservedDevices, ObservedHost, ObservedJob, ObservedSteps
+from aorta.diagnosis.observation import Observation, ObservedDevices, ObservedJob
 from aorta.diagnosis.policy import Policy
-from aorta.diagnosis.rank import rank_costs, with_own_waits
 from aorta.diagnosis.trace_samples import sampled_beside
+from aorta.diagnosis.traced import SOURCE, traced
 from aorta.diagnosis.traced_weight import undisturbed, untraced_ms, weighed
-from aorta.metrics.blame import BlameTable, charged, within_idle
-from aorta.metrics.expert_load import traced_load
-from aorta.metrics.mesh_groups import groups_in
-from aorta.metrics.trace_capture import ALONE, TraceCapture, capture, captures, with_waits
-from aorta.metrics.trace_notes import differences, notes_of, size_notes
+from aorta.metrics.trace_capture import TraceCapture, capture, captures
+from aorta.metrics.trace_notes import differences, size_notes
 from aorta.metrics.traced_mesh import sends, traced_mesh
 from aorta.metrics.utilization import effective_gpu_utilization
 from aorta.readers.sample_files import SampleFile
-from aorta.units import NS_PER_MS, plural, rank_words
+from aorta.units import plural, rank_words
 
 if TYPE_CHECKING:
     from aorta.readers.run import RunData
     from aorta.readers.run_traces import RunTraces
-
-_SOURCE = "usable traces"
 
 
 def from_traces(
@@ -49,13 +42,13 @@ def from_traces(
     expected, assumed = found.ranks_expected()
     hosts = {item.rank: item.host for item in found.ranks if item.host and item.rank in found.work}
     lines, (made, unusable), weighs, uncertain = undisturbed(
-        found, expected, None, lambda undone: _traced(undone, expected, hosts, {})
+        found, expected, None, lambda undone: traced(undone, expected, hosts, {})
     )
     mesh, missed = traced_mesh(found, expected)
     usage, said = sampled_beside(found, samples, made.steps.breakdown.per_rank)
     said = [missed, *said] if missed else said
     lost = [rank for rank in range(expected or 0) if rank not in seen]
-    missing = [Problem(file=None, reason=f"{rank_words(lost)} left no {_SOURCE}")] if lost and seen else []
+    missing = [Problem(file=None, reason=f"{rank_words(lost)} left no {SOURCE}")] if lost and seen else []
     files = [f"{item.path.name} ({plural(len(item.table), 'sample')})" for item in samples]
     return replace(
         made,
@@ -126,7 +119,7 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     outside = seen.facts.profiler_overhead
     untraced = untraced_ms(by_rank, steps.first, outside) if found.format == "kineto" else None
     lines, (made, unusable), weighs, uncertain = undisturbed(
-        found, expected, untraced, lambda undone: _traced(undone, expected, nodes_of(data), seen.job.hosts)
+        found, expected, untraced, lambda undone: traced(undone, expected, nodes_of(data), seen.job.hosts)
     )
     said, rows = [*traces.notes, *steps.notes, *weighs], made.steps.breakdown.per_rank
     intended = seen.job.config.profiling.intended_mistakes if seen.job.config is not None else ()
@@ -176,46 +169,3 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
 
 def _noted(seen: Observation, shown: TraceTable | None, quality: DataQuality) -> Observation:
     return replace(seen, quality=quality, facts=structs.replace(seen.facts, traces=shown))
-
-
-def _traced(
-    found: TraceCapture, expected: int | None, nodes: Mapping[int, str], names: Mapping[int, str]
-) -> tuple[Observation, list[Problem]]:
-    """Returns the steps, the host and the replay of traces, and why ranks have none.
-
-    Args:
-        found: the traces.
-        expected: ranks of the job.
-        nodes: each rank's node.
-        names: each rank's host by the records, for traces that do not name it.
-    """
-    rows, unusable = found.breakdown_rows()
-    collectives = found.collectives(expected)
-    charges = charged(collectives, found.steps, ALONE)
-    waits = charges if isinstance(charges, BlameTable) else None
-    if waits is not None:
-        idle = {row.rank: round((row.step_ms - row.compute_ms) * NS_PER_MS) * waits.steps for row in rows}
-        waits = within_idle(waits, idle)
-    rows = [structs.replace(row, host=row.host or names.get(row.rank)) for row in with_waits(rows, waits)]
-    costs = rank_costs(rows, waits)
-    shown = with_own_waits(rows, costs)
-    steps = ObservedSteps(
-        between_shares=found.between_shares(rows),
-        between_ms=found.between_ms(),
-        between_inside=True,
-        breakdown=BreakdownTable(steps=len(found.steps), per_rank=shown, timing=found.format),
-        costs=costs,
-        waits=waits,
-        blame_absent=charges if isinstance(charges, str) else None,
-        unseen=tuple(found.unseen_times()),
-        of_capture=found.short,
-        traced=True,
-        loader_absent=None if found.loader_marked else "no trace marks a loader",
-        source=_SOURCE,
-        exchanged=traced_load(found.work, found.steps),
-        files=found.sources,
-        notes=tuple(notes_of(found, charges, expected)),
-    )
-    model = modelled(collectives, found.steps, [row.step_ms for row in rows], nodes, found.host_ns())
-    host, groups = ObservedHost(idle=found.idle()), groups_in(collectives, len(found.steps))
-    return Observation(steps=steps, host=host, model=model, groups=groups), unusable
