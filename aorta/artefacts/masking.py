@@ -52,7 +52,7 @@ _FORMS = re.compile(
     r"|(?<=hooks\.slack\.com/services/)\S+|(?<=/api/webhooks/)\S+"
     r"|(?<=[?&]key=)[^\s&#\"'<>]{8,}"
     r"|(?i:<\w*(?:password|passwd|secret|token|apikey)\w*>)[^<\n]+"
-    r"|(?<= -u )[^\s:]+:[^\s:]{6,}"
+    r"|(?<= -u )[^\s:\"',{}\[\]]+:[^\s:\"',{}\[\]]{6,}"
     r"|(?i:(?<=api key )|(?<=api-key )|(?<=token )|(?<=secret )|(?<=password ))[\"']?"
     r"(?=[^\s\"']*[0-9])(?=[^\s\"']*[a-z])(?=[^\s\"']*[A-Z])[A-Za-z0-9_.+/=\-]{12,}"
     r"|(?<![A-Za-z0-9])eyJ[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]+)*"

@@ -147,6 +147,7 @@ def test_known_tokens_are_masked_wherever_they_stand(token: str) -> None:
         "0123456789abcdef0123456789abcdef",
         "pass=2",
         "_=5 and key: 7",
+        '{"cmd":"python -u train.py","pid":1234567}',
         "void at::native::key_value_kernel<float>(int)",
         "session: token None",
     ],
