@@ -126,6 +126,8 @@ SPECIAL: dict[str, tuple[Callable[[Path], object], str]] = {
 IN_A_RUN = (
     "rank_1_metrics.jsonl", "manifest.json", "config.yaml", "nodes/node0/status.json", "gpu_monitor.csv",
     "nodes/node0/cpu_monitor.csv", "nodes/node0/gpu_monitor.csv", "sacct_summary.txt", "session.json",
+    "rank_1_instrument.json", "rank_0_flight.json", "planned.json", "injected.json", "nodes/node0/info.json",
+    "nodes/node0/standstill.json", "nodes/node0/stops.json", "nodes/node0/monitor_status.json",
     "torch_profiler/rank_1/a.pt.trace.json", "nsys/x_rank1.sqlite", "nodes/node0/traces/rank_1.json",
 )  # fmt: skip
 

@@ -42,6 +42,8 @@ class InstrumentRecord:
     torch_version: str
     threads: int | None = None
     """Threads of torch's operators on the CPU; None: not recorded."""
+    loader_workers: int | None = None
+    """Workers of the DataLoader that gave most batches; None: none gave one, or it was not recorded."""
     roots: list[str] = field(default_factory=list)
     """Classes of the modules whose forward pass is timed."""
     seen: list[str] = field(default_factory=list)

@@ -21,6 +21,7 @@ from aorta.inject.epochs import Epochs
 from aorta.inject.flight import FlightKeeper
 from aorta.inject.graphs import Graphs, captured
 from aorta.inject.hooks import Hooks, say
+from aorta.inject.loaders import LoaderWorkers
 from aorta.inject.parts import StepMarks
 from aorta.inject.phases import Rare
 from aorta.inject.roots import RootModules
@@ -49,6 +50,7 @@ class Driver:
         """The thread that trains: the first one with a backward pass or an update."""
         self.hooks = Hooks(self._hook_failed)
         self.roots = RootModules(self)
+        self.workers = LoaderWorkers()
         self.graphs, self.compiled = Graphs(self), CompiledUpdates(self)
         self.updates = 0
         """Updates of the training thread so far."""
@@ -315,6 +317,7 @@ class Driver:
             self.epochs.ended(begun[0])
         parts = self._waited(begun[1])
         if parts is not None:
+            self.workers.gave(begun[0])
             parts.came(batch)
 
     def _waited(self, start: int | None) -> StepMarks | None:
@@ -375,7 +378,13 @@ class Driver:
     def _report(self, note: str | None = None) -> None:
         if self._status is not None:
             self._status.write(
-                self.hooks, self.roots.names, self._steady, self._stacks, note=note, ended=self._ended
+                self.hooks,
+                self.roots.names,
+                self._steady,
+                self._stacks,
+                workers=self.workers.most,
+                note=note,
+                ended=self._ended,
             )
 
     def _give_way(self) -> None:

@@ -75,6 +75,7 @@ class InstrumentStatus:
         steps: int,
         stacks: Stacks | None,
         *,
+        workers: int | None,
         note: str | None,
         ended: bool,
     ) -> None:
@@ -86,6 +87,7 @@ class InstrumentStatus:
             python_version=platform.python_version(),
             torch_version=str(torch.__version__),
             threads=torch.get_num_threads(),
+            loader_workers=workers,
             roots=roots,
             seen=sorted(hooks.seen),
             hooks_off=dict(hooks.off),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from aorta.artefacts.analysis import Problem
+from aorta.artefacts.files import read_regular
 from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.layout import RunDir
 from aorta.units import rank_words
@@ -18,7 +19,7 @@ def read_instruments(run: RunDir) -> tuple[dict[int, InstrumentRecord], list[Pro
     problems: list[Problem] = []
     for rank, path in run.all_instruments().items():
         try:
-            record = msgspec.json.decode(path.read_bytes(), type=InstrumentRecord)
+            record = msgspec.json.decode(read_regular(path), type=InstrumentRecord)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             problems.append(Problem(file=path.name, reason=f"cannot be read: {error}"))
             continue

@@ -15,13 +15,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.files import is_file, open_regular
+from aorta.artefacts.files import is_file, open_regular, read_regular
 from aorta.artefacts.operations import MeshSizes, OperationRole, Operations, backwards, role_of
 from aorta.errors import ArtefactError
 from aorta.readers.operation_columns import TableColumns, cells, delimiter, is_table
 from aorta.units import plural
 
 _LOOK = 1 << 16
+_META_BYTES = 1 << 20
 _EVENT = re.compile(rb'"args"\s*:\s*\{[^{}]*"(?:mb_id|microbatch)"')
 _LANE = re.compile(r"PP rank (\d+)(?:, TP rank (\d+))?")
 _BOTH = re.compile(r"(\w+[-_ ](?:send|recv|receive))[-_ ](\w+[-_ ](?:send|recv|receive))")
@@ -175,7 +176,7 @@ def _sizes_beside(path: Path) -> MeshSizes:
     import yaml
 
     try:
-        meta = yaml.safe_load(chosen[0].read_text(encoding="utf-8"))
+        meta = yaml.safe_load(read_regular(chosen[0], _META_BYTES))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ArtefactError(f"{chosen[0]}: no YAML: {error}", "write one 'name: value' per line") from error
     if not isinstance(meta, dict):

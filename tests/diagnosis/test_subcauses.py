@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aorta.artefacts.analysis import Finding
+from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.measured import BreakdownTable, RankBreakdown, Utilization
 from aorta.artefacts.steps import CollectiveId, DecodedStep, StepRange, StepRanges
 from aorta.config.schema import Config, DataloaderConfig
@@ -63,6 +64,39 @@ def test_no_workers_and_nothing_known() -> None:
     assert code(finding("data_loading"), context(config=none)) == "no_workers"
     assert code(finding("data_loading"), context()) == NOT_DETERMINED
     assert code(finding("data_loading"), loaded(None)) == NOT_DETERMINED
+
+
+def hooked(*workers: int | None) -> dict[int, InstrumentRecord]:
+    return {
+        rank: InstrumentRecord(
+            rank=rank,
+            pid=1,
+            python="python",
+            python_version="3.12",
+            torch_version="2.11",
+            loader_workers=count,
+        )
+        for rank, count in enumerate(workers)
+    }
+
+
+@pytest.mark.parametrize(
+    ("workers", "ranks", "sub_cause", "said"),
+    [
+        ((0, 0), [], "no_workers", "num_workers of the DataLoader is 0"),
+        ((0, 2), [1], "workers_saturated", "raise num_workers of the DataLoader, now 2"),
+        ((0, 2), [], NOT_DETERMINED, "move preprocessing"),
+        ((None, None), [], NOT_DETERMINED, "move preprocessing"),
+        ((), [], NOT_DETERMINED, "move preprocessing"),
+    ],
+)
+def test_the_workers_of_an_own_program_are_those_that_its_hooks_saw(
+    workers: tuple[int | None, ...], ranks: list[int], sub_cause: str, said: str
+) -> None:
+    seen = changed(loaded(None), stacks=hooked(*workers))
+    found = finding("data_loading", ranks)
+    assert code(found, seen) == sub_cause
+    assert FINDINGS["data_loading"].actions(found, seen)[0].startswith(said)
 
 
 # --- communication -----------------------------------------------------------------------------------------

@@ -127,22 +127,30 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     full = _full_cpus(loads)
     if full is not None:
         return full
-    config = seen.job.config
-    if config is not None and config.dataloader.num_workers == 0:
+    workers = _workers(finding, seen)
+    if workers == 0:
         return SubCause("no_workers", "the training process itself makes its batches, between the steps")
     reading = max((item.read_mb_per_s or 0.0 for item in loads.values()), default=0.0)
     busy = _busy_share(loads)
     if reading >= READING_MB_PER_S and busy is not None and busy < MOST:
         text = f"disks read {reading:.0f} MB/s while the job uses {100 * busy:.0f} % of its CPUs: storage"
         return SubCause("storage", text, {"disk_read_mb_per_s": reading, "cpu_busy_share": busy})
-    if config is None:
+    if workers is None:
         return unknown("num_workers of the DataLoader was not recorded")
-    workers = config.dataloader.num_workers
     do = f"{plural(workers, 'worker')} per rank {'does' if workers == 1 else 'do'} not keep up"
     if busy is None:
         return unknown(f"{do}; whether CPUs limit them was not sampled")
     text = f"{do}, and {100 * (1 - busy):.0f} % of the job's CPUs are free"
     return SubCause("workers_saturated", text, {"workers": workers, "cpu_busy_share": busy})
+
+
+def _workers(finding: Finding, seen: Observation) -> int | None:
+    """Returns the workers of each loader that is waited for; None: not recorded, or ranks differ."""
+    if seen.job.config is not None:
+        return seen.job.config.dataloader.num_workers
+    ranks = finding.ranks or list(seen.host.stacks)
+    found = {seen.host.stacks[rank].loader_workers for rank in ranks if rank in seen.host.stacks}
+    return found.pop() if len(found) == 1 else None
 
 
 def _full_cpus(loads: Mapping[str, NodeLoad]) -> SubCause | None:
@@ -167,20 +175,18 @@ def _busy_share(loads: Mapping[str, NodeLoad]) -> float | None:
 
 def _actions(finding: Finding, seen: Observation) -> list[str]:
     config, ranks, job, actions = seen.job.config, finding.ranks, seen.job, []
-    if config is not None:
-        workers = config.dataloader.num_workers
-        if config.dataset.delay_ms > 0:
-            delay = config.dataset.delay_ms
-            actions.append(f"dataset.delay_ms is {delay:g}: every sample sleeps that long; set it to 0")
-        if workers == 0:
-            actions.append(
-                "dataloader.num_workers is 0, so samples are made between steps: set it to 2 or more"
-            )
-        else:
-            cpus = f" ({job.cpus_usable} CPUs are usable on a node)" if job.cpus_usable else ""
-            actions.append(f"raise dataloader.num_workers, now {workers}{cpus}")
-        if job.cuda and not config.dataloader.pin_memory:
-            actions.append("set dataloader.pin_memory to true, so that copies to the GPU overlap")
+    workers = _workers(finding, seen)
+    name = "dataloader.num_workers" if config is not None else "num_workers of the DataLoader"
+    if config is not None and config.dataset.delay_ms > 0:
+        delay = config.dataset.delay_ms
+        actions.append(f"dataset.delay_ms is {delay:g}: every sample sleeps that long; set it to 0")
+    if workers == 0:
+        actions.append(f"{name} is 0, so samples are made between steps: set it to 2 or more")
+    elif workers is not None:
+        cpus = f" ({job.cpus_usable} CPUs are usable on a node)" if job.cpus_usable else ""
+        actions.append(f"raise {name}, now {workers}{cpus}")
+    if config is not None and job.cuda and not config.dataloader.pin_memory:
+        actions.append("set dataloader.pin_memory to true, so that copies to the GPU overlap")
     if ranks:
         nodes = job.nodes(ranks)
         shared = set(nodes) & {host for rank, host in job.hosts.items() if rank not in ranks}
