@@ -137,7 +137,9 @@ def _healthy(judged: Judged, seen: Observation) -> str:
     steps = f"over {seen.steps.words()} of {plural(seen.quality.ranks_seen, 'rank')}"
     why = "; ".join(f"{FINDINGS[kind].subject} ({reason})" for kind, reason in judged.dropped.items())
     if why:
-        return f"No bottleneck {steps}. Above its threshold, but no cause: {why}."
+        one = len(judged.dropped) == 1
+        passes = "One measurement passes its threshold" if one else "Measurements pass their thresholds"
+        return f"No bottleneck {steps}. {passes} and {'is' if one else 'are'} not the cause: {why}."
     return f"No bottleneck: nothing passes its threshold {steps}."
 
 

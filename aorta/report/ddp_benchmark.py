@@ -48,8 +48,8 @@ def show(document: DdpBenchmark, console: Console | None = None) -> None:
         console.print(f"peak: {number(peak / 1e9)} GB/s bus bandwidth of a plain all-reduce")
     if any(result.communication_from == "extra_steps" for result in results):
         console.print(
-            "torch_ddp: total and speed are of plain steps, parts and communication of\n"
-            "extra steps in which its all-reduces are timed"
+            "torch_ddp: total and speed come from plain steps; parts and communication\n"
+            "come from extra steps in which its all-reduces are timed"
         )
 
 

@@ -104,7 +104,7 @@ def test_weights_that_differ_are_called_out() -> None:
 
 
 def test_numbers_from_another_run_are_said_to_be() -> None:
-    note = "torch_ddp: total and speed are of plain steps, parts and communication of"
+    note = "torch_ddp: total and speed come from plain steps; parts and communication"
     assert note in printed(document(result("torch_ddp", communication_from="extra_steps")))
     assert note not in printed(document(result("torch_ddp")))
 

@@ -57,7 +57,7 @@ def explains_exchange(transfer_pct: float, seen: Observation, policy: Policy) ->
         return None
     host = max(full, key=full.__getitem__)
     return (
-        f"{transfer_pct:.1f} % of the step is exchange, but {best:.1f} % at the rate of the fastest tenth of "
-        f"its calls (threshold {policy.exchange_pct:g}): CPUs carry out this exchange, and other programs "
-        f"used {full[host]:.1f} of {seen.around.cpus_machine[host]} CPUs of {host}"
+        f"exchange takes {transfer_pct:.1f} % of the step; at the rate of its fastest calls it would take "
+        f"{best:.1f} % (threshold {policy.exchange_pct:g}). It runs on CPUs, and other programs used "
+        f"{full[host]:.1f} of {seen.around.cpus_machine[host]} CPUs of {host}"
     )
