@@ -145,10 +145,21 @@ def _written(target: str, write: Callable[[], object]) -> None:
 
 
 def _refuse_nothing(paths: tuple[Path, ...]) -> None:
-    """Raises the error of `open_run` if the path is missing, or a folder that holds runs and no trace."""
-    from aorta.readers.directory import holds_runs, open_run
+    """Raises the error of `open_run` if the path is missing, or a folder that holds runs and no trace.
+
+    Several run directories are refused, too: an analysis is of one run.
+    """
+    from aorta.readers.directory import find_run, holds_runs, open_run
     from aorta.readers.traces import find
 
+    named = [path for path in paths if find_run(path) is not None]
+    if len(named) > 1:
+        import shlex
+
+        raise ConfigError(
+            f"{len(named)} run directories are named, and an analysis is of one run",
+            f"compare them: aorta compare {shlex.quote(str(named[0]))} {shlex.quote(str(named[1]))}",
+        )
     if len(paths) > 1 or is_file(paths[0]):
         return
     inside = is_there(paths[0]) and any(paths[0].iterdir())

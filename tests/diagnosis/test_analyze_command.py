@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from aorta.cli import group
 from aorta.commands.analyze import NO_VERDICT
-from aorta.errors import ArtefactError
+from aorta.errors import ArtefactError, ConfigError
 from tests.support.synthetic import RunSpec, write_run
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "analyze_profiling.py"
@@ -35,6 +35,14 @@ def test_everything_is_written_and_the_verdict_printed(tmp_path: Path) -> None:
     assert json.loads(run.analysis.read_text())["verdict"]["kind"] == "data_loading"
     for path in (run.report, run.plot_png, run.plot_svg, run.cpu_csv):
         assert path.stat().st_size > 0
+
+
+def test_several_runs_are_refused_with_the_command_that_compares_them(tmp_path: Path) -> None:
+    first, second = (str(write_run(tmp_path, RunSpec(job_id=job)).root) for job in ("7", "8"))
+    error = invoke(first, second).exception
+    assert isinstance(error, ConfigError)
+    assert error.message == "2 run directories are named, and an analysis is of one run"
+    assert error.hint == f"compare them: aorta compare {first} {second}"
 
 
 def test_a_run_without_data_still_gets_its_report(tmp_path: Path) -> None:
