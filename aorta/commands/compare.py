@@ -91,7 +91,7 @@ def _before_after(before: Path, after: Path, output: Path | None, json_path: str
                 figure = overview.parts_figure([(name, step_parts(item)) for name, item in drawn])
                 style.save(figure, output / "comparison.png", output / "comparison.svg")
             title, *rest = blocks(found)
-            picture = Picture("Where a step goes, before and after", "comparison")
+            picture = Picture("Where the time in a step goes, before and after", "comparison")
             write_text(output / "comparison.md", to_markdown([title, picture, *rest]))
             say(f"written: {output / 'comparison.md'}")
     except OSError as error:

@@ -81,6 +81,8 @@ def to_wandb(
         PlanError: W&B is not installed.
     """
     analysis = _analysis(run)
+    if mode == "offline":
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # W&B would send errors of its own
     wandb = _imported("wandb", "wandb")
     made = wandb.init(
         project=project,

@@ -53,7 +53,7 @@ def data_quality(
     if rate is not None:
         said += _rates(rate, tolerance)
     if account.manifest is not None and account.manifest.shared_machine and len(account.manifest.nodes) > 1:
-        said.append("the nodes of this run share one machine: its scaling is that machine's")
+        said.append("the nodes of this run share one machine: it only shows how that machine scales")
     said += cores_shared(data)
     said += _hooks(data)
     said += _profilers(data)

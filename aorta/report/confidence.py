@@ -33,7 +33,7 @@ def confidence(analysis: Analysis, main: Finding | None, *, shared: bool) -> Con
     steps = plural(quality.steady_steps, "steady step")
     if quality.detailed_steps is not None:
         steps += f", {quality.detailed_steps:,} of them detailed"
-    basis = [f"{steps}, records of {quality.ranks_seen:,} of {expected} ranks"]
+    basis = [f"{steps}, records from {quality.ranks_seen:,} of {expected} ranks"]
     grave, small = _grave(analysis) + _weighted(analysis, main), _small(analysis, main, shared=shared)
     if analysis.verdict.kind == INSUFFICIENT:
         return Confidence(level="none", basis=basis, doubts=grave + small)
@@ -127,5 +127,5 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
         doubts.append("windows of compute hold the gaps between kernels: a late host looks like compute")
     doubts += _instead(analysis, main)
     if shared:
-        doubts.append("all nodes share one machine, so times across nodes are that machine's")
+        doubts.append("all nodes share one machine, so so times across nodes describe that machine only")
     return doubts

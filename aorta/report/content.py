@@ -72,7 +72,7 @@ def _date(wall_ns: int) -> str:
 
 
 def spreads_one_machine(analysis: Analysis) -> bool:
-    """True if several nodes of the run were one machine, so that its scaling is that machine's."""
+    """True if several nodes of the run were one machine, so that it only shows how that machine scales."""
     return analysis.shared_machine and analysis.nodes != 1
 
 

@@ -249,7 +249,8 @@ def _scenario(docs: Path, report: ScenarioReport) -> Iterator[Block]:
     pictured = is_file(run.plot_png)
     if pictured:
         about = (
-            f"Where a step goes, ranks and causes, longest step, step times and monitors of {run.root.name}"
+            "Where the time in a step goes, ranks and causes, longest step, step times and monitors of "
+            f"{run.root.name}"
         )
         yield Picture(about, f"{FOLDER}/{report.scenario.name}")
     yield sections.summary(report.analysis, report.page, str(run.root))
@@ -269,8 +270,8 @@ def _quality(aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Iterato
         yield FactList((("Missing", problem.reason),))
     if shared := [item.scenario.name for item in reports if content.spreads_one_machine(item.analysis)]:
         yield Paragraph(
-            f"The nodes of {', '.join(shared)} are processes of one machine. Their times are real; more "
-            "nodes share the same cores, memory and disk."
+            f"The nodes of {', '.join(shared)} are processes of one machine. Their times are real, but more "
+            "nodes add no hardware: all of them share the same cores, memory and disk."
         )
     rows = []
     for report in reports:
@@ -286,7 +287,7 @@ def _quality(aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Iterato
                 str(len(quality.problems)),
             )
         )
-    header = ("scenario", "job", "ended as", ">nodes", ">ranks", ">steady steps", ">problems")
+    header = ("scenario", "job", "final state", ">nodes", ">ranks", ">steady steps", ">problems")
     yield Table(header, tuple(rows)) if rows else Paragraph("No scenario could be analysed.")
 
 

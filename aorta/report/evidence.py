@@ -46,7 +46,7 @@ def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
     others = page.ranks - page.costly_ranks
     note = f"{len(worst):,} of {page.ranks:,} ranks shown, worst first"
     if page.costly_ranks == len(worst) and others:
-        note += "; the other one loses no time" if others == 1 else f"; the other {others:,} lose no time"
+        note += "; the other one costs no time" if others == 1 else f"; the other {others:,} cost no time"
     if any(item.kind == "straggler" and not item.ranks for item in analysis.findings):
         note += "; different ranks are last in different steps, each by a little: no single rank is the cause"
     return Table(header, rows), note
@@ -77,7 +77,7 @@ def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, st
         nodes = [f"{plain(node.host)} (by {number(node.late_ms)} ms)" for node in late.nodes]
         notes.append(f"all ranks of a node are late together: {listing(nodes)}")
     elif late.scope == "not_determined":
-        notes.append("with one rank per node, a slow rank and a slow node look the same")
+        notes.append("with one rank per node, a slow rank cannot be told from a slow node")
     header = (">rank", "node", "pattern", ">late steps", ">since step", ">late by ms")
     return Table(header, rows), "; ".join(notes)
 
@@ -106,7 +106,7 @@ def what_if_table(analysis: Analysis) -> Table | None:
         )
         for item in replay.predictions
     )
-    return Table(("without", "of", ">step ms", ">speed-up"), rows)
+    return Table(("what is removed", "ranks", ">step ms", ">speed-up"), rows)
 
 
 def _between(interval: Interval | None, form: Callable[[float], str]) -> str:
@@ -142,8 +142,8 @@ def _replayed(replay: Replay) -> str:
         return f"{steps} were replayed; there is no collective on which the replay could be checked."
     error = "less than 0.1" if replay.error_pct < 0.1 else f"{replay.error_pct:.1f}"
     return (
-        f"Check of the prediction: {steps} were replayed, each half with the transfer times of the other "
-        f"half; the largest error is {error} %."
+        f"Check of the prediction: {steps} were split into halves, and each half was replayed with the "
+        f"transfer times of the other; the largest error is {error} %."
     )
 
 

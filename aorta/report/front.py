@@ -32,7 +32,7 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
     if docs is not None and reports:
         yield Paragraph(content.headings([report.analysis for report in reports]))
     if docs is not None and reports:
-        yield Picture("Where a step goes, all scenarios side by side", f"{FOLDER}/overview")
+        yield Picture("Where the time in a step goes, all scenarios side by side", f"{FOLDER}/overview")
     pairs: list[tuple[str, Line]] = []
     if main is not None:
         pairs += sections.summary(main.analysis, main.page, str(main.run.root)).pairs
@@ -54,7 +54,7 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
             Link("terms", f"{FOLDER}/glossary.md"),
         ]
         if main is not None:
-            links.append(Link(f"whole report of {main.scenario.name}", relative(main.run.report, docs)))
+            links.append(Link(f"full report of {main.scenario.name}", relative(main.run.report, docs)))
         yield Paragraph(tuple(piece for link in links for piece in (link, " · "))[:-1])
     if main is not None and (said := sections.provenance(main.analysis)):
         yield FactList(tuple(said))

@@ -105,6 +105,6 @@ def next_commands(run: str) -> list[tuple[str, str]]:
     """Purposes and commands: look at the timeline, then compare with a run after the change."""
     quoted = shlex.quote(run)
     return [
-        ("see every rank on one clock", f"aorta timeline {quoted}"),
+        ("see all ranks on one timeline", f"aorta timeline {quoted}"),
         ("compare with NEW_RUN, the run after the change", f"aorta compare {quoted} NEW_RUN"),
     ]

@@ -34,7 +34,11 @@ def parts_figure(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> Figure:
     """
     figure = style.new_figure(11, 1.7 + 0.5 * max(len(scenarios), 1))
     axes = figure.subplots()
-    style.title(axes, "Where a step goes", "mean over ranks; a bar is one step, its length the step's time")
+    style.title(
+        axes,
+        "Where the time in a step goes",
+        "mean over ranks; a bar is one step, its length the step's time",
+    )
     shown = [(name, shown_parts(parts)) for name, parts in scenarios]
     if not any(parts for _, parts in shown):
         style.absent(axes, "not measured: no scenario has a steady step with a breakdown")

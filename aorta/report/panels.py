@@ -45,7 +45,7 @@ def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
 
     Each part begins where the one above it ends; together they are 100 %.
     """
-    style.title(axes, "Where a step goes", note)
+    style.title(axes, "Where the time in a step goes", note)
     shown = [(part, part.ms or 0.0, part.pct or 0.0) for part in shown_parts(parts)]
     if not shown:
         style.absent(axes, NO_BREAKDOWN)

@@ -122,13 +122,13 @@ def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
     for title, blocks in (
         ("Findings", _findings(analysis)),
         (
-            "Measured against thresholds",
+            "Measurements against thresholds",
             [*_one(content.measured_table(analysis.measured)), *_thresholds(analysis)],
         ),
-        ("Where a step goes", [] if charts else _one(evidence.parts_table(page))),
+        ("Where the time in a step goes", [] if charts else _one(evidence.parts_table(page))),
         ("Replay", [*_said(evidence.replay_words(analysis)), *_one(evidence.what_if_table(analysis))]),
         ("Mesh", mesh_blocks(analysis, charts=charts and page.workers is not None)),
-        ("Ranks that cost time", _noted(evidence.worst_table(page, analysis))),
+        ("Ranks that cost the others time", _noted(evidence.worst_table(page, analysis))),
         ("Late ranks", _noted(evidence.lateness_table(analysis))),
         (f"Ranks ({content.counted_steps(analysis)}, % of the step)", _ranks(analysis)),
         ("Traces", _traces(analysis)),
@@ -196,7 +196,7 @@ def _thresholds(analysis: Analysis) -> list[Block]:
     if not analysis.thresholds:
         return []
     values = ", ".join(f"{name} {value:g}" for name, value in analysis.thresholds.items())
-    said: list[Block] = [Paragraph(f"Thresholds of this analysis: {values}.")]
+    said: list[Block] = [Paragraph(f"Thresholds used in this analysis: {values}.")]
     if analysis.thresholds_changed:
         said.insert(0, Paragraph(f"Changed for this analysis alone: {content.changed_thresholds(analysis)}."))
     return said

@@ -36,8 +36,8 @@ def _blocks(docs: SweepDocs, analysis: SweepAnalysis) -> Iterator[Block]:
     yield Paragraph(Strong(analysis.statement))
     if analysis.shared_machine:
         yield Paragraph(
-            "The nodes are processes of one machine. Their times are real, and the scaling is that "
-            "machine's: more nodes share the same cores, memory and disk."
+            "The nodes are processes of one machine. Their times are real, but more "
+            "nodes add no hardware: all of them share the same cores, memory and disk."
         )
     yield Heading("What was run")
     each = f", {sweep.global_batch} samples per step shared by all ranks" if sweep.global_batch else ""

@@ -98,7 +98,7 @@ def _where_a_step_goes(runs: Sequence[WebRun]) -> Iterator[str]:
     """The picture of the first screen: a single run's parts, or the runs side by side; none without parts."""
     if not any(run.page.parts for run in runs):
         return
-    title, (first, *others) = "Where a step goes", runs
+    title, (first, *others) = "Where the time in a step goes", runs
     if not others:
         yield _figure(_Chart("waterfall", title, waterfall(first.page.parts), _mean_of(first)), 0, first.name)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,9 @@ def test_mlflow(run: RunDir, tmp_path: Path) -> None:
 
 def test_wandb_offline(run: RunDir, tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="W&B is not installed: pip install 'aorta[wandb]'")
+    before = set(threading.enumerate())
     made = trackers.to_wandb(run.root, folder=tmp_path)
+    assert set(threading.enumerate()) <= before, "nothing stays behind that would send something"
     (log,) = made.glob("run-*.wandb")
     assert made.name.startswith("offline-run-")
     text = log.read_bytes()

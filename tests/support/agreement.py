@@ -113,7 +113,7 @@ def _pages(analysis: Analysis) -> Iterator[str]:
         if not words(line).strip() or words(line).strip() in ("—", "None"):
             yield f"{name} is empty"
     body = html.partition("<body>")[2].partition('id="data"')[0]
-    if body.count("<h3>Where a step goes") > 1:
+    if body.count("<h3>Where the time in a step goes") > 1:
         yield "the picture stands twice"
     for bad in ("None", "nan", "NaN", "inf ", "[]", "{}"):
         if re.search(rf"[>\s]{re.escape(bad)}[<\s,;]", body):

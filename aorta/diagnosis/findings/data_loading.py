@@ -129,7 +129,9 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
         return full
     workers = _workers(finding, seen)
     if workers == 0:
-        return SubCause("no_workers", "the training process itself makes its batches, between the steps")
+        return SubCause(
+            "no_workers", "the training process loads its own batches, one after another with compute"
+        )
     reading = max((item.read_mb_per_s or 0.0 for item in loads.values()), default=0.0)
     busy = _busy_share(loads)
     if reading >= READING_MB_PER_S and busy is not None and busy < MOST:
@@ -181,7 +183,10 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
         delay = config.dataset.delay_ms
         actions.append(f"dataset.delay_ms is {delay:g}: every sample sleeps that long; set it to 0")
     if workers == 0:
-        actions.append(f"{name} is 0, so samples are made between steps: set it to 2 or more")
+        actions.append(
+            f"{name} is 0, so the training process prepares samples while nothing else runs: "
+            "set it to 2 or more"
+        )
     elif workers is not None:
         cpus = f" ({job.cpus_usable} CPUs are usable on a node)" if job.cpus_usable else ""
         actions.append(f"raise {name}, now {workers}{cpus}")
@@ -200,7 +205,7 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
                 "shards, CPU cores"
             )
     actions.append(
-        "move preprocessing out of the loop: prepare samples once, in few large files on fast storage"
+        "move preprocessing out of the loop: prepare samples once, in a few large files on fast storage"
     )
     return actions
 
