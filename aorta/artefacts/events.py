@@ -117,6 +117,8 @@ class TracedCollectives(ColumnTable):
     group_size: Column
     item_bytes: Column
     """Bytes of one element."""
+    sent: Column
+    """Code of the bytes that an all-to-all sends to each member of its group, such as `1024 0 512`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,6 +21,11 @@ class MeshGroup(Record, frozen=True, kw_only=True):
     """Communication of a member, mean; null: not measured."""
     bytes_per_step: float | None = None
     """What a member brings; null: sizes are not recorded."""
+    bytes_to: list[list[float]] | None = None
+    """A row per rank, with what it sends to each rank of `ranks` per step by all-to-all, itself included.
+
+    Null: there is no all-to-all, or not all sizes are known.
+    """
 
 
 class MeshDimension(Record, frozen=True, kw_only=True):

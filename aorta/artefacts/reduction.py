@@ -69,6 +69,8 @@ class TracedCalls(Record, frozen=True, kw_only=True):
     end_ns: Packed
     size: Packed | None = None
     """Bytes; -1: the trace has none. None: a summary of a version that kept none."""
+    sent: Packed | None = None
+    """Code of the bytes that an all-to-all sends to each member; as `size` where there are none."""
     seen: list[str]
     """The groups that occur in the trace, in its steps or not."""
     numbered: list[str]

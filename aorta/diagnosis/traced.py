@@ -14,6 +14,7 @@ from aorta.diagnosis.rank import rank_costs, with_own_waits
 from aorta.metrics.blame import BlameTable, charged, within_idle
 from aorta.metrics.expert_load import traced_load
 from aorta.metrics.mesh_groups import groups_in
+from aorta.metrics.peer_bytes import with_peers
 from aorta.metrics.trace_capture import ALONE, TraceCapture, with_waits
 from aorta.metrics.trace_notes import notes_of
 from aorta.units import NS_PER_MS
@@ -61,5 +62,6 @@ def traced(
         notes=tuple(notes_of(found, charges, expected)),
     )
     model = modelled(collectives, found.steps, [row.step_ms for row in rows], nodes, found.host_ns())
-    host, groups = ObservedHost(idle=found.idle()), groups_in(collectives, len(found.steps))
+    host = ObservedHost(idle=found.idle())
+    groups = with_peers(groups_in(collectives, len(found.steps)), found.work, found.steps)
     return Observation(steps=steps, host=host, model=model, groups=groups), unusable

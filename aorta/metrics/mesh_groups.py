@@ -19,6 +19,8 @@ SLOW_GROUP = 2.0
 _ALIKE = 1.2
 _TOLD: dict[str, Dimension] = {SEND_RECV: "pipeline", RING: "sequence", "all_to_all": "expert"}
 """Operations that only one dimension has."""
+NOT_NAMED = "not named"
+"""Name of the group of calls whose group has none."""
 
 
 class _Group(Struct):
@@ -31,7 +33,9 @@ class _Group(Struct):
 
 
 def shown_mesh(mesh: Mesh | None, groups: Sequence[MeshGroup]) -> Mesh | None:
-    """Returns stages and groups; None where all ranks exchange in one group without a dimension's name.
+    """Returns stages and groups; None where all ranks exchange in one group that tells nothing more.
+
+    A dimension's name and sizes per peer tell more.
 
     Args:
         mesh: by the operations; None: they are not known.
@@ -39,7 +43,9 @@ def shown_mesh(mesh: Mesh | None, groups: Sequence[MeshGroup]) -> Mesh | None:
     """
     groups = _whole_rings(groups)
     if mesh is None:
-        several = len(groups) > 1 or any(dimension_of(group.name) for group in groups)
+        several = len(groups) > 1 or any(
+            dimension_of(group.name) or group.bytes_to is not None for group in groups
+        )
         return Mesh(groups=[*groups], dimensions=dimensions_of(groups)) if several else None
     known = _joined(mesh.groups, groups)
     made: Mesh = structs.replace(mesh, groups=known, dimensions=dimensions_of(known))
@@ -132,7 +138,7 @@ def _name(item: Matched) -> str:
     """Returns the name of the group; of a send and its receive without the pair."""
     name = item.key[1]
     ends = pair_of(name) if item.op == SEND_RECV else None
-    return f"{name.rpartition(' ')[0]} sends".strip() if ends is not None else name or "not named"
+    return f"{name.rpartition(' ')[0]} sends".strip() if ends is not None else name or NOT_NAMED
 
 
 def _by_operations(group: _Group, every: dict[str, _Group]) -> Dimension:

@@ -156,10 +156,11 @@ def work_of(summary: TraceSummary) -> GpuWork | None:
             for field in fields(CallTable)
             if (packed := getattr(line.calls, field.name)) is not None
         }
-        calls = CallTable(**{"size": np.full(len(columns["step"]), ABSENT, dtype=np.int64), **columns})
+        absent = np.full(len(columns["step"]), ABSENT, dtype=np.int64)
+        calls = CallTable(**{"size": absent, "sent": absent, **columns})
     except ValueError as error:
         raise ArtefactError(f"summary of rank {summary.rank}: {error}") from error
-    for codes in (calls.group, calls.op):
+    for codes in (calls.group, calls.op, calls.sent[calls.sent != ABSENT]):
         if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(line.calls.names):
             raise ArtefactError(f"summary of rank {summary.rank}: a collective has a name that is not there")
     steps = windows(summary)

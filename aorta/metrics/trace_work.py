@@ -60,6 +60,8 @@ class CallTable(ColumnTable):
     end_ns: Column
     size: Column
     """Bytes of the larger of what goes in and what comes out; ABSENT: the trace has none."""
+    sent: Column
+    """Code of the bytes that an all-to-all sends to each member of its group; ABSENT: not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,15 +267,18 @@ def _calls(item: _Attributed) -> tuple[tuple[str, ...], CallTable, int]:
         entry_ns=trace.gpu.start_ns[event],
         end_ns=trace.gpu.end_ns[event],
         size=np.maximum(table.bytes_in, table.bytes_out)[rows],
+        sent=_codes(trace, table.sent[rows], None, names),
     )
     return tuple(names), calls, int((~inside).sum())
 
 
-def _codes(trace: Trace, codes: Column, absent: str, names: dict[str, int]) -> Column:
-    """Codes of a trace's names as codes of `names`, which grows."""
+def _codes(trace: Trace, codes: Column, absent: str | None, names: dict[str, int]) -> Column:
+    """Codes of a trace's names as codes of `names`, which grows; for `absent` of None, ABSENT stays."""
     values, inverse = np.unique(codes, return_inverse=True)
     texts = [absent if value == ABSENT else trace.names[value] for value in values.tolist()]
-    made = np.array([names.setdefault(text, len(names)) for text in texts], dtype=np.int64)
+    made = np.array(
+        [ABSENT if text is None else names.setdefault(text, len(names)) for text in texts], dtype=np.int64
+    )
     return made[inverse.reshape(-1)] if len(codes) else codes
 
 

@@ -332,7 +332,8 @@ def _renumber(columns: Columns, names: dict[str, int]) -> Columns:
         columns,
         gpu=[replace(table, name=code[table.name]) for table in columns.gpu],
         collectives=[
-            replace(table, op=code[table.op], group=code[table.group]) for table in columns.collectives
+            replace(table, op=code[table.op], group=code[table.group], sent=code[table.sent])
+            for table in columns.collectives
         ],
         host=[replace(table, name=code[table.name]) for table in columns.host],
         api=[replace(table, name=code[table.name]) for table in columns.api],

@@ -42,6 +42,7 @@ from aorta.readers.kineto_events import (
 )
 from aorta.readers.kineto_flops import flops
 from aorta.readers.kineto_groups import named_group
+from aorta.readers.kineto_peers import sent_words
 from aorta.readers.kineto_times import (
     AnyEvent,
     AnyEventT,
@@ -324,6 +325,12 @@ def _add_collectives(columns: Columns, known: Sequence[tuple[int, Arguments]]) -
         return
     code = columns.names.__getitem__
     items = [_ITEM_BYTES.get((a.dtype or "").lower()) for _, a in known]
+    given = integers([a.elements_in for _, a in known]).tolist()
+    members = integers([a.group_size for _, a in known]).tolist()
+    sent = [
+        sent_words(a, elements, item, size)
+        for (_, a), elements, item, size in zip(known, given, items, members, strict=True)
+    ]
     columns.collectives.append(
         build(
             TracedCollectives,
@@ -333,10 +340,11 @@ def _add_collectives(columns: Columns, known: Sequence[tuple[int, Arguments]]) -
             group=[ABSENT if a.group is None else code(_calling(a)) for _, a in known],
             # A group counts its sends and receives on each rank for itself.
             sequence=integers([ABSENT if _pair(a) else a.sequence for _, a in known]),
-            bytes_in=_sizes([a.elements_in for _, a in known], items),
+            bytes_in=_sizes(given, items),
             bytes_out=_sizes([a.elements_out for _, a in known], items),
-            group_size=integers([a.group_size for _, a in known]),
+            group_size=members,
             item_bytes=[ABSENT if size is None else size for size in items],
+            sent=[ABSENT if words is None else code(words) for words in sent],
         )
     )
 

@@ -53,6 +53,8 @@ class Arguments(Struct, gc=False, frozen=True):
     collective: str | None = msgspec.field(name="Collective name", default=None)
     elements_in: Number = msgspec.field(name="In msg nelems", default=ABSENT)
     elements_out: Number = msgspec.field(name="Out msg nelems", default=ABSENT)
+    splits_in: Any = msgspec.field(name="In split size", default=None)
+    """Shares of an all-to-all's input by peer."""
     group_size: Number = msgspec.field(name="Group size", default=ABSENT)
     dtype: str | None = None
     group: Number = msgspec.field(name="Process Group Name", default=None)

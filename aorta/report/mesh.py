@@ -85,6 +85,7 @@ def mesh_blocks(analysis: Analysis, *, charts: bool) -> list[Block]:
         found.append(_groups(mesh))
         if len(mesh.groups) > MAX_GROUPS:
             found.append(Paragraph(f"The first {MAX_GROUPS} of {len(mesh.groups)} groups."))
+        found += _busiest_peers(mesh)
     if slow is not None and slow.causes:
         found.append(_causes(slow.causes))
     heat = None if charts else worker_heat(slow, TEXT_STEPS)
@@ -159,6 +160,21 @@ def _groups(mesh: Mesh) -> Table:
         for one in mesh.groups[:MAX_GROUPS]
     )
     return Table(("group", "dimension", "ranks", ">ms per step", ">MB per step"), rows)
+
+
+def _busiest_peers(mesh: Mesh) -> list[Block]:
+    """Returns who gets most in the all-to-all of each group; nothing where sizes per peer are not known."""
+    known = [(one, np.array(one.bytes_to)) for one in mesh.groups if one.bytes_to is not None]
+    rows = []
+    for group, sent in known[:MAX_GROUPS]:
+        got = sent.sum(axis=0)
+        most = np.isclose(got, got.max())
+        ranks = [rank for rank, chosen in zip(group.ranks, most.tolist(), strict=True) if chosen]
+        share = f"{100 * got.max() / got.sum():.1f} %" if got.sum() else ABSENT
+        who = "all alike" if most.all() else rank_words(ranks)
+        rows.append((group.name, who, number(got.max() / 1e6), share, f"{100 / len(got):.1f} %"))
+    columns = ("group of all-to-all", "gets most", ">MB per step", ">share", ">even share")
+    return [Table(columns, tuple(rows))] if rows else []
 
 
 def _causes(causes: Sequence[MeshCause]) -> Table:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aorta.artefacts.analysis import Analysis
 from aorta.commands._traces import analyze_traces
+from aorta.report.run import run_text
 from tests.support.simulated import Op, simulate
 from tests.support.simulated_jobs import Costs, Shape, Share, equal, pipeline, ring
 from tests.support.simulated_traces import Style, write
@@ -207,6 +210,40 @@ def with_experts(
             )
         ]
     return made
+
+
+@pytest.mark.parametrize("tokens", [(0.4, 1.6), (1.0, 1.0), (0.0, 2.0)])
+def test_experts_have_their_bytes_per_peer(tmp_path: Path, tokens: tuple[float, float]) -> None:
+    """Each pass sends tokens there, by the expert, and back, as much to each as the expert got from it."""
+    shape = Shape(2, 2, 1, 4)
+    style = Style(described=described(shape, {**TITAN, "ep": "mesh_ep"}))
+    found, _ = analysed(tmp_path, with_experts(pipeline("gpipe", shape), shape, tokens), style)
+    assert found.mesh is not None
+    groups = [group for group in found.mesh.groups if group.dimension == "expert"]
+    assert [group.ranks for group in groups] == [[0, 1], [2, 3]]
+    expected = [[2 * 4 * 1e6 * (to + own) for to in tokens] for own in tokens]
+    for group in groups:
+        assert group.bytes_to is not None
+        assert np.array(group.bytes_to) == pytest.approx(np.array(expected))
+    assert all(group.bytes_to is None for group in found.mesh.groups if group.dimension != "expert")
+    text = run_text(found)
+    table = text[text.index("group of all-to-all") :].splitlines()
+    share = f"{100 * (tokens[0] + 3 * tokens[1]) / 8:.1f} %"
+    who = "all alike" if tokens[0] == tokens[1] else "rank 1"
+    assert any(who in line and share in line and "50.0 %" in line for line in table)
+
+
+def test_a_list_of_splits_that_is_cut_short_leaves_its_group_alone_unknown(tmp_path: Path) -> None:
+    shape = Shape(2, 2, 1, 4)
+    program = with_experts(pipeline("gpipe", shape), shape, (0.4, 1.6))
+    files = write(tmp_path, simulate(program, STEPS), Style(described=described(shape, TITAN)))
+    text = files[3].read_text(encoding="utf-8")
+    files[3].write_text(re.sub(r'("In split size": "\[\d+, )\d+', r"\1...", text), encoding="utf-8")
+    found = analyze_traces(files)
+    assert found.mesh is not None
+    experts = [group for group in found.mesh.groups if group.dimension == "expert"]
+    assert [(group.ranks, group.bytes_to is None) for group in experts] == [([0, 1], False), ([2, 3], True)]
+    assert run_text(found).count(" 50.0 %\n") == 1
 
 
 @pytest.mark.parametrize("tokens", [(0.4, 1.6), (1.0, 1.0)])

@@ -12,7 +12,7 @@ from aorta.artefacts.steps import CollectiveId, StepRange, StepRanges
 from aorta.metrics.collectives import Matched
 from aorta.metrics.dimensions import dimension_of
 from aorta.metrics.expert_load import recorded_load
-from aorta.metrics.mesh_groups import dimensions_of, groups_of, slow_group
+from aorta.metrics.mesh_groups import dimensions_of, groups_of, shown_mesh, slow_group
 from tests.support.steps import step
 
 MS = 1_000_000
@@ -106,3 +106,14 @@ def test_the_load_of_experts_is_their_bytes_per_step() -> None:
 
     assert recorded_load({0: rank(50), 1: rank(400)}) == {0: 100.0, 1: 800.0}
     assert recorded_load({0: rank(50), 1: rank(0)}) == {}
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"), [(None, False), ([[0.0, 0.0], [0.0, 0.0]], True), ([[1.0, 2.0], [3.0, 4.0]], True)]
+)
+def test_one_group_of_all_ranks_is_shown_where_sizes_per_peer_are_known(
+    sent: list[list[float]] | None, shown: bool
+) -> None:
+    group = MeshGroup(name="0", dimension="unknown", ranks=[0, 1], bytes_to=sent)
+    mesh = shown_mesh(None, [group])
+    assert (mesh is not None and mesh.groups == [group]) is shown

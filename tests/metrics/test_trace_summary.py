@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.artefacts.events import Kind, RangeRole
+from aorta.artefacts.events import ABSENT, Kind, RangeRole
 from aorta.artefacts.packed import Packed, pack, unpack, unpack_intervals
 from aorta.artefacts.reduction import TraceSummary
 from aorta.errors import ArtefactError
@@ -83,6 +83,38 @@ def test_the_timeline_that_waits_are_charged_by_comes_back_as_it_was() -> None:
     assert [(call.entry, call.end) for call in other.calls.values()] == [(30, 60)]
     for part in ("compute", "data", "communication"):
         assert np.array_equal(getattr(one, part), getattr(other, part))
+
+
+def sending(words: str) -> TraceSummary:
+    """The summary of a trace whose collective sends these bytes to each peer."""
+    known = replace(MADE.collectives, sent=np.array([len(MADE.names)]))
+    return stored(summarise(replace(MADE, collectives=known, names=(*MADE.names, words))))
+
+
+def test_bytes_per_peer_come_back_as_they_were() -> None:
+    read, plain = work_of(sending("0 512")), work_of(stored(summarise(MADE)))
+    assert read is not None
+    assert plain is not None
+    assert [read.names[code] for code in read.calls.sent.tolist()] == ["0 512"]
+    assert plain.calls.sent.tolist() == [ABSENT]
+
+
+def with_sent(summary: TraceSummary, sent: Packed | None) -> TraceSummary:
+    assert summary.timeline is not None
+    calls = msgspec.structs.replace(summary.timeline.calls, sent=sent)
+    line = msgspec.structs.replace(summary.timeline, calls=calls)
+    return msgspec.structs.replace(summary, timeline=line)
+
+
+def test_an_older_summary_has_no_bytes_per_peer() -> None:
+    read = work_of(with_sent(sending("0 512"), None))
+    assert read is not None
+    assert read.calls.sent.tolist() == [ABSENT]
+
+
+def test_bytes_per_peer_that_are_not_there_are_refused() -> None:
+    with pytest.raises(ArtefactError, match="rank 3: a collective has a name that is not there"):
+        work_of(with_sent(sending("0 512"), pack(np.array([99]))))
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.mesh import SlowdownRecord, WorkerSteps
+from aorta.artefacts.mesh import Mesh, MeshGroup, SlowdownRecord, WorkerSteps
 from aorta.diagnosis.analyse_operations import analyse_operations
 from aorta.readers.operations import read_operations
 from aorta.report.html import worker_table
@@ -95,3 +96,22 @@ def test_of_many_workers_and_steps_a_cell_is_the_slowest() -> None:
 @pytest.mark.parametrize("found", [None, record(1, 3, (0, 0))])
 def test_without_several_workers_there_is_no_heat_map(found: SlowdownRecord | None) -> None:
     assert worker_heat(found) is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ([[1e6, 3e6], [1e6, 3e6]], "mesh_ep:3 rank 5 6.00 75.0 % 50.0 %"),
+        ([[2e6, 1e6], [1e6, 2e6]], "mesh_ep:3 all alike 3.00 50.0 % 50.0 %"),
+        ([[0.0, 0.0], [0.0, 0.0]], "mesh_ep:3 all alike 0 — 50.0 %"),
+        (None, None),
+    ],
+)
+def test_who_gets_most_of_an_all_to_all(
+    tmp_path: Path, sent: list[list[float]] | None, said: str | None
+) -> None:
+    """Rank 5 gets 3 + 3 of 8 MB."""
+    group = MeshGroup(name="mesh_ep:3", dimension="expert", ranks=[4, 5], bytes_to=sent)
+    text = run_text(structs.replace(slow_in_one_step(tmp_path), mesh=Mesh(groups=[group])))
+    lines = text.partition("group of all-to-all")[2].splitlines()
+    assert (" ".join(lines[2].split()) if lines else None) == said

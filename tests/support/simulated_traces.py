@@ -164,7 +164,7 @@ def _named(
         **({} if style.numbered else {"Process Group Description": said}),
         "Process Group Ranks": str(list(members)),
         "Group size": len(members),
-        "In msg nelems": sum(sizes) or count,
+        "In msg nelems": sum(sizes) if sizes else count,
         "Out msg nelems": count,
         "In split size": str(sizes),
         "Out split size": "[]",
