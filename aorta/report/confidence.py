@@ -127,5 +127,5 @@ def _small(analysis: Analysis, main: Finding | None, *, shared: bool) -> list[st
         doubts.append("windows of compute hold the gaps between kernels: a late host looks like compute")
     doubts += _instead(analysis, main)
     if shared:
-        doubts.append("all nodes share one machine, so so times across nodes describe that machine only")
+        doubts.append("all nodes share one machine, so times across nodes describe that machine only")
     return doubts

@@ -323,7 +323,10 @@ SPEC = FindingSpec(
     name="communication",
     subject="communication",
     value="exposed communication",
-    measured_from="time in collectives, minus overlap with compute, minus waiting for late ranks",
+    measured_from=(
+        "time in collectives, minus overlap with compute; where most of it is waiting for a late rank, it is "
+        "a symptom"
+    ),
     order=20,
     thresholds=("exposed_comm_pct", "exchange_pct"),
     fires_below=False,

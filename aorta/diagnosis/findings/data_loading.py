@@ -130,7 +130,7 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     workers = _workers(finding, seen)
     if workers == 0:
         return SubCause(
-            "no_workers", "the training process loads its own batches, one after another with compute"
+            "no_workers", "the training process loads its own batches, so that loading and compute take turns"
         )
     reading = max((item.read_mb_per_s or 0.0 for item in loads.values()), default=0.0)
     busy = _busy_share(loads)

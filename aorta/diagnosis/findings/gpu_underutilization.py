@@ -124,8 +124,8 @@ SPEC = FindingSpec(
     subject="GPU under-utilisation",
     value="compute kernels run",
     measured_from=(
-        "compute time / step time; the driver's counter is used only if it is lower, because it counts "
-        "waiting in NCCL as busy"
+        "compute time / step time; the driver's counter, which counts waiting in NCCL as busy, is used "
+        "only if it is lower than that"
     ),
     order=50,
     thresholds=("effective_gpu_utilization_pct",),
