@@ -136,5 +136,5 @@ def test_a_load_explains_an_exchange_that_is_fast_at_times(
     check = FINDINGS["communication"].unsupported
     assert check is not None
     why = check(finding("communication"), seen, Policy.of(None))
-    assert (why is not None and "but 7.5 % at the rate" in why) is explained
+    assert (why is not None and "it would take 7.5 %" in why) is explained
     assert (why is None) is not explained
