@@ -48,7 +48,7 @@ _TIMES = (
     '"mono_end_ns":%d,"samples":8,"data_wait_ms":%.6f,"timing":"event_window","breakdown":{"compute_ns":%d,'
     '"exposed_comm_ns":%d,"exposed_copy_ns":0,"data_wait_ns":%d,"host_ns":%d,"comm_ns":%d,"hidden_comm_ns":%d},'
     '"loss":0.69,"grad_norm":1.0,"lr":0.0003,"memory_peak_bytes":21474836480,"memory_total_bytes":85899345920,'
-    '"memory_reserved_bytes":25769803776,"alloc_retries":0,"alloc_ooms":0,"untimed_calls":{},'
+    '"memory_reserved_bytes":25769803776,"alloc_retries":0,"alloc_ooms":0,"untimed_calls":{},"before_ms":null,'
     '"boot_start_ns":%d,"profile":{"index":%d,"total_ms":%.6f,"ranges":['
 )
 _RANGE = '{"stream":"%s","tag":"%s","start_ms":%%.6f,"end_ms":%%.6f,"duration_ms":%%.6f,"metadata":%s}'
