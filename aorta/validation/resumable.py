@@ -77,8 +77,11 @@ def launch_words(folder: Path, nodes: int, per_node: int, program: Sequence[obje
 
 
 def analysed_run(folder: Path, analyse: Analyse) -> Analysis | str:
-    """Returns the analysis of the run in `folder`, or why there is none."""
-    found = next((run for _, run in runs(folder / "results")), None)
+    """Returns the analysis of the newest run in `folder`, or why there is none.
+
+    An interrupted matrix leaves a run that is not on record, and the cell runs again.
+    """
+    found = next((run for _, run in reversed(runs(folder / "results"))), None)
     try:
         return "the run left nothing" if found is None else analyse(found)
     except AortaError as error:
