@@ -54,12 +54,8 @@ def holds_run(folder: Path) -> bool:
     return any(RUN.fullmatch(path.name) or _RUN_FOLDER.fullmatch(path.name) for path in entries(folder))
 
 
-def is_own_file(path: Path) -> bool:
-    """Return whether `path` is seen to be a regular file of this user's, and no link to one."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
+def is_own_file(found: os.stat_result) -> bool:
+    """Return whether what `lstat` found is a regular file of this user's, and no link to one."""
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
 
 
@@ -79,5 +75,5 @@ def own_bytes(root: Path) -> int:
     for path in walk(root):
         with contextlib.suppress(OSError):
             found = path.lstat()
-            total += min(found.st_size, _BLOCK * found.st_blocks) if is_own_file(path) else 0
+            total += min(found.st_size, _BLOCK * found.st_blocks) if is_own_file(found) else 0
     return total

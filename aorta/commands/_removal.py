@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aorta.artefacts.files import DEEPEST
+from aorta.commands._owned import is_own_file
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -73,7 +74,8 @@ class Clearing:
         return left
 
     def _taken(self, folder: int, name: str, shown: Path, below: str, deep: int) -> list[str]:
-        if deep and stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+        found = os.lstat(name, dir_fd=folder)
+        if deep and stat.S_ISDIR(found.st_mode):
             inner = os.open(name, _FOLDER, dir_fd=folder)
             try:
                 left = self.cleared(inner, shown, f"{below}/", deep - 1)
@@ -82,7 +84,7 @@ class Clearing:
             if not left:
                 os.rmdir(name, dir_fd=folder)
             return left
-        if not is_own(folder, name) or not self.goes(below):
+        if not is_own_file(found) or not self.goes(below):
             return [f"{shown}: aorta did not write it"]
         os.unlink(name, dir_fd=folder)
         return []
@@ -95,16 +97,6 @@ def reason(error: OSError | ValueError) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def is_own(folder: int, name: str) -> bool:
-    """Returns whether `name` in a held folder is a regular file of this user's.
-
-    Raises:
-        OSError: it cannot be looked at.
-    """
-    seen = os.lstat(name, dir_fd=folder)
-    return stat.S_ISREG(seen.st_mode) and seen.st_uid == os.geteuid()
-
-
 def taken_beside(results: Path, path: Path) -> str | None:
     """Removes a file of this user's, an empty folder or a link below `results`.
 
@@ -113,10 +105,10 @@ def taken_beside(results: Path, path: Path) -> str | None:
     """
     try:
         with held(results, path.parent) as folder:
-            mode = os.lstat(path.name, dir_fd=folder).st_mode
-            if stat.S_ISDIR(mode):
+            found = os.lstat(path.name, dir_fd=folder)
+            if stat.S_ISDIR(found.st_mode):
                 os.rmdir(path.name, dir_fd=folder)
-            elif stat.S_ISLNK(mode) or is_own(folder, path.name):
+            elif stat.S_ISLNK(found.st_mode) or is_own_file(found):
                 os.unlink(path.name, dir_fd=folder)
     except (OSError, ValueError) as error:
         gone = isinstance(error, OSError) and error.errno in {errno.ENOENT, errno.ENOTEMPTY}
