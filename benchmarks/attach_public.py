@@ -193,7 +193,7 @@ def again_and_again(site: Site, times: int) -> dict[str, Any]:
 
 
 def slowdown(site: Site, turns: int) -> dict[str, Any]:
-    """What a look costs one rank, in turns of looks and of nothing: steps per second, and CPU time per step.
+    """Measures the cost of a look to one rank, by steps per second and CPU time per step, in turns.
 
     A busy machine changes the steps per second. It changes the CPU time that a step takes much less.
     """

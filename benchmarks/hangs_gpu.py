@@ -89,7 +89,7 @@ def rank_main(case: str, folder: Path, backend: str) -> None:
 
 
 def stand_still(case: str, gradient, device) -> None:
-    """What the last rank does at step `AT_STEP`."""
+    """Stops the last rank at step `AT_STEP`, in the way of the case."""
     if case == "host_asleep":
         time.sleep(60)
     elif case == "other_size":
@@ -207,7 +207,7 @@ def innermost(pid: str) -> object:
 
 
 def recorded(folder: Path, case: str, world: int) -> dict[str, Any]:
-    """What the reader says of each kind of dump, and the newest calls of each rank."""
+    """Returns the reader's answer to each kind of dump, and the newest calls of each rank."""
     kind, ranks = (CASES if world > 1 else ALONE)[case]
     answers: dict[str, Any] = {}
     for place in sorted(folder.glob("dump_*")):

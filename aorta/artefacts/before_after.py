@@ -44,7 +44,7 @@ class Pair(Record, frozen=True, kw_only=True):
     after_verdict: str
     parts: list[PartChange]
     differences: list[str] = field(default_factory=list)
-    """What else is not the same on both sides, so that the step is not of one program on one machine."""
+    """Other differences between the sides: the program, the machine or how the step was measured."""
     settings: list[str] = field(default_factory=list)
     """Settings that were changed, with both values."""
 

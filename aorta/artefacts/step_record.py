@@ -132,7 +132,7 @@ class StepParts:
 
 Phase = Literal["warmup", "steady", "validation", "checkpoint", "profiler"]
 Between = Literal["validation", "checkpoint", "logging"]
-"""What a program may say that it does between steps."""
+"""Names for the work that a program does between steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

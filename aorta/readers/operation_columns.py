@@ -28,7 +28,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "microbatch": ("microbatch", "mb_id", "mb", "microbatch_id", "micro_batch"),
     "job": ("job", "job_id", "run", "run_id"),
 }
-"""What a column may be called; `start` and `duration` (or `end`) carry their unit."""
+"""Names of each column; those of `start` and `duration` (or `end`) carry their unit."""
 _TIMES = {
     "start": ("start", "start_time", "begin", "ts", "timestamp"),
     "duration": ("duration", "dur", "elapsed", "time"),

@@ -99,7 +99,7 @@ def _slower(seen: Observation) -> list[int]:
 
 
 def _longer_ms(rank: int, seen: Observation) -> float:
-    """Returns how much longer than the typical rank a rank computes."""
+    """Returns the compute time of `rank` above that of the typical rank, in ms."""
     own = {item.rank: item.compute_ms for item in seen.steps.costs}
     return own[rank] - median_low(own.values())
 
