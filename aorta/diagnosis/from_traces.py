@@ -140,16 +140,23 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
     if reason is not None:
         note = f"the breakdown uses the step records, not the {found.format} traces: {reason}"
         return _noted(seen, shown, seen.quality.adding(source, problems, [*said, note]))
-    usage = seen.monitored.utilization
-    if usage is not None:
-        usage = structs.replace(usage, effective_gpu_util_pct=effective_gpu_utilization(rows))
     left = [note for note in seen.quality.notes if note not in seen.steps.notes]
     notes = [*left, *said, *made.steps.notes, *differences(seen.steps.breakdown, rows)]
     mesh, missed = (seen.mesh, None) if seen.mesh is not None else traced_mesh(found, expected)
     notes += [missed] if missed else []
-    joined = replace(
+    joined = _in_place(replace(seen, mesh=mesh), made, missed, uncertain)
+    quality = structs.replace(seen.quality, notes=notes).adding(source, problems)
+    return _noted(joined, structs.replace(shown, stands=True), quality)
+
+
+def _in_place(seen: Observation, made: Observation, missed: str | None, uncertain_ms: float) -> Observation:
+    """Returns the run with step, waits, host and replay of its traces in place of the records'."""
+    usage = seen.monitored.utilization
+    if usage is not None:
+        busy = effective_gpu_utilization(made.steps.breakdown.per_rank)
+        usage = structs.replace(usage, effective_gpu_util_pct=busy)
+    return replace(
         seen,
-        mesh=mesh,
         groups=made.groups or seen.groups,
         steps=replace(
             made.steps,
@@ -159,12 +166,10 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
             between_ms=seen.steps.between_ms,
             between_inside=False,
         ),
-        host=replace(seen.host, idle=made.host.idle, uncertain_ms=uncertain),
+        host=replace(seen.host, idle=made.host.idle, uncertain_ms=uncertain_ms),
         monitored=replace(seen.monitored, utilization=usage),
         model=made.model,
     )
-    quality = structs.replace(seen.quality, notes=notes).adding(source, problems)
-    return _noted(joined, structs.replace(shown, stands=True), quality)
 
 
 def _noted(seen: Observation, shown: TraceTable | None, quality: DataQuality) -> Observation:
