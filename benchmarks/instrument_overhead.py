@@ -26,13 +26,9 @@ from typing import Any
 
 from loops import (
     LONG,
-    Block,
     Training,
     Wide,
     measured,
-    mixed,
-    over_both,
-    ratio,
     recording,
     say,
     settings,
@@ -41,6 +37,7 @@ from loops import (
     take_turns,
     write,
 )
+from ratios import Block, mixed, over_both, ratio
 
 from aorta.config import schema
 from aorta.instrument.capture import DETAIL_STEPS, GPU_INTERVAL

@@ -8,17 +8,16 @@ from __future__ import annotations
 import json
 import math
 import random
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
 import torch.distributed as dist
+from ratios import Block
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import default_collate
@@ -46,7 +45,6 @@ SMALL = (
 WIDE = "model.model_dim=2048 model.num_heads=16 model.mlp_hidden_dim=8192".split()
 """Enough work a kernel, with enough samples, for the GPU to be the bottleneck."""
 MIN_TURNS = 3
-DRAWS = 400
 FEATURES = 16
 LONG = 1_000_000
 """Blocks from one that is timed part by part to the next: after the first, none."""
@@ -290,17 +288,6 @@ def shared_folder(world: World) -> Path:
     return Path(name[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Some steps: milliseconds a step, each on the rank that has most of it."""
-
-    ms: float
-    queued_ms: float
-    """Until the host had queued it: as long as the step where the host is the bottleneck."""
-    handed: bool = False
-    """Whether the recorder handed over what it had meanwhile."""
-
-
 def measured(training: Training, steps: int) -> Block:
     """Train so many steps."""
     world = training.world
@@ -344,55 +331,6 @@ def take_turns(
             blocks[index].append(measured(runs[index], steps))
             spent_ms += blocks[index][-1].ms * steps
     return blocks
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """A typical quotient, and what it is in turns that were drawn from these again and again (bootstrap)."""
-
-    value: float
-    drawn: tuple[float, ...]
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """That of 95 in 100 draws."""
-        ordered, beyond = sorted(self.drawn), round(len(self.drawn) * 0.025)
-        return ordered[beyond], ordered[-1 - beyond]
-
-    def __str__(self) -> str:
-        return "{:.4f} [{:.4f}, {:.4f}]".format(self.value, *self.interval)
-
-
-def ratio(over: Sequence[Block], under: Sequence[Block]) -> Ratio:
-    """Of two runs in the same turns."""
-    turns = [(a.ms / b.ms, a.handed or b.handed) for a, b in zip(over, under, strict=True)]
-    draw = random.Random(0)
-    drawn = tuple(_typical(draw.choices(turns, k=len(turns))) for _ in range(DRAWS))
-    return Ratio(_typical(turns), drawn)
-
-
-def _typical(turns: Sequence[tuple[float, bool]]) -> float:
-    """The median of those turns in which a recorder handed over, and that of the others, weighed by how many
-    there are: of all together it would be that of turns without the work that comes once in a while.
-    """
-    kinds = [[value for value, handed in turns if handed is kind] for kind in (False, True)]
-    return sum(len(values) * statistics.median(values) for values in kinds if values) / len(turns)
-
-
-def over_both(over: Sequence[Block], first: Sequence[Block], second: Sequence[Block]) -> Ratio:
-    """Over two runs that are alike: the mean of the quotients over each. That over their mean is too small
-    where a few blocks take much longer than the others: a mean of two has one of those twice as often.
-    """
-    return mixed(ratio(over, first), ratio(over, second), 2)
-
-
-def mixed(usual: Ratio, seldom: Ratio, every: int) -> Ratio:
-    """Of a run in which one of so many blocks is of the second kind."""
-
-    def mean(one: float, other: float) -> float:
-        return ((every - 1) * one + other) / every
-
-    return Ratio(mean(usual.value, seldom.value), tuple(map(mean, usual.drawn, seldom.drawn)))
 
 
 def hardware(world: World) -> dict[str, Any]:

@@ -17,7 +17,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from loops import WIDE, Training, ratio, say, settings, shared_folder, take_turns, write
+from loops import WIDE, Training, say, settings, shared_folder, take_turns, write
+from ratios import ratio
 from torch.distributed.fsdp import FSDPModule
 
 from aorta.instrument.capture import DETAIL_STEPS

@@ -13,8 +13,9 @@ import pytest
 from click.testing import Result
 
 from aorta.artefacts.io import append_line
-from aorta.artefacts.layout import RunDir, SubmissionDir
+from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.commands.analyze import NO_VERDICT
 from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_jobs

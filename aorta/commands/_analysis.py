@@ -12,8 +12,9 @@ import msgspec
 from aorta.artefacts.analysis import Analysis, Submitted
 from aorta.artefacts.files import is_file
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import RunDir, submissions
+from aorta.artefacts.layout import RunDir
 from aorta.artefacts.page import Excerpt
+from aorta.artefacts.submissions import submissions
 from aorta.diagnosis.analyse_run import analyse
 from aorta.diagnosis.resources import resources
 from aorta.errors import AortaError, ArtefactError

@@ -11,8 +11,9 @@ from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.before_after import BeforeAfter, Pair, PartChange
 from aorta.artefacts.files import is_file
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import RunDir, SubmissionDir
+from aorta.artefacts.layout import RunDir
 from aorta.artefacts.measured import Interval
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.diagnosis.findings import kind_name, likeliest
 from aorta.errors import ArtefactError
 from aorta.metrics.before_after import change, changed_settings, differences, step_ms, width_of

@@ -9,9 +9,10 @@ from pathlib import Path
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.files import Unread, changed_ns, entries, is_file, is_folder, own_first
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, runs, submissions
+from aorta.artefacts.layout import RunDir, Scenario, runs
 from aorta.artefacts.own_program import program_name
 from aorta.artefacts.records import Manifest, SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir, submissions
 from aorta.commands._owned import holds_run
 from aorta.errors import ArtefactError
 from aorta.launch.submitted import read_jobs

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from aorta.artefacts.clean import plain
 from aorta.artefacts.files import Unread
-from aorta.artefacts.layout import SubmissionDir, runs
+from aorta.artefacts.layout import runs
 from aorta.artefacts.masking import here
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.commands._progress import clock, step_words
 from aorta.commands._say import say
 from aorta.errors import ArtefactError

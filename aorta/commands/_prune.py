@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aorta.artefacts.files import absent, is_folder
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, flat_alias, job_output, runs, submissions
+from aorta.artefacts.layout import RunDir, Scenario, flat_alias, job_output, runs
 from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir, submissions
 from aorta.commands._inventory import last_change_ns, own_manifest
 from aorta.commands._owned import (
     REPORT,

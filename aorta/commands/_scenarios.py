@@ -12,7 +12,8 @@ from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.analysis import Analysis, Problem
 from aorta.artefacts.files import is_file
 from aorta.artefacts.io import write_json
-from aorta.artefacts.layout import RunDir, SubmissionDir
+from aorta.artefacts.layout import RunDir
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.commands._analysis import Analyzed, analyses_of, analyze_run, ended
 from aorta.commands._choice import Choice, Chosen, choose, repeats
 from aorta.commands._crash import why

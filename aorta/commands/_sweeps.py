@@ -9,8 +9,9 @@ from aorta.artefacts.analysis import Analysis, Problem
 from aorta.artefacts.clean import plain
 from aorta.artefacts.files import entries
 from aorta.artefacts.io import write_json
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
+from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.study_layout import SweepDocs
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.artefacts.sweep import SweepAnalysis, SweepPoint
 from aorta.commands._analysis import analyze_run, ended
 from aorta.commands._crash import why

@@ -23,8 +23,8 @@ from aorta.commands._options import (
 from aorta.commands._say import say
 
 if TYPE_CHECKING:
-    from aorta.artefacts.layout import SubmissionDir
     from aorta.artefacts.records import SubmittedJob
+    from aorta.artefacts.submissions import SubmissionDir
     from aorta.artefacts.sweep import Sweep
     from aorta.config.schema import Config
     from aorta.launch.plan import LaunchPlan, LaunchRequest

@@ -81,12 +81,7 @@ def from_traces(
             problems=[*problems, *found.problems, *unusable, *missing],
             nodes_seen=len(set(hosts.values())),
             steady_steps=len(found.steps),
-            notes=[
-                *size_notes(found, expected, assumed=assumed),
-                *weighs,
-                *made.steps.notes,
-                *said,
-            ],
+            notes=[*size_notes(found, expected, assumed=assumed), *weighs, *made.steps.notes, *said],
             ranks_assumed=assumed,
         ),
     )

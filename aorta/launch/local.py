@@ -23,11 +23,12 @@ from submitit.core.utils import UncompletedJobError
 
 from aorta.artefacts import names
 from aorta.artefacts.agents import this_process
-from aorta.artefacts.layout import LOCAL, RunDir, Scenario, SubmissionDir, job_output
+from aorta.artefacts.layout import LOCAL, RunDir, Scenario, job_output
 from aorta.artefacts.own_program import program_name
 from aorta.artefacts.processes import started
 from aorta.artefacts.records import SubmittedJob
 from aorta.artefacts.slurm_environment import clean_environment
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.launch.lifeline import die_with
 from aorta.launch.markers import read_markers
 from aorta.launch.plan import LaunchPlan, agent_arguments

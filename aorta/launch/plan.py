@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aorta.artefacts.layout import Scenario, SubmissionDir, job_output
+from aorta.artefacts.layout import Scenario, job_output
 from aorta.artefacts.own_program import AORTAS, OwnProgram
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.config.schema import ContainerConfig
 from aorta.errors import ArtefactError, PlanError
 from aorta.launch import checks

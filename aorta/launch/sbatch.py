@@ -15,7 +15,8 @@ from pathlib import Path
 import jinja2
 
 from aorta.artefacts.io import write_exact
-from aorta.artefacts.layout import RESULTS, Scenario, SubmissionDir, job_output
+from aorta.artefacts.layout import RESULTS, Scenario, job_output
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.launch import checks, container
 from aorta.launch.durations import DEFAULT_TIME, parse_limit
 from aorta.launch.plan import CPU_FAMILY, CPU_OVERRIDES, LaunchPlan, agent_arguments

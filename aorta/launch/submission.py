@@ -11,10 +11,11 @@ from pathlib import Path
 
 from aorta.artefacts.files import is_file, is_there, make_shared_folder
 from aorta.artefacts.io import append_line, json_line, write_exact
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
+from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.masking import MASK, here
 from aorta.artefacts.own_program import program_name
 from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.config.load import load_config, save_config
 from aorta.config.schema import Config
 from aorta.config.shipped import shipped

@@ -9,8 +9,9 @@ import msgspec
 
 from aorta.artefacts.files import Unread, is_file, own_first, read_regular
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, submissions
+from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir, submissions
 from aorta.artefacts.sweep import Sweep
 from aorta.errors import ArtefactError
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from aorta.artefacts.layout import Scenario, SubmissionDir, job_output
+from aorta.artefacts.layout import Scenario, job_output
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.artefacts.sweep import Sweep, SweepPoint, words
 from aorta.config.load import load_config
 from aorta.config.schema import Config

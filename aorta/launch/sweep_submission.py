@@ -10,8 +10,9 @@ import msgspec
 
 from aorta.artefacts.files import make_shared_folder
 from aorta.artefacts.io import write_json
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
+from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.artefacts.sweep import Sweep, SweepPoint
 from aorta.config.load import save_config
 from aorta.config.schema import Config

@@ -12,8 +12,9 @@ import pytest
 
 from aorta.artefacts.agents import as_it_is, is_gone, started, this_process
 from aorta.artefacts.io import append_line, write_json
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
+from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.records import FIRST_FAILURE, NodeStatus, ProcessId, SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.launch.markers import read_markers
 from aorta.runner.options import NodeOptions
 from aorta.runner.peers import Heartbeat, Peer

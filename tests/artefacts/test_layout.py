@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, flat_alias, runs, submissions
+from aorta.artefacts.layout import RunDir, Scenario, flat_alias, runs
+from aorta.artefacts.submissions import SubmissionDir, submissions
 from aorta.errors import ArtefactError
 
 

@@ -10,8 +10,9 @@ from click.testing import CliRunner
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.analysis import Analysis
 from aorta.artefacts.io import append_line, read_json, write_json
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
+from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.records import Manifest, SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.commands import _analysis, _scenarios
 from aorta.commands._scenarios import run_aggregate
 from aorta.commands.aggregate import command

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from aorta.artefacts.io import append_line, read_json, write_json, write_text
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir
+from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.records import Manifest, SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.commands._choice import Chosen, choose, repeats
 from aorta.errors import ArtefactError
 from tests.support.synthetic import START_WALL_NS, RunSpec, write_run

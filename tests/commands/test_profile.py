@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aorta import cli
-from aorta.artefacts.layout import SubmissionDir
 from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.commands import _scenarios, profile
 from aorta.commands.profile import gpus_per_node
 from aorta.errors import ArtefactError, PlanError

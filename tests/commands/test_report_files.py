@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from aorta.artefacts.analysis import Analysis, Submitted
 from aorta.artefacts.io import append_line, read_json, write_json
-from aorta.artefacts.layout import RunDir, SubmissionDir
+from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import Manifest, SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.commands.analyze import command
 from aorta.errors import ArtefactError, ConfigError
 from tests.support.synthetic import RunSpec, write_run

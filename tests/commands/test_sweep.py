@@ -8,9 +8,10 @@ import pytest
 
 from aorta.artefacts.aggregate import Aggregate
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import RunDir, Scenario, SubmissionDir, submissions
+from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.records import SubmittedJob
 from aorta.artefacts.study_layout import SweepDocs
+from aorta.artefacts.submissions import SubmissionDir, submissions
 from aorta.artefacts.sweep import Sweep, SweepAnalysis, SweepPoint
 from aorta.commands import profile
 from aorta.commands._choice import choose

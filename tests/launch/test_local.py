@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from aorta.artefacts.layout import RunDir, SubmissionDir, job_output
+from aorta.artefacts.layout import RunDir, job_output
 from aorta.artefacts.slurm_environment import clean_environment
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.launch import local
 from aorta.launch.local import LocalRun, agent_environment, share_gpus, start
 from aorta.launch.plan import LaunchPlan
@@ -143,7 +144,7 @@ def test_agents_that_do_not_listen_are_ended_by_force(
 OWNER = """
 import json, sys, time
 from pathlib import Path
-from aorta.artefacts.layout import SubmissionDir
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.launch.local import start
 from aorta.launch.plan import LaunchPlan
 root = Path.cwd()

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from aorta.artefacts.layout import Scenario, SubmissionDir
+from aorta.artefacts.layout import Scenario
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.errors import PlanError
 from aorta.launch.plan import LaunchPlan, LaunchRequest, agent_arguments, make_plans, parse_scenarios
 from aorta.launch.site import Site, ask_site

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aorta.artefacts.layout import SubmissionDir
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.errors import PlanError
 from aorta.launch.sbatch import COMMITTED, committed, render, render_aggregate
 from tests.support.slurm import PLAN

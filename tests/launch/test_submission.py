@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from aorta.artefacts.layout import Scenario, SubmissionDir
+from aorta.artefacts.layout import Scenario
 from aorta.artefacts.records import SubmittedJob
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.config.load import load_config
 from aorta.errors import ArtefactError, ConfigError, PlanError, SubmitError
 from aorta.launch import submission as module

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import Scenario, SubmissionDir
+from aorta.artefacts.layout import Scenario
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.artefacts.sweep import Sweep, SweepPoint, words
 from aorta.config.load import load_config
 from aorta.errors import ConfigError, PlanError, SubmitError

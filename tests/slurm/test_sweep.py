@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aorta.artefacts.io import read_json
-from aorta.artefacts.layout import submissions
 from aorta.artefacts.records import Manifest
+from aorta.artefacts.submissions import submissions
 from aorta.artefacts.sweep import SweepAnalysis
 from aorta.config.load import load_config
 from aorta.launch.submitted import read_jobs

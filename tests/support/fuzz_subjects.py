@@ -12,7 +12,7 @@ import pandas as pd
 
 from aorta.artefacts.events import Trace
 from aorta.artefacts.io import append_line, read_json, write_json
-from aorta.artefacts.layout import RunDir, SubmissionDir
+from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import MonitorStatus, NodeInfo, NodeStatus, RunStatus, Session, SubmittedJob
 from aorta.artefacts.samples import (
     GpuSample,
@@ -20,6 +20,7 @@ from aorta.artefacts.samples import (
     parse_nvidia_smi_csv,
     parse_rocm_smi_json,
 )
+from aorta.artefacts.submissions import SubmissionDir
 from aorta.artefacts.sweep import Sweep, SweepPoint
 from aorta.config.load import load_config
 from aorta.diagnosis.analyse_run import analyse

@@ -1,4 +1,4 @@
-"""What `benchmarks/loops.py` makes of the times of turns."""
+"""What `benchmarks/ratios.py` makes of the times of turns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from benchmarks.loops import Block, mixed, over_both, ratio
+from benchmarks.ratios import Block, mixed, over_both, ratio
 
 MS = [1.0, 1.02, 1.05, 1.1, 1.3]
 """Of blocks: a few take much longer."""
