@@ -1,4 +1,4 @@
-"""Known mistakes on two GPUs, wrong and fixed, each a run of `aorta profile` with step records and traces.
+"""Known mistakes on GPUs, wrong and fixed, each a run of `aorta profile` with step records and traces.
 
     python benchmarks/mistakes_gpu.py --output DIR [--only ID...] [--seconds 330]
 
@@ -13,46 +13,50 @@ Traces, step records and analyses are packed into four `mistakes_<n>.tar` of at 
 from __future__ import annotations
 
 import argparse
-import atexit
 import contextlib
 import json
-import lzma
 import os
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import traceback
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.mistakes_kept import Archives, kept_files, packed, result, said  # noqa: E402
+from benchmarks.mistakes_ranks import NEVER_WRONG, Run, ranks_of  # noqa: E402
+
 SMALL = {"width": 512, "heads": 8, "layers": 8, "length": 256, "batch": 8, "vocabulary": 16_384}
 """The host is the limit."""
 LARGE = {"width": 1024, "heads": 16, "layers": 10, "length": 512, "batch": 16, "vocabulary": 16_384}
 """The GPU is the limit."""
-TINY = {"width": 32, "heads": 2, "layers": 2, "length": 16, "batch": 2, "vocabulary": 64, "plain_steps": 20}
 LONG = {"plain_steps": 16, "traced_steps": 8}
 """The mistake happens in some steps only."""
+SHARED = {"shared": True, "layers": 4}
+"""Two ranks on one GPU, with gloo between them: for mistakes of a rank where a second GPU is missing."""
 RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("healthy", LARGE),
     ("fsdp_tiny_units", SMALL),
+    ("elementwise_chains", LARGE | {"layers": 6, "patience": 100}),
+    ("tiny_matmuls", SMALL | {"layers": 4}),
+    ("healthy_shapes", LARGE | {"shapes": True}),
     ("foreach_off", SMALL),
     ("needless_checkpointing", LARGE),
     ("loader_serial", SMALL | {"load_ms": 4.0}),
     ("loader_few_workers", LARGE | {"load_ms": 4.0}),
     ("loader_respawn", SMALL | {"traced_steps": 14}),
-    ("rank0_evaluation", SMALL | LONG),
+    ("rank0_evaluation", SMALL | LONG | SHARED),
     ("cpu_oversubscription", SMALL),
     ("recompile", SMALL | {"layers": 4, "plain_steps": 16}),
-    ("alloc_retries", LARGE | LONG),
+    ("alloc_retries", LARGE | {"plain_steps": 18, "traced_steps": 12}),
     ("math_attention", LARGE | {"length": 1024, "batch": 8}),
     ("no_no_sync", SMALL),
     ("small_buckets", SMALL),
@@ -71,13 +75,13 @@ RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("pageable_copy", LARGE),
     ("anomaly", SMALL),
     ("fp32_matmul", LARGE),
+    ("rank0_logging", SMALL | SHARED | {"variant": "items"}),
+    ("rank0_logging", SMALL | SHARED | LONG | {"variant": "often"}),
+    ("rank0_logging", SMALL | SHARED | {"variant": "writer"}),
     ("healthy_small", SMALL),
 )
-NEVER_WRONG = ("healthy", "healthy_small")
 AHEAD = 2
 """Runs that `aorta profile` has started at a time."""
-PART_BYTES = 15 << 20
-MOST_PARTS = 4
 
 
 def main() -> int:
@@ -96,7 +100,6 @@ def main() -> int:
         return ask(*arguments.ask)
     import torch  # noqa: F401 PLC0415  # once, before forking
 
-    sys.path.insert(0, str(ROOT))
     import aorta.inject.start  # noqa: PLC0415
     import aorta.workloads.mistakes.trainer  # noqa: F401 PLC0415
 
@@ -118,24 +121,9 @@ def ask(path: str, name: str) -> int:
     return int(told or b"1")
 
 
-@dataclass
-class Run:
-    """One run, from `aorta profile` to what it left."""
-
-    mistake: str
-    fixed: bool
-    sizes: dict[str, Any]
-    results: Path
-    profile: subprocess.Popen[bytes] | None = None
-    link: socket.socket | None = None
-    child: int = 0
-    begun: float = 0.0
-    packed: list[Future[Path]] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """Mistake, and whether it is fixed."""
-        return f"{self.mistake}{'_fixed' if self.fixed and self.mistake not in NEVER_WRONG else ''}"
+def _named(id_: str, sizes: dict[str, Any]) -> str:
+    """The mistake and its variant, as `--only` names them."""
+    return "_".join(filter(None, (id_, sizes.get("variant"))))
 
 
 class Series:
@@ -144,9 +132,11 @@ class Series:
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self.arguments, self.folder = arguments, folder
         self.started = time.monotonic()
-        wanted = [(id_, sizes) for id_, sizes in RUNS if not arguments.only or id_ in arguments.only]
+        wanted = [
+            (id_, sizes) for id_, sizes in RUNS if not arguments.only or _named(id_, sizes) in arguments.only
+        ]
         self.waiting = [
-            Run(id_, fixed, sizes, folder / f"{id_}{int(fixed)}")
+            Run(id_, fixed, sizes, folder / f"{id_}{sizes.get('variant', '')}{int(fixed)}")
             for id_, sizes in wanted
             for fixed in ((True,) if id_ in NEVER_WRONG else (False, True))
         ]
@@ -176,7 +166,7 @@ class Series:
                 else:
                     os.read(self.told, 1)
                     busy = None
-            if busy is not None and time.monotonic() - busy.begun > self.arguments.patience:
+            if busy is not None and time.monotonic() - busy.begun > self._patience(busy):
                 print(f"{busy.name}: ended, it took too long", flush=True)
                 os.killpg(busy.child, signal.SIGKILL)
                 busy.begun = float("inf")
@@ -186,14 +176,18 @@ class Series:
                 busy = queue.pop(0)
                 self._fork(busy)
 
+    def _patience(self, run: Run) -> float:
+        return float(run.sizes.get("patience", self.arguments.patience))
+
     def _late(self) -> bool:
         return bool(time.monotonic() - self.started > self.arguments.seconds)
 
     def _start(self, run: Run) -> None:
         own = [sys.executable, "-m", "aorta", "profile", "--nodes", "1", "--launcher", "own"]
         own += ["--profiler", "none", "--monitor-interval", "0.5", "--results", str(run.results)]
-        own += ["--procs-per-node", str(self.arguments.world), "--docs", str(run.results / "docs")]
-        gpus = self.arguments.world if self.arguments.device == "cuda" else 0
+        ranks = run.world(self.arguments)
+        own += ["--procs-per-node", str(ranks), "--docs", str(run.results / "docs")]
+        gpus = (1 if run.shared else ranks) if self.arguments.device == "cuda" else 0
         own += ["--gpus-per-node", str(gpus), "--override", "capture.warmup_steps=5"]
         own += ["--", str(Path(__file__).resolve()), "--ask", str(self.folder / "ask"), run.name]
         environment = os.environ | {
@@ -264,170 +258,6 @@ class Series:
         archives.close()
         print("did not fit:", archives.left_out)
         print("left out:", left_out)
-
-
-class Archives:
-    """Archives of a limited size, as many as may be."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.number, self.size = folder, 0, 0
-        self.open: tarfile.TarFile | None = None
-        self.left_out: list[str] = []
-
-    def add(self, path: Path, name: str) -> None:
-        """Add a file, or note that there is no room."""
-        size = path.stat().st_size + 1024
-        if self.open is None or self.size + size > PART_BYTES:
-            if self.number == MOST_PARTS:
-                self.left_out.append(name)
-                return
-            self.close()
-            made = self.folder / f"mistakes_{self.number}.tar"
-            self.open = tarfile.open(made, "w")  # noqa: SIM115
-            self.number, self.size = self.number + 1, 0
-        self.open.add(path, arcname=name)
-        self.size += size
-
-    def close(self) -> None:
-        """End the open archive."""
-        if self.open is not None:
-            self.open.close()
-
-
-def ranks_of(run: Run, arguments: argparse.Namespace, tell: int) -> int:
-    """Fork the ranks, and for `slow_gpu` a process that uses the last GPU; returns the worst exit status."""
-    spare = burner(arguments) if run.mistake == "slow_gpu" and not run.fixed else 0
-    children = []
-    for rank in range(arguments.world):
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                one_rank(run, rank, arguments, tell)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            os._exit(code)
-        children.append(child)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    if spare:
-        os.kill(spare, signal.SIGKILL)
-    return max(abs(code) for code in codes)
-
-
-def burner(arguments: argparse.Namespace) -> int:
-    """Fork a process that keeps the last rank's GPU busy, and return its id."""
-    child = os.fork()
-    if child:
-        return child
-    import torch  # noqa: PLC0415
-
-    cuda = arguments.device == "cuda"
-    device = torch.device("cuda", arguments.world - 1) if cuda else torch.device("cpu")
-    one = torch.randn(4096 if cuda else 256, 4096 if cuda else 256, device=device)
-    while True:
-        for _ in range(20):
-            one = (one @ one).clamp_(-1, 1)
-        if cuda:
-            torch.cuda.synchronize()
-
-
-def one_rank(run: Run, rank: int, arguments: argparse.Namespace, tell: int) -> None:
-    """Be a rank of the run: its environment, its hooks, its steps."""
-    # What the first process is to do at its end is not for a rank.
-    atexit._clear()
-    sizes = dict(run.sizes)
-    environment, folder = sizes.pop("environment"), sizes.pop("folder")
-    os.environ.clear()
-    os.environ.update(environment)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(arguments.world)}
-    if run.mistake == "p2p_off" and not run.fixed:
-        os.environ["NCCL_P2P_DISABLE"] = "1"
-    os.chdir(folder)
-
-    import torch  # noqa: PLC0415
-    import torch.distributed as dist  # noqa: PLC0415
-
-    from aorta.inject.start import install  # noqa: PLC0415
-    from aorta.workloads.mistakes.options import MistakeOptions  # noqa: PLC0415
-    from aorta.workloads.mistakes.trainer import run as train  # noqa: PLC0415
-
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    install()
-    cuda = arguments.device == "cuda"
-    options = MistakeOptions(
-        **({"plain_steps": 24, **sizes, **(TINY if arguments.tiny else {})}),
-        mistake=run.mistake,
-        fixed=run.fixed,
-        output=run.results / "truth",
-        traces=Path(os.environ["AORTA_RUN_DIR"]) / "torch_profiler",
-        device=arguments.device,
-        backend="nccl" if cuda else "gloo",
-    )
-    if cuda:
-        torch.cuda.set_device(rank)
-    dist.init_process_group(
-        options.backend,
-        rank=rank,
-        world_size=arguments.world,
-        device_id=torch.device("cuda", rank) if cuda else None,
-    )
-
-    def measured() -> None:
-        dist.barrier()
-        if rank == 0:
-            os.write(tell, b".")
-
-    train(options, rank, arguments.world, measured=measured)
-    dist.destroy_process_group()
-    # What the program's own interpreter would do at its end: the last records are written there.
-    atexit._run_exitfuncs()
-
-
-def analysis_of(run: Run) -> dict[str, Any]:
-    """What the analysis of a run says; empty without one."""
-    for path in run.results.rglob("profiling_analysis.json"):
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
-    return {}
-
-
-def result(run: Run) -> dict[str, Any]:
-    """What was timed on each rank, and what the analysis says."""
-    ranks = [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted(run.results.glob("truth/*.json"))
-    ]
-    found = analysis_of(run)
-    named = ("verdict", "profiler_weight", "profiler_overhead", "mistakes")
-    return {"name": run.name, "ranks": ranks, **{key: found.get(key) for key in named}}
-
-
-def said(run: Run) -> str:
-    """One line on a run."""
-    found = result(run)
-    weight = (found["profiler_weight"] or {}).get("step_ms_without") or {}
-    ids = [f"{item['id']} {item['gain']['value']:.2f}" for item in found["mistakes"] or []]
-    plain = [f"{item['step_ms']:.1f}" for item in found["ranks"]]
-    kind = (found["verdict"] or {}).get("kind")
-    return f"plain {plain} without {weight.get('value')} {kind} mistakes {ids}"
-
-
-def kept_files(results: Path) -> list[Path]:
-    """The files of a run that are worth their bytes."""
-    wanted = (".json", ".jsonl", ".csv", ".yaml", ".txt", ".out")
-    found = [path for path in sorted(results.rglob("*")) if path.is_file() and path.suffix in wanted]
-    return [path for path in found if "docs" not in path.relative_to(results).parts]
-
-
-def packed(path: Path) -> Path:
-    """The file as it is kept: large ones compressed."""
-    if path.stat().st_size < 1 << 16:
-        return path
-    made = path.with_name(path.name + ".xz")
-    with path.open("rb") as source, lzma.open(made, "wb", preset=6) as target:
-        shutil.copyfileobj(source, target)
-    path.unlink()
-    return made
 
 
 if __name__ == "__main__":

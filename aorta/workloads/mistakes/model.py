@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -10,6 +11,39 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from aorta.workloads.mistakes.options import MistakeOptions
+
+_EXPERTS = 32
+"""Experts of `tiny_matmuls`, each for the same number of tokens."""
+
+
+def gelu_by_hand(x: torch.Tensor) -> torch.Tensor:
+    """Returns the tanh approximation of GELU, from single operators."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+class Experts(nn.Module):
+    """A feed-forward network of many small experts, one after the other or all in one product."""
+
+    def __init__(self, options: MistakeOptions) -> None:
+        super().__init__()
+        width = options.width
+        self.alone = options.wrong("tiny_matmuls")
+        each = [torch.randn(width, width) / math.sqrt(width) for _ in range(2 * _EXPERTS)]
+        parts = each if self.alone else [torch.stack(each[:_EXPERTS]), torch.stack(each[_EXPERTS:])]
+        self.weights = nn.ParameterList(parts)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The experts' outputs, of the shape of `x`."""
+        tokens = x.reshape(_EXPERTS, -1, x.shape[-1])
+        if self.alone:
+            ups, downs = self.weights[:_EXPERTS], self.weights[_EXPERTS:]
+            made = [
+                nn.functional.gelu(part @ up) @ down
+                for part, up, down in zip(tokens.unbind(), ups, downs, strict=True)
+            ]
+            return torch.stack(made).view_as(x)
+        up, down = self.weights
+        return torch.bmm(nn.functional.gelu(torch.bmm(tokens, up)), down).view_as(x)
 
 
 class TransformerBlock(nn.Module):
@@ -23,7 +57,12 @@ class TransformerBlock(nn.Module):
         self.read_back = options.wrong("item_sync")
         self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.experts = Experts(options) if options.mistake == "tiny_matmuls" else None
+        if self.experts is None:
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.activation: Callable[[torch.Tensor], torch.Tensor] = nn.functional.gelu
+        if options.mistake == "elementwise_chains":
+            self.activation = torch.compile(gelu_by_hand) if options.fixed else gelu_by_hand
         self.bad = 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -40,7 +79,8 @@ class TransformerBlock(nn.Module):
         else:
             mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
-        x = x + self.down(nn.functional.gelu(self.up(self.between(x))))
+        inner = self.between(x)
+        x = x + (self.experts(inner) if self.experts else self.down(self.activation(self.up(inner))))
         if self.read_back:
             self.bad += int(x.isnan().any().item())
         return x

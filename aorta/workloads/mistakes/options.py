@@ -30,6 +30,10 @@ class MistakeOptions:
     traced_steps: int = 4
     stacks: bool = False
     """Record Python stacks."""
+    shapes: bool = False
+    """Record the shapes of tensors."""
+    variant: str = ""
+    """Another way of making the same mistake; `rank0_logging` has `items`, `often` and `writer`."""
     load_ms: float = 6.0
     """CPU time per sample of the slow loaders."""
     seed: int = 0

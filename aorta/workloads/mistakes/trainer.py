@@ -25,10 +25,14 @@ from aorta.workloads.mistakes.options import MistakeOptions
 _WARM_UP = 5
 _MICRO_BATCHES = 4
 _LOGGED = 12
+_OFTEN = 3
+"""Steps from one logging to the next of `rank0_logging`'s variant `often`."""
 _SHARDED = ("fsdp_tiny_units", "fsdp_fp32")
 _THREADS_PER_CORE = 4
-_HEADROOM = 1.05
-"""Device memory that `alloc_retries` may use, over what it has had at most."""
+_HEADROOM = 1.15
+"""Device memory that `alloc_retries` may use, over what its longest batch has at most."""
+_SAME_LENGTH = 3
+"""Steps of `alloc_retries` after which its batches get longer."""
 
 
 class Trainer:
@@ -36,7 +40,8 @@ class Trainer:
 
     def __init__(self, options: MistakeOptions, rank: int, world: int, *, grouped: bool) -> None:
         self.options, self.rank, self.world = options, rank, world
-        self.device = torch.device(options.device, rank) if options.device == "cuda" else torch.device("cpu")
+        cuda = options.device == "cuda"
+        self.device = torch.device("cuda", rank % torch.cuda.device_count()) if cuda else torch.device("cpu")
         torch.manual_seed(options.seed)
         full = options.wrong("fp32_matmul")
         torch.backends.cuda.matmul.allow_tf32 = not full
@@ -59,6 +64,8 @@ class Trainer:
         self.data = batches(options, rank)
         self.extra = ExtraInput(options)
         self.count = 0
+        self.longest = False
+        """The step of `alloc_retries` has the longest batch."""
         self.garbage: list[Any] = []
 
     def _parallel(self, network: nn.Module) -> nn.Module:
@@ -101,8 +108,11 @@ class Trainer:
     def _forward_backward(self) -> None:
         options = self.options
         tokens = next(self.data).to(self.device, non_blocking=True)
-        if options.mistake in ("recompile", "alloc_retries"):
+        if options.mistake == "recompile":
             tokens = tokens[:, : options.length + 1 - self.count * 7 % (options.length // 2)]
+        if options.mistake == "alloc_retries" and not self.longest:
+            eighths = 5 + self.count // _SAME_LENGTH % 4
+            tokens = tokens[:, : eighths * options.length // 8 + 1]
         if options.mistake == "cpu_oversubscription":
             self.statistics = torch.histc(torch.randn(1 << 20).sin(), bins=100)
         if options.wrong("seq_skew") and self.rank == 1:
@@ -131,8 +141,7 @@ class Trainer:
             gc.collect()
         logs = options.mistake in ("rank0_logging", "rank0_evaluation") and self.rank == 0
         if logs and options.mistake == "rank0_logging" and not (options.fixed and self.count % 50):
-            for value in list(self.network.parameters())[:_LOGGED]:
-                torch.histc(value.detach().float().cpu(), bins=100)
+            self._log()
         if logs and options.wrong("rank0_evaluation") and self.count % 2 == 0:
             with torch.no_grad():
                 inner = getattr(self.network, "module", self.network)
@@ -142,9 +151,27 @@ class Trainer:
             with tempfile.TemporaryFile() as file:
                 torch.save([self.network.state_dict(), self.optimizer.state_dict()], file)
 
+    def _log(self) -> None:
+        """Look at the parameters, as the variant does it."""
+        values = [value.detach() for value in list(self.network.parameters())[:_LOGGED]]
+        variant = self.options.variant
+        if variant == "often" and self.count % _OFTEN:
+            return
+        if variant == "items":
+            self.seen = [[part.norm().item() for part in value.flatten().split(1 << 12)] for value in values]
+        elif variant == "writer":
+            with tempfile.TemporaryFile("w") as file:
+                json.dump([value.flatten()[:20_000].tolist() for value in values], file)
+        else:
+            for value in values:
+                torch.histc(value.float().cpu(), bins=100)
+
     def limit_memory(self) -> None:
-        """Leave the allocator of `alloc_retries` hardly more than it has had."""
+        """Leave the allocator of `alloc_retries` hardly more than its longest batch needs."""
         if self.options.wrong("alloc_retries") and self.device.type == "cuda":
+            self.longest = True
+            self.step()
+            self.longest = False
             whole = torch.cuda.mem_get_info()[1]
             torch.cuda.empty_cache()
             most = _HEADROOM * torch.cuda.max_memory_allocated()
@@ -221,6 +248,7 @@ def _trace(trainer: Trainer) -> torch.profiler.profile:
         activities=kinds,
         schedule=torch.profiler.schedule(wait=1, warmup=2, active=options.traced_steps, repeat=1),
         with_stack=options.stacks,
+        record_shapes=options.shapes,
     ) as profiler:
         for _ in range(3 + options.traced_steps):
             trainer.step()
