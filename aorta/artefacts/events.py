@@ -8,11 +8,10 @@ negative otherwise.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Problem
@@ -65,21 +64,19 @@ class RangeRole(enum.IntEnum):
     """A Python function, where the capture recorded stacks; they nest."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ColumnTable:
+class ColumnTable(Struct, frozen=True, eq=False):
     """Columns of one length."""
 
     def __post_init__(self) -> None:
-        lengths = {len(getattr(self, item.name)) for item in fields(self)}
+        lengths = {len(getattr(self, name)) for name in self.__struct_fields__}
         if len(lengths) > 1:
             raise ValueError(f"{type(self).__name__}: columns of different lengths {sorted(lengths)}")
 
     def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))
+        return len(getattr(self, self.__struct_fields__[0]))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GpuEvents(ColumnTable):
+class GpuEvents(ColumnTable, frozen=True, eq=False):
     """Says what ran on a GPU, sorted by start."""
 
     start_ns: Column
@@ -101,8 +98,7 @@ class GpuEvents(ColumnTable):
         return np.stack((self.start_ns[chosen], self.end_ns[chosen]), axis=1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TracedCollectives(ColumnTable):
+class TracedCollectives(ColumnTable, frozen=True, eq=False):
     """Says what is known about the communication events beyond their time, sorted by `event`."""
 
     event: Column
@@ -121,8 +117,7 @@ class TracedCollectives(ColumnTable):
     """Code of the bytes that an all-to-all sends to each member of its group, such as `1024 0 512`."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TraceRanges(ColumnTable):
+class TraceRanges(ColumnTable, frozen=True, eq=False):
     """Ranges on host threads (`lane` is the thread) or annotations on GPU streams (`lane` is the stream).
 
     Sorted by start.
@@ -150,7 +145,7 @@ AnyTable = TypeVar("AnyTable", bound=ColumnTable)
 
 def build(table: type[AnyTable], size: int, **columns: object) -> AnyTable:
     """A table of `size` rows: a scalar fills its column, a column that is not given is ABSENT."""
-    made = {item.name: _column(columns.pop(item.name, ABSENT), size) for item in fields(table)}
+    made = {name: _column(columns.pop(name, ABSENT), size) for name in table.__struct_fields__}
     if columns:
         raise ValueError(f"{table.__name__} has no columns {sorted(columns)}")
     return table(**made)
@@ -175,7 +170,7 @@ def used_codes(codes: Column, count: int) -> list[int]:
 
 def take(table: AnyTable, rows: NDArray[np.bool_] | NDArray[np.intp]) -> AnyTable:
     """The rows that a mask or an index array chooses."""
-    return type(table)(**{item.name: getattr(table, item.name)[rows] for item in fields(table)})
+    return type(table)(**{name: getattr(table, name)[rows] for name in table.__struct_fields__})
 
 
 def concatenate(
@@ -186,9 +181,9 @@ def concatenate(
         return build(table, 0)
     columns = {}
     buffer = None if order is None else np.empty(len(order), dtype=np.int64)
-    for item in fields(table):
-        column = np.concatenate([getattr(part, item.name) for part in parts], out=buffer)
-        columns[item.name] = column if order is None else column[order]
+    for name in table.__struct_fields__:
+        column = np.concatenate([getattr(part, name) for part in parts], out=buffer)
+        columns[name] = column if order is None else column[order]
     return table(**columns)
 
 
@@ -201,8 +196,7 @@ class UnseenIntervals(Struct, frozen=True, eq=False):
     spans: Intervals
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trace:
+class Trace(Struct, frozen=True, eq=False):
     """Says what one rank's capture holds."""
 
     source: str
@@ -233,7 +227,7 @@ class Trace:
 
 
 def empty_trace(source: str, format: str) -> Trace:
-    """A trace with nothing in it, to be filled with `dataclasses.replace`."""
+    """A trace with nothing in it, to be filled with `msgspec.structs.replace`."""
     return Trace(
         source=source,
         format=format,

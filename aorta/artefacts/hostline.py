@@ -8,7 +8,6 @@ needs to say how long the steps take with other host times.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, fields
 
 import numpy as np
 from msgspec import field
@@ -63,8 +62,7 @@ class Tag(enum.IntFlag):
     """A long stretch without any operator or driver call."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LineTable(ColumnTable):
+class LineTable(ColumnTable, frozen=True, eq=False):
     """The items of a rank's whole steps."""
 
     step: Column
@@ -181,7 +179,7 @@ _NEW = ("flops", "item_bytes")
 
 def pack_line(table: LineTable) -> dict[str, Packed]:
     """The columns of a table, packed."""
-    return {item.name: pack(getattr(table, item.name)) for item in fields(table)}
+    return {name: pack(getattr(table, name)) for name in table.__struct_fields__}
 
 
 def unpack_line(line: HostLine) -> LineTable:
@@ -192,9 +190,7 @@ def unpack_line(line: HostLine) -> LineTable:
         ValueError: columns have different lengths.
         KeyError: a column is missing.
     """
-    known = {
-        item.name: unpack(line.columns[item.name]) for item in fields(LineTable) if item.name not in _NEW
-    }
+    known = {name: unpack(line.columns[name]) for name in LineTable.__struct_fields__ if name not in _NEW}
     absent = np.full(len(known["step"]), ABSENT)
     new = {name: unpack(line.columns[name]) if name in line.columns else absent for name in _NEW}
     return LineTable(**known, **new)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from aorta.artefacts.analysis import Analysis, DataQuality, RunFacts
 from aorta.diagnosis.capture_window import detail_note, overhead_note, window_note

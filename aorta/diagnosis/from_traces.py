@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from aorta.artefacts.analysis import DataQuality, Problem, RunFacts
 from aorta.artefacts.traced import TraceTable

@@ -8,9 +8,10 @@ that it needs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from aorta.artefacts.analysis import DataQuality, RunFacts
 from aorta.artefacts.instrument_record import InstrumentRecord
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from aorta.readers.sacct import MemoryEstimate
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedJob:
+class ObservedJob(Struct, frozen=True):
     """The job that ran, and its nodes and ranks."""
 
     config: Config | None = None
@@ -61,8 +61,7 @@ class ObservedJob:
         return sorted({self.hosts[rank] for rank in ranks if rank in self.hosts})
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedSteps:
+class ObservedSteps(Struct, frozen=True):
     """Parts of the step, rank by rank, and the source that they come from."""
 
     breakdown: BreakdownTable = field(default_factory=lambda: BreakdownTable(steps=0, per_rank=[]))
@@ -145,8 +144,7 @@ class ObservedSteps:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedHost:
+class ObservedHost(Struct, frozen=True):
     """Measurements of how the host's part of a step is spent; None: not measured."""
 
     idle: HostIdle | None = None
@@ -165,8 +163,7 @@ class ObservedHost:
     """Mean share of the time with any kernel, by the driver's counter; None: a GPU has too few samples."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedDevices:
+class ObservedDevices(Struct, frozen=True):
     """Samples and counters of devices and memory; None: not measured."""
 
     utilization: Utilization | None = None
@@ -177,8 +174,7 @@ class ObservedDevices:
     sample_files: tuple[str, ...] = ("gpu_monitor.csv",)
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedNodes:
+class ObservedNodes(Struct, frozen=True):
     """Other load and events on the nodes; empty: not measured."""
 
     loads: Mapping[str, NodeLoad] = field(default_factory=dict)
@@ -191,8 +187,7 @@ class ObservedNodes:
     """Note, in words, that ranks want more CPUs than they have; None: they do not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Struct, frozen=True):
     """One run, as the findings see it."""
 
     job: ObservedJob = field(default_factory=ObservedJob)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable
-from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Generic, TypeVar
 
@@ -49,8 +48,7 @@ class PluginPage(Struct, frozen=True):
         return cls(lines[0].rstrip("."), *parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Plugin(Generic[T]):
+class Plugin(Struct, Generic[T], frozen=True):
     """One module of a folder of plug-ins."""
 
     module: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any
+
+from msgspec import Struct
 
 from aorta.config.thresholds import Thresholds
 
@@ -20,8 +21,7 @@ TRACED_STRAGGLER_PCT = 10.0
 """Waits in kernel traces hold no scheduling noise of the host: a smaller share is sure."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Each threshold with its value; `aorta.config.thresholds` says what it means."""
 
     effective_gpu_utilization_pct: float
@@ -48,7 +48,7 @@ class Policy:
             traced: the breakdown is of kernel traces.
         """
         rows = chosen or Thresholds()
-        own: dict[str, Any] = {field.name: getattr(rows, field.name) for field in fields(cls)}
+        own: dict[str, Any] = {name: getattr(rows, name) for name in cls.__struct_fields__}
         comm = rows.exposed_comm_pct
         nulls: dict[str, Any] = {
             "straggler_pct": min(comm, TRACED_STRAGGLER_PCT) if traced else comm,
@@ -59,4 +59,4 @@ class Policy:
 
     def as_dict(self) -> dict[str, float]:
         """Returns the thresholds that the analysis prints with its values."""
-        return {field.name: float(getattr(self, field.name)) for field in fields(self)}
+        return {name: float(getattr(self, name)) for name in self.__struct_fields__}

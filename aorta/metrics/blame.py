@@ -16,9 +16,10 @@ exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aorta.intervals import subtract
@@ -31,8 +32,7 @@ from aorta.metrics.stack import Stack, batches
 from aorta.units import plural
 
 
-@dataclass(frozen=True, slots=True)
-class BlameTable:
+class BlameTable(Struct, frozen=True):
     """Sums over the steady steps, in ns."""
 
     steps: int
@@ -45,8 +45,7 @@ class BlameTable:
     unmatched: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(Struct, frozen=True):
     """One row per member of a collective, in order of the collectives; all int64 of shape (rows,)."""
 
     rank: NDArray[np.int64]
@@ -164,7 +163,7 @@ def _rows(collectives: MatchedCollectives) -> _Rows:
     stretch = collectives.stretches()
     states: dict[str, tuple[int, NDArray[np.int64], NDArray[np.int64]]] = {}
     count, first_row = sum(len(item.ranks) for item in collectives.matched), 0
-    columns = {field.name: np.empty(count, dtype=np.int64) for field in fields(_Rows)}
+    columns = {name: np.empty(count, dtype=np.int64) for name in _Rows.__struct_fields__}
     for item in collectives.matched:
         step, group, _ = item.key
         rows = slice(first_row, first_row + len(item.ranks))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from aorta.intervals import Intervals
@@ -153,8 +153,7 @@ class Calls(Mapping[Key, CollectiveMember]):
 NO_CALLS = Calls((), *(np.empty(0, dtype=np.int64) for _ in range(7)))
 
 
-@dataclass(frozen=True, slots=True)
-class RankTimeline:
+class RankTimeline(Struct, frozen=True):
     """The activity of one rank over the steps, ns on the common clock."""
 
     starts: TimesByStep
@@ -177,7 +176,7 @@ class RankTimeline:
 
     def placed(self, line: ClockLine) -> RankTimeline:
         """The same on another clock, without its calls."""
-        return replace(
+        return structs.replace(
             self,
             starts=self.starts.on(line),
             ends=self.ends.on(line),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 from numpy.typing import NDArray
 
 from aorta.artefacts.range_columns import ABSENT, RangeKind
@@ -139,7 +139,7 @@ def match_timelines(
     if lost:
         return f"no common collective puts the clock of {', '.join(lost)} beside the others'"
     # One by one, so that of thousands of ranks no two copies are in memory.
-    placed = {rank: replace(timeline, calls=NO_CALLS) for rank, timeline in timelines.items()}
+    placed = {rank: structs.replace(timeline, calls=NO_CALLS) for rank, timeline in timelines.items()}
     del timelines
     for rank, timeline in placed.items():
         placed[rank] = timeline.placed(lines[clocks[rank]])
@@ -212,7 +212,7 @@ def _timelines(columns: Sequence[StepColumns], stack: Stack) -> Iterator[RankTim
 def _own_calls(calls: Calls, rows: slice, numbers: NDArray[np.int64], shift: int) -> Calls:
     """One rank's of the line, with its steps and on its clock."""
     mine = calls.rows(rows)
-    return replace(
+    return dataclasses.replace(
         mine, step=numbers[mine.step % len(numbers)], entry=mine.entry + shift, end=mine.end + shift
     )
 

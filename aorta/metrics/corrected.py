@@ -82,7 +82,7 @@ class _Seen(Struct, frozen=True, eq=False):
         work_ns: Floats,
     ) -> _Seen:
         kept = np.isin(table.step, steps)
-        rows = LineTable(**{name: getattr(table, name)[kept] for name in LineTable.__dataclass_fields__})
+        rows = LineTable(**{name: getattr(table, name)[kept] for name in LineTable.__struct_fields__})
         whole = [
             np.asarray(np.rint(getattr(moments, name)), dtype=np.int64)
             for name in ("place", "round", "at", "left", "begin", "end")

@@ -14,10 +14,10 @@ from __future__ import annotations
 import enum
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import ABSENT, Column
@@ -57,8 +57,7 @@ class _Do(enum.IntEnum):
     """It waits for nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayLine:
+class ReplayLine(Struct, frozen=True):
     """A line as it is replayed; a list per column."""
 
     work: list[float]
@@ -83,8 +82,7 @@ class ReplayLine:
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayChanges:
+class ReplayChanges(Struct, frozen=True):
     """Changes of a replay; one row per item of the line."""
 
     work_ns: Floats | None = None

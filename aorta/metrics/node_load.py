@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aorta.metrics.utilization import SampleSeries, mean_of
@@ -25,8 +25,7 @@ MIN_BUSY_SAMPLES = 5
 """One that looks back behind the window then moves the mean by a fifth at most, less than any threshold."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLoad:
+class NodeLoad(Struct, frozen=True):
     """One node in its steady window; None where not measured."""
 
     cpu_pct: float | None

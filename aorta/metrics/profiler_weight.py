@@ -14,11 +14,11 @@ these steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aorta.artefacts.hostline import HostLine, LineTable, unpack_line
 from aorta.artefacts.weight import Estimate, ProfilerWeight, RankWeight

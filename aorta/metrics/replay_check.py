@@ -15,9 +15,9 @@ nor a warming machine counts as the model's fault.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aorta.metrics.replay import replay

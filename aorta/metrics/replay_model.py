@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -60,8 +59,7 @@ class Points(Struct, frozen=True, eq=False):
         self.step[rows], self.own[rows], self.parts[rows] = found.step, found.own, found.parts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplayModel:
+class ReplayModel(Struct, frozen=True, eq=False):
     """An unbroken run of steps. Rows are members of collectives, in the order of the collectives."""
 
     ranks: tuple[int, ...]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from aorta.artefacts.events import Trace
 from aorta.metrics.calls import RING, SEND_RECV, pair_of
@@ -19,8 +20,7 @@ from aorta.metrics.dimensions import dimension_of
 _NO_PIPELINE = ("sequence", "expert", "tensor", "data")
 
 
-@dataclass(slots=True)
-class _Exchange:
+class _Exchange(Struct):
     """The events in which a rank exchanges with one peer."""
 
     out: set[int] = field(default_factory=set)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 import msgspec
@@ -55,8 +54,7 @@ class HostIdle(Struct, frozen=True):
         return self.sync_ms > self.gaps_ms / 2
 
 
-@dataclass(frozen=True, slots=True)
-class TraceCapture:
+class TraceCapture(Struct, frozen=True):
     """The summaries of one format: one run of the job."""
 
     format: str

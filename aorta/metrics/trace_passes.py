@@ -8,7 +8,6 @@ the GPU is behind.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +27,7 @@ LEAST_PASS = 0.2
 """A run of kernels that takes less than this share of the median pass of its step and kind is none."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PassTable(ColumnTable):
+class PassTable(ColumnTable, frozen=True, eq=False):
     """The passes of a rank's steps, in order of launch; ns on the trace's clock."""
 
     step: Column

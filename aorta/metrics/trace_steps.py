@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from aorta.artefacts import names
 from aorta.artefacts.events import ABSENT, Column, RangeRole, Trace, TraceRanges, launched_at, take
@@ -20,8 +20,7 @@ _CUT_SHORT = 0.5
 """A last range shorter than this share of the others' is not a whole step."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepWindows:
+class StepWindows(Struct, frozen=True, eq=False):
     """Windows that the breakdown is made for: each from a step's start to the next one's."""
 
     number: Column

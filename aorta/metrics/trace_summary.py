@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import fields, replace
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace, take
 from aorta.artefacts.measured import RankBreakdown
@@ -125,7 +125,7 @@ def _steps(trace: Trace, steps: StepWindows) -> list[TraceStep]:
 
 
 def _timeline(work: GpuWork) -> TracedTimeline:
-    calls = {field.name: pack(getattr(work.calls, field.name)) for field in fields(work.calls)}
+    calls = {name: pack(getattr(work.calls, name)) for name in CallTable.__struct_fields__}
     return TracedTimeline(
         compute=pack(work.compute),
         communication=pack(work.communication),
@@ -133,7 +133,9 @@ def _timeline(work: GpuWork) -> TracedTimeline:
         calls=TracedCalls(
             names=list(work.names), seen=sorted(work.seen), numbered=sorted(work.numbered), **calls
         ),
-        passes=TracedPasses(**{one.name: pack(getattr(work.passes, one.name)) for one in fields(PassTable)})
+        passes=TracedPasses(
+            **{name: pack(getattr(work.passes, name)) for name in PassTable.__struct_fields__}
+        )
         if len(work.passes)
         else None,
     )
@@ -152,9 +154,9 @@ def work_of(summary: TraceSummary) -> GpuWork | None:
         return None
     try:
         columns = {
-            field.name: unpack(packed)
-            for field in fields(CallTable)
-            if (packed := getattr(line.calls, field.name)) is not None
+            name: unpack(packed)
+            for name in CallTable.__struct_fields__
+            if (packed := getattr(line.calls, name)) is not None
         }
         absent = np.full(len(columns["step"]), ABSENT, dtype=np.int64)
         calls = CallTable(**{"size": absent, "sent": absent, **columns})
@@ -186,7 +188,7 @@ def work_of(summary: TraceSummary) -> GpuWork | None:
 def _passes(packed: TracedPasses | None) -> PassTable:
     if packed is None:
         return no_passes()
-    return PassTable(**{one.name: unpack(getattr(packed, one.name)) for one in fields(PassTable)})
+    return PassTable(**{name: unpack(getattr(packed, name)) for name in PassTable.__struct_fields__})
 
 
 def latest(summary: TraceSummary, numbers: Collection[int]) -> TraceSummary:

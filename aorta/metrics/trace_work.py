@@ -9,11 +9,11 @@ begins. Where a trace joins no launch to a GPU event, both are taken by the time
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import (
@@ -45,8 +45,7 @@ _CLOCK_ERROR_NS = 100_000
 _LATEST = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CallTable(ColumnTable):
+class CallTable(ColumnTable, frozen=True, eq=False):
     """The collectives of a rank's whole steps, in order of launch; codes are of `GpuWork.names`."""
 
     step: Column
@@ -64,8 +63,7 @@ class CallTable(ColumnTable):
     """Code of the bytes that an all-to-all sends to each member of its group; ABSENT: not known."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GpuWork:
+class GpuWork(Struct, frozen=True, eq=False):
     """One rank's work by step, ns on its trace's clock."""
 
     steps: StepWindows

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aorta.artefacts.events import ABSENT
 from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from msgspec import Struct
@@ -24,8 +23,7 @@ _TRIED_PLACES = 8
 _NS_PER_MS = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """The mean step without something, and the mean step now over it; no intervals of fewer than 10 steps."""
 
     step_ms: float

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from aorta.artefacts.events import (
     ABSENT,
@@ -76,15 +76,13 @@ def _no_events() -> Groups[AnyEventT]:
     return EventColumns(), EventColumns(), EventColumns(), EventColumns(), EventColumns()
 
 
-@dataclass(slots=True)
-class Columns:
+class Columns(Struct):
     """Says what has been decoded of a file or of a range of it.
 
     Tables hold events as they were read; `at` says where they stand in the file.
     """
 
-    names: Numbering = field(default_factory=Numbering)
-    learned: Learned = field(init=False)
+    learned: Learned = field(default_factory=lambda: Learned(Numbering()))
     gpu: list[GpuEvents] = field(default_factory=list)
     collectives: list[TracedCollectives] = field(default_factory=list)
     host: list[TraceRanges] = field(default_factory=list)
@@ -110,8 +108,10 @@ class Columns:
     texts: list[tuple[bytes, list[int]]] = field(default_factory=list)
     """The texts that they came from, and where each event of a text stands."""
 
-    def __post_init__(self) -> None:
-        self.learned = Learned(self.names)
+    @property
+    def names(self) -> Numbering:
+        """The names of the events by number."""
+        return self.learned.numbering
 
 
 def hold(columns: Columns, text: bytes, events: list[Event], at: list[int]) -> None:

@@ -8,11 +8,11 @@ import os
 import re
 from codecs import BOM_UTF8
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import Trace

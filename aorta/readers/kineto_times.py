@@ -10,12 +10,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from aorta.artefacts.events import Column
@@ -30,8 +29,7 @@ class InexactError(Exception):
     """A time does not fit a double to the nanosecond."""
 
 
-@dataclass(slots=True)
-class EventColumns(Generic[AnyEventT]):
+class EventColumns(Struct, Generic[AnyEventT]):
     """Events of one of the groups, and where they stand in the file."""
 
     events: list[AnyEventT] = field(default_factory=list)

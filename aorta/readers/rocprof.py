@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import ABSENT, GpuEvents, Kind, RangeRole, Trace, TraceRanges, build, empty_trace

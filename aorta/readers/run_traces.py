@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import msgspec
 from msgspec import field
+from msgspec.structs import replace
 
 from aorta.artefacts.analysis import Problem
 from aorta.artefacts.events import Trace

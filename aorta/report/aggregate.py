@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import Analysis, Finding, Problem, Speedup, Verdict
@@ -22,8 +22,7 @@ NO_CAUSE = frozenset({"healthy", "insufficient_data"})
 _LONGEST_NAME = 60
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioReport:
+class ScenarioReport(Struct, frozen=True):
     """A scenario, the run that stands for it, and what was found.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import Finding

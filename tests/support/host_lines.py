@@ -26,6 +26,6 @@ def line(steps: Sequence[Sequence[Row]], tail: int = 0) -> LineTable:
     rows.append({"item": int(Item.END), "work_ns": tail, "step": len(steps) - 1})
     columns = {
         name: [row.get(name, ABSENT if name in _MAY_BE_ABSENT else 0) for row in rows]
-        for name in LineTable.__dataclass_fields__
+        for name in LineTable.__struct_fields__
     }
     return build(LineTable, len(rows), **columns)

@@ -13,8 +13,9 @@ What to do:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean
+
+from msgspec.structs import replace
 
 from aorta.artefacts.analysis import Finding
 from aorta.diagnosis.finding import (

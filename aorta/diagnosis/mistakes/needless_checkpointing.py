@@ -12,9 +12,8 @@ What to do:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from aorta.artefacts.hostline import Tag
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign

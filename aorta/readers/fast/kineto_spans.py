@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aorta.artefacts.events import ABSENT, Column
 from aorta.readers.fast.kineto_names import Endings, Names
@@ -64,8 +64,7 @@ LAYOUTS = (
 """Kineto's own, and that of Python's `json`."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CategoryEvents:
+class CategoryEvents(Struct, frozen=True, eq=False):
     """Events of a category in the order of the file."""
 
     category: str
@@ -100,6 +99,7 @@ class Learned:
     """Says what is known from the text before."""
 
     def __init__(self, numbering: Numbering) -> None:
+        self.numbering = numbering
         self.names = Names(numbering)
         self.endings = Endings()
         self.templates: defaultdict[str, list[_Named]] = defaultdict(list)
@@ -281,5 +281,5 @@ def _of_arguments(text: bytes, begin: int, behind: bytes) -> _Named | None:
 
 
 def _those(found: CategoryEvents, chosen: Mask) -> CategoryEvents:
-    columns = [field.name for field in fields(found) if field.name not in ("category", "arguments")]
+    columns = [name for name in found.__struct_fields__ if name not in ("category", "arguments")]
     return replace(found, **{name: getattr(found, name)[chosen] for name in columns})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -79,10 +78,10 @@ def tables(text: bytes, *, as_json: bool) -> dict[str, Any]:
     for kind in ("gpu", "collectives", "host", "api", "gpu_ranges", "operators"):
         (table,) = getattr(columns, kind)
         assert isinstance(table, ColumnTable)
-        for field in fields(table):
-            column = getattr(table, field.name)
-            named = field.name in {"name", "op", "group"}
-            result[f"{kind}.{field.name}"] = (names[column] if named else column).tolist()
+        for name in table.__struct_fields__:
+            column = getattr(table, name)
+            named = name in {"name", "op", "group"}
+            result[f"{kind}.{name}"] = (names[column] if named else column).tolist()
     return result
 
 
