@@ -29,7 +29,7 @@ from aorta.artefacts.range_columns import (
     stored_ranges,
 )
 from aorta.artefacts.records import Breakdown
-from aorta.artefacts.step_record import Between, Phase
+from aorta.artefacts.step_names import Between, Phase
 from aorta.artefacts.steps import DecodedStep, StepExecution
 from aorta.units import NS_PER_MS
 

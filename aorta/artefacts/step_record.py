@@ -12,23 +12,9 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Literal
 
+from aorta.artefacts.step_names import Between, Phase
+
 SCHEMA_VERSION = 1
-
-
-COMMUNICATION_STREAMS = (
-    "allreduce",
-    "reducescatter",
-    "allgather",
-    "broadcast",
-    "alltoall",
-    "p2p",
-    "barrier",
-    "reduce",
-    "gather",
-    "scatter",
-    "other",
-)
-"""Streams of `Range` that hold calls of `torch.distributed`; `p2p` are sends and receives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +114,6 @@ class StepParts:
     comm_ns: int
     """All communication, hidden and exposed: not a part of the sum."""
     hidden_comm_ns: int
-
-
-Phase = Literal["warmup", "steady", "validation", "checkpoint", "profiler"]
-Between = Literal["validation", "checkpoint", "logging"]
-"""Names for the work that a program does between steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

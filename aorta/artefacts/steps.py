@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from aorta.artefacts.records import Breakdown
-from aorta.artefacts.step_record import Between, Phase
+from aorta.artefacts.step_names import Between, Phase
 
 
 class CollectiveId(Struct, frozen=True, kw_only=True, gc=False):

@@ -14,7 +14,7 @@ from aorta.artefacts.files import is_file, is_folder
 from aorta.artefacts.io import read_json
 from aorta.artefacts.layout import RunDir, Scenario, runs
 from aorta.artefacts.range_columns import ABSENT
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 from aorta.errors import ArtefactError
 from aorta.readers.run import RunData, read_run
 from aorta.readers.run_identity import job_id

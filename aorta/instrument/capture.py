@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 
 from aorta.artefacts import names
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 from aorta.instrument.nvtx import host_ranges_seen
 
 

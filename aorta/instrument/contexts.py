@@ -14,7 +14,7 @@ from typing import Any, get_args
 import torch
 
 from aorta.artefacts import names
-from aorta.artefacts.step_record import Between
+from aorta.artefacts.step_names import Between
 from aorta.errors import RunError
 from aorta.instrument.nvtx import NvtxRanges
 from aorta.instrument.opened import Step

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from aorta.artefacts.step_record import Between, Phase
+from aorta.artefacts.step_names import Between, Phase
 from aorta.errors import RunError
 from aorta.instrument.activity import Kernel
 from aorta.instrument.scalars import Scalars, kept

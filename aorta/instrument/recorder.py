@@ -16,7 +16,7 @@ from torch import nn
 
 from aorta.artefacts import names
 from aorta.artefacts.layout import RunDir
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 from aorta.errors import RunError
 from aorta.instrument.allocator import AllocatorCounts
 from aorta.instrument.capture import CaptureFields, CaptureSteps, ExternalCapture, StepSchedule

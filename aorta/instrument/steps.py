@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from aorta.artefacts.step_record import COMMUNICATION_STREAMS, Overlap, Range, StepParts, StepProfile
+from aorta.artefacts.step_names import COMMUNICATION_STREAMS
+from aorta.artefacts.step_record import Overlap, Range, StepParts, StepProfile
 from aorta.units import ns_to_ms
 
 COMPUTE = "compute"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 from aorta.errors import RunError
 from aorta.instrument.allocator import AllocatorCounts
 from aorta.instrument.capture import StepSchedule

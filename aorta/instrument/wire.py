@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from aorta.artefacts.step_record import Between, Phase, RankConstants
+from aorta.artefacts.step_names import Between, Phase
+from aorta.artefacts.step_record import RankConstants
 
 LENGTH_BYTES = 4
 """Each frame begins with its length, little-endian. An empty one says that no more will come."""

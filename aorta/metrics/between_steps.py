@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from aorta.artefacts.step_columns import BEFORE, StepColumns
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 
 UNKNOWN = "not recorded"
 FIRST_BATCH = "first batch"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from aorta.artefacts.range_columns import ABSENT, RangeKind
 from aorta.artefacts.replayed import ClockFit
 from aorta.artefacts.step_columns import StepColumns, ranges_of
-from aorta.artefacts.step_record import COMMUNICATION_STREAMS
+from aorta.artefacts.step_names import COMMUNICATION_STREAMS
 from aorta.artefacts.steps import DecodedStep
 from aorta.intervals import Intervals, subtract, union
 from aorta.metrics.calls import NO_CALLS, NOT_RECORDED, RING, SEND_RECV, Calls, Key, RankTimeline, TimesByStep

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aorta.artefacts.step_columns import StepColumns, ranges_of
-from aorta.artefacts.step_record import COMMUNICATION_STREAMS
+from aorta.artefacts.step_names import COMMUNICATION_STREAMS
 from aorta.artefacts.steps import DecodedStep
 from aorta.metrics.rows import in_order
 from aorta.metrics.stack import batches

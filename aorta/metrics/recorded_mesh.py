@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aorta.artefacts.operations import UNKNOWN, Ints, MeshSizes, Operations, role_of
 from aorta.artefacts.range_columns import ABSENT, STAGE
 from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.step_record import COMMUNICATION_STREAMS
+from aorta.artefacts.step_names import COMMUNICATION_STREAMS
 from aorta.metrics.clock_lines import ClockLine
 from aorta.metrics.operation_graph import MOVES
 

@@ -17,7 +17,7 @@ from aorta.artefacts.hostline import HostLine
 from aorta.artefacts.packed import pack, unpack
 from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 from aorta.units import plural
 
 _MOST = 0.5

@@ -16,7 +16,7 @@ from msgspec import structs
 from aorta.artefacts.page import Doing, Excerpt, ExcerptLane, ExcerptSegment, StepTimeSeries
 from aorta.artefacts.range_columns import ABSENT
 from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.step_record import COMMUNICATION_STREAMS
+from aorta.artefacts.step_names import COMMUNICATION_STREAMS
 from aorta.artefacts.steps import DecodedStep, StepRange
 from aorta.intervals import Intervals, as_intervals, clip, intersection, subtract, union
 from aorta.metrics.collectives import MatchedCollectives, match_collectives

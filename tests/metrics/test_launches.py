@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from aorta.artefacts.records import Breakdown
 from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 from aorta.artefacts.steps import DecodedStep, StepExecution
 from aorta.metrics.launches import Launches, recorded_launches
 from aorta.metrics.steady import steady_steps

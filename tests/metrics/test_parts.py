@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 from aorta.artefacts.steps import DecodedStep
 from aorta.metrics.breakdown import breakdown_table
 from aorta.metrics.steady import Steady, consecutive, steady_steps

@@ -12,7 +12,7 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.packed import unpack
 from aorta.artefacts.reduction import TraceSummary
 from aorta.artefacts.step_columns import StepColumns
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 from aorta.artefacts.steps import DecodedStep
 from aorta.diagnosis.analyse_run import analyse
 from aorta.metrics.trace_capture import capture

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aorta import intervals
 from aorta.artefacts.records import Breakdown
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 from aorta.artefacts.steps import CollectiveId, DecodedStep, StepRange, StepRanges
 from aorta.units import NS_PER_MS
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from aorta.artefacts.io import write_json
 from aorta.artefacts.records import Planned
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 from aorta.config import schema
 from aorta.instrument import Step, StepRecorder
 from aorta.workloads.trainer.checkpoint import save_checkpoint

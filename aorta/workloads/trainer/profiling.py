@@ -13,7 +13,7 @@ import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
 from aorta.artefacts import names
-from aorta.artefacts.step_record import Phase
+from aorta.artefacts.step_names import Phase
 from aorta.config import schema
 from aorta.errors import ConfigError
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
-from aorta.artefacts.step_record import COMMUNICATION_STREAMS
+from aorta.artefacts.step_names import COMMUNICATION_STREAMS
 from aorta.config.schema import Config
 from aorta.instrument import StepRecorder
 from aorta.workloads.ranking import Ranking
