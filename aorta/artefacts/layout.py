@@ -11,8 +11,6 @@ from pathlib import Path
 from aorta.artefacts.files import Unread, changed_ns, closed, entries, is_folder
 from aorta.errors import ArtefactError
 
-RESULTS = Path("results/profiling")
-"""Place where runs go, below the project folder."""
 LOCAL = "local-"
 """What the ids of jobs begin with that no cluster ran."""
 

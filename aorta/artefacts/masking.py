@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import html
 import itertools
-import json
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from urllib.parse import quote
 
 from aorta.artefacts import names
 
@@ -154,6 +150,12 @@ def _suspicious(line: bytes) -> bool:
 
 def _spellings(value: str) -> set[str]:
     """Return a value as programs write it: as it is, in JSON, in an address, in HTML, in a shell's quotes."""
+    # Every command masks, and few have a secret: what spells one is imported when there is one.
+    import html
+    import json
+    import shlex
+    from urllib.parse import quote
+
     return {
         value,
         json.dumps(value)[1:-1],
@@ -291,11 +293,18 @@ def here() -> Masker:
 def _masker(environ: tuple[tuple[str, str], ...], remembered: tuple[str, ...]) -> Masker:
     variables = dict(environ)
     told: list[str] = []
-    with contextlib.suppress(ValueError):
-        told = [str(value) for value in json.loads(variables.get(names.SECRET_VALUES, "[]"))]
+    if names.SECRET_VALUES in variables:
+        import json
+
+        with contextlib.suppress(ValueError):
+            told = [str(value) for value in json.loads(variables[names.SECRET_VALUES])]
     return Masker([*secret_values(variables).values(), *told, *remembered])
 
 
 def told_to_children() -> dict[str, str]:
     """Return the variable by which a child of this process masks what this process remembers."""
-    return {names.SECRET_VALUES: json.dumps(_REMEMBERED)} if _REMEMBERED else {}
+    if not _REMEMBERED:
+        return {}
+    import json
+
+    return {names.SECRET_VALUES: json.dumps(_REMEMBERED)}

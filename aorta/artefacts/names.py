@@ -1,6 +1,13 @@
-"""Names that one process sets and another one reads: environment variables and NVTX ranges."""
+"""Names that one process sets and another one reads: environment variables, NVTX ranges and the folder
+of runs.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+RESULTS = Path("results/profiling")
+"""Place where runs go, below the project folder."""
 
 RUN_DIR = "AORTA_RUN_DIR"
 JOB_ID = "AORTA_JOB_ID"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
@@ -32,8 +32,7 @@ class OperationRole(IntEnum):
 COMPUTE = (OperationRole.FORWARD, OperationRole.BACKWARD, OperationRole.WEIGHT)
 
 
-@dataclass(frozen=True, slots=True)
-class MeshSizes:
+class MeshSizes(Struct, frozen=True):
     """Sizes of the job's dimensions; None: nothing says."""
 
     data: int | None = None
@@ -44,8 +43,7 @@ class MeshSizes:
     """Model chunks of each stage."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Operations:
+class Operations(Struct, frozen=True, eq=False):
     """One row per operation, in order of worker, step and start. (rows,) each."""
 
     sizes: MeshSizes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import re
 import shlex
@@ -15,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from aorta.artefacts import names
-from aorta.artefacts.layout import RESULTS
-from aorta.artefacts.own_program import OwnProgram
+from aorta.artefacts.names import RESULTS
 from aorta.errors import PlanError
 from aorta.launch.durations import DEFAULT_TIME
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from aorta.artefacts.own_program import OwnProgram
     from aorta.config.schema import ContainerConfig
     from aorta.launch.plan import LaunchRequest
 
@@ -59,6 +57,8 @@ class OverrideCommand(click.Command):
             ctx.params["overrides"] += ("capture.keep_environment=true",)
         image = ctx.params.pop("container", None)
         if image is not None:
+            import json
+
             from aorta.launch.container import folder_of
 
             here = Path(image).is_file() or folder_of(image) is not None
@@ -316,6 +316,8 @@ def _own_program(options: dict[str, Any], container: ContainerConfig) -> OwnProg
         PlanError: its interpreter is not there, or options contradict each other.
         ConfigError: an override has no effect on it.
     """
+    from aorta.artefacts.own_program import OwnProgram
+
     command = options["command"]
     given = {name: options[name] for name in ("instrument", "python", "launcher", "steps")}
     own = OwnProgram(**given)
@@ -324,6 +326,8 @@ def _own_program(options: dict[str, Any], container: ContainerConfig) -> OwnProg
         if idle is not None:
             raise PlanError(f"--{idle} is for a program of your own", "name the program after --")
         return own
+    from dataclasses import replace
+
     from aorta.commands._say import say
     from aorta.launch.own_program import (
         choose_python,
@@ -340,7 +344,7 @@ def _own_program(options: dict[str, Any], container: ContainerConfig) -> OwnProg
         interpreter = choose_python(own.python, os.environ)
     for text in resolved(own, command, interpreter):
         say(text, err=True)
-    return dataclasses.replace(own, python=interpreter.path if starts_python(command) else None)
+    return replace(own, python=interpreter.path if starts_python(command) else None)
 
 
 def _container(options: dict[str, Any], *, gpus: bool) -> ContainerConfig:

@@ -15,7 +15,7 @@ import msgspec
 
 from aorta.artefacts.files import entries, is_file, is_folder, make_shared_folder, owner_name
 from aorta.artefacts.io import read_json, write_text
-from aorta.artefacts.layout import RESULTS
+from aorta.artefacts.names import RESULTS
 from aorta.errors import ArtefactError
 
 KEPT = "reports"

@@ -31,7 +31,7 @@ def read_and_analyze(
         ArtefactError: nothing of it is a usable trace.
     """
     from aorta.metrics.trace_summary import summarise
-    from aorta.readers.operations import find_operations
+    from aorta.readers.operation_files import find_operations
     from aorta.readers.sample_files import find_samples
     from aorta.readers.summarised import read_summaries
     from aorta.readers.traces import NoTraceError
@@ -72,9 +72,9 @@ def _import_the_rest() -> None:
 
 def _recordings(files: Unpacked) -> Analysis | None:
     """Returns the analysis of the flight recorders among the files; None where there is none, or a trace."""
-    from aorta.readers import flight
+    from aorta.readers.flight_files import find as find_recordings
 
-    found = flight.find(files.paths)
+    found = find_recordings(files.paths)
     if not found:
         return None
     from aorta.diagnosis.analyse_recordings import analyse_recordings

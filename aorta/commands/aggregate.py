@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aorta.artefacts.files import is_file
-from aorta.artefacts.layout import RESULTS
+from aorta.artefacts.names import RESULTS
 from aorta.artefacts.submissions import SubmissionDir
 from aorta.commands._options import OverrideCommand, docs_option, threshold_option
 from aorta.commands._say import say

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from aorta.artefacts.layout import RESULTS
+from aorta.artefacts.names import RESULTS
 from aorta.commands._ages import Age
 from aorta.commands._groups import SuggestingGroup
 from aorta.commands._say import say

@@ -72,7 +72,7 @@ def command(**options: Any) -> int:
         from aorta.commands._mistakes import validate_mistakes
 
         return validate_mistakes(_folder(options).root, gpu=options["gpus"] is not None)
-    from aorta.artefacts.layout import RESULTS
+    from aorta.artefacts.names import RESULTS
     from aorta.commands._reports import docs_folder
     from aorta.validation.document import document, targets_text, told
     from aorta.validation.running import analyse_again, in_order, read_trials, run_cells

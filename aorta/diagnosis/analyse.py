@@ -6,6 +6,7 @@ Runs, flight recorders and timelines of operations have modules of their own, wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -19,8 +20,10 @@ from aorta.diagnosis.judge import judge
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.metrics.trace_capture import captures
-from aorta.readers.sample_files import SampleFile
 from aorta.units import rank_words
+
+if TYPE_CHECKING:
+    from aorta.readers.sample_files import SampleFile
 
 
 class AppliedThresholds(Struct, frozen=True):

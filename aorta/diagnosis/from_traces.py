@@ -20,12 +20,12 @@ from aorta.metrics.trace_capture import TraceCapture, capture, captures
 from aorta.metrics.trace_notes import differences, size_notes
 from aorta.metrics.traced_mesh import sends, traced_mesh
 from aorta.metrics.utilization import effective_gpu_utilization
-from aorta.readers.sample_files import SampleFile
 from aorta.units import plural, rank_words
 
 if TYPE_CHECKING:
     from aorta.readers.run import RunData
     from aorta.readers.run_traces import RunTraces
+    from aorta.readers.sample_files import SampleFile
 
 
 def from_traces(

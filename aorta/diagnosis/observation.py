@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from aorta.artefacts.analysis import DataQuality, RunFacts
-from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.measured import BreakdownTable, Utilization
 from aorta.artefacts.mesh import MeshGroup
 from aorta.artefacts.unseen import UnseenTime
@@ -23,6 +22,7 @@ from aorta.diagnosis.rank import RankCosts, waited_for
 from aorta.units import plural
 
 if TYPE_CHECKING:
+    from aorta.artefacts.instrument_record import InstrumentRecord
     from aorta.config.schema import Config
     from aorta.diagnosis.model import Modelled
     from aorta.metrics.allocator import AllocatorUse

@@ -10,11 +10,12 @@ from aorta.metrics.trace_capture import TraceCapture
 from aorta.metrics.trace_summary import counted
 from aorta.metrics.utilization import Window, effective_gpu_utilization, sampled, utilization
 from aorta.metrics.zones import zone_offset
-from aorta.readers.sample_files import SampleFile
 from aorta.units import plural
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from aorta.readers.sample_files import SampleFile
 
 
 def sampled_beside(

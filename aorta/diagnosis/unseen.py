@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from aorta.artefacts.instrument_record import InstrumentRecord
 from aorta.artefacts.measured import BreakdownTable
 from aorta.artefacts.unseen import UnseenTime
 from aorta.diagnosis.finding import FindingSpec, RuleResult, not_measured
 from aorta.diagnosis.observation import Observation
 from aorta.metrics.places import unseen_passes
+
+if TYPE_CHECKING:
+    from aorta.artefacts.instrument_record import InstrumentRecord
 
 _LEAST_PCT = 1.0
 """Less unseen time than this, in % of the step, changes no answer."""

@@ -15,7 +15,8 @@ from pathlib import Path
 import jinja2
 
 from aorta.artefacts.io import write_exact
-from aorta.artefacts.layout import RESULTS, Scenario, job_output
+from aorta.artefacts.layout import Scenario, job_output
+from aorta.artefacts.names import RESULTS
 from aorta.artefacts.submissions import SubmissionDir
 from aorta.launch import checks, container
 from aorta.launch.durations import DEFAULT_TIME, parse_limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -15,10 +16,12 @@ from aorta.artefacts.operations import UNKNOWN, MeshSizes, Operations, role_of
 from aorta.metrics.calls import RING, SEND_RECV, pair_of
 from aorta.metrics.clock_lines import ClockLine
 from aorta.metrics.collectives import MatchedCollectives
-from aorta.metrics.mesh import MeshFacts, mesh_of
 from aorta.metrics.trace_capture import TraceCapture
 from aorta.metrics.trace_passes import BACKWARD, FORWARD, WEIGHT
 from aorta.metrics.trace_work import GpuWork
+
+if TYPE_CHECKING:
+    from aorta.metrics.mesh import MeshFacts
 
 LEAST_REPLAYED = 0.6
 """A pipeline's replayed step over the traced one, at least: the replay lacks the time in which hosts hold
@@ -51,6 +54,8 @@ def traced_mesh(found: TraceCapture, expected: int | None) -> tuple[MeshFacts | 
     step_ms = [row.step_ms for row in found.breakdown_rows()[0] if row.rank in whole]
     if not step_ms or not any(len(found.work[rank].passes) for rank in whole):
         return None, None
+    from aorta.metrics.mesh import mesh_of  # few traces hold a pipeline
+
     # Ranks that are missing belong to other replicas: each pipeline that is left is whole.
     few = replace(found, work={rank: found.work[rank] for rank in whole})
     collectives = few.collectives(expected if len(whole) == expected else len(whole))

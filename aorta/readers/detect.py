@@ -19,6 +19,8 @@ _LOOK = 128 << 10
 _KEY = 64
 _SQLITE = b"SQLite format 3\0"
 _KINETO = re.compile(rb'"traceEvents"\s*:|^\s*\[\s*\{[^{}]*"ph"\s*:')
+KINETO_MARKS = (b'"traceEvents"', b'"distributedInfo"', b'"deviceProperties"')
+"""Keys that tell a Kineto trace from other JSON that names its groups, devices or times."""
 _ROCPROF_KEY = b'"rocprofiler-sdk-tool"'
 _ROCPROF = re.compile(_ROCPROF_KEY + rb"\s*:")
 _OPEN_OBJECT = re.compile(rb"\s*\{(?![^\n]*\}[\r\t ]*\n)")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aorta.artefacts.files import closed, entries, is_file, is_folder, is_there
-from aorta.artefacts.layout import RunDir
 from aorta.errors import ArtefactError
+
+if TYPE_CHECKING:
+    from aorta.artefacts.layout import RunDir
 
 _NO_RUN = "is not a run directory"
 
@@ -16,6 +19,8 @@ def find_run(path: Path) -> RunDir | None:
     """The run directory that `path` is, through links such as `cpu_2node_<JOB_ID>`; None if it is not one."""
     if not is_folder(path):
         return None
+    from aorta.artefacts.layout import RunDir  # raw traces need none of its paths
+
     run = RunDir(path.resolve())
     has_part = is_file(run.manifest) or is_file(run.status) or bool(run.all_records()) or bool(run.nodes())
     named = re.fullmatch(r"run_\w[\w.+-]*", run.root.name) is not None and is_file(run.config)

@@ -11,48 +11,20 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aorta.artefacts.files import is_file, is_folder, open_regular, read_regular, walk
+from aorta.artefacts.files import read_regular
 from aorta.artefacts.flight import FlightGroup, Recording
 from aorta.errors import ArtefactError
 from aorta.readers.flight_calls import calls_of, groups_with_sends, progress, taken, whole
 
 _LARGEST_BYTES = 256 << 20
-_MARKS = (b"pg_config", b"entries", b"pg_status", b"nccl_comm_state", b"collective_seq_id", b"profiling_name")
-"""Names of which a dump has two in its first bytes, in whatever order it was written."""
-_KINETO = (b'"traceEvents"', b'"distributedInfo"', b'"deviceProperties"')
-"""A Kineto trace has the groups of the job too, in `distributedInfo`."""
 _RANK = re.compile(r"(?:rank|dump|trace)[_-]?(\d{1,9})(?:\.\w+)*$|^(\d{1,9})(?:\.\w+)*$")
 HINT = "expected a dump of torch's flight recorder: a pickle of plain data, or JSON"
 _MOST_CALLS = 200_000
-_LOOK = 1 << 16
-
-
-def is_recording(head: bytes) -> bool:
-    """True if a file that begins with `head` may be a dump of the flight recorder."""
-    pickled = head[:1] == b"\x80" and head[1:2] <= b"\x05"
-    text = head.lstrip()[:1] == b"{" and not any(mark in head for mark in _KINETO)
-    return (pickled or text) and sum(mark in head for mark in _MARKS) >= 2
-
-
-def find(paths: Iterable[Path]) -> list[Path]:
-    """The files that may be dumps by their content, among `paths` and below folders."""
-    below: dict[Path, None] = {}
-    for path in paths:
-        below.update(dict.fromkeys(sorted(walk(path)) if is_folder(path) else [path]))
-    return [path for path in below if is_file(path) and is_recording(_head(path))]
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with open_regular(path) as stream:
-            return stream.read(_LOOK)
-    except (OSError, ArtefactError):
-        return b""
 
 
 def read(path: Path) -> Recording:

@@ -7,58 +7,26 @@ import gzip
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aorta.artefacts.files import is_file, open_regular, read_regular
 from aorta.artefacts.operations import MeshSizes, OperationRole, Operations, backwards, role_of
 from aorta.errors import ArtefactError
-from aorta.readers.operation_columns import TableColumns, cells, delimiter, is_table
+from aorta.readers.operation_columns import TableColumns, delimiter
+from aorta.readers.operation_files import PARQUET
 from aorta.units import plural
 
-_LOOK = 1 << 16
 _META_BYTES = 1 << 20
-_EVENT = re.compile(rb'"args"\s*:\s*\{[^{}]*"(?:mb_id|microbatch)"')
 _LANE = re.compile(r"PP rank (\d+)(?:, TP rank (\d+))?")
 _BOTH = re.compile(r"(\w+[-_ ](?:send|recv|receive))[-_ ](\w+[-_ ](?:send|recv|receive))")
 """A kind such as `forward-send-backward-recv`."""
-_PARQUET = b"PAR1"
 _SIZES = {"data": "dp_size", "pipeline": "pp_size", "tensor": "tp_size", "sequence": "dsp_size"}
-
-
-def is_operations(path: Path) -> bool:
-    """Tells whether a file holds operations of a mesh, by its content.
-
-    Raises:
-        ArtefactError: the file cannot be read.
-    """
-    try:
-        with open_regular(path) as stream:
-            head = stream.read(_LOOK)
-        if head.startswith(_PARQUET):
-            return True
-        if head.startswith(b"\x1f\x8b"):
-            with open_regular(path) as stream, gzip.open(stream) as unpacked:
-                head = unpacked.read(_LOOK)
-    except (OSError, EOFError, gzip.BadGzipFile):
-        return False
-    if head.lstrip().startswith(b"["):
-        return _EVENT.search(head) is not None
-    first = head.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip()
-    return is_table(cells(first, delimiter(first)))
-
-
-def find_operations(paths: Sequence[Path]) -> list[Path]:
-    """Returns the files of operations among files and the direct contents of folders."""
-    files: list[Path] = []
-    for path in paths:
-        files += sorted(path.iterdir()) if path.is_dir() else [path]
-    return [path for path in files if is_file(path) and is_operations(path)]
 
 
 def read_operations(path: Path) -> Operations:
@@ -69,7 +37,7 @@ def read_operations(path: Path) -> Operations:
     """
     with open_regular(path) as stream:
         data = stream.read()
-    if data.startswith(_PARQUET):
+    if data.startswith(PARQUET):
         return _of_table(TableColumns(path, _parquet(path, data)), _sizes_beside(path))
     if data.startswith(b"\x1f\x8b"):
         try:

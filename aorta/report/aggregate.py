@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -10,12 +11,14 @@ from msgspec import Struct
 from aorta.artefacts.aggregate import Aggregate, Scaling
 from aorta.artefacts.analysis import Analysis, Finding, Problem, Speedup, Verdict
 from aorta.artefacts.clean import plain
-from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.page import Excerpt, Recommendation, ReportSummary, RunPage
 from aorta.artefacts.records import SubmittedJob
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content
 from aorta.report.text import ABSENT, gain, short
+
+if TYPE_CHECKING:
+    from aorta.artefacts.layout import RunDir, Scenario
 
 NO_CAUSE = frozenset({"healthy", "insufficient_data"})
 """Verdicts that name no cause."""

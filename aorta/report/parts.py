@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -247,7 +248,7 @@ def worst_ranks(analysis: Analysis, limit: int = MAX_WORST) -> tuple[list[RankLo
     if len(rows) < 2:
         return [], 0
     medians = {field: _median(rows, field) for field in _OWN}
-    middle = float(np.median([own_ms(row) for row in rows]))
+    middle = median([own_ms(row) for row in rows])
     charges = _charges(analysis) if charged(analysis) else None
 
     def loss(row: RankBreakdown) -> float:
@@ -270,7 +271,7 @@ def worst_ranks(analysis: Analysis, limit: int = MAX_WORST) -> tuple[list[RankLo
 
 def _median(rows: Sequence[RankBreakdown], field: str) -> float:
     known = [value for row in rows if (value := getattr(row, field)) is not None]
-    return float(np.median(known)) if known else 0.0
+    return median(known) if known else 0.0
 
 
 def _mostly(row: RankBreakdown, charges: _Charges | None, medians: Mapping[str, float]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aorta.diagnosis.analyse_operations import analyse_operations
 from aorta.readers.operations import read_operations

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from aorta.errors import ArtefactError
-from aorta.readers import flight
-from aorta.readers.flight import decode, is_recording, rank_in_name, read
+from aorta.readers.flight import decode, rank_in_name, read
+from aorta.readers.flight_files import find, is_recording
 
 ENTRY = {
     "record_id": 7,
@@ -115,7 +115,7 @@ def test_a_kineto_trace_with_the_groups_of_the_job_is_no_dump(tmp_path: Path, in
     trace = {"schemaVersion": 1, "distributedInfo": info, "traceEvents": [{"ph": "X", "name": "entries"}]}
     path = tmp_path / "rank0.json"
     path.write_text(json.dumps(trace, indent=indent))
-    assert flight.find([path]) == []
+    assert find([path]) == []
 
 
 def test_json_of_torch_has_its_keys_in_order_and_numbers_as_text():

@@ -9,7 +9,7 @@ import pytest
 
 from aorta.diagnosis.analyse_recordings import analyse_recordings
 from aorta.errors import ArtefactError
-from aorta.readers.flight import find
+from aorta.readers.flight_files import find
 from aorta.readers.flight_folder import read_folder
 from tests.support.flight_jobs import Job
 

@@ -10,7 +10,8 @@ import pytest
 
 from aorta.artefacts.operations import Operations
 from aorta.errors import ArtefactError
-from aorta.readers.operations import is_operations, read_operations
+from aorta.readers.operation_files import is_operations
+from aorta.readers.operations import read_operations
 from tests.support.pipelines import Row, pipeline
 
 ROWS = pipeline("1f1b", 2, 3, lambda *_: 1_000_000, replicas=2)

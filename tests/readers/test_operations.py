@@ -13,7 +13,8 @@ from pyarrow import parquet
 
 from aorta.artefacts.operations import OperationRole, Operations, role_of
 from aorta.errors import ArtefactError
-from aorta.readers.operations import find_operations, is_operations, read_operations
+from aorta.readers.operation_files import find_operations, is_operations
+from aorta.readers.operations import read_operations
 from tests.support.pipelines import as_csv, pipeline
 
 ROWS = pipeline("1f1b", 2, 3, lambda replica, stage, m: 1_000_000 + 1_000 * (replica + stage + m), replicas=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import numpy as np
 from msgspec import Struct
 
@@ -32,7 +34,7 @@ class LoaderWaits(Struct, frozen=True):
         """The ranks that wait, if all other ranks wait for much less; else none."""
         found = self.ranks(program)
         others = [ms for rank, ms in self.ms.items() if rank not in found]
-        typical = float(np.median([self.ms[rank] for rank in found])) if found else 0.0
+        typical = median([self.ms[rank] for rank in found]) if found else 0.0
         return found if others and max(others) <= _APART * typical else []
 
 
