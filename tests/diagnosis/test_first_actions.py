@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from aorta.artefacts.analysis import RunFacts, Speedup
 from aorta.config.schema import Config, DistributedConfig

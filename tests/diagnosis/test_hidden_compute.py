@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from aorta.artefacts.replayed import Lateness, LatenessTable
 from aorta.artefacts.weight import Estimate, ProfilerWeight

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from aorta.artefacts.analysis import Finding
 from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction

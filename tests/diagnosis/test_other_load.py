@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from aorta.artefacts.replayed import Lateness, LatenessTable
 from aorta.diagnosis.findings import FINDINGS

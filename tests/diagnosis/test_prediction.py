@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from aorta.artefacts.analysis import Finding, Kind, Speedup
 from aorta.artefacts.measured import Interval

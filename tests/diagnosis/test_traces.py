@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from aorta.artefacts.analysis import Analysis, Finding, RuleMeasurement
 from aorta.artefacts.events import Trace

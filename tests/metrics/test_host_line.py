@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aorta.artefacts.events import ABSENT, Kind, RangeRole, Trace, TraceRanges, build, concatenate, take
 from aorta.artefacts.hostline import ComputeKind, HostLine, Item, LineTable, Tag, unpack_line

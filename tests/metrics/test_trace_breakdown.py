@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aorta.artefacts.events import Kind, RangeRole
 from aorta.metrics.trace_breakdown import NOT_CLASSIFIED, break_down

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aorta.artefacts.events import ABSENT, Kind, RangeRole, TraceRanges, build, concatenate
 from aorta.metrics.trace_idle import (

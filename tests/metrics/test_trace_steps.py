@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from aorta.artefacts.events import ABSENT, Kind, RangeRole, TraceRanges, build
 from aorta.metrics.trace_steps import steps_of

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aorta.artefacts.events import ABSENT, Kind, RangeRole
 from aorta.artefacts.packed import Packed, pack, unpack, unpack_intervals

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from aorta.artefacts.events import ABSENT, Kind, TracedCollectives, build
 from aorta.metrics.trace_tops import bus_bandwidth, top_collectives, top_kernels

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aorta.artefacts.events import GpuEvents, Kind, RangeRole, Trace, TraceRanges, build, empty_trace
 from aorta.readers.lost import LOST, with_unseen

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aorta.artefacts.events import GpuEvents, Kind, RangeRole, Trace, TraceRanges, build, empty_trace
 from aorta.readers.possible import CLOCKS, without_impossible
