@@ -63,6 +63,7 @@ def undisturbed(
         made.append((then(without), notes, uncertain))
 
     own, *both = scales(lines)
+    lines.lanes_as_traced()  # for this process and its copies
     ends = both if untraced_ms is None else []
     replayed = by_copies(lambda scale: lines.run(scale=scale), ends, meanwhile=meanwhile)
     lines.known.update(zip(ends, replayed, strict=True))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.compute import ComputeUse, KindUse
@@ -50,11 +51,11 @@ def compute_use(lines: Lines, step_ms: float | None) -> ComputeUse | None:
     names = {line.census.gpu for line in lines.lines.values()}
     gpu = names.pop() if len(names) == 1 else None
     card = card_of(gpu)
+    ranks = [_Launches.of(table) for table in tables]
     kinds = [
-        _use(name, [(table, _of_kind(table, name)) for table in tables], card)
-        for name in (*_WORDS, _RECOMPUTED)
+        _use(name, [(rank, rank.of_kind(name)) for rank in ranks], card) for name in (*_WORDS, _RECOMPUTED)
     ]
-    model, reason = _model_tflop(tables)
+    model, reason = _model_tflop(ranks)
     if card is None and reason is None:
         reason = "the table of cards does not hold this GPU" if gpu else "the traces do not name the GPU"
     if step_ms is None and reason is None:
@@ -73,15 +74,34 @@ def compute_use(lines: Lines, step_ms: float | None) -> ComputeUse | None:
     )
 
 
-def _of_kind(table: LineTable, name: str) -> Mask:
-    """Mask of the launches of a kind; those that compute again or belong to the optimizer are no other's."""
-    launched = table.item == Item.LAUNCH
-    again = _has(table, Tag.RECOMPUTE) & _computes(table)
-    if name == _RECOMPUTED:
-        return np.asarray(launched & again, dtype=np.bool_)
-    optimizer = _has(table, Tag.OPTIMIZER) & _computes(table) | (table.kind == ComputeKind.OPTIMIZER)
-    chosen = optimizer if name == "optimizer" else np.isin(table.kind, _WORDS[name]) & ~optimizer
-    return np.asarray(launched & chosen & ~again, dtype=np.bool_)
+class _Launches(Struct, frozen=True, eq=False):
+    """What a rank launched; work that is computed again or belongs to the optimizer is of no other kind."""
+
+    table: LineTable
+    steps: int
+    launched: Mask
+    again: Mask
+    optimizer: Mask
+
+    @classmethod
+    def of(cls, table: LineTable) -> _Launches:
+        """Returns the launches of a line."""
+        computes, launched = _computes(table), table.item == Item.LAUNCH
+        optimizer = _has(table, Tag.OPTIMIZER) & computes | (table.kind == ComputeKind.OPTIMIZER)
+        again = launched & _has(table, Tag.RECOMPUTE) & computes
+        return cls(table, max(len(np.unique(table.step)), 1), launched, again, optimizer)
+
+    def of_kind(self, name: str) -> Mask:
+        """Returns a mask of the launches of a kind."""
+        if name == _RECOMPUTED:
+            return self.again
+        kinds = [int(kind) for kind in _WORDS[name]]
+        chosen = self.optimizer if name == "optimizer" else np.isin(self.table.kind, kinds) & ~self.optimizer
+        return np.asarray(self.launched & chosen & ~self.again, dtype=np.bool_)
+
+    def per_step(self, values: NDArray[np.generic]) -> float:
+        """Returns the sum per step."""
+        return float(values.sum()) / self.steps
 
 
 def _has(table: LineTable, tag: Tag) -> Mask:
@@ -93,24 +113,22 @@ def _computes(table: LineTable) -> Mask:
     return np.asarray(~np.isin(table.kind, (*others, ComputeKind.READ_COPY)), dtype=np.bool_)
 
 
-def _use(name: str, rows: Sequence[tuple[LineTable, Mask]], card: Card | None) -> KindUse:
+def _use(name: str, rows: Sequence[tuple[_Launches, Mask]], card: Card | None) -> KindUse:
     copies = name in _COPIES
-    known = [(table, mask & ((table.bytes > 0) if copies else table.flops != ABSENT)) for table, mask in rows]
+    sized = [mask & ((rank.table.bytes > 0) if copies else rank.table.flops != ABSENT) for rank, mask in rows]
+    known = [(rank.table, mask) for (rank, _), mask in zip(rows, sized, strict=True)]
+    known_ns = [rank.per_step(rank.table.gpu_ns[mask]) for (rank, _), mask in zip(rows, sized, strict=True)]
     seconds = sum(float(table.gpu_ns[mask].sum()) for table, mask in known) / _NS_PER_S
     reached = _rate(known, copies, seconds)
     return KindUse(
         kind=name,
-        ms=fmean(_per_step(table, table.gpu_ns[mask]) / NS_PER_MS for table, mask in rows),
-        launches=fmean(_per_step(table, mask) for table, mask in rows),
-        known_ms=fmean(_per_step(t, t.gpu_ns[m]) / NS_PER_MS for t, m in known) if seconds else None,
+        ms=fmean(rank.per_step(rank.table.gpu_ns[mask]) / NS_PER_MS for rank, mask in rows),
+        launches=fmean(rank.per_step(mask) for rank, mask in rows),
+        known_ms=fmean(ns / NS_PER_MS for ns in known_ns) if seconds else None,
         tflops=None if copies else reached,
         gb_s=reached if copies else None,
         attainable_pct=_attainable(name, reached, known, card, seconds),
     )
-
-
-def _per_step(table: LineTable, values: NDArray[np.generic]) -> float:
-    return float(values.sum()) / max(len(np.unique(table.step)), 1)
 
 
 def _rate(known: Sequence[tuple[LineTable, Mask]], copies: bool, seconds: float) -> float | None:
@@ -157,16 +175,17 @@ def peak_tflops(card: Card, item_bytes: int, *, tensor: bool) -> float | None:
     return {2: card.tensor_tflops, 4: card.tensor_tflops / 2}.get(item_bytes)
 
 
-def _model_tflop(tables: Sequence[LineTable]) -> tuple[float | None, str | None]:
+def _model_tflop(ranks: Sequence[_Launches]) -> tuple[float | None, str | None]:
     """Operations of the model per step and rank, and why they are not known."""
     products, counted, work = 0.0, 0.0, []
-    for table in tables:
-        once = ~_has(table, Tag.RECOMPUTE) & (table.item == Item.LAUNCH)
+    for rank in ranks:
+        table = rank.table
+        once = ~_has(table, Tag.RECOMPUTE) & rank.launched
         mask = once & np.isin(table.kind, PRODUCTS)
         known = once & (table.flops != ABSENT)
         products += float(table.gpu_ns[mask].sum())
         counted += float(table.gpu_ns[mask & known].sum())
-        work.append(_per_step(table, table.flops[known]) / 1e12)
+        work.append(rank.per_step(table.flops[known]) / 1e12)
     if products == 0:
         return None, "no matrix product was recorded"
     if counted == 0:

@@ -43,7 +43,7 @@ def without_profiler(ranks: Sequence[TraceSummary], lines: Lines) -> list[TraceS
     made = []
     for summary in ranks:
         table = lines.tables[summary.rank]
-        seen = _Seen.of(table, found.moments[summary.rank], np.array(steps), lines.work_ns(summary.rank))
+        seen = _Seen.of(table, found.moments(summary.rank), np.array(steps), lines.work_ns(summary.rank))
         windows = seen.windows()
         if windows is None:
             return None

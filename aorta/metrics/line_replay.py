@@ -80,6 +80,8 @@ class ReplayLine(Struct, frozen=True):
     length: float
     """Length of the steps, as measured."""
     steps: int
+    rows: NDArray[np.bool_]
+    """Mask of the table's items that the line holds."""
 
 
 class ReplayChanges(Struct, frozen=True):
@@ -117,8 +119,12 @@ class ReplayedStep(Struct, frozen=True):
     step_ns: Mapping[int, float]
     host_ns: Mapping[int, float] = field(default_factory=dict)
     """How long the host worked per step, without its waits."""
-    moments: Mapping[int, Moments] = field(default_factory=dict)
-    """Moments by rank; empty where they were not asked for."""
+    kept: Mapping[int, list[float]] = field(default_factory=dict)
+    """What `moments` makes tables of, by rank; empty where it was not asked for."""
+
+    def moments(self, rank: int) -> Moments:
+        """Returns when each item of the last two rounds took place."""
+        return Moments(*np.array(self.kept[rank], dtype=np.float64).reshape(-1, 6).T)
 
     @property
     def longest_ns(self) -> float:
@@ -137,18 +143,21 @@ def lessened(table: LineTable, weight_ns: Floats, work_ns: Floats | None = None)
     What a stretch is too short for is taken from the following ones, up to the next wait.
     """
     work = (table.work_ns if work_ns is None else work_ns).astype(np.float64)
-    waits = table.held_ns > 0
-    left = np.empty(len(work))
-    debt = 0.0
-    for place, (took, weight, wait) in enumerate(
-        zip(work.tolist(), weight_ns.tolist(), waits.tolist(), strict=True)
-    ):
-        wanted = took - weight - debt
-        kept = max(wanted, _LEAST_LEFT * took)
-        debt = kept - wanted
-        left[place] = kept
-        if wait:
-            debt = 0.0
+    fewest = _LEAST_LEFT * work
+    left = np.asarray(work - weight_ns, dtype=np.float64)
+    columns = (work, weight_ns, fewest, table.held_ns > 0)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    end = 0
+    # A stretch that is long enough, behind one that was, loses its own weight and nothing else.
+    for first in np.flatnonzero(left < fewest).tolist():
+        place, debt = max(first, end), 0.0
+        while place < len(rows) and (debt > 0.0 or place == first):
+            took, weight, least, wait = rows[place]
+            wanted = took - weight - debt
+            left[place] = kept = max(wanted, least)
+            debt = 0.0 if wait else kept - wanted
+            place += 1
+        end = place
     return left
 
 
@@ -212,7 +221,13 @@ def _lane(
         ready=ready.tolist(),
         length=float((table.work_ns + table.held_ns)[kept].sum()),
         steps=int((item == Item.STEP).sum()),
+        rows=kept,
     )
+
+
+def worked(lane: ReplayLine, work_ns: Floats) -> ReplayLine:
+    """The line with other work of the host before the items of its table."""
+    return replace(lane, work=work_ns[lane.rows].tolist())
 
 
 def _sources(needs: Column) -> Column:
@@ -268,7 +283,7 @@ def replay(lines: Mapping[int, ReplayLine], *, keep: bool = False) -> ReplayedSt
     return ReplayedStep(
         {rank: run.step_ns() for rank, run in runs.items()},
         {rank: run.worked / rounds / max(run.steps, 1) for rank, run in runs.items()},
-        {rank: run.moments() for rank, run in runs.items()} if keep else {},
+        {rank: run.kept for rank, run in runs.items()} if keep else {},
     )
 
 
@@ -302,7 +317,7 @@ class _Run:
         self._rank, self._lane, self._shared, self._rounds = rank, lane, shared, rounds
         self.steps = lane.steps
         self.worked = 0.0
-        self._moments: list[float] = []
+        self.kept: list[float] = []
         self._first_kept = rounds - 2 if keep else rounds
         self._ends: list[float] = []
 
@@ -311,17 +326,13 @@ class _Run:
         first = self._ends[-3]
         return (self._ends[-1] - first) / 2 / max(self.steps, 1)
 
-    def moments(self) -> Moments:
-        """The items of the last two rounds, in order."""
-        return Moments(*np.array(self._moments, dtype=np.float64).reshape(-1, 6).T)
-
     def go(self) -> Generator[None, None, None]:
         lane = self._lane
         rows = list(zip(range(len(lane.work)), lane.do, lane.work, lane.stream, lane.gpu, strict=True))
         # Names are looked up once, and max() is not called: this loop takes a good part of an analysis.
         launch, only_work, joined = int(_Do.LAUNCH), int(_Do.WORK), int(_Do.JOINED)
         needs, calls, waits, behind = lane.needs, lane.call, lane.waits, lane.behind
-        moments = self._moments
+        moments = self.kept
         now, launched = 0.0, 0
         free = [_NEVER] * (max(lane.stream, default=0) + 1)
         starts = [_NEVER] * QUEUE

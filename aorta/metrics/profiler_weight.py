@@ -23,7 +23,16 @@ from msgspec.structs import replace
 from aorta.artefacts.hostline import HostLine, LineTable, unpack_line
 from aorta.artefacts.weight import Estimate, ProfilerWeight, RankWeight
 from aorta.errors import ArtefactError
-from aorta.metrics.line_replay import Floats, ReplayChanges, ReplayedStep, lanes, lessened, replay
+from aorta.metrics.line_replay import (
+    Floats,
+    ReplayChanges,
+    ReplayedStep,
+    ReplayLine,
+    lanes,
+    lessened,
+    replay,
+    worked,
+)
 from aorta.units import NS_PER_MS
 
 _PER_OPERATOR = 3.1
@@ -52,6 +61,10 @@ class Lines(Struct, frozen=True, eq=False):
     """Mean of the run's steps that no profiler recorded; None: there are none."""
     known: dict[float, ReplayedStep] = field(default_factory=dict)
     """Unchanged steps that were replayed already, by the scale of the weight."""
+    works: dict[tuple[int, float], Floats] = field(default_factory=dict)
+    """What `work_ns` returned, by rank and scale."""
+    as_traced: dict[int, ReplayLine] = field(default_factory=dict)
+    """What `lanes_as_traced` returned."""
 
     @classmethod
     def of(cls, lines: Mapping[int, HostLine]) -> Lines | None:
@@ -84,7 +97,17 @@ class Lines(Struct, frozen=True, eq=False):
 
     def work_ns(self, rank: int, scale: float | None = None) -> Floats:
         """The host's work before each item, without the profiler."""
-        return lessened(self.tables[rank], self.weight_ns(rank, scale))
+        key = rank, self.scale if scale is None else scale
+        if key not in self.works:
+            self.works[key] = lessened(self.tables[rank], self.weight_ns(*key))
+            self.works[key].flags.writeable = False
+        return self.works[key]
+
+    def lanes_as_traced(self) -> Mapping[int, ReplayLine]:
+        """The lines as they are replayed, with the profiler's share of the host's work."""
+        if not self.as_traced:
+            self.as_traced.update(lanes(self.tables, self.groups, {}))
+        return self.as_traced
 
     @property
     def rank_spread(self) -> float:
@@ -117,9 +140,12 @@ class Lines(Struct, frozen=True, eq=False):
             keep: the moments of the last two rounds.
         """
         known = None if changes else self.known.get(self.scale if scale is None else scale)
-        if known is not None and (known.moments or not keep):
+        if known is not None and (known.kept or not keep):
             return known
-        made = {rank: (changes or {}).get(rank, ReplayChanges()) for rank in self.tables}
+        if not changes:
+            plain = self.lanes_as_traced()
+            return replay({rank: worked(plain[rank], self.work_ns(rank, scale)) for rank in plain}, keep=keep)
+        made = {rank: changes.get(rank, ReplayChanges()) for rank in self.tables}
         made = {
             rank: replace(mine, work_ns=self.work_ns(rank, scale)) if mine.work_ns is None else mine
             for rank, mine in made.items()
@@ -147,7 +173,9 @@ class Lines(Struct, frozen=True, eq=False):
         return self._by(untraced_ms, (low + high) / 2)
 
     def _by(self, untraced_ms: float, scale: float) -> Lines:
-        return Lines(self.lines, self.tables, scale, _ERROR, "untraced steps", untraced_ms)
+        return replace(
+            self, scale=scale, spread=_ERROR, basis="untraced steps", untraced_ms=untraced_ms, known={}
+        )
 
 
 def scales(lines: Lines) -> tuple[float, float, float]:
