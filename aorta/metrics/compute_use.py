@@ -75,7 +75,7 @@ def compute_use(lines: Lines, step_ms: float | None) -> ComputeUse | None:
 
 
 class _Launches(Struct, frozen=True, eq=False):
-    """What a rank launched; work that is computed again or belongs to the optimizer is of no other kind."""
+    """Launches of a rank; work that is computed again or belongs to the optimizer is of no other kind."""
 
     table: LineTable
     steps: int

@@ -120,7 +120,7 @@ class ReplayedStep(Struct, frozen=True):
     host_ns: Mapping[int, float] = field(default_factory=dict)
     """How long the host worked per step, without its waits."""
     kept: Mapping[int, list[float]] = field(default_factory=dict)
-    """What `moments` makes tables of, by rank; empty where it was not asked for."""
+    """Times that `moments` makes tables of, by rank; empty where they were not asked for."""
 
     def moments(self, rank: int) -> Moments:
         """Returns when each item of the last two rounds took place."""

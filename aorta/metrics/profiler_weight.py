@@ -62,9 +62,9 @@ class Lines(Struct, frozen=True, eq=False):
     known: dict[float, ReplayedStep] = field(default_factory=dict)
     """Unchanged steps that were replayed already, by the scale of the weight."""
     works: dict[tuple[int, float], Floats] = field(default_factory=dict)
-    """What `work_ns` returned, by rank and scale."""
+    """Results of `work_ns`, by rank and scale."""
     as_traced: dict[int, ReplayLine] = field(default_factory=dict)
-    """What `lanes_as_traced` returned."""
+    """Results of `lanes_as_traced`."""
 
     @classmethod
     def of(cls, lines: Mapping[int, HostLine]) -> Lines | None:
