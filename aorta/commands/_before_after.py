@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -100,7 +101,7 @@ def _submission(submission: SubmissionDir) -> dict[str, Side]:
     if not choice.chosen:
         raise ArtefactError(
             f"{submission.root}: no job of it has written anything",
-            f"see what became of them with `aorta status --submission {submission.root}`",
+            f"see what became of them with `aorta status {shlex.quote(str(submission.root))}`",
         )
     return {item.scenario.name: _run(item.run) for item in choice.chosen}
 

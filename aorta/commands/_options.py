@@ -16,6 +16,7 @@ from aorta.artefacts import names
 from aorta.artefacts.names import RESULTS
 from aorta.errors import PlanError
 from aorta.launch.durations import DEFAULT_TIME
+from aorta.typeable import is_checkout
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -130,10 +131,10 @@ def jobs_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def how_to(name: Literal["wait", "aggregate"], results: Path) -> str:
     """Returns what to type to wait for, or aggregate, the runs below `results`.
 
-    Make knows the usual place alone.
+    Make knows the usual place alone, and only in the checkout.
     """
     if results == RESULTS:
-        return f"make {name}"
+        return f"make {name}" if is_checkout(Path.cwd()) else f"aorta {name}"
     where = shlex.quote(str(results))
     return f"aorta wait --results {where}" if name == "wait" else f"aorta aggregate {where}"
 

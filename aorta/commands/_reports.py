@@ -17,13 +17,13 @@ from aorta.artefacts.files import entries, is_file, is_folder, make_shared_folde
 from aorta.artefacts.io import read_json, write_text
 from aorta.artefacts.names import RESULTS
 from aorta.errors import ArtefactError
+from aorta.typeable import is_checkout
 
 KEPT = "reports"
 """Folder of earlier reports, below the results."""
 FAMILIES = {"BOTTLENECK_ANALYSIS": "bottleneck_analysis", "SWEEP_ANALYSIS": "sweep_analysis"}
 """Each document with the folder of its pictures."""
 _STAMP = re.compile(r"\d{8}T\d{6}Z")
-_PROJECT = re.compile(r'^name = "aorta"$', re.MULTILINE)
 _LINK = re.compile(r'(\]\(|(?:href|src)=")((?:\.\./)+)')
 
 
@@ -78,14 +78,6 @@ def _is_of_another(folder: Path) -> bool:
         except OSError:
             continue
     return False
-
-
-def is_checkout(folder: Path) -> bool:
-    """True if `folder` is the source of aorta, whose `docs/` the guides name."""
-    try:
-        return _PROJECT.search((folder / "pyproject.toml").read_text(encoding="utf-8")) is not None
-    except (OSError, UnicodeDecodeError):
-        return False
 
 
 def report_in(folder: Path, name: str) -> KeptReport | None:

@@ -11,15 +11,25 @@ import click
 from aorta.artefacts.clean import lines
 from aorta.artefacts.masking import here
 from aorta.errors import AortaError
+from aorta.typeable import typeable
 
 
 def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print text, its secrets masked and its control characters taken out.
+    """Print text: its commands can be typed here, its secrets are masked, its control characters taken out.
 
     Raises:
         AortaError: it cannot be written, such as to a full disk.
     """
-    _print(lines(here().text(str(text))), err=err, nl=nl)
+    _print(lines(here().text(typeable(str(text)))), err=err, nl=nl)
+
+
+def say_script(text: str) -> None:
+    """Print a script as it is submitted, its secrets masked and its control characters taken out.
+
+    Raises:
+        AortaError: it cannot be written, such as to a full disk.
+    """
+    _print(lines(here().text(text)), nl=False)
 
 
 def say_json(value: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import click
 
 from aorta.commands._say import say
 from aorta.errors import PlanError
+from aorta.typeable import is_checkout
 
 if TYPE_CHECKING:
     from aorta.launch.site import Site
@@ -57,7 +59,8 @@ def command(account: str | None, partition: str | None, gpus_per_node: int | Non
         say(f"note: this cluster has no accounting to ask; {what}")
     named = [settings.account or "no account", f"partition {settings.partition}"]
     say(f"{output}: {', '.join(named)}, {settings.gpus_per_node} GPUs per node")
-    say(f"next: source {output} && ./scripts/run_profiling.sh")
+    then = "./scripts/run_profiling.sh" if is_checkout(Path.cwd()) else "aorta submit -- YOUR_PROGRAM.py"
+    say(f"next: source {shlex.quote(str(output))} && {then}")
 
 
 def _ask_partition(site: Site) -> str:

@@ -20,7 +20,7 @@ from aorta.commands._options import (
     slurm_request,
     what_next,
 )
-from aorta.commands._say import say
+from aorta.commands._say import say, say_script
 from aorta.launch.plan import LaunchPlan, LaunchRequest, make_plans
 from aorta.launch.profilers import refuse_named_tracer
 
@@ -81,7 +81,7 @@ def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
         if not as_json:
             for name, text in scripts.items():
                 say(f"### {name if name != 'aggregate' else 'aggregate, after the others'}")
-                say(text, nl=False)
+                say_script(text)
         return {"submission": None, "jobs": [], "aggregate": None, "scripts": scripts}
     say(f"configuration: {config} ({why})")
     in_turn = one_machine if options["one_after_another"] is None else options["one_after_another"]
@@ -161,5 +161,5 @@ def _submit(
     ids = [job.job_id for job in jobs]
     say(f"ids: {submission.job_ids}")
     results = shlex.quote(str(request.results))
-    say(f"watch: squeue -j {','.join(ids)}, tail -f {results}/profile_*_{ids[0]}.out")
+    say(f"watch: squeue -j {','.join(ids)}; tail -f {results}/profile_*_{ids[0]}.out")
     return jobs

@@ -20,7 +20,7 @@ from aorta.commands._options import (
     slurm_request,
     what_next,
 )
-from aorta.commands._say import say
+from aorta.commands._say import say, say_script
 
 if TYPE_CHECKING:
     from aorta.artefacts.records import SubmittedJob
@@ -81,7 +81,7 @@ def command(as_json: bool, **options: Any) -> int:
     elif options["dry_run"]:
         for scenario, script in told["scripts"].items():
             say(f"### {scenario}")
-            say(script, nl=False)
+            say_script(script)
     return status
 
 

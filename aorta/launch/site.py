@@ -83,8 +83,8 @@ def ask_partitions(call: Caller) -> dict[str, Partition]:
     if not answer.ok:
         raise SchedulerError(
             f"the cluster cannot be asked for its partitions: {answer.complaint}",
-            "run this where sinfo and sbatch work; after `make cluster-up`, that is after"
-            ' `eval "$(.venv/bin/aorta cluster env)"`; `aorta profile` does the same without a cluster',
+            "run this where sinfo and sbatch work; after `make cluster-up`, type the `export SLURM_CONF=...`"
+            " that it printed; `aorta profile` does the same without a cluster",
         )
     found: dict[str, Partition] = {}
     for line in answer.out.splitlines():

@@ -12,7 +12,7 @@ from aorta.artefacts.page import RunPage, StepPart
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, sections
 from aorta.report.aggregate import ScenarioReport, decisive
-from aorta.report.blocks import Block, FactList, words
+from aorta.report.blocks import Block, FactList, Line, words
 from aorta.report.front import front
 from aorta.report.parts import shown_parts
 from aorta.report.render import to_text
@@ -77,12 +77,15 @@ def _screen(verdict: str, middle: list[str], blocks: Sequence[FactList], files: 
 
 
 def _shortened(block: FactList) -> FactList:
-    return FactList(
-        tuple(
-            (name, line if name in ("Try it", "Likely reason") else _cut(words(line)))
-            for name, line in block.pairs
-        )
-    )
+    pairs: list[tuple[str, Line]] = []
+    for name, line in block.pairs:
+        if name == "Try it" and isinstance(line, tuple):
+            # A command has a line of its own, so that it can be copied.
+            *said, command = line
+            pairs += [(name, words(tuple(said)).rstrip()), ("", command)]
+        else:
+            pairs.append((name, line if name in ("Try it", "Likely reason") else _cut(words(line))))
+    return FactList(tuple(pairs))
 
 
 def _cut(said: str) -> str:

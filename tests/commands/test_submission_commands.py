@@ -35,7 +35,7 @@ def test_submission_prints_ids_and_what_comes_next(slurm: FakeSlurm, project: Pa
         "submitted 1node: job 101",
         "submitted 4node: job 103",
         "config/small.yaml (no GPUs)",
-        "make wait",
+        "next: aorta wait && aorta aggregate\n",
     ):
         assert line in result.output
     [ids] = (project / "results" / "profiling").glob("run_*/job_ids.txt")
@@ -44,6 +44,11 @@ def test_submission_prints_ids_and_what_comes_next(slurm: FakeSlurm, project: Pa
     assert "batch_size: 2" in snapshot
     assert "seed: 7" in snapshot
     assert "max_steps: 3" in snapshot
+
+
+def test_in_the_checkout_make_comes_next(slurm: FakeSlurm, project: Path) -> None:
+    (project / "pyproject.toml").write_text('[project]\nname = "aorta"\n')
+    assert "next: make wait && make aggregate\n" in run("submit").output
 
 
 def test_what_comes_next_is_said_for_the_folder_of_the_results(slurm: FakeSlurm) -> None:
@@ -215,7 +220,7 @@ def test_waiting(slurm: FakeSlurm) -> None:
         "1node  101  COMPLETED  00:00:02  1 node1  -",
         "2node  102  RUNNING  00:00:01  2 node[1-2]  -",
         "2node  102  COMPLETED  00:00:03  2 node[1-2]  -",
-        "all completed; next: make aggregate",
+        "all completed; next: aorta aggregate",
     ]
 
 
@@ -223,7 +228,7 @@ def test_a_wait_says_what_did_not_complete(slurm: FakeSlurm) -> None:
     slurm.replies["squeue"] = ToolAnswer(0, "7|COMPLETED|0:02|1|n|None\n8|TIMEOUT|0:02|1|n|TimeLimit\n")
     result = run("wait", "--job", "7", "--job", "8")
     assert result.return_value == 1
-    assert result.output.splitlines()[-1] == "not completed: 8; next: make aggregate"
+    assert result.output.splitlines()[-1] == "not completed: 8; next: aorta aggregate"
 
 
 def test_nothing_to_wait_for(slurm: FakeSlurm) -> None:
