@@ -28,17 +28,11 @@ from numpy.typing import NDArray
 
 from aorta.readers.fast.kineto_spans import LAYOUTS, CategoryEvents, Layout, Learned, Spans
 from aorta.readers.fast.kineto_words import Mask, Positions, Words, rows, word
-from aorta.readers.kineto_events import KEPT_OPERATORS
-from aorta.readers.kineto_flops import COUNTED
 
 _NAME = b'", "name": "'
-_SHAPES = b'"Input Dims"'
 _READ = ("cuda_runtime", "cuda_driver", "kernel", "gpu_memcpy", "gpu_memset")
 """Categories. With what follows they are not longer than three words."""
 _PART = 128 << 10
-_KEPT = tuple(name.encode() for name in KEPT_OPERATORS)
-_SHAPED = (*_KEPT, *(f'{name}"'.encode() for name in COUNTED))
-"""Where shapes are recorded, those of these operators are read, too."""
 
 
 class TextEvents(Struct, frozen=True, eq=False):
@@ -124,7 +118,7 @@ def _find_in(layout: Layout, text: bytes, braces: Positions, end: int, learned: 
     reader = Spans(text, layout, bounds[1:] - layout.gap, last_brace, learned)
     read = reader.read({category: of(category) for category in _READ})
     operators, names = of("cpu_op")
-    plain = _no_annotations(text, octets, names) & (inside[operators - 1] == 2)
+    plain = inside[operators - 1] == 2
     read.append(reader.fronts("cpu_op", operators[plain], names[plain]))
     return TextEvents(text, layout, bounds, np.concatenate(([False], unused)), read)
 
@@ -145,15 +139,3 @@ def _is(found: Words, text: bytes, skipped: int = 0) -> Mask:
         value = column if known == (1 << 64) - 1 else column & known
         same &= value == word(piece) << 8 * first
     return same
-
-
-def _no_annotations(text: bytes, octets: NDArray[np.uint8], name: Positions) -> Mask:
-    """Returns which operators are read by their fronts alone; `name` is where their names begin."""
-    read = _SHAPED if _SHAPES in text else _KEPT
-    first = np.zeros(256, dtype=np.bool_)
-    first[[item[0] for item in read]] = True
-    likely = np.flatnonzero(first[octets[name]])
-    kept = [text.startswith(read, place) for place in name[likely].tolist()]
-    plain = np.ones(len(name), dtype=np.bool_)
-    plain[likely[kept]] = False
-    return plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import final
 
 import msgspec
@@ -9,7 +10,8 @@ import numpy as np
 
 from aorta.artefacts.events import ABSENT, Column
 from aorta.readers.fast.kineto_words import Positions, rows
-from aorta.readers.kineto_events import Arguments, Numbering
+from aorta.readers.kineto_events import KEPT_OPERATORS, Arguments, Numbering
+from aorta.readers.kineto_flops import COUNTED as COUNTED_OPERATORS
 
 _WORDS = 5
 """Number of words in a short name."""
@@ -45,6 +47,11 @@ class _Texts(dict[bytes, int]):
         return number
 
 
+PLAIN, ANNOTATION, COUNTED = range(3)
+"""Operators: of neither kind; annotations; those whose operations are counted where shapes are recorded."""
+_COUNTED = frozenset(COUNTED_OPERATORS)
+
+
 class Names:
     """Numbers names by their JSON text.
 
@@ -53,10 +60,19 @@ class Names:
     """
 
     def __init__(self, numbering: Numbering) -> None:
+        self._numbering = numbering
+        self._kinds: list[int] = []
         self._texts = _Texts(numbering)
         self._words = np.zeros((_WORDS, _PLACES), dtype=np.uint64)
         self._length = np.full(_PLACES, -1)
         self._number = np.full(_PLACES, -1)
+
+    def kinds(self, numbers: Column) -> Column:
+        """The kind of each operator, by the number of its name."""
+        for name in itertools.islice(self._numbering, len(self._kinds), None):
+            kept = ANNOTATION if name.startswith(KEPT_OPERATORS) else PLAIN
+            self._kinds.append(COUNTED if name in _COUNTED else kept)
+        return np.array(self._kinds, dtype=np.int64)[numbers]
 
     def numbers(self, text: bytes, begin: Positions, end: Positions) -> Column:
         """The number of each name in a text; -1 where it is not the text of a JSON string."""

@@ -16,13 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from aorta.artefacts.events import ABSENT, Column
-from aorta.readers.fast.kineto_names import Endings, Names
+from aorta.readers.fast.kineto_names import COUNTED, PLAIN, Endings, Names
 from aorta.readers.fast.kineto_words import Mask, Positions, Slot, Template, Words, number_to, rows
 from aorta.readers.kineto_events import CALLS, GROUPS, POSSIBLE_US, Arguments, Numbering
 
 _ARGUMENT = re.compile(rb'(?:,?\s*"([^"\\\x00-\x1f\x80-\xff]+)":\s*)(\d{1,16})')
 _WANTED = ("device", "stream", "correlation")
 _NOT_BEFORE = frozenset(Arguments.__struct_encode_fields__) - {*_WANTED}
+_SHAPES = b'"Input Dims"'
 _LONGEST_TEMPLATE = 1024
 _NEW_TEMPLATES = 8
 """How many are made at most of the spans of a category in a text."""
@@ -137,11 +138,19 @@ class Spans(Struct, frozen=True, eq=False):
         return found
 
     def fronts(self, category: str, spans: Positions, name: Positions) -> CategoryEvents:
-        """Decode the readable spans of a category, without their arguments."""
+        """Decode the readable spans of a category, without their arguments.
+
+        Annotations are left, as are operators with the shapes that their operations are counted by.
+        """
         start, end, lane, name_end = self._front(self.last_brace[spans], name)
         good = np.flatnonzero(name_end >= name)
         number = self.learned.names.numbers(self.text, name[good], name_end[good])
         good, number = good[number >= 0], number[number >= 0]
+        kind = self.learned.names.kinds(number)
+        plain, counted = kind == PLAIN, np.flatnonzero(kind == COUNTED)
+        events = zip(name[good[counted]].tolist(), self.ends[spans[good[counted]]].tolist(), strict=True)
+        plain[counted] = [self.text.find(_SHAPES, first, end) < 0 for first, end in events]
+        good, number = good[plain], number[plain]
         absent = np.full(len(good), ABSENT)
         columns = (spans[good], start[good], end[good], lane[good], number)
         return CategoryEvents(category, (), *columns, absent, absent, absent, absent)
