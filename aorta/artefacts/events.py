@@ -8,6 +8,7 @@ negative otherwise.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -64,6 +65,14 @@ class RangeRole(enum.IntEnum):
     """A Python function, where the capture recorded stacks; they nest."""
 
 
+def among(column: Column, values: Sequence[int]) -> NDArray[np.bool_]:
+    """Returns which rows have one of a few values; `np.isin` takes several times as long for a few."""
+    found = np.zeros(len(column), dtype=np.bool_)
+    for value in values:
+        found |= column == int(value)
+    return found
+
+
 class ColumnTable(Struct, frozen=True, eq=False):
     """Columns of one length."""
 
@@ -94,7 +103,7 @@ class GpuEvents(ColumnTable, frozen=True, eq=False):
 
     def intervals(self, *kinds: Kind) -> Intervals:
         """The (n, 2) intervals of the events of these kinds."""
-        chosen = np.isin(self.kind, kinds)
+        chosen = among(self.kind, kinds)
         return np.stack((self.start_ns[chosen], self.end_ns[chosen]), axis=1)
 
 
@@ -136,7 +145,7 @@ class TraceRanges(ColumnTable, frozen=True, eq=False):
 
     def intervals(self, *roles: RangeRole) -> Intervals:
         """The (n, 2) intervals of the ranges of these roles."""
-        chosen = np.isin(self.role, roles)
+        chosen = among(self.role, roles)
         return np.stack((self.start_ns[chosen], self.end_ns[chosen]), axis=1)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import Column
+from aorta.artefacts.events import Column, among
 from aorta.artefacts.hostline import ComputeKind, HostLine, Item, LineTable, Tag
 from aorta.artefacts.mistakes import MistakePlace
 from aorta.artefacts.packed import unpack
@@ -125,7 +125,7 @@ class RankProgram:
 
     def launched(self, *kinds: ComputeKind) -> Mask:
         """Mask of the items that launch work of these kinds."""
-        return np.asarray((self.table.item == Item.LAUNCH) & np.isin(self.table.kind, kinds), dtype=np.bool_)
+        return np.asarray((self.table.item == Item.LAUNCH) & among(self.table.kind, kinds), dtype=np.bool_)
 
     @cached_property
     def compute(self) -> Mask:
@@ -133,7 +133,7 @@ class RankProgram:
         others = (ComputeKind.NONE, ComputeKind.COMMUNICATION, ComputeKind.COPY)
         copies = (ComputeKind.PAGEABLE_COPY, ComputeKind.READ_COPY)
         return np.asarray(
-            (self.table.item == Item.LAUNCH) & ~np.isin(self.table.kind, (*others, *copies)), dtype=np.bool_
+            (self.table.item == Item.LAUNCH) & ~among(self.table.kind, (*others, *copies)), dtype=np.bool_
         )
 
     def place(self, tag: Tag) -> MistakePlace | None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.compute import ComputeUse, KindUse
-from aorta.artefacts.events import ABSENT
+from aorta.artefacts.events import ABSENT, among
 from aorta.artefacts.hostline import ComputeKind, Item, LineTable, Tag
 from aorta.metrics.cards import Card, card_of
 from aorta.metrics.known_work import PRODUCTS
@@ -95,8 +95,9 @@ class _Launches(Struct, frozen=True, eq=False):
         """Returns a mask of the launches of a kind."""
         if name == _RECOMPUTED:
             return self.again
-        kinds = [int(kind) for kind in _WORDS[name]]
-        chosen = self.optimizer if name == "optimizer" else np.isin(self.table.kind, kinds) & ~self.optimizer
+        chosen = (
+            self.optimizer if name == "optimizer" else among(self.table.kind, _WORDS[name]) & ~self.optimizer
+        )
         return np.asarray(self.launched & chosen & ~self.again, dtype=np.bool_)
 
     def per_step(self, values: NDArray[np.generic]) -> float:
@@ -110,7 +111,7 @@ def _has(table: LineTable, tag: Tag) -> Mask:
 
 def _computes(table: LineTable) -> Mask:
     others = (ComputeKind.NONE, ComputeKind.COMMUNICATION, ComputeKind.COPY, ComputeKind.PAGEABLE_COPY)
-    return np.asarray(~np.isin(table.kind, (*others, ComputeKind.READ_COPY)), dtype=np.bool_)
+    return np.asarray(~among(table.kind, (*others, ComputeKind.READ_COPY)), dtype=np.bool_)
 
 
 def _use(name: str, rows: Sequence[tuple[_Launches, Mask]], card: Card | None) -> KindUse:
@@ -154,7 +155,7 @@ def _attainable(
         return 100.0 * reached / card.link_gb_s if name in _OVER_LINK else None
     ideal = 0.0
     for table, mask in known:
-        plain = np.isin(table.kind, (ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL))
+        plain = among(table.kind, (ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL))
         for item in np.unique(table.item_bytes[mask]).tolist():
             for on_tensor_cores in (True, False):
                 rows = mask & (table.item_bytes == item) & (plain != on_tensor_cores)
@@ -181,7 +182,7 @@ def _model_tflop(ranks: Sequence[_Launches]) -> tuple[float | None, str | None]:
     for rank in ranks:
         table = rank.table
         once = ~_has(table, Tag.RECOMPUTE) & rank.launched
-        mask = once & np.isin(table.kind, PRODUCTS)
+        mask = once & among(table.kind, PRODUCTS)
         known = once & (table.flops != ABSENT)
         products += float(table.gpu_ns[mask].sum())
         counted += float(table.gpu_ns[mask & known].sum())

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from aorta.artefacts.events import ABSENT, Column
+from aorta.artefacts.events import ABSENT, Column, among
 from aorta.artefacts.hostline import ComputeKind, Item, LineTable, Tag
 from aorta.artefacts.packed import pack, unpack
 from aorta.artefacts.reduction import TracedCalls, TracedTimeline, TraceStep, TraceSummary
@@ -92,14 +92,14 @@ class _Seen(Struct, frozen=True, eq=False):
     def of_kinds(self, *kinds: ComputeKind, others: bool = False) -> Intervals:
         """Returns when the GPU did work of these kinds, or of all others."""
         launched = self.table.item[self.row] == Item.LAUNCH
-        chosen = launched & (np.isin(self.table.kind[self.row], kinds) != others)
+        chosen = launched & (among(self.table.kind[self.row], kinds) != others)
         return union(np.stack((self.begin[chosen], self.end[chosen]), axis=1))
 
     def windows(self) -> Intervals | None:
         """Each step from its first compute kernel to the next step's; None where one has none."""
         kind = self.table.kind[self.row]
         rest = (ComputeKind.NONE, ComputeKind.COMMUNICATION, *_COPIES)
-        rows = (self.table.item[self.row] == Item.LAUNCH) & ~np.isin(kind, rest)
+        rows = (self.table.item[self.row] == Item.LAUNCH) & ~among(kind, rest)
         place = np.searchsorted(self.steps, self.table.step[self.row]) + self.round * len(self.steps)
         first: Column = np.full(2 * len(self.steps) + 1, np.iinfo(np.int64).max)
         np.minimum.at(first, place[rows], self.begin[rows])

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, RangeRole, Trace, TraceRanges, build, take
+from aorta.artefacts.events import (
+    ABSENT,
+    Column,
+    GpuEvents,
+    Kind,
+    RangeRole,
+    Trace,
+    TraceRanges,
+    among,
+    build,
+    take,
+)
 from aorta.artefacts.hostline import (
     ComputeKind,
     HostLine,
@@ -40,6 +52,7 @@ _BLOCKED = 3.0
 _REAL_WAIT = 0.05
 """A loader of other processes is waited for where its range takes this share of the step."""
 _TOLERANCE_NS = 2_000
+_CALLS = (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API)
 _COPIES = (ComputeKind.COPY, ComputeKind.PAGEABLE_COPY, ComputeKind.READ_COPY)
 _FEW = 20
 _FRAMES = 4
@@ -73,11 +86,12 @@ def host_line(trace: Trace) -> HostLine | None:
         return None
     host, steps = _last_steps(host, steps, launches)
     items = _items(trace, host, gpu, steps)
-    table, windows = _table(trace, host, gpu, items, steps)
+    tags = tagged(trace)
+    table, windows = _table(trace, host, gpu, items, steps, tags=_item_tags(tags, items))
     frames = own_frames(trace)
     times = [
         TagTime(tag=int(tag), work_ns=pack(work), place=place_of(spans, frames, trace.names))
-        for tag, spans in {**_tags(trace, host, windows), **_copies(table, items)}.items()
+        for tag, spans in {**_with_silence(tags, trace, host, windows), **_copies(table, items)}.items()
         if (work := lengths_in(spans, windows)).any() or tag is Tag.PAGEABLE
     ]
     names, table = _groups(trace, gpu, table, items)
@@ -175,7 +189,7 @@ def _loader_waits(trace: Trace, host: TraceRanges, steps: StepWindows) -> Interv
 
 
 def _table(
-    trace: Trace, host: TraceRanges, gpu: GpuEvents, items: _Items, steps: StepWindows
+    trace: Trace, host: TraceRanges, gpu: GpuEvents, items: _Items, steps: StepWindows, *, tags: Column
 ) -> tuple[LineTable, Intervals]:
     """The items as columns but for collectives, and the span of the work before each."""
     has = items.row != ABSENT
@@ -185,14 +199,14 @@ def _table(
     took = items.end - items.at
     launch = items.item == Item.LAUNCH
     usual = int(median(took[launch])) if launch.any() else 0
-    copy = has & np.isin(kinds[row], _COPIES)
+    copy = has & among(kinds[row], _COPIES)
     late = np.maximum(1_000, _NEARLY * (end - start))
     waited = launch & copy & (items.end >= end - late) & (items.end > start)
     # A short copy may be over before the call that queued it returns: nobody waited for it.
     calls = host.start_ns[coded(trace.names, host.name, _QUEUES.fullmatch)]
     queues = coded(trace.names, gpu.name[row], waits_for_none) & np.isin(items.at, calls)
     waited &= ~(has & queues)
-    waited |= np.isin(items.item, (Item.SYNC, Item.LOADER))
+    waited |= among(items.item, (Item.SYNC, Item.LOADER))
     queued = launch & ~waited & (took > _BLOCKED * usual) & (_depth(items, gpu) >= _FULL_QUEUE)
     resume = np.where(waited, items.end, np.where(queued, np.maximum(items.end - usual, items.at), items.at))
     # A call may have several events, and threads overlap: time goes on once.
@@ -219,7 +233,7 @@ def _table(
         group=np.full(len(row), ABSENT),
         order=np.full(len(row), ABSENT),
         bytes=np.where(has, gpu.bytes[row], ABSENT),
-        tags=_item_tags(trace, items),
+        tags=tags,
         **known_work(
             trace.operators, items.at, np.where(has, kinds[row], ABSENT), np.where(has, end - start, 0)
         ),
@@ -256,10 +270,14 @@ def _needs(
     behind = np.zeros(len(items.at), dtype=np.int64)
     last: dict[int, tuple[int, int]] = {}
     seen = 0
-    columns = (items.item, items.row, items.end, after_wait, waited)
-    for place, (item, row, end, told, held) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
-        if item == Item.LAUNCH:
-            start_ns, end_ns, stream = int(gpu.start_ns[row]), int(gpu.end_ns[row]), int(gpu.stream[row])
+    row = np.maximum(items.row, 0)
+    of_gpu = (column[row] for column in (gpu.start_ns, gpu.end_ns, gpu.stream))
+    columns = (items.item, items.at, items.end, after_wait, waited, *of_gpu)
+    launch, sync = int(Item.LAUNCH), int(Item.SYNC)
+    for place, (item, begin, end, told, held, start_ns, end_ns, stream) in enumerate(
+        zip(*(column.tolist() for column in columns), strict=True)
+    ):
+        if item == launch:
             if told > seen:
                 others = [
                     (ended, at)
@@ -271,11 +289,11 @@ def _needs(
             last[stream] = (place, end_ns)
             if held:
                 behind[place] = max(end - end_ns, 0)
-        elif item == Item.SYNC:
+        elif item == sync:
             ended = [(when, at) for at, when in last.values() if when <= end + _TOLERANCE_NS]
             if ended:
                 when, at = max(ended)
-                needs[place], behind[place] = place - at, max(min(end - when, end - int(items.at[place])), 0)
+                needs[place], behind[place] = place - at, max(min(end - when, end - begin), 0)
     return needs, behind
 
 
@@ -285,33 +303,31 @@ def _counts(trace: Trace, host: TraceRanges, windows: Intervals) -> tuple[Column
     Four Python functions count as one operator: the profiler keeps less of each.
     """
     inner = trace.operators
-    calls = take(host, np.isin(host.role, (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API)))
-    tables = (
-        take(inner, inner.role == RangeRole.OPERATOR),
-        take(inner, inner.role == RangeRole.FRAME),
-        calls,
-    )
+    calls = take(host, among(host.role, _CALLS))
+    operators, frames = (take(inner, inner.role == role) for role in (RangeRole.OPERATOR, RangeRole.FRAME))
     made = []
-    for table in tables:
-        edges = np.sort(np.concatenate((table.start_ns, table.end_ns)))
+    for table in (operators, frames, calls):
+        # Starts are in order, and ends nearly.
+        edges = np.sort(np.concatenate((table.start_ns, table.end_ns)), kind="stable")
         made.append(np.searchsorted(edges, windows[:, 1]) - np.searchsorted(edges, windows[:, 0]))
     return np.asarray(made[0] + made[1] // _FRAMES, dtype=np.int64), made[2]
 
 
-def _item_tags(trace: Trace, items: _Items) -> Column:
+def _item_tags(spans: Mapping[Tag, Intervals], items: _Items) -> Column:
     """The tags of what was going on when each item began."""
     tags = np.zeros(len(items.at), dtype=np.int64)
-    for tag, found in tagged(trace).items():
+    for tag, found in spans.items():
         place = np.searchsorted(found[:, 0], items.at, side="right") - 1
         inside = (place >= 0) & (items.at < found[np.maximum(place, 0), 1])
         tags[inside] |= int(tag)
     return tags
 
 
-def _tags(trace: Trace, host: TraceRanges, windows: Intervals) -> dict[Tag, Intervals]:
+def _with_silence(
+    found: Mapping[Tag, Intervals], trace: Trace, host: TraceRanges, windows: Intervals
+) -> Mapping[Tag, Intervals]:
     """The spans of each tag, with the silent ones."""
-    found = tagged(trace)
-    calls = np.isin(host.role, (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API))
+    calls = among(host.role, _CALLS)
     known = [np.stack((host.start_ns[calls], host.end_ns[calls]), axis=1), *found.values()]
     known.append(trace.operators.intervals(RangeRole.OPERATOR))
     quiet = subtract(union(windows), union(np.concatenate(known)))
@@ -359,7 +375,7 @@ def _pace(trace: Trace, host: TraceRanges, steps: StepWindows) -> Pace:
     operators = take(trace.operators, trace.operators.role == RangeRole.OPERATOR)
     within = (operators.start_ns >= steps.windows[0, 0]) & (operators.start_ns < steps.windows[-1, 1])
     operators = take(operators, within)
-    calls = np.isin(host.role, (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API))
+    calls = among(host.role, _CALLS)
     launches = host.role == RangeRole.LAUNCH
     spacing = _spacing(operators)
     took = (host.end_ns - host.start_ns)[launches]

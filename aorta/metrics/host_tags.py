@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import Column, RangeRole, Trace, TraceRanges, take, used_codes
+from aorta.artefacts.events import Column, RangeRole, Trace, TraceRanges, among, take, used_codes
 from aorta.artefacts.hostline import Tag
 from aorta.intervals import EMPTY, Intervals, as_intervals, subtract, union
 
@@ -144,7 +144,7 @@ def _recomputed(operators: TraceRanges, evaluate: NDArray[np.bool_], names: Sequ
 def _on_the_cpu(trace: Trace, operators: TraceRanges) -> Intervals:
     """The innermost long operators in which nothing was launched and no driver was called."""
     long = np.flatnonzero(operators.end_ns - operators.start_ns >= _CPU_NS)
-    calls = np.isin(trace.host.role, (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API))
+    calls = among(trace.host.role, (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API))
     times, lanes = trace.host.start_ns[calls], trace.host.lane[calls]
     kept = np.zeros(len(operators), dtype=np.bool_)
     for lane in np.unique(operators.lane[long]).tolist():

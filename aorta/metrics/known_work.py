@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aorta.artefacts.events import ABSENT, Column, TraceRanges
+from aorta.artefacts.events import ABSENT, Column, TraceRanges, among
 from aorta.artefacts.hostline import ComputeKind
 
 PRODUCTS = (
@@ -31,7 +31,7 @@ def known_work(operators: TraceRanges, at: Column, kind: Column, gpu_ns: Column)
         return {"flops": flops, "item_bytes": item}
     place = np.searchsorted(start[order], at, side="right") - 1
     chosen = order[np.maximum(place, 0)]
-    launches = np.flatnonzero((place >= 0) & (at < end[chosen]) & np.isin(kind, PRODUCTS))
+    launches = np.flatnonzero((place >= 0) & (at < end[chosen]) & among(kind, PRODUCTS))
     launches = launches[np.argsort(-gpu_ns[launches], kind="stable")]
     _, longest = np.unique(chosen[launches], return_index=True)
     flops[launches] = 0

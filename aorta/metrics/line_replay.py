@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Column
+from aorta.artefacts.events import ABSENT, Column, among
 from aorta.artefacts.hostline import ComputeKind, Item, LineTable
 
 Floats = NDArray[np.float64]
@@ -203,7 +203,7 @@ def _lane(
     at = np.flatnonzero(called).tolist()
     for row, place, step, group, order in zip(at, *(c[called].tolist() for c in columns), strict=True):
         call[row] = place, step, groups[group], order
-    item = np.where(dropped & ~np.isin(table.item, (Item.STEP, Item.END)), ABSENT, table.item)[kept]
+    item = np.where(dropped & ~among(table.item, (Item.STEP, Item.END)), ABSENT, table.item)[kept]
     # A loader that is waited for in most steps sets the pace; a wait now and then lasts as long as it did.
     loaded = np.unique(table.step[kept & (table.item == Item.LOADER)])
     paced = len(loaded) >= _MOST_OF_STEPS * len(steps) and not _pins(table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace
+from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace, among
 from aorta.artefacts.traced import Contention, QueueDepth
 from aorta.intervals import Intervals, lengths_in, subtract, union
 from aorta.metrics.median import median
@@ -83,7 +83,7 @@ def _on_the_host(trace: Trace, windows: Intervals) -> Intervals:
     bound stay as they are.
     """
     gpu, host = main_device(trace.gpu), trace.host
-    kernels = np.flatnonzero(np.isin(gpu.kind, (Kind.COMPUTE, Kind.GRAPH)))
+    kernels = np.flatnonzero(among(gpu.kind, (Kind.COMPUTE, Kind.GRAPH)))
     calls = np.flatnonzero(host.role == RangeRole.LAUNCH)
     joined, at_call, at_kernel = np.intersect1d(
         host.correlation[calls], gpu.correlation[kernels], return_indices=True

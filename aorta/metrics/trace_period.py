@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace, launched_at, take
+from aorta.artefacts.events import ABSENT, Column, Kind, RangeRole, Trace, among, launched_at, take
 from aorta.metrics.median import median
 
 REPEATS = 3
@@ -50,7 +50,7 @@ def _optimizer_calls(trace: Trace) -> Period | None:
 def kernels_repeat(trace: Trace) -> Period | None:
     """Returns the period of the names of kernels in the order of their launch; None: they do not repeat."""
     launched = launched_at(trace)
-    kernels = np.flatnonzero(np.isin(trace.gpu.kind, (Kind.COMPUTE, Kind.COMMUNICATION, Kind.GRAPH)))
+    kernels = np.flatnonzero(among(trace.gpu.kind, (Kind.COMPUTE, Kind.COMMUNICATION, Kind.GRAPH)))
     if (launched[kernels] != ABSENT).any():
         kernels = kernels[launched[kernels] != ABSENT]
         when = launched

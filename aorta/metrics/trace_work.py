@@ -25,6 +25,7 @@ from aorta.artefacts.events import (
     RangeRole,
     Trace,
     TracedCollectives,
+    among,
     launched_at,
     take,
 )
@@ -186,7 +187,7 @@ def impossible_share(collectives: CollectiveSet) -> float:
 def _attribute(trace: Trace, host: StepWindows) -> _Attributed:
     launched = launched_at(trace)
     # A capture without steps is taken as a whole, whatever was launched before it.
-    joined = bool((launched[np.isin(trace.gpu.kind, _WORK)] != ABSENT).any()) and not host.whole_capture
+    joined = bool((launched[among(trace.gpu.kind, _WORK)] != ABSENT).any()) and not host.whole_capture
     numbers = host.number if (host.number != ABSENT).all() else np.arange(len(host))
     return _Attributed(
         trace, replace(host, number=numbers), launched if joined else trace.gpu.start_ns, joined
@@ -212,7 +213,7 @@ def _gpu_windows(item: _Attributed) -> StepWindows:
     one window to the end of what they launched.
     """
     gpu, host = item.trace.gpu, item.host
-    compute = np.flatnonzero(np.isin(gpu.kind, _WORK) & (item.launched != ABSENT))
+    compute = np.flatnonzero(among(gpu.kind, _WORK) & (item.launched != ABSENT))
     order = compute[np.argsort(item.launched[compute], kind="stable")]
     launched = item.launched[order]
     # The first to run of all that were launched at a time or later.

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from aorta.artefacts.analysis import Problem
-from aorta.artefacts.events import ABSENT, GpuEvents, Kind, Trace, UnseenIntervals, take
+from aorta.artefacts.events import ABSENT, GpuEvents, Kind, Trace, UnseenIntervals, among, take
 from aorta.intervals import union
 from aorta.units import plural
 
@@ -28,7 +28,7 @@ def by_device(trace: Trace, traces: int) -> list[Trace]:
         traces: the number of traces that are read together.
     """
     gpu = trace.gpu
-    kernels = np.isin(gpu.kind, (Kind.COMPUTE, Kind.GRAPH, Kind.COMMUNICATION))
+    kernels = among(gpu.kind, (Kind.COMPUTE, Kind.GRAPH, Kind.COMMUNICATION))
     devices, counts = np.unique(gpu.device[kernels], return_counts=True)
     working = devices[counts >= _SHARE * counts.max(initial=0)]
     if len(working) < 2:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Problem
-from aorta.artefacts.events import ABSENT, Kind, RangeRole, Trace, TraceRanges, UnseenIntervals, take
+from aorta.artefacts.events import ABSENT, Kind, RangeRole, Trace, TraceRanges, UnseenIntervals, among, take
 from aorta.intervals import Intervals, as_intervals, union
 from aorta.units import plural
 
@@ -116,7 +116,7 @@ def _spans(trace: Trace, calls: TraceRanges, lost: Mask) -> Intervals:
     It ends sooner where the host waited for the GPU in between.
     """
     gpu = trace.gpu
-    kernels = np.flatnonzero(np.isin(gpu.kind, (Kind.COMPUTE, Kind.GRAPH)))
+    kernels = np.flatnonzero(among(gpu.kind, (Kind.COMPUTE, Kind.GRAPH)))
     _, at_call, at_kernel = np.intersect1d(calls.correlation, gpu.correlation[kernels], return_indices=True)
     launched = calls.start_ns[at_call]
     order = np.argsort(launched, kind="stable")
