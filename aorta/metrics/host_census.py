@@ -74,10 +74,8 @@ def census(trace: Trace, host: TraceRanges, gpu: GpuEvents, steps: StepWindows) 
 
 def _kernels(gpu: GpuEvents, names: Sequence[str]) -> Column:
     rows = gpu.kind == Kind.COMPUTE
-    pairs = np.unique(np.stack((gpu.name[rows], gpu.shape[rows]), axis=1), axis=0)
-    codes = {
-        zlib.crc32(f"{names[name] if name >= 0 else ''}|{shape}".encode()) for name, shape in pairs.tolist()
-    }
+    pairs = set(zip(gpu.name[rows].tolist(), gpu.shape[rows].tolist(), strict=True))
+    codes = {zlib.crc32(f"{names[name] if name >= 0 else ''}|{shape}".encode()) for name, shape in pairs}
     return np.array(sorted(codes), dtype=np.int64)
 
 
