@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from aorta.artefacts import names
+from aorta.config.shipped import shipped
 from aorta.errors import PlanError
 from aorta.launch.checks import account as check_account
 from aorta.launch.checks import partitions as check_partitions
@@ -44,7 +45,8 @@ def render_settings(settings: SiteSettings) -> str:
     The SLURM_ names are what `aorta submit` reads, the SBATCH_ names what sbatch itself reads for the scripts
     in slurm/.
     """
-    config = f"config/{GPU_CONFIG if settings.gpus_per_node else CPU_CONFIG}"
+    # Absolute: the file is sourced in folders of users, too.
+    config = shipped(GPU_CONFIG if settings.gpus_per_node else CPU_CONFIG).absolute()
     values: dict[str, object] = {}
     if settings.account is not None:
         values |= {"SLURM_ACCOUNT": settings.account, "SBATCH_ACCOUNT": settings.account}

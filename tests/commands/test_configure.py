@@ -67,3 +67,27 @@ def test_without_a_usable_default_an_empty_line_says_what_to_type(
     assert result.exception is None
     assert "there is no default; type one of: alpha, beta, gamma" in result.output
     assert "export SLURM_ACCOUNT=gamma\n" in (terminal / "scripts" / "profiling_config.sh").read_text()
+
+
+def test_what_comes_next_can_be_typed_in_a_users_own_folder(slurm: FakeSlurm, terminal: Path) -> None:
+    result = typed("", "")
+    last = result.output.splitlines()[-1]
+    assert last == "next: source scripts/profiling_config.sh && aorta submit -- YOUR_PROGRAM.py"
+    [line] = [
+        line
+        for line in Path("scripts/profiling_config.sh").read_text().splitlines()
+        if "AORTA_CONFIG" in line
+    ]
+    config = line.partition("=")[2]
+    (terminal / "my_train.py").write_text("")
+    submitted = CliRunner(env={"AORTA_CONFIG": config}).invoke(
+        cli.group, ["submit", "--nodes", "1", "--dry-run", "--", "my_train.py"], standalone_mode=False
+    )
+    assert submitted.exception is None
+    assert "-- my_train.py" in submitted.output
+
+
+def test_in_the_checkout_a_script_comes_next(slurm: FakeSlurm, terminal: Path) -> None:
+    (terminal / "pyproject.toml").write_text('[project]\nname = "aorta"\n')
+    last = typed("", "").output.splitlines()[-1]
+    assert last == "next: source scripts/profiling_config.sh && ./scripts/run_profiling.sh"

@@ -10,6 +10,8 @@ from aorta.launch.settings import SiteSettings, check_settings, render_settings
 from aorta.launch.site import ask_site
 from tests.support.slurm import cluster
 
+CONFIG = Path(__file__).parents[2] / "config"
+
 
 def sourced(text: str, tmp_path: Path) -> dict[str, str]:
     """What the environment holds after sourcing the file."""
@@ -34,14 +36,14 @@ def test_with_gpus(tmp_path: Path) -> None:
         "SBATCH_PARTITION": "gpu",
         "SBATCH_GPUS_PER_NODE": "4",
         "AORTA_GPUS_PER_NODE": "4",
-        "AORTA_CONFIG": "config/default.yaml",
+        "AORTA_CONFIG": str(CONFIG / "default.yaml"),
     }
     assert expected.items() <= environment.items()
 
 
 def test_without_gpus_or_account(tmp_path: Path) -> None:
     environment = sourced(render_settings(SiteSettings(None, "debug", 0)), tmp_path)
-    assert environment["AORTA_CONFIG"] == "config/small.yaml"
+    assert environment["AORTA_CONFIG"] == str(CONFIG / "small.yaml")
     assert environment["AORTA_GPUS_PER_NODE"] == "0"
     assert not {"SLURM_ACCOUNT", "SBATCH_ACCOUNT", "SBATCH_GPUS_PER_NODE"} & set(environment)
 
