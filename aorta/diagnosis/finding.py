@@ -99,6 +99,8 @@ class FindingSpec(Struct, frozen=True, kw_only=True):
     sub_causes: Mapping[str, str]
     """Code to one sentence: every cause behind the cause that `sub_cause` may return."""
     sub_cause: Callable[[Finding, Observation, Policy], SubCause] | None
+    compares_ranks: tuple[str, ...]
+    """The sub-causes that say why only some ranks are slow; empty: none of them does."""
     removes: Callable[[Finding, Observation, Replays], PredictedRemoval | None] | None
     """Returns what the replay removes to predict the gain."""
     least_gain_pct: Callable[[Policy], float] | None

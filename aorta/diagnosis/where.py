@@ -12,6 +12,9 @@ from aorta.diagnosis.observation import Observation
 from aorta.metrics.places import where
 from aorta.units import rank_words
 
+LOOK = "look at "
+"""First words of the action that names the place."""
+
 
 def with_where(spec: FindingSpec, finding: Finding, seen: Observation) -> Finding:
     """Returns the finding with its place in the program; unchanged where no stack tells."""
@@ -33,11 +36,11 @@ def with_where(spec: FindingSpec, finding: Finding, seen: Observation) -> Findin
 
 
 def _look(finding: Finding, place: CodeLocation) -> str:
-    whose = f"of {rank_words(finding.ranks)}" if finding.ranks else "of the step"
+    whose = f"of {rank_words(finding.ranks)}'s step" if len(finding.ranks) == 1 else "of the step"
     longer = (
-        f", {place.longer_ms:.1f} ms per step longer than on the other ranks"
+        f", {place.longer_ms:.1f} ms more per step than on the other ranks"
         if place.longer_ms is not None and finding.ranks
         else ""
     )
     file = PurePath(place.file).name
-    return f"look at {place.function}, {file} line {place.line}: {100 * place.share:.0f} % {whose}{longer}"
+    return f"{LOOK}{place.function} ({file}, line {place.line}): {100 * place.share:.0f} % {whose}{longer}"

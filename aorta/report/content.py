@@ -82,7 +82,10 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
     if not rows:
         return None, ""
     notes = [note] if note else []
-    notes.append("exp: exposed, not overlapped with compute")
+    notes.append(
+        "exposed comm: communication that compute does not overlap, including waits for late ranks; "
+        "all comm: exposed and overlapped; overlapped: the share of all comm that runs under compute"
+    )
     if all(row.exposed_copy_ms is None for row in rows):
         notes.append("copies were not timed separately and count as host time")
     hosts = any(row.host for row in rows)
@@ -96,8 +99,8 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
         *(("node",) if hosts else ()),
         ">step ms",
         *(f">{part.short}" for part in parts),
-        ">comm ms",
-        ">hidden",
+        ">all comm, ms",
+        ">overlapped",
     )
     return Table(header, tuple(_rank_row(row, parts, hosts) for row in rows)), "; ".join(notes)
 
@@ -143,7 +146,7 @@ def measured_table(measured: list[RuleMeasurement]) -> Table:
         )
         limit = f"{sign} {quantity(rule.threshold, rule.unit)}"
         rows.append((kind_name(rule.kind), quantity(rule.value, rule.unit), limit, answer))
-    return Table(("rule", ">measured", "reported if", "result"), tuple(rows))
+    return Table(("finding", ">measured", "reported if", "result"), tuple(rows))
 
 
 def counted_steps(analysis: Analysis) -> str:
@@ -161,14 +164,14 @@ def steady_words(quality: DataQuality) -> str:
 
 
 def _cost_of_detail(found: DetailCost) -> str:
-    """`1.04× (1.02× to 1.06×; 78.0 against 75.0 ms in 20 and 30 steps)`, or why it is not known."""
+    """`1.04× (1.02× to 1.06×): 78.0 ms in 20 detailed steps, 75.0 ms in 30 others`, or the reason."""
     if found.ratio is None:
         return f"{ABSENT} ({plain(found.reason or 'not measured')})"
-    times = f"{number(found.detailed_ms)} against {quantity(found.whole_ms, 'ms')}"
-    steps = f"{found.detailed_steps:,} and {found.whole_steps:,} steps"
+    detailed = f"{quantity(found.detailed_ms, 'ms')} in {found.detailed_steps:,} detailed steps"
+    whole = f"{quantity(found.whole_ms, 'ms')} in {found.whole_steps:,} others"
     interval = found.ratio_interval
-    between = "" if interval is None else f"{interval.low:.2f}× to {interval.high:.2f}×; "
-    return f"{found.ratio:.2f}× ({between}{times} in {steps})"
+    between = "" if interval is None else f" ({interval.low:.2f}× to {interval.high:.2f}×)"
+    return f"{found.ratio:.2f}×{between}: {detailed}, {whole}"
 
 
 def quality_table(analysis: Analysis) -> Table:
@@ -182,10 +185,14 @@ def quality_table(analysis: Analysis) -> Table:
         ),
         ("nodes with data", _of(quality.nodes_seen, quality.nodes_expected)),
         ("steady steps", steady_words(quality)),
-        *((("cost of detail", _cost_of_detail(cost_of)),) if cost_of is not None else ()),
+        *(
+            (("step time, detailed over other steps", _cost_of_detail(cost_of)),)
+            if cost_of is not None
+            else ()
+        ),
         ("sources", listing(quality.sources, 12) or "none"),
     )
-    return Table(("what", "found"), rows)
+    return Table(("data", "available"), rows)
 
 
 def _of(seen: int, expected: int | None) -> str:
@@ -198,33 +205,36 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
     if (run := analysis.throughput) is not None:
         rows += [
             ("samples/s, all ranks", number(run.samples_per_s)),
-            ("step time, median", quantity(run.step_ms_median, "ms")),
-            ("step time, p95", quantity(run.step_ms_p95, "ms")),
-            ("slowest rank, median", quantity(run.slowest_rank_ms_median, "ms")),
-            ("slowest rank, p95", quantity(run.slowest_rank_ms_p95, "ms")),
-            ("batch size per rank / all ranks", f"{run.per_rank_batch} / {run.global_batch}"),
-            ("samples/s × median step / batch", f"{number(run.cross_check_ratio)} (1 if both agree)"),
+            ("step time (mean over ranks), median of steps", quantity(run.step_ms_median, "ms")),
+            ("step time (mean over ranks), 95th percentile", quantity(run.step_ms_p95, "ms")),
+            ("step time of the slowest rank, median of steps", quantity(run.slowest_rank_ms_median, "ms")),
+            ("step time of the slowest rank, 95th percentile", quantity(run.slowest_rank_ms_p95, "ms")),
+            ("batch size, per rank / over all ranks", f"{run.per_rank_batch} / {run.global_batch}"),
+            (
+                "check: samples/s × median step time / batch",
+                f"{number(run.cross_check_ratio)} (1 if they agree)",
+            ),
         ]
     absent: dict[str, list[str]] = {}
     if (use := analysis.utilization) is not None:
         gpu = "no GPU in the job" if analysis.device == "cpu" else "not sampled"
         no_cgroup, no_limit = "no cgroup of its own, or not sampled", "no limit, or not sampled"
         found = (
-            ("effective GPU utilisation", use.effective_gpu_util_pct, "%", gpu),
-            ("GPU utilisation, driver counter", use.gpu_util_pct, "%", gpu),
+            ("GPU time with a compute kernel running", use.effective_gpu_util_pct, "%", gpu),
+            ("GPU utilisation by the driver's counter", use.gpu_util_pct, "%", gpu),
             ("GPU memory used", use.gpu_memory_used_pct, "%", gpu),
             ("GPU power", use.gpu_power_w, "W", gpu),
             ("GPU energy per sample", use.energy_per_sample_j, "J", gpu),
             ("SM activity", use.sm_active_pct, "%", gpu),
-            ("tensor cores' share of their peak", use.tensor_active_pct, "%", gpu),
-            ("memory bandwidth in use", use.dram_active_pct, "%", gpu),
-            ("CPU, whole node", use.cpu_pct, "%", "not sampled"),
-            ("CPU of the job (100 % is one core)", use.job_cpu_pct, "%", no_cgroup),
-            ("node memory used", use.host_memory_used_pct, "%", "not sampled"),
-            ("job memory, share of its limit", use.job_memory_used_pct, "%", no_limit),
+            ("tensor core activity, share of peak", use.tensor_active_pct, "%", gpu),
+            ("GPU memory bandwidth in use", use.dram_active_pct, "%", gpu),
+            ("CPU use of the whole node (100 % is all cores)", use.cpu_pct, "%", "not sampled"),
+            ("CPU use of the job (100 % is one core)", use.job_cpu_pct, "%", no_cgroup),
+            ("memory used on the node", use.host_memory_used_pct, "%", "not sampled"),
+            ("memory of the job, share of its limit", use.job_memory_used_pct, "%", no_limit),
         )
         rows += [(name, quantity(value, unit)) for name, value, unit, _ in found if value is not None]
-        rows.append(("monitor samples", str(use.samples)))
+        rows.append(("monitor samples in the steady steps", str(use.samples)))
         for name, value, _, reason in found:
             if value is None:
                 absent.setdefault(reason, []).append(name)

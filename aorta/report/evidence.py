@@ -23,7 +23,10 @@ def parts_table(page: RunPage) -> Table | None:
         return None
     whole = sum(part.ms or 0.0 for part in parts)
     rows = [(part.name, number(part.ms), share(part.ms, whole)) for part in parts]
-    return Table(("part", ">ms", ">of the step"), (*rows, ("step", number(whole), share(whole, whole))))
+    return Table(
+        ("part of the step", ">ms per step", ">share of the step"),
+        (*rows, ("whole step", number(whole), share(whole, whole))),
+    )
 
 
 def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
@@ -42,14 +45,23 @@ def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
         )
         for item in worst
     )
-    header = (">rank", "node", ">own ms", ">above median", ">others wait ms", "main cause")
+    header = (">rank", "node", ">own time, ms", ">over the median, ms", ">others wait, ms", "late because of")
     others = page.ranks - page.costly_ranks
     note = f"{len(worst):,} of {page.ranks:,} ranks shown, worst first"
     if page.costly_ranks == len(worst) and others:
-        note += "; the other one costs no time" if others == 1 else f"; the other {others:,} cost no time"
+        note += (
+            "; nobody waits for the other one" if others == 1 else f"; nobody waits for the other {others:,}"
+        )
     if any(item.kind == "straggler" and not item.ranks for item in analysis.findings):
         note += "; different ranks are last in different steps, each by a little: no single rank is the cause"
-    return Table(header, rows), note
+    return Table(header, rows), f"{note}. {_WORST}"
+
+
+_WORST = (
+    "All times are per step. Own time is the rank's step without exposed communication. Over the median: how "
+    "much longer that is than on the median rank. Others wait: the mean time that each other rank waits for "
+    "this rank."
+)
 
 
 def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, str]:
@@ -68,7 +80,7 @@ def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, st
         )
         for item in late.ranks[:limit]
     )
-    notes = [f"late: at least {number(late.threshold_ms)} ms after the median rank"]
+    notes = [f"a rank is late if it arrives at least {number(late.threshold_ms)} ms after the median rank"]
     if late.steps == analysis.data_quality.detailed_steps:
         notes.append("lateness is known only in steps timed in detail")
     if len(late.ranks) > limit:
@@ -78,14 +90,21 @@ def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, st
         notes.append(f"all ranks of a node are late together: {listing(nodes)}")
     elif late.scope == "not_determined":
         notes.append("with one rank per node, a slow rank cannot be told from a slow node")
-    header = (">rank", "node", "pattern", ">late steps", ">since step", ">late by ms")
+    header = (
+        ">rank",
+        "node",
+        "how often",
+        ">steps in which it is late",
+        ">first such step",
+        ">late by, ms (mean)",
+    )
     return Table(header, rows), "; ".join(notes)
 
 
 def spread_table(rows: list[RankBreakdown]) -> Table:
     """Spread of the ranks, in ms per step: of all ranks, where a table shows some."""
     cells = tuple((name, *(number(value) for value in values)) for name, values in spread(rows))
-    return Table(("ms per step", ">lowest", ">5 %", ">median", ">95 %", ">highest"), cells)
+    return Table(("ms per step, over ranks", ">lowest", ">5 %", ">median", ">95 %", ">highest"), cells)
 
 
 def what_if_table(analysis: Analysis) -> Table | None:
@@ -106,7 +125,7 @@ def what_if_table(analysis: Analysis) -> Table | None:
         )
         for item in replay.predictions
     )
-    return Table(("what is removed", "ranks", ">step ms", ">speed-up"), rows)
+    return Table(("if this is removed", "on", ">predicted step, ms", ">predicted speed-up"), rows)
 
 
 def _between(interval: Interval | None, form: Callable[[float], str]) -> str:
@@ -139,11 +158,11 @@ def _replayed(replay: Replay) -> str:
         return f"No prediction: {plain(replay.withheld)}."
     steps = f"{plural(replay.steps, 'step')} of {number(replay.measured_step_ms)} ms"
     if replay.error_pct is None:
-        return f"{steps} were replayed; there is no collective on which the replay could be checked."
-    error = "less than 0.1" if replay.error_pct < 0.1 else f"{replay.error_pct:.1f}"
+        return f"{steps} were replayed. The steps have no collective to check the replay against."
+    error = "less than 0.1" if replay.error_pct < 0.1 else f"at most {replay.error_pct:.1f}"
     return (
-        f"Check of the prediction: {steps} were split into halves, and each half was replayed with the "
-        f"transfer times of the other; the largest error is {error} %."
+        f"Check of the prediction: {steps} were replayed with nothing removed, each half of them with the "
+        f"transfer times of the other half. The predicted step was off by {error} %."
     )
 
 
@@ -172,15 +191,18 @@ def trace_tables(analysis: Analysis) -> list[tuple[str, Table]]:
     )
     header = (
         ">rank",
-        ">loader",
-        ">sync",
+        ">loading data",
+        ">synchronising",
         ">launching",
-        ">elsewhere",
-        ">on an empty queue",
-        ">slowed by comm ms",
+        ">other work",
+        ">launches on empty queue",
+        ">compute slowed by comm, ms",
     )
     found = [
-        (f"GPU idle, ms per step, by what the host did (traces, {traces.format}{cut})", Table(header, rows))
+        (
+            f"GPU idle time by what the host did meanwhile, ms per step ({traces.format} traces{cut})",
+            Table(header, rows),
+        )
     ]
     kernels = shown[0].kernels
     if kernels:
@@ -195,8 +217,10 @@ def trace_tables(analysis: Analysis) -> list[tuple[str, Table]]:
             )
             for item in longest
         )
-        title = f"Longest kernels of rank {shown[0].rank} ({len(longest)} of the {len(kernels):,} kept)"
-        found.append((title, Table(("kernel", "kind", ">times", ">total ms", ">of all"), lines)))
+        title = f"Costliest kernels of rank {shown[0].rank} ({len(longest)} of the {len(kernels):,} kept)"
+        found.append(
+            (title, Table(("kernel", "kind", ">calls", ">total ms", ">share of kernel time"), lines))
+        )
     return found
 
 
@@ -215,6 +239,6 @@ def overhead_words(analysis: Analysis) -> str:
     if found.ratio is None:
         return f"Profiler overhead: {ABSENT} ({plain(found.reason or 'not measured')})."
     return (
-        f"Profiler overhead: captured steps take {found.ratio:.2f}× the time of the others"
-        f" ({found.inside_steps:,} against {plural(found.outside_steps, 'step')})."
+        f"Profiler overhead: steps under the profiler take {found.ratio:.2f}× as long as the others "
+        f"({found.inside_steps:,} steps under it, {found.outside_steps:,} without)."
     )

@@ -107,7 +107,7 @@ def csv_button(kind: str, name: str, run: int = 0) -> str:
 
 
 def stacked(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> str:
-    """Returns where a step goes, a bar for each scenario; the length of a bar is the time of the step."""
+    """Draws one bar per scenario, as long as its step, with the parts of the step."""
     shown = [(name, shown_parts(parts)) for name, parts in scenarios]
     top = max((sum(part.ms or 0.0 for part in parts) for _, parts in shown), default=0.0)
     if not top:
@@ -152,7 +152,9 @@ def waterfall(parts: Sequence[StepPart]) -> str:
     if not rows:
         return '<p class="note">Not measured: no rank has a steady step with a breakdown.</p>'
     whole = number(sum(part.ms or 0.0 for part in shown))
-    rows.append(f'<tr><th scope="row">step</th><td></td><td class="right">{whole} ms</td><td></td></tr>')
+    rows.append(
+        f'<tr><th scope="row">whole step</th><td></td><td class="right">{whole} ms</td><td></td></tr>'
+    )
     return f'<table class="bars"><tbody>{"".join(rows)}</tbody></table>'
 
 
@@ -163,9 +165,9 @@ def heat_table(found: HeatMap) -> str:
     heads = "".join(
         f'<th scope="col"{mark}>{esc(name)}</th>' for name, mark in zip(found.columns, first, strict=True)
     )
-    groups = f'<th></th><th colspan="{own}">its own step</th>' if own else "<th></th>"
+    groups = f'<th></th><th colspan="{own}">in its own step, %</th>' if own else "<th></th>"
     if charged:
-        groups += f'<th colspan="{charged}" class="first">makes each other wait by</th>'
+        groups += f'<th colspan="{charged}" class="first">each other rank waits for, %</th>'
     top = max([cell for row in found.values for cell in row if cell is not None] + [30.0])
     shades = ["--effect" if name == EXPOSED else "--heat" for name in found.columns]
     rows = []

@@ -1,4 +1,4 @@
-"""The figures over scenarios: where a step goes, side by side; throughput, efficiency, efficiency tree."""
+"""The figures over scenarios: parts of a step side by side, throughput, efficiency, efficiency tree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LABELS = {
 
 
 def parts_figure(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> Figure:
-    """Returns where a step goes, a bar per scenario.
+    """Draws where the time in a step goes, one bar per scenario.
 
     Call inside `style.styled()`. `scenarios`: names and parts.
     """
@@ -37,7 +37,7 @@ def parts_figure(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> Figure:
     style.title(
         axes,
         "Where the time in a step goes",
-        "mean over ranks; a bar is one step, its length the step's time",
+        "mean step over all ranks; labels are % of the step",
     )
     shown = [(name, shown_parts(parts)) for name, parts in scenarios]
     if not any(parts for _, parts in shown):

@@ -30,10 +30,10 @@ class PaletteEntry(NamedTuple):
 
 PARTS = (
     PaletteEntry("compute", "compute", "compute", "compute_ms", COMPUTE),
-    PaletteEntry("exposed_comm", "exposed communication", "exp comm", "exposed_comm_ms", EXPOSED_COMM),
-    PaletteEntry("exposed_copy", "exposed copy", "exp copy", "exposed_copy_ms", EXPOSED_COPY),
+    PaletteEntry("exposed_comm", "exposed communication", "exposed comm", "exposed_comm_ms", EXPOSED_COMM),
+    PaletteEntry("exposed_copy", "exposed copy", "exposed copy", "exposed_copy_ms", EXPOSED_COPY),
     PaletteEntry("data_wait", "data wait", "data wait", "data_wait_ms", DATA_WAIT),
-    PaletteEntry("host", "host", "host time", "host_ms", HOST),
+    PaletteEntry("host", "host", "host", "host_ms", HOST),
     PaletteEntry("unclassified", "unclassified GPU time", "unclassified", "unclassified_ms", UNCLASSIFIED),
     PaletteEntry("unseen", "unseen", "unseen", "unseen_ms", UNSEEN),
 )
@@ -43,9 +43,9 @@ EXPOSED = next(part.short for part in PARTS if part.key == "exposed_comm")
 """The column of waits and transfers: an effect of other ranks, so maps show it in grey."""
 
 WAITS = {
-    "data_loading": ("waiting for a slow loader", "#F6CF8B"),
-    "compute": ("waiting for slow compute", "#F0C9A8"),
-    "host": ("waiting for a slow host", "#C9B8AC"),
+    "data_loading": ("waiting for another rank's loader", "#F6CF8B"),
+    "compute": ("waiting for another rank's compute", "#F0C9A8"),
+    "host": ("waiting for another rank's host", "#C9B8AC"),
     "communication": ("waiting after a late exchange", "#EBA07A"),
     "own_host": ("waiting, but its own host is not ready either", OWN_HOST),
 }

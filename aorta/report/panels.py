@@ -41,7 +41,7 @@ EFFECT = LinearSegmentedColormap.from_list("effect", ["#FFFFFF", "#D0D0D0"])
 
 
 def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
-    """Returns where the mean step goes.
+    """Draws the parts of the mean step.
 
     Each part begins where the one above it ends; together they are 100 %.
     """
@@ -74,7 +74,7 @@ def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
 
 def heat_panel(axes: Axes, found: HeatMap) -> None:
     """Rank × cause: each rank's own time, and the waits of others that are charged to it, % of the step."""
-    style.title(axes, "Which rank, which cause", found.note or "% of the mean step")
+    style.title(axes, "Time by rank and cause", found.note or "% of the mean step")
     values = np.array([[np.nan if v is None else v for v in row] for row in found.values], dtype=float)
     top = max(float(np.nanmax(values)), 30.0)  # what costs little stays pale
     effect = np.array(
@@ -105,8 +105,8 @@ def heat_panel(axes: Axes, found: HeatMap) -> None:
     axes.tick_params(which="minor", length=0)
     own, charged = found.groups
     names = [
-        (own, (own - 1) / 2, "its own step"),
-        (charged, own + (charged - 1) / 2, "makes each other wait by"),
+        (own, (own - 1) / 2, "in its own step"),
+        (charged, own + (charged - 1) / 2, "each other rank waits for"),
     ]
     for count, middle, name in names:
         if count:
@@ -125,9 +125,9 @@ def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
         style.absent(axes, absent)
         return
     which = " traced" if found.traced else ""
-    times = f"{number(found.step_ms)} ms, the median{which} step is {number(found.median_ms)} ms"
+    times = f"{number(found.step_ms)} ms; the median{which} step takes {number(found.median_ms)} ms"
     note = f"{times}; {found.note}" if found.note else times
-    steady = "steady step" if found.all_detailed else "step timed part by part"
+    steady = "steady step" if found.all_detailed else "detailed step"
     longest = f"The longest {'traced step' if found.traced else steady}"
     style.title(axes, f"{longest}, {found.global_step:,}", note)
     used: set[Doing] = set()
@@ -183,9 +183,9 @@ def steps_panel(axes: Axes, times: StepTimeSeries | None, throughput: Throughput
     if times.whole:
         detailed = steps[np.array(times.detailed)]
         bottom = np.full(len(detailed), 0.015 * top)
-        axes.plot(detailed, bottom, "|", color=palette.HIDDEN_COMM, markersize=5, label="timed part by part")
+        axes.plot(detailed, bottom, "|", color=palette.HIDDEN_COMM, markersize=5, label="timed in detail")
     shown = np.where(beyond, np.nan, ms)
-    axes.plot(steps, shown, color=palette.COMPUTE, linewidth=1.0, label="a step")
+    axes.plot(steps, shown, color=palette.COMPUTE, linewidth=1.0, label="step time")
     other = ~steady & ~beyond
     axes.plot(
         steps[other],
@@ -194,7 +194,7 @@ def steps_panel(axes: Axes, times: StepTimeSeries | None, throughput: Throughput
         color="white",
         markeredgecolor=palette.FAINT,
         markersize=3.5,
-        label="not counted",
+        label="not steady, not counted",
     )
     if beyond.any():
         axes.plot(
@@ -242,7 +242,7 @@ def utilization_panel(figure: SubFigure, found: UtilizationOverTime) -> None:
     columns = 1 if len(strips) <= 2 else 2
     rows = -(-len(strips) // columns)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    busy = "the driver's counter says busy while a kernel waits"
+    busy = "the driver's counter also counts kernels that only wait"
     style.title(grid[0], heading, found.absent or busy, *told)
     handles: dict[str, Artist] = {}
     for axes, strip in zip(grid, strips, strict=False):

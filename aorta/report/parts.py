@@ -1,4 +1,4 @@
-"""Finds where a step goes: its parts, which rank costs what, and how the ranks are spread."""
+"""Finds where the time in a step goes: its parts, which rank costs what, and how the ranks are spread."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from aorta.report.text import host
 MAX_HEAT_ROWS = 32
 """Rows of a heat map that stay readable; more ranks are binned."""
 MAX_WORST = 6
+OTHER = f"other parts, each below {LEAST_PCT:g} %"
 
 MAKES_WAIT = {"data_loading": "its loader", "compute": "its compute", "host": "its host"}
 """Causes of waits, seen from the rank that the others wait for."""
@@ -114,14 +115,14 @@ def step_parts(analysis: Analysis) -> list[StepPart]:
 
 
 def shown_parts(parts: Sequence[StepPart]) -> list[StepPart]:
-    """The measured parts; parts below 0.5 % of the step are summed as `other`."""
+    """The measured parts; parts below 0.5 % of the step are summed as `OTHER`."""
     known = [part for part in parts if part.ms is not None and part.pct is not None]
     large = [part for part in known if (part.pct or 0.0) >= LEAST_PCT]
     small = [part for part in known if (part.pct or 0.0) < LEAST_PCT]
     ms, pct = sum(part.ms or 0.0 for part in small), sum(part.pct or 0.0 for part in small)
     if len(small) == 1 and ms:
         return [*large, small[0]]
-    return [*large, StepPart(key="other", name="other", ms=ms, pct=pct)] if ms else large
+    return [*large, StepPart(key="other", name=OTHER, ms=ms, pct=pct)] if ms else large
 
 
 class _Charges(Struct, frozen=True):
@@ -160,7 +161,7 @@ def heat_map(analysis: Analysis) -> HeatMap | None:
     if kept:
         exposed = [row.exposed_comm_ms - (ms or 0.0) for row, ms in zip(rows, late, strict=True)]
         mine[0] = (mine[0][0], exposed)
-        mine.insert(1, ("waits, own host late too", [_cell(ms) for ms in late]))
+        mine.insert(1, ("wait, own host late too", [_cell(ms) for ms in late]))
     charges: _Columns = []
     if len(rows) > 1 and charged(analysis):
         found = _charges(analysis)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from aorta.artefacts.analysis import Analysis, Finding
 from aorta.artefacts.page import RunPage
 from aorta.diagnosis.finding import NOT_DETERMINED
-from aorta.diagnosis.findings import kind_name
+from aorta.diagnosis.findings import FINDINGS, kind_name
+from aorta.diagnosis.where import LOOK
 from aorta.report import content, evidence
 from aorta.report.advice import likely_reasons, profiler_weight, remedy
 from aorta.report.blocks import (
@@ -27,6 +28,7 @@ from aorta.report.catalogue import coded
 from aorta.report.compute import compute_blocks
 from aorta.report.mesh import mesh_blocks
 from aorta.report.next_steps import experiment, next_commands
+from aorta.report.place import place_pairs
 from aorta.report.resources import next_time, resource_table
 from aorta.report.tables import Table
 from aorta.report.text import evidence as facts_of
@@ -38,7 +40,7 @@ MAX_PROBLEMS = 40
 
 
 def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
-    """Cost, evidence, fix, the command that tries it, expected speed-up and confidence.
+    """Cost, place in the program, evidence, fix, the command that tries it, expected speed-up and confidence.
 
     Args:
         analysis: of the run whose verdict is reported.
@@ -53,7 +55,8 @@ def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
     elif finding is not None:
         if finding.value is not None or finding.estimated_speedup is not None:
             pairs.append(("Cost", content.cost_words(analysis, finding)))
-        if finding.sub_cause_text:
+        pairs += (told := list(place_pairs(analysis, finding)))
+        if finding.sub_cause_text and all(line != finding.sub_cause_text for _, line in told):
             pairs.append(_reason(finding, finding.sub_cause_text))
         action, command = _action(analysis, finding, run)
         pairs += likely_reasons(analysis, finding, told=action)
@@ -80,13 +83,14 @@ def _reason(finding: Finding, words: str) -> tuple[str, str]:
 
 def _action(analysis: Analysis, finding: Finding, run: str | None) -> tuple[str | None, str | None]:
     """The first action that a command can try, and the command; else the remedy of the mistake that was
-    found, else the first action.
+    found, else the first action that says more than where to look, which stands in a line of its own.
     """
     if run is not None:
         for action in finding.actions:
             if command := experiment(analysis, action, run):
                 return action, command
-    return remedy(analysis, finding) or next(iter(finding.actions), None), None
+    others = [action for action in finding.actions if finding.where is None or not action.startswith(LOOK)]
+    return remedy(analysis, finding) or next(iter(others or finding.actions), None), None
 
 
 def _fix(
@@ -122,15 +126,18 @@ def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
     for title, blocks in (
         ("Findings", _findings(analysis)),
         (
-            "Measurements against thresholds",
+            "Measurements and thresholds",
             [*_one(content.measured_table(analysis.measured)), *_thresholds(analysis)],
         ),
         ("Where the time in a step goes", [] if charts else _one(evidence.parts_table(page))),
-        ("Replay", [*_said(evidence.replay_words(analysis)), *_one(evidence.what_if_table(analysis))]),
+        (
+            "Predicted gain",
+            [*_said(evidence.replay_words(analysis)), *_one(evidence.what_if_table(analysis))],
+        ),
         ("Mesh", mesh_blocks(analysis, charts=charts and page.workers is not None)),
-        ("Ranks that cost the others time", _noted(evidence.worst_table(page, analysis))),
+        ("Ranks that the others wait for", _noted(evidence.worst_table(page, analysis))),
         ("Late ranks", _noted(evidence.lateness_table(analysis))),
-        (f"Ranks ({content.counted_steps(analysis)}, % of the step)", _ranks(analysis)),
+        (f"Time per rank, % of its step (mean of {content.counted_steps(analysis)})", _ranks(analysis)),
         ("Traces", _traces(analysis)),
         ("What the GPUs compute", compute_blocks(analysis)),
         ("Throughput and utilisation", _one(_use(analysis))),
@@ -175,16 +182,18 @@ def _finding(finding: Finding) -> Bullet:
     symptom = f", a symptom of {kind_name(finding.symptom_of)}" if finding.symptom_of else ""
     limits = []
     if finding.value is not None:
-        limits.append(f"measured {quantity(finding.value, finding.unit)}")
-        limits.append(f"threshold {quantity(finding.threshold, finding.unit)}")
+        spec = FINDINGS.get(finding.kind)
+        about = f" ({spec.value.rstrip(',')})" if spec is not None else ""
+        limits.append(f"measured: {quantity(finding.value, finding.unit)}{about}")
+        limits.append(f"threshold: {quantity(finding.threshold, finding.unit)}")
     if not finding.symptom_of and finding.estimated_speedup is not None:
-        limits.append(f"expected speed-up {gain(finding.estimated_speedup)}")
+        limits.append(f"expected speed-up: {gain(finding.estimated_speedup)}")
     below: list[Line] = []
     if finding.sub_cause_text:
         name, words = _reason(finding, finding.sub_cause_text)
         below.append(f"{name.lower()}: {words}")
     below += [
-        *([", ".join(limits)] if limits else []),
+        *(["; ".join(limits)] if limits else []),
         *facts_of(finding.evidence),
         *(f"fix: {action}" for action in finding.actions),
     ]
@@ -209,7 +218,7 @@ def _ranks(analysis: Analysis) -> list[Block]:
     timing = content.TIMINGS.get(analysis.breakdown.timing or "", "")
     found: list[Block] = [table, Paragraph("; ".join(part for part in (note, timing) if part))]
     if content.is_cut(analysis):
-        found += [evidence.spread_table(analysis.breakdown.per_rank), Paragraph("over all ranks")]
+        found += [evidence.spread_table(analysis.breakdown.per_rank), Paragraph("quantiles over all ranks")]
     return found
 
 

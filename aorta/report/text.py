@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from aorta.artefacts.analysis import Speedup
 from aorta.artefacts.clean import plain
+from aorta.report.labels import LABELS
 
 ABSENT = "—"
 
@@ -77,7 +78,13 @@ def number(value: float | None) -> str:
 
 def quantity(value: float | None, unit: str) -> str:
     """A number and its unit, `—` for None: `12.3 ms`, `71.0 %`."""
-    names = {"pct": "%", "percent": "%", "ratio": ""}
+    names = {
+        "pct": "%",
+        "percent": "%",
+        "ratio": "",
+        "% of step": "% of the step",
+        "% of time": "% of the time",
+    }
     return ABSENT if value is None else f"{number(value)} {names.get(unit, unit)}".rstrip()
 
 
@@ -142,13 +149,32 @@ def evidence(facts: dict[str, Any]) -> list[str]:
 
 
 def _named(name: object, value: Any, *, between: str) -> str:
-    """`waits for compute: 12.2 ms`: a number has the unit that its name tells."""
+    """`compute: 12.2 ms`: the fact's label, and its value with a unit; without a label, its name tells it."""
+    if (label := LABELS.get(str(name))) is not None:
+        return f"{label[0]}{between}{_measured(value, label[1])}"
     unit = None if "." in str(name) else _UNIT.search(str(name))  # a configuration's key stays as it is
     known = value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
     if unit is None or not known:
         return f"{_words(name)}{between}{_fact(value)}"
     bare = str(name)[: unit.start()] + str(name)[unit.end() :]
     return f"{_words(bare)}{between}{quantity(value, unit[1])}"
+
+
+def _measured(value: Any, unit: str) -> str:
+    """The value of a labelled fact."""
+    if isinstance(value, dict):
+        return ", ".join(f"{plain(name)} {_measured(item, unit)}" for name, item in value.items()) or "none"
+    if not unit or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return _fact(value)
+    if unit == "bytes":
+        return quantity(value / 1e6, "MB")
+    return (
+        f"{number(value)}×"
+        if unit == "×"
+        else share(value, 1.0)
+        if unit == "share"
+        else quantity(value, unit)
+    )
 
 
 def _by_folder(files: list[str]) -> list[str]:

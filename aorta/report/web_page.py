@@ -180,7 +180,7 @@ def _charts(run: WebRun, *, alone: bool) -> Iterator[_Chart]:
         yield _Chart("waterfall", "Parts of the step", waterfall(page.parts), _mean_of(run))
     if page.heat_map is not None:
         note = page.heat_map.note or "% of the mean step"
-        yield _Chart("heat", "Which rank, which cause", heat_table(page.heat_map), note)
+        yield _Chart("heat", "Time by rank and cause", heat_table(page.heat_map), note)
     if page.workers is not None:
         inner = worker_table(page.workers)
         yield _Chart("workers", "Which worker is slow in which step", inner, page.workers.note)
@@ -199,7 +199,7 @@ def _charts(run: WebRun, *, alone: bool) -> Iterator[_Chart]:
             f'<div class="plot" data-plot="monitors" data-strip="{place}"></div>'
             for place, strip in enumerate(page.utilization.strips)
         )
-        note = page.utilization.absent or "the driver's counter says busy while a kernel waits"
+        note = page.utilization.absent or "the driver's counter also counts kernels that only wait"
         yield _Chart("monitors", "Monitors", plots, note)
 
 

@@ -45,8 +45,8 @@ def test_one_rank_has_no_map_and_its_parts_take_the_width() -> None:
     with style.styled():
         alone, several = run_figure(one, bare_page(one)), run_figure(whole, bare_page(whole))
     titles = [axes.get_title(loc="left") for axes in alone.get_axes()]
-    assert not any("Which rank" in title for title in titles)
-    assert any("Which rank" in axes.get_title(loc="left") for axes in several.get_axes())
+    assert not any("Time by rank" in title for title in titles)
+    assert any("Time by rank" in axes.get_title(loc="left") for axes in several.get_axes())
 
 
 def test_a_curve_that_never_changes_is_a_line_of_text() -> None:

@@ -55,9 +55,9 @@ def test_what_own_hosts_take_of_waits_is_a_part_of_its_own(
     chart = heat_map(found)
     assert chart is not None
     columns = {name: [row[place] for row in chart.values] for place, name in enumerate(chart.columns)}
-    late = columns.get("waits, own host late too", [0.0])[0]
+    late = columns.get("wait, own host late too", [0.0])[0]
     assert late == pytest.approx(100 * 2 * parts.get("wait_own_host", 0.0) / 75)  # all of it is rank 0's
-    assert columns["exp comm"][0] == pytest.approx(100 * 30 / 75 - (late or 0.0))
+    assert columns["exposed comm"][0] == pytest.approx(100 * 30 / 75 - (late or 0.0))
     # Rank 1 costs the one other rank what is left of the charges: twice the mean over both.
     assert columns.get("its host", [0.0, 0.0])[1] == pytest.approx(200 * parts.get("wait_host", 0.0) / 75)
     assert columns["its compute"][1] == pytest.approx(200 * parts["wait_compute"] / 75)
@@ -107,7 +107,7 @@ def test_the_map_shows_own_time_and_what_a_rank_costs_each_other() -> None:
     found = heat_map(analysis())
     assert found is not None
     # Nobody waits for compute or a host: those columns are empty and left out.
-    assert found.columns == ["exp comm", "data wait", "host time", "its loader"]
+    assert found.columns == ["exposed comm", "data wait", "host", "its loader"]
     assert found.groups == [3, 1]
     assert found.rows == ["rank 0 · node1", "rank 1 · node2"]
     # Of a step of 90 ms; rank 1's loader costs the one other rank 30 ms.
@@ -120,7 +120,7 @@ def test_a_copy_that_only_one_rank_timed_is_absent_on_the_other() -> None:
     rows = [rank_row(0), msgspec.structs.replace(rank_row(1), exposed_copy_ms=9.0)]
     found = heat_map(analysis(breakdown=BreakdownTable(steps=30, per_rank=rows)))
     assert found is not None
-    column = found.columns.index("exp copy")
+    column = found.columns.index("exposed copy")
     assert [row[column] for row in found.values] == [None, pytest.approx(10.0)]  # 9 of 90 ms
 
 

@@ -156,9 +156,9 @@ def test_evidence_names_each_fact_and_keeps_absent_apart_from_zero() -> None:
 def test_files_of_all_ranks_are_told_by_their_folder_and_few_ones_by_name() -> None:
     ranks = [f"results/nsys/rank{rank}.sqlite" for rank in range(4)]
     assert text.evidence({"files": [*ranks, "gpu_monitor.csv"]}) == [
-        "files: results/nsys/ (4 files), gpu_monitor.csv"
+        "measured from: results/nsys/ (4 files), gpu_monitor.csv"
     ]
-    assert text.evidence({"files": ranks[:2]}) == [f"files: {', '.join(ranks[:2])}"]
+    assert text.evidence({"files": ranks[:2]}) == [f"measured from: {', '.join(ranks[:2])}"]
 
 
 @pytest.mark.parametrize(

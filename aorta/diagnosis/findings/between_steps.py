@@ -163,6 +163,7 @@ SPEC = FindingSpec(
     may_wait_for_missing=False,
     sub_causes={},
     sub_cause=None,
+    compares_ranks=(),
     removes=None,
     least_gain_pct=None,
     unsupported=None,

@@ -348,6 +348,7 @@ SPEC = FindingSpec(
         "bandwidth_bound": "The collectives run at the rate that the link gives at its best.",
     },
     sub_cause=_sub_cause,
+    compares_ranks=(),
     removes=_removes,
     least_gain_pct=None,
     unsupported=_unsupported,

@@ -104,6 +104,7 @@ SPEC = FindingSpec(
     may_wait_for_missing=False,
     sub_causes={id_: f"{CATALOGUE[id_].page.title}." for id_ in _MISTAKES},
     sub_cause=_sub_cause,
+    compares_ranks=(),
     removes=None,
     least_gain_pct=None,
     unsupported=None,

@@ -113,7 +113,7 @@ def _removes(finding: Finding, _: Observation, replays: Replays) -> PredictedRem
     if not finding.ranks:
         return PredictedRemoval("every wait for a loader", replays.without({"data_loading": 1.0}))
     return PredictedRemoval(
-        f"the longer waits of {rank_words(finding.ranks)} for the loader",
+        f"the extra loader waits of {rank_words(finding.ranks)}",
         replays.as_the_others(("data_loading",), finding.ranks),
         parts=("data_loading",),
         hidden_behind="compute and host work",
@@ -255,6 +255,7 @@ SPEC = FindingSpec(
         "workers_saturated": "The loader workers do not keep up while CPUs are free.",
     },
     sub_cause=_sub_cause,
+    compares_ranks=(),
     removes=_removes,
     least_gain_pct=None,
     unsupported=None,

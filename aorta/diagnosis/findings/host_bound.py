@@ -324,6 +324,7 @@ SPEC = FindingSpec(
         "host_work": "The host works between launches: Python or other CPU work.",
     },
     sub_cause=_sub_cause,
+    compares_ranks=(),
     removes=_removes,
     least_gain_pct=None,
     unsupported=None,

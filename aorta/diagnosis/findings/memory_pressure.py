@@ -316,6 +316,7 @@ SPEC = FindingSpec(
         "tensors": "The program's own tensors fill the GPU's memory.",
     },
     sub_cause=_sub_cause,
+    compares_ranks=("swapping",),
     removes=None,
     least_gain_pct=None,
     unsupported=None,

@@ -124,6 +124,7 @@ SPEC = FindingSpec(
     may_wait_for_missing=True,
     sub_causes={},
     sub_cause=None,
+    compares_ranks=(),
     removes=None,
     least_gain_pct=None,
     unsupported=None,

@@ -387,6 +387,15 @@ SPEC = FindingSpec(
         **_mesh.CODES,
     },
     sub_cause=_sub_cause,
+    compares_ranks=(
+        "thermal_throttling",
+        "power_throttling",
+        "noisy_neighbour",
+        "slow_node",
+        "gc_pauses",
+        "uneven_experts",
+        "stage_work",
+    ),
     removes=_removes,
     # Somebody is always the last, and on a busy machine often the same one for a while.
     least_gain_pct=lambda policy: policy.straggler_pct / 2,
