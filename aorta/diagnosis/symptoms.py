@@ -9,7 +9,7 @@ import msgspec
 
 from aorta.artefacts.analysis import Finding, Kind
 from aorta.diagnosis.finding import Found
-from aorta.diagnosis.findings import FINDINGS
+from aorta.diagnosis.findings import FINDINGS, kind_name
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 
@@ -25,7 +25,7 @@ def explain(found: Found, seen: Observation, policy: Policy) -> list[Finding]:
             finding,
             symptom_of=symptoms[kind],
             estimated_speedup=None,
-            actions=[f"none needed: it goes away with its cause, {symptoms[kind]}"],
+            actions=[f"none needed: it goes away with its cause, {kind_name(symptoms[kind])}"],
         )
         if kind in symptoms
         else finding

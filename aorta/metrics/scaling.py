@@ -87,9 +87,8 @@ def _curve(family: str, runs: list[Analysis], repeats: Sequence[Analysis], likel
     reference = compared[0]
     others = [analysis for analysis in valid if analysis not in compared]
     if len(valid) == 1:
-        reasons = [
-            f"only {reference.scenario} can be used" + (f" ({', '.join(invalid)} not)" if invalid else "")
-        ]
+        unusable = f"; {', '.join(invalid)} cannot be used" if invalid else ""
+        reasons = [f"A curve needs two scenarios. Only {reference.scenario} is there{unusable}."]
     else:
         reasons = [f"without {', '.join(invalid)}: not valid"] if invalid else []
         reasons += [

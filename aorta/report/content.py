@@ -226,12 +226,12 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
             ("GPU power", use.gpu_power_w, "W", gpu),
             ("GPU energy per sample", use.energy_per_sample_j, "J", gpu),
             ("SM activity", use.sm_active_pct, "%", gpu),
-            ("tensor core activity, share of peak", use.tensor_active_pct, "%", gpu),
+            ("tensor core activity (of its peak)", use.tensor_active_pct, "%", gpu),
             ("GPU memory bandwidth in use", use.dram_active_pct, "%", gpu),
             ("CPU use of the whole node (100 % is all cores)", use.cpu_pct, "%", "not sampled"),
             ("CPU use of the job (100 % is one core)", use.job_cpu_pct, "%", no_cgroup),
             ("memory used on the node", use.host_memory_used_pct, "%", "not sampled"),
-            ("memory of the job, share of its limit", use.job_memory_used_pct, "%", no_limit),
+            ("memory of the job (of its limit)", use.job_memory_used_pct, "%", no_limit),
         )
         rows += [(name, quantity(value, unit)) for name, value, unit, _ in found if value is not None]
         rows.append(("monitor samples in the steady steps", str(use.samples)))

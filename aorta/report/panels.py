@@ -129,7 +129,7 @@ def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
     note = f"{times}; {found.note}" if found.note else times
     steady = "steady step" if found.all_detailed else "detailed step"
     longest = f"The longest {'traced step' if found.traced else steady}"
-    style.title(axes, f"{longest}, {found.global_step:,}", note)
+    style.title(axes, f"{longest}: step {found.global_step:,}", note)
     used: set[Doing] = set()
     for place, lane in enumerate(found.lanes):
         for doing in palette.DOING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from aorta.artefacts.analysis import Analysis, CodeLocation, Finding
+from aorta.artefacts.analysis import Analysis, Finding
 from aorta.diagnosis.findings import FINDINGS
 from aorta.report.blocks import Code, Line
 from aorta.report.selection import own_ms
@@ -22,16 +22,13 @@ def place_pairs(analysis: Analysis, finding: Finding) -> Iterator[tuple[str, Lin
     if place is not None:
         whose = f"{rank_words(finding.ranks)}'s step" if len(finding.ranks) == 1 else "the step"
         most = "" if len(finding.ranks) == 1 else ", on the rank where it takes longest"
-        yield "Line of code", (Code(code_words(place)), f": {100 * place.share:.0f} % of {whose}{most}")
+        file = Code(PurePath(place.file).name)
+        share = f", line {place.line}: {100 * place.share:.0f} % of {whose}{most}"
+        yield "Line of code", (Code(place.function), " in ", file, share)
     spec, every = FINDINGS.get(finding.kind), len(analysis.breakdown.per_rank) or analysis.world_size or 0
     tells = spec is not None and (spec.parts is not None or bool(spec.compares_ranks))
     if tells and 0 < len(finding.ranks) < every:
         yield f"Why only {ranks(finding.ranks)}", _why_only(analysis, finding)
-
-
-def code_words(place: CodeLocation) -> str:
-    """`read (train.py, line 41)`."""
-    return f"{place.function} ({PurePath(place.file).name}, line {place.line})"
 
 
 def _why_only(analysis: Analysis, finding: Finding) -> str:

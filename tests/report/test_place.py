@@ -31,7 +31,9 @@ def place(longer_ms: float | None) -> CodeLocation:
 
 
 def test_the_line_of_code_is_named_with_its_share() -> None:
-    assert said(cause(place(30.0)))["Line of code"] == "Shard.read (train.py, line 33): 38 % of rank 1's step"
+    assert (
+        said(cause(place(30.0)))["Line of code"] == "Shard.read in train.py, line 33: 38 % of rank 1's step"
+    )
     assert "Line of code" not in said(cause())
 
 

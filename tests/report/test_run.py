@@ -212,7 +212,7 @@ def test_a_mixed_run_says_what_its_parts_are_of(tmp_path: Path) -> None:
     assert said in " ".join(words.split())
     texts = " ".join(drawn(found, page)[1])
     assert "mean of 20 detailed of 80 steady steps and 2 ranks" in texts
-    assert "The longest detailed step, " in texts
+    assert "The longest detailed step: step " in texts
     assert "timed in detail" in texts.split("Step time", 1)[1]
 
 

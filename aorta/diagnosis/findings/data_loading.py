@@ -69,7 +69,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     loading, step = fmean(item.loading_ms for item in steps.costs), steps.step_ms
     least = min(item.loading_ms for item in steps.costs)
     low = min(removal_to_threshold(step, loading, threshold), least)
-    others = "; the other ranks wait for it in communication" if ranks and not steps.blame_absent else ""
+    others = "; the other ranks wait for it in collectives" if ranks and not steps.blame_absent else ""
     loaders = "loader" if len(ranks) == 1 else "loaders"
     delivers = "delivers" if len(ranks) == 1 else "deliver"
     cause = f"the {loaders} of {rank_words(ranks)} {delivers} a batch later than the step needs it{others}"

@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-STEPS, BATCH, WIDTH = 80, 4, 512
-SLOW_DISK_S = 0.01
+STEPS, BATCH, WIDTH = 120, 4, 128
+SLOW_DISK_S, COMPUTE_S = 0.01, 0.05
 
 
 class Shard(Dataset[torch.Tensor]):
@@ -34,12 +34,21 @@ class Shard(Dataset[torch.Tensor]):
         return torch.full((64, WIDTH), float(index % 7))
 
 
+class Network(torch.nn.Sequential):
+    """Sleeps in place of most of its compute, so that the example is the same on any machine."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Returns the output of the layers, after 50 ms."""
+        time.sleep(COMPUTE_S)
+        return super().forward(inputs)
+
+
 def main() -> None:
     """Train for some steps; with `--slow-disk`, rank 1 reads from a slow disk."""
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(4)]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers), gradient_as_bucket_view=True)
+    model = DistributedDataParallel(Network(*layers), gradient_as_bucket_view=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
     shard = Shard(slow="--slow-disk" in sys.argv and dist.get_rank() == 1)
     for samples in DataLoader(shard, batch_size=BATCH):
