@@ -60,6 +60,14 @@ class Tag(enum.IntFlag):
     """Compilation."""
     SILENT = 1024
     """A long stretch without any operator or driver call."""
+    PIECE = 8192
+    """A piece of a tensor is taken: a slice, rows by their numbers."""
+    JOIN = 16384
+    """Tensors of a list are put together: `cat`, `stack`."""
+    CHAIN = 32768
+    """A link of a chain of elementwise kernels."""
+    LOOP = 65536
+    """A loop of tiny products launches this behind its first round."""
 
 
 class LineTable(ColumnTable, frozen=True, eq=False):
@@ -110,7 +118,7 @@ class ComputeKind(enum.IntEnum):
     """A matrix product without tensor cores."""
     ATTENTION = 3
     ELEMENTWISE = 4
-    """Normalisation, activation, reductions, casts."""
+    """Normalisation, reductions, and elementwise kernels that are fused already."""
     OPTIMIZER = 5
     COMMUNICATION = 6
     COPY = 7
@@ -120,6 +128,8 @@ class ComputeKind(enum.IntEnum):
     SOFTMAX = 9
     """Softmax of materialised scores."""
     OTHER = 10
+    POINTWISE = 13
+    """One result per number: activations, sums, casts. A compiler fuses them."""
     OTHER_MATMUL = 12
     """Products with vectors and of fp64 or complex numbers, for which bf16 is no remedy."""
 

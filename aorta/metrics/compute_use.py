@@ -26,7 +26,7 @@ _WORDS: dict[str, tuple[ComputeKind, ...]] = {
     "matrix products on tensor cores": (ComputeKind.TENSOR_MATMUL,),
     "other matrix products": (ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL),
     "attention": (ComputeKind.ATTENTION, ComputeKind.SOFTMAX),
-    "normalisation and elementwise": (ComputeKind.ELEMENTWISE,),
+    "normalisation and elementwise": (ComputeKind.ELEMENTWISE, ComputeKind.POINTWISE),
     "optimizer": (ComputeKind.OPTIMIZER,),
     "communication": (ComputeKind.COMMUNICATION,),
     "copies from pageable memory": (ComputeKind.PAGEABLE_COPY,),

@@ -40,6 +40,7 @@ from aorta.metrics.kernel_names import kinds_of_events, waits_for_none
 from aorta.metrics.known_work import known_work
 from aorta.metrics.median import median
 from aorta.metrics.rows import order_within
+from aorta.metrics.small_kernels import with_small
 from aorta.metrics.trace_breakdown import main_device
 from aorta.metrics.trace_steps import StepWindows, steps_of
 
@@ -88,10 +89,12 @@ def host_line(trace: Trace) -> HostLine | None:
     items = _items(trace, host, gpu, steps)
     tags = tagged(trace)
     table, windows = _table(trace, host, gpu, items, steps, tags=_item_tags(tags, items))
+    table, small = with_small(table, windows, tags)
     frames = own_frames(trace)
+    spent = {**_with_silence(tags, trace, host, windows), **_copies(table, items), **small}
     times = [
         TagTime(tag=int(tag), work_ns=pack(work), place=place_of(spans, frames, trace.names))
-        for tag, spans in {**_with_silence(tags, trace, host, windows), **_copies(table, items)}.items()
+        for tag, spans in spent.items()
         if (work := lengths_in(spans, windows)).any() or tag is Tag.PAGEABLE
     ]
     names, table = _groups(trace, gpu, table, items)

@@ -31,6 +31,11 @@ _NAMES: dict[Tag, re.Pattern[str]] = {
     Tag.COLLECTIVE: re.compile(
         r"c10d::.*|record_param_comms|(?:nccl|rccl|gloo):.*|FSDP::.*|torch[.:]+distributed.*"
     ),
+    Tag.PIECE: re.compile(
+        r"aten::(?:select|slice|narrow|index|index_select|index_add_?|index_put_?|_index_put_impl_|"
+        r"masked_select|nonzero)"
+    ),
+    Tag.JOIN: re.compile(r"aten::(?:cat|stack)"),
     Tag.ANOMALY: re.compile(r"aten::isnan|aten::_is_any_true|.*AnomalyMode.*"),
     Tag.COMPILE: re.compile(
         r".*\(dynamo_timed\)|.*compile_fx.*|.*compile_inner.*|.*convert_frame.*|.*Inductor.*[Cc]ompil.*"

@@ -38,6 +38,7 @@ _PATTERNS = (
         r"nvjet|gemm|wgmma|cutlass|tensorop|[hsi]884|[hsi]1688|16816|xmma|hmma|Cijk_|matmul|cublas|"
         r"convolve|conv2d|conv_|dgrad|wgrad|fprop|implicit_con|winograd|triton_\w*_mm",
     ),
+    (ComputeKind.POINTWISE, r"elementwise_kernel"),
     (
         ComputeKind.ELEMENTWISE,
         r"elementwise|layer_?norm|rms_?norm|batch_?norm|group_?norm|GammaBeta|reduce_kernel|softmax|"

@@ -75,6 +75,34 @@ def test_plain_matmuls_gain_what_tensor_cores_are_faster() -> None:
     assert gain == pytest.approx((90 + 10) / (90 / 12 + 10), rel=0.02)
 
 
+def test_a_chain_gains_all_but_one_pass_over_memory() -> None:
+    link = launch(0, 2 * MS, kind=int(ComputeKind.POINTWISE), tags=int(Tag.CHAIN))
+    norm = launch(0, 1 * MS, kind=int(ComputeKind.ELEMENTWISE))
+    product = launch(0, 20 * MS, kind=int(ComputeKind.TENSOR_MATMUL))
+    chain = [*[link] * 4, norm, *[link] * 4]
+    gain = gain_of("elementwise_chains", found([[product, *chain]] * 3))
+    # The normalisation cuts the chain in two.
+    assert gain == pytest.approx((20 + 8 * 2 + 1) / (20 + 2 * 2 + 1), rel=0.02)
+    # The same kernels with products between them are no chain.
+    plain = launch(0, 2 * MS, kind=int(ComputeKind.POINTWISE))
+    assert gain_of("elementwise_chains", found([[product, *[plain] * 8, norm]] * 3)) is None
+
+
+def test_a_chain_that_takes_hardly_any_time_is_not_named() -> None:
+    link = launch(0, 1 * MS, kind=int(ComputeKind.POINTWISE), tags=int(Tag.CHAIN))
+    product = launch(0, 91 * MS, kind=int(ComputeKind.TENSOR_MATMUL))
+    assert gain_of("elementwise_chains", found([[product, *[link] * 10]] * 3)) is None
+
+
+def test_a_loop_of_tiny_products_gains_the_launches_of_all_rounds_but_one() -> None:
+    first = launch(2 * MS, 8_000, kind=int(ComputeKind.TENSOR_MATMUL))
+    again = launch(2 * MS, 8_000, kind=int(ComputeKind.TENSOR_MATMUL), tags=int(Tag.LOOP))
+    rest = launch(20 * MS, 1 * MS, kind=int(ComputeKind.TENSOR_MATMUL))
+    gain = gain_of("tiny_matmuls", found([[rest, first, *[again] * 15]] * 3))
+    assert gain == pytest.approx((20 + 16 * 2) / (20 + 2), rel=0.02)
+    assert gain_of("tiny_matmuls", found([[rest, *[first] * 16]] * 3)) is None
+
+
 def test_reading_back_gains_only_what_the_host_waits_for() -> None:
     read = {"item": int(Item.SYNC), "needs": 1, "tags": int(Tag.READ_BACK), "held_ns": 4 * MS}
     busy = [launch(1 * MS, 5 * MS), read, launch(4 * MS, 1 * MS)] * 4

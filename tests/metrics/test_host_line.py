@@ -150,7 +150,7 @@ def test_kernels_are_told_apart_by_their_names() -> None:
         "void pytorch_flash::flash_fwd_kernel": ComputeKind.ATTENTION,
         "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16": ComputeKind.ATTENTION,
         "void softmax_warp_forward<float, float, float, 10, false>": ComputeKind.SOFTMAX,
-        "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>": ComputeKind.ELEMENTWISE,
+        "void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>": ComputeKind.POINTWISE,
         "multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>>": ComputeKind.OPTIMIZER,
         "void softmax_warp_forward<float, float, float, 10, true, false>": ComputeKind.ELEMENTWISE,
         "triton_poi_fused__scaled_dot_product_flash_attention_addmm_3": ComputeKind.ELEMENTWISE,

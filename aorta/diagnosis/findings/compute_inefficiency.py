@@ -2,7 +2,8 @@
 
 What it finds:
     The share of the step that the costliest of these mistakes takes, by the replay of the traces: matrix
-    products without tensor cores, attention that materialises its scores, recomputation.
+    products without tensor cores, attention that materialises its scores, recomputation, chains of
+    elementwise kernels, loops of tiny matrix products.
 Why it costs time:
     The GPU is busy all the time, and most of that time is not needed.
 What to do:
@@ -33,6 +34,8 @@ _CAUSES = (
     SubCause("fp32_matmul", CATALOGUE["fp32_matmul"].page.finds),
     SubCause("math_attention", CATALOGUE["math_attention"].page.finds),
     SubCause("needless_checkpointing", CATALOGUE["needless_checkpointing"].page.finds),
+    SubCause("elementwise_chains", CATALOGUE["elementwise_chains"].page.finds),
+    SubCause("tiny_matmuls", CATALOGUE["tiny_matmuls"].page.finds),
 )
 _MISTAKES = tuple(cause.code for cause in _CAUSES)
 

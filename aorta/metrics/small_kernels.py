@@ -1,0 +1,161 @@
+"""Finds chains of elementwise kernels that one kernel could do, and loops of products that one could do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from aorta.artefacts.events import Column
+from aorta.artefacts.hostline import ComputeKind, Item, LineTable, Tag
+from aorta.intervals import EMPTY, Intervals, lengths_in
+
+Mask = NDArray[np.bool_]
+MEMORY_BOUND_NS = 4_000
+"""An elementwise kernel that takes this long moves memory; a shorter one mostly starts and ends."""
+SHORTEST_CHAIN = 6
+"""Elementwise kernels between two other kinds of work, from which they are a chain."""
+LONGEST_CHAIN = 40
+"""And up to which: more in a row are a loop over many tensors, as an average of all parameters is."""
+TINY_PRODUCT_NS = 15_000
+"""A product of matrices that takes no longer does not fill a GPU."""
+LEAST_PRODUCTS = 12
+"""Tiny products in a row, from which they may be a loop."""
+_ROUNDS, _PIECED_ROUNDS = 4, 8
+"""Rounds of a loop whose results are joined behind it, and of one that takes a piece each time."""
+_IN_A_ROUND, _IN_A_PIECED_ROUND = 6, 3
+_NO_COMPUTE = (
+    ComputeKind.NONE,
+    ComputeKind.COMMUNICATION,
+    ComputeKind.COPY,
+    ComputeKind.PAGEABLE_COPY,
+    ComputeKind.READ_COPY,
+)
+_PRODUCTS = (ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL, ComputeKind.OTHER_MATMUL)
+_NOT_FUSED = int(Tag.OPTIMIZER | Tag.ANOMALY | Tag.READ_BACK)
+
+
+def with_small(
+    table: LineTable, windows: Intervals, tags: Mapping[Tag, Intervals]
+) -> tuple[LineTable, dict[Tag, Intervals]]:
+    """Returns the table with the tags of chains and loops, and when the host launched them.
+
+    The backward pass is left out of these times: its thread has no line of the program.
+
+    Args:
+        table: of a rank.
+        windows: the span of the work before each item.
+        tags: spans of the host's work by tag.
+    """
+    taken = lengths_in(tags.get(Tag.PIECE, EMPTY), windows) > 0
+    found = {Tag.CHAIN: chained(table), Tag.LOOP: looped(table, taken)}
+    own = table.tags.copy()
+    for tag, rows in found.items():
+        own[rows] |= int(tag)
+    forward = (own & int(Tag.BACKWARD)) == 0
+    spans = {tag: windows[rows & forward] for tag, rows in found.items() if (rows & forward).any()}
+    return replace(table, tags=own), spans
+
+
+def chained(table: LineTable) -> Mask:
+    """Returns a mask of the elementwise kernels that are links of a chain.
+
+    Normalisations and reductions neither count nor end a chain; any other kernel ends it.
+    """
+    compute = (table.item == Item.LAUNCH) & ~np.isin(table.kind, _NO_COMPUTE)
+    other = (table.tags & _NOT_FUSED) != 0
+    fused = (ComputeKind.POINTWISE, ComputeKind.ELEMENTWISE)
+    ends = (compute & (~np.isin(table.kind, fused) | other)) | (table.item == Item.STEP)
+    links = compute & (table.kind == ComputeKind.POINTWISE) & ~other & (table.gpu_ns >= MEMORY_BOUND_NS)
+    chain = np.cumsum(ends)
+    count = np.bincount(chain[links], minlength=int(chain[-1]) + 1 if len(chain) else 1)[chain]
+    return np.asarray(links & (count >= SHORTEST_CHAIN) & (count <= LONGEST_CHAIN), dtype=np.bool_)
+
+
+def looped(table: LineTable, pieces: Mask) -> Mask:
+    """Returns a mask of what loops of tiny products launch behind their first round.
+
+    The rounds of a loop launch the same kinds of work. A model's layers do so, too. So a loop either joins
+    its results, or takes a piece of a tensor in each round; then rounds are short, and there are more of
+    them.
+
+    Args:
+        table: of a rank.
+        pieces: items that the host prepares by taking a piece of a tensor.
+    """
+    found = np.zeros(len(table), dtype=np.bool_)
+    products = (table.item == Item.LAUNCH) & np.isin(table.kind, _PRODUCTS)
+    products &= (table.tags & int(Tag.OPTIMIZER)) == 0
+    tiny = products & (table.gpu_ns <= TINY_PRODUCT_NS)
+    if tiny.sum() < LEAST_PRODUCTS:
+        return found
+    backward = (table.tags & int(Tag.BACKWARD)) != 0
+    marks = _signatures(table, products)
+    joins = np.cumsum((table.tags & int(Tag.JOIN)) != 0)
+    pieced = np.cumsum(pieces.astype(np.int64))
+    for step in np.unique(table.step[tiny]).tolist():
+        rows = np.flatnonzero(products & (table.step == step))
+        loops = list(_loops(rows[~backward[rows]], marks, tiny, joins, pieced))
+        # What comes before a loop may hide the beginning of its first round.
+        rounds = {about for _, _, repeats in loops for about in (repeats - 1, repeats, repeats + 1)}
+        loops += [
+            run for run in _runs(rows[backward[rows]], marks, tiny, 2 * _IN_A_ROUND) if run[2] in rounds
+        ]
+        for first, after, _ in loops:
+            found[first:after] = True
+    found &= table.item == Item.LAUNCH
+    return found
+
+
+Loop = tuple[int, int, int]
+"""The row behind the first round, the row behind the last one, and the number of rounds."""
+
+
+def _loops(rows: Column, marks: Column, tiny: Mask, joins: Column, pieced: Column) -> Iterator[Loop]:
+    for first, after, repeats in _runs(rows, marks, tiny, _IN_A_ROUND):
+        place = int(np.searchsorted(rows, after))
+        behind = int(rows[place]) if place < len(rows) else len(marks) - 1
+        joined = joins[behind] > joins[after - 1]
+        each = (place - int(np.searchsorted(rows, first))) / (repeats - 1)
+        taken = pieced[after - 1] - pieced[first - 1] >= repeats - 1
+        short = repeats >= _PIECED_ROUNDS and each <= _IN_A_PIECED_ROUND
+        if joined or (taken and short):
+            yield first, after, repeats
+
+
+def _runs(rows: Column, marks: Column, tiny: Mask, most: int) -> Iterator[Loop]:
+    """Runs of tiny products that repeat after at most so many products; the shortest repetition counts."""
+    free = tiny[rows].copy()
+    for period in range(1, most + 1):
+        same = free[:-period] & free[period:] & (marks[rows[:-period]] == marks[rows[period:]])
+        for begin, end in _stretches(same):
+            last = end + period
+            repeats = (last - begin) // period
+            if repeats < _ROUNDS or last - begin < LEAST_PRODUCTS:
+                continue
+            free[begin:last] = False
+            yield int(rows[begin + period - 1]) + 1, int(rows[last - 1]) + 1, repeats
+
+
+def _stretches(same: Mask) -> Sequence[tuple[int, int]]:
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _signatures(table: LineTable, products: Mask) -> Column:
+    """Returns a number for each product: of the kinds that were launched since the product before it."""
+    found = np.zeros(len(table), dtype=np.int64)
+    codes: dict[tuple[int, ...], int] = {}
+    since: list[int] = []
+    launches = np.flatnonzero((table.item == Item.LAUNCH) & ~np.isin(table.kind, _NO_COMPUTE))
+    for row, kind, product in zip(
+        launches.tolist(), table.kind[launches].tolist(), products[launches].tolist(), strict=True
+    ):
+        if product:
+            found[row] = codes.setdefault(tuple(since), len(codes))
+            since.clear()
+        else:
+            since.append(kind)
+    return found
