@@ -10,21 +10,47 @@ import torch
 if TYPE_CHECKING:
     from aorta.inject.driver import Driver
 
-
-def watch_copies(driver: Driver) -> None:
-    """Note the calls in steps that are timed part by part. A call of a tensor on a GPU passes at once."""
-    for name in ("to", "cuda"):
-        setattr(torch.Tensor, name, _around(getattr(torch.Tensor, name), driver))
+_NAMES = ("to", "cuda")
 
 
-def _around(original: Any, driver: Driver) -> Any:
-    compiling = torch.compiler.is_compiling
-    watched = driver.hooks.around("copy", original, lambda *_: driver.copy_begins(), driver.copy_ended)
+class CopyHooks:
+    """The hooks on copies. They are in place only while steps are timed part by part.
 
-    @functools.wraps(original)
-    def wrapper(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if compiling() or not driver.detailed or tensor.is_cuda:
-            return original(tensor, *args, **kwargs)
-        return watched(tensor, *args, **kwargs)
+    Programs call these methods often, and of tensors that are on the GPU already.
 
-    return wrapper
+    Args:
+        driver: is told of copies.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._replaced: dict[str, tuple[Any, Any]] = {}
+        """What the class had under a name, None where a class above has it, and what stands there now."""
+
+    def watch(self, on: bool) -> None:
+        """Put the hooks in place, or take them out. What another library has put over them stays."""
+        for name in _NAMES:
+            kept = self._replaced.get(name)
+            if on and kept is None:
+                own = vars(torch.Tensor).get(name)
+                put = self._around(getattr(torch.Tensor, name))
+                setattr(torch.Tensor, name, put)
+                self._replaced[name] = own, put
+            elif not on and kept is not None and getattr(torch.Tensor, name) is kept[1]:
+                if kept[0] is None:
+                    delattr(torch.Tensor, name)
+                else:
+                    setattr(torch.Tensor, name, kept[0])
+                del self._replaced[name]
+
+    def _around(self, original: Any) -> Any:
+        compiling, driver = torch.compiler.is_compiling, self._driver
+        watched = driver.hooks.around("copy", original, lambda *_: driver.copy_begins(), driver.copy_ended)
+
+        @functools.wraps(original)
+        def wrapper(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if compiling() or not driver.detailed or tensor.is_cuda:
+                return original(tensor, *args, **kwargs)
+            return watched(tensor, *args, **kwargs)
+
+        return wrapper

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from contextlib import AbstractContextManager
-from pathlib import Path
 from threading import get_ident
 from typing import Any
 
 import torch
 
 from aorta.artefacts import names
-from aorta.artefacts.layout import RunDir
 from aorta.inject.compiled import CompiledUpdates
-from aorta.inject.copies import watch_copies
+from aorta.inject.copies import CopyHooks
 from aorta.inject.cycle import Cycle
-from aorta.inject.epochs import Epochs
-from aorta.inject.flight import FlightKeeper
-from aorta.inject.graphs import Graphs, captured
+from aorta.inject.graphs import CAPTURES, Graphs, captured
 from aorta.inject.hooks import Hooks, say
 from aorta.inject.loaders import LoaderWorkers
+from aorta.inject.outcome import Outcomes
 from aorta.inject.parts import StepMarks
-from aorta.inject.phases import Rare
+from aorta.inject.rank import Rank
 from aorta.inject.roots import RootModules
-from aorta.inject.stacks import Sampler, Stacks
-from aorta.inject.status import InstrumentStatus
-from aorta.inject.variables import Variables
-from aorta.instrument.identity import Identity
 from aorta.instrument.opened import Step
 from aorta.instrument.recorder import GIVE_WAY, StepRecorder
 from aorta.instrument.streams import Mark
@@ -54,11 +45,12 @@ class Driver:
         self.graphs, self.compiled = Graphs(self), CompiledUpdates(self)
         self.updates = 0
         """Updates of the training thread so far."""
-        self.on_gpu = self.detailed = False
-        """The model is on a GPU; the open step is timed part by part."""
-        self.epochs = Epochs()
+        self.detailed = False
+        """The open step is timed part by part."""
+        self.rank = Rank(self.hooks, self.roots, self.workers)
+        self._outcomes = Outcomes()
+        self.epochs = self._outcomes.epochs
         self._cycle = Cycle()
-        self._opened: AbstractContextManager[Step] | None = None
         self._parts: StepMarks | None = None
         self._worked = self._ever_worked = False
         """A backward pass has run since a step ended; at all."""
@@ -66,15 +58,8 @@ class Driver:
         """Backward passes that are running, one inside the other."""
         self._ends_after_backward: Any = None
         """The optimizer whose update ends the step, where it updated inside the backward pass."""
-        self._validation, self._checkpoint = Rare(), Rare()
-        self._status: InstrumentStatus | None = None
-        self._stacks: Stacks | None = None
-        self._sampler: Sampler | None = None
-        self._steady = 0
-        self._ended = False
         self._cycles = 0
         """Steps that have ended, but for the first one, from which the cycle was learned."""
-        self._variables = Variables()
         most = os.environ.get(names.STEPS, "")
         self._most = int(most) if most.isdigit() else None
         GIVE_WAY.append(self._give_way)
@@ -87,7 +72,7 @@ class Driver:
         if parts is None or get_ident() != self.thread:
             return None
         # What is captured into a CUDA graph runs later, and an event in it cannot be read.
-        return None if self.on_gpu and captured() else parts
+        return None if CAPTURES.begun and captured() else parts
 
     def forked(self) -> None:
         """Let go of the parent's step in a child process.
@@ -96,8 +81,9 @@ class Driver:
         """
         if self.recorder is not None:
             self.thread = NOBODY
-            self._parts = self._opened = self.recorder = self._status = self._sampler = None
+            self._parts = self.recorder = None
             self.detailed = False
+            self.rank.forget()
 
     # --- updates -------------------------------------------------------------------------------------------
 
@@ -114,13 +100,12 @@ class Driver:
         inside = self._depth > 0
         if not inside and get_ident() != self.thread:
             return
-        if captured():
+        if captured(surely=True):
             self.graphs.update_captured(optimizer)
             return
         self.updates += 1
         self.epochs.trained = True
-        with contextlib.suppress(Exception):  # without them, forward passes of new models are unseen
-            self.roots.updated(optimizer, recording=self.recorder is not None)
+        self.roots.updated(optimizer, recording=self.recorder is not None)
         parts = self.here()
         if parts is not None and parts.part == "optimizer":
             parts.ended()
@@ -155,77 +140,44 @@ class Driver:
     def _end_step(self, optimizer: Any) -> None:
         self._worked = False
         self._cycles += 1
-        if self.recorder is None:
-            with self._variables.set_again():
-                if not self._begin(optimizer):
+        recorder, parts = self.recorder, self._parts
+        if recorder is None or parts is None:
+            with self.rank.variables():
+                recorder = recorder or self._begin(optimizer)
+                if recorder is None:
                     return
-        elif self._parts is not None:
-            self._close(optimizer, self._parts)
-        self._open()
+                self._open(recorder, recorder.opened(epoch=None, step=recorder.next_step))
+        else:
+            self._outcomes.complete(parts, optimizer)
+            self._parts = None
+            self.rank.steady += parts.step.phase == "steady"
+            self._open(recorder, recorder.followed(parts.step))
         if self._most is not None and self._cycles >= self._most - 1:
             if os.environ.get("RANK", "0") == "0":
                 say(f"{self._most} optimizer steps are done, as asked for: the program ends here")
             raise SystemExit(0)
 
-    def _begin(self, optimizer: Any) -> bool:
-        """Make the recorder; False where another process of this rank has one."""
-        run = RunDir(Path(os.environ[names.RUN_DIR]))
-        if not self._take(run):
+    def _begin(self, optimizer: Any) -> StepRecorder | None:
+        """Make the recorder. Returns None where another process of this rank has one."""
+        if not self.rank.take():
             self.thread = NOBODY
-            return False
+            return None
         parameter = next(p for group in optimizer.param_groups for p in group["params"])
         device = parameter.device
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
-        self.recorder = StepRecorder(run.root, device, injected=True)
-        self.on_gpu = device.type == "cuda"
-        if self.on_gpu:
-            watch_copies(self)
+        self.recorder = StepRecorder(self.rank.run().root, device, injected=True)
+        if device.type == "cuda":
+            self.recorder.also_watch(CopyHooks(self).watch)
         self.roots.find()
         assert self.thread is not None
-        self._stacks = Stacks(self.thread, self._sampled_part)
-        flight = FlightKeeper(run.flight(Identity.from_environment().rank), self._going)
-        self._sampler = Sampler(self._stacks, self._report, flight.look)
-        self._report()
-        return True
+        self.rank.watch(self.thread, self._sampled_part, self._going)
+        return self.recorder
 
-    def _take(self, run: RunDir) -> bool:
-        """Return whether this process is the one that records its rank."""
-        rank = Identity.from_environment().rank
-        try:
-            self._status = InstrumentStatus(run.instrument(rank), rank)
-        except BlockingIOError:
-            say(f"process {os.getpid()} is not recorded: another process records rank {rank}")
-            return False
-        return True
-
-    def _open(self) -> None:
-        assert self.recorder is not None
-        self._opened = self.recorder.step(epoch=None, step=self.recorder.next_step)
-        step = self._opened.__enter__()
-        self._parts, self.detailed = StepMarks(self.recorder, step), step.tape is not None
-
-    def _close(self, optimizer: Any, parts: StepMarks) -> None:
-        step, opened = parts.step, self._opened
-        assert opened is not None
-        step.epoch, step.step = self.epochs.step()
-        border = step.epoch is not None and step.step == 0
-        validated = self._validation.happened(parts.no_grad, between_epochs=border)
-        saved = self._checkpoint.happened(parts.saved, between_epochs=border)
-        if step.phase == "steady" and (validated or saved):
-            step.phase = "checkpoint" if saved else "validation"
-        rate = optimizer.param_groups[0].get("lr")
-        on_device = isinstance(rate, torch.Tensor) and rate.device.type != "cpu"
-        step.result(
-            samples=parts.samples,
-            lr=None if rate is None or on_device else float(rate),
-            loss=parts.loss,
-            grad_norm=parts.grad_norm,
-        )
-        self._parts = self._opened = None
-        self.detailed = False
-        self._steady += step.phase == "steady"
-        opened.__exit__(None, None, None)
+    def _open(self, recorder: StepRecorder, step: Step) -> None:
+        self._parts = parts = StepMarks(recorder, step)
+        self.detailed = step.tape is not None
+        parts.keeps = self._outcomes.keeps(parts)
 
     # --- parts ---------------------------------------------------------------------------------------------
 
@@ -355,7 +307,7 @@ class Driver:
     def clipped(self, norm: Any) -> None:
         """Note the norm of the gradients, as clipping found it."""
         parts = self.here()
-        if parts is not None and isinstance(norm, torch.Tensor) and norm.numel() == 1:
+        if parts is not None and parts.keeps and isinstance(norm, torch.Tensor) and norm.numel() == 1:
             parts.grad_norm = norm.detach()
 
     def scaled(self, given: Any, result: Any) -> None:
@@ -375,31 +327,18 @@ class Driver:
         parts = self._parts
         return parts.part if parts is not None and parts.step.phase == "steady" else None
 
-    def _report(self, note: str | None = None) -> None:
-        if self._status is not None:
-            self._status.write(
-                self.hooks,
-                self.roots.names,
-                self._steady,
-                self._stacks,
-                workers=self.workers.most,
-                note=note,
-                ended=self._ended,
-            )
-
     def _give_way(self) -> None:
         """Leave the rank to a recorder that the program makes itself."""
         self.abandon()
-        with self._variables.set_again():
-            taken = self._status is not None or self._take(RunDir(Path(os.environ[names.RUN_DIR])))
-        if taken:
-            self._report("the program has a StepRecorder of its own")
+        with self.rank.variables():
+            if self.rank.take():
+                self.rank.report("the program has a StepRecorder of its own")
 
     def _hook_failed(self, name: str) -> None:
         """Keep nothing that the failed hook would have had a part in."""
         if name in ("optimizer", "end"):
             self.abandon()
-            self._report("the recording failed")
+            self.rank.report("the recording failed")
         elif self.recorder is not None:
             self.recorder.blind()
 
@@ -407,18 +346,16 @@ class Driver:
         """Write what is left; the step that is open has no update, and is no step."""
         if self.recorder is not None:
             # The interpreter keeps an exception that nobody caught.
-            self._ended = getattr(sys, "last_type", None) is None
+            self.rank.ended = getattr(sys, "last_type", None) is None
             self.abandon()
 
     def abandon(self) -> None:
         """End the recording; what was measured until now is written."""
-        opened, recorder, sampler = self._opened, self.recorder, self._sampler
-        self._parts = self._opened = self.recorder = self._sampler = None
+        parts, recorder = self._parts, self.recorder
+        self._parts = self.recorder = None
         self.thread, self.detailed = NOBODY, False
-        if sampler is not None:
-            sampler.stop()
-            self._report()
-        if opened is not None:
-            opened.__exit__(RuntimeError, RuntimeError("the program ended"), None)
+        self.rank.stop()
         if recorder is not None:
+            if parts is not None:
+                recorder.skipped()
             recorder.__exit__(RuntimeError, None, None)

@@ -16,9 +16,25 @@ _capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
 """The question without the functions around it; None in a torch without CUDA."""
 
 
-def captured() -> bool:
-    """Return whether the calls of this moment are captured into a graph."""
-    return _capturing is not None and torch.cuda.is_initialized() and bool(_capturing())
+class Captures:
+    """Captures of torch in this process."""
+
+    begun = False
+    """One has begun. Before, asking CUDA in each hook would be for nothing."""
+
+
+CAPTURES = Captures()
+
+
+def captured(*, surely: bool = False) -> bool:
+    """Return whether the calls of this moment are captured into a graph.
+
+    Args:
+        surely: ask CUDA even if torch has begun no capture: another library may have.
+    """
+    if _capturing is None or not (surely or CAPTURES.begun):
+        return False
+    return torch.cuda.is_initialized() and bool(_capturing())
 
 
 class Graphs:
@@ -50,7 +66,14 @@ class Graphs:
             ends(made)
             capture_ended(made)
 
-        graph.capture_end = capture_end
+        begins = graph.capture_begin
+
+        @functools.wraps(begins)
+        def capture_begin(*args: Any, **kwargs: Any) -> None:
+            CAPTURES.begun = True
+            begins(*args, **kwargs)
+
+        graph.capture_begin, graph.capture_end = capture_begin, capture_end
         graph.replay = hooks.around("graph", graph.replay, self._begins, self._replayed)
 
     def _ended(self, made: Any) -> None:

@@ -30,6 +30,8 @@ class StepMarks:
         """The part that the training thread is in; one of `aorta.artefacts.instrument_record.PARTS`."""
         self.no_grad = self.saved = False
         """A root module ran without gradients; a checkpoint was written."""
+        self.keeps = True
+        """The loss and the gradient norm are kept."""
         self.loss: torch.Tensor | None = None
         self.grad_norm: torch.Tensor | None = None
         self.scaled: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -41,12 +43,14 @@ class StepMarks:
         self._start: Mark = 0
         self._outer = "other"
         self._from_loader = 0
-        self._from_models: dict[int, int] = {}
+        self._from_models: dict[int, int] | None = None
 
     @property
     def samples(self) -> int | None:
         """The samples of the loaders' batches, or of the model that saw most; None where none were seen."""
-        return self._from_loader or max(self._from_models.values(), default=0) or None
+        if self._from_loader or not self._from_models:
+            return self._from_loader or None
+        return max(self._from_models.values()) or None
 
     def begins(self, part: str) -> bool:
         """Note the start of a part of compute; False inside another part.
@@ -111,12 +115,18 @@ class StepMarks:
 
     def saw(self, module: Any, arguments: Any) -> None:
         """Count the samples that a root module was given."""
-        size = None if self._from_loader else first_size(arguments)
+        # While torch.jit traces, sizes are tensors, and asking for one becomes part of the trace.
+        known = self._from_loader or torch._C._get_tracing_state() is not None
+        size = None if known else first_size(arguments)
         if size is not None:
+            if self._from_models is None:
+                self._from_models = {}
             self._from_models[id(module)] = self._from_models.get(id(module), 0) + size
 
     def lost(self, tensors: Any) -> None:
         """Keep the loss that a backward pass begins with, before a scaler scaled it."""
+        if not self.keeps:
+            return
         loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             return

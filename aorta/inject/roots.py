@@ -6,8 +6,11 @@ gets a `__call__` that asks whether the module is one of the roots. Nothing of o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
@@ -34,6 +37,8 @@ class RootModules:
         self._known: set[int] = set()
         self._others: set[int] = set()
         """Modules that are no roots."""
+        self._newest: Callable[[], Any] = _nothing
+        """The optimizer that has updated last."""
         self._optimizers: WeakSet[Any] = WeakSet()
         """Optimizers that have updated."""
         self._looks = MOST_LOOKS
@@ -50,12 +55,16 @@ class RootModules:
             optimizer: that has updated.
             recording: the roots were looked for once.
         """
-        if optimizer in self._optimizers:
+        if self._newest() is optimizer:  # asked after every update: in most programs there is one optimizer
             return
-        self._optimizers.add(optimizer)
-        if recording and self._looks:
-            self._looks -= 1
-            self.find()
+        with contextlib.suppress(Exception):  # without it, forward passes of new models are unseen
+            self._newest = weakref.ref(optimizer)
+            if optimizer in self._optimizers:
+                return
+            self._optimizers.add(optimizer)
+            if recording and self._looks:
+                self._looks -= 1
+                self.find()
 
     def find(self) -> None:
         """Look for root modules among all objects."""
@@ -137,6 +146,10 @@ class RootModules:
         trains = _trains(module)
         (self._known if trains else self._others).add(id(module))
         return trains
+
+
+def _nothing() -> None:
+    """Return nothing, as a reference to an object that is gone does."""
 
 
 def _trains(module: nn.Module) -> bool:

@@ -18,7 +18,7 @@ def first_size(batch: Any, depth: int = _DEPTH) -> int | None:
         depth: how deep to look.
     """
     if isinstance(batch, torch.Tensor):
-        return len(batch) if batch.dim() else None
+        return batch.size(0) if batch.dim() else None
     if depth == 0:
         return None
     if isinstance(batch, (tuple, list)):

@@ -34,6 +34,8 @@ class Step:
     scalars: Scalars | None = None
     """Its loss and gradient norm."""
     end: Mark = 0
+    end_is_shared: bool = False
+    """The end is the start of the next step, too."""
     host_end_ns: int = 0
     memory: AllocatorPeaks | None = None
     kernels: Sequence[Kernel] | None = None
@@ -80,7 +82,8 @@ class Step:
         """Marks that can be used again after `read`. The start mark is kept: it anchors the clock."""
         if self.tape is not None:
             yield from self.tape.known.values()
-        yield self.end
+        if not self.end_is_shared:
+            yield self.end
 
     def read(self, clock: Clock, host: HostClocks, scalars: Sequence[float | None]) -> StepMeasurement:
         """The step in numbers; its end must have passed. Once: its marks are used again afterwards.

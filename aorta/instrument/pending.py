@@ -107,5 +107,6 @@ class PendingSteps:
             numbers = zip(batch.steps, batch.landing.read(), strict=True)
             self._channel.send([closed.read(self._clock, batch.host, scalars) for closed, scalars in numbers])
             used = [mark for closed in batch.steps for mark in closed.marks()]
-            used.append(batch.mark)
+            if batch.landing.queued:
+                used.append(batch.mark)
             self._clock.release(used)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -19,13 +17,13 @@ from aorta.artefacts.layout import RunDir
 from aorta.artefacts.step_names import Phase
 from aorta.errors import RunError
 from aorta.instrument.allocator import AllocatorCounts
+from aorta.instrument.borders import Opening, StepBorders
 from aorta.instrument.capture import CaptureFields, CaptureSteps, ExternalCapture, StepSchedule
 from aorta.instrument.channel import RecordChannel
 from aorta.instrument.collectives import CollectiveRunner
 from aorta.instrument.collector import CollectorPauses
 from aorta.instrument.contexts import ComputePart, LoaderWait, NamedGaps, OpenStep, outside
 from aorta.instrument.copies import BatchCopies
-from aorta.instrument.dispatch import DISPATCH
 from aorta.instrument.gradients import GradientExchange, GradientHook, high_priority
 from aorta.instrument.identity import Identity, constants, run_directory
 from aorta.instrument.nvtx import ranges_for
@@ -33,7 +31,7 @@ from aorta.instrument.opened import Step
 from aorta.instrument.pending import PendingSteps
 from aorta.instrument.sampler import KernelSampler
 from aorta.instrument.stages import Stages
-from aorta.instrument.streams import HostClocks, Mark, Streams, clock_for
+from aorta.instrument.streams import Mark, Streams, clock_for
 from aorta.instrument.watched_steps import WatchedSteps
 from aorta.instrument.watching import Watching
 from aorta.instrument.wire import StepSummary
@@ -46,7 +44,7 @@ GIVE_WAY: list[Callable[[], None]] = []
 """Called before a program makes a recorder of its own: hooks that record for it stop then."""
 
 
-class StepRecorder:
+class StepRecorder(StepBorders):
     """Times the parts of every step and writes `rank_<rank>_metrics.jsonl`.
 
     Usage, around any loop::
@@ -204,6 +202,10 @@ class StepRecorder:
         """
         return nullcontext()
 
+    def also_watch(self, watcher: Callable[[bool], None]) -> None:
+        """Have `watcher` told when steps that are timed part by part begin, and when they are over."""
+        self._steps.add(watcher)
+
     def blind(self) -> None:
         """Say that not everything is seen from now on: records have no breakdown any more."""
         self._blind = True
@@ -235,7 +237,7 @@ class StepRecorder:
             step: 0-based within the epoch.
             phase: what kind of step it is, where the caller knows better than `capture`. Warm-up always wins.
         """
-        return _Opening(self, epoch, step, phase)
+        return Opening(self, epoch, step, phase)
 
     def data(self) -> AbstractContextManager[None]:
         """Waiting for the loader: host time, whatever the device does meanwhile."""
@@ -324,77 +326,3 @@ class StepRecorder:
 
     def _part(self, usual: ComputePart) -> ComputePart:
         return ComputePart(self._now, usual.tag) if usual.inside else usual
-
-    def _note(self, step: Step) -> None:
-        """Add what else is known of a step that has closed."""
-        if self._recorded:
-            wall_start_ns = step.host_start_ns + HostClocks.now().wall_ahead_ns
-            step.kernels = self._sampler.after_step(wall_start_ns)
-            self._external.after_step(step.global_step)
-        if step.tape is not None:
-            step.memory = self._allocator.read()
-        if self._samples is not None:
-            step.rocm_smi_output = self._samples()
-
-    def _tell(self) -> None:
-        for summary in self._channel.received():
-            for listener in self._listeners:
-                listener(summary)
-
-
-@dataclass(slots=True, eq=False)
-class _Opening:
-    """The context of a step. A step that is timed as a whole passes here and in `pending` alone."""
-
-    recorder: StepRecorder
-    epoch: int | None
-    step: int
-    phase: Phase | None
-    opened: Step | None = None
-
-    def __enter__(self) -> Step:
-        recorder = self.recorder
-        index = recorder._global_step
-        if recorder._now.step is not None:
-            raise RunError(f"step {index} was opened twice", "close a step before the next one begins")
-        steps = recorder._steps
-        if index >= steps.asked_until:
-            steps.ask(index)
-        phase, parts = steps.kind
-        if self.phase and phase != "warmup":
-            phase = self.phase
-        if recorder._recorded:
-            recorder._external.before_step(index)
-            recorder._sampler.start()
-        if parts:
-            recorder._allocator.start()
-        self.opened = opened = Step(self.epoch, self.step, index, phase)
-        opened.before_ms = recorder.between.taken()
-        recorder._now.begin(opened, parts)
-        return opened
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        recorder, opened, now = self.recorder, self.opened, self.recorder._now
-        assert opened is not None
-        del rest
-        if kind is None and opened.tape is not None and recorder._calls is not None:
-            recorder._calls.close(opened.tape)
-        try:
-            if kind is None:
-                opened.end = now.clock.mark(now.stream)
-                opened.host_end_ns = time.monotonic_ns()
-        finally:
-            now.end()
-        if kind is not None:
-            recorder._allocator.skip()
-            return
-        if opened.scalars is None:
-            opened.results()
-        opened.communication_observed = not recorder._blind and (
-            recorder._calls is None or not DISPATCH.taken
-        )
-        if recorder._recorded or opened.tape is not None or recorder._samples is not None:
-            recorder._note(opened)
-        recorder._global_step = opened.global_step + 1
-        if recorder._pending.add(opened):
-            recorder._tell()

@@ -62,7 +62,7 @@ class Switch:
         self._calls = [(one, one.__dict__["__call__"]) for one in self.driver.roots._classes]
         for one, _ in self._calls:
             del one.__call__
-        self.driver._sampler.stop()
+        self.driver.rank.sampler.stop()
 
     def back(self) -> None:
         """Put the hooks back."""
@@ -72,8 +72,8 @@ class Switch:
             hooks.update(kept)
         for one, call in self._calls:
             one.__call__ = call  # type: ignore[method-assign]
-        before = self.driver._sampler
-        self.driver._sampler = stacks.Sampler(before._stacks, before._report, before._look)
+        before = self.driver.rank.sampler
+        self.driver.rank.sampler = stacks.Sampler(before._stacks, before._report, before._look)
 
 
 class Blocks:

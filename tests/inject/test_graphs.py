@@ -39,6 +39,8 @@ class Seen:
 @pytest.fixture
 def graph(monkeypatch: pytest.MonkeyPatch) -> type:
     class Graph:
+        def capture_begin(self) -> None: ...
+
         def capture_end(self) -> None: ...
 
         def replay(self) -> None: ...
@@ -62,5 +64,15 @@ def test_a_replay_ends_a_step_only_where_the_graph_holds_an_update(graph: type) 
     assert (seen.thread, seen.hooks.seen) == (get_ident(), {"graph"})
 
 
+def test_cuda_is_asked_once_a_capture_has_begun(graph: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CAPTURES", module.Captures())
+    monkeypatch.setattr(module, "_capturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    Graphs(Seen()).watch()  # type: ignore[arg-type]
+    assert (module.captured(), module.captured(surely=True)) == (False, True)
+    graph().capture_begin()
+    assert module.captured()
+
+
 def test_nothing_is_captured_without_a_gpu() -> None:
-    assert module.captured() is torch.cuda.is_initialized()
+    assert module.captured(surely=True) is torch.cuda.is_initialized()

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -359,3 +360,30 @@ def test_names_of_time_within_a_step_and_unknown_names_are_refused(tmp_path: Pat
             with pytest.raises(RunError, match="within a step"), recorder.between("logging"):
                 pass
             step.result(samples=8, lr=None)
+
+
+def test_steps_that_follow_each_other_share_a_mark_where_nobody_looks_at_their_parts(tmp_path: Path) -> None:
+    capture = CaptureConfig(warmup_steps=1, detail_interval=2)
+    recorder = StepRecorder(tmp_path, CPU, capture=capture, injected=True)
+    marks, taken = recorder._clock.mark, []
+
+    def mark(stream: None = None) -> object:
+        taken.append(marks(stream))
+        return taken[-1]
+
+    recorder._clock.mark = mark  # type: ignore[method-assign, assignment]
+    step, opened = recorder.opened(epoch=None, step=0), []
+    for _ in range(65):
+        opened.append(step)
+        step.result(samples=1, lr=None)
+        step = recorder.followed(step)
+    recorder.skipped()
+    recorder.close()
+    # 66 steps are opened and 65 closed. Of 30 steps that are timed as a whole 29 share their end.
+    assert len(taken) == 66 + 65 - 29
+    assert [one.end_is_shared for one in opened] == [False] * 31 + [True] * 29 + [False] * 5
+    assert all((one.end in list(one.marks())) is not one.end_is_shared for one in opened)
+    records = read_records(tmp_path)
+    ends = [(one.mono_start_ns, one.mono_end_ns) for one in records]
+    assert all(end == start for (_, end), (start, _) in pairwise(ends[31:61]))
+    assert [one.global_step for one in records] == list(range(65))

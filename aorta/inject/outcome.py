@@ -1,0 +1,54 @@
+"""Completes a step when it ends: epoch, kind, samples, loss, learning rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from aorta.inject.epochs import Epochs
+from aorta.inject.parts import StepMarks
+from aorta.inject.phases import Rare
+from aorta.instrument.scalars import Scalars
+
+SCALARS_NS = 100_000_000
+"""Time from a loss that is read to the next one in steps that are timed as a whole. Each takes several calls
+of torch, for which a program that is bound by its host has no time to spare.
+"""
+
+
+class Outcomes:
+    """Completes steps, and knows of which ones the loss and the gradient norm are kept."""
+
+    def __init__(self) -> None:
+        self.epochs = Epochs()
+        self._validation, self._checkpoint = Rare(), Rare()
+        self._kept_ns = 0
+
+    def keeps(self, parts: StepMarks) -> bool:
+        """Return whether the loss and the gradient norm of a step that begins are kept."""
+        step = parts.step
+        kept = step.tape is not None or step.host_start_ns - self._kept_ns >= SCALARS_NS
+        if kept:
+            self._kept_ns = step.host_start_ns
+        return kept
+
+    def complete(self, parts: StepMarks, optimizer: Any) -> None:
+        """State what came out of a step whose last update was that of `optimizer`."""
+        step = parts.step
+        step.epoch, step.step = self.epochs.step()
+        border = step.epoch is not None and step.step == 0
+        validated = self._validation.happened(parts.no_grad, between_epochs=border)
+        saved = self._checkpoint.happened(parts.saved, between_epochs=border)
+        if (validated or saved) and step.phase == "steady":
+            step.phase = "checkpoint" if saved else "validation"
+        rate = optimizer.param_groups[0].get("lr")
+        on_device = isinstance(rate, torch.Tensor) and rate.device.type != "cpu"
+        lr = None if rate is None or on_device else float(rate)
+        if parts.keeps:
+            step.result(samples=parts.samples, lr=lr, loss=parts.loss, grad_norm=parts.grad_norm)
+        else:
+            step.samples, step.lr, step.scalars = parts.samples, lr, _NONE
+
+
+_NONE = Scalars([None, None])
