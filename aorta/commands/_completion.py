@@ -65,7 +65,15 @@ def config_keys() -> Iterator[str]:
 
 def complete_key(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """`key=` for each key that begins as what was typed, or whose last part does."""
-    keys = list(config_keys())
+    return _fitting(list(config_keys()), incomplete)
+
+
+def complete_threshold(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """`key=` for each threshold that begins as what was typed, or whose last part does."""
+    return _fitting([key for key in config_keys() if key.startswith("thresholds.")], incomplete)
+
+
+def _fitting(keys: list[str], incomplete: str) -> list[CompletionItem]:
     found = [key for key in keys if key.startswith(incomplete)]
     found = found or [key for key in keys if key.rpartition(".")[2].startswith(incomplete)]
     return [CompletionItem(f"{key}=") for key in found]

@@ -83,6 +83,14 @@ def _word(context: click.Context, parameter: click.Parameter, incomplete: str) -
     return complete_word(context, parameter, incomplete)
 
 
+def _complete_threshold(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from aorta.commands._completion import complete_threshold
+
+    return complete_threshold(context, parameter, incomplete)
+
+
 def threshold_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--override` of an analysis: thresholds alone, since what ran cannot be changed any more."""
     return click.option(
@@ -92,6 +100,7 @@ def threshold_option(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="thresholds.KEY=VALUE ...",
         callback=_checked,
         help="Analyse with other thresholds; `aorta explain` lists them.",
+        shell_complete=_complete_threshold,
     )(function)
 
 

@@ -10,6 +10,7 @@ import click
 from aorta.commands._options import results_option
 from aorta.commands._say import say, say_json
 from aorta.doctor.abilities import DEFAULT, NAMES
+from aorta.typeable import typeable
 
 if TYPE_CHECKING:
     from aorta.doctor.records import Examination
@@ -103,7 +104,8 @@ def _tables(console: object, found: Examination) -> None:
     here = Table("", "what is here", "found", "what to do", title=found.host)
     for check in found.checks:
         # Text, never markup: host names and messages of programs may hold brackets.
-        row = (check.state, check.name, plain(check.text), plain(check.hint) if check.state != "ok" else "")
+        hint = plain(typeable(check.hint)) if check.state != "ok" else ""
+        row = (check.state, check.name, plain(check.text), hint)
         here.add_row(*[Text(cell, style=colours[check.state] if not i else "") for i, cell in enumerate(row)])
     console.print(here)
     works = Table("", "what works", "command", "what is in the way", "what to do")
@@ -111,9 +113,9 @@ def _tables(console: object, found: Examination) -> None:
         cells = (
             able.works,
             able.name,
-            able.command,
+            typeable(able.command),
             "\n".join(map(plain, able.reasons)),
-            "\n".join(able.todo),
+            "\n".join(map(typeable, able.todo)),
         )
         works.add_row(
             *[Text(cell, style=colours[able.works] if not i else "") for i, cell in enumerate(cells)]

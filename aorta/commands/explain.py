@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from aorta.commands._say import say
+
 
 @click.command()
 @click.argument("name", metavar="[KIND|KEY]", required=False)
@@ -26,4 +28,4 @@ def command(name: str | None) -> None:
         blocks = mistake_blocks(CATALOGUE[name])
     else:
         blocks = finding_blocks(plugin) if plugin is not None else threshold_blocks(name)
-    click.echo(to_text(blocks).rstrip("\n"))
+    say(to_text(blocks).rstrip("\n"))

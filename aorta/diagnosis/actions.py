@@ -10,6 +10,9 @@ from aorta.artefacts.analysis import Finding
 from aorta.diagnosis.findings import FINDINGS
 from aorta.diagnosis.observation import Observation
 
+FEWER_RANKS = "run fewer ranks per node (--procs-per-node), or give the nodes CPUs of their own"
+"""Begins the first action where ranks share cores."""
+
 
 def with_actions(finding: Finding, seen: Observation) -> Finding:
     """Returns the finding with what to do; one that yields takes the advice of the costliest cause.
@@ -38,5 +41,4 @@ def _own_cores(finding: Finding, seen: Observation) -> list[str]:
     everyone = set(finding.ranks) in (set(), {row.rank for row in seen.steps.breakdown.per_rank})
     if seen.around.cores_shared is None or FINDINGS[finding.kind].cost is None or not everyone:
         return []
-    fewer = "run fewer ranks per node (--procs-per-node), or give the nodes CPUs of their own"
-    return [f"{fewer}: {seen.around.cores_shared}"]
+    return [f"{FEWER_RANKS}: {seen.around.cores_shared}"]

@@ -27,6 +27,8 @@ _FREE = frozenset(
         "workload",
     }
 )
+TRAINER = "aorta.train"
+"""Begins the name of the built-in trainer."""
 _FILES = frozenset({"dcrnn.data", "dcrnn.adjacency"})
 """Files: compared by name, since the same one lies elsewhere on another machine."""
 _PYTHON = re.compile(r"python[\d.]*")
@@ -44,7 +46,7 @@ def program(manifest: Manifest | None) -> str | None:
     if manifest is None or not manifest.plan.command:
         return None
     if manifest.plan.workload is not None:
-        return f"aorta.train ({manifest.plan.workload})"
+        return f"{TRAINER} ({manifest.plan.workload})"
     return " ".join(_words(manifest.plan, manifest.job_id))
 
 

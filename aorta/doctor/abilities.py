@@ -21,15 +21,15 @@ class _Need:
 _TRAINING = ("python", "packages", "torch", "collectives", "results")
 _COMFORT = ("tmp", "shm", "open files")
 _NEEDS = (
-    _Need("analyze", "aorta analyze, make aggregate", ("packages",), ("results",)),
-    _Need("profile", "make profile", _TRAINING, (*_COMFORT, "cpus")),
+    _Need("analyze", "aorta analyze, aorta aggregate", ("packages",), ("results",)),
+    _Need("profile", "aorta profile", _TRAINING, (*_COMFORT, "cpus")),
     _Need(
         "submit",
-        "make submit-profiling, make wait",
+        "aorta submit, aorta wait",
         (*_TRAINING, "slurm programs", "slurm controller", "partitions", "results on the nodes"),
         ("accounting", "partitions"),
     ),
-    _Need("gpu training", "make profile on GPUs", ("torch", "gpus", "torch devices"), ("collectives",)),
+    _Need("gpu training", "aorta profile on GPUs", ("torch", "gpus", "torch devices"), ("collectives",)),
     _Need("gpu sampling", "gpu_monitor.csv", ("gpus", "gpu sampling"), ("gpu sampling",)),
     _Need("nsys", "--profiler nsys", ("nsys",), ("gpus", "tmp", "gpu metrics permission")),
     _Need("rocprofv3", "--profiler rocprofv3", ("gpus", "rocprofv3"), ("tmp",)),

@@ -32,7 +32,7 @@ def slurm(results: Path, run: Caller = bounded) -> list[Check]:
     """A check for each of `NAMES`; what cannot be asked without the one before it says so."""
     absent = [program for program in CLIENTS if shutil.which(program) is None]
     if absent:
-        hint = "for jobs, run this where sbatch works; `make profile` and `make cluster-up` need no cluster"
+        hint = "for jobs, run this where sbatch works; `aorta profile` and `make cluster-up` need no cluster"
         text = "no Slurm here" if len(absent) == len(CLIENTS) else f"not in PATH: {', '.join(absent)}"
         first = Check(NAMES[0], "missing", text, hint, {"missing": absent})
         return [first, *(Check(name, "missing", "no Slurm programs") for name in NAMES[1:])]

@@ -113,7 +113,7 @@ def pattern(late: NDArray[np.bool_], stretch: NDArray[np.int64]) -> tuple[Patter
     since = int(np.argmin(before[:-1] + punctual[-1] - punctual[:-1]))
     after = late[since:]
     stays = after.mean() >= PERSISTENT and len(after) >= min(_MIN_PERSISTENT, count)
-    if stays and late.sum() >= PERSISTENT_OF_ALL * count:
+    if stays and after.sum() >= PERSISTENT_OF_ALL * count:
         return "persistent", since
     where = np.flatnonzero(late)
     once = stretch[where[0]] == stretch[where[-1]]

@@ -9,6 +9,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from aorta.artefacts.analysis import Analysis
 from aorta.config.schema import Config
+from aorta.diagnosis.actions import FEWER_RANKS
+from aorta.diagnosis.program import TRAINER
+from aorta.metrics.repeats import is_local
 
 _KEY = re.compile(r"\b[a-z]+(?:\.[a-z_]+)+\b")
 _WANTED = re.compile(r"^=([\w.-]+)|^ to ([\w.-]+)|^ is \S+ .*?set it to ([\w.-]+)|^ ([\w.-]+) \(now ")
@@ -18,13 +21,17 @@ _NOW = re.compile(r"(?:\bnow|^ is) ([\w.-]*\w)")
 
 
 def experiment(analysis: Analysis, action: str, run: str) -> str | None:
-    """The sweep that tries `action`, read from the configuration keys that it names; None if it names none.
+    """The command that tries `action`: a sweep over the configuration keys that it names, or fewer ranks.
+
+    None if the action names no key.
 
     Args:
         analysis: of the run.
         action: one action of a finding, such as `raise training.batch_size, now 8`.
         run: path of the run directory, whose configuration is varied.
     """
+    if action.startswith(FEWER_RANKS):
+        return _with_fewer_ranks(analysis, run)
     stated = _STATED.search(action)
     over, fixed = stated[1] if stated else None, []
     for key, hint, before, after in () if stated else _keys(action):
@@ -38,16 +45,32 @@ def experiment(analysis: Analysis, action: str, run: str) -> str | None:
             fixed.append(f"{key}={wanted}")
     if over is None:
         return None
-    words = ["aorta", "sweep"]
-    if (analysis.job_id or "").startswith("local-"):
-        words += ["--executor", "local"]
-    words += ["--config", f"{run}/config.yaml", "--nodes", str(nodes := analysis.nodes or 1)]
-    if (each := (analysis.world_size or nodes) // nodes) > 1:
+    words = ["aorta", "sweep", *(["--executor", "local"] if is_local(analysis.job_id) else [])]
+    nodes, each = _shape(analysis)
+    words += ["--config", f"{run}/config.yaml", "--nodes", str(nodes)]
+    if each > 1:
         words += ["--procs-per-node", str(each)]
     words += ["--over", over]
     for pair in fixed:
         words += ["--override", pair]
     return shlex.join([*words, "--repeats", "3"])
+
+
+def _shape(analysis: Analysis) -> tuple[int, int]:
+    """Nodes of the run, and ranks per node."""
+    nodes = analysis.nodes or 1
+    return nodes, (analysis.world_size or nodes) // nodes
+
+
+def _with_fewer_ranks(analysis: Analysis, run: str) -> str | None:
+    """The same run with half of the ranks; None for a single rank, and for an own program."""
+    nodes, each = _shape(analysis)
+    if nodes * each < 2 or not (analysis.program or "").startswith(TRAINER):
+        return None
+    nodes, each = (nodes, each // 2) if each > 1 else (nodes // 2, 1)
+    start = "profile" if is_local(analysis.job_id) else "submit"
+    words = ["aorta", start, "--config", f"{run}/config.yaml", "--nodes", str(nodes)]
+    return shlex.join([*words, "--procs-per-node", str(each)])
 
 
 def _keys(action: str) -> Iterator[tuple[str, Any, str, str]]:

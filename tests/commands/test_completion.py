@@ -50,6 +50,9 @@ def test_every_key_of_the_configuration_is_offered_and_can_be_set(tmp_path: Path
         ("aorta submit --profiler rocp", ["plain,rocprofv3"]),
         ("aorta submit --nodes 2 my_train", ["file,my_train"]),
         ("aorta submit --override training.nothing", []),
+        ("aorta analyze --override data_w", ["plain,thresholds.data_wait_pct="]),
+        ("aorta aggregate --override thresholds.data_w", ["plain,thresholds.data_wait_pct="]),
+        ("aorta analyze --override training.max_st", []),  # what ran cannot be changed any more
     ],
 )
 def test_what_is_offered(line: str, offered: list[str], tmp_path: Path) -> None:

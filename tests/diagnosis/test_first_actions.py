@@ -67,6 +67,20 @@ def test_one_direction_for_bucket_sizes_and_the_command_that_tries_it(
     assert ("try smaller buckets" in action) is (sizes[1] < sizes[0])
 
 
+@pytest.mark.parametrize(
+    ("facts", "shape"),
+    [
+        (RunFacts(job_id="7", nodes=2, world_size=4), "--nodes 2 --procs-per-node 2"),
+        (RunFacts(job_id="local-7", nodes=2, world_size=2), "--executor local --nodes 2"),
+        (RunFacts(), ""),
+    ],
+)
+def test_the_command_runs_as_the_run_did(facts: RunFacts, shape: str) -> None:
+    action = bucket_action(replace(observed(0.2), facts=facts))
+    assert action is not None
+    assert " ".join(f"aorta sweep {shape} --over".split()) in action
+
+
 @pytest.mark.parametrize("places", [calls(8, 25 << 20), calls(1, 64 << 10)], ids=["many", "one"])
 def test_many_large_calls_and_a_single_small_one_are_no_matter_of_bucket_sizes(
     places: list[CollectiveSlot],

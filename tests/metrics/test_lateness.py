@@ -95,6 +95,15 @@ def test_pattern_of_the_last_steps_of_a_run() -> None:
     assert pattern(late, np.zeros(100, dtype=np.int64)) == ("persistent", 75)
 
 
+def test_late_steps_before_do_not_make_a_short_end_persistent() -> None:
+    late = np.zeros(100, dtype=np.bool_)
+    late[0:80:4] = True  # 20 of 80, each after three punctual ones
+    late[-10:] = True  # 30 of 100 are late, 10 of them in a row
+    assert pattern(late, np.zeros(100, dtype=np.int64)) == ("intermittent", 0)
+    late[-25:] = True  # the row itself is a quarter
+    assert pattern(late, np.zeros(100, dtype=np.int64)) == ("persistent", 75)
+
+
 def test_of_two_ranks_that_are_late_in_turn_only_one_is_late_persistently() -> None:
     """Rank 0 comes 30 late to the first collective of each step, rank 1 to the second."""
     come = {0: ((40, 50), (55, 95)), 1: ((10, 50), (85, 95))}

@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from aorta.diagnosis.actions import FEWER_RANKS
 from aorta.report.next_steps import experiment, next_commands
 from tests.support.analyses import analysis
 
@@ -43,6 +44,26 @@ def test_the_present_value_is_varied(action: str, over: str) -> None:
     assert words[words.index("--over") + 1].endswith(over)
     assert words[words.index("--config") + 1] == "results/2node/run_7/config.yaml"
     assert words[words.index("--nodes") + 1] == "2"
+
+
+@pytest.mark.parametrize(
+    ("job", "ranks", "nodes", "command"),
+    [
+        ("7", 8, 2, "submit --config results/2node/run_7/config.yaml --nodes 2 --procs-per-node 2"),
+        ("local-7", 8, 2, "profile --config results/2node/run_7/config.yaml --nodes 2 --procs-per-node 2"),
+        # One rank per node: fewer nodes of the machine that they share.
+        ("local-7", 4, 4, "profile --config results/2node/run_7/config.yaml --nodes 2 --procs-per-node 1"),
+    ],
+)
+def test_half_of_the_ranks_where_they_share_cores(job: str, ranks: int, nodes: int, command: str) -> None:
+    shape = {"job_id": job, "world_size": ranks, "nodes": nodes, "program": "aorta.train (ranking)"}
+    assert shlex.join(tried(f"{FEWER_RANKS}: {ranks} ranks share 2 CPUs", **shape)) == f"aorta {command}"
+
+
+@pytest.mark.parametrize("changes", [{"program": "my_train.py"}, {"world_size": 1, "nodes": 1}])
+def test_no_command_with_fewer_ranks_for_an_own_program_or_one_rank(changes: dict[str, object]) -> None:
+    shape = {"world_size": 4, "nodes": 2, "program": "aorta.train (ranking)"} | changes
+    assert tried(f"{FEWER_RANKS}: ranks share 2 CPUs", **shape) == []
 
 
 def test_what_belongs_to_the_change_is_set_with_it() -> None:

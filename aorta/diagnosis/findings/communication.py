@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec import structs
 
-from aorta.artefacts.analysis import Finding, Kind, Speedup
+from aorta.artefacts.analysis import Finding, Kind, RunFacts, Speedup
 from aorta.config.schema import Config
 from aorta.diagnosis.finding import (
     STEP_SHARE,
@@ -45,6 +45,7 @@ from aorta.diagnosis.findings._transfers import (
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 from aorta.metrics.mesh_groups import slow_group
+from aorta.metrics.repeats import is_local
 from aorta.metrics.whatif import Replays
 from aorta.units import rank_words
 
@@ -260,12 +261,21 @@ def _buckets(config: Config, seen: Observation) -> list[str]:
     up = (1, 2, 4, 8) if now >= USUAL_BUCKET_MB else (1, 5, 25, 125)
     factors = up if larger else (1, 1 / 2, 1 / 4, 1 / 10)
     sizes = ",".join(f"{now * factor:g}" for factor in factors)
-    nodes = f" --nodes {seen.facts.nodes}" if seen.facts.nodes else ""
     return [
         f"try {'larger' if larger else 'smaller'} buckets (distributed.bucket_cap_mb, now {now:g}): "
         + ("fewer, larger messages" if larger else "the exchange starts earlier in the backward pass")
-        + f"; test: `aorta sweep{nodes} --over distributed.bucket_cap_mb={sizes}`"
+        + f"; test: `aorta sweep{_shape(seen.facts)} --over distributed.bucket_cap_mb={sizes}`"
     ]
+
+
+def _shape(facts: RunFacts) -> str:
+    """Returns the options of a sweep that runs as this run did."""
+    said = " --executor local" if is_local(facts.job_id) else ""
+    if facts.nodes:
+        said += f" --nodes {facts.nodes}"
+        each = (facts.world_size or 0) // facts.nodes
+        said += f" --procs-per-node {each}" if each > 1 else ""
+    return said
 
 
 def _larger_buckets(now_mb: float, seen: Observation) -> bool | None:
