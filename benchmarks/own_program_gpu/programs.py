@@ -74,7 +74,7 @@ def layers(width: int, count: int) -> Any:
     return nn.Sequential(*[Layer(width) for _ in range(count)]).to(device())
 
 
-def loop(model: Any, batch: int, width: int, steps: int, watch: Watch) -> str:
+def loop(model: Any, batch: int, width: int, steps: int, watch: Watch, *, digested: bool = True) -> str:
     """Train for so many steps, or until `watch` is done."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     losses, made = [], [torch.randn(batch, width) for _ in range(4)]
@@ -90,7 +90,7 @@ def loop(model: Any, batch: int, width: int, steps: int, watch: Watch) -> str:
         watch.step()
         if watch.done:
             break
-    return digest([torch.stack(losses), *model.parameters()])
+    return digest([torch.stack(losses), *model.parameters()]) if digested else ""
 
 
 def ddp(steps: int, watch: Watch) -> str:
@@ -124,6 +124,17 @@ def fsdp(steps: int, watch: Watch) -> str:
     return loop(model, batch, width, steps, watch)
 
 
+def fsdp_large(steps: int, watch: Watch) -> str:
+    """`fully_shard` on blocks that keep the GPU busy."""
+    started()
+    width, count, batch = (4096, 2, 1024) if CUDA() else (64, 2, 16)
+    model = layers(width, count)
+    for block in model:
+        fully_shard(block)
+    fully_shard(model)
+    return loop(model, batch, width, steps, watch, digested=False)
+
+
 def compiled(steps: int, watch: Watch) -> str:
     """A compiled model."""
     started()
@@ -131,7 +142,12 @@ def compiled(steps: int, watch: Watch) -> str:
     return loop(torch.compile(wrapped(layers(width, 4))), batch, width, steps, watch)
 
 
-def hf(steps: int, watch: Watch) -> str:
+def hf_large(steps: int, watch: Watch) -> str:
+    """The Trainer of transformers with batches that keep the GPU busy."""
+    return hf(steps, watch, batch=96)
+
+
+def hf(steps: int, watch: Watch, batch: int = 16) -> str:
     """The Trainer of transformers."""
     from transformers import (  # noqa: PLC0415
         GPT2Config,
@@ -161,7 +177,7 @@ def hf(steps: int, watch: Watch) -> str:
 
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    layers_, width, batch = (8, 768, 16) if CUDA() else (2, 64, 2)
+    layers_, width, batch = (8, 768, batch) if CUDA() else (2, 64, 2)
     config = GPT2Config(
         n_layer=layers_, n_embd=width, n_head=4, vocab_size=1000, n_positions=256,
         attn_implementation="eager", attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0,
@@ -276,6 +292,52 @@ def calls(_: int, __: Watch) -> str:
     return f"{sorted(found)[len(found) // 2]:.2f}"
 
 
+def prices(_: int, __: Watch) -> str:
+    """CPU time of single calls of the hooks and the recorder, in µs: a loop over each one alone."""
+    from aorta.instrument.streams import current_stream, runtime_elapsed  # noqa: PLC0415
+
+    at = device()
+    one, loss = torch.ones(4, 4, device=at), torch.ones((), device=at, requires_grad=True) * 2
+    found = {"call of Python": _price(lambda: None), "detach": _price(loss.detach)}
+    found["compiling"] = _price(torch.compiler.is_compiling)
+    found["monotonic"] = _price(time.monotonic_ns)
+    found["thread time"] = _price(time.thread_time_ns)
+    if CUDA():
+        stream, events = current_stream(at), [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        elapsed = runtime_elapsed()
+        for event in events:
+            event.record(stream)
+        torch.cuda.synchronize()
+        found["record"] = _price(lambda: events[0].record(stream))
+        torch.cuda.synchronize()
+        events[1].record(stream)
+        torch.cuda.synchronize()
+        found["query"] = _price(events[0].query)
+        found["elapsed, torch"] = _price(lambda: events[0].elapsed_time(events[1]))
+        if elapsed is not None:
+            found["elapsed, runtime"] = _price(lambda: elapsed(*events))
+        found["event made"] = _price(lambda: torch.cuda.Event(enable_timing=True))
+        found["capturing"] = _price(torch._C._cuda_isCurrentStreamCapturing)
+        found["stream"] = _price(lambda: current_stream(at))
+        found["allocator read"] = _price(lambda: torch.cuda.memory_stats_as_nested_dict(at))
+        found["address"] = _price(one.data_ptr)
+        found["kernel launched"] = _price(lambda: one.add_(1))
+    return ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+
+
+def _price(call: Callable[[], Any], calls: int = 300, turns: int = 9) -> float:
+    found = []
+    for _ in range(turns):
+        began = time.thread_time_ns()
+        for _ in range(calls):
+            call()
+        found.append((time.thread_time_ns() - began) / 1000 / calls)
+        if CUDA():
+            torch.cuda.synchronize()
+    return sorted(found)[turns // 2]
+
+
 PROGRAMS: dict[str, Callable[[int, Watch], str]] = {
-    one.__name__: one for one in (ddp, small, host, fsdp, compiled, hf, graph, faulty, calls)
+    one.__name__: one
+    for one in (ddp, small, host, fsdp, fsdp_large, compiled, hf, hf_large, graph, faulty, calls, prices)
 }

@@ -8,7 +8,9 @@ Each program runs on one rank per GPU (NCCL), in processes that are forked from 
 - cost: hooks are taken out and put back between blocks of 10 steps. Each block with hooks is compared with
   its plain neighbours: wall time, and CPU time of the training thread. The registration of collectives
   stays; `calls` measures it.
-- windows: compute by event windows over the kernels of the same steps, as Kineto records them.
+- prices: CPU time of single calls.
+- windows: compute by event windows over the kernels of the same steps, as Kineto records them, and over the
+  span of each phase's kernels (`phases.py`).
 - faults: rank 1 has a slow loader, slow host work or more to compute. `aorta analyze DIR/faulty-loader` (on
   any machine) must name it.
 
@@ -41,6 +43,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 os.environ |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
+from phases import Phases
+from phases import compared as compared_phases
 from programs import CUDA, PROGRAMS
 from switch import LEARNED, WARMUP, Block, Blocks, Switch
 
@@ -103,7 +107,7 @@ class Run:
             os.dup2(stream.fileno(), 1)
             os.dup2(stream.fileno(), 2)
         torch.set_num_threads(1)
-        switch = None
+        switch, phases = None, Phases() if self.kind == "sampled" else None
         if self.kind != "plain":
             capture = {"warmup_steps": WARMUP, "kernel_interval": 20 if self.kind == "sampled" else 0}
             capture |= {"detail_interval": DETAIL_INTERVAL} if self.kind == "cost" else {}
@@ -118,6 +122,8 @@ class Run:
         (self.folder / f"answer_{rank}.json").write_text(json.dumps(answer))
         if switch is not None:
             switch.driver.finish()
+        if phases is not None:
+            phases.write(self.folder / f"phases_{rank}.json")
 
     def ended(self) -> bool:
         """Return whether all ranks have ended; those that take too long are killed."""
@@ -169,10 +175,22 @@ def compared(blocks: list[Block], kind: str, at: int) -> tuple[list[float], list
 
 def interval(ratios: list[float]) -> str:
     """Return the median with its 95 % interval, by resampling."""
-    chance = random.Random(0)
-    medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(RESAMPLED))
-    low, high = medians[RESAMPLED // 40], medians[-RESAMPLED // 40]
+    low, high = resampled(ratios)
     return f"{statistics.median(ratios):.4f} (95 %: {low:.4f} to {high:.4f}, {len(ratios)} blocks)"
+
+
+def more_cpu(more_us: list[float], step_ms: float) -> str:
+    """Return CPU time of the training thread over and above plain steps, also as a share of a plain step."""
+    low, high = resampled(more_us)
+    middle = statistics.median(more_us)
+    return f"{middle:+.0f} µs ({low:+.0f} to {high:+.0f}), {middle / 10 / step_ms:.2f} % of a step"
+
+
+def resampled(values: list[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the median."""
+    chance = random.Random(0)
+    medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(RESAMPLED))
+    return medians[RESAMPLED // 40], medians[-RESAMPLED // 40]
 
 
 def cost(run: Run) -> str:
@@ -183,9 +201,10 @@ def cost(run: Run) -> str:
     for kind in ("whole", "detailed"):
         ratios, _ = compared(blocks, kind, 1)
         _, cpu = compared(blocks, kind, 2)
+        plain_ms = statistics.median(block.step_ms for block in blocks if block.kind == "plain")
         if len(ratios) < 5:
             return f"too few blocks: {len(blocks)}"
-        lines.append(f"{kind} {interval(ratios)}, thread {statistics.median(cpu):+.0f} µs")
+        lines.append(f"{kind} {interval(ratios)}, thread {more_cpu(cpu, plain_ms)}")
         middle[kind] = statistics.median(ratios)
     both = middle["whole"] * (1 - DETAILED_SHARE) + middle["detailed"] * DETAILED_SHARE
     plain = [block for block in blocks if block.kind == "plain"]
@@ -211,7 +230,9 @@ def windows(run: Run) -> str:
                     if kernels.get(stream):
                         ratios.setdefault(stream, []).append(parts[key] / 1e6 / kernels[stream])
         shown = {stream: [round(one, 4) for one in found] for stream, found in ratios.items()}
-        said.append(f"rank {rank}: windows / kernels {shown}")
+        sampled = [one for one in records(run.folder, rank) if one.get("execution")]
+        spans = compared_phases(run.folder / f"phases_{rank}.json", sampled)
+        said.append(f"rank {rank}: windows / kernels {shown}; windows {spans}")
     return "; ".join(said)
 
 
@@ -264,12 +285,14 @@ class Bench:
     def costs(self) -> None:
         """Measure cost, one program after another."""
         for name, seconds in (
-            ("ddp", 26),
-            ("fsdp", 26),
-            ("hf", 26),
-            ("small", 24),
-            ("host", 18),
+            ("host", 20),
             ("compiled", 18),
+            ("fsdp", 20),
+            ("hf", 20),
+            ("small", 10),
+            ("ddp", 12),
+            ("fsdp_large", 12),
+            ("hf_large", 14),
         ):
             if self.left(seconds + 14, f"cost {name}"):
                 run = self.one(name, "cost", seconds=seconds).wait()
@@ -284,10 +307,17 @@ class Bench:
                 found[kind] = [one["digest"] for one in run.answers()]
         print(f"µs of the training thread per all-reduce, by rank: {found}", flush=True)
 
+    def prices(self) -> None:
+        """Measure single calls."""
+        if self.left(8, "prices"):
+            run = Run("prices", "plain", self._output / "prices", 1).wait()
+            said = run.answers()
+            print(f"µs per call: {said[0]['digest'] if said else ''}{run.trouble()}", flush=True)
+
     def sampled(self) -> None:
         """Compare windows with kernels."""
-        for name in ("ddp", "fsdp") if CUDA() else ():
-            if self.left(12, f"windows {name}"):
+        for name in ("fsdp", "fsdp_large", "hf_large", "ddp") if CUDA() else ():
+            if self.left(14, f"windows {name}"):
                 run = self.one(name, "sampled").wait()
                 print(f"windows {name}: {windows(run)}{run.trouble()}", flush=True)
 
@@ -308,7 +338,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("results/own_program_gpu"))
     parser.add_argument("--seconds", type=float, default=290.0)
     parser.add_argument("--ranks", type=int, help="default: two, or one where there is one GPU")
-    parser.add_argument("--only", default="equal,faults,costs,sampled,calls")
+    parser.add_argument("--only", default="prices,equal,faults,costs,sampled,calls")
     options = parser.parse_args()
     with contextlib.suppress(ImportError):
         import transformers  # noqa: F401, PLC0415 - once, before the forks
