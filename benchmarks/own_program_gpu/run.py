@@ -285,12 +285,12 @@ class Bench:
     def costs(self) -> None:
         """Measure cost, one program after another."""
         for name, seconds in (
-            ("host", 20),
-            ("compiled", 18),
-            ("fsdp", 20),
-            ("hf", 20),
-            ("small", 10),
+            ("host", 16),
+            ("fsdp", 18),
+            ("hf", 18),
             ("ddp", 12),
+            ("compiled", 16),
+            ("small", 10),
             ("fsdp_large", 12),
             ("hf_large", 14),
         ):
