@@ -23,7 +23,11 @@ INSTRUMENT = "AORTA_INSTRUMENT"
 """`auto` where own programs are instrumented by `aorta.inject`."""
 STEPS = "AORTA_STEPS"
 """Optimizer steps after which the hooks end the program."""
-OF_A_RANK = (RUN_DIR, JOB_ID, RUN_ID, ATTEMPT, SCENARIO, NODE_INDEX, PROFILER, CAPTURE, INSTRUMENT, STEPS)
+REGIONS = "AORTA_ROCTX_REGIONS"
+"""`1` where rocprofv3 waits to be told by a rank when to record."""
+OF_A_RANK = (
+    RUN_DIR, JOB_ID, RUN_ID, ATTEMPT, SCENARIO, NODE_INDEX, PROFILER, CAPTURE, INSTRUMENT, STEPS, REGIONS,
+)  # fmt: skip
 """Variables that the node agent sets for each rank."""
 
 SHARED_NODES = "AORTA_SHARED_NODES"

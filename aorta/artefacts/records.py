@@ -69,6 +69,8 @@ class ProfilerChoice(Record, frozen=True, kw_only=True):
     """Place where it is."""
     notes: list[str] = field(default_factory=list)
     """What to know about it here: an unknown version, something asked for that it cannot do."""
+    ranged: bool | None = None
+    """It records the steps of `capture` and no others; None: an older run did not say."""
 
 
 class NodeInfo(Record, frozen=True, kw_only=True):

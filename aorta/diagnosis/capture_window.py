@@ -45,8 +45,9 @@ def window_note(host: ObservedHost, *, cuda: bool) -> list[str]:
 def overhead_of(data: RunData) -> ProfilerOverhead | None:
     """The overhead of the run's profiler; None where none recorded it, or nothing says which one did.
 
-    nsys records `capture.steps` from `capture.start_step` where the trainer here tells it to, rocprofv3 the
-    whole run, torch.profiler the steps of the `profiling` block.
+    nsys records `capture.steps` from `capture.start_step` where the trainer here tells it to. So does a
+    rocprofv3 that listens to the ranks; others record the whole run. torch.profiler records the steps of the
+    `profiling` block.
     """
     manifest, config = data.account.manifest, data.account.config
     if manifest is None or config is None or not data.records.by_rank:
@@ -56,15 +57,16 @@ def overhead_of(data: RunData) -> ProfilerOverhead | None:
         return None
     captured: Callable[[int], bool] | None = None
     if "nsys" in tools:
-        captured = _by_nsys(config)
+        captured = _by_range(config)
     elif "rocprofv3" in tools:
-        captured = _everything
+        ranged = all(info.profiler.ranged for info in manifest.nodes)
+        captured = _by_range(config) if ranged else _everything
     elif config.profiling.enabled and manifest.plan.workload is not None:
         captured = _by_torch(config.profiling, config.capture.warmup_steps)
     return None if captured is None else profiler_overhead(data.records.by_rank, captured)
 
 
-def _by_nsys(config: Config) -> Callable[[int], bool]:
+def _by_range(config: Config) -> Callable[[int], bool]:
     first, count = config.capture.start_step, config.capture.steps
     return lambda step: first <= step < first + count
 

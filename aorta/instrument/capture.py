@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ import torch
 from aorta.artefacts import names
 from aorta.artefacts.step_names import Phase
 from aorta.instrument.nvtx import host_ranges_seen
+
+log = logging.getLogger(__name__)
 
 
 class CaptureFields(Protocol):
@@ -111,11 +115,11 @@ class StepSchedule:
 
 
 class ExternalCapture:
-    """Opens and closes the capture range of nsys around the configured steps: on a GPU by CUDA's calls for
-    profilers, without one by the NVTX range `names.CAPTURE_RANGE`.
+    """Tells the profiler around this rank to record the configured steps.
 
-    Active when the node agent runs this rank under nsys (`AORTA_PROFILER=nsys`). Both ends fall between
-    steps.
+    nsys listens on a GPU to CUDA's calls for profilers, without one to the NVTX range `names.CAPTURE_RANGE`;
+    rocprofv3 listens to ROCTx. Active when the node agent runs this rank under nsys (`AORTA_PROFILER=nsys`),
+    or under rocprofv3 with `AORTA_ROCTX_REGIONS=1`. Both ends fall between steps.
     """
 
     def __init__(
@@ -123,7 +127,9 @@ class ExternalCapture:
     ) -> None:
         env = os.environ if environment is None else environment
         self._cuda = device.type == "cuda"
-        self.active = env.get(names.PROFILER) == "nsys" if self._cuda else host_ranges_seen(env)
+        self._regions = self._cuda and env.get(names.REGIONS) == "1"
+        nsys = env.get(names.PROFILER) == "nsys" if self._cuda else host_ranges_seen(env)
+        self.active = nsys or self._regions
         self._range: object = None
         self._capture = capture
         self._device = device
@@ -147,6 +153,10 @@ class ExternalCapture:
             self._open = False
 
     def _start(self) -> None:
+        if self._regions:
+            torch.cuda.synchronize(self._device)
+            roctx("roctxProfilerResume")
+            return
         if self._cuda:
             torch.cuda.profiler.start()
             return
@@ -157,8 +167,29 @@ class ExternalCapture:
     def _stop(self) -> None:
         if self._cuda:
             torch.cuda.synchronize(self._device)
-            torch.cuda.profiler.stop()
+            if self._regions:
+                roctx("roctxProfilerPause")
+            else:
+                torch.cuda.profiler.stop()
             return
         import nvtx
 
         nvtx.end_range(self._range)
+
+
+_ROCTX = (None, "librocprofiler-sdk-roctx.so.1", "librocprofiler-sdk-roctx.so")
+"""Libraries with ROCTx: those of this process first, among which is what rocprofv3 has loaded."""
+_WHOLE_PROCESS = 0
+
+
+def roctx(name: str) -> None:
+    """Call a function of ROCTx for all threads; say so where there is none, for nothing is recorded then."""
+    for library in _ROCTX:
+        try:
+            function = getattr(ctypes.CDLL(library), name)
+        except (OSError, AttributeError):
+            continue
+        function.argtypes, function.restype = [ctypes.c_uint64], ctypes.c_int
+        function(_WHOLE_PROCESS)
+        return
+    log.warning("%s is in no library (%s): rocprofv3 does not know which steps to record", name, _ROCTX[1])

@@ -16,6 +16,9 @@ from pathlib import Path
 from aorta.errors import AortaError, ConfigError, RunError
 
 STEM = "train"
+REGIONS = "--selected-regions"
+"""rocprofv3 records from a call of `roctxProfilerResume` to one of `roctxProfilerPause`."""
+_MARKERS, _PERIODS = "--marker-trace", ("-P", "--collection-period")
 PATIENCE_S = 30
 _USUAL = (
     "--kernel-trace", "--hip-runtime-trace", "--rccl-trace", "--marker-trace", "--memory-copy-trace",
@@ -44,7 +47,12 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 
 def rocprof_prefix(
-    output: Path, stem: str, text: str = "", known: frozenset[str] = frozenset()
+    output: Path,
+    stem: str,
+    text: str = "",
+    known: frozenset[str] = frozenset(),
+    *,
+    ranged: bool = False,
 ) -> tuple[list[str], list[str]]:
     """(`rocprofv3 ... --`, notes): what stands before one rank's python, and what was left out of it and why.
 
@@ -57,6 +65,7 @@ def rocprof_prefix(
         text: the user's own options (ROCPROF_ARGS), quoted as in a shell; empty takes the default ones, of
             which those are left out that this version does not know.
         known: long options that the installed rocprofv3 has; empty where it did not tell.
+        ranged: the ranks say when to record, where this version listens to them.
 
     Raises:
         ConfigError: an option of the user's that this rocprofv3 does not know, or one that names the output.
@@ -73,12 +82,27 @@ def rocprof_prefix(
     else:
         words = [word for word in _USUAL if not known or word in known]
         notes += [f"this rocprofv3 has no {word}: left out" for word in _USUAL if word not in words]
+    if ranged:
+        more, note = _regions(words, known)
+        words += more
+        notes += [note] if note else []
     named = any(word.partition("=")[0] in ("-f", "--output-format") for word in words)
     if named and _READ.isdisjoint(re.findall(r"[a-z0-9]+", " ".join(words).lower())):
         notes.append(f"of this format of rocprofv3 nothing is analysed: one of {', '.join(sorted(_READ))} is")
     name = f"{stem}_rank%env{{RANK}}%_%hostname%_%pid%"
     form = [] if named else ["--output-format", "csv"]
     return ["rocprofv3", *words, *form, "-d", str(output), "-o", name, "--"], notes
+
+
+def _regions(words: Sequence[str], known: frozenset[str]) -> tuple[list[str], str | None]:
+    """Return the options by which the ranks say when to record, or why the whole run is recorded."""
+    if any(word.partition("=")[0] in _PERIODS for word in words):
+        return [], "ROCPROF_ARGS names collection periods: they say what is recorded, not capture.start_step"
+    if REGIONS not in known:
+        return [], f"this rocprofv3 has no {REGIONS}: the whole run is recorded"
+    # Only with markers rocprofv3 loads the library in which the ranks call it.
+    more = [word for word in (_MARKERS, REGIONS) if word not in words and word in known]
+    return more, None
 
 
 def _check(words: Sequence[str], known: frozenset[str]) -> None:

@@ -193,7 +193,7 @@ class NodeAgent:
         )
         for note in around.notes:
             self.say(f"profiler: {note}")
-        choice = msgspec.structs.replace(choice, notes=around.notes)
+        choice = msgspec.structs.replace(choice, notes=around.notes, ranged=around.ranged)
         info = describe_node(options, gpus, choice, self.environ)
         return Prepared(
             config=config,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aorta.artefacts import names
 from aorta.artefacts.records import ProfilerChoice
 from aorta.config.schema import CaptureConfig
 from aorta.launch import nsys, rocprof_capture
@@ -30,6 +31,8 @@ class Wrapper:
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that it needs."""
     notes: list[str] = field(default_factory=list)
+    ranged: bool = False
+    """A rank tells the profiler which steps to record."""
 
     def around(self, command: list[str], python: str | None = None) -> list[str]:
         """Returns `command` of one rank inside the profiler.
@@ -85,8 +88,11 @@ def wrapper(
         return _nsys(choice, capture, gpus, output, stem, whole=whole)
     if choice.resolved == "rocprofv3":
         known = rocprof_capture.known_options()
-        prefix, notes = rocprof_capture.rocprof_prefix(output, stem, environ.get("ROCPROF_ARGS", ""), known)
-        return Wrapper(prefix=prefix, notes=notes)
+        text = environ.get("ROCPROF_ARGS", "")
+        prefix, notes = rocprof_capture.rocprof_prefix(output, stem, text, known, ranged=not whole)
+        ranged = rocprof_capture.REGIONS in prefix and not whole
+        variables = {names.REGIONS: "1"} if ranged else {}
+        return Wrapper(prefix=prefix, notes=notes, environment=variables, ranged=ranged)
     return Wrapper()
 
 
@@ -116,6 +122,7 @@ def _nsys(
         first=first,
         environment={"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"},
         notes=notes,
+        ranged=ranged,
     )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.injected import Ended, run_program
+from tests.support.injected import PYTHON, Ended, run_program
 
 ALONE = """
 import copy, io, os, pickle, sys
@@ -225,7 +224,7 @@ def test_a_sitecustomize_of_the_site_runs_too(tmp_path: Path) -> None:
     from tests.support.injected import environment
 
     done = subprocess.run(
-        [sys.executable, "-c", "import sitecustomize; print(SITE, sitecustomize.__file__)"],
+        [PYTHON, "-c", "import sitecustomize; print(SITE, sitecustomize.__file__)"],
         env=environment(tmp_path / "run", path=[site]),
         capture_output=True,
         text=True,

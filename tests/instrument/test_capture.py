@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from aorta.config.schema import CaptureConfig
+from aorta.instrument import capture as module
 from aorta.instrument.capture import DETAIL_STEPS, GPU_INTERVAL, ExternalCapture, StepSchedule
 from aorta.instrument.nvtx import ranges_for
 
@@ -112,6 +113,38 @@ def test_a_run_that_ends_inside_the_range_closes_it(calls: list[str]) -> None:
 def test_no_capture_without_nsys(device: torch.device, tool: str, calls: list[str]) -> None:
     capture = ExternalCapture(CaptureConfig(start_step=0, steps=1), device, {"AORTA_PROFILER": tool})
     assert drive(capture, 2, calls) == ["0", "1"]
+
+
+def test_rocprofv3_is_told_by_roctx(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "roctx", calls.append)
+    environment = {"AORTA_PROFILER": "rocprofv3", "AORTA_ROCTX_REGIONS": "1"}
+    capture = ExternalCapture(CaptureConfig(start_step=1, steps=1), GPU, environment)
+    told = ["0", "synchronize", "roctxProfilerResume", "1", "synchronize", "roctxProfilerPause", "2"]
+    assert drive(capture, 3, calls) == told
+
+
+def test_the_function_of_roctx_is_called_for_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    class Function:
+        def __call__(self, thread: int) -> int:
+            asked.append(thread)
+            return 0
+
+    class Library:
+        def __init__(self, name: str | None) -> None:
+            asked.append(name)
+            if name is not None:
+                self.roctxProfilerPause = Function()
+
+    monkeypatch.setattr(module.ctypes, "CDLL", Library)
+    module.roctx("roctxProfilerPause")
+    assert asked == [None, "librocprofiler-sdk-roctx.so.1", 0]
+
+
+def test_without_roctx_the_rank_says_that_nothing_is_recorded(caplog: pytest.LogCaptureFixture) -> None:
+    module.roctx("roctxProfilerThatNobodyHas")
+    assert "rocprofv3 does not know which steps to record" in caplog.text
 
 
 class FakeNvtx(ModuleType):

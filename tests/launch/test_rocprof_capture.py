@@ -35,6 +35,38 @@ def test_the_users_options_replace_them_and_the_name_stays() -> None:
     ]  # fmt: skip
 
 
+REGIONS = KNOWN | {"--selected-regions", "--marker-trace", "--collection-period"}
+
+
+def test_the_ranks_say_when_to_record_where_this_version_listens() -> None:
+    prefix, notes = rocprof_prefix(OUT, "train", "", REGIONS, ranged=True)
+    assert prefix == [
+        "rocprofv3", "--kernel-trace", "--marker-trace", "--stats", "--selected-regions",
+        "--output-format", "csv", *NAMED,
+    ]  # fmt: skip
+    assert "the whole run" not in str(notes)
+    found, _ = rocprof_prefix(OUT, "train", "--kernel-trace", REGIONS, ranged=True)
+    assert found[:4] == ["rocprofv3", "--kernel-trace", "--marker-trace", "--selected-regions"]
+    assert "--selected-regions" not in rocprof_prefix(OUT, "train", "", REGIONS)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "note"),
+    [
+        ("", KNOWN, "this rocprofv3 has no --selected-regions: the whole run is recorded"),
+        ("", frozenset(), "this rocprofv3 has no --selected-regions: the whole run is recorded"),
+        ("--kernel-trace --collection-period 1:2:3", REGIONS, "names collection periods"),
+        ("--kernel-trace -P 1:2:3", REGIONS, "names collection periods"),
+    ],
+)
+def test_otherwise_the_whole_run_is_recorded_and_a_note_says_why(
+    text: str, known: frozenset[str], note: str
+) -> None:
+    prefix, notes = rocprof_prefix(OUT, "train", text, known, ranged=True)
+    assert "--selected-regions" not in prefix
+    assert note in notes[-1]
+
+
 def test_a_format_of_the_users_is_the_only_one() -> None:
     assert "csv" not in rocprof_prefix(OUT, "train", "--kernel-trace --output-format=json", KNOWN)[0]
     assert "csv" not in rocprof_prefix(OUT, "train", "--kernel-trace -f json", KNOWN)[0]

@@ -20,6 +20,8 @@ from tests.support.step_records import read_records
 
 PATIENCE_S = 120
 CAPTURE = '{"warmup_steps": 2}'
+PYTHON = os.environ.get("AORTA_TEST_PYTHON", sys.executable)
+"""The interpreter of the programs: another one needs torch and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def run_program(
     *,
     ranks: int = 1,
     hooks: bool = True,
-    python: str = sys.executable,
+    python: str = PYTHON,
     flags: Sequence[str] = (),
     variables: dict[str, str] | None = None,
 ) -> Ended:
