@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from threading import get_ident
@@ -26,6 +27,15 @@ from aorta.instrument.streams import Mark
 
 NOBODY = -1
 """Identity of no thread: nothing is recorded any more."""
+
+
+def _never_freed(*objects: object) -> None:
+    """Keep objects until the process ends.
+
+    They hold events of the GPU. A forked child has no GPU, and freeing an event there aborts it.
+    """
+    for item in objects:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
 
 
 class Driver:
@@ -80,6 +90,7 @@ class Driver:
         A child of a process that has not recorded yet may be a rank itself.
         """
         if self.recorder is not None:
+            _never_freed(self.recorder, self._parts)
             self.thread = NOBODY
             self._parts = self.recorder = None
             self.detailed = False

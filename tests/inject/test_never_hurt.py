@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -286,3 +287,34 @@ def test_ranks_that_never_meet_go_on_without_records_and_say_why(tmp_path: Path)
     assert status.note == "the recording failed"
     assert "init_process_group" in status.hooks_off["optimizer"]
     assert found.err[0].count("[aorta]") == 1
+
+
+FREED = """
+import gc, os, sys
+from aorta.inject.driver import Driver
+
+class Events:
+    def __del__(self):
+        os.abort()  # as an event of a GPU does in a child
+
+driver = Driver()
+driver.recorder, driver._parts = Events(), Events()
+if os.fork() == 0:
+    forgets = {forgets}
+    if forgets:
+        driver.forked()
+    else:
+        driver.recorder = driver._parts = None
+    gc.collect()
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("forgets", "code"), [(True, 3), (False, -signal.SIGABRT)])
+def test_a_child_frees_no_event_of_the_gpu(forgets: bool, code: int) -> None:
+    done = subprocess.run(
+        [PYTHON, "-c", FREED.format(forgets=forgets)], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == code
