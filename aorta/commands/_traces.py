@@ -13,6 +13,7 @@ from aorta.errors import ArtefactError
 
 if TYPE_CHECKING:
     from aorta.artefacts.reduction import TraceSummary
+    from aorta.readers.ahead import Ahead
     from aorta.readers.traces import NoTraceError
     from aorta.readers.unpacked import Unpacked
 
@@ -23,9 +24,14 @@ def analyze_traces(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Anal
 
 
 def read_and_analyze(
-    paths: Sequence[Path], overrides: Sequence[str] = ()
+    paths: Sequence[Path], overrides: Sequence[str] = (), ahead: Ahead | None = None
 ) -> tuple[Analysis, Sequence[TraceSummary]]:
     """The analysis of the traces and samples among files and folders, and the summaries that it is of.
+
+    Args:
+        paths: files and folders.
+        overrides: of thresholds.
+        ahead: unpacks some of the files; None: nothing does.
 
     Raises:
         ArtefactError: nothing of it is a usable trace.
@@ -51,7 +57,7 @@ def read_and_analyze(
         samples, problems = find_samples(files.paths)
         known = {*(item.path for item in samples), *(Path(item.file) for item in problems if item.file)}
         try:
-            found = read_summaries(files.paths, summarise, meanwhile=_import_the_rest)
+            found = read_summaries(files.paths, summarise, _import_the_rest, ahead)
         except NoTraceError as error:
             raise _nothing(files, error, problems, known, bool(samples)) from None
         known |= {Path(item.file) for item in found.problems if item.file}

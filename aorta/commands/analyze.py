@@ -110,13 +110,16 @@ def _analyze_traces(
     paths: tuple[Path, ...], json_path: str | None, overrides: Sequence[str], *, full: bool, timeline: bool
 ) -> WebRun:
     from aorta.artefacts.clean import plain
-    from aorta.commands._traces import read_and_analyze
+    from aorta.readers.ahead import Ahead
     from aorta.readers.memory import import_numpy, without_collector
 
-    import_numpy()
-    _refuse_nothing(paths)
     with without_collector():
-        analysis, summaries = read_and_analyze(paths, overrides)
+        ahead = Ahead(paths)
+        import_numpy()
+        _refuse_nothing(paths)
+        from aorta.commands._traces import read_and_analyze
+
+        analysis, summaries = read_and_analyze(paths, overrides, ahead)
     from aorta.report.bare import bare_page
     from aorta.report.terminal import run_screen
     from aorta.report.web_run import WebRun

@@ -12,7 +12,7 @@ import io
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ from aorta.readers.kineto_stream import (
     EventText,
     GzipText,
     PlainText,
+    Source,
+    UnpackedText,
     is_gzip,
     open_array,
     ranges,
@@ -59,6 +61,7 @@ FORMAT = "kineto"
 _RANGE_BYTES = 32 << 20
 """The most text that a process decodes at a time: all processes end at about the same time."""
 _GZIP_RATIO = 12
+_NO_TEXTS: Mapping[Path, bytes] = {}
 _EPOCH_US = 10**15
 """A `ts` above this (the year 2001 in µs) counts from the Unix epoch; one below it counts from a start-up."""
 
@@ -105,13 +108,20 @@ def read_text(path: Path, text: bytes) -> Trace:
 
 
 def read_many(
-    paths: Sequence[Path], *, workers: int | None = None, meanwhile: Callable[[], object] | None = None
+    paths: Sequence[Path],
+    *,
+    workers: int | None = None,
+    meanwhile: Callable[[], object] | None = None,
+    texts: Mapping[Path, bytes] = _NO_TEXTS,
 ) -> list[Trace | ArtefactError]:
-    """The trace in each file or why there is none, by at most `workers` processes (default: usable cores)."""
+    """The trace in each file or why there is none, by at most `workers` processes (default: usable cores).
+
+    `texts` holds what some of the files are, unpacked.
+    """
     workers = workers or usable_cores()
     plans = [_plan(path, workers) for path in paths]
     units = [unit for plan in plans for unit in plan]
-    parts = _in_turn(units)
+    parts = _in_turn(units, texts)
     if workers > 1 and len(units) > 1 and sum(_text_bytes(path) for path in paths) > worth_processes():
         # Parts are let go as they are joined: memory is shared in time.
         parts = _consumed(deque(shared_out(read_unit, units, min(workers, len(units)), meanwhile)))
@@ -152,21 +162,25 @@ def read_unit(unit: Unit) -> KinetoUnit | ArtefactError:
     return next(_in_turn([unit]))
 
 
-def _in_turn(units: Sequence[Unit]) -> Iterator[KinetoUnit | ArtefactError]:
+def _in_turn(
+    units: Sequence[Unit], texts: Mapping[Path, bytes] = _NO_TEXTS
+) -> Iterator[KinetoUnit | ArtefactError]:
     """Returns what each unit holds. While one is decoded the next one is open, and its text is unpacked."""
     keep_what_is_freed()
     with contextlib.ExitStack() as ahead:
-        sources = deque(_source(unit, ahead) for unit in units[:1])
+        sources = deque(_source(unit, ahead, texts) for unit in units[:1])
         for unit, following in itertools.zip_longest(units, units[1:]):
             with ahead.pop_all():
                 if following is not None:
-                    sources.append(_source(following, ahead))
+                    sources.append(_source(following, ahead, texts))
                 source = sources.popleft()
                 yield source if isinstance(source, ArtefactError) else _read(unit, source)
 
 
-def _source(unit: Unit, stack: contextlib.ExitStack) -> PlainText | GzipText | ArtefactError:
+def _source(unit: Unit, stack: contextlib.ExitStack, texts: Mapping[Path, bytes]) -> Source | ArtefactError:
     """The text of a unit until the stack is closed, or why there is none."""
+    if unit.path in texts:
+        return UnpackedText(texts[unit.path])
     try:
         compressed = is_gzip(unit.path)
         stream = stack.enter_context(open_regular(unit.path, buffering=0))
@@ -178,7 +192,7 @@ def _source(unit: Unit, stack: contextlib.ExitStack) -> PlainText | GzipText | A
         return ArtefactError(f"{unit.path}: {error.strerror}")
 
 
-def _read(unit: Unit, source: PlainText | GzipText) -> KinetoUnit | ArtefactError:
+def _read(unit: Unit, source: Source) -> KinetoUnit | ArtefactError:
     try:
         part = KinetoUnit(Columns())
         buffer = b""

@@ -33,10 +33,13 @@ _IN_ANY_ORDER = (re.compile(_CALL + _BETWEEN + _PID), re.compile(_PID + _BETWEEN
 _NUMBERS = re.compile(r"\d+")
 
 
-def holds_several(path: Path) -> bool:
-    """Returns True if the ends of a file show calls of several processes, or ranks as labels of processes."""
+def holds_several(path: Path, text: bytes | None = None) -> bool:
+    """Returns True if the ends of a file show calls of several processes, or ranks as labels of processes.
+
+    `text` is what the file holds, where it was packed and is unpacked already.
+    """
     try:
-        head, tail = _ends(path)
+        head, tail = _ends(path) if text is None else (text[:_LOOK], b"")
     except OSError:
         return False  # reading it says why
     if _LABELLED.search(head):

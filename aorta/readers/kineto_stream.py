@@ -13,7 +13,7 @@ import threading
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from isal import igzip_lib, isal_zlib
 from msgspec import Struct
@@ -153,6 +153,22 @@ class GzipText:
             self._unpacked = error
 
 
+class UnpackedText:
+    """A text that is unpacked already, as `GzipText` gives it."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._at = 0
+
+    def behind(self, kept: bytes) -> bytes:
+        """Returns the kept end of the text that was read last with what follows it."""
+        begin, self._at = self._at - len(kept), min(self._at + CHUNK, len(self._text))
+        return self._text[begin : self._at]
+
+
+Source: TypeAlias = PlainText | GzipText | UnpackedText
+
+
 class EventText(Struct):
     """Iterates over the chunks of a file or of a byte range of it: texts, and where their whole events end.
 
@@ -161,7 +177,7 @@ class EventText(Struct):
     file, the end of the array and the keys behind it.
     """
 
-    source: PlainText | GzipText
+    source: Source
     buffer: bytes = b""
     """Text of the array that was read before."""
     rest: bytes = b""
@@ -202,7 +218,7 @@ def last_cut(buffer: bytes, first: int, end: int) -> re.Match[bytes] | None:
         span *= 16
 
 
-def open_array(path: Path, source: PlainText | GzipText) -> tuple[bytes, bytes]:
+def open_array(path: Path, source: Source) -> tuple[bytes, bytes]:
     """The text before the array of events, and what has been read of the array.
 
     Raises:

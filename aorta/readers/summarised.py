@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from aorta.artefacts.events import (
 from aorta.artefacts.reduction import TraceSummary
 from aorta.errors import ArtefactError
 from aorta.readers import kineto
+from aorta.readers.ahead import Ahead
 from aorta.readers.devices import by_device
 from aorta.readers.kineto_merged import holds_several
 from aorta.readers.parallel import by_copies, usable_cores
@@ -47,7 +48,10 @@ class _FileRead(Struct, frozen=True):
 
 
 def read_summaries(
-    paths: Sequence[Path], summarise: Summarise, meanwhile: Callable[[], object] | None = None
+    paths: Sequence[Path],
+    summarise: Summarise,
+    meanwhile: Callable[[], object] | None = None,
+    ahead: Ahead | None = None,
 ) -> SummarySet:
     """The summary of every trace among files and folders; otherwise as `read_traces`.
 
@@ -55,14 +59,17 @@ def read_summaries(
         paths: files and folders.
         summarise: makes the summary of a trace whose rank is known.
         meanwhile: done by this process while others read.
+        ahead: unpacks some of the files.
 
     Raises:
         NoTraceError: as `read_traces`.
     """
     problems: list[Problem] = []
     found = find(paths, problems)
+    # Processes can be copied when no thread runs any more.
+    texts = ahead.texts() if ahead is not None else {}
     if set(found.values()) == {"kineto"} and len(found) >= max(usable_cores(), 2):
-        read = by_copies(partial(_read, summarise, len(found)), list(found), meanwhile=meanwhile)
+        read = by_copies(partial(_read, summarise, len(found), texts), list(found), meanwhile=meanwhile)
         made = _joined(read, problems)
         if made is not None:
             return SummarySet(made[0], tuple(made[1]), frozenset(found))
@@ -72,11 +79,13 @@ def read_summaries(
     return SummarySet(tuple(summaries), traces.problems, traces.files)
 
 
-def _read(summarise: Summarise, files: int, path: Path) -> _FileRead | ArtefactError | None:
+def _read(
+    summarise: Summarise, files: int, texts: Mapping[Path, bytes], path: Path
+) -> _FileRead | ArtefactError | None:
     """Returns what a file holds; None where it takes all files to tell which rank it is."""
-    if holds_several(path):
+    if holds_several(path, texts.get(path)):
         return None
-    trace = kineto.read_many([path], workers=1)[0]
+    trace = kineto.read_many([path], workers=1, texts=texts)[0]
     if isinstance(trace, ArtefactError):
         return trace
     parts = by_device(trace, files)

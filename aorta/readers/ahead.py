@@ -1,0 +1,71 @@
+"""Unpacks traces while this process imports what reads them: the other cores have nothing to do meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from codecs import BOM_UTF8
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from isal import igzip_lib, isal_zlib
+
+from aorta.artefacts.files import entries, is_folder, open_regular, size_of
+from aorta.readers.parallel import usable_cores
+
+_NAME = ".json.gz"
+_MOST_PACKED = 8 << 20
+"""Bytes of a packed file; a larger one is unpacked piece by piece, while it is read."""
+_MOST = 128 << 20
+"""Bytes of all texts together."""
+
+
+class Ahead:
+    """Texts of small packed traces, unpacked by threads from now on.
+
+    Args:
+        paths: files, and folders of files; those whose names are of no packed trace are left alone.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        inside = [entries(path) if is_folder(path) else [path] for path in paths]
+        files = [file for some in inside for file in some if file.name.endswith(_NAME)]
+        self._waiting = files[::-1]
+        self._texts: dict[Path, bytes] = {}
+        self._left = _MOST
+        # One file is read by one process, which unpacks it meanwhile.
+        count = min(usable_cores() - 1, len(files)) if len(files) > 1 else 0
+        self._threads = [threading.Thread(target=self._unpack, daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def texts(self) -> Mapping[Path, bytes]:
+        """Returns the texts by file, once no thread runs any more."""
+        for thread in self._threads:
+            thread.join()
+        return self._texts
+
+    def _unpack(self) -> None:
+        while self._waiting and self._left > 0:
+            path = self._waiting.pop()
+            try:
+                text = _text(path, self._left)
+            except OSError:
+                continue  # reading it says why
+            if text is not None:
+                self._left -= len(text)
+                self._texts[path] = text
+
+
+def _text(path: Path, most: int) -> bytes | None:
+    """Returns the content of a gzip file of one member; None for any other file, and for a damaged one."""
+    if size_of(path) > _MOST_PACKED:
+        return None
+    with open_regular(path) as stream:
+        packed = stream.read()
+    inflate = isal_zlib.decompressobj(wbits=31)
+    try:
+        # One call for all: between two calls a thread waits for its turn at the interpreter.
+        text = inflate.decompress(packed, most)
+    except igzip_lib.IsalError:  # type: ignore[misc]  # its stub is no exception
+        return None
+    return text.removeprefix(BOM_UTF8) if inflate.eof and not inflate.unused_data.strip(b"\0") else None
