@@ -1,6 +1,34 @@
 """`python -m aorta`: the `aorta` command by the interpreter that is running."""
 
-from aorta.cli import main
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import os
+import sys
+import threading
+
+# Modules leave no garbage: to look for it takes a tenth of the time to import them.
+gc.disable()
+from aorta.cli import main  # noqa: E402
+
+gc.enable()
+
+
+def run() -> None:
+    """Run the command, and end the process without taking the interpreter apart, which takes time."""
+    try:
+        main()
+    except SystemExit as end:
+        if threading.active_count() > 1 or not isinstance(end.code, int):
+            raise
+        atexit._run_exitfuncs()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(end.code)
+
 
 if __name__ == "__main__":
-    main()
+    run()
