@@ -6,7 +6,6 @@ import functools
 import os
 import re
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
@@ -44,6 +43,8 @@ def is_checkout(folder: Path) -> bool:
 @functools.cache
 def program() -> str:
     """Return what to type for `aorta`: the word itself if the shell finds it, else what was typed now."""
+    import shutil  # takes as long to import as all of this module's others
+
     typed = sys.argv[0]
     if Path(typed).name == "aorta":
         found = shutil.which("aorta")

@@ -8,7 +8,7 @@ negative otherwise.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -175,6 +175,14 @@ def used_codes(codes: Column, count: int) -> list[int]:
     used[codes] = True
     found: list[int] = np.flatnonzero(used[:count]).tolist()
     return found
+
+
+def coded(names: Sequence[str], codes: Column, test: Callable[[str], object]) -> NDArray[np.bool_]:
+    """Returns which rows have a name that passes a test; each name is tested once."""
+    table = np.zeros(len(names) + 1, dtype=np.bool_)
+    for code in used_codes(codes, len(names)):
+        table[code] = bool(test(names[code]))
+    return table[codes]
 
 
 def take(table: AnyTable, rows: NDArray[np.bool_] | NDArray[np.intp]) -> AnyTable:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, RangeRole, Trace, TraceRanges, take
+from aorta.artefacts.events import ABSENT, Column, GpuEvents, Kind, RangeRole, Trace, TraceRanges, coded, take
 from aorta.artefacts.hostline import Census
 from aorta.artefacts.mistakes import MistakePlace
 from aorta.artefacts.packed import pack
 from aorta.intervals import Intervals
-from aorta.metrics.host_tags import ALLOCATE, coded
+from aorta.metrics.host_tags import ALLOCATE
 from aorta.metrics.trace_steps import StepWindows
 
 _UNIT = re.compile(r"FSDP::all_gather \((.+)\)")

@@ -20,6 +20,7 @@ from aorta.artefacts.events import (
     TraceRanges,
     among,
     build,
+    coded,
     take,
 )
 from aorta.artefacts.hostline import (
@@ -35,7 +36,7 @@ from aorta.artefacts.hostline import (
 from aorta.artefacts.packed import pack
 from aorta.intervals import EMPTY, Intervals, lengths_in, subtract, union
 from aorta.metrics.host_census import census, own_frames, place_of
-from aorta.metrics.host_tags import SILENT_NS, coded, loader_work, tagged
+from aorta.metrics.host_tags import SILENT_NS, loader_work, tagged
 from aorta.metrics.kernel_names import kinds_of_events, waits_for_none
 from aorta.metrics.known_work import known_work
 from aorta.metrics.median import median

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aorta.artefacts.events import Column, RangeRole, Trace, TraceRanges, among, take, used_codes
+from aorta.artefacts.events import RangeRole, Trace, TraceRanges, among, coded, take
 from aorta.artefacts.hostline import Tag
 from aorta.intervals import EMPTY, Intervals, as_intervals, subtract, union
 
@@ -46,14 +46,6 @@ _NAN_CHECK = re.compile(r"aten::isnan")
 ALLOCATE = re.compile(r"(?:cuda|hip)(?:Malloc|Free)(?:_v\d+)?|cu(?:MemCreate|MemRelease|MemMap|MemUnmap)")
 """Calls of stream-ordered pools (`cudaMallocAsync`) are left out: each tensor makes some, and none waits."""
 _SINGLE_LOADER = re.compile(r".*_SingleProcessDataLoaderIter.*")
-
-
-def coded(names: Sequence[str], codes: Column, test: Callable[[str], object]) -> NDArray[np.bool_]:
-    """Returns which rows have a name that passes a test; each name is tested once."""
-    table = np.zeros(len(names) + 1, dtype=np.bool_)
-    for code in used_codes(codes, len(names)):
-        table[code] = bool(test(names[code]))
-    return table[codes]
 
 
 def spans(ranges: TraceRanges, rows: NDArray[np.bool_]) -> Intervals:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from statistics import median
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
+if TYPE_CHECKING:
+    from aorta.artefacts.instrument_record import InstrumentRecord, SampledFunction
 
 FEWEST = 4
 """Samples of a place that is named."""

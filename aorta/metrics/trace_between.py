@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from aorta.artefacts.events import Column, RangeRole, Trace, TraceRanges
+from aorta.artefacts.events import Column, RangeRole, Trace, TraceRanges, coded
 from aorta.intervals import EMPTY, Intervals, intersection, lengths_in, subtract, union
 from aorta.metrics.between_steps import UNKNOWN
-from aorta.metrics.host_tags import coded, spans
+from aorta.metrics.host_tags import spans
 from aorta.metrics.trace_breakdown import timeline_of
 from aorta.metrics.trace_steps import StepWindows, marks_of
 

@@ -9,7 +9,17 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aorta.artefacts.analysis import Problem
-from aorta.artefacts.events import ABSENT, Kind, RangeRole, Trace, TraceRanges, UnseenIntervals, among, take
+from aorta.artefacts.events import (
+    ABSENT,
+    Kind,
+    RangeRole,
+    Trace,
+    TraceRanges,
+    UnseenIntervals,
+    among,
+    coded,
+    take,
+)
 from aorta.intervals import Intervals, as_intervals, union
 from aorta.units import plural
 
@@ -38,19 +48,20 @@ def with_unseen(trace: Trace) -> Trace:
     whole = trace.gpu.intervals(Kind.GRAPH)
     if len(whole):
         found.append(UnseenIntervals(GRAPHS, _REMEDY["nsys"], union(whole)))
-    lost = _lost(trace)
+    calls, joined = _launches(trace)
+    lost = _lost(trace, calls, joined)
     notes = trace.notes
     if lost is not None:
         spans, count = lost
         remedy = _REMEDY.get(trace.format, _REMEDY["kineto"])
         found.append(UnseenIntervals(LOST, remedy, union(spans)))
         notes = (*notes, f"{plural(count, 'launch', 'launches')} of kernels or graphs have no GPU event")
-    return replace(trace, unseen=tuple(found), notes=notes, problems=(*trace.problems, *_ends_early(trace)))
+    problems = (*trace.problems, *_ends_early(trace, calls, joined))
+    return replace(trace, unseen=tuple(found), notes=notes, problems=problems)
 
 
-def _ends_early(trace: Trace) -> tuple[Problem, ...]:
+def _ends_early(trace: Trace, calls: TraceRanges, joined: Mask) -> tuple[Problem, ...]:
     """A problem if many launches lie behind the last recorded kernel: steps there are not judged."""
-    calls, joined = _launches(trace)
     if not joined.any():
         return ()
     behind = int((calls.start_ns > int(calls.start_ns[joined].max())).sum())
@@ -68,13 +79,12 @@ def _launches(trace: Trace) -> tuple[TraceRanges, Mask]:
     return calls, np.isin(calls.correlation, trace.gpu.correlation)
 
 
-def _lost(trace: Trace) -> tuple[Intervals, int] | None:
+def _lost(trace: Trace, calls: TraceRanges, joined: Mask) -> tuple[Intervals, int] | None:
     """Returns when lost work may have run, and the number of its launches.
 
     None where no more are lost than usual.
     """
     gpu, host = trace.gpu, trace.host
-    calls, joined = _launches(trace)
     if not joined.any():
         return None
     # What was launched behind the last recorded kernel may have run behind the capture's end.
@@ -95,9 +105,7 @@ def _of_kernels(calls: TraceRanges, names: tuple[str, ...]) -> Mask:
 
 
 def _matching(pattern: re.Pattern[str], calls: TraceRanges, names: tuple[str, ...]) -> Mask:
-    codes = np.unique(calls.name)
-    chosen = [code for code in codes.tolist() if code != ABSENT and pattern.search(names[code])]
-    return np.isin(calls.name, chosen)
+    return coded(names, calls.name, pattern.search)
 
 
 def _captured(calls: TraceRanges, host: TraceRanges, names: tuple[str, ...]) -> Mask:
