@@ -266,7 +266,7 @@ def replay(lines: Mapping[int, ReplayLine], *, keep: bool = False) -> ReplayedSt
     """Time of a step on each rank; with `keep` also when each item of the last two rounds took place."""
     size = max(sum(len(lane.work) for lane in lines.values()), 1)
     rounds = int(np.clip(_MOST_STEPS // size, 3, 6))
-    shared = _Shared(lines)
+    shared = _Shared(lines, rounds)
     runs = {rank: _Run(rank, lane, shared, rounds, keep=keep) for rank, lane in lines.items()}
     active = {rank: run.go() for rank, run in runs.items()}
     while active:
@@ -290,17 +290,22 @@ def replay(lines: Mapping[int, ReplayLine], *, keep: bool = False) -> ReplayedSt
 class _Shared:
     """Collectives on their way."""
 
-    def __init__(self, lines: Mapping[int, ReplayLine]) -> None:
-        members: defaultdict[tuple[int, int, str, int], set[int]] = defaultdict(set)
-        self.transfer: dict[tuple[int, int, str, int], float] = {}
+    def __init__(self, lines: Mapping[int, ReplayLine], rounds: int) -> None:
+        number: dict[tuple[int, int, str, int], int] = {}
+        members: defaultdict[int, set[int]] = defaultdict(set)
+        self.transfer: dict[int, float] = {}
+        self.calls: dict[int, list[int | None]] = {}
+        """The number of each item's collective, by rank; None: the item is of none."""
         for rank, lane in lines.items():
-            for key, took in zip(lane.call, lane.gpu, strict=True):
-                if key is not None:
-                    members[key].add(rank)
+            own = [None if key is None else number.setdefault(key, len(number)) for key in lane.call]
+            self.calls[rank] = own
+            for call, took in zip(own, lane.gpu, strict=True):
+                if call is not None:
+                    members[call].add(rank)
                     # The member that comes last waits for nobody.
-                    self.transfer[key] = min(self.transfer.get(key, took), took)
-        self.members = {key: len(found) for key, found in members.items()}
-        self.posts: defaultdict[tuple[int, tuple[int, int, str, int]], dict[int, float]] = defaultdict(dict)
+                    self.transfer[call] = min(self.transfer.get(call, took), took)
+        self.members = {call: len(found) for call, found in members.items()}
+        self.posts: list[list[dict[int, float]]] = [[{} for _ in number] for _ in range(rounds)]
         self.posted = 0
         self.alone = 0
 
@@ -331,7 +336,8 @@ class _Run:
         rows = list(zip(range(len(lane.work)), lane.do, lane.work, lane.stream, lane.gpu, strict=True))
         # Names are looked up once, and max() is not called: this loop takes a good part of an analysis.
         launch, only_work, joined = int(_Do.LAUNCH), int(_Do.WORK), int(_Do.JOINED)
-        needs, calls, waits, behind = lane.needs, lane.call, lane.waits, lane.behind
+        needs, waits, behind = lane.needs, lane.waits, lane.behind
+        calls = self._shared.calls[self._rank]
         moments = self.kept
         now, launched = 0.0, 0
         free = [_NEVER] * (max(lane.stream, default=0) + 1)
@@ -359,8 +365,8 @@ class _Run:
                     at = now = max(now, starts[launched])
                     launched += 1
                     begin = max(now + LAUNCH_NS, free[stream], ended[needs[place]])
-                    key = calls[place]
-                    end = begin + took if key is None else (yield from self._met((number, key), begin))
+                    call = calls[place]
+                    end = begin + took if call is None else (yield from self._met(number, call, begin))
                     starts.append(begin)
                     free[stream] = ended[place] = end
                     if waits[place]:
@@ -383,13 +389,12 @@ class _Run:
             return max(now + _SYNC_NS, now + lane.behind[place], paced)
         return now
 
-    def _met(self, call: tuple[int, tuple[int, int, str, int]], begin: float) -> Generator[None, None, float]:
-        """Returns when a collective ends that this rank comes to at `begin`."""
+    def _met(self, number: int, call: int, begin: float) -> Generator[None, None, float]:
+        """Returns when a collective of a round ends that this rank comes to at `begin`."""
         shared = self._shared
-        posts = shared.posts[call]
+        posts, members, given = shared.posts[number][call], shared.members[call], shared.alone
         posts[self._rank] = begin
         shared.posted += 1
-        given = shared.alone
-        while len(posts) < shared.members[call[1]] and shared.alone == given:
+        while len(posts) < members and shared.alone == given:
             yield
-        return max(posts.values()) + shared.transfer[call[1]]
+        return max(posts.values()) + shared.transfer[call]
