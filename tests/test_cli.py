@@ -38,6 +38,39 @@ def test_what_runs_in_the_job_does_not_load_the_analysis_or_torch(name: str) -> 
     assert result.stdout.splitlines()[-1] == "[]"
 
 
+def test_the_process_ends_with_what_is_registered_for_its_end_and_the_exit_code() -> None:
+    code = (
+        "import atexit, gc, sys\n"
+        "from aorta.__main__ import run\n"
+        "assert gc.isenabled()\n"
+        "atexit.register(print, 'registered')\n"
+        "run()\n"
+        "print('never')"
+    )
+    for arguments, status in ((["--version"], 0), (["frobnicate"], 2)):
+        result = subprocess.run(
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+        )
+        assert result.returncode == status
+        assert result.stdout.splitlines()[-1] == "registered"
+
+
+def test_a_thread_that_still_works_is_waited_for() -> None:
+    code = (
+        "import threading, time\n"
+        "from aorta.__main__ import run\n"
+        "def work():\n"
+        "    time.sleep(0.2)\n"
+        "    print('done', flush=True)\n"
+        "threading.Thread(target=work).start()\n"
+        "run()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "done"
+
+
 def test_an_unknown_subcommand_is_a_usage_error() -> None:
     result = run("frobnicate")
     assert result.returncode == 2

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,31 @@ TABLE = {
     "analyze trace.json": {"numpy"},
     "analyze trace.json.gz": {"numpy"},
     "analyze trace.json --json -": {"numpy"},
+    "analyze ranks": {"numpy"},
     "timeline none --output out": {"numpy"},
     "cluster env": set(),
 }
-"""What each command line may import of `HEAVY`; it is run in an empty folder with one Kineto trace."""
+"""What each command line may import of `HEAVY`.
+
+It is run in a folder with a Kineto trace of one rank, and a folder with those of two.
+"""
+RARE = (
+    "aorta.artefacts.flight",
+    "aorta.artefacts.instrument_record",
+    "aorta.artefacts.layout",
+    "aorta.artefacts.samples",
+    "aorta.artefacts.step_record",
+    "aorta.metrics.mesh",
+    "aorta.readers.nsys",
+    "aorta.readers.operations",
+    "aorta.readers.rocprof",
+    "aorta.readers.smi_text",
+    "concurrent.futures",
+    "html.entities",
+    "multiprocessing",
+    "shutil",
+)
+"""Modules for what a capture of Kineto traces does not hold; each takes a millisecond or more."""
 
 PROGRAM = """
 import sys
@@ -81,9 +103,9 @@ TRACE = {
 }
 
 
-def imported(folder: Path, *arguments: str) -> set[str]:
-    """The heavy modules that a fresh process has imported when the command has ended."""
-    program = PROGRAM.replace("sys.argv.pop(0)", repr(",".join(HEAVY)))
+def imported(folder: Path, *arguments: str, modules: Sequence[str] = HEAVY) -> set[str]:
+    """The modules among some that a fresh process has imported when the command has ended."""
+    program = PROGRAM.replace("sys.argv.pop(0)", repr(",".join(modules)))
     # A cluster of this machine would be asked more.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     command = [sys.executable, "-c", program, *arguments]
@@ -97,12 +119,21 @@ def folder(tmp_path: Path) -> Path:
     text = json.dumps(TRACE)
     (tmp_path / "trace.json").write_text(text)
     (tmp_path / "trace.json.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "ranks").mkdir()
+    for rank in range(2):
+        made = {**TRACE, "distributedInfo": {"rank": rank, "world_size": 2}}
+        (tmp_path / "ranks" / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(made).encode()))
     return tmp_path
 
 
 @pytest.mark.parametrize("line", TABLE)
 def test_a_command_imports_what_the_table_says_and_nothing_else(folder: Path, line: str) -> None:
     assert imported(folder, *line.split()) == TABLE[line]
+
+
+def test_an_analysis_of_kineto_traces_imports_nothing_rare(folder: Path) -> None:
+    files = [f"ranks/rank{rank}.json.gz" for rank in range(2)]
+    assert imported(folder, "analyze", *files, modules=(*RARE, "numpy")) == {"numpy"}
 
 
 def test_completion_imports_nothing_heavy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,101 @@
+"""Small packed traces are unpacked ahead; the reader sees the same text as without that."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import threading
+from codecs import BOM_UTF8
+from pathlib import Path
+
+import pytest
+
+from aorta.artefacts.events import Trace
+from aorta.readers import ahead as module
+from aorta.readers.ahead import Ahead
+from aorta.readers.kineto import read_many
+from aorta.readers.kineto_stream import CHUNK, GzipText, UnpackedText
+
+EVENT = b'{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": %d, "dur": 5, "args": {}}'
+
+
+def text(events: int) -> bytes:
+    return b'{"traceEvents": [' + b", ".join(EVENT % (10 * at) for at in range(events)) + b"]}"
+
+
+def packed(path: Path, content: bytes) -> Path:
+    path.write_bytes(gzip.compress(content, 1))
+    return path
+
+
+def test_each_small_trace_of_several_is_unpacked_and_no_thread_is_left(tmp_path: Path) -> None:
+    files = [packed(tmp_path / f"rank{rank}.json.gz", text(rank)) for rank in range(3)]
+    found = Ahead([tmp_path]).texts()
+    assert found == {path: text(rank) for rank, path in enumerate(files)}
+    assert threading.active_count() == 1
+    assert Ahead(files).texts() == found
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    files = [packed(tmp_path / f"rank{rank}.json.gz", BOM_UTF8 + text(1)) for rank in range(2)]
+    assert set(Ahead(files).texts().values()) == {text(1)}
+
+
+def damaged(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def of_two_members(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + gzip.compress(b" "))
+
+
+def not_packed(path: Path) -> None:
+    path.write_bytes(text(1))
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("change", [damaged, of_two_members, not_packed, missing])
+def test_any_other_file_is_left_to_its_reader(tmp_path: Path, change: object) -> None:
+    good, other = (packed(tmp_path / f"rank{rank}.json.gz", text(9)) for rank in range(2))
+    assert callable(change)
+    change(other)
+    assert Ahead([good, other]).texts() == {good: text(9)}
+
+
+def test_large_files_and_one_alone_are_unpacked_while_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, large = packed(tmp_path / "a.json.gz", text(1)), packed(tmp_path / "b.json.gz", text(2000))
+    assert Ahead([large]).texts() == {}
+    monkeypatch.setattr(module, "_MOST_PACKED", small.stat().st_size)
+    assert Ahead([small, large]).texts() == {small: text(1)}
+
+
+def test_no_more_than_a_limit_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [packed(tmp_path / f"rank{rank}.json.gz", text(9)) for rank in range(4)]
+    monkeypatch.setattr(module, "_MOST", 2 * len(text(9)))
+    monkeypatch.setattr(module, "usable_cores", lambda: 2)
+    assert sum(map(len, Ahead(files).texts().values())) == 2 * len(text(9))
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 5])
+def test_an_unpacked_text_comes_as_that_of_its_file(size: int) -> None:
+    whole = bytes(at % 251 for at in range(size))
+    ours, theirs = UnpackedText(whole), GzipText(io.BytesIO(gzip.compress(whole, 1)))
+    kept = b""
+    for keep in (0, 3, 3, 7):
+        found = ours.behind(kept)
+        assert found == theirs.behind(kept)
+        kept = found[len(found) - min(keep, len(found)) :]
+    theirs.close()
+
+
+def test_the_trace_is_the_same(tmp_path: Path) -> None:
+    path = packed(tmp_path / "rank0.json.gz", text(700))
+    for texts in ({}, {path: text(700)}):
+        (trace,) = read_many([path], texts=texts)
+        assert isinstance(trace, Trace)
+        assert trace.gpu.start_ns.tolist() == [10_000 * at for at in range(700)]
