@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 
 import numpy as np
+from isal import isal_zlib
 
 from aorta.artefacts.events import Column
 from aorta.artefacts.records import Record
@@ -15,8 +16,8 @@ _MAX_NUMBERS = 1 << 28
 """A packed column that claims more is no column."""
 
 
-_LEVEL = 2
-"""Compression level of deflate: a quarter of the time of the usual level, for an eighth more bytes."""
+_LEVEL = 1
+"""Compression level of Intel's library: a sixth of the time of zlib at its level 2, for as many bytes."""
 
 
 class Packed(Record, frozen=True, kw_only=True):
@@ -30,7 +31,7 @@ def pack(column: Column) -> Packed:
     """A column, or intervals of shape (n, 2) row by row."""
     flat = np.ascontiguousarray(column, dtype="<i8").reshape(-1)
     steps = np.diff(flat, prepend=np.zeros(1, dtype="<i8"))
-    return Packed(count=len(flat), data=zlib.compress(steps.tobytes(), _LEVEL))
+    return Packed(count=len(flat), data=isal_zlib.compress(steps.tobytes(), _LEVEL))
 
 
 def unpack(packed: Packed) -> Column:

@@ -5,8 +5,8 @@ It holds what the analysis needs of a trace, exactly, at a small part of its siz
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 from msgspec import field
 
@@ -174,3 +174,7 @@ class Reducer(NamedTuple):
     """The summary of some of its steps."""
     check: Callable[[TraceSummary], object]
     """Raises an `ArtefactError` for a summary that contradicts itself."""
+    parts: tuple[Callable[[Trace], Any], ...]
+    """Parts of `summarise` that take about as long; none needs another."""
+    joined: Callable[[Sequence[Any]], TraceSummary]
+    """The summary, of what each of `parts` made of a trace."""

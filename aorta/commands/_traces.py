@@ -36,7 +36,7 @@ def read_and_analyze(
     Raises:
         ArtefactError: nothing of it is a usable trace.
     """
-    from aorta.metrics.trace_summary import summarise
+    from aorta.metrics.trace_summary import REDUCER
     from aorta.readers.operation_files import find_operations
     from aorta.readers.sample_files import find_samples
     from aorta.readers.summarised import read_summaries
@@ -57,7 +57,7 @@ def read_and_analyze(
         samples, problems = find_samples(files.paths)
         known = {*(item.path for item in samples), *(Path(item.file) for item in problems if item.file)}
         try:
-            found = read_summaries(files.paths, summarise, _import_the_rest, ahead)
+            found = read_summaries(files.paths, REDUCER, _import_the_rest, ahead)
         except NoTraceError as error:
             raise _nothing(files, error, problems, known, bool(samples)) from None
         known |= {Path(item.file) for item in found.problems if item.file}

@@ -254,7 +254,7 @@ def _depth(items: _Items, gpu: GpuEvents) -> Column:
     before[items.row[has]] = False
     own = within.copy()
     own[items.row[has]] = True
-    started = np.searchsorted(np.sort(gpu.start_ns[own]), items.at)
+    started = np.searchsorted(np.sort(gpu.start_ns[own], kind="stable"), items.at)
     return np.asarray(launched + int(before.sum()) - started, dtype=np.int64)
 
 
@@ -306,13 +306,12 @@ def _counts(trace: Trace, host: TraceRanges, windows: Intervals) -> tuple[Column
 
     Four Python functions count as one operator: the profiler keeps less of each.
     """
-    inner = trace.operators
-    calls = take(host, among(host.role, _CALLS))
-    operators, frames = (take(inner, inner.role == role) for role in (RangeRole.OPERATOR, RangeRole.FRAME))
-    made = []
-    for table in (operators, frames, calls):
+    inner, made = trace.operators, []
+    parts = ((inner, RangeRole.OPERATOR), (inner, RangeRole.FRAME), (host, *_CALLS))
+    for table, *roles in parts:
+        rows = among(table.role, roles)
         # Starts are in order, and ends nearly.
-        edges = np.sort(np.concatenate((table.start_ns, table.end_ns)), kind="stable")
+        edges = np.sort(np.concatenate((table.start_ns[rows], table.end_ns[rows])), kind="stable")
         made.append(np.searchsorted(edges, windows[:, 1]) - np.searchsorted(edges, windows[:, 0]))
     return np.asarray(made[0] + made[1] // _FRAMES, dtype=np.int64), made[2]
 
@@ -376,15 +375,14 @@ def _put(column: Column, rows: Column, values: Column) -> Column:
 
 
 def _pace(trace: Trace, host: TraceRanges, steps: StepWindows) -> Pace:
-    operators = take(trace.operators, trace.operators.role == RangeRole.OPERATOR)
-    within = (operators.start_ns >= steps.windows[0, 0]) & (operators.start_ns < steps.windows[-1, 1])
-    operators = take(operators, within)
+    inner, (first, last) = trace.operators, (steps.windows[0, 0], steps.windows[-1, 1])
+    within = (inner.role == RangeRole.OPERATOR) & (inner.start_ns >= first) & (inner.start_ns < last)
     calls = among(host.role, _CALLS)
     launches = host.role == RangeRole.LAUNCH
-    spacing = _spacing(operators)
+    spacing = _spacing(*(column[within] for column in (inner.start_ns, inner.end_ns, inner.lane)))
     took = (host.end_ns - host.start_ns)[launches]
     return Pace(
-        operators=len(operators) / len(steps),
+        operators=int(within.sum()) / len(steps),
         calls=float(calls.sum()) / len(steps),
         spacing_ns=median(spacing) if len(spacing) >= _FEW else None,
         launch_ns=float(np.percentile(took, 10)) if len(took) >= _FEW else None,
@@ -393,9 +391,9 @@ def _pace(trace: Trace, host: TraceRanges, steps: StepWindows) -> Pace:
     )
 
 
-def _spacing(operators: TraceRanges) -> Column:
+def _spacing(start: Column, end: Column, lane: Column) -> Column:
     """From each operator's start to that of the first one within it."""
-    order = np.lexsort((-operators.end_ns, operators.start_ns, operators.lane))
-    start, end, lane = (column[order] for column in (operators.start_ns, operators.end_ns, operators.lane))
+    order = np.lexsort((-end, start, lane))
+    start, end, lane = (column[order] for column in (start, end, lane))
     nested = (lane[1:] == lane[:-1]) & (start[1:] < end[:-1])
     return np.asarray((start[1:] - start[:-1])[nested], dtype=np.int64)

@@ -99,8 +99,9 @@ def _restarts(trace: Trace, operators: TraceRanges) -> Intervals:
         return EMPTY
     gaps = np.stack((loaders[:-1, 1], loaders[1:, 0]), axis=1)
     gaps = gaps[gaps[:, 1] - gaps[:, 0] >= _RESTART_NS]
-    launches = np.sort(trace.host.start_ns[trace.host.role == RangeRole.LAUNCH])
-    begun = np.sort(operators.start_ns)
+    # What is in order, or nearly, is sorted soonest by the stable way.
+    launches = np.sort(trace.host.start_ns[trace.host.role == RangeRole.LAUNCH], kind="stable")
+    begun = np.sort(operators.start_ns, kind="stable")
     empty = np.searchsorted(launches, gaps[:, 1]) == np.searchsorted(launches, gaps[:, 0])
     quiet = np.searchsorted(begun, gaps[:, 1]) - np.searchsorted(begun, gaps[:, 0]) < _FEW_OPERATORS
     return np.asarray(gaps[empty & quiet], dtype=np.int64)
@@ -111,7 +112,7 @@ def _checked(operators: TraceRanges, evaluate: NDArray[np.bool_], checks: NDArra
     found: list[tuple[int, int]] = []
     for lane in np.unique(operators.lane[evaluate]).tolist():
         outer = np.flatnonzero(evaluate & (operators.lane == lane))
-        inner = np.sort(operators.start_ns[checks & (operators.lane == lane)])
+        inner = np.sort(operators.start_ns[checks & (operators.lane == lane)], kind="stable")
         begin, end = operators.start_ns[outer], operators.end_ns[outer]
         first = np.append(inner, np.iinfo(np.int64).max)[np.searchsorted(inner, begin)]
         kept = first < end
@@ -126,15 +127,19 @@ def _recomputed(operators: TraceRanges, evaluate: NDArray[np.bool_], names: Sequ
     for lane in np.unique(operators.lane[evaluate]).tolist():
         outer = np.flatnonzero(evaluate & (operators.lane == lane))
         inner = np.flatnonzero(forward & (operators.lane == lane))
-        starts = np.sort(operators.start_ns[operators.lane == lane])
+        starts = np.sort(operators.start_ns[operators.lane == lane], kind="stable")
         begin, end = operators.start_ns[outer], operators.end_ns[outer]
         place = np.searchsorted(begin, operators.start_ns[inner], side="right") - 1
         inside = (place >= 0) & (operators.start_ns[inner] < end[np.maximum(place, 0)])
-        for number in np.unique(place[inside]).tolist():
-            last = int(operators.end_ns[inner[inside & (place == number)]].max())
-            after = int(np.searchsorted(starts, last))
-            following = int(starts[after]) if after < len(starts) else last
-            found.append((int(begin[number]), min(following, int(end[number]))))
+        order = np.argsort(place[inside], kind="stable")
+        numbers, first = np.unique(place[inside][order], return_index=True)
+        if len(numbers) == 0:
+            continue
+        last = np.maximum.reduceat(operators.end_ns[inner[inside][order]], first)
+        after = np.searchsorted(starts, last)
+        following = np.where(after < len(starts), starts[np.minimum(after, len(starts) - 1)], last)
+        ends = np.minimum(following, end[numbers])
+        found += zip(begin[numbers].tolist(), ends.tolist(), strict=True)
     return as_intervals(found)
 
 
@@ -146,7 +151,7 @@ def _on_the_cpu(trace: Trace, operators: TraceRanges) -> Intervals:
     kept = np.zeros(len(operators), dtype=np.bool_)
     for lane in np.unique(operators.lane[long]).tolist():
         rows = long[operators.lane[long] == lane]
-        own = np.sort(times[lanes == lane])
+        own = np.sort(times[lanes == lane], kind="stable")
         first = np.searchsorted(own, operators.start_ns[rows])
         after = np.searchsorted(own, operators.end_ns[rows])
         kept[rows[first == after]] = True

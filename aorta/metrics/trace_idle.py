@@ -122,7 +122,7 @@ def idle_gaps(trace: Trace, steps: StepWindows) -> IdleGaps:
 
 def launches_in(trace: Trace, steps: StepWindows) -> Column:
     """Driver calls in each step that put work on the GPU."""
-    times = np.sort(trace.host.start_ns[trace.host.role == RangeRole.LAUNCH])
+    times = np.sort(trace.host.start_ns[trace.host.role == RangeRole.LAUNCH], kind="stable")
     first, last = (np.searchsorted(times, steps.windows[:, side], side="left") for side in (0, 1))
     return np.asarray(last - first, dtype=np.int64)
 
@@ -135,8 +135,8 @@ def queue_depth(trace: Trace) -> QueueDepth | None:
     known = joined != ABSENT
     if not known.any():
         return None
-    launched = np.sort(host.start_ns[calls][at_call[known]])
-    started = np.sort(gpu.start_ns[at_event[known]])
+    launched = np.sort(host.start_ns[calls][at_call[known]], kind="stable")
+    started = np.sort(gpu.start_ns[at_event[known]], kind="stable")
     depth = np.arange(len(launched)) - np.searchsorted(started, launched, side="right")
     depth = np.maximum(depth, 0)
     return QueueDepth(
@@ -159,8 +159,10 @@ def contention(trace: Trace, steps: StepWindows | None = None) -> Contention | N
     shared = lengths_in(union(gpu.intervals(Kind.COMMUNICATION)), spans)
     in_step = lengths_in(union(steps.windows), spans) == duration
     alone, beside = shared == 0, (shared >= _BESIDE * duration) & (duration > 0) & in_step
-    _, key = np.unique(np.stack((gpu.name[rows], gpu.shape[rows]), axis=1), axis=0, return_inverse=True)
-    usual = _medians(key.reshape(-1)[alone], duration[alone], int(key.max()) + 1)[key.reshape(-1)]
+    # One number for name and shape: to compare rows of two columns takes several times as long.
+    shapes, shape = np.unique(gpu.shape[rows], return_inverse=True)
+    _, key = np.unique(gpu.name[rows] * len(shapes) + shape, return_inverse=True)
+    usual = _medians(key[alone], duration[alone], int(key.max()) + 1)[key]
     known = beside & ~np.isnan(usual)
     if not known.any():
         return None

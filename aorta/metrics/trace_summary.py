@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -49,6 +50,17 @@ SHOWN = 10
 
 def summarise(trace: Trace) -> TraceSummary:
     """Everything that the analysis needs of a trace. Its rank must be known."""
+    return _joined([part(trace) for part in _PARTS])
+
+
+def _joined(parts: Sequence[Any]) -> TraceSummary:
+    """The summary of a trace, of what each of `_PARTS` made of it."""
+    summary: TraceSummary
+    summary, line = parts
+    return replace(summary, line=line)
+
+
+def _all_but_line(trace: Trace) -> TraceSummary:
     assert trace.rank is not None
     work = gpu_work(trace)
     whole = work is not None and len(work.steps) > 0
@@ -76,10 +88,13 @@ def summarise(trace: Trace) -> TraceSummary:
         contention=contention(trace, steps),
         timeline=_timeline(work) if work is not None and whole else None,
         unseen=[UnseenReason(reason=item.reason, remedy=item.remedy) for item in trace.unseen],
-        line=host_line(trace),
         problems=list(trace.problems),
         notes=list(trace.notes),
     )
+
+
+_PARTS: tuple[Callable[[Trace], Any], ...] = (_all_but_line, host_line)
+"""Parts of the work on a trace that take about as long; none needs another."""
 
 
 def _steps(trace: Trace, steps: StepWindows) -> list[TraceStep]:
@@ -298,5 +313,5 @@ def rank_trace(summary: TraceSummary, numbers: Sequence[int]) -> RankTrace | Non
     )
 
 
-REDUCER = Reducer(summarise, latest, work_of)
+REDUCER = Reducer(summarise, latest, work_of, _PARTS, _joined)
 """The functions that readers of a run's traces are given."""

@@ -18,7 +18,7 @@ from aorta.artefacts.events import (
     build,
     take,
 )
-from aorta.artefacts.reduction import TraceSummary
+from aorta.artefacts.reduction import Reducer, TraceSummary
 from aorta.errors import ArtefactError
 from aorta.readers import kineto
 from aorta.readers.ahead import Ahead
@@ -27,7 +27,8 @@ from aorta.readers.kineto_merged import holds_several
 from aorta.readers.parallel import by_copies, usable_cores
 from aorta.readers.traces import find, read_traces, refused_file, told_apart
 
-Summarise = Callable[[Trace], TraceSummary]
+_WORTH_A_COPY = 100_000
+"""Events of a trace; the summary of fewer is made sooner than a process is copied."""
 
 
 class SummarySet(Struct, frozen=True):
@@ -49,7 +50,7 @@ class _FileRead(Struct, frozen=True):
 
 def read_summaries(
     paths: Sequence[Path],
-    summarise: Summarise,
+    reducer: Reducer,
     meanwhile: Callable[[], object] | None = None,
     ahead: Ahead | None = None,
 ) -> SummarySet:
@@ -57,7 +58,7 @@ def read_summaries(
 
     Args:
         paths: files and folders.
-        summarise: makes the summary of a trace whose rank is known.
+        reducer: makes the summary of a trace whose rank is known.
         meanwhile: done by this process while others read.
         ahead: unpacks some of the files.
 
@@ -69,18 +70,30 @@ def read_summaries(
     # Processes can be copied when no thread runs any more.
     texts = ahead.texts() if ahead is not None else {}
     if set(found.values()) == {"kineto"} and len(found) >= max(usable_cores(), 2):
-        read = by_copies(partial(_read, summarise, len(found), texts), list(found), meanwhile=meanwhile)
+        read = by_copies(partial(_read, reducer, len(found), texts), list(found), meanwhile=meanwhile)
         made = _joined(read, problems)
         if made is not None:
             return SummarySet(made[0], tuple(made[1]), frozenset(found))
         meanwhile = None
     traces = read_traces(paths, meanwhile=meanwhile)
-    summaries = by_copies(summarise, traces.traces)
-    return SummarySet(tuple(summaries), traces.problems, traces.files)
+    return SummarySet(_summaries(reducer, traces.traces), traces.problems, traces.files)
+
+
+def _summaries(reducer: Reducer, traces: Sequence[Trace]) -> tuple[TraceSummary, ...]:
+    """The summary of each trace; of few traces, several processes share the work on one."""
+    count = len(reducer.parts)
+    tasks = [(part, trace) for trace in traces for part in reducer.parts]
+    small = len(traces) == 1 and _events(traces[0]) < _WORTH_A_COPY
+    made = by_copies(lambda task: task[0](task[1]), tasks, workers=1 if small else None)
+    return tuple(reducer.joined(made[first : first + count]) for first in range(0, len(made), count))
+
+
+def _events(trace: Trace) -> int:
+    return len(trace.gpu) + len(trace.host) + len(trace.operators)
 
 
 def _read(
-    summarise: Summarise, files: int, texts: Mapping[Path, bytes], path: Path
+    reducer: Reducer, files: int, texts: Mapping[Path, bytes], path: Path
 ) -> _FileRead | ArtefactError | None:
     """Returns what a file holds; None where it takes all files to tell which rank it is."""
     if holds_several(path, texts.get(path)):
@@ -91,7 +104,9 @@ def _read(
     parts = by_device(trace, files)
     if any(part.rank is None for part in parts):
         return None
-    return _FileRead([_outline(part) for part in parts], [summarise(part) for part in parts], trace.problems)
+    return _FileRead(
+        [_outline(part) for part in parts], [reducer.summarise(part) for part in parts], trace.problems
+    )
 
 
 def _outline(trace: Trace) -> Trace:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aorta.metrics.trace_summary import summarise
+from aorta.metrics.trace_summary import REDUCER, summarise
 from aorta.readers import parallel
 from aorta.readers.parallel import by_copies
 from aorta.readers.summarised import read_summaries
@@ -41,13 +41,23 @@ def test_summaries_are_those_of_the_traces_read_together(
     tmp_path: Path, ranks: tuple[int | None, int | None]
 ) -> None:
     files = [trace(tmp_path / f"{'ab'[place]}.json", rank) for place, rank in enumerate(ranks)]
-    together, found = _told(lambda: read_traces(files)), _told(lambda: read_summaries(files, summarise))
+    together, found = _told(lambda: read_traces(files)), _told(lambda: read_summaries(files, REDUCER))
     if isinstance(together, NoTraceError):
         assert isinstance(found, NoTraceError)
         assert (found.message, found.problems) == (together.message, together.problems)
         return
     assert found.summaries == tuple(summarise(item) for item in together.traces)
     assert (found.problems, found.files) == (together.problems, together.files)
+
+
+@pytest.mark.parametrize("least", [0, 10**9], ids=["shared out", "alone"])
+def test_processes_share_the_work_on_one_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    path = trace(tmp_path / "rank0.json", 0)
+    monkeypatch.setattr("aorta.readers.summarised._WORTH_A_COPY", least)
+    (found,) = read_summaries([path], REDUCER).summaries
+    assert found == summarise(read_traces([path]).traces[0])
 
 
 def _told(read: Callable[[], Any]) -> Any:
@@ -61,7 +71,7 @@ def test_a_file_that_is_no_trace_costs_that_file(tmp_path: Path) -> None:
     good = [trace(tmp_path / f"rank{rank}.json", rank) for rank in (0, 1)]
     bad = tmp_path / "rank2.json"
     bad.write_text('{"traceEvents": ')
-    found = read_summaries([*good, bad], summarise)
+    found = read_summaries([*good, bad], REDUCER)
     assert [item.rank for item in found.summaries] == [0, 1]
     assert found.problems == read_traces([*good, bad]).problems
 
@@ -70,7 +80,7 @@ def test_sessions_are_told_apart_without_the_events(tmp_path: Path) -> None:
     late = 10**9
     first = [trace(tmp_path / f"old_rank{rank}.json", rank) for rank in (0, 1)]
     second = [trace(tmp_path / f"new_rank{rank}.json", rank, at=late) for rank in (0, 1)]
-    found = read_summaries([*first, *second], summarise)
+    found = read_summaries([*first, *second], REDUCER)
     assert found.problems == read_traces([*first, *second]).problems
     assert [Path(item.source) for item in found.summaries] == second
 
