@@ -11,9 +11,6 @@ from pathlib import Path
 from aorta.artefacts.files import Unread, changed_ns, closed, entries, is_folder
 from aorta.errors import ArtefactError
 
-LOCAL = "local-"
-"""What the ids of jobs begin with that no cluster ran."""
-
 _SCENARIO = re.compile(r"(?P<prefix>[a-z][a-z0-9]*_)?(?P<nodes>[1-9][0-9]{0,5})node")
 _RECORDS = re.compile(r"rank_([0-9]+)_metrics\.jsonl")
 _INSTRUMENTS = re.compile(r"rank_(\d+)_instrument\.json")

@@ -1,5 +1,5 @@
-"""Names that one process sets and another one reads: environment variables, NVTX ranges and the folder
-of runs.
+"""Names that one process sets and another one reads: environment variables, NVTX ranges, and how runs
+are called.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from pathlib import Path
 
 RESULTS = Path("results/profiling")
 """Place where runs go, below the project folder."""
+LOCAL = "local-"
+"""Beginning of the ids of jobs that no cluster ran."""
 
 RUN_DIR = "AORTA_RUN_DIR"
 JOB_ID = "AORTA_JOB_ID"

@@ -62,7 +62,7 @@ def _tell(found: AttachAnswer, *, as_json: bool) -> None:
 def _look(job: str | None, pids: tuple[int, ...], seconds: float) -> AttachAnswer:
     import os
 
-    from aorta.artefacts.layout import LOCAL
+    from aorta.artefacts.names import LOCAL
     from aorta.attach.processes import of_job, of_pids
     from aorta.attach.sample import node_view
     from aorta.errors import PlanError

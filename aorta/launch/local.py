@@ -23,7 +23,8 @@ from submitit.core.utils import UncompletedJobError
 
 from aorta.artefacts import names
 from aorta.artefacts.agents import this_process
-from aorta.artefacts.layout import LOCAL, RunDir, Scenario, job_output
+from aorta.artefacts.layout import RunDir, Scenario, job_output
+from aorta.artefacts.names import LOCAL
 from aorta.artefacts.own_program import program_name
 from aorta.artefacts.processes import started
 from aorta.artefacts.records import SubmittedJob

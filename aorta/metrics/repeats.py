@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.layout import LOCAL
 from aorta.artefacts.measured import Throughput
+from aorta.artefacts.names import LOCAL
 from aorta.metrics.another_run import Repeat, doubt_of
 
 
