@@ -16,8 +16,6 @@ from typing import Any
 
 NEVER_WRONG = ("healthy", "healthy_small", "healthy_shapes")
 TINY = {"width": 32, "heads": 2, "layers": 2, "length": 16, "batch": 2, "vocabulary": 64, "plain_steps": 20}
-OF_THE_RUN = ("shared", "patience")
-"""Sizes that say how a run is made; the trainer knows nothing of them."""
 
 
 @dataclass
@@ -41,22 +39,13 @@ class Run:
         fixed = "_fixed" if self.fixed and self.mistake not in NEVER_WRONG else ""
         return f"{self.mistake}{f'_{variant}' if variant else ''}{fixed}"
 
-    @property
-    def shared(self) -> bool:
-        """True if two ranks share one GPU, and exchange through gloo."""
-        return bool(self.sizes.get("shared"))
-
-    def world(self, arguments: argparse.Namespace) -> int:
-        """Number of ranks."""
-        return 2 if self.shared else int(arguments.world)
-
 
 def ranks_of(run: Run, arguments: argparse.Namespace, tell: int) -> int:
     """Fork the ranks, and for `slow_gpu` a process that uses the last GPU; returns the worst exit status."""
     keep_what_is_printed(run.results / "ranks.txt")
     spare = burner(arguments) if run.mistake == "slow_gpu" and not run.fixed else 0
     children = []
-    for rank in range(run.world(arguments)):
+    for rank in range(arguments.world):
         child = os.fork()
         if child == 0:
             code = 1
@@ -101,12 +90,11 @@ def one_rank(run: Run, rank: int, arguments: argparse.Namespace, tell: int) -> N
     """Be a rank of the run: its environment, its hooks, its steps."""
     # What the first process is to do at its end is not for a rank.
     atexit._clear()
-    sizes = {key: value for key, value in run.sizes.items() if key not in OF_THE_RUN}
+    sizes = {key: value for key, value in run.sizes.items() if key != "patience"}
     environment, folder = sizes.pop("environment"), sizes.pop("folder")
-    world = run.world(arguments)
     os.environ.clear()
     os.environ.update(environment)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(arguments.world)}
     if run.mistake == "p2p_off" and not run.fixed:
         os.environ["NCCL_P2P_DISABLE"] = "1"
     os.chdir(folder)
@@ -128,16 +116,15 @@ def one_rank(run: Run, rank: int, arguments: argparse.Namespace, tell: int) -> N
         output=run.results / "truth",
         traces=Path(os.environ["AORTA_RUN_DIR"]) / "torch_profiler",
         device=arguments.device,
-        backend="nccl" if cuda and not run.shared else "gloo",
+        backend="nccl" if cuda else "gloo",
     )
-    device = torch.device("cuda", 0 if run.shared else rank)
     if cuda:
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(rank)
     dist.init_process_group(
         options.backend,
         rank=rank,
-        world_size=world,
-        device_id=device if options.backend == "nccl" else None,
+        world_size=arguments.world,
+        device_id=torch.device("cuda", rank) if cuda else None,
     )
 
     def measured() -> None:
@@ -145,7 +132,7 @@ def one_rank(run: Run, rank: int, arguments: argparse.Namespace, tell: int) -> N
         if rank == 0:
             os.write(tell, b".")
 
-    train(options, rank, world, measured=measured)
+    train(options, rank, arguments.world, measured=measured)
     dist.destroy_process_group()
     # What the program's own interpreter would do at its end: the last records are written there.
     atexit._run_exitfuncs()

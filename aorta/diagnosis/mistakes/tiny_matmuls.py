@@ -84,5 +84,6 @@ out = torch.bmm(F.gelu(torch.bmm(x, up)), down)
     captures=(),
     look=_look,
     shown_by="traces",
+    parts=("forward",),
     least_gain=1.05,
 )

@@ -29,21 +29,21 @@ class Experts(nn.Module):
         width = options.width
         self.alone = options.wrong("tiny_matmuls")
         each = [torch.randn(width, width) / math.sqrt(width) for _ in range(2 * _EXPERTS)]
-        parts = each if self.alone else [torch.stack(each[:_EXPERTS]), torch.stack(each[_EXPERTS:])]
-        self.weights = nn.ParameterList(parts)
+        ups, downs = each[:_EXPERTS], each[_EXPERTS:]
+        self.ups = nn.ParameterList(ups if self.alone else [torch.stack(ups)])
+        self.downs = nn.ParameterList(downs if self.alone else [torch.stack(downs)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The experts' outputs, of the shape of `x`."""
         tokens = x.reshape(_EXPERTS, -1, x.shape[-1])
         if self.alone:
-            ups, downs = self.weights[:_EXPERTS], self.weights[_EXPERTS:]
             made = [
                 nn.functional.gelu(part @ up) @ down
-                for part, up, down in zip(tokens.unbind(), ups, downs, strict=True)
+                for part, up, down in zip(tokens.unbind(), self.ups, self.downs, strict=True)
             ]
             return torch.stack(made).view_as(x)
-        up, down = self.weights
-        return torch.bmm(nn.functional.gelu(torch.bmm(tokens, up)), down).view_as(x)
+        hidden = nn.functional.gelu(torch.bmm(tokens, self.ups[0]))
+        return torch.bmm(hidden, self.downs[0]).view_as(x)
 
 
 class TransformerBlock(nn.Module):

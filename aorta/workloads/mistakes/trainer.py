@@ -29,7 +29,7 @@ _OFTEN = 3
 """Steps from one logging to the next of `rank0_logging`'s variant `often`."""
 _SHARDED = ("fsdp_tiny_units", "fsdp_fp32")
 _THREADS_PER_CORE = 4
-_HEADROOM = 1.15
+_HEADROOM = 1.5
 """Device memory that `alloc_retries` may use, over what its longest batch has at most."""
 _SAME_LENGTH = 3
 """Steps of `alloc_retries` after which its batches get longer."""
@@ -40,8 +40,7 @@ class Trainer:
 
     def __init__(self, options: MistakeOptions, rank: int, world: int, *, grouped: bool) -> None:
         self.options, self.rank, self.world = options, rank, world
-        cuda = options.device == "cuda"
-        self.device = torch.device("cuda", rank % torch.cuda.device_count()) if cuda else torch.device("cpu")
+        self.device = torch.device(options.device, rank) if options.device == "cuda" else torch.device("cpu")
         torch.manual_seed(options.seed)
         full = options.wrong("fp32_matmul")
         torch.backends.cuda.matmul.allow_tf32 = not full
