@@ -220,7 +220,7 @@ def analysed(results: Path, docs: Path) -> str:
             return f"{words[0]}: {''.join(traceback.format_exception(error))[-600:]}"
         if words[0] == "aggregate" and error is not None:
             return f"aggregate: {error}"
-        if "Traceback" in done.output or "fault of aorta" in done.output or "\x1b]" in done.output:
+        if "Traceback" in done.output or "bug in aorta" in done.output or "\x1b]" in done.output:
             return f"{words[0]} printed: {done.output[-600:]}"
     made = json.loads((docs / "BOTTLENECK_ANALYSIS.json").read_text())
     seen = {item["scenario"]: item["data_quality"]["ranks_seen"] for item in made["scenarios"]}

@@ -43,5 +43,5 @@ def test_a_disk_that_is_full_at_the_start_is_named(tmp_path: Path, words: tuple[
         done = subprocess.run([*AORTA, *words], cwd=disk, capture_output=True, text=True, check=False)
     assert done.returncode not in (0, -9)
     assert "No space left on device" in done.stderr
-    assert "fault of aorta" not in done.stderr
+    assert "bug in aorta" not in done.stderr
     assert "Traceback" not in done.stderr

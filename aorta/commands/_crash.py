@@ -46,7 +46,7 @@ def fault(error: Exception, about: str = "") -> AortaError:
         say("".join(traceback.format_exception(error)), err=True)
     return FaultError(
         f"{what}{type(error).__name__}: {error}",
-        f"this is a fault of aorta, not of your data, which is as it was; {shown}",
+        f"this is a bug in aorta; your data is unchanged; please {shown}",
     )
 
 
@@ -71,14 +71,14 @@ def _rights(path: Path) -> str:
 
 
 def why(error: Exception, what: str) -> str:
-    """One line: what could not be done and why. Of a fault of aorta's own the hint is printed."""
+    """One line: what could not be done and why. The hint of a bug in aorta is printed."""
     if isinstance(error, AortaError):
         return f"{what}: {error.message}"
     told = fault(error, what)
     if not isinstance(told, FaultError):
         return told.message
     say(f"aorta: {told}", err=True)
-    return f"{told.message} (a fault of aorta)"
+    return f"{told.message} (a bug in aorta)"
 
 
 def _written(error: Exception) -> Path | None:

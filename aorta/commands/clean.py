@@ -63,7 +63,9 @@ def command(older_than: int | None, keep_below: int | None, dry_run: bool, yes: 
             raise click.UsageError(
                 "this removes files and cannot ask here: add --yes, or look with --dry-run"
             )
-        click.confirm("Remove them?", abort=True)
+        if not click.confirm("Remove them?"):
+            say("nothing was removed")
+            return 0
     for item in found:
         for line in remove(item):
             say(f"stays: {line}")

@@ -214,7 +214,7 @@ def test_an_analysis_that_fails_costs_its_scenario(tmp_path: Path, monkeypatch: 
     aggregate = run_aggregate(results, tmp_path / "docs")
     assert [item.scenario for item in aggregate.scenarios] == ["1node"]
     assert [problem.reason for problem in aggregate.missing] == [
-        "2node could not be analysed: ValueError: no such thing (a fault of aorta)"
+        "2node could not be analysed: ValueError: no such thing (a bug in aorta)"
     ]
 
 
@@ -291,7 +291,7 @@ def test_whatever_goes_wrong_costs_one_scenario(tmp_path: Path, monkeypatch: pyt
     found = run_aggregate(tmp_path / "results", tmp_path / "docs")
     assert [item.scenario for item in found.scenarios] == ["1node"]
     assert [item.reason for item in found.missing] == [
-        "2node could not be analysed: RecursionError: too deep (a fault of aorta)"
+        "2node could not be analysed: RecursionError: too deep (a bug in aorta)"
     ]
 
 

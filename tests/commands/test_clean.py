@@ -6,12 +6,16 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from aorta.artefacts.io import json_line
 from aorta.artefacts.layout import RunDir
 from aorta.artefacts.records import SubmittedJob
+from aorta.cli import group
+from aorta.commands import clean
 from aorta.commands._reports import docs_folder, keep_earlier, kept_reports
 from tests.support.commands import run
 from tests.support.run_spec import RunSpec
@@ -250,6 +254,22 @@ def test_without_a_terminal_it_wants_yes(project: Path) -> None:
     result = run("clean", "--older-than", "30d")
     assert "--yes" in str(result.exception)
     assert old.root.exists()
+
+
+@pytest.mark.parametrize(("answer", "stays"), [("n", True), ("", True), ("y", False)])
+def test_a_person_is_asked_and_may_say_no(
+    answer: str, stays: bool, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = made(project, "7", days=40)
+
+    terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(clean, "sys", terminal)
+    result = CliRunner().invoke(
+        group, ["clean", "--older-than", "30d"], input=f"{answer}\n", standalone_mode=False
+    )
+    assert result.return_value == 0
+    assert ("nothing was removed" in result.output) is stays
+    assert old.root.exists() is stays
 
 
 @pytest.mark.parametrize("age_words", ["30", "d", "-1d", "1y", "1.5d"])

@@ -44,7 +44,7 @@ def test_a_command_that_breaks_names_a_file_with_the_traceback(state: Path) -> N
     [file] = state.iterdir()
     assert done.stderr.splitlines() == [
         "aorta: KeyError: 'odd'",
-        f"  hint: this is a fault of aorta, not of your data, which is as it was; report {file}",
+        f"  hint: this is a bug in aorta; your data is unchanged; please report {file}",
     ]
     text = file.read_text()
     assert "command: aorta status\n" in text
@@ -97,7 +97,7 @@ def test_what_the_system_refuses_is_no_fault(
     assert not state.exists()
     assert capsys.readouterr().err == ""
     # Without a file it is ours: nothing says what the system refused.
-    assert "fault of aorta" in fault(OSError(number, os.strerror(number))).hint
+    assert "bug in aorta" in fault(OSError(number, os.strerror(number))).hint
 
 
 def test_what_was_foreseen_is_no_fault(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +105,7 @@ def test_what_was_foreseen_is_no_fault(state: Path, capsys: pytest.CaptureFixtur
     assert why(foreseen, "2node could not be analysed") == "2node could not be analysed: x.json: broken"
     assert not state.exists()
     assert why(raised(), "2node could not be analysed") == (
-        "2node could not be analysed: KeyError: 'odd' (a fault of aorta)"
+        "2node could not be analysed: KeyError: 'odd' (a bug in aorta)"
     )
     [file] = state.iterdir()
     assert f"report {file}" in capsys.readouterr().err
