@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from aorta.artefacts.clean import plain
 from aorta.artefacts.io import write_json, write_text
@@ -21,16 +21,19 @@ from aorta.units import plural
 
 def write_sweep(docs: SweepDocs, analysis: SweepAnalysis) -> None:
     """Write the Markdown, the JSON and the plots."""
+    drawn: set[str] = set()
     with style.styled():
         if analysis.curves:
             style.save(scaling_figure(analysis.curves, analysis.shared_machine), *docs.plot("scaling"))
         for sensitivity in analysis.sensitivities:
-            style.save(key_figure(analysis, sensitivity), *docs.plot(sensitivity.key))
-    write_text(docs.markdown, to_markdown(_blocks(docs, analysis)))
+            if (figure := key_figure(analysis, sensitivity)) is not None:
+                drawn.add(sensitivity.key)
+                style.save(figure, *docs.plot(sensitivity.key))
+    write_text(docs.markdown, to_markdown(_blocks(docs, analysis, drawn)))
     write_json(docs.json, analysis)
 
 
-def _blocks(docs: SweepDocs, analysis: SweepAnalysis) -> Iterator[Block]:
+def _blocks(docs: SweepDocs, analysis: SweepAnalysis, drawn: Container[str]) -> Iterator[Block]:
     sweep = analysis.sweep
     yield Heading("Sweep analysis", 1)
     yield Paragraph(Strong(analysis.statement))
@@ -61,6 +64,9 @@ def _blocks(docs: SweepDocs, analysis: SweepAnalysis) -> Iterator[Block]:
             yield table
     for sensitivity in analysis.sensitivities:
         yield Heading(sensitivity.key)
+        if sensitivity.key not in drawn:
+            yield Paragraph("Not measured in any valid run.")
+            continue
         yield _picture(docs, sensitivity.key, sensitivity.key)
         if hidden := _hidden("settings of the other keys", len(sensitivity.series)):
             yield bullets(hidden)

@@ -96,8 +96,11 @@ def _ranks_axis(axes: Axes, ranks: Sequence[float]) -> None:
     axes.margins(x=0.08)
 
 
-def key_figure(analysis: SweepAnalysis, sensitivity: Sensitivity) -> Figure:
-    """A panel for each quantity that was measured over the values of one key; inside `style.styled()`."""
+def key_figure(analysis: SweepAnalysis, sensitivity: Sensitivity) -> Figure | None:
+    """A panel for each quantity that was measured over the values of one key; None: nothing was.
+
+    It is drawn inside `style.styled()`.
+    """
     drawn = sensitivity.series[:MAX_SERIES]
     places = _places(sensitivity.values)
     several = len({series.scenario for series in sensitivity.series}) > 1
@@ -106,13 +109,10 @@ def key_figure(analysis: SweepAnalysis, sensitivity: Sensitivity) -> Figure:
         for title, unit, quantity, factor in PANELS
         if _measured(lines := [_series_line(analysis, item, places, quantity, several) for item in drawn])
     ]
-    rows = max(-(-len(found) // 2), 1)
-    figure = style.new_figure(10, 0.4 + 3.0 * rows + 0.2 * -(-len(drawn) // 4))
     if not found:
-        axes = figure.subplots()
-        style.title(axes, plain(sensitivity.key))
-        style.absent(axes, "not measured in any valid run")
-        return figure
+        return None
+    rows = -(-len(found) // 2)
+    figure = style.new_figure(10, 0.4 + 3.0 * rows + 0.2 * -(-len(drawn) // 4))
     grid = figure.subplots(rows, min(len(found), 2), squeeze=False).flatten()
     for axes in grid[len(found) :]:
         axes.set_axis_off()

@@ -98,6 +98,7 @@ def test_the_values_of_an_overlap_knob_stand_side_by_side() -> None:
     analysis = knobs()
     with style.styled():
         figure = key_figure(analysis, analysis.sensitivities[0])
+    assert figure is not None
     shown = panels(figure)
     assert list(shown) == ["Step time", "Throughput", "Exposed communication", "Overlap"]
     assert shown["Step time"] == [([0.0, 1.0], [100.0, 100.0])]
@@ -106,7 +107,7 @@ def test_the_values_of_an_overlap_knob_stand_side_by_side() -> None:
     assert ticks == ["true", "false"]
 
 
-def test_a_panel_of_nothing_is_left_out_and_a_figure_of_nothing_is_one_sentence() -> None:
+def test_a_panel_of_nothing_is_left_out_and_a_figure_of_nothing_is_one_sentence(tmp_path: Path) -> None:
     analysis = knobs()
     without = [msgspec.structs.replace(item, overlap_ratio=None) for item in analysis.settings]
     bare = [
@@ -120,10 +121,17 @@ def test_a_panel_of_nothing_is_left_out_and_a_figure_of_nothing_is_one_sentence(
             key_figure(msgspec.structs.replace(analysis, settings=settings), analysis.sensitivities[0])
             for settings in (without, bare)
         )
+    assert some is not None
     titles = [axes.get_title(loc="left").strip() for axes in some.axes if axes.axison]
     assert titles == ["Step time", "Throughput", "Exposed communication"]
-    (axes,) = none.axes
-    assert axes.texts[0].get_text() == "not measured in any valid run"
+    assert none is None
+    docs, key = SweepDocs(tmp_path), analysis.sensitivities[0].key
+    write_sweep(docs, msgspec.structs.replace(analysis, settings=bare))
+    assert f"## {key}\n\nNot measured in any valid run.\n" in docs.markdown.read_text()
+    assert not any(path.exists() for path in docs.plot(key))
+    write_sweep(docs, analysis)
+    assert all(path.exists() for path in docs.plot(key))
+    assert "Not measured in any valid run" not in docs.markdown.read_text()
 
 
 def test_a_range_of_two_repeats_is_not_written_as_a_band(tmp_path: Path) -> None:
