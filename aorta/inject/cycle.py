@@ -2,6 +2,40 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+
+class Optimizers:
+    """Numbers optimizers. The place of one that is gone may be given to a new one, so it does not tell them
+    apart.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._asked: Callable[[], Any] = _nothing
+        self._made = 0
+        self.newest = -1
+        """The number of the optimizer that was asked about last."""
+
+    def is_new(self, optimizer: Any) -> bool:
+        """Return whether nobody has asked about this optimizer before."""
+        if self._asked() is optimizer:  # in most programs there is one
+            return False
+        self._asked, number = weakref.ref(optimizer), self._numbers.get(optimizer)
+        if number is not None:
+            self.newest = number
+            return False
+        self.newest = self._numbers[optimizer] = self._made
+        self._made += 1
+        return True
+
+
+def _nothing() -> None:
+    """Return nothing, as a reference to an object that is gone does."""
+
 
 class Cycle:
     """Learns the order in which a program's optimizers update.
@@ -20,7 +54,7 @@ class Cycle:
         """Return whether the update of this optimizer ends a step.
 
         Args:
-            optimizer: its identity.
+            optimizer: its number.
         """
         if optimizer == self._last:
             self._since = {}

@@ -13,7 +13,7 @@ import torch
 from aorta.artefacts import names
 from aorta.inject.compiled import CompiledUpdates
 from aorta.inject.copies import CopyHooks
-from aorta.inject.cycle import Cycle
+from aorta.inject.cycle import Cycle, Optimizers
 from aorta.inject.graphs import CAPTURES, Graphs, captured
 from aorta.inject.hooks import Hooks, say
 from aorta.inject.loaders import LoaderWorkers
@@ -60,7 +60,7 @@ class Driver:
         self.rank = Rank(self.hooks, self.roots, self.workers)
         self._outcomes = Outcomes()
         self.epochs = self._outcomes.epochs
-        self._cycle = Cycle()
+        self._cycle, self._optimizers = Cycle(), Optimizers()
         self._parts: StepMarks | None = None
         self._worked = self._ever_worked = False
         """A backward pass has run since a step ended; at all."""
@@ -98,10 +98,13 @@ class Driver:
 
     # --- updates -------------------------------------------------------------------------------------------
 
+    # The hooks below run in each step of programs that may be bound by their host. After the program's own
+    # code no function of ours is in a cache: each one that is called costs a µs and more.
+
     def update_begins(self, *_: Any) -> None:
         """Note the start of an optimizer's update."""
         parts = self.here()
-        if parts is not None and parts.begins("optimizer"):
+        if parts is not None and (parts.quick("optimizer") or parts.begins("optimizer")):
             self.hooks.seen.add("optimizer")
 
     def update_ended(self, optimizer: Any, *_: Any) -> None:
@@ -116,13 +119,14 @@ class Driver:
             return
         self.updates += 1
         self.epochs.trained = True
-        self.roots.updated(optimizer, recording=self.recorder is not None)
-        parts = self.here()
-        if parts is not None and parts.part == "optimizer":
+        if self._optimizers.is_new(optimizer) and self.recorder is not None:
+            self.roots.look_again()
+        parts = self._parts
+        if parts is not None and parts.part == "optimizer" and get_ident() == self.thread:
             parts.ended()
         if self._ever_worked and not self._worked:
             return  # one more group of the same update
-        if self._cycle.ends(id(optimizer)):
+        if self._cycle.ends(self._optimizers.newest):
             if inside:
                 self._ends_after_backward = optimizer
             else:
@@ -142,11 +146,6 @@ class Driver:
     def worked(self) -> None:
         """Note that gradients were computed since a step ended."""
         self._worked = self._ever_worked = True
-
-    def _catch_up(self) -> None:
-        """End the step of an update in a function that was not compiled by `torch.compile`."""
-        if self.compiled.updated.optimizer is not None:
-            self.update_ended(self.compiled.take())
 
     def _end_step(self, optimizer: Any) -> None:
         self._worked = False
@@ -194,22 +193,22 @@ class Driver:
 
     def forward_begins(self, module: Any, arguments: Any) -> bool | None:
         """Note the start of a root module's forward pass. Returns None where its end is not wanted."""
-        parts = self.here()
-        if parts is None:
+        parts = self._parts
+        if parts is None or get_ident() != self.thread or (CAPTURES.begun and captured()):
             return None
         if not torch.is_grad_enabled():
             parts.no_grad = True
             return None
-        if not parts.begins("forward"):
+        if not (parts.quick("forward") or parts.begins("forward")):
             return None
-        if module.training:
+        if module.training and not parts.from_loader:
             parts.saw(module, arguments)
         self.hooks.seen.add("forward")
         return True
 
     def forward_ended(self) -> None:
         """Note the end of a root module's forward pass."""
-        parts = self.here()
+        parts = self._parts
         if parts is not None and parts.part == "forward":
             parts.ended()
 
@@ -217,16 +216,19 @@ class Driver:
         """Note the start of a backward pass. Returns None where its end is not wanted."""
         if self.thread is None:
             self.thread = get_ident()
-        if get_ident() != self.thread or captured():
+        if get_ident() != self.thread or (CAPTURES.begun and captured()):
             return None
-        if not self._depth:
-            self._catch_up()
+        if self.compiled.updated.optimizer is not None and not self._depth:
+            # An update in a function that was not compiled by `torch.compile` has ended a step.
+            self.update_ended(self.compiled.take())
         self._depth += 1
-        self.worked()
-        parts = self.here()
+        self._worked = self._ever_worked = True
+        parts = self._parts
         if parts is not None and self._depth == 1:
-            parts.begins("backward")
-            parts.lost(tensors)
+            if not parts.quick("backward"):
+                parts.begins("backward")
+            if parts.keeps:
+                parts.lost(tensors)
             self.hooks.seen.add("backward")
         return True
 
@@ -250,7 +252,7 @@ class Driver:
         self._depth -= 1
         if self._depth:
             return
-        parts = self.here()
+        parts = self._parts
         if parts is not None and parts.part == "backward":
             parts.ended()
         if self._ends_after_backward is not None:

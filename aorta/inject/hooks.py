@@ -39,7 +39,7 @@ class Hooks:
 
     def guarded(self, name: str, function: Call) -> Call:
         """Return `function` as a hook that never raises: None where it fails or has failed before."""
-        off, switch_off = self.off, self._switch_off
+        off, switch_off = self.off, self.switch_off
 
         def hook(*args: Any) -> Any:
             if name in off:
@@ -62,7 +62,7 @@ class Hooks:
             ended: is called after `original` has returned or raised, with what `begins` returned and with
                 the result; that is None after an error.
         """
-        off, switch_off, compiling = self.off, self._switch_off, torch.compiler.is_compiling
+        off, switch_off, compiling = self.off, self.switch_off, torch.compiler.is_compiling
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -89,7 +89,7 @@ class Hooks:
 
     def after(self, name: str, original: Call, noted: Callable[[Any], None]) -> Call:
         """Return `original`; `noted` is called with what it returned."""
-        off, switch_off, compiling = self.off, self._switch_off, torch.compiler.is_compiling
+        off, switch_off, compiling = self.off, self.switch_off, torch.compiler.is_compiling
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -103,7 +103,8 @@ class Hooks:
 
         return wrapper
 
-    def _switch_off(self, name: str, error: Exception) -> None:
+    def switch_off(self, name: str, error: Exception) -> None:
+        """Call a hook no more, and say so once."""
         with self._lock:
             if name in self.off:
                 return

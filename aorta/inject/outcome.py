@@ -38,10 +38,11 @@ class Outcomes:
         step = parts.step
         step.epoch, step.step = self.epochs.step()
         border = step.epoch is not None and step.step == 0
-        validated = self._validation.happened(parts.no_grad, between_epochs=border)
-        saved = self._checkpoint.happened(parts.saved, between_epochs=border)
-        if (validated or saved) and step.phase == "steady":
-            step.phase = "checkpoint" if saved else "validation"
+        if parts.no_grad or parts.saved or self._validation.past or self._checkpoint.past:
+            validated = self._validation.happened(parts.no_grad, between_epochs=border)
+            saved = self._checkpoint.happened(parts.saved, between_epochs=border)
+            if (validated or saved) and step.phase == "steady":
+                step.phase = "checkpoint" if saved else "validation"
         rate = optimizer.param_groups[0].get("lr")
         on_device = isinstance(rate, torch.Tensor) and rate.device.type != "cpu"
         lr = None if rate is None or on_device else float(rate)

@@ -24,6 +24,11 @@ class StepMarks:
         step: that is open.
     """
 
+    __slots__ = (
+        "_from_models", "_mark", "_outer", "_start", "_tape", "from_loader", "grad_norm", "keeps", "loss",
+        "newest", "no_grad", "part", "saved", "scaled", "step",
+    )  # fmt: skip
+
     def __init__(self, recorder: StepRecorder, step: Step) -> None:
         self.step = step
         self.part = "other"
@@ -42,15 +47,23 @@ class StepMarks:
         self._tape = step.tape
         self._start: Mark = 0
         self._outer = "other"
-        self._from_loader = 0
+        self.from_loader = 0
+        """Samples of the loaders' batches."""
         self._from_models: dict[int, int] | None = None
 
     @property
     def samples(self) -> int | None:
         """The samples of the loaders' batches, or of the model that saw most; None where none were seen."""
-        if self._from_loader or not self._from_models:
-            return self._from_loader or None
+        if self.from_loader or not self._from_models:
+            return self.from_loader or None
         return max(self._from_models.values()) or None
+
+    def quick(self, part: str) -> bool:
+        """Note the start of a part where it takes no mark: outside of others, in a step timed as a whole."""
+        if self._tape is not None or self.part != "other":
+            return False
+        self.part = part
+        return True
 
     def begins(self, part: str) -> bool:
         """Note the start of a part of compute; False inside another part.
@@ -70,6 +83,8 @@ class StepMarks:
     def ended(self) -> None:
         """Note the end of a part of compute."""
         part, self.part = self.part, "other"
+        if self._tape is None and self._outer == "other":
+            return
         if self._tape is not None:
             self.newest = end = self._mark()
             if part == "backward":
@@ -111,13 +126,23 @@ class StepMarks:
 
     def came(self, batch: Any) -> None:
         """Count the samples of a loader's batch."""
-        self._from_loader += first_size(batch) or 0
+        self.from_loader += first_size(batch) or 0
 
     def saw(self, module: Any, arguments: Any) -> None:
-        """Count the samples that a root module was given."""
+        """Count the samples that a root module was given, where no loader gave any.
+
+        Args:
+            module: that is called.
+            arguments: the tuple of those by position, and those by name.
+        """
         # While torch.jit traces, sizes are tensors, and asking for one becomes part of the trace.
-        known = self._from_loader or torch._C._get_tracing_state() is not None
-        size = None if known else first_size(arguments)
+        if torch._C._get_tracing_state() is not None:
+            return
+        one = arguments[0][0] if arguments[0] else None
+        if type(one) is torch.Tensor and one.dim():
+            size: int | None = one.size(0)
+        else:
+            size = first_size(arguments)
         if size is not None:
             if self._from_models is None:
                 self._from_models = {}
@@ -125,8 +150,6 @@ class StepMarks:
 
     def lost(self, tensors: Any) -> None:
         """Keep the loss that a backward pass begins with, before a scaler scaled it."""
-        if not self.keeps:
-            return
         loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             return

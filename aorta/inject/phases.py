@@ -16,8 +16,8 @@ class Rare:
     """
 
     def __init__(self) -> None:
-        self._past = 0
-        """A bit per step, the newest lowest."""
+        self.past = 0
+        """A bit per step, the newest lowest. 0: no step of these held it, and another one changes nothing."""
 
     def happened(self, now: bool, *, between_epochs: bool = False) -> bool:
         """Return whether the thing happened in this step and is rare.
@@ -26,6 +26,6 @@ class Rare:
             now: whether it happened in this step.
             between_epochs: the step is the first of an epoch, however short epochs are.
         """
-        usual = self._past.bit_count() >= USUAL
-        self._past = (self._past << 1 | now) & (1 << MEMORY) - 1
+        usual = self.past.bit_count() >= USUAL
+        self.past = (self.past << 1 | now) & (1 << MEMORY) - 1
         return now and (between_epochs or not usual)

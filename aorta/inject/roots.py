@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
@@ -37,32 +35,18 @@ class RootModules:
         self._known: set[int] = set()
         self._others: set[int] = set()
         """Modules that are no roots."""
-        self._newest: Callable[[], Any] = _nothing
-        """The optimizer that has updated last."""
-        self._optimizers: WeakSet[Any] = WeakSet()
-        """Optimizers that have updated."""
         self._looks = MOST_LOOKS
         self._alive: WeakSet[nn.Module] = WeakSet()
         self._compiled: WeakSet[nn.Module] = WeakSet()
-        self._classes: set[type] = set()
+        self.classes: dict[type, Any] = {}
+        """Classes whose calls are watched, and the `__call__` of their own that they had; None: none."""
         self.names: list[str] = []
         """Classes of the root modules."""
 
-    def updated(self, optimizer: Any, *, recording: bool) -> None:
-        """Look again for roots after the first update of an optimizer that is new: its model may be new too.
-
-        Args:
-            optimizer: that has updated.
-            recording: the roots were looked for once.
-        """
-        if self._newest() is optimizer:  # asked after every update: in most programs there is one optimizer
-            return
+    def look_again(self) -> None:
+        """Look again for roots after the first update of a new optimizer: its model may be new, too."""
         with contextlib.suppress(Exception):  # without it, forward passes of new models are unseen
-            self._newest = weakref.ref(optimizer)
-            if optimizer in self._optimizers:
-                return
-            self._optimizers.add(optimizer)
-            if recording and self._looks:
+            if self._looks:
                 self._looks -= 1
                 self.find()
 
@@ -88,36 +72,47 @@ class RootModules:
                 root._compiled_call_impl = self._around(compiled, root)
             return
         owner = type(root)
-        if owner in self._classes or issubclass(owner, torch.jit.ScriptModule):
+        if owner in self.classes or issubclass(owner, torch.jit.ScriptModule):
             return
-        self._classes.add(owner)
         self._known_class(owner)
 
     def _around(self, call: Any, root: nn.Module) -> Any:
         """The compiled call of one module, with its ends noted."""
-        compiling, begins, ended = self._hooks
+        compiling = torch.compiler.is_compiling
+        watched = self._watched(lambda _, *args, **kwargs: call(*args, **kwargs))
 
         @functools.wraps(call)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if compiling() or begins(root, (args, kwargs)) is None:
-                return call(*args, **kwargs)
-            try:
-                return call(*args, **kwargs)
-            finally:
-                ended()
+            return call(*args, **kwargs) if compiling() else watched(root, args, kwargs)
 
         return wrapper
 
-    @property
-    def _hooks(self) -> tuple[Any, Any, Any]:
-        hooks, driver = self._driver.hooks, self._driver
-        begins = hooks.guarded("forward", driver.forward_begins)
-        return torch.compiler.is_compiling, begins, hooks.guarded("forward", driver.forward_ended)
+    def _watched(self, call: Any) -> Any:
+        """Return a function that makes a call of a module with its ends noted, and never raises by itself."""
+        driver, off, switch_off = self._driver, self._driver.hooks.off, self._driver.hooks.switch_off
+
+        def watched(module: Any, args: Any, kwargs: Any) -> Any:
+            begun = None
+            if "forward" not in off:
+                try:
+                    begun = driver.forward_begins(module, (args, kwargs))
+                except Exception as error:
+                    switch_off("forward", error)
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                if begun is not None:
+                    try:
+                        driver.forward_ended()
+                    except Exception as error:
+                        switch_off("forward", error)
+
+        return watched
 
     def _known_class(self, owner: type) -> None:
-        own: Any = owner.__dict__.get("__call__")
+        own = self.classes[owner] = owner.__dict__.get("__call__")
         known, made_later, kind = self._known, self._made_later, cast("Any", owner)
-        compiling, begins, ended = self._hooks
+        compiling = torch.compiler.is_compiling
 
         def usual(module: Any, *args: Any, **kwargs: Any) -> Any:
             # Looked up in each call: a tracer of torch replaces the call of all modules for a while.
@@ -125,16 +120,12 @@ class RootModules:
             return above.__call__(*args, **kwargs)
 
         call = usual if own is None else own
+        watched = self._watched(call)
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if compiling() or (id(module) not in known and not made_later(module)):
                 return call(module, *args, **kwargs)
-            if begins(module, (args, kwargs)) is None:
-                return call(module, *args, **kwargs)
-            try:
-                return call(module, *args, **kwargs)
-            finally:
-                ended()
+            return watched(module, args, kwargs)
 
         owner.__call__ = __call__  # type: ignore[method-assign]
 
@@ -146,10 +137,6 @@ class RootModules:
         trains = _trains(module)
         (self._known if trains else self._others).add(id(module))
         return trains
-
-
-def _nothing() -> None:
-    """Return nothing, as a reference to an object that is gone does."""
 
 
 def _trains(module: nn.Module) -> bool:

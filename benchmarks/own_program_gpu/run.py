@@ -5,9 +5,10 @@
 Each program runs on one rank per GPU (NCCL), in processes that are forked from one which has imported torch.
 
 - equal: losses and weights with and without hooks.
-- cost: hooks are taken out and put back between blocks of 10 steps. Each block with hooks is compared with
+- cost: hooks are taken out and put back between blocks of 30 steps. Each block with hooks is compared with
   its plain neighbours: wall time, and CPU time of the training thread. The registration of collectives
-  stays; `calls` measures it.
+  stays; `calls` measures it. The first 6 steps of a block are not timed.
+- inside: what each hook takes in steps that are timed as a whole, by the host's clock.
 - prices: CPU time of single calls.
 - windows: compute by event windows over the kernels of the same steps, as Kineto records them, and over the
   span of each phase's kernels (`phases.py`).
@@ -46,15 +47,15 @@ os.environ |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TOKENIZERS_PARALLELISM": "
 from phases import Phases
 from phases import compared as compared_phases
 from programs import CUDA, PROGRAMS
-from switch import LEARNED, WARMUP, Block, Blocks, Switch
+from switch import LEARNED, WARMUP, Block, Blocks, Inside, Switch
 
 from aorta.inject import start
 
 DETAILED_SHARE = 1 / 40
 """Share of the steps that a recorder times part by part on a GPU."""
-DETAIL_INTERVAL = 4
+DETAIL_INTERVAL = 6
 """Blocks of the recorder from one that is timed part by part to the next, in runs that measure cost."""
-EQUAL_STEPS, FAULT_STEPS, SAMPLED_STEPS = 40, 70, 67
+EQUAL_STEPS, FAULT_STEPS, SAMPLED_STEPS, INSIDE_STEPS = 40, 70, 67, 300
 PATIENCE_S = 100.0
 RESAMPLED = 2000
 
@@ -108,17 +109,19 @@ class Run:
             os.dup2(stream.fileno(), 2)
         torch.set_num_threads(1)
         switch, phases = None, Phases() if self.kind == "sampled" else None
+        inside = Inside() if self.kind == "inside" else None
         if self.kind != "plain":
             capture = {"warmup_steps": WARMUP, "kernel_interval": 20 if self.kind == "sampled" else 0}
             capture |= {"detail_interval": DETAIL_INTERVAL} if self.kind == "cost" else {}
-            capture |= {"detail_interval": 1000} if self.name == "calls" else {}
+            capture |= {"detail_interval": 1000} if self.name == "calls" or self.kind == "inside" else {}
             os.environ |= {"AORTA_INSTRUMENT": "auto", "AORTA_RUN_DIR": str(self.folder)}
             os.environ["AORTA_CAPTURE"] = json.dumps(capture)
             switch = Switch(start.install())
-        blocks = Blocks(switch if self.kind == "cost" else None, self._seconds)
-        steps = {"cost": 100_000, "sampled": SAMPLED_STEPS}.get(self.kind, EQUAL_STEPS)
+        blocks = Blocks(switch if self.kind == "cost" else None, self._seconds, inside)
+        most = {"cost": 100_000, "sampled": SAMPLED_STEPS, "inside": INSIDE_STEPS}
+        steps = most.get(self.kind, EQUAL_STEPS)
         found = PROGRAMS[self.name](FAULT_STEPS if self.name == "faulty" else steps, blocks)
-        answer = {"digest": found, "blocks": blocks.found}
+        answer = {"digest": found, "blocks": blocks.found, "inside": inside.steps if inside else []}
         (self.folder / f"answer_{rank}.json").write_text(json.dumps(answer))
         if switch is not None:
             switch.driver.finish()
@@ -201,15 +204,20 @@ def cost(run: Run) -> str:
     for kind in ("whole", "detailed"):
         ratios, _ = compared(blocks, kind, 1)
         _, cpu = compared(blocks, kind, 2)
-        plain_ms = statistics.median(block.step_ms for block in blocks if block.kind == "plain")
+        plain_ms = statistics.median([block.step_ms for block in blocks if block.kind == "plain"] or [1.0])
         if len(ratios) < 5:
-            return f"too few blocks: {len(blocks)}"
+            lines.append(f"{kind} too few blocks: {len(ratios)}")
+            continue
         lines.append(f"{kind} {interval(ratios)}, thread {more_cpu(cpu, plain_ms)}")
         middle[kind] = statistics.median(ratios)
-    both = middle["whole"] * (1 - DETAILED_SHARE) + middle["detailed"] * DETAILED_SHARE
+    both = "not known"
+    if len(middle) == 2:
+        both = f"{middle['whole'] * (1 - DETAILED_SHARE) + middle['detailed'] * DETAILED_SHARE:.4f}"
     plain = [block for block in blocks if block.kind == "plain"]
+    if not plain:
+        return "no blocks"
     step, cpu_us = (statistics.median(one[at] for one in plain) for at in (1, 2))
-    return f"step {step:.3f} ms (thread {cpu_us / 1000:.3f} ms): {'; '.join(lines)}; all steps {both:.4f}"
+    return f"step {step:.3f} ms (thread {cpu_us / 1000:.3f} ms): {'; '.join(lines)}; all steps {both}"
 
 
 def records(folder: Path, rank: int) -> list[dict[str, Any]]:
@@ -252,6 +260,16 @@ def parts(folder: Path) -> str:
     return "; ".join(said) or "no detailed steps"
 
 
+def parts_of(run: Run) -> str:
+    """Return the median time of each hook per step, in µs."""
+    answers = run.answers()
+    steps = answers[0]["inside"][100:-1] if answers else []  # warm-up and the first block are timed in parts
+    names = sorted({name for step in steps for name in step})
+    found = {name: statistics.median(step.get(name, 0.0) for step in steps) for name in names}
+    each = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
+    return f"{sum(found.values()):.0f} µs per step: {each}"
+
+
 class Bench:
     """The runs in the order of their weight, until time is over."""
 
@@ -285,18 +303,25 @@ class Bench:
     def costs(self) -> None:
         """Measure cost, one program after another."""
         for name, seconds in (
-            ("host", 16),
-            ("fsdp", 18),
-            ("hf", 18),
-            ("ddp", 12),
-            ("compiled", 16),
+            ("host", 30),
+            ("compiled", 30),
+            ("hf", 60),
+            ("ddp", 14),
+            ("fsdp", 30),
             ("small", 10),
-            ("fsdp_large", 12),
-            ("hf_large", 14),
+            ("fsdp_large", 16),
+            ("hf_large", 20),
         ):
             if self.left(seconds + 14, f"cost {name}"):
                 run = self.one(name, "cost", seconds=seconds).wait()
                 print(f"cost {name}: {cost(run)}{run.trouble()}", flush=True)
+
+    def inside(self) -> None:
+        """Measure what each hook takes in steps that are timed as a whole."""
+        for name in ("host", "compiled", "hf"):
+            if self.left(16, f"inside {name}"):
+                run = self.one(name, "inside").wait()
+                print(f"inside {name}: {parts_of(run)}{run.trouble()}", flush=True)
 
     def calls(self) -> None:
         """Measure what a call of `torch.distributed` costs."""

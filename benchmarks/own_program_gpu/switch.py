@@ -11,9 +11,12 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, dataloader
 
 from aorta.inject import stacks
+from aorta.inject.driver import Driver
 
-LEARNED, WARMUP, BLOCK = 2, 10, 10
-"""Updates before the first record, steps of warm-up, and steps per block."""
+LEARNED, WARMUP, BLOCK, SETTLED = 2, 10, 30, 6
+"""Updates before the first record, steps of warm-up, steps per block, and its first ones, which are not
+timed: Python and torch forget what they know of a class whenever a hook is put there or taken out.
+"""
 
 
 class Block(NamedTuple):
@@ -59,9 +62,12 @@ class Switch:
         self._around = [dict(hooks) for hooks in self.AROUND]
         for hooks in self.AROUND:
             hooks.clear()
-        self._calls = [(one, one.__dict__["__call__"]) for one in self.driver.roots._classes]
-        for one, _ in self._calls:
-            del one.__call__
+        self._calls = [(one, one.__dict__["__call__"]) for one in self.driver.roots.classes]
+        for one, own in self.driver.roots.classes.items():
+            if own is None:
+                del one.__call__
+            else:
+                one.__call__ = own  # type: ignore[method-assign]
         self.driver.rank.sampler.stop()
 
     def back(self) -> None:
@@ -82,13 +88,14 @@ class Blocks:
     Args:
         switch: of the hooks; None: nothing is switched.
         seconds: after which there are no more blocks.
+        inside: told of each step.
     """
 
-    def __init__(self, switch: Switch | None, seconds: float) -> None:
+    def __init__(self, switch: Switch | None, seconds: float, inside: Inside | None = None) -> None:
         self.found: list[Block] = []
         self.done = False
         """There was time for all blocks."""
-        self._switch, self._seconds = switch, seconds
+        self._switch, self._seconds, self._inside = switch, seconds, inside
         self._steps, self._kind = 0, ""
         self._end = self._since = 0.0
         self._cpu = 0
@@ -96,14 +103,22 @@ class Blocks:
     def step(self) -> None:
         """Note the end of a step."""
         self._steps += 1
+        if self._inside is not None:
+            self._inside.step()
         at = self._steps - LEARNED - WARMUP
-        if self._switch is None or at < 0 or at % BLOCK:
+        if self._switch is None or at < 0:
+            return
+        if at % BLOCK == SETTLED:
+            _synchronize()
+            self._since, self._cpu = time.perf_counter(), time.thread_time_ns()
+        if at % BLOCK:
             return
         _synchronize()
         now = time.perf_counter()
         if at:
-            cpu = (time.thread_time_ns() - self._cpu) / 1000 / BLOCK
-            self.found.append(Block(self._kind, 1000 * (now - self._since) / BLOCK, cpu))
+            timed = BLOCK - SETTLED
+            cpu = (time.thread_time_ns() - self._cpu) / 1000 / timed
+            self.found.append(Block(self._kind, 1000 * (now - self._since) / timed, cpu))
         self._end = self._end or now + self._seconds
         if (at // BLOCK) % 2:
             self._switch.back()
@@ -112,8 +127,39 @@ class Blocks:
             self.done = _agreed(now > self._end)
             self._switch.out()
             self._kind = "plain"
-        _synchronize()
-        self._since, self._cpu = time.perf_counter(), time.thread_time_ns()
+
+
+class Inside:
+    """Times what hooks do, by the host's clock, in whole steps. Make it before the hooks are installed."""
+
+    NAMES = (
+        "update_begins", "update_ended", "forward_begins", "forward_ended", "backward_begins",
+        "backward_ended", "iteration_begins", "iteration_begun", "wait_begins", "wait_ended", "clipped",
+        "scaled",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, float]] = []
+        self._now: dict[str, float] = {}
+        for name in self.NAMES:
+            setattr(Driver, name, self._timed(name, getattr(Driver, name)))
+
+    def _timed(self, name: str, function: Any) -> Any:
+        clock = time.perf_counter_ns
+
+        def timed(*args: Any) -> Any:
+            began = clock()
+            try:
+                return function(*args)
+            finally:
+                self._now[name] = self._now.get(name, 0.0) + (clock() - began) / 1000
+
+        return timed
+
+    def step(self) -> None:
+        """Note the end of a step."""
+        self.steps.append(dict(self._now))
+        self._now.clear()
 
 
 def _synchronize() -> None:

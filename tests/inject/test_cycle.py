@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aorta.inject.cycle import Cycle
+from aorta.inject.cycle import Cycle, Optimizers
 
 
 def ends(updates: str) -> str:
@@ -33,3 +33,17 @@ def test_a_cycle_of_any_length_is_one_step(order: list[str], rounds: int, length
     cycle = "".join(order[:length])
     # The first round is learned from; after that each round ends one step, with its last update.
     assert ends(cycle * rounds)[length:] == ("." * (length - 1) + "|") * (rounds - 1)
+
+
+def test_a_new_optimizer_has_a_number_of_its_own_wherever_it_lies() -> None:
+    optimizers, found = Optimizers(), []
+
+    class Optimizer:
+        pass
+
+    kept = Optimizer()
+    for _ in range(3):
+        for one in (Optimizer(), kept):
+            found.append((optimizers.is_new(one), optimizers.newest))
+    assert found == [(True, 0), (True, 1), (True, 2), (False, 1), (True, 3), (False, 1)]
+    assert not optimizers.is_new(kept)
