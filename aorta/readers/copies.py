@@ -46,16 +46,23 @@ def taken(function: Callable[[K], T], items: Sequence[K], turns: Turns) -> dict[
     return {place: function(items[place]) for place in turns}
 
 
+_ending: list[int] = []
+"""Copies that have sent their results; the system takes some ms to free the memory of each."""
+
+
 class Copy:
     """A copy of this process that works on some of the items; it must be closed."""
 
     def __init__(self, function: Callable[[K], T], items: Sequence[K], turns: Turns) -> None:
+        _ending[:] = [process for process in _ending if not _ended(process)]
+        self._done = False
         self._source, sink = os.pipe()
         self._open = True
         self._process = os.fork()
         if self._process == 0:
             # Nothing of this process may run in the copy behind this: neither its `finally` nor its output.
             try:
+                _ending.clear()  # they are not this process's own
                 os.close(self._source)
                 _send(sink, lambda: taken(function, items, turns))
             finally:
@@ -73,6 +80,7 @@ class Copy:
             text = stream.read()
         if not text:
             raise ChildProcessError("a process that read a part of the files was killed")
+        self._done = True
         found = pickle.loads(text)  # noqa: S301  a copy of this process wrote it
         if isinstance(found, Exception):
             raise found
@@ -83,8 +91,18 @@ class Copy:
         if self._open:
             self._open = False
             os.close(self._source)
+            if self._done:
+                _ending.append(self._process)
+                return
             os.kill(self._process, signal.SIGKILL)
             os.waitpid(self._process, 0)
+
+
+def _ended(process: int) -> bool:
+    try:
+        return os.waitpid(process, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True  # somebody else waited for it
 
 
 def _send(sink: int, make: Callable[[], object]) -> None:

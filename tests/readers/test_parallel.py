@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aorta.readers import copies
 from aorta.readers.parallel import by_copies, processes, shared_out, worth_processes
 
 
@@ -58,6 +59,23 @@ def doubled(number: int) -> int:
 def test_items_that_are_shared_out_come_back_in_their_order(count: int, workers: int) -> None:
     items = list(range(count))
     assert shared_out(doubled, items, workers) == [doubled(item) for item in items]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux copies processes safely")
+def test_only_the_last_copies_are_not_waited_for() -> None:
+    """In a process of its own, as above."""
+    code = f"from {__name__} import left; print(left())"
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2"]
+
+
+def left() -> int:
+    for _ in range(3):
+        assert by_copies(lambda number: number, [1, 2, 3], workers=3) == [1, 2, 3]
+        for process in copies._ending:
+            os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+    return len(copies._ending)
 
 
 def test_copies_have_what_this_process_has_and_send_results_alone() -> None:
