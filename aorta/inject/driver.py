@@ -355,12 +355,21 @@ class Driver:
         elif self.recorder is not None:
             self.recorder.blind()
 
-    def finish(self) -> None:
-        """Write what is left; the step that is open has no update, and is no step."""
+    def finish(self, code: int = 0) -> None:
+        """Write what is left; the step that is open has no update, and is no step.
+
+        Args:
+            code: with which the process ends, where it is known.
+        """
         if self.recorder is not None:
             # The interpreter keeps an exception that nobody caught.
-            self.rank.ended = getattr(sys, "last_type", None) is None
+            self.rank.ended = getattr(sys, "last_type", None) is None and not code
             self.abandon()
+
+    def exits(self, code: int) -> None:
+        """Write what is left before the training thread ends the process at once."""
+        if get_ident() == self.thread:
+            self.finish(code)
 
     def abandon(self) -> None:
         """End the recording; what was measured until now is written."""

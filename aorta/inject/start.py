@@ -7,7 +7,8 @@ import functools
 import multiprocessing.util
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import torch
 from torch.nn import utils
@@ -48,11 +49,24 @@ def install() -> Driver | None:
     os.register_at_fork(after_in_child=driver.forked)
     finish = hooks.guarded("end", driver.finish)
     atexit.register(finish)
+    _watch_exit(hooks.guarded("end", driver.exits))
     # A child that multiprocessing forks ends without atexit, and forgets the finalizers of its parent.
     multiprocessing.util.register_after_fork(
         driver, lambda _: multiprocessing.util.Finalize(None, finish, exitpriority=0)
     )
     return driver
+
+
+def _watch_exit(noted: Callable[[int], Any]) -> None:
+    """Have `noted` called before `os._exit`, with which some programs end: nothing else runs then."""
+    usual = os._exit
+
+    @functools.wraps(usual)
+    def _exit(status: int) -> NoReturn:
+        noted(status)
+        usual(status)
+
+    os._exit = _exit
 
 
 def _watch_scalers(driver: Driver, hooks: Hooks) -> None:

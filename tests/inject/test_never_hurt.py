@@ -249,6 +249,8 @@ for step in range(6):
         import atexit
         atexit._run_exitfuncs()  # as at the end of a program
         os.abort()
+if os.environ["HOW"].startswith("leaves"):
+    os._exit(int(os.environ["HOW"][-1]))
 if os.environ["HOW"] == "raises":
     raise ValueError("the program's own")
 """
@@ -262,7 +264,10 @@ def test_a_rank_that_is_started_again_begins_its_records_again(tmp_path: Path) -
     assert [record.global_step for record in again.records()] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("how", "code", "ended"), [("aborted", -6, True), ("raises", 1, False)])
+@pytest.mark.parametrize(
+    ("how", "code", "ended"),
+    [("aborted", -6, True), ("raises", 1, False), ("leaves 0", 0, True), ("leaves 3", 3, False)],
+)
 def test_a_program_that_has_come_to_its_end_says_so(tmp_path: Path, how: str, code: int, ended: bool) -> None:
     found = run_program(RESTARTED, tmp_path, variables={"HOW": how})
     assert (found.codes, found.status().ended, len(found.records())) == ([code], ended, 4)
