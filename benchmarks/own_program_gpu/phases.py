@@ -1,8 +1,12 @@
 """Compares windows of events with the kernels of the same phases, as Kineto records them.
 
-A window reaches from an event before a phase to one after it, with all time in which the GPU waits for the
-host. So it is compared with the span from the start of the phase's first kernel to the end of its last one.
-Only where the GPU is busy all the time is it compared with the kernels' own time, too.
+A window reaches from an event before a phase to one after it. The GPU passes an event when the host has
+recorded it and all kernels ahead of it have run. So a window holds all time in which the GPU waits for the
+host. It is compared with
+
+- the phase: the same two moments, from Kineto's kernels and the host's clock;
+- the span from the start of the phase's first kernel to the end of its last one;
+- the kernels' own time, which is like it only where the GPU is busy all the time.
 """
 
 from __future__ import annotations
@@ -30,8 +34,10 @@ class Phases:
         began: dict[str, int] = {}
 
         def begins_too(marks: Any, part: str) -> bool:
-            began[part] = time.time_ns()
-            return begins(marks, part)
+            done = begins(marks, part)
+            if done:
+                began[part] = time.time_ns()
+            return done
 
         def ended_too(marks: Any) -> None:
             part = marks.part
@@ -49,26 +55,27 @@ class Phases:
         KernelSampler.after_step = after_too  # type: ignore[method-assign]
 
     def write(self, path: Path) -> None:
-        """Write, for each sampled step, per phase: its part, its span, and the time of its kernels, in ms."""
+        """Write, for each sampled step, per phase: its part, its own time, its span, its kernels', in ms."""
         found = [[_measured(phase, kernels) for phase in phases] for phases, kernels in self._steps]
         path.write_text(json.dumps(found))
 
 
-def _measured(phase: Phase, kernels: list[Kernel]) -> tuple[str, float, float]:
+def _measured(phase: Phase, kernels: list[Kernel]) -> tuple[str, float, float, float]:
     part, began, ended = phase
-    own = sorted(
-        (one.start, one.end) for one in kernels if one.stream == "compute" and began <= one.launched <= ended
-    )
+    computed = [one for one in kernels if one.stream == "compute" and one.launched <= ended]
+    own = sorted((one.start, one.end) for one in computed if began <= one.launched)
+    ahead = max((one.end for one in computed if one.launched < began), default=0)
+    passed = max(ended, *(one.end for one in computed), 0) - max(began, ahead)
     busy, until = 0, 0
     for start, end in own:
         busy += max(end - max(start, until), 0)
         until = max(until, end)
     span = until - own[0][0] if own else 0
-    return part, span / 1e6, busy / 1e6
+    return part, passed / 1e6, span / 1e6, busy / 1e6
 
 
 def compared(path: Path, steps: list[dict[str, Any]]) -> str:
-    """Return windows over spans and over kernels, for the parts that both saw as often.
+    """Return windows over phases, spans and kernels, for the parts that both saw as often.
 
     Args:
         path: written by `Phases`.
@@ -85,9 +92,13 @@ def compared(path: Path, steps: list[dict[str, Any]]) -> str:
                 f"phases {[part for part, *_ in phases]} are not windows {[tag for tag, _ in windows]}"
             )
             continue
-        window, span, busy = sum(ms for _, ms in windows), *(sum(one[at] for one in phases) for at in (1, 2))
+        window = sum(ms for _, ms in windows)
+        phase, span, busy = (sum(one[at] for one in phases) for at in (1, 2, 3))
         each = " ".join(
-            f"{part} {ms:.2f}/{one:.2f}" for (part, one, _), (_, ms) in zip(phases, windows, strict=True)
+            f"{part} {ms:.2f}/{own:.2f}" for (part, own, *_), (_, ms) in zip(phases, windows, strict=True)
         )
-        said.append(f"over spans {window / span:.4f}, over kernels {window / busy:.4f} ({each} ms)")
+        said.append(
+            f"over phases {window / phase:.4f}, spans {window / span:.4f}, kernels {window / busy:.4f}"
+            f" ({each} ms)"
+        )
     return "; ".join(said)

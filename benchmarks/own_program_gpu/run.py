@@ -309,7 +309,7 @@ class Bench:
             ("ddp", 14),
             ("fsdp", 30),
             ("small", 10),
-            ("fsdp_large", 16),
+            ("fsdp_large", 12),
             ("hf_large", 20),
         ):
             if self.left(seconds + 14, f"cost {name}"):
