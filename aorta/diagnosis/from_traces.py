@@ -101,6 +101,7 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
         policy: for traces.
     """
     # Raw traces need not import what reads a run.
+    from aorta.metrics.stalls import longest_stall
     from aorta.metrics.traced_steps import numbered
     from aorta.readers.run_identity import boot_epochs, nodes_of
 
@@ -126,7 +127,8 @@ def with_traces(seen: Observation, traces: RunTraces, data: RunData, policy: Pol
         untraced_ms=untraced,
         staged=seen.mesh is not None or sends(found.work),
     )
-    seen = replace(seen, facts=structs.replace(seen.facts, **weight))
+    stall = longest_stall(by_rank, data.stops, steps.around)
+    seen = replace(seen, stall=stall, facts=structs.replace(seen.facts, **weight))
     own = [problem for summary in found.ranks for problem in summary.problems]
     problems = list(dict.fromkeys((*traces.problems, *own, *found.problems, *unusable)))
     source = [found.words() + (", reduced in the job" if traces.from_summaries else "")]

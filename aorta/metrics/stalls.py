@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -60,7 +60,9 @@ class _Rank:
     span: int
 
 
-def longest_stall(by_rank: Mapping[int, StepColumns], stops: Sequence[Stop] = ()) -> Stall | None:
+def longest_stall(
+    by_rank: Mapping[int, StepColumns], stops: Sequence[Stop] = (), but: Container[int] = ()
+) -> Stall | None:
     """Returns where a run stood still; None where it did not, or where too few steps tell.
 
     Steps of every phase count: a rank can stand still in any of them.
@@ -69,10 +71,11 @@ def longest_stall(by_rank: Mapping[int, StepColumns], stops: Sequence[Stop] = ()
         by_rank: the steps of each rank.
         stops: when ranks' processes could not run, on the wall clocks of their nodes. They tell who stood
             still where all ranks waited.
+        but: steps that do not count, nor the gaps behind them: a profiler holds the program up in them.
     """
     ranks = {rank: _of(steps) for rank, steps in by_rank.items() if len(steps) >= FEWEST}
     for waiting in (False, True):
-        found = {rank: _lost(item, waiting) for rank, item in ranks.items()}
+        found = {rank: _lost(item, waiting, but) for rank, item in ranks.items()}
         worst = max(found, key=lambda rank: int(found[rank][1].sum()), default=None)
         if worst is not None and found[worst][1].any():
             return _with_state(_stall(ranks, found, worst, waiting), by_rank, stops)
@@ -114,7 +117,7 @@ def _of(steps: StepColumns) -> _Rank:
     return _Rank(steps.column("global_step"), length, own, start[1:] - end[:-1], int(end[-1] - start[0]))
 
 
-def _lost(rank: _Rank, waiting: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _lost(rank: _Rank, waiting: bool, but: Container[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns the length of each step and gap, and what of it is a stall (0: none): steps first."""
     usual = float(np.median(rank.length))
     steps = rank.length if waiting else rank.own
@@ -122,6 +125,8 @@ def _lost(rank: _Rank, waiting: bool) -> tuple[NDArray[np.int64], NDArray[np.int
     stalls = every > TIMES * usual
     stalls[:_FIRST] = False
     stalls[len(steps) : len(steps) + _FIRST - 1] = False
+    held_up = np.array([step in but for step in rank.numbers.tolist()], dtype=np.bool_)
+    stalls[np.concatenate([held_up, held_up[: len(rank.gap)]])] = False
     if stalls.sum() > max(1.0, _MOST_SHARE * len(steps)):
         stalls[:] = False
     return every, np.where(stalls, every - int(usual), 0)

@@ -20,6 +20,8 @@ from aorta.artefacts.step_columns import StepColumns
 from aorta.artefacts.step_names import Phase
 from aorta.units import plural
 
+_BESIDE = 3
+"""Steps before and behind the whole traced ones, in which a profiler may start or write its report."""
 _MOST = 0.5
 """Share of a traced step that must lie in a record's step: less is another clock, or another run."""
 
@@ -34,6 +36,8 @@ class Numbered:
     notes: tuple[str, ...] = ()
     first: int | None = None
     """The first traced step of any rank; None as for `counted`."""
+    around: range = range(0)
+    """The steps in which the profiler starts, records and writes its report; empty as for `counted`."""
 
     def kept(self, steps: Sequence[int]) -> tuple[int, ...]:
         """Return the ones of `steps` that count."""
@@ -77,7 +81,8 @@ def numbered(
     dropped = len(common - counted)
     notes = [f"{plural(dropped, 'traced step')} left out, not steady by the records"] if dropped else []
     first = min(int(found.min()) for found in numbers.values())
-    return Numbered(made, counted, tuple(notes), first)
+    last = max(int(found.max()) for found in numbers.values())
+    return Numbered(made, counted, tuple(notes), first, range(first - _BESIDE, last + 1 + _BESIDE))
 
 
 def _matched(summary: TraceSummary, steps: StepColumns, epoch_ns: int) -> Column | None:

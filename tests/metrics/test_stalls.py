@@ -107,6 +107,15 @@ def test_a_step_that_was_timed_as_a_whole_has_a_length(run: RunDir) -> None:
     assert stall.ranks == (1,)
 
 
+@pytest.mark.parametrize("where", ["host", "gap"])
+def test_a_stall_beside_a_profiler_is_the_profilers(run: RunDir, where: str) -> None:
+    stalled(run, 1, 40, 20_000, where=where, spec=SPEC)
+    by_rank = read_steps(run).by_rank
+    assert longest_stall(by_rank, but=range(38, 41)) is None
+    assert longest_stall(by_rank) is not None
+    assert longest_stall(by_rank, but=range(41, 45)) == longest_stall(by_rank)
+
+
 def test_two_stalls_add_up(run: RunDir) -> None:
     for step in (20, 40):
         stalled(run, 1, step, 1_500, where="host", spec=SPEC)
