@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def _wait(
     follower = Follower(select_jobs(submission, job_ids, results, call), call)
     console = Console()
     try:
-        watch(follower, console, pauses(interval))
+        watch(follower, console, interval)
     except KeyboardInterrupt:
         named = [shlex.quote(str(submission))] if submission else []
         named += [f"--job {job_id}" for job_id in job_ids]
@@ -85,16 +86,46 @@ def pauses(interval: float | None) -> Iterator[float]:
         pause = interval or min(LAST_S, pause * GROWTH)
 
 
-def watch(follower: Follower, console: Console, waits: Iterator[float]) -> None:
-    """Poll until nothing is going: one live table on a terminal, elsewhere a line for each change."""
-    if console.is_terminal:
-        _watch_live(follower, console, waits)
-        return
+def watch(follower: Follower, console: Console, interval: float | None) -> None:
+    """Poll until nothing is going: one live table on a terminal, elsewhere a line for each change.
+
+    Slurm is asked at once, and more often again, when the files of a job say that it has ended.
+    """
+    ended: set[str] = set()
+    waits = pauses(interval)
+    with _live(follower, console) if console.is_terminal else _lines(follower) as show:
+        follower.poll()
+        show(0.0)
+        while follower.going:
+            if _slept(follower, next(waits), ended, show):
+                waits = pauses(interval)
+            follower.poll()
+            show(0.0)
+
+
+def _slept(follower: Follower, pause: float, ended: set[str], show: Callable[[float], None]) -> bool:
+    """True if the files of another job than those in `ended` said that it ended, before `pause` was over.
+
+    The files of the runs are looked at meanwhile, and shown.
+    """
+    asked = time.monotonic()
+    while (since := time.monotonic() - asked) < pause:
+        time.sleep(min(LOOK_S, pause - since))
+        if new := follower.ended_by_files() - ended:
+            ended |= new
+            return True
+        show(time.monotonic() - asked)
+    return False
+
+
+@contextlib.contextmanager
+def _lines(follower: Follower) -> Iterator[Callable[[float], None]]:
+    """Give what prints a line for each change."""
     from aorta.commands._jobs import job_cells
 
     shown: dict[str, list[str]] = {}
-    while True:
-        follower.poll()
+
+    def show(_: float) -> None:
         for job, view in follower.rows():
             cells = job_cells(job, view)
             # The elapsed time alone is no change.
@@ -102,29 +133,24 @@ def watch(follower: Follower, console: Console, waits: Iterator[float]) -> None:
             if shown.get(job.job_id) != seen:
                 shown[job.job_id] = seen
                 say("  ".join(cells))
-        if not follower.going:
-            return
-        time.sleep(next(waits))
+
+    yield show
 
 
-def _watch_live(follower: Follower, console: Console, waits: Iterator[float]) -> None:
+@contextlib.contextmanager
+def _live(follower: Follower, console: Console) -> Iterator[Callable[[float], None]]:
+    """Give what renews one table, for a time in seconds since Slurm was asked."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
     from aorta.commands._jobs import job_rows, job_table, so_far_lines
 
-    def shown(since_s: float = 0.0) -> Group:
-        rows = job_rows(follower, since_s)
-        return Group(job_table(rows), *(Text(line) for line in so_far_lines(rows)))
+    with Live(console=console, auto_refresh=False) as live:
 
-    follower.poll()
-    with Live(shown(), console=console, auto_refresh=False) as live:
-        while follower.going:
-            # The runs' own files are looked at between the questions to Slurm.
-            asked, pause = time.monotonic(), next(waits)
-            while (since := time.monotonic() - asked) < pause:
-                time.sleep(min(LOOK_S, pause - since))
-                live.update(shown(time.monotonic() - asked), refresh=True)
-            follower.poll()
-            live.update(shown(), refresh=True)
+        def show(since_s: float) -> None:
+            rows = job_rows(follower, since_s)
+            lines = (Text(line) for line in so_far_lines(rows))
+            live.update(Group(job_table(rows), *lines), refresh=True)
+
+        yield show

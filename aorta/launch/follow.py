@@ -91,6 +91,16 @@ class Follower:
         """Each job with the newest view of it."""
         return [(job, self._view(job)) for job in self.jobs]
 
+    def ended_by_files(self) -> set[str]:
+        """Ids of the jobs that run by the last answer, and have ended by the files of their agents."""
+        return {
+            job.job_id
+            for job in self.going
+            if job.run is not None
+            and self._view(job).state.phase == "running"
+            and read_markers(job.run, job.job_id, job.nodes).state.phase == "ended"
+        }
+
     def poll(self) -> None:
         """Ask once about every job that is going."""
         asked = [job for job in self.going if not job.local]

@@ -63,6 +63,19 @@ def test_without_accounting_the_markers_decide(tmp_path: Path) -> None:
     assert follow(cluster(squeue=FORGOTTEN, sacct=DISABLED), watched).all_completed
 
 
+def test_files_of_a_running_job_say_that_it_ended(tmp_path: Path) -> None:
+    watched = job(tmp_path, nodes=2)
+    assert watched.run is not None
+    follower = follow(cluster(squeue=ToolAnswer(0, "5|RUNNING|0:02|2|n[1-2]|None\n")), watched)
+    assert follower.ended_by_files() == set()
+    write_marker(watched.run, 0, "completed")
+    write_marker(watched.run, 1, "running")
+    assert follower.ended_by_files() == set()
+    write_marker(watched.run, 1, "failed")
+    assert follower.ended_by_files() == {"5"}
+    assert state(follower) == "RUNNING"  # Slurm decides
+
+
 def test_without_accounting_the_controller_is_asked_before_the_markers(tmp_path: Path) -> None:
     shown = ToolAnswer(0, "JobId=5 JobState=NODE_FAIL Reason=None RunTime=00:00:09 NodeList=n1 NumNodes=1")
     follower = follow(cluster(squeue=MISSING, sacct=DISABLED, scontrol=shown), job(tmp_path))
