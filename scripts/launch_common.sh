@@ -6,13 +6,17 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
 command -v "$python" >/dev/null || python=python3
 
+# The checkout's folder for what the user may type, quoted; empty in the checkout itself.
+there=
+[ "$PWD" = "$root" ] || printf -v there %q "$root"
+
 say() { echo "$(basename "$0"): $*" >&2; }
 
 # Sets `processes`. torch itself counts, so CUDA_VISIBLE_DEVICES and the like mean what they mean to it.
 count_processes() {
     local visible
     if ! visible=$("$python" -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null); then
-        say "$python has no torch; run 'make setup' or set PYTHON"
+        say "$python has no torch; run 'make${there:+ -C $there} setup' or set PYTHON"
         exit 2
     fi
     processes=${NPROC:-$visible}
@@ -51,7 +55,7 @@ agree_to_cpu() {
         read -r -p "train it on the CPU? [y/N] " answer
         case $answer in y | Y | yes) return 0 ;; esac
     fi
-    say "add --cpu to train it all the same, or name config/small.yaml"
+    say "add --cpu to train it all the same, or name ${there:+$there/}config/small.yaml"
     exit 2
 }
 

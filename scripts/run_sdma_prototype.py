@@ -8,13 +8,16 @@ import os
 import sys
 from pathlib import Path
 
-PYTHON = Path(__file__).resolve().parent.parent / ".venv" / "bin" / "python"
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = ROOT / ".venv" / "bin" / "python"
 
 try:
     from aorta.workloads.sdma import main
 except ImportError:
     if not PYTHON.exists() or Path(sys.prefix) == PYTHON.parent.parent:
-        sys.exit("run_sdma_prototype.py: aorta or torch is not installed\n  hint: run `make setup`")
+        sys.exit(
+            f"run_sdma_prototype.py: aorta or torch is not installed\n  hint: run `make -C {ROOT} setup`"
+        )
     os.execv(PYTHON, [str(PYTHON), *sys.argv])  # noqa: S606
 
 sys.exit(main())

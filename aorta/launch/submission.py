@@ -46,9 +46,10 @@ def choose_config(given: Path | None, *, gpus: bool) -> tuple[Path, str]:
     else:
         chosen, why = (shipped(GPU_CONFIG), "GPUs") if gpus else (shipped(CPU_CONFIG), "no GPUs")
     if not is_file(chosen):
+        own = shipped(chosen.name)
         raise ConfigError(
             f"the configuration {chosen} does not exist in {Path.cwd()}",
-            "run this from the project folder, or name a file with --config",
+            f"aorta's own is {own}: name that one" if is_file(own) else "name a file with --config",
         )
     return chosen, why
 

@@ -234,6 +234,17 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         open_submission(new_submission(tmp_path / "file"), {})
 
 
+def test_a_configuration_that_is_elsewhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"config/dcrnn\.yaml does not exist") as refused:
+        choose_config(Path("config/dcrnn.yaml"), gpus=False)
+    named = refused.value.hint.removeprefix("aorta's own is ").removesuffix(": name that one")
+    assert choose_config(Path(named), gpus=False)[0] == Path(named)
+    with pytest.raises(ConfigError) as refused:
+        choose_config(Path("config/mine.yaml"), gpus=False)
+    assert refused.value.hint == "name a file with --config"
+
+
 def test_the_configuration_follows_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"config/mine\.yaml does not exist"):

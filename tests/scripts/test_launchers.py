@@ -84,6 +84,25 @@ def test_what_may_be_of_gpu_size_is_not_trained_on_a_cpu_unasked(
     assert Launched(tmp_path, script, *arguments).processes == "4"
 
 
+def test_a_configuration_is_named_as_it_can_be_typed_here(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text(PYTHON)
+    program.chmod(0o755)
+    said = {
+        folder: subprocess.run(
+            ["bash", str(SCRIPTS / "launch_cuda.sh")],
+            cwd=folder,
+            env={"PATH": "/usr/bin:/bin", "PYTHON": str(program), "GPUS": "0"},
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stderr
+        for folder in (SCRIPTS.parent, tmp_path)
+    }
+    assert "or name config/small.yaml\n" in said[SCRIPTS.parent]
+    assert f"or name {SCRIPTS.parent}/config/small.yaml\n" in said[tmp_path]
+
+
 @pytest.mark.parametrize("config", ["config/small.yaml", "config/dcrnn.yaml"])
 def test_what_is_made_for_a_cpu_is_not_asked_about(tmp_path: Path, config: str) -> None:
     assert Launched(tmp_path, "launch_cuda.sh", config, gpus=0).processes == "1"
