@@ -55,7 +55,6 @@ def program() -> str:
     return "aorta"
 
 
-@functools.cache
 def _make() -> str:
     """Return what to type for `make`: with the checkout's folder where this is another one."""
     root = Path(aorta.__file__).parent.parent

@@ -153,10 +153,7 @@ def test_a_module_is_named_with_its_interpreter(tmp_path: Path) -> None:
 
 
 def test_make_names_the_checkout_only_outside_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    typeable._make.cache_clear()
     monkeypatch.chdir(ROOT)
     assert typeable.typeable("run make setup") == "run make setup"
-    typeable._make.cache_clear()
     monkeypatch.chdir(tmp_path)
     assert typeable.typeable("run make setup") == f"run make -C {ROOT} setup"
-    typeable._make.cache_clear()
