@@ -29,8 +29,8 @@ _OFTEN = 3
 """Steps from one logging to the next of `rank0_logging`'s variant `often`."""
 _SHARDED = ("fsdp_tiny_units", "fsdp_fp32")
 _THREADS_PER_CORE = 4
-_HEADROOM = 1.5
-"""Device memory that `alloc_retries` may use, over what its longest batch has at most."""
+_HEADROOM = 1.05
+"""Device memory that `alloc_retries` may use, over what its longest batch takes from the driver."""
 _SAME_LENGTH = 3
 """Steps of `alloc_retries` after which its batches get longer."""
 
@@ -169,12 +169,12 @@ class Trainer:
         """Leave the allocator of `alloc_retries` hardly more than its longest batch needs."""
         if self.options.wrong("alloc_retries") and self.device.type == "cuda":
             self.longest = True
+            torch.cuda.empty_cache()
             self.step()
             self.longest = False
-            whole = torch.cuda.mem_get_info()[1]
+            most = _HEADROOM * torch.cuda.memory_reserved() / torch.cuda.mem_get_info()[1]
             torch.cuda.empty_cache()
-            most = _HEADROOM * torch.cuda.max_memory_allocated()
-            torch.cuda.set_per_process_memory_fraction(min(most / whole, 1.0))
+            torch.cuda.set_per_process_memory_fraction(min(most, 1.0))
 
     def finish(self) -> None:
         """Wait for the device."""
@@ -198,7 +198,7 @@ def run(
     trainer = Trainer(options, rank, world, grouped=grouped or world > 1)
     anomaly = options.wrong("anomaly")
     with torch.autograd.set_detect_anomaly(anomaly, check_nan=True) if anomaly else contextlib.nullcontext():
-        for _ in range(_WARM_UP):
+        for _ in range(_WARM_UP if options.mistake != "alloc_retries" else 4 * _SAME_LENGTH):
             trainer.step()
         trainer.limit_memory()
         each = list(_timed(trainer, options.plain_steps))
