@@ -29,12 +29,12 @@ from aorta.validation.scoring import (
 )
 
 _READING = f"""\
-A fault is put into a real run, by the trainer's `faults` block or, with --stripped, by arguments of a trainer
-that has no instrumentation. The run goes through the same submission, node agents and analysis as any other.
+The trainer's `faults` block puts a fault into a real run. With --stripped, arguments of a trainer without
+instrumentation do. The run goes through the same submission, node agents and analysis as any other.
 The analysis sees neither the block nor `injected.json`. What a fault
 costs is measured by taking it away. *Clean* is the step time of the clean runs of the same size before and
 after, weighted by their distance in time. *Measured* is the step time with the fault over the clean one. A
-fault counts where it takes more than {EFFECT:.0%} of its step; the others are listed, and not scored.
+fault counts if it takes more than {EFFECT:.0%} of its step. The others are listed, and not scored.
 
 *Predicted* is the gain that the replay promises without the verdict's cause, with the 95% interval of
 another run. The interval covers how far stretches of the run differ, and by how much the replay misses
@@ -60,8 +60,8 @@ def document(matrix: Matrix, score: Score, *, made_by: str) -> str:
         _READING,
         "## Targets",
         md_table(targets_table(score)),
-        "## What was said of what",
-        "Rows: the right verdict. Columns: what the analysis said. Faults that count, and clean runs.",
+        "## Verdicts by fault",
+        "Rows: the right verdict. Columns: the verdict of the analysis. Faults that count, and clean runs.",
         md_table(confusion_table(score)),
         "## Runs with a fault",
         md_table(_faulty_table(score.faulty)),
@@ -99,7 +99,7 @@ def confusion_table(score: Score) -> Table:
         (_kinds(truth.split(" or ")), *(str(row[kind]) if kind in row else "" for kind in columns))
         for truth, row in found.items()
     )
-    return Table(("put in", *(f">{_kinds([kind])}" for kind in columns)), rows)
+    return Table(("right verdict", *(f">{_kinds([kind])}" for kind in columns)), rows)
 
 
 def told(trial: Trial) -> str:
@@ -159,9 +159,9 @@ def _replays(score: Score) -> list[str]:
     ]
     if not errors:
         return []
-    checked = "As a check, each half of the steps was replayed unchanged with the other half's transfers"
+    checked = "As a check, each half of the steps was replayed unchanged with the other half's transfers."
     found = f"{median(errors):.2f}% in the median and {max(errors):.2f}% at most of {len(errors)} runs"
-    return [f"{checked}: the error is {found}."]
+    return [f"{checked} The error is {found}."]
 
 
 def _wrong(score: Score) -> list[str]:
@@ -175,7 +175,7 @@ def _wrong(score: Score) -> list[str]:
             lines.append(
                 f"- {md(trial.cell)}: no prediction: {md(trial.said.withheld or 'only bounds are known')}"
             )
-    return ["### Wrong, or without a prediction", "\n".join(lines)] if lines else []
+    return ["### Wrong verdicts, or no prediction", "\n".join(lines)] if lines else []
 
 
 def _sentence(trial: Trial) -> str:
