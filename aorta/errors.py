@@ -59,4 +59,4 @@ class RunError(AortaError):
 
 
 class FaultError(AortaError):
-    """Something went wrong that nobody foresaw: a fault of aorta's own."""
+    """Something went wrong that nobody foresaw: a bug in aorta."""

@@ -2,16 +2,22 @@
 """Check that docstrings, strings and documents are plain English, as far as rules can say it.
 
     python scripts/words.py [FILE ...]
+    python scripts/words.py --counts [REVISION]
 
 Without files it checks the package, README.md and docs/. It prints each place and exits with 1 if there is
 one. A docstring does not begin with "Of", "Those", "That of", "With which" or "As many". Rates are said "per
 step", not "a step". Sentences of a document average under 20 words. Its prose lines have at most 100 columns.
+
+`--counts` prints how long sentences are and how often the phrases above occur, in pages, in strings that are
+no docstrings, and in docstrings. A revision such as a tag gives the same for an older version. Sentences of
+fewer than six words do not count.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +33,8 @@ _AMOUNTS = (
 _UNITS = "step|rank|node|call|sample|epoch|run|kernel|scenario|second|GPU|process|line|minute|hour"
 RATE = re.compile(rf"\b(?:{_AMOUNTS}) an? (?:{_UNITS})\b|\banew\b|\bby turns\b", re.IGNORECASE)
 MEAN_WORDS, COLUMNS = 20, 100
+SHORTEST, LONG = 6, 25
+"""Words of a sentence that counts, and words above which it is long."""
 LONGEST_STRING = 45
 """Words of a sentence in a string that users see."""
 KEPT = (
@@ -43,11 +51,78 @@ KEPT = (
 
 
 def main() -> int:
-    """Check the files that were named, or all."""
+    """Check the files that were named, or all; or count."""
+    if sys.argv[1:2] == ["--counts"]:
+        return _counts(*sys.argv[2:3])
     named = [Path(name).resolve() for name in sys.argv[1:]]
     found = [problem for path in named or _all() for problem in _problems(path)]
     print("\n".join(found) if found else "words: nothing to say")
     return 1 if found else 0
+
+
+def _counts(revision: str | None = None) -> int:
+    """Print the counts of a revision, or of the files as they are."""
+    found: dict[str, list[str]] = {"pages": [], "strings": [], "docstrings": []}
+    for name in _git("ls-tree", "-r", "--name-only", revision or "HEAD").splitlines():
+        code = name.startswith("aorta/") and name.endswith(".py")
+        page = name == "README.md" or (name.startswith("docs/") and name.endswith(".md"))
+        if code or (page and not name.startswith("docs/examples/")):
+            path = ROOT / name
+            text = (
+                _git("show", f"{revision}:{name}") if revision else path.read_text() if path.exists() else ""
+            )
+            for kind, part in _texts(text) if code else [("pages", _prose(text))]:
+                found[kind].append(part)
+    print("| | sentences | words per sentence | over 25 words | phrases |\n|---|---:|---:|---:|---:|")
+    for kind, parts in found.items():
+        sentences = [words for part in parts for words in _lengths(part)]
+        long = sum(words > LONG for words in sentences) / len(sentences)
+        phrases = sum(len(RATE.findall(part)) for part in parts)
+        if kind == "docstrings":
+            phrases += sum(1 for part in parts if OPENING.match(part) or _QUESTION.match(part))
+        mean = sum(sentences) / len(sentences)
+        print(f"| {kind} | {len(sentences):,} | {mean:.1f} | {long:.1%} | {phrases:,} |")
+    return 0
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def _texts(code: str) -> Iterator[tuple[str, str]]:
+    """Yields the strings of a module, docstrings told from others."""
+    tree = ast.parse(code)
+    bare = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    inner = {id(part) for node in joined for part in ast.walk(node)} | {id(node) for node in bare}
+    for node in bare:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield "docstrings", node.value.strip()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+            yield "strings", node.value
+    for node in joined:
+        yield (
+            "strings",
+            "".join(str(one.value) if isinstance(one, ast.Constant) else "{}" for one in node.values),
+        )
+
+
+def _lengths(text: str) -> list[int]:
+    """Returns the words of each sentence that counts."""
+    parts = re.split(r"(?<=[.!?])\s+|\n\s*\n", text)
+    found = [len(re.findall(r"\S*[A-Za-z]\S*", part)) for part in parts]
+    return [words for words in found if words >= SHORTEST]
+
+
+def _prose(page: str) -> str:
+    """Returns a page without its tables, listings, headings and pictures; items of a list stand apart."""
+    kept, fenced = [], False
+    for line in page.splitlines():
+        fenced ^= line.startswith("```")
+        out = fenced or line.startswith(("```", "    ", "|", "#", "!", "<"))
+        kept += ["" if out else re.sub(r"^\s*(?:[-*]|\d+\.) ", "\n", line)]
+    return "\n".join(kept)
 
 
 def _all() -> list[Path]:

@@ -52,7 +52,7 @@ def running_jobs(job: str, user: str, call: Caller) -> list[RunningJob]:
     name = _ID.fullmatch(job)
     if name is None:
         raise PlanError(
-            f"{job!r} is no job of Slurm's", "type a number: 7, 7_2 of an array, 7+1, or 7.1 for a step"
+            f"{job!r} is not a Slurm job", "type a number: 7, 7_2 of an array, 7+1, or 7.1 for a step"
         )
     answer = call(["squeue", "--noheader", "--states", "all", "--jobs", name[1], "--format", _FORMAT])
     rows = [line.strip().split("|") for line in answer.out.splitlines() if line.count("|") == 4]
@@ -61,7 +61,7 @@ def running_jobs(job: str, user: str, call: Caller) -> list[RunningJob]:
     if not rows:
         raise SchedulerError(
             f"Slurm's queue does not hold job {job}: it ended some time ago, or never was",
-            f"sacct -j {name[1]} tells of ended jobs; squeue --me lists yours",
+            f"sacct -j {name[1]} shows ended jobs; squeue --me lists yours",
         )
     rows = [row for row in rows if row[0] == name[1]] or rows
     owner, state = rows[0][2], rows[0][3]

@@ -71,7 +71,7 @@ def require(
     tell(f"installing {', '.join(packages)} with apt-get, which takes a minute or more")
     _install(packages, by_hand)
     if still := missing(settings):
-        raise ClusterError(f"installed, and yet programs of {', '.join(still)} are missing", by_hand)
+        raise ClusterError(f"installed, but programs of {', '.join(still)} are missing", by_hand)
     return packages
 
 

@@ -23,7 +23,7 @@ class Age(click.ParamType):  # type: ignore[type-arg]  # generic only in newer v
             return value
         match = _AGE.fullmatch(str(value).strip())
         if match is None:
-            self.fail(f"{value!r} is no age: write 12h, 30d or 8w", param, ctx)
+            self.fail(f"{value!r} is not an age: write 12h, 30d or 8w", param, ctx)
         return int(match[1]) * _SECONDS[match[2]]
 
 
@@ -38,6 +38,6 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             return value
         match = _SIZE.fullmatch(str(value).strip())
         if match is None:
-            self.fail(f"{value!r} is no size: write 500M, 20G or 1T", param, ctx)
+            self.fail(f"{value!r} is not a size: write 500M, 20G or 1T", param, ctx)
         unit: int = 1000 ** _POWERS[match[2]]
         return int(match[1]) * unit

@@ -120,7 +120,7 @@ def results_option(function: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(path_type=Path, file_okay=False),
         default=RESULTS,
         show_default=True,
-        help="Where runs go, or are.",
+        help="Folder of the runs.",
     )(function)
 
 
@@ -257,7 +257,9 @@ _SIZES: tuple[Decorator, ...] = (
         help="Default: one per GPU; one without GPUs.",
     ),
     click.option("--tasks-per-node", type=int, default=1, hidden=True),
-    click.option("--time", "time_limit", default=DEFAULT_TIME, show_default=True, help="Limit of each job."),
+    click.option(
+        "--time", "time_limit", default=DEFAULT_TIME, show_default=True, help="Time limit of each job."
+    ),
     results_option,
     click.argument(
         "command",
@@ -286,7 +288,7 @@ _SLURM: tuple[Decorator, ...] = (
     click.option("--partition", envvar="SLURM_PARTITION", help="Default: SLURM_PARTITION."),
     click.option("--qos"),
     click.option("--constraint"),
-    click.option("--cpus-per-task", type=click.IntRange(min=1), help="CPUs of each node's task."),
+    click.option("--cpus-per-task", type=click.IntRange(min=1), help="CPUs of the task on each node."),
     click.option("--exclusive", is_flag=True, help="Whole nodes."),
     click.option("--sbatch-line", "sbatch_lines", multiple=True, metavar="LINE", help="Such as --mem=64G."),
     click.option("--assume-shared", is_flag=True, help="Trust that the results folder is shared."),

@@ -131,7 +131,7 @@ def remove(old: Old) -> Iterator[str]:
     try:
         with held(old.results, old.root.parent) as above, held(old.results, old.root) as folder:
             if os.fstat(folder).st_uid != os.geteuid():
-                yield f"{old.root}: it is somebody else's by now"
+                yield f"{old.root}: it now belongs to somebody else"
                 return
             stay = Clearing(old.writes, _MARKS.__contains__).cleared(folder, old.root)
             if not stay:

@@ -93,7 +93,7 @@ class Clearing:
 def reason(error: OSError | ValueError) -> str:
     """Returns why something could not be opened or removed, in words."""
     if isinstance(error, OSError) and error.errno in {errno.ELOOP, errno.ENOTDIR}:
-        return "a link or a file is in the place of a folder by now"
+        return "a link or a file has replaced the folder"
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -141,7 +141,7 @@ def _nothing(
 ) -> ArtefactError:
     """Returns the error that says of every named file why no trace was read from it."""
     if samples:
-        message = "samples of GPUs and hosts, and no trace beside them: they do not tell why a GPU waits"
+        message = "only samples of GPUs and hosts, without a trace: samples do not show why a GPU waits"
         return ArtefactError(message, "name the traces of the same run, too, or a run directory")
     known = known | {Path(item.file) for item in error.problems if item.file}
     every = (*files.problems, *error.problems, *problems, *_unused(files, known))

@@ -19,9 +19,9 @@ from aorta.commands._say import say
 @click.option(
     "--submission",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Take exactly the jobs of this submission (results/profiling/run_<timestamp>).",
+    help="Use only the jobs of this submission (results/profiling/run_<timestamp>).",
 )
-@click.option("--redact", is_flag=True, help="Take host names, users and paths out of the HTML page.")
+@click.option("--redact", is_flag=True, help="Remove host names, users and paths from the HTML page.")
 @threshold_option
 def command(
     results: Path, docs: Path | None, submission: Path | None, redact: bool, overrides: tuple[str, ...]

@@ -31,7 +31,7 @@ NO_VERDICT = 6
 @click.option(
     "--html", metavar="FILE", help="Write the report as one HTML page that opens without a network."
 )
-@click.option("--redact", is_flag=True, help="Take host names, users and paths out of the HTML page.")
+@click.option("--redact", is_flag=True, help="Remove host names, users and paths from the HTML page.")
 @click.option("--full", is_flag=True, help="Print the whole report of raw traces, not 40 lines of it.")
 @click.option("--no-accounting", is_flag=True, help="Do not ask Slurm's accounting about the job.")
 @threshold_option
@@ -160,7 +160,7 @@ def _refuse_nothing(paths: tuple[Path, ...]) -> None:
         import shlex
 
         raise ConfigError(
-            f"{len(named)} run directories are named, and an analysis is of one run",
+            f"{len(named)} run directories are named, but an analysis takes one run",
             f"compare them: aorta compare {shlex.quote(str(named[0]))} {shlex.quote(str(named[1]))}",
         )
     if len(paths) > 1 or is_file(paths[0]):

@@ -37,7 +37,11 @@ SLOWER = 1
 @click.option("--metric", metavar="REGEX", help="Pattern of the number in a run's output; smaller is better.")
 @click.option("--cpu-time", is_flag=True, help="Measure the CPU time of the command: for shared machines.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=1), default=3600.0, show_default=True, help="Seconds of one run."
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=3600.0,
+    show_default=True,
+    help="Time limit of one run, in seconds.",
 )
 @click.option(
     "--output",
@@ -80,7 +84,7 @@ def command(
             with EndingSignals() as signals:
                 result = decide(SequentialTest(GatePlan(limit=limit / 100.0, most_blocks=blocks)), runner)
         except KeyboardInterrupt:
-            say("interrupted: the run that went on was ended; nothing is known of B", err=True)
+            say("interrupted: the current run was ended; B is not judged", err=True)
             return 128 + (signals.number or signal.SIGINT)
         except Exception as error:
             write_text(folder / "gate.xml", unfinished(first, second, str(error)))

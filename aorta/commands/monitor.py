@@ -21,10 +21,10 @@ import click
 @click.option(
     "--gpu-uuid", "gpu_uuids", multiple=True, help="A GPU of the job; default: those that are visible."
 )
-@click.option("--no-gpu", is_flag=True, help="Leave the GPUs out.")
-@click.option("--no-cpu", is_flag=True, help="Leave CPU, memory, disk and network out.")
+@click.option("--no-gpu", is_flag=True, help="Do not sample GPUs.")
+@click.option("--no-cpu", is_flag=True, help="Do not sample CPU, memory, disk and network.")
 @click.option("--parent-pid", type=click.IntRange(min=1), help="Stop when this process has ended.")
-@click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Stop after so many seconds.")
+@click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Stop after this many seconds.")
 def command(  # noqa: PLR0917
     output_dir: Path,
     interval: float,

@@ -22,7 +22,7 @@ import click
 @click.option("--instrument", type=click.Choice(["auto", "none"]), default="auto", help="Records of COMMAND.")
 @click.option("--python", help="The interpreter of COMMAND [default: that of the agent].")
 @click.option("--launcher", type=click.Choice(["aorta", "own"]), default="aorta", help="Who starts ranks.")
-@click.option("--steps", type=click.IntRange(min=1), help="End COMMAND after so many optimizer steps.")
+@click.option("--steps", type=click.IntRange(min=1), help="End COMMAND after this many optimizer steps.")
 @click.option("--executor", type=click.Choice(["slurm", "local"]), help="[default: slurm inside a Slurm job]")
 @click.option("--job-id", help="[default: SLURM_JOB_ID]")
 @click.option("--node-index", type=click.IntRange(min=0), help="[default: SLURM_NODEID]")

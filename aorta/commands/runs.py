@@ -27,7 +27,7 @@ _LEAST_VERDICT = 30
     type=click.IntRange(min=1),
     default=30,
     show_default=True,
-    help="Entries of the table, the newest ones. --json has all.",
+    help="Number of newest entries in the table; --json has all.",
 )
 @click.option(
     "--plot",

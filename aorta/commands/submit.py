@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--one-after-another/--at-once",
     default=None,
-    help="Start a scenario when the one before has ended. Default: where all nodes are this machine.",
+    help="Start each scenario after the previous one has ended. Default if all nodes are this machine.",
 )
 @docs_option
 @json_option
@@ -86,7 +86,7 @@ def _run(options: dict[str, Any], *, as_json: bool) -> dict[str, object]:
     say(f"configuration: {config} ({why})")
     in_turn = one_machine if options["one_after_another"] is None else options["one_after_another"]
     if in_turn and options["one_after_another"] is None and len(plans) > 1:
-        say("all nodes are this machine: each scenario starts when the one before has ended")
+        say("all nodes are this machine: each scenario starts after the previous one has ended")
     request = dataclasses.replace(request, submission=open_submission(request.submission, configs))
     plans = moved(plans, request.submission)
     jobs = _submit(plans, request, one_after_another=in_turn)

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     "--at-most",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Points that run at the same time. Default: 1 where all nodes are this machine, else no limit.",
+    help="Points that run at the same time. Default: 1 if all nodes are this machine, else no limit.",
 )
 @launch_options
 @slurm_options
@@ -142,7 +142,7 @@ def _on_slurm(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
         scripts = {base.scenario: _script(base, request, sweep, at_most) for base in plans}
         return {"submission": None, "points": sweep.points, "aggregate": None, "scripts": scripts}, 0
     if one_machine and options["at_most"] is None:
-        say("all nodes are this machine: each point starts when the one before has ended")
+        say("all nodes are this machine: each point starts after the previous one has ended")
     tasks: list[SubmittedJob] = []
 
     def accepted(array: str, jobs: Sequence[SubmittedJob]) -> None:

@@ -64,7 +64,7 @@ def override_thresholds(thresholds: Thresholds, overrides: Sequence[str]) -> Thr
     for text in overrides:
         if not text.startswith("thresholds."):
             raise ConfigError(
-                f"override {text!r} is no threshold: an analysis can change nothing else of what ran",
+                f"override {text!r} is not a threshold: an analysis can change only thresholds",
                 "write --override thresholds.KEY=VALUE; `aorta explain` lists the keys",
             )
     trees = [_override(text) for text in overrides]
@@ -157,7 +157,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def _override(text: str) -> DictConfig:
     key, separator, _ = text.partition("=")
     if not separator or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", key):
-        raise ConfigError(f"override {text!r} is not of the form key.sub=value")
+        raise ConfigError(f"override {text!r} is not written as key.sub=value")
     try:
         override = OmegaConf.from_dotlist([text])
     except (OmegaConfBaseException, yaml.YAMLError) as error:

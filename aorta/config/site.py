@@ -51,7 +51,7 @@ def site_file(environ: Mapping[str, str] = os.environ) -> Path | None:
         return None
     if not is_file(Path(named)):
         raise ConfigError(
-            f"{names.SITE_CONFIG} names {named}, which is no file",
+            f"{names.SITE_CONFIG} names {named}, which is not a file",
             f"unset it, or set it empty: then {USUAL} is not read either",
         )
     return Path(named)
@@ -85,7 +85,7 @@ def read_site(environ: Mapping[str, str] = os.environ) -> SiteDefaults:
     config, submit = tree.get("config") or {}, tree.get("submit") or {}
     for name, block in (("config", config), ("submit", submit)):
         if not isinstance(block, dict):
-            raise ConfigError(f"{path}: {name} is no block of keys", f"write {name}:, and keys below it")
+            raise ConfigError(f"{path}: {name} is not a block of keys", f"write {name}:, and keys below it")
     for key, value in submit.items():
         kind = OPTIONS.get(key)
         wrong = kind is None or not isinstance(value, kind) or isinstance(value, bool)

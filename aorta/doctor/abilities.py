@@ -66,7 +66,7 @@ def _ability(need: _Need, checks: dict[str, Check]) -> Ability:
 
 
 def _get(checks: dict[str, Check], name: str) -> Check:
-    return checks.get(name, Check(name, "missing", "was not looked at"))
+    return checks.get(name, Check(name, "missing", "was not checked"))
 
 
 def _result(need: _Need, works: Works, because: Sequence[Check]) -> Ability:

@@ -65,8 +65,11 @@ def _torch_devices(found: Mapping[str, Any]) -> Check:
     if found["gpu"]:
         return Check(name, "ok", f"{found['devices']} GPUs", value=value)
     if found["cuda"] or found["hip"]:
-        hint = "on a login node that is usual; on a GPU node look at nvidia-smi or rocm-smi, and at the masks"
-        return Check(name, "note", "built for GPUs, and sees none: training runs on the CPU", hint, value)
+        hint = (
+            "this is normal on a login node; on a GPU node check nvidia-smi or rocm-smi, and "
+            "CUDA_VISIBLE_DEVICES"
+        )
+        return Check(name, "note", "built for GPUs, but sees none: training runs on the CPU", hint, value)
     return Check(name, "note", "a CPU build: training runs on the CPU", value=value)
 
 
@@ -119,7 +122,7 @@ def _sampling(environment: Mapping[str, str]) -> Check:
         value = {"source": source.name, "empty": empty}
         text = f"by {source.name}" + (f"; better ones are not used: {reasons}" if reasons else "")
         if empty:
-            hint = "the driver does not tell (MIG, vGPU): what needs it says `not measurable`"
+            hint = "the driver does not report it (MIG, vGPU): values that need it are `not measurable`"
             return Check(name, "note", f"{text}; not measured: {', '.join(empty)}", hint, value)
         return Check(name, "ok", text, value=value)
     finally:

@@ -87,7 +87,9 @@ def results_folder(path: Path) -> list[Check]:
     if not storage.writable:
         return [Check("results", "missing", f"{path} is not writable", "choose one with --results", value)]
     if free < LEAST_RESULTS_GIB:
-        return [Check("results", "note", text, "little room: traces of a run can take gigabytes", value)]
+        return [
+            Check("results", "note", text, "little free space: traces of a run can take gigabytes", value)
+        ]
     return [Check("results", "ok", text, value=value)]
 
 

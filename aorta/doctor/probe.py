@@ -56,7 +56,7 @@ def _guarded(probe: Probe) -> Sequence[Check]:
         reason, hint = " ".join(error.message.split()), error.hint
     except Exception as error:
         # Whatever is strange about this machine is what the user wants to read, not a traceback.
-        reason, hint = f"could not be looked at: {type(error).__name__}: {' '.join(str(error).split())}", ""
+        reason, hint = f"could not be checked: {type(error).__name__}: {' '.join(str(error).split())}", ""
     return [Check(name, "missing", reason, hint) for name in probe.names]
 
 

@@ -90,7 +90,7 @@ def _accounting(known: Site, run: Caller) -> Check:
     accounts = sorted(known.accounts or ())
     value = {"works": answer.ok, "accounts": accounts}
     if not answer.ok:
-        hint = "runs end and are analysed without it; memory by accounting is then absent"
+        hint = "runs work without it, but then have no memory figures from accounting"
         return Check(NAMES[3], "note", f"not available: {answer.complaint}", hint, value)
     said = (
         f"works; your accounts: {', '.join(accounts)}" if accounts else "works; no account is listed for you"
@@ -108,7 +108,7 @@ def _visible(results: Path, known: Site) -> Check:
     except PlanError as error:
         return Check(NAMES[4], "missing", error.message, error.hint, {"visible": False})
     if storage.shared is None and not known.is_one_machine(None):
-        text = f"{storage.fs_type or 'its file system'}: shared or not cannot be told; it is taken as shared"
+        text = f"{storage.fs_type or 'its file system'}: not known to be shared; treated as shared"
         return Check(NAMES[4], "note", text, "check that every node sees the folder", {"visible": None})
     why = "the nodes are this machine" if known.is_one_machine(None) else f"{storage.fs_type} is shared"
     return Check(NAMES[4], "ok", why, value={"visible": True})

@@ -47,9 +47,9 @@ _STRUCTURE = {
     "clusters": "jobs are followed on this cluster only",
     "parsable": "it changes how sbatch answers",
     "quiet": "it changes how sbatch answers",
-    "help": "it is no job",
-    "usage": "it is no job",
-    "version": "it is no job",
+    "help": "it submits no job",
+    "usage": "it submits no job",
+    "version": "it submits no job",
 }
 # Options of sbatch whose names are also beginnings of names above.
 _WHOLE = frozenset({"gpus"})

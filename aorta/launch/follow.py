@@ -154,7 +154,7 @@ class Follower:
             self._unanswered[job.job_id] = 0
             self.views[job.job_id] = _explained(job, view)
             return
-        why = "Slurm does not know it" if forgotten else "nobody says how it stands"
+        why = "Slurm does not know it" if forgotten else "its state is not known"
         count = self._unanswered.get(job.job_id, 0) + 1
         self._unanswered[job.job_id] = count
         last = replace(self._view(job), reason=why)

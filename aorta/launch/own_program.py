@@ -151,7 +151,7 @@ def resolved(own: OwnProgram, command: Sequence[str], interpreter: Interpreter) 
         PlanError: steps are to be counted, and nothing counts them.
     """
     if own.steps is not None and own.instrument != "auto":
-        raise PlanError("--steps counts by the hooks, and --instrument none leaves them out", "leave out one")
+        raise PlanError("--steps needs the hooks, and --instrument none leaves them out", "leave out one")
     said = []
     if starts_python(command):
         said.append(f"python: {interpreter.path} ({interpreter.why})")
@@ -161,7 +161,7 @@ def resolved(own: OwnProgram, command: Sequence[str], interpreter: Interpreter) 
         said += [f"hooks: {text}; step records may be missing" for text in interpreter.objections()]
     option = keeps_hooks_out(command)
     if option is not None:
-        said.append(f"hooks: they will not take, because {option} makes Python ignore aorta's sitecustomize")
+        said.append(f"hooks: they will not work, because {option} makes Python ignore aorta's sitecustomize")
     else:
         said.append(
             "hooks: steps (optimizers of torch), DataLoader, copies to the GPU, forward, backward, update, "

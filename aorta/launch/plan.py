@@ -112,7 +112,7 @@ def parse_scenarios(scenarios: str | None, nodes: str | None) -> tuple[Scenario,
         PlanError: both are given, one is not of that form, or one comes twice.
     """
     if scenarios is not None and nodes is not None:
-        raise PlanError("--scenarios and --nodes name the same thing", "give one of them")
+        raise PlanError("--scenarios and --nodes mean the same thing", "give one of them")
     if nodes is not None:
         counts = [part.strip() for part in nodes.split(",")]
         wrong = next(
@@ -132,7 +132,7 @@ def parse_scenarios(scenarios: str | None, nodes: str | None) -> tuple[Scenario,
     except ArtefactError as error:
         raise PlanError(f"--scenarios: {error.message}", "write --scenarios 1node,2node,cpu_2node") from error
     if len(set(names)) != len(names):
-        raise PlanError(f"a scenario comes twice in {','.join(names)}", "each one gives one job")
+        raise PlanError(f"a scenario is named twice in {','.join(names)}", "each one gives one job")
     return found
 
 

@@ -88,7 +88,7 @@ def rocprof_prefix(
         notes += [note] if note else []
     named = any(word.partition("=")[0] in ("-f", "--output-format") for word in words)
     if named and _READ.isdisjoint(re.findall(r"[a-z0-9]+", " ".join(words).lower())):
-        notes.append(f"of this format of rocprofv3 nothing is analysed: one of {', '.join(sorted(_READ))} is")
+        notes.append(f"this format of rocprofv3 is not analysed: one of {', '.join(sorted(_READ))} is")
     name = f"{stem}_rank%env{{RANK}}%_%hostname%_%pid%"
     form = [] if named else ["--output-format", "csv"]
     return ["rocprofv3", *words, *form, "-d", str(output), "-o", name, "--"], notes
@@ -109,8 +109,8 @@ def _check(words: Sequence[str], known: frozenset[str]) -> None:
     options = {word.partition("=")[0] for word in words if word.startswith("-")}
     if "--" in words:
         raise ConfigError(
-            "ROCPROF_ARGS holds --, behind which rocprofv3 takes the program",
-            "leave it out: the rank's program follows by itself",
+            "ROCPROF_ARGS holds --, after which rocprofv3 expects the program",
+            "leave it out: aorta adds the rank's program",
         )
     if options & _SUMMARIES and options <= _OF_SUMMARIES:
         raise ConfigError(

@@ -92,7 +92,9 @@ class SoFar:
             said += f"; the job stands still, for {self.stands_still_s:.0f} s when it was noticed"
         elif self.still_nodes:
             names = ", ".join(map(str, self.still_nodes))
-            said += f"; node{'s' * (len(self.still_nodes) > 1)} {names}: no rank goes on; other nodes go on"
+            said += (
+                f"; node{'s' * (len(self.still_nodes) > 1)} {names}: no rank makes progress; other nodes do"
+            )
         return said
 
 

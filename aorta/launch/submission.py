@@ -135,7 +135,7 @@ def record(submission: SubmissionDir, job: SubmittedJob) -> None:
     except OSError as error:
         wrong.append(f"{job.run_dir}: {error.strerror}")
     if wrong:
-        raise ArtefactError(f"job {job.job_id} was accepted and is not fully on record: {'; '.join(wrong)}")
+        raise ArtefactError(f"job {job.job_id} was accepted, but is not fully recorded: {'; '.join(wrong)}")
 
 
 def submit_all(
@@ -181,7 +181,7 @@ def _submit_each(
         except SubmitError as error:
             if jobs:
                 kept = ", ".join(f"{job.scenario} ({job.job_id})" for job in jobs)
-                before = f"accepted before and on record in {submission.job_ids}: {kept}"
+                before = f"accepted before, and recorded in {submission.job_ids}: {kept}"
                 said = "\n  ".join([error.message, before, *unrecorded])
                 raise SubmitError(said, error.hint) from error
             raise

@@ -56,7 +56,7 @@ def parse_over(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     for text in texts:
         key, separator, listed = text.partition("=")
         if not separator or not _KEY.fullmatch(key):
-            raise PlanError(f"--over {text!r} is not of the form key.sub=value,value", _FORM)
+            raise PlanError(f"--over {text!r} is not written as key.sub=value,value", _FORM)
         values = _split(listed)
         if not all(values):
             raise PlanError(f"--over {text!r} has an empty value", _FORM)
@@ -132,7 +132,7 @@ def _check(request: SweepRequest) -> None:
         raise PlanError("scaling needs more than one number of nodes", "give --nodes 1,2,4")
     if len({scenario.family for scenario in request.scenarios}) > 1:
         raise PlanError(
-            "scenarios of different families do not compare",
+            "scenarios of different families cannot be compared",
             "sweep 1node,2node and cpu_1node,cpu_2node apart",
         )
     fixed = {text.partition("=")[0] for text in request.overrides}

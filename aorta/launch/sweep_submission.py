@@ -119,7 +119,7 @@ def _submit_each(
         try:
             array, cluster = slurm.submit(script, call, after)
         except SubmitError as error:
-            before = f"\n  accepted before and on record in {submission.job_ids}: {', '.join(arrays)}"
+            before = f"\n  accepted before, and recorded in {submission.job_ids}: {', '.join(arrays)}"
             said = "\n  ".join([f"{error.message}{before if arrays else ''}", *unrecorded])
             raise SubmitError(said, error.hint) from error
         jobs = [_task(base, point, array, cluster) for point in points]

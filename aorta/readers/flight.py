@@ -135,7 +135,7 @@ class _PlainData(pickle._Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
     def persistent_load(self, pid: object) -> Any:  # noqa: ARG002 - the name is pickle's
-        raise pickle.UnpicklingError("it refers to objects outside of it")
+        raise pickle.UnpicklingError("it refers to objects outside the file")
 
 
 def _plain(data: bytes, source: str) -> object:
@@ -144,7 +144,7 @@ def _plain(data: bytes, source: str) -> object:
             return _PlainData(io.BytesIO(data)).load()
         return json.loads(data)
     except pickle.UnpicklingError as error:
-        raise ArtefactError(f"{source}: is no plain data: {error}", HINT) from error
+        raise ArtefactError(f"{source}: is not plain data: {error}", HINT) from error
     except Exception as error:  # a cut or hostile file ends in any of a dozen errors
         raise ArtefactError(f"{source}: {type(error).__name__} while it was decoded", HINT) from error
 

@@ -48,7 +48,7 @@ def instrument_notes(
             if option is not None
             else "the program does not import torch, replaces PYTHONPATH, or does not see aorta's folder"
         )
-        said.append(f"hooks did not take on {rank_words(absent)}: {why}")
+        said.append(f"hooks did not work on {rank_words(absent)}: {why}")
     notes: dict[str, list[int]] = {}
     for rank, record in found.items():
         if record.note is not None:

@@ -67,7 +67,7 @@ def _ends_early(trace: Trace, calls: TraceRanges, joined: Mask) -> tuple[Problem
     behind = int((calls.start_ns > int(calls.start_ns[joined].max())).sum())
     if behind <= _TAIL * len(calls):
         return ()
-    reason = f"its GPU events end early: {behind} of {len(calls)} launches come behind the last one"
+    reason = f"its GPU events end early: {behind} of {len(calls)} launches come after the last one"
     return (Problem(file=trace.source, reason=reason),)
 
 

@@ -175,7 +175,7 @@ class TableColumns:
         bad = ~np.isfinite(found) | (np.abs(found) >= _MOST_NS)
         if bad.any():
             row = int(np.argmax(bad))
-            self._wrong(row, theirs, values[row], "a time that can be; check its unit")
+            self._wrong(row, theirs, values[row], "a possible time; check its unit")
         return np.asarray(np.rint(found), dtype=np.int64)
 
     def whole(self, name: str, *, needed: bool = False) -> Ints:

@@ -266,8 +266,8 @@ def cores_shared(data: RunData) -> list[str]:
             each = f" with {threads} threads each" if threads > 1 else ""
             shared = plural(cpus, "CPU")
             notes.append(
-                f"{ranks} ranks{each} share {shared}: times contain waiting for a core, and exposed "
-                "communication is partly that"
+                f"{ranks} ranks{each} share {shared}: times include waiting for a core, and so does "
+                "exposed communication"
             )
     return list(dict.fromkeys(notes))
 
@@ -315,7 +315,7 @@ def _batches(data: RunData, rate: Throughput | None) -> list[str]:
         return []
     return [
         f"a step record counts {rate.per_rank_batch} samples of a rank where training.batch_size × "
-        f"gradient_accumulation is {configured}: throughput is as good as that count"
+        f"gradient_accumulation is {configured}: throughput is only as good as that count"
     ]
 
 

@@ -132,9 +132,11 @@ def fetch_accounting(
         return _cached(summary, f"sacct: {reason}")
     rows = parse_rows(answer.stdout, job_id)
     if not rows:
-        return _cached(summary, f"sacct knows no job {job_id} (yet)")
+        return _cached(summary, f"sacct does not know job {job_id} (yet)")
     if started_wall_ns is not None and not _is_this_job(rows, started_wall_ns):
-        return _cached(summary, f"sacct's job {job_id} is another one: it did not run when this run started")
+        return _cached(
+            summary, f"sacct's job {job_id} is a different job: it was not running when this run started"
+        )
     problems = []
     try:
         write_text(summary, summary_text(rows))

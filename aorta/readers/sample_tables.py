@@ -93,7 +93,7 @@ def read_table(path: Path, kind: Kind, problems: list[Problem]) -> SampleFile:
         problems.append(Problem(file=str(path), reason=f"{bad} of its samples are cut off or have no time"))
     rows = [_row(wall, sample) for wall, sample in timed if wall is not None]
     if not rows and not bad:
-        problems.append(Problem(file=str(path), reason="it announces samples of GPUs and holds none"))
+        problems.append(Problem(file=str(path), reason="it has a header for GPU samples, but no samples"))
     table = pd.DataFrame(rows, columns=list(GPU_COLUMNS))
     drop_impossible(table, str(path), problems)
     return SampleFile(path, "gpu", table, zoneless=zoneless)

@@ -235,7 +235,7 @@ def _contradiction(step: DecodedStep, rank: int) -> str | None:
         or max(step.global_step, step.samples or 0, *times) >= _MOST
         or _beyond_64_bits(step)
     ):
-        return f"step {step.global_step} has a time or count that cannot be"
+        return f"step {step.global_step} has an impossible time or count"
     if step.duration_ns <= 0:
         return f"step {step.global_step} ends before it starts"
     return _breakdown_contradiction(step)

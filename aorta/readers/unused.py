@@ -18,9 +18,9 @@ _NAMED = 5
 _SUFFIXES = {
     ".qdstrm": "an unfinished nsys stream: QdstrmImporter, beside nsys, makes a .nsys-rep of it",
     ".ncu-rep": "a report of Nsight Compute, which measures single kernels and no steps",
-    ".pickle": "a pickle, which is not opened, as it can run code",
-    ".pkl": "a pickle, which is not opened, as it can run code",
-    ".pt": "a file of torch.save, which is not opened, as it can run code",
+    ".pickle": "a pickle; it is not opened, because it can run code",
+    ".pkl": "a pickle; it is not opened, because it can run code",
+    ".pt": "a file of torch.save; it is not opened, because it can run code",
     ".pb": "a profile of XLA or TensorFlow: export it as a trace of JSON",
     ".pftrace": "a trace of Perfetto: export it as JSON",
     ".perfetto-trace": "a trace of Perfetto: export it as JSON",
@@ -34,7 +34,7 @@ _TEXTS = (
         re.compile(rb"version https://git-lfs"),
         "a pointer of Git LFS: fetch the file with `git lfs pull`",
     ),
-    (re.compile(rb"\x80[\x02-\x05]"), "a pickle, which is not opened, as it can run code"),
+    (re.compile(rb"\x80[\x02-\x05]"), "a pickle; it is not opened, because it can run code"),
     (re.compile(rb"SQLite format 3\0"), "a database"),
     (re.compile(rb"\x7fELF"), "a program"),
 )

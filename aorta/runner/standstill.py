@@ -157,9 +157,7 @@ class StandstillWatch:
             return
         self._alarmed = True
         seconds = (told.seen_wall_ns - told.since_wall_ns) / 1e9
-        self._say(
-            f"no rank of this node has gone on for {seconds:.0f} s; where they are is kept for the report"
-        )
+        self._say(f"no rank of this node has made progress for {seconds:.0f} s; the report has their stacks")
         if self._on_hang and not self._options.node_index:
             with contextlib.suppress(OSError, ValueError):
                 command = shlex.split(self._on_hang)
@@ -179,7 +177,7 @@ class StandstillWatch:
         if self._told is not None:
             self._write(msgspec.structs.replace(self._told, resumed_wall_ns=time.time_ns()))
             if self._alarmed:
-                self._say("the ranks of this node go on again")
+                self._say("the ranks of this node make progress again")
             self._told, self._alarmed = None, False
 
     def _write(self, told: NodeStandstill) -> None:

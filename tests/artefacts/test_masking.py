@@ -142,7 +142,7 @@ def test_known_tokens_are_masked_wherever_they_stand(token: str) -> None:
         "tokens: 12,000",
         "training.tokens=5",
         "ok: waits take 12 %",
-        "override 'x' is not of the form key.sub=value",
+        "override 'x' is not written as key.sub=value",
         "rank_0_metrics.jsonl, line 3: a part of step 4 is negative",
         "0123456789abcdef0123456789abcdef",
         "pass=2",

@@ -42,8 +42,8 @@ def test_the_forms_of_a_running_job(job, rows, expected):
         ("7", ["7|7|me|COMPLETING|1"], "is COMPLETING", "ending"),
         ("7", ["7|7|me|TIMEOUT|1"], "is TIMEOUT", "sacct -j 7"),
         ("7", ["7_1|8|me|RUNNING|1", "7_2|9|me|RUNNING|1"], "2 running elements: 7_1, 7_2", "name one"),
-        ("train", [], "'train' is no job", "type a number"),
-        ("7; rm -r x", [], "is no job", "type a number"),
+        ("train", [], "'train' is not a Slurm job", "type a number"),
+        ("7; rm -r x", [], "is not a Slurm job", "type a number"),
     ],
 )
 def test_a_job_that_cannot_be_looked_at_is_refused_with_the_reason(job, rows, words, hint):

@@ -129,7 +129,7 @@ def test_what_became_a_link_meanwhile_stays(tmp_path: Path) -> None:
     (old,) = old_folders(RESULTS, 2**62)
     mine.root.rename(tmp_path / "away")
     mine.root.symlink_to(kept.root)
-    assert "a link or a file is in the place of a folder" in " ".join(remove(old))
+    assert "a link or a file has replaced the folder" in " ".join(remove(old))
     assert kept.manifest.exists()
 
 
@@ -155,7 +155,7 @@ def test_a_folder_that_becomes_a_link_during_the_removal_is_not_entered(
         return found
 
     monkeypatch.setattr(_removal.os, "lstat", swapped)
-    assert "nsys: a link or a file is in the place of a folder by now" in " ".join(remove(old))
+    assert "nsys: a link or a file has replaced the folder" in " ".join(remove(old))
     monkeypatch.undo()
     assert (kept.root / "nsys/summary_stats.csv").exists()
     assert mine.manifest.exists()

@@ -126,6 +126,6 @@ def test_a_gate_that_is_told_to_end_ends_the_run_that_goes_on(tmp_path: Path) ->
     told.send_signal(signal.SIGTERM)
     assert told.wait(60) == 128 + signal.SIGTERM
     assert told.stderr is not None
-    assert "nothing is known of B" in told.stderr.read()
+    assert "B is not judged" in told.stderr.read()
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)

@@ -44,7 +44,7 @@ def test_samples_alone_say_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "smi.csv").write_text(SMI)
     done = CliRunner().invoke(command, [str(tmp_path / "smi.csv")])
     assert done.exit_code != 0
-    assert "no trace beside them" in str(done.exception)
+    assert "without a trace" in str(done.exception)
 
 
 def refusal(folder: Path) -> str:

@@ -62,7 +62,7 @@ def test_what_comes_next_is_said_for_the_folder_of_the_results(slurm: FakeSlurm)
 
 
 def test_on_one_machine_jobs_follow_each_other_unless_asked_otherwise(slurm: FakeSlurm) -> None:
-    assert "one before has ended" in run("submit", "--nodes", "1,2").output
+    assert "previous one has ended" in run("submit", "--nodes", "1,2").output
     assert "--dependency=afterany:101" in slurm.asked[-1]
     run("submit", "--nodes", "1,2", "--at-once")
     assert not any(word.startswith("--dependency") for word in slurm.asked[-1])

@@ -65,7 +65,7 @@ SMALL = ("sweep", "--over", "training.batch_size=8,16", "--repeats", "2")
 def test_a_sweep_is_one_array_a_number_of_nodes(slurm: FakeSlurm, project: Path) -> None:
     result = run(*SMALL, "--nodes", "1,2", "--override", "training.seed=5")
     assert result.exception is None
-    for line in ("8 points", "submitted 1node: array 101, 4 tasks", "each point starts when the one before"):
+    for line in ("8 points", "submitted 1node: array 101, 4 tasks", "each point starts after the previous"):
         assert line in result.output
     submission = newest(project)
     assert submission.job_ids.read_text().split() == [

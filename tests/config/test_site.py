@@ -52,7 +52,7 @@ def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.Monkey
     usual.write_text(SITE)
     assert site.site_file({}) == usual
     assert site.site_file({"AORTA_SITE_CONFIG": ""}) is None
-    with pytest.raises(ConfigError, match="which is no file"):
+    with pytest.raises(ConfigError, match="which is not a file"):
         site.site_file({"AORTA_SITE_CONFIG": str(tmp_path / "absent")})
 
 
@@ -63,7 +63,7 @@ def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.Monkey
         ("config: {monitor: {interval_s: often}}", "monitor.interval_s"),
         ("configs: {}", "configs"),
         ("- a", "list"),
-        ("config: 3", "config is no block"),
+        ("config: 3", "config is not a block"),
         ("submit: {partitions: gpu}", "submit.partitions"),
         ("submit: {gpus_per_node: many}", "submit.gpus_per_node"),
         ("submit: {gpus_per_node: true}", "submit.gpus_per_node"),

@@ -34,7 +34,7 @@ def cores_note(tmp_path: Path, executor: str = "local", **node: Any) -> list[str
     return [note for note in analysed(run).data_quality.notes if "waiting for a core" in note]
 
 
-WAITING = "times contain waiting for a core, and exposed communication is partly that"
+WAITING = "times include waiting for a core, and so does exposed communication"
 
 
 @pytest.mark.parametrize(

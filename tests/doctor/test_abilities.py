@@ -95,4 +95,4 @@ def test_nothing_looked_at_works_nowhere_and_says_so() -> None:
     found = abilities([])
     assert [ability.name for ability in found] == list(NAMES)
     assert {ability.works for ability in found} == {"no"}
-    assert "packages: was not looked at" in found[0].reasons
+    assert "packages: was not checked" in found[0].reasons

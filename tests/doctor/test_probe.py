@@ -25,7 +25,7 @@ def test_probe_that_fails_is_a_line_for_each_of_its_checks_and_no_traceback() ->
     assert [(check.name, check.state) for check in checks] == [
         ("x", "missing"), ("y", "missing"), ("z", "ok"),
     ]  # fmt: skip
-    assert checks[0].text == "could not be looked at: ZeroDivisionError: one two"
+    assert checks[0].text == "could not be checked: ZeroDivisionError: one two"
 
 
 def test_error_of_ours_keeps_its_words_and_its_hint() -> None:

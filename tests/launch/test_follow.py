@@ -97,7 +97,7 @@ def test_without_any_scheduler_a_run_lives_while_its_files_grow(tmp_path: Path) 
         follower.poll()
     [(_, view)] = follower.rows()
     assert (view.state.name, view.state.phase) == ("UNKNOWN", "ended")
-    assert view.reason == "nobody says how it stands, 3 times in a row; last seen RUNNING"
+    assert view.reason == "its state is not known, 3 times in a row; last seen RUNNING"
 
 
 def test_a_job_that_nobody_knows_is_given_up_and_not_completed(tmp_path: Path) -> None:

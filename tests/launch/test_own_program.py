@@ -81,7 +81,7 @@ def test_what_will_be_seen_is_said_beforehand() -> None:
         in resolved(OwnProgram(), ["python", "-I", "t.py"], python)[0]
     )
     assert resolved(OwnProgram(instrument="none"), ["x"], python)[0].startswith("hooks: none")
-    with pytest.raises(PlanError, match="--steps counts by the hooks"):
+    with pytest.raises(PlanError, match="--steps needs the hooks"):
         resolved(OwnProgram(instrument="none", steps=5), ["x"], python)
 
 

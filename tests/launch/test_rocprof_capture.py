@@ -78,7 +78,7 @@ def test_a_format_of_the_users_is_the_only_one() -> None:
         ("--kernel-trace --kernel-symbols", "no option --kernel-symbols"),
         ("--kernel-trace -o mine", "sets -o"),
         ("--kernel-trace 'open", "No closing quotation"),
-        ("--kernel-trace -- --stats", "holds --, behind which"),
+        ("--kernel-trace -- --stats", "holds --, after which"),
         ("--stats", "traces nothing"),
         ("-S --output-format json", "traces nothing"),
     ],
@@ -100,7 +100,7 @@ def test_what_cannot_work_is_refused(text: str, message: str) -> None:
 )
 def test_formats_that_nothing_reads_are_said(text: str, noted: bool) -> None:
     _, notes = rocprof_prefix(OUT, "train", text)
-    assert notes == ["of this format of rocprofv3 nothing is analysed: one of csv, json, rocpd is"] * noted
+    assert notes == ["this format of rocprofv3 is not analysed: one of csv, json, rocpd is"] * noted
 
 
 def test_a_version_that_does_not_tell_its_options_is_trusted() -> None:

@@ -154,7 +154,7 @@ def test_what_cannot_be_recorded_stops_no_other_job(tmp_path: Path) -> None:
     told: list[SubmittedJob] = []
     with pytest.raises(SubmitError) as caught:
         submit_all(plans(tmp_path), submission, cluster(), told.append)
-    assert "job 102 was accepted and is not fully on record" in caught.value.message
+    assert "job 102 was accepted, but is not fully recorded" in caught.value.message
     assert str(tmp_path / "2node" / "run_102") in caught.value.message
     assert "aorta wait --job ID" in caught.value.hint
     assert submission.job_ids.read_text() == "101\n102\n103\n"

@@ -182,7 +182,7 @@ def test_another_job_of_the_same_id_is_not_believed(tmp_path: Path, start: str, 
     said = answer(row("77", "FAILED", Start=start, End=end))
     found = fetch_accounting("77", summary, said, started_wall_ns=5000 * 10**9)  # type: ignore[arg-type]
     assert found.state == ("failed" if ours else "completed")
-    assert any("is another one" in note for note in found.notes) is not ours
+    assert any("is a different job" in note for note in found.notes) is not ours
 
 
 def test_an_attempt_at_that_time_makes_the_job_ours(tmp_path: Path) -> None:

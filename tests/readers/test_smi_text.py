@@ -173,7 +173,7 @@ def test_a_file_with_a_header_alone_says_so(tmp_path: Path) -> None:
     (tmp_path / "smi.csv").write_text("timestamp, index, uuid, utilization.gpu [%]\n")
     found, (problem,) = find_samples([tmp_path / "smi.csv"])
     assert found == ()
-    assert problem.reason == "it announces samples of GPUs and holds none"
+    assert problem.reason == "it has a header for GPU samples, but no samples"
 
 
 def test_dmon_as_csv_and_without_a_date(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_steps_whose_samples_nobody_counted_are_steps_and_zero_is_a_count(run: R
     found = read_steps(run)
     assert [step.samples for step in found.by_rank[0]][3:] == [None, 0]
     assert [problem.reason for problem in found.problems] == [
-        "line 6 is not usable: step 5 has a time or count that cannot be"
+        "line 6 is not usable: step 5 has an impossible time or count"
     ]
 
 
@@ -160,8 +160,8 @@ def test_a_line_nested_without_end_costs_that_line(run: RunDir) -> None:
     [
         ({"world_size": 0}, "rank 0 in a world of 0"),
         ({"world_size": 10**12}, "rank 0 in a world of 1000000000000"),
-        ({"samples": -1}, "a time or count that cannot be"),
-        ({"mono_end_ns": 10**30}, "a time or count that cannot be"),
+        ({"samples": -1}, "an impossible time or count"),
+        ({"mono_end_ns": 10**30}, "an impossible time or count"),
     ],
 )
 def test_numbers_that_cannot_be_cost_their_line(run: RunDir, change: object, said: str) -> None:

@@ -113,4 +113,4 @@ def test_records_that_stop_are_looked_into_and_told_once_and_so_is_going_on(tmp_
     watch.look()
     watch.close()
     assert read_json(run.node(0).standstill, NodeStandstill).resumed_wall_ns >= told.seen_wall_ns
-    assert said[1] == "the ranks of this node go on again"
+    assert said[1] == "the ranks of this node make progress again"

@@ -49,3 +49,15 @@ def test_a_string_with_a_long_sentence_is_found(tmp_path: Path) -> None:
     for words, code in ((46, 1), (44, 0)):
         page.write_text(f'SAID = f"{"the word " * (words // 2)}{{words}}"\n')
         assert subprocess.run([sys.executable, SCRIPT, page], check=False).returncode == code
+
+
+def test_counts_are_printed_of_each_kind_of_text():
+    command = [sys.executable, SCRIPT, "--counts"]
+    rows = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [row.split("|")[1].strip() for row in rows[2:]] == ["pages", "strings", "docstrings"]
+    for row in rows[2:]:
+        sentences, mean, long, phrases = (cell.strip() for cell in row.split("|")[2:6])
+        assert int(sentences.replace(",", "")) > 100
+        assert 6 <= float(mean) < 20
+        assert 0 <= float(long.rstrip("%")) < 20
+        assert int(phrases.replace(",", "")) >= 0
