@@ -125,4 +125,8 @@ def test_the_job_stands_still_only_where_each_node_does(two_nodes, tmp_path, cha
     found = so_far(run)
     assert (found.stands_still_s, found.still_nodes) == (job_s, nodes)
     assert ("the job stands still, for 7 s" in found.words) is (job_s is not None)
-    assert (f"node {nodes[0]}: no rank makes progress" in found.words) if nodes else "makes progress" not in found.words
+    assert (
+        (f"node {nodes[0]}: no rank makes progress" in found.words)
+        if nodes
+        else "makes progress" not in found.words
+    )
