@@ -80,7 +80,7 @@ GOLDEN = {
         "--nodelist=NODE --container-image=team/torch:2 --container-workdir='/my project' "
         "--container-mounts='/my project:/my project,/data:/data:ro,/shared/results:/shared/results' "
         "--container-env=PYTHONPATH,AORTA_RUN_DIR,AORTA_JOB_ID,AORTA_RUN_ID,AORTA_ATTEMPT,AORTA_SCENARIO,"
-        "AORTA_NODE_INDEX,AORTA_PROFILER,AORTA_CAPTURE,AORTA_INSTRUMENT,AORTA_STEPS "
+        "AORTA_NODE_INDEX,AORTA_PROFILER,AORTA_CAPTURE,AORTA_INSTRUMENT,AORTA_STEPS,AORTA_ROCTX_REGIONS "
         "python3 -m torch.distributed.run ...",
     ],
     "apptainer": [
