@@ -26,6 +26,12 @@ _COMMUNICATION = re.compile(
     r"|(?:^|_)barrier_all(?:_|$)|(?:^|_)p2p_(?:put|get|copy|send|recv|(?:set|wait)_signal)"
     r"|kernel_(?:dispatch|combine)_token(?![a-z])|_forward_pu(?:sh|ll)_"
 )
+_COMMUNICATION_WORDS = (
+    *("ccl", "bkcl", "cncl", "flagcx", "hcom_", "ucc_", "shmem", "mori", "nixl", "pplx", "dpsk", "deep"),
+    *("node", "ibgda", "userbuffers", "cross_device", "multimem_", "shot", "quick", "symmetric", "_signal"),
+    *("mnnvl", "barrier", "p2p_", "_token", "_forward_pu"),
+)
+"""One of these is in each name that `_COMMUNICATION` finds: most names hold none, and are long."""
 # Any other library: the collective in the kernel's own name. Reductions within a warp or block are none.
 _NAMED_COLLECTIVE = re.compile(
     r"(?<!warp)(?<!warp_)(?<!block)(?<!block_)(?<!thread)(?<!thread_)(?<!subgroup)(?<!subgroup_)(?<!simd_)"
@@ -131,11 +137,16 @@ def kernel_kind(name: str) -> Kind:
     own = _own_name(name).lower()
     if _FUSED.search(own) or _FUSED_TYPES.search(name):
         return Kind.UNCLASSIFIED
-    if _COMMUNICATION.search(name.lower()) or _NAMED_COLLECTIVE.search(own):
+    if _of_library(name.lower()) or _NAMED_COLLECTIVE.search(own):
         return Kind.COMMUNICATION
     if _COPY_KERNEL.match(name):
         return Kind.COPY
     return Kind.MEMSET if _FILL_KERNEL.match(name) else Kind.COMPUTE
+
+
+def _of_library(name: str) -> bool:
+    found = any(word in name for word in _COMMUNICATION_WORDS)
+    return found and _COMMUNICATION.search(name) is not None
 
 
 @lru_cache(_KEPT)

@@ -39,7 +39,7 @@ def holds_several(path: Path, text: bytes | None = None) -> bool:
     `text` is what the file holds, where it was packed and is unpacked already.
     """
     try:
-        head, tail = _ends(path) if text is None else (text[:_LOOK], b"")
+        head, tail = _ends(path) if text is None else (memoryview(text)[:_LOOK], b"")
     except OSError:
         return False  # reading it says why
     if _LABELLED.search(head):
@@ -52,7 +52,7 @@ def holds_several(path: Path, text: bytes | None = None) -> bool:
     return len(callers) > 1
 
 
-def _ends(path: Path) -> tuple[bytes, bytes]:
+def _ends(path: Path) -> tuple[bytes | memoryview, bytes]:
     """The first and the last 4 MiB; only the first of a packed file."""
     with path.open("rb") as stream:
         if is_gzip(path):

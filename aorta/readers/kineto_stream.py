@@ -153,8 +153,12 @@ class GzipText:
             self._unpacked = error
 
 
+_PIECE = 2 << 20
+"""Bytes of an unpacked text that are read at a time: the first ones take new memory, page by page."""
+
+
 class UnpackedText:
-    """A text that is unpacked already, as `GzipText` gives it."""
+    """A text that is unpacked already, as `GzipText` gives it, but for its smaller pieces."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -162,7 +166,7 @@ class UnpackedText:
 
     def behind(self, kept: bytes) -> bytes:
         """Returns the kept end of the text that was read last with what follows it."""
-        begin, self._at = self._at - len(kept), min(self._at + CHUNK, len(self._text))
+        begin, self._at = self._at - len(kept), min(self._at + _PIECE, len(self._text))
         return self._text[begin : self._at]
 
 

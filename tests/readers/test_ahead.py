@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import threading
 from codecs import BOM_UTF8
 from pathlib import Path
@@ -12,9 +11,10 @@ import pytest
 
 from aorta.artefacts.events import Trace
 from aorta.readers import ahead as module
+from aorta.readers import kineto_stream
 from aorta.readers.ahead import Ahead
 from aorta.readers.kineto import read_many
-from aorta.readers.kineto_stream import CHUNK, GzipText, UnpackedText
+from aorta.readers.kineto_stream import UnpackedText
 
 EVENT = b'{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": %d, "dur": 5, "args": {}}'
 
@@ -81,16 +81,18 @@ def test_no_more_than_a_limit_is_held(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sum(map(len, Ahead(files).texts().values())) == 2 * len(text(9))
 
 
-@pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 5])
-def test_an_unpacked_text_comes_as_that_of_its_file(size: int) -> None:
-    whole = bytes(at % 251 for at in range(size))
-    ours, theirs = UnpackedText(whole), GzipText(io.BytesIO(gzip.compress(whole, 1)))
-    kept = b""
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 25])
+def test_an_unpacked_text_comes_piece_by_piece_behind_what_was_kept(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(kineto_stream, "_PIECE", 10)
+    whole = bytes(range(size))
+    text, kept, at = UnpackedText(whole), b"", 0
     for keep in (0, 3, 3, 7):
-        found = ours.behind(kept)
-        assert found == theirs.behind(kept)
-        kept = found[len(found) - min(keep, len(found)) :]
-    theirs.close()
+        found = text.behind(kept)
+        assert found == kept + whole[at : at + 10]
+        at = min(at + 10, size)
+        kept = found[max(len(found) - keep, 0) :]
 
 
 def test_the_trace_is_the_same(tmp_path: Path) -> None:

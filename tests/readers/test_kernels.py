@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aorta.artefacts.events import ABSENT, Kind, RangeRole
+from aorta.readers import kernels
 from aorta.readers.kernels import api_role, kernel_kind, kinds_of, operation, range_role
 
 
@@ -143,3 +146,8 @@ def test_api_roles(name: str, role: RangeRole) -> None:
 def test_an_absent_name_has_no_kind_and_others_keep_theirs() -> None:
     kinds = kinds_of(["gemm", "ncclKernel_x"], np.array([1, ABSENT, 0, 1]))
     assert kinds.tolist() == [Kind.COMMUNICATION, ABSENT, Kind.COMPUTE, Kind.COMMUNICATION]
+
+
+@given(st.from_regex(kernels._COMMUNICATION))
+def test_each_name_of_a_library_holds_one_of_the_words_that_are_looked_for_first(name: str) -> None:
+    assert any(word in name for word in kernels._COMMUNICATION_WORDS)
