@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -52,6 +52,9 @@ late = st.dictionaries(st.integers(0, 3), st.sampled_from([2.0, 20.0, 90.0]), ma
     exposed=st.sampled_from([0.0, 6.0, 80.0]),
     detail=st.sampled_from([None, (3, 10), (0, 10)]),
     state=st.sampled_from(["completed", "failed"]),
+)
+@example(
+    nodes=1, each=2, steps=30, loader={}, compute={}, host={0: 90.0}, exposed=0.0, detail=None, state="failed"
 )
 def test_no_run_is_told_in_two_ways(
     nodes: int,

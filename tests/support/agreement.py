@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from aorta.artefacts.analysis import Analysis
 from aorta.report import content, sections
 from aorta.report.bare import bare_page
@@ -66,6 +68,9 @@ def _finding(analysis: Analysis) -> Iterator[str]:
         yield f"no finding is the verdict {kind}"
     if main is not None and main.symptom_of is not None:
         yield f"the verdict {kind} is a symptom of {main.symptom_of}"
+    until_then = [item.ranks for item in analysis.findings if item.symptom_of is None and item is not main]
+    if kind == "incomplete" and main is not None and not main.ranks and until_then:
+        main = replace(main, ranks=until_then[0])  # no rank failed first: those of the cause until then
     if main is not None and main.ranks != analysis.verdict.ranks:
         yield f"the verdict is of ranks {analysis.verdict.ranks}, its finding of ranks {main.ranks}"
     for finding in analysis.findings:
