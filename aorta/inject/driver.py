@@ -113,7 +113,11 @@ class Driver:
             self.thread = get_ident()
         inside = self._depth > 0
         if not inside and get_ident() != self.thread:
-            return
+            if self.updates or self.recorder is not None or self.thread == NOBODY:
+                return
+            # Another thread runs the backward passes, which no hook sees then.
+            self.thread = get_ident()
+            self._worked = self._ever_worked = False
         if captured(surely=True):
             self.graphs.update_captured(optimizer)
             return

@@ -252,6 +252,29 @@ def test_models_that_are_made_later_are_seen_in_a_program_that_removes_the_varia
     assert ended.status().roots == ["Other"]
 
 
+ELSEWHERE = """
+import threading
+import torch
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for _ in range(8):
+    loss = model(torch.ones(3, 2)).sum()
+    helper = threading.Thread(target=loss.backward)
+    helper.start()
+    helper.join()
+    optimizer.step()
+"""
+
+
+def test_the_thread_that_updates_is_recorded_where_another_runs_the_backward_pass(tmp_path: Path) -> None:
+    ended = run_program(ELSEWHERE, tmp_path)
+    assert ended.codes == [0], ended.err
+    assert [record.samples for record in ended.records()] == [3] * 6
+    status = ended.status()
+    assert (status.seen, status.note) == (["forward", "optimizer"], None)
+
+
 GRADIENTS = """
 import torch
 
