@@ -92,6 +92,6 @@ class Aggregate(Record, frozen=True, kw_only=True):
     summary: ReportSummary | None = None
     """The first screen of the document; None without any scenario."""
     pages: list[RunPage] = field(default_factory=list)
-    """What is shown of each of `scenarios`, in their order."""
+    """The page of each of `scenarios`, in their order."""
     recommended: list[Recommendation] = field(default_factory=list)
     """`recommendations`, in parts."""

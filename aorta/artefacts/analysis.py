@@ -44,9 +44,9 @@ class DataQuality(Record, frozen=True, kw_only=True):
     nodes_seen: int = 0
     steady_steps: int = 0
     state: str | None = None
-    """How the job ended, by its own markers and the accounting."""
+    """End of the job, by its own markers and the accounting."""
     notes: list[str] = field(default_factory=list)
-    """What a reader must know before reading on, such as nodes that share one machine."""
+    """Notes that a reader must know first, such as nodes that share one machine."""
     detailed_steps: int | None = None
     """Number of steady steps that every rank timed part by part; None: all of them."""
     others_cpus: float | None = None
@@ -54,9 +54,9 @@ class DataQuality(Record, frozen=True, kw_only=True):
     last_step: int | None = None
     """The last step that every rank completed; None: there are no step records."""
     standstill_s: float | None = None
-    """How long no step ended before the job did, where that is far more than a step takes."""
+    """Time without the end of a step before the job ended, if it is far longer than a step."""
     failure: str | None = None
-    """How the first rank failed, in its node's words; None where none did or nobody saw it."""
+    """Failure of the first rank that failed, in its node's words; None if none did or nobody saw it."""
     contradictions: list[str] = field(default_factory=list)
     """Other sources of the same job that lead to another verdict, in words."""
     ranks_assumed: bool = False
@@ -82,7 +82,7 @@ class Speedup(Record, frozen=True, kw_only=True):
     high: float
     """`basis` says what the range is."""
     expected: float | None = None
-    """What the replay of these steps without the cause gives, inside the range; None where nothing was
+    """Speed-up by the replay of these steps without the cause, inside the range; None: nothing was
     replayed."""
     step_ms: float | None = None
     """Step time without the cause that goes with `expected`."""
@@ -91,8 +91,8 @@ class Speedup(Record, frozen=True, kw_only=True):
     step that the cause takes, brought down to its threshold (low) or to nothing (high), and widened to
     `expected`; the range has no probability."""
     limit: float | None = None
-    """Where `expected` is of the costliest part of the cause alone: the replay without all of it, such as an
-    ideal network; None where `expected` is that, or nothing was replayed."""
+    """Speed-up without all of the cause, such as with an ideal network, if `expected` covers only its
+    costliest part. Otherwise None."""
 
 
 class CodeLocation(Record, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ class RuleMeasurement(Record, frozen=True, kw_only=True):
     answer: Answered | None = None
     """None: an earlier version wrote it, and `fired` and `value` tell."""
     remedy: str | None = None
-    """What would make it measurable, as a command or a key to set."""
+    """A command or a key that would make it measurable."""
 
 
 class Verdict(Record, frozen=True, kw_only=True):
@@ -164,7 +164,7 @@ class Submitted(Record, frozen=True, kw_only=True):
     """Tells where a run came from; None for what is not recorded."""
 
     command: str | None
-    """What torchrun started, as it can be typed."""
+    """The command that torchrun started, as it can be typed."""
     commit: str | None
     """The version of the program's code."""
     submission: str | None
@@ -189,9 +189,9 @@ class RunFacts(Record, frozen=True, kw_only=True):
     device: str | None = None
     started_wall_ns: int | None = None
     program: str | None = None
-    """What ran, without batch sizes, lengths and paths; None where nothing says."""
+    """The program, without batch sizes, lengths and paths; None: not known."""
     settings: dict[str, str | int | float | bool | None] | None = None
-    """What runs of one program must have in common to be compared, by dotted key; None: not known."""
+    """Settings by dotted key that runs of one program must have in common to be compared; None: not known."""
     throughput: Throughput | None = None
     traces: TraceTable | None = None
     """None: there were no usable traces."""
@@ -200,7 +200,7 @@ class RunFacts(Record, frozen=True, kw_only=True):
     profiler_weight: ProfilerWeight | None = None
     """None: there are no traces, or they do not join launches to kernels."""
     mistakes: list[Mistake] = field(default_factory=list)
-    """By traces, the one with the best gain first."""
+    """Known mistakes that the traces show, the best gain first."""
     mistakes_together: Mistakes | None = None
     """None: fewer than two of them gain something."""
     compute_use: ComputeUse | None = None
@@ -236,10 +236,10 @@ class Analysis(RunFacts, frozen=True, kw_only=True):
     mesh: Mesh | None = None
     """Groups and stages; null: the job is no mesh, or nothing tells."""
     slowdown: SlowdownRecord | None = None
-    """How much slower the mesh is than with all workers equal; null: not replayed."""
+    """Slowdown of the mesh against one whose workers are all equal; null: not replayed."""
     unseen: list[UnseenTime] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
-    """What was not measured and is needed, where the verdict is `insufficient_data`."""
+    """Measurements that are missing for a verdict, if it is `insufficient_data`."""
     submitted: Submitted | None = None
     """None: there is no manifest, such as of raw traces."""
     resources: ResourceTable | None = None

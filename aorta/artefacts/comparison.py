@@ -49,7 +49,7 @@ class LoggedDataset(Record, frozen=True, kw_only=True):
     detailed_steps: int | None = None
     """Steady steps that every rank timed part by part: all metrics but `step_ms` use them. None: all."""
     timing: list[str]
-    """What the times are: host, event_window, kernel."""
+    """Meaning of the times: host, event_window or kernel."""
     metrics: dict[str, MetricSpread]
     overlap_ratio: float | None
     """Hidden over all communication, of all steps together."""

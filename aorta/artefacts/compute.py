@@ -32,7 +32,7 @@ class ComputeUse(Record, frozen=True, kw_only=True):
     memory_gb_s: float | None
     link_gb_s: float | None
     source: str | None
-    """Where the peaks are from."""
+    """Source of the peaks."""
     kinds: list[KindUse]
     """The one that takes longest first."""
     model_tflop: float | None

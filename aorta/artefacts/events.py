@@ -209,7 +209,7 @@ class UnseenIntervals(Struct, frozen=True, eq=False):
 
     reason: str
     remedy: str
-    """How to record it so that the time is seen."""
+    """A way to record the trace so that the time is seen."""
     spans: Intervals
 
 
@@ -222,7 +222,7 @@ class Trace(Struct, frozen=True, eq=False):
     rank: int | None
     """None: the trace does not say."""
     rank_basis: str | None
-    """What the rank was read from."""
+    """Source of the rank."""
     gpu: GpuEvents
     collectives: TracedCollectives
     host: TraceRanges
@@ -239,7 +239,7 @@ class Trace(Struct, frozen=True, eq=False):
     """Wall-clock ns of the trace's zero; None: its clock is not tied to the wall clock."""
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a reader must know and is not a fault of the file."""
+    """Notes for the reader that are no faults of the file."""
     unseen: tuple[UnseenIntervals, ...] = ()
 
 

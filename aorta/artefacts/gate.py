@@ -14,7 +14,7 @@ class GateRun(Record, frozen=True, kw_only=True):
     block: int
     """From 1; 0 is the run before the first block, which does not count."""
     value: float
-    """What was measured, the less the better."""
+    """The measured quantity; smaller is better."""
     folder: str
 
 
@@ -39,7 +39,7 @@ class GateResult(Record, frozen=True, kw_only=True):
     a: str
     b: str
     measured: str
-    """What `value` is: the step time in ms, a number that the program printed, or the wall time in s."""
+    """Meaning of `value`: the step time in ms, a number that the program printed, or the wall time in s."""
     limit: float
     slower: bool
     decided: bool

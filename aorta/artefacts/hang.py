@@ -47,4 +47,4 @@ class Hang(Record, frozen=True, kw_only=True):
     after_step: int | None = None
     """The last step that a rank has recorded; null: none, or not known."""
     source: str
-    """What this was read from."""
+    """Sources of the answer."""

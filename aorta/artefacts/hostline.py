@@ -84,7 +84,7 @@ class LineTable(ColumnTable, frozen=True, eq=False):
     calls: Column
     """Starts and ends of recorded driver calls in that work."""
     held_ns: Column
-    """How long the host waited at the item; 0: it did not."""
+    """Time that the host waited at the item; 0: it did not wait."""
     behind_ns: Column
     """From the end of what it waited for to the end of the wait."""
     stream: Column
@@ -93,7 +93,7 @@ class LineTable(ColumnTable, frozen=True, eq=False):
     kind: Column
     """A `ComputeKind` of what was launched."""
     needs: Column
-    """How many items before this one launched the work that has to end first; 0: none is known."""
+    """Distance, in items, to the one that launched the work that has to end first; 0: none is known."""
     group: Column
     """Code of a collective's group; ABSENT: this is no collective."""
     order: Column

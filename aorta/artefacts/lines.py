@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 
 _MOST = 2**63
-"""What the integers of tables are kept in."""
+"""Type of the integers in tables."""
 
 
 def cells_of(line: str, *, skip_initial_space: bool = False) -> list[str] | None:

@@ -20,7 +20,7 @@ class MeshGroup(Record, frozen=True, kw_only=True):
     ms_per_step: float | None = None
     """Communication of a member, mean; null: not measured."""
     bytes_per_step: float | None = None
-    """What a member brings; null: sizes are not recorded."""
+    """Bytes per member; null: sizes are not recorded."""
     bytes_to: list[list[float]] | None = None
     """A row per rank, with what it sends to each rank of `ranks` per step by all-to-all, itself included.
 
@@ -83,7 +83,7 @@ class MeshCause(Record, frozen=True, kw_only=True):
     share: float
     """Share of the difference between the step and the ideal one."""
     excess: float
-    """How much longer its operations take than comparable ones: 0.5 is half as long again."""
+    """Extra time of its operations over comparable ones: 0.5 is half as long again."""
 
 
 class WorkerSteps(Record, frozen=True, kw_only=True):

@@ -70,7 +70,7 @@ class Operations(Struct, frozen=True, eq=False):
     `UNKNOWN` for one on its own. None: nothing tells.
     """
     said: tuple[str, ...] = ()
-    """What was wrong with some of the rows."""
+    """Problems with some of the rows."""
 
     def __len__(self) -> int:
         return len(self.kind)

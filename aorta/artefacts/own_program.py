@@ -41,4 +41,4 @@ def program_name(command: Sequence[str]) -> str | None:
 
 
 AORTAS = OwnProgram()
-"""As the command line says where it says nothing."""
+"""The default of the command line."""

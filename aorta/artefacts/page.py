@@ -21,13 +21,13 @@ class Confidence(Record, frozen=True, kw_only=True):
     level: Level
     """Confidence in the cause; `none`: there is no verdict to trust."""
     basis: list[str]
-    """What it stands on."""
+    """Measurements behind it."""
     doubts: list[str]
-    """What lowers it; empty where it is high."""
+    """Reasons that lower it; empty if it is high."""
     gain: Level = "none"
     """Confidence in the expected speed-up; `none`: there is none to trust."""
     gain_doubts: list[str] = field(default_factory=list)
-    """What lowers that; empty where it is high."""
+    """Reasons that lower the confidence in the gain; empty if it is high."""
 
 
 class StepPart(Record, frozen=True, kw_only=True):
@@ -46,10 +46,11 @@ class HeatMap(Record, frozen=True, kw_only=True):
 
     columns: list[str]
     groups: list[int]
-    """How many of the columns are a rank's own time, and how many are waits of others charged to it."""
+    """Number of columns with a rank's own time, and number of columns with waits of others that are charged
+    to it."""
     rows: list[str]
     values: list[list[float | None]]
-    """By row, then column."""
+    """Values by row, then column."""
     ranks_a_row: int
     """1, or the most ranks of a row that stands for several: its value is that of its worst rank."""
     note: str
@@ -74,7 +75,7 @@ class RankLoss(Record, frozen=True, kw_only=True):
     above_median_ms: float
     """Its own time less that of the median rank."""
     charged_ms: float | None
-    """What a rank that waits for it loses, mean over the others; None where waits are not charged."""
+    """Time that each other rank waits for it, mean over the others; None: waits are not charged."""
     mostly: str
     """Cause of the larger part of that, otherwise the part in which it is longest above the median."""
 
@@ -158,7 +159,7 @@ class UtilizationOverTime(Record, frozen=True, kw_only=True):
     window_s: tuple[float, float] | None
     """The steady window."""
     absent: str
-    """What was not measured, and why; empty where nothing is missing."""
+    """Values that were not measured, with the reason; empty if nothing is missing."""
 
 
 class RunPage(Record, frozen=True, kw_only=True):
@@ -168,12 +169,12 @@ class RunPage(Record, frozen=True, kw_only=True):
     job_id: str | None
     step_ms: float | None
     cost_ms: float | None
-    """What the verdict's cause costs a step; None where no gain was predicted."""
+    """Cost of the verdict's cause per step; None: no gain was predicted."""
     cost_pct: float | None
     confidence: Confidence
     parts: list[StepPart]
     ranks: int
-    """With a breakdown."""
+    """Number of ranks with a breakdown."""
     heat_map: HeatMap | None
     workers: WorkerHeat | None = None
     """None: no mesh was replayed."""
@@ -195,7 +196,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     best_scenario: str
     """The one with the largest predicted gain; the three speed-ups are that one's."""
     speedup: float | None
-    """By replay; None where only bounds are known, or nothing."""
+    """Speed-up by replay; None if only bounds are known, or nothing."""
     speedup_low: float | None
     speedup_high: float | None
     actions: list[str]
@@ -205,7 +206,7 @@ class ReportSummary(Record, frozen=True, kw_only=True):
     """The first screen of the report over all scenarios."""
 
     scenario: str
-    """Whose verdict is the whole's."""
+    """The scenario whose verdict is the overall verdict."""
     step_ms: float | None
     cost_ms: float | None
     cost_pct: float | None

@@ -52,7 +52,7 @@ class GpuInfo(Record, frozen=True, kw_only=True):
     """A GPU of the job."""
 
     index: int
-    """As this process sees it (torch ordinal)."""
+    """Index as this process sees it (torch ordinal)."""
     uuid: str
     name: str
     memory_total_bytes: int | None = None
@@ -68,7 +68,7 @@ class ProfilerChoice(Record, frozen=True, kw_only=True):
     program: str | None = None
     """Place where it is."""
     notes: list[str] = field(default_factory=list)
-    """What to know about it here: an unknown version, something asked for that it cannot do."""
+    """A note about it on this node, such as an unknown version, or an option that it does not support."""
     ranged: bool | None = None
     """It records the steps of `capture` and no others; None: an older run did not say."""
 
@@ -122,7 +122,7 @@ class ResolvedPlan(Record, frozen=True, kw_only=True):
     """None: as many as there are GPUs, one without."""
     gpus_per_node: int | None
     command: list[str]
-    """What torchrun starts: the trainer, or the user's program."""
+    """The program that torchrun starts: the trainer, or the user's program."""
     profiler: str
     monitor_interval_s: float
     time_limit_s: int | None = None
@@ -240,7 +240,7 @@ class NodeStatus(Record, frozen=True, kw_only=True):
     signal: str | None = None
     ranks: list[RankExit] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
-    """What should be here and is not, in words."""
+    """Things that should be here and are not, in words."""
     agent: ProcessId | None = None
     """The node agent; None: an earlier version wrote the marker."""
     saving: bool = False

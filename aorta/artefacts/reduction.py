@@ -125,7 +125,7 @@ class TraceSummary(Record, frozen=True, kw_only=True):
     """Bytes of the files of this rank, by name: it is of them wherever they were copied to since."""
     host: str | None
     world_size: int | None
-    """As the trace records it, or the size of its largest group; None: it records neither."""
+    """Number of ranks as the trace records it, or the size of its largest group; None: it records neither."""
     epoch_ns: int | None
     """Wall-clock ns of the trace's zero; None: its clock is not tied to the wall clock."""
     gpu_events: int

@@ -53,7 +53,7 @@ class ClockFit(Record, frozen=True, kw_only=True):
     ahead_ms: float
     """In the middle of the run."""
     fast_ppm: float
-    """How much faster the clock runs, in parts of a million; 0: no drift that shows above the scatter."""
+    """Speed of the clock above the other, in parts per million; 0: no drift that exceeds the scatter."""
     uncertainty_ms: float
     """After that, the median distance of the ends from each other."""
 

@@ -30,7 +30,7 @@ class GpuSample:
     """
 
     index: int | None = None
-    """As the tool numbers it: not a torch ordinal."""
+    """Index as the tool numbers it: not a torch ordinal."""
     uuid: str | None = None
     name: str | None = None
     utilization_gpu: float | None = None
@@ -48,7 +48,7 @@ class GpuSample:
     tensor_active_pct: float | None = None
     dram_active_pct: float | None = None
     timestamp: str | None = None
-    """As printed; nvidia-smi writes local time without a zone."""
+    """The time as printed; nvidia-smi writes local time without a zone."""
 
 
 class Parsed(Struct, frozen=True):

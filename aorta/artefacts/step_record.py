@@ -180,7 +180,7 @@ class StepRecord(RankConstants):
     execution: Execution | None = None
     """Recorded in sampled steps only (`capture.kernel_interval`)."""
     rocm_smi_output: str | None = None
-    """What the tool printed in a sample that came during this step; None where none did."""
+    """Output of the tool in a sample during this step; None: there was none."""
     detailed: bool = True
     """Timed part by part. False: as a whole, which costs next to nothing; breakdown, ranges, memory counters
     and execution are then absent, all else is there.

@@ -7,9 +7,8 @@ from typing import Literal
 import msgspec
 
 Standing = Literal["stopped", "blocked"]
-"""By the kernel's state of the process: stopped by a signal or a debugger (T, t), or in an uninterruptible
-wait (D), mostly for a disk or for memory.
-"""
+"""Name by the kernel's state of the process: stopped by a signal or a debugger (T, t), or in an
+uninterruptible wait (D), mostly for a disk or for memory."""
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):

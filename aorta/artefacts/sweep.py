@@ -110,7 +110,7 @@ class ScalingCurve(Record, frozen=True, kw_only=True):
 
     values: dict[str, str]
     label: Literal["strong", "weak", "mixed"] | None
-    """By the recorded batches."""
+    """Kind of scaling, by the recorded batches."""
     reference: str | None
     points: list[CurvePoint]
     reason: str | None = None

@@ -32,7 +32,7 @@ class CollectiveTotal(Record, frozen=True, kw_only=True):
     """None: the trace does not tell which."""
     group: str | None
     bytes: int | None
-    """What nccl-tests calls the size: the larger of input and output of one rank."""
+    """The size in the sense of nccl-tests: the larger of input and output of one rank."""
     count: int
     total_ns: int
     median_ns: float

@@ -19,7 +19,7 @@ class Missing(Record, frozen=True, kw_only=True):
 
     what: str
     command: str
-    """What would measure it."""
+    """A command or setting that would measure it."""
 
 
 class BetweenSteps(Record, frozen=True, kw_only=True):

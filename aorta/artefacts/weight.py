@@ -22,11 +22,11 @@ class RankWeight(Record, frozen=True, kw_only=True):
 
     rank: int
     step_ms: float
-    """As the host's step was recorded."""
+    """The host's step as it was recorded."""
     host_ms: float
     """The host's own work per step without the profiler."""
     weight_ms: float
-    """What is taken from the host's work per step."""
+    """Time that is subtracted from the host's work per step."""
     operators: float
     """Recorded operators per step."""
     calls: float
@@ -37,8 +37,8 @@ class ProfilerWeight(Record, frozen=True, kw_only=True):
     """The traced step, and an estimate of what it takes without the profiler."""
 
     step_ms: float
-    """As traced."""
+    """The step as traced."""
     step_ms_without: Estimate
     by_rank: list[RankWeight] = field(default_factory=list)
     basis: Literal["untraced steps", "trace"]
-    """What the estimate was calibrated by."""
+    """Source of the calibration."""

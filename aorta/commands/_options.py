@@ -202,7 +202,7 @@ _RUNS: tuple[Decorator, ...] = (
         help="Around each rank. Default: the configuration's.",
     ),
 )
-"""Which runs there are, and how they are configured."""
+"""Options that say which runs there are, and how they are configured."""
 
 _PROGRAM: tuple[Decorator, ...] = (
     click.option(
@@ -236,7 +236,7 @@ _PROGRAM: tuple[Decorator, ...] = (
         help="Run the ranks in this image, by pyxis, Apptainer or Charliecloud (container.runtime).",
     ),
 )
-"""How a program of the user's own is run."""
+"""Options for a program of the user's own."""
 
 _SIZES: tuple[Decorator, ...] = (
     click.option(

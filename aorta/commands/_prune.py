@@ -38,7 +38,7 @@ class Old:
     names: re.Pattern[str]
     """Paths below it that aorta writes."""
     beside: tuple[Path, ...] = ()
-    """What aorta wrote beside the folder for it."""
+    """Files that aorta wrote for it beside the folder."""
 
     @property
     def size(self) -> int:

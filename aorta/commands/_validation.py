@@ -96,7 +96,7 @@ class Slurm:
     partition: str | None
     account: str | None
     program: Path | None = None
-    """As of `Local`."""
+    """The same as in `Local`."""
 
     def __call__(self, cell: MatrixCell, words: str) -> Ended:
         """Submit `cell` and wait for its end.

@@ -82,7 +82,7 @@ class FindingSpec(Struct, frozen=True, kw_only=True):
     waits_for: tuple[Cause, ...]
     """The work of other ranks that ranks wait for in collectives because of it; empty: none."""
     of_host_time: bool
-    """True if its value is time of the host, to which a profiler adds its own."""
+    """True if its value is host time, which a profiler adds to."""
     of_kernel_kinds: bool
     """True if its value depends on what kernels do: GPU time that nobody could classify may change it."""
     waits: Callable[[Found, Observation, float], float] | None
@@ -245,7 +245,8 @@ def saved_words(step_ms: float, speedup: Speedup) -> str | None:
 
 
 def _ms(value: float) -> str:
-    """Three digits: from 7.2 of 14.5 ms a reader works out another share than from 7.15."""
+    """Three digits, because the share that a reader works out from 7.2 of 14.5 ms differs from that of 7.15
+    ms."""
     if value >= 10.0 or value == 0.0:
         return f"{value:.1f}"
     return f"{value:.2f}" if value >= 1.0 else f"{value:.2g}"

@@ -1,4 +1,5 @@
-"""Traces of one job to an observation: alone, or in place of what a run's records say of the step."""
+"""Makes an observation from the traces of one job: alone, or in place of what a run's records say of the
+step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host's part of a step: what the GPU loses to it inside compute's windows, outside, and behind waits."""
+"""Time that the GPU loses to the host: inside windows of compute, outside of them, and behind waits."""
 
 from __future__ import annotations
 

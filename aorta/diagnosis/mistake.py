@@ -42,7 +42,7 @@ class Sign(Struct, frozen=True):
     floor_ns: float = 0.0
     """The step without the mistake takes this long at least, for a reason that no replay knows."""
     often: Estimate = ALWAYS
-    """How often it happens in the job's steps, over how often it happens in the captured ones."""
+    """Rate in the job's steps over the rate in the captured steps."""
 
 
 class ObservedSign(Struct, frozen=True):

@@ -52,7 +52,7 @@ class ObservedJob(Struct, frozen=True):
     cpus_usable: int | None = None
     """The fewest usable CPUs of any node."""
     ranks_missing: bool = False
-    """Ranks left nothing, so that waiting for them cannot be told from transfer."""
+    """True if ranks left no records, so that waiting for them cannot be told from transfer."""
     known: bool = True
     """False where nothing says what the job was and how it ended; traces are judged without."""
 
@@ -84,7 +84,7 @@ class ObservedSteps(Struct, frozen=True):
     loader_absent: str | None = None
     """Why the loader's time is not known apart from the rest of the host's; None: it is."""
     costs_absent: str = "communication was not observed"
-    """Why there are no `costs`, where there are none."""
+    """Reason why there are no `costs`; None if there are some."""
     source: str = "step records"
     """The source that the ranks left, in words."""
     replay_missed: str | None = None

@@ -18,7 +18,7 @@ from aorta.units import rank_words
 HIDDEN = 0.1
 """A cause that gains by itself less than this share of what it gains with others is hidden by them."""
 MORE_AGAIN = 1.5
-"""A next cause that gains this many times as much, together with the first one, is worth saying."""
+"""Gain, relative to the first cause alone, from which the next cause is mentioned."""
 
 
 def predicted(

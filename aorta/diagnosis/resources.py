@@ -21,7 +21,7 @@ MEAN = "accounting, mean over the job"
 """A mean hides how many CPUs were needed at once: no option follows from it."""
 _TIME_STEP_S = 300
 _WORTH = 0.8
-"""A line is written only where it asks for less than this share of the request."""
+"""Share of the request below which a line is written."""
 _PART_OF_ONE = 100.0
 
 

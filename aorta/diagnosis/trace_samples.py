@@ -1,4 +1,4 @@
-"""Monitor samples inside a traced window, where clocks and GPUs can be told."""
+"""Monitor samples inside a traced window, if clocks and GPUs can be matched."""
 
 from __future__ import annotations
 

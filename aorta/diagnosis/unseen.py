@@ -64,7 +64,7 @@ def beside_unseen(spec: FindingSpec, answer: RuleResult, seen: Observation) -> R
 
 
 def _why(seen: Observation, *, kinds_first: bool) -> tuple[str, str | None]:
-    """Returns the largest reason for what is not known, and what would show it."""
+    """Returns the reason for most of the unseen time, and the way to measure it."""
     if kinds_first:
         return _UNCLASSIFIED, _CLASSIFY
     first = seen.steps.unseen[0] if seen.steps.unseen else None

@@ -18,7 +18,7 @@ from aorta.diagnosis.policy import CROSS_CHECK_TOLERANCE, Policy
 from aorta.units import plural
 
 _FAILED_RANK = re.compile(r"rank (\d+) (?:was killed by|exited with) ")
-"""Begin of how an agent says that a rank failed."""
+"""First words of an agent's message that a rank failed."""
 _MOST_OF_A_REASON = 200
 """Characters."""
 _BAD_STATES = ("failed", "cancelled", "timeout")
@@ -144,7 +144,7 @@ def _healthy(judged: Judged, seen: Observation) -> str:
 
 
 def _about(seen: Observation) -> str:
-    """Returns that the answer is about a capture, where it shows too few whole steps."""
+    """Returns words that limit the answer to the capture, if it has too few whole steps."""
     if not seen.steps.of_capture:
         return ""
     took = f" of {seen.steps.step_ms:.0f} ms" if seen.steps.costs else ""
@@ -187,7 +187,7 @@ def insufficient(judged: Judged, seen: Observation, policy: Policy) -> list[tupl
 
 
 def _remedy(code: str, seen: Observation, policy: Policy) -> str:
-    """Returns what would give what is too little, with a command that can be typed where there is one."""
+    """Returns what would collect the missing data, with a command to type if there is one."""
     if code != "few_steady_steps":
         return _REMEDIES[code]
     if seen.steps.traced:
@@ -232,12 +232,12 @@ def _failed_ranks(quality: DataQuality) -> list[int]:
 
 
 def _failure(quality: DataQuality) -> str:
-    """Returns the first line of why the job failed, as far as it says something in a sentence."""
+    """Returns the first line of the reason why the job failed, if it is a sentence."""
     return textwrap.shorten((quality.failure or "").splitlines()[0], _MOST_OF_A_REASON)
 
 
 def _more_steps(codes: Sequence[str], seen: Observation) -> list[str]:
-    """Returns what gives more of the steps that are too few, where the trainer's configuration is in use."""
+    """Returns the setting that gives more steps, if the trainer's configuration is in use."""
     if seen.job.config is None:
         return []
     if "few_detailed_steps" in codes:

@@ -25,7 +25,8 @@ class CopyHooks:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._replaced: dict[str, tuple[Any, Any]] = {}
-        """What the class had under a name, None where a class above has it, and what stands there now."""
+        """The attribute that the class had under a name (None: a class above has it), and the one that is
+        there now."""
 
     def watch(self, on: bool) -> None:
         """Put the hooks in place, or take them out. What another library has put over them stays."""

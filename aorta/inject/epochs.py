@@ -37,7 +37,7 @@ class Epochs:
 
     def __init__(self) -> None:
         self.said: int | None = None
-        """As the program said it, by `set_epoch` or by a callback."""
+        """The epoch as the program gave it, by `set_epoch` or by a callback."""
         self.trained = False
         """There was an update."""
         self._of_loader: WeakKeyDictionary[Any, _Passes] = WeakKeyDictionary()

@@ -27,7 +27,7 @@ class CollectorPauses:
         self._start = 0
 
     def watch(self, on: bool) -> None:
-        """Be called by the collector from now on, or no more."""
+        """Switches the calls by the garbage collector on or off."""
         if on and self._called not in gc.callbacks:
             gc.callbacks.append(self._called)
         elif not on and self._called in gc.callbacks:

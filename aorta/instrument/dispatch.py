@@ -42,7 +42,7 @@ KINDS = {
 """Operators of `c10d` to the operation and the stream of a record; others keep their own names."""
 
 _KEY = "BackendSelect"
-"""Torch comes by this key on every device, also below autograd, where DTensor makes its calls."""
+"""Torch passes this key on every device, also below autograd, where DTensor makes its calls."""
 _BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
 
 
@@ -113,7 +113,7 @@ class Dispatch:
         """Operations for which the program has a kernel of its own: it stays, and nothing is seen."""
 
     def watch(self, watcher: Watcher | None) -> None:
-        """Have `watcher` asked from now on; None: nobody. Between steps."""
+        """Make `watcher` the one that is asked, or nobody (None). Call it between steps."""
         with self._lock:
             self._watcher = watcher
             if watcher is not None and self._library is None:

@@ -49,7 +49,7 @@ def high_priority(group: dist.ProcessGroup) -> dist.ProcessGroup:
 class AllReduce:
     """Reduces gradients as `dist.all_reduce` does, without its checks of every argument in every call.
 
-    NCCL averages on its way; gloo cannot, so there the tensors have to be divided before.
+    NCCL averages while it reduces. gloo cannot, so the tensors are divided first.
 
     Args:
         group: over which.

@@ -56,7 +56,7 @@ class PendingSteps:
         self._batches: deque[_Batch] = deque()
 
     def add(self, closed: Step) -> bool:
-        """Take the next step. Returns whether it was time to hand over what is known."""
+        """Takes the next step. Returns True if it was time to hand over what is known."""
         self._open.append(closed)
         waited = closed.host_end_ns - self._since_ns
         most = BATCH_STEPS if closed.tape is None else BATCH_DETAILED

@@ -20,7 +20,8 @@ class TapeEntry(NamedTuple):
     end: Mark
     metadata: dict[str, Any] | None = None
     after: Mark | None = None
-    """The end of the piece ahead in the same queue: this one began when both that and `start` had passed."""
+    """End of the previous piece in the same queue. This piece began once both that end and `start` had
+    passed."""
 
 
 class StreamGate(NamedTuple):

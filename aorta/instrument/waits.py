@@ -40,7 +40,7 @@ def uncompiled(*owners: type | Callable[..., Any]) -> None:
 
 
 class WaitListener(Protocol):
-    """Told about waits."""
+    """Interface of objects that are told about waits."""
 
     def waited(self, work: Any, wait: Callable[[], Any]) -> Any:
         """Gets a work and a function that waits for it; returns what that returns."""
@@ -65,7 +65,7 @@ class WaitHooks:
         self._waiter: WaitListener | None = None
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self.wait: Callable[..., Any] = dist.Work.wait
-        """Torch's own."""
+        """The original functions of torch."""
 
     def watch(self, waiter: WaitListener | None) -> None:
         """Have `waiter` told from now on; None: nobody."""

@@ -44,12 +44,8 @@ _NOTHING = 1e-15
 
 
 def spread(steps: Floats, miss: float = 0.0) -> float | None:
-    """Half the interval's width over the mean; None with fewer than 10 steps, or a mean that is not > 0.
-
-    Args:
-        steps: (n,), in their order, in any unit.
-        miss: what the model misses, relative.
-    """
+    """Half the width of the interval of log(step of another run over this one's), from earlier runs; None:
+    fewer than 4."""
     mean = float(steps.mean()) if len(steps) else 0.0
     if len(steps) < MIN_VALUES or mean <= 0.0:
         return None
@@ -76,9 +72,8 @@ def doubt_of(interval: Interval, value: float) -> float:
 
 
 def apart(repeats: Sequence[Repeat]) -> float | None:
-    """Half the interval's width of log(step of another run over this one's), by the runs before; None of
-    fewer than 4.
-    """
+    """Half the width of the interval of log(step of another run over this one's), from earlier runs; None:
+    fewer than 4."""
     deviation, count = _deviation(repeats), len(repeats)
     return None if deviation is None else t_quantile(count - 1) * deviation * math.sqrt(2.0)
 

@@ -53,8 +53,8 @@ class _Rows(Struct, frozen=True):
     """Place of the rank among all ranks in order."""
     step: NDArray[np.int64]
     sync: NDArray[np.int64]
-    """When the rank left the group's last collective of an earlier step; before the first one of a stretch,
-    when the first member started the step."""
+    """Time at which the rank left the group's last collective of an earlier step. Before the first one of a
+    stretch, it is the time at which the first member started the step."""
     entry: NDArray[np.int64]
     begin: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -120,7 +120,7 @@ def blame(collectives: MatchedCollectives, steady: Sequence[int]) -> BlameTable:
 
 
 def within_idle(waits: BlameTable, idle_ns: Mapping[int, int]) -> BlameTable:
-    """Returns the charges with no more of a rank's host than the time in which its GPU computed nothing.
+    """Limits the charge to a rank's host to the time in which its GPU computed nothing.
 
     A host is not what the others wait for while its GPU computes: the rest is charged to the rank's compute.
 

@@ -44,7 +44,7 @@ class ChainMembers(Struct, frozen=True):
     weights: Ints
     """(n, OWN): what the last member had more of."""
     released: Ints
-    """How much later it left the group's previous collective."""
+    """Delay with which it left the group's previous collective."""
     lost: Ints
     """Exposed wait."""
     transfer: Ints

@@ -17,9 +17,9 @@ Charge = tuple[int, Cause]
 Ints = NDArray[np.int64]
 
 MANY_RANKS = -1
-"""In a charge: ranks that each cost little, of very many."""
+"""Name in a charge for all ranks that each cost little, if there are very many."""
 MOST_CULPRITS = 64
-"""That are told apart; the costliest are."""
+"""Maximum number of culprits that are reported separately, costliest first."""
 _PENDING = 4_000_000
 _BITS = 62
 

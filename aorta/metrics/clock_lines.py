@@ -27,7 +27,7 @@ class ClockLine(Struct, frozen=True):
 
     offset_ns: int = 0
     rate: float = 0.0
-    """How much longer a second of the other clock is, relative; negative: shorter."""
+    """Relative length of a second of the other clock, minus 1; negative: shorter."""
     about_ns: int = 0
     uncertainty_ns: int = 0
     """The median distance of the times from the line, to either side; of a chain of clocks, the sum."""

@@ -46,7 +46,7 @@ class MatchedCollectives(Struct, frozen=True):
     unmatched: int
     """Calls without a partner on some member: counted, never blamed."""
     lines: Mapping[int, ClockLine] = field(default_factory=dict)
-    """How each rank's times were put on the lowest rank's clock; none where there is only that."""
+    """Fits that put each rank's times on the lowest rank's clock; none if there is only one clock."""
 
     def clocks(self) -> list[ClockFit]:
         """The same of each clock but the lowest rank's."""

@@ -11,7 +11,7 @@ from aorta.metrics.steady import Steady, consecutive
 from aorta.units import NS_PER_MS, plural
 
 MIN_STEPS = 3
-"""Fewer on either side are no median."""
+"""Least number of steps on either side: fewer give no usable median."""
 
 
 def detail_cost(steady: Steady) -> DetailCost | None:

@@ -33,7 +33,7 @@ class GatePlan:
     false_alarms: float = 0.01
     """At most this share of equal pairs is found slower."""
     missed: float = 0.05
-    """At most this share of pairs that are slower by `limit` is missed."""
+    """Largest share of pairs slower by `limit` that may be missed."""
     least_blocks: int = 6
     most_blocks: int = 120
 

@@ -48,11 +48,11 @@ from aorta.metrics.trace_steps import StepWindows, steps_of
 _MOST_ITEMS = 60_000
 """Items that a line holds; of more, the last steps are."""
 _FULL_QUEUE = 512
-"""Launches that wait behind so many others wait for room in the queue."""
+"""Number of launches ahead from which a launch waits for room in the queue."""
 _BLOCKED = 3.0
-"""And take so many times the usual launch."""
+"""Multiple of the usual launch time from which a launch waits for room."""
 _REAL_WAIT = 0.05
-"""A loader of other processes is waited for where its range takes this share of the step."""
+"""Share of the step from which the range of a loader with workers is waiting for it."""
 _TOLERANCE_NS = 2_000
 _CALLS = (RangeRole.LAUNCH, RangeRole.SYNC, RangeRole.API)
 _COPIES = (ComputeKind.COPY, ComputeKind.PAGEABLE_COPY, ComputeKind.READ_COPY)

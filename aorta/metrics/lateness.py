@@ -25,7 +25,7 @@ PERSISTENT_OF_ALL = 0.25
 ONE_OFF = 0.05
 """Longest single stretch, as a share of the steps."""
 _MIN_PERSISTENT = 5
-"""Steps: a shorter end of a run does not show that something stays."""
+"""Least number of steps at the end of a run that show a persistent delay."""
 _NS_PER_MS = 1e6
 
 
@@ -144,7 +144,7 @@ def _row(
 
 
 def _at_most_half(found: Sequence[Lateness], ranks: int) -> list[Lateness]:
-    """`found` with no more than half of all ranks late persistently: late is what comes after the others."""
+    """Returns `found` with at most half of all ranks persistently late: late means later than the others."""
     kept: list[Lateness] = []
     persistent = 0
     for item in found:

@@ -118,7 +118,7 @@ class ReplayedStep(Struct, frozen=True):
 
     step_ns: Mapping[int, float]
     host_ns: Mapping[int, float] = field(default_factory=dict)
-    """How long the host worked per step, without its waits."""
+    """Time that the host worked per step, without its waits."""
     kept: Mapping[int, list[float]] = field(default_factory=dict)
     """Times that `moments` makes tables of, by rank; empty where they were not asked for."""
 

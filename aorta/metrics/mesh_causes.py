@@ -36,9 +36,8 @@ class Cause(Struct, frozen=True):
     share: float
     """M: what it takes of the difference between T and T_ideal."""
     excess: float
-    """How much longer the operations take than those that they are compared with: 0.5 is half as long again;
-    of microbatches the standard deviation over the mean.
-    """
+    """Extra time of the operations over those that they are compared with: 0.5 is half as long again. For
+    microbatches, the standard deviation over the mean."""
 
 
 def causes_of(graph: Graph, times: tuple[float, float], suspects: Sequence[int]) -> list[Cause]:
@@ -95,7 +94,7 @@ class _Work:
         self._of_rank = _means(own, job.kind * (int(job.rank.max(initial=0)) + 1) + job.rank)
 
     def without_worker(self, rank: int) -> Floats:
-        """Returns the times with this worker as fast as the others of its stage, or of its kind if alone."""
+        """Returns the times if this stage had as much work as the other stages."""
         mine = (self._job.rank == rank) & self._compute
         return np.where(mine, self._own * self._others(mine) / np.maximum(self._of_rank, 1.0), self._own)
 
@@ -142,7 +141,7 @@ class _Work:
         return (its / others - 1 if others else 0.0), found
 
     def without_stage(self, stage: int) -> Floats:
-        """Returns the times with this stage as much work as the other stages."""
+        """Returns the times if this stage had as much work as the other stages."""
         mine = (self._job.stage == stage) & self._compute
         return np.where(mine, self._own * self._others(mine) / np.maximum(self._of_stage, 1.0), self._own)
 

@@ -14,7 +14,7 @@ _Place = tuple[str, tuple[int, ...], int]
 _Form = Callable[[FlightCall], object | None]
 
 _CONTEXT = 3
-"""Calls before the one in question that have to be the same."""
+"""Number of calls before the one in question that have to be the same."""
 _ALIKE = 16
 """Earlier calls that ranks must have in common to be expected to go on alike."""
 _FEWEST = 3

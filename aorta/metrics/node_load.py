@@ -43,7 +43,7 @@ class NodeLoad(Struct, frozen=True):
     job_swap_bytes: float | None = None
     """Swap in use by the job's cgroup, at the most."""
     limit_hits: float | None = None
-    """How often the job's own limit made the kernel take pages back."""
+    """Number of times that the job's own limit made the kernel take pages back."""
     stall_share: float | None = None
     """Share of the time, 0 to 1, in which some process waited for memory."""
 

@@ -31,7 +31,7 @@ class FindingPlace(Struct, frozen=True):
     share: float
     """Share of the steps of the rank that is there longest, 0 to 1."""
     longer: float | None
-    """How much larger the share is than the median of the other ranks; None: there are no others."""
+    """Share minus the median share of the other ranks; None: there are no others."""
 
 
 def where(

@@ -25,7 +25,7 @@ class Pooled:
     rates: tuple[float, ...]
     """Samples per second of each."""
     spread: float | None
-    """Half width of the interval of log(mean); None where nothing tells, and of two runs."""
+    """Half width of the interval of log(mean); None for two runs, or if nothing tells."""
 
     @property
     def mean(self) -> float:

@@ -14,7 +14,7 @@ from aorta.artefacts.traced import ProfilerOverhead
 from aorta.units import NS_PER_MS, plural
 
 MIN_STEPS = 3
-"""Fewer on either side are no median."""
+"""Least number of steps on either side: fewer give no usable median."""
 
 
 def profiler_overhead(

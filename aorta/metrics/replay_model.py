@@ -76,7 +76,7 @@ class ReplayModel(Struct, frozen=True, eq=False):
     places: tuple[tuple[str, int, str], ...]
     """Group, place within the group's calls of a step, and operation, of each place."""
     bytes: Ints
-    """The largest that a member brought, of each place; -1: not recorded."""
+    """Largest number of bytes of a member, for each place; -1: not recorded."""
     post: Points
     wait: Points
     bounds: Points
@@ -86,7 +86,7 @@ class ReplayModel(Struct, frozen=True, eq=False):
     alone: Ints
     """From the member's own start to its end, ns."""
     before: Ints
-    """How many waits lie before the post on its rank's line."""
+    """Number of waits before the post on its rank's line."""
     slot: Ints
     """The row's place among the places where ranks need calls to be over; -1: it is not known."""
     slots: Ints
@@ -197,7 +197,7 @@ class _Line:
 
 
 class _Places(Struct, frozen=True, eq=False):
-    """Collects what `ReplayModel` has of each row and each step's bounds, for some ranks after another."""
+    """Collects the rows and step bounds of `ReplayModel`, for some ranks at a time."""
 
     post: Points
     wait: Points

@@ -15,7 +15,7 @@ from aorta.artefacts.analysis import Analysis, Finding, Kind
 from aorta.artefacts.replayed import Pop
 
 TOLERANCE = 0.02
-"""How far the POP factors' product may be from the efficiency by throughput."""
+"""Largest difference between the product of the POP factors and the efficiency by throughput."""
 _LOST = 0.995
 """A ratio of efficiencies at or above it has lost nothing worth a word."""
 FACTORS = {

@@ -16,7 +16,7 @@ Mask = NDArray[np.bool_]
 MEMORY_BOUND_NS = 4_000
 """An elementwise kernel that takes this long moves memory; a shorter one mostly starts and ends."""
 SHORTEST_CHAIN = 6
-"""Elementwise kernels between two other kinds of work, from which they are a chain."""
+"""Number of elementwise kernels between two other kinds of work from which they are a chain."""
 LONGEST_CHAIN = 40
 """And up to which: more in a row are a loop over many tensors, as an average of all parameters is."""
 TINY_PRODUCT_NS = 15_000

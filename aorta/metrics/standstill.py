@@ -33,7 +33,7 @@ _Heads = Mapping[int, Sequence[FlightCall]]
 
 @dataclass(frozen=True, slots=True)
 class Guilty:
-    """One rank that holds the others up, and how that is known."""
+    """One rank that holds up the others, and the evidence for it."""
 
     rank: int
     kind: Kind

@@ -20,7 +20,7 @@ class StillRank:
 
     rank: int
     kind: str
-    """As `artefacts.hang.Hang.kind`; `waiting` for a rank that waits for others."""
+    """A kind as in `artefacts.hang.Hang.kind`; `waiting` for a rank that waits for others."""
     call: str | None
     """The collective that it is in; None: none, or its stack does not tell."""
     line: Frame

@@ -224,7 +224,7 @@ class TraceCapture(Struct, frozen=True):
         )
 
     def collectives(self, expected: int | None) -> MatchedCollectives | str:
-        """All ranks on one clock with their collectives, or why they cannot be."""
+        """All ranks on one clock with their collectives, or the reason why this is not possible."""
         work, steps = self.work, self.steps
         if expected is None or len(work) < expected:
             return "traces of ranks are missing, and waiting for those cannot be told from transfer"
@@ -284,7 +284,7 @@ def _with_waits(row: RankBreakdown, waits: BlameTable | None) -> RankBreakdown:
 
 
 def _weighted(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """The mean of values with weights, of equal ones where all are 0; None of nothing."""
+    """Returns the weighted mean of values, with equal weights if all are 0; None without values."""
     if not pairs:
         return None
     whole = sum(weight for _, weight in pairs)

@@ -22,7 +22,7 @@ _PARTS: Mapping[str, Callable[[RankBreakdown], float]] = {
 
 
 def size_notes(found: TraceCapture, expected: int | None, *, assumed: bool) -> list[str]:
-    """Returns what is not known of how many ranks there are."""
+    """Returns a note if it is not known how many ranks there are."""
     if assumed:
         last = found.ranks[-1].rank
         return [f"the traces do not say how many ranks there are: 0 to {last} count as all"]

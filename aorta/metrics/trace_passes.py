@@ -116,7 +116,7 @@ def _in_named(trace: Trace, launched: Column) -> tuple[Column, Column, Column, C
 
 
 def _merged(trace: Trace, rows: Column, columns: tuple[Column, ...], *, least: float) -> PassTable:
-    """Returns one row per run of kernels, but for those that are short beside others of their step and kind.
+    """Returns one row per run of kernels, except runs that are short among those of their step and kind.
 
     Args:
         trace: of a rank.

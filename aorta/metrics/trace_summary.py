@@ -54,7 +54,7 @@ def summarise(trace: Trace) -> TraceSummary:
 
 
 def _joined(parts: Sequence[Any]) -> TraceSummary:
-    """The summary of a trace, of what each of `_PARTS` made of it."""
+    """Returns the summary of a trace from the results of `_PARTS`."""
     summary: TraceSummary
     summary, line = parts
     return replace(summary, line=line)

@@ -11,7 +11,8 @@ from aorta.metrics.median import median
 from aorta.metrics.trace_breakdown import main_device
 
 _ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
-"""How often data crosses each link of a ring: bus over algorithm bandwidth is this × (n − 1) / n, n ranks."""
+"""Number of times that data crosses each link of a ring: bus over algorithm bandwidth is this × (n − 1) / n
+for n ranks."""
 _ONCE = frozenset(("broadcast", "reduce", "send_recv"))
 """Bus and algorithm bandwidth are the same. (Both as nccl-tests' PERFORMANCE.md defines them.)"""
 

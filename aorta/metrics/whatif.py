@@ -18,7 +18,7 @@ from aorta.metrics.replay_model import PARTS, Floats, Part, ReplayModel, build
 from aorta.units import plural
 
 TOLERANCE_PCT = 3.0
-"""How far the replay may miss steps that its transfers are not of, with nothing removed."""
+"""Largest error of a replay with nothing removed, on steps that its transfers do not come from."""
 _TRIED_PLACES = 8
 _NS_PER_MS = 1e6
 
@@ -44,7 +44,7 @@ class _Hosts(Struct, frozen=True):
     """Work of the hosts per step."""
 
     least_ns: float = 0.0
-    """As far as it is known."""
+    """Least work of the hosts per step, as far as it is known."""
     known: bool = True
 
 

@@ -42,9 +42,9 @@ class Account:
     status: RunStatus | None
     config: Config | None
     infos: dict[int, NodeInfo]
-    """By node index."""
+    """Values by node index."""
     monitors: dict[int, MonitorStatus]
-    """By node index."""
+    """Values by node index."""
     problems: tuple[Problem, ...]
 
     @property

@@ -29,7 +29,7 @@ FORMAT = "rocprofv3"
 _SUFFIX = re.compile(
     r"_?(?:kernel|memory_copy|(?:hip|hip_api|hip_runtime_api|hip_compiler_api|hsa\w*|rccl|rccl_api|marker_api))_trace$"
 )
-"""What rocprofv3 puts behind the output name; what is before it names one process."""
+"""Endings that rocprofv3 adds to the output name. The text before them names one process."""
 _KERNEL_COLUMNS = frozenset(("Kernel_Name", "Start_Timestamp", "End_Timestamp"))
 _COPY_COLUMNS = frozenset(("Direction", "Start_Timestamp", "End_Timestamp"))
 _API_COLUMNS = frozenset(("Domain", "Function", "Start_Timestamp", "End_Timestamp"))

@@ -30,7 +30,7 @@ _MOST_BYTES = 128 << 20
 """Summaries that are analysed whole; of more together, as many of the last steps as that much holds. In
 memory a summary's timeline takes several times what its file does."""
 _FEWEST_STEPS = 10
-"""That are analysed however large the summaries are."""
+"""Minimum number of steps that are analysed, however large the summaries are."""
 _PRIVATE = "private"
 """A folder of what is not to be shared; nothing in it is a trace to read."""
 
@@ -44,7 +44,7 @@ class RunTraces:
     from_summaries: bool
     """All were reduced before; none was read as a trace."""
     notes: tuple[str, ...] = ()
-    """What of them was left out."""
+    """Notes on what was left out of them."""
 
 
 class _Number(Record, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ _RAW = "JobIDRaw"
 """The number of a task of an array by itself: `1043166` for `1043074_91`."""
 TIMEOUT_S = 20
 CLOCK_SLACK_S = 600.0
-"""How far the clocks of a node and of the accounting may be apart."""
+"""Largest difference between the clocks of a node and of the accounting."""
 
 _STATES: dict[str, State] = {
     "COMPLETED": "completed",

@@ -28,7 +28,7 @@ _AT_ONCE = 128 << 20
 _COMMA, _END = b",\n"
 _POWERS = 10 ** np.arange(1, 19, dtype=np.int64)
 _FOREIGN = (b'"', b"\r", b"\0", b"\n\n")
-"""What no monitor writes."""
+"""Texts that no monitor writes."""
 
 Key = tuple[Path, tuple[str, ...], tuple[str, ...]]
 """The run's root, the columns, and those that rows are ordered by."""
@@ -47,7 +47,7 @@ class SampleRows:
     text: bytes
     """Its rows as lines of CSV."""
     nodes: list[int]
-    """Whose they are, ascending in each file."""
+    """Nodes that the samples belong to, ascending in each file."""
     problems: list[Problem]
 
 

@@ -31,7 +31,7 @@ from aorta.readers.possible import without_impossible
 Call: TypeAlias = tuple[int, int]
 """A range on the host: its lane and start."""
 SENT = "aorta.sent "
-"""How the name of a range begins that is the call of a send or receive. The group and the pair follow."""
+"""Beginnings of the name of a range that is the call of a send or receive. The group and the pair follow."""
 _NO_SIZES: Mapping[Call, int] = {}
 _FILE_RANK = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
 

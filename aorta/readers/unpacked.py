@@ -28,9 +28,9 @@ class Unpacked(Struct):
     """Files to read."""
 
     paths: list[Path] = field(default_factory=list)
-    """As given, with what was unpacked in the place of packed files."""
+    """Paths as given, with the unpacked content in the place of packed files."""
     names: dict[Path, str] = field(default_factory=dict)
-    """What unpacked files and folders are called to users, by their temporary place."""
+    """Names of unpacked files and folders that users see, by their temporary place."""
     problems: list[Problem] = field(default_factory=list)
     opened: set[Path] = field(default_factory=set)
     """Packed files that something was unpacked from."""

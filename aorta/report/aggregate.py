@@ -133,7 +133,7 @@ def build(
 
     Args:
         reports: one per scenario, in the order of the document.
-        scaling: one a family.
+        scaling: one per family.
         missing: scenarios that gave nothing.
         generated_wall_ns: the newest input's time, so that the same inputs give the same document.
         silent: jobs of the submission that wrote nothing.

@@ -34,7 +34,7 @@ def mistake_blocks(plugin: Plugin[MistakeSpec], *, level: int = 1) -> list[Block
 
 
 def coded(text: str) -> tuple[str | Code, ...]:
-    """The text with what stands between backticks as code."""
+    """Returns the text with the words between backticks as code."""
     parts = text.split("`")
     return tuple(Code(part) if place % 2 else part for place, part in enumerate(parts) if part)
 

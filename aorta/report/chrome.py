@@ -20,7 +20,7 @@ import numpy as np
 from aorta.artefacts.events import Column
 
 _BLOCK = 1 << 12
-"""Events that are written at a time."""
+"""Number of events that are written at once."""
 
 
 def text(value: str) -> str:

@@ -10,7 +10,7 @@ from aorta.units import plural
 _STEPS = 30
 """Steady steps below which a mean is called thin; the analysis itself needs fewer."""
 _TOLERANCE = 0.1
-"""How far throughput by the clock and by the median step may be apart."""
+"""Largest relative difference between throughput by the clock and by the median step."""
 _NARROW = 1.25
 """Highest over lowest speed-up up to which the gain is well known."""
 _WIDE = 2.0

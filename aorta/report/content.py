@@ -20,7 +20,7 @@ from aorta.units import plural
 
 LEAST = LEAST_PCT / 100.0
 _DOUBTS = 2
-"""Reasons against that a line of the first screen names."""
+"""Maximum number of doubts in a line of the first screen."""
 
 MAX_TEXT_RANKS = 32
 """Rows of a breakdown table; more ranks are chosen from."""
@@ -34,7 +34,7 @@ TIMINGS = {
 
 
 MAX_HOSTS = 3
-"""Names of nodes in the heading."""
+"""Maximum number of node names in the heading."""
 
 
 def heading(analysis: Analysis) -> str:

@@ -30,7 +30,7 @@ def parts_table(page: RunPage) -> Table | None:
 
 
 def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
-    """The ranks that cost time, worst first, how many are not in it, and whether one of them is a cause."""
+    """Returns the table of ranks that cost time, worst first, and a note on the ranks that it leaves out."""
     worst = page.worst_ranks
     if not worst:
         return None, ""
@@ -65,7 +65,7 @@ _WORST = (
 
 
 def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, str]:
-    """Returns how often ranks came last, worst first, and what a reader of it must know."""
+    """Returns the table of late ranks, worst first, and notes on how to read it."""
     late = analysis.lateness
     if late is None or not late.ranks:
         return None, ""

@@ -32,7 +32,7 @@ _FINEST = {32: 1500, MAX_TIMELINE: 300}
 """Number of parts of the step, by the most lanes: pieces shorter than one such part are not told apart."""
 
 What = tuple[Doing, int | None]
-"""What a rank did, and the rank that it waited for."""
+"""Activity of a rank, and the rank that it waited for."""
 Piece = tuple[int, int, What]
 """From and to, ns."""
 Waits = Mapping[int, Intervals]
@@ -199,7 +199,7 @@ class Did:
     compute: Intervals
     communication: Intervals
     data: Intervals
-    """The loader's."""
+    """Intervals of the loader."""
     waits: Waits | None
     """For the last member of a collective; None where that is not known."""
 

@@ -1,6 +1,6 @@
 """One step of several ranks side by side, as it ran on their GPUs: the longest traced one or a typical one.
 
-Records time a step's parts by windows; of a GPU that waits for its host, they are of the waiting.
+Records time the parts of a step by windows. If a GPU waits for its host, the windows contain that waiting.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from aorta.report.selection import own_ms
 from aorta.report.text import host
 
 MAX_HEAT_ROWS = 32
-"""Rows of a heat map that stay readable; more ranks are binned."""
+"""Maximum number of rows of a heat map; more ranks are binned."""
 MAX_WORST = 6
 OTHER = f"other parts, each below {LEAST_PCT:g} %"
 

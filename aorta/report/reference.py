@@ -205,7 +205,7 @@ def _constants(module: str, root: Path) -> Iterator[FixedNumber]:
 
 
 def _is_number(node: ast.expr) -> bool:
-    """Returns whether an expression is made of numbers alone; sets of bits and negative codes are not."""
+    """True if an expression is made of numbers alone; sets of bits and negative codes are not."""
     arithmetic = (ast.BinOp, ast.Mult, ast.Div, ast.LShift)
     return all(
         isinstance(part, arithmetic)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MAX_NODES = 4
-"""Nodes that get a strip of their own; more are shown as one band."""
+"""Maximum number of nodes with a strip of their own; more are shown as one band."""
 MAX_POINTS = 240
 """Most points of a curve; step times may have twice as many. A panel resolves no more."""
 

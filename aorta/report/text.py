@@ -1,4 +1,4 @@
-"""Values to words: numbers with units, and text that came from data made harmless for where it is shown.
+"""Turns values into words: numbers with units, and text from data made harmless for where it is shown.
 
 Absent is `—`, in every table and sentence; a measured zero is `0`.
 """

@@ -106,7 +106,7 @@ class _RankTrace:
     process: int
     trace: Trace
     names: list[str]
-    """As JSON; the last one stands for none."""
+    """Names as JSON; the last one stands for none."""
     epoch: int
     calls: dict[int, tuple[int, int, int]]
     """Launch of each correlation: process, thread, start."""

@@ -139,7 +139,7 @@ def _document(title: str, body: str, data: dict[str, Any]) -> str:
 
 class _Chart(NamedTuple):
     csv: str
-    """Which table of the script holds its data."""
+    """Name of the script's table with its data."""
     title: str
     inner: str
     """HTML."""

@@ -1,4 +1,4 @@
-"""Says how long late ranks take, beside the others."""
+"""Says how much longer late ranks take than the others."""
 
 from __future__ import annotations
 

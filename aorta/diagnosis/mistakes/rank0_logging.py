@@ -20,7 +20,7 @@ from aorta.metrics.line_replay import Floats, ReplayChanges
 _LEAST_SHARE = 0.1
 _FEW = 3
 _LIKE = 0.3
-"""A step with this share of what the costliest one has is one more of the kind."""
+"""Share of the costliest step's work from which a step counts as the same kind."""
 _MORE_OPERATORS = 1.002
 _MORE = 2.0
 """Over the typical rank's: hosts of equal work differ by less."""

@@ -26,7 +26,7 @@ _NOT_BEFORE = frozenset(Arguments.__struct_encode_fields__) - {*_WANTED}
 _SHAPES = b'"Input Dims"'
 _LONGEST_TEMPLATE = 1024
 _NEW_TEMPLATES = 8
-"""How many are made at most of the spans of a category in a text."""
+"""Maximum number of spans that are made per category in a text."""
 _MOST_TEMPLATES = 16
 
 
@@ -70,9 +70,9 @@ class CategoryEvents(Struct, frozen=True, eq=False):
 
     category: str
     arguments: Sequence[Arguments]
-    """What is behind correlations."""
+    """Text after the correlations."""
     event: Positions
-    """Which of the text's events each is."""
+    """Index of each among the events of the text."""
     start_ns: Column
     end_ns: Column
     lane: Column
