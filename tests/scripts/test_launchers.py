@@ -167,3 +167,21 @@ def test_a_profiler_that_cannot_run_starts_nothing(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.skipif(not (SCRIPTS.parent / ".git").exists(), reason="the sources are no git checkout")
+@pytest.mark.parametrize(
+    ("path", "ignored"),
+    [
+        *(
+            (f"{folder}/rank_00_metrics.jsonl", True)
+            for folder in ("artifacts", "artifacts_cuda", "artifacts_rocm")
+        ),
+        ("docs/BOTTLENECK_ANALYSIS.md", True),
+        ("docs/workflow.md", False),
+    ],
+)
+def test_git_ignores_what_runs_write(path: str, ignored: bool) -> None:
+    command = ["git", "-c", "safe.directory=*", "check-ignore", "--no-index", "-q", path]
+    done = subprocess.run(command, cwd=SCRIPTS.parent, check=False, capture_output=True)
+    assert done.returncode == (0 if ignored else 1), done.stderr
