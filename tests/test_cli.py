@@ -1,12 +1,15 @@
 """The command: light to import, every subcommand there, errors as one message and an exit code."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from aorta.cli import COMMANDS, group
+from aorta.errors import AortaError
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -127,3 +130,12 @@ def test_an_error_of_ours_is_a_message_with_a_hint_and_its_exit_code(
     assert result.returncode == 4
     assert result.stderr.startswith("aorta: ")
     assert "Traceback" not in result.stderr
+
+
+def test_every_exit_code_of_an_error_is_documented() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "workflow.md").read_text(encoding="utf-8")
+    rows = {int(code) for code in re.findall(r"^\| (\d+) \| ", text, re.MULTILINE)}
+    kinds = [AortaError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    assert {kind.exit_code for kind in kinds} | {0, 6} == rows
