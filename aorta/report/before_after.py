@@ -22,7 +22,7 @@ def blocks(found: BeforeAfter) -> Iterator[Block]:
         yield Paragraph(Strong(sentence(pair)))
         if pair.differences:
             yield Paragraph(f"Careful: {'; '.join(pair.differences)}. The change may not be the reason.")
-        yield Table(("what", ">before", ">after", ">change"), tuple(_rows(pair)))
+        yield Table(("quantity", ">before", ">after", ">change"), tuple(_rows(pair)))
         yield Paragraph(f"{pair.reason[:1].upper()}{pair.reason[1:]}.")
         if pair.settings:
             more = len(pair.settings) - MAX_SETTINGS

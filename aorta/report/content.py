@@ -26,9 +26,9 @@ MAX_TEXT_RANKS = 32
 """Rows of a breakdown table; more ranks are chosen from."""
 
 TIMINGS = {
-    "host": "times by host timers around each piece of work",
-    "event_window": "times by event windows, ready to done: they contain launching and queueing",
-    "kernel": "times of the kernels themselves",
+    "host": "Times come from host timers around each piece of work.",
+    "event_window": "Times are event windows from ready to done: they include launching and queueing.",
+    "kernel": "Times are those of the kernels themselves.",
 }
 """Meaning of a time, by how it was taken."""
 
@@ -81,13 +81,13 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
     rows, note = shown_ranks(analysis.breakdown.per_rank, analysis.verdict.ranks, MAX_TEXT_RANKS)
     if not rows:
         return None, ""
-    notes = [note] if note else []
+    notes = [f"{note}."] if note else []
     notes.append(
-        "exposed comm: communication that compute does not overlap, including waits for late ranks; "
-        "all comm: exposed and overlapped; overlapped: the share of all comm that runs under compute"
+        "Exposed comm is communication that compute does not overlap, including waits for late ranks. All "
+        "comm also has the overlapped part; overlapped is its share."
     )
     if all(row.exposed_copy_ms is None for row in rows):
-        notes.append("copies were not timed separately and count as host time")
+        notes.append("Copies were not timed separately and count as host time.")
     hosts = any(row.host for row in rows)
     parts = [
         part
@@ -102,7 +102,7 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
         ">all comm, ms",
         ">overlapped",
     )
-    return Table(header, tuple(_rank_row(row, parts, hosts) for row in rows)), "; ".join(notes)
+    return Table(header, tuple(_rank_row(row, parts, hosts) for row in rows)), " ".join(notes)
 
 
 def is_cut(analysis: Analysis) -> bool:

@@ -200,9 +200,18 @@ def _curve(scaling: Scaling, reports: Sequence[ScenarioReport]) -> Iterator[Bloc
         )
         for point in points
     )
-    header = ("scenario", ">nodes", ">ranks", ">batch", ">samples/s", ">runs", ">speed-up", ">efficiency")
+    header = (
+        "scenario",
+        ">nodes",
+        ">ranks",
+        ">batch, all ranks",
+        ">samples/s",
+        ">runs",
+        ">speed-up",
+        ">efficiency",
+    )
     if rows:
-        yield Table((*header, "flag"), rows)
+        yield Table((*header, "note"), rows)
     if notes := list(_curve_notes(scaling, shared=shares_machine(scaling, reports))):
         yield bullets(notes)
     if len(points) == 1 and (tree := tree_table(points)) is not None:

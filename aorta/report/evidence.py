@@ -98,7 +98,8 @@ def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, st
         ">first such step",
         ">late by, ms (mean)",
     )
-    return Table(header, rows), "; ".join(notes)
+    said = "; ".join(notes)
+    return Table(header, rows), f"{said[0].upper()}{said[1:]}."
 
 
 def spread_table(rows: list[RankBreakdown]) -> Table:

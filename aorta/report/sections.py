@@ -163,7 +163,7 @@ def _noted(found: tuple[Table | None, str]) -> list[Block]:
 
 
 def _use(analysis: Analysis) -> Table:
-    return Table(("what", "value"), tuple(content.utilization_rows(analysis)))
+    return Table(("in the steady steps", "value"), tuple(content.utilization_rows(analysis)))
 
 
 def _resources(analysis: Analysis) -> list[Block]:
@@ -216,7 +216,7 @@ def _ranks(analysis: Analysis) -> list[Block]:
     if table is None:
         return [Paragraph("Not measured: no rank has a steady step with a breakdown.")]
     timing = content.TIMINGS.get(analysis.breakdown.timing or "", "")
-    found: list[Block] = [table, Paragraph("; ".join(part for part in (note, timing) if part))]
+    found: list[Block] = [table, Paragraph(" ".join(part for part in (note, timing) if part))]
     if content.is_cut(analysis):
         found += [evidence.spread_table(analysis.breakdown.per_rank), Paragraph("quantiles over all ranks")]
     return found
