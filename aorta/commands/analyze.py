@@ -152,7 +152,7 @@ def _refuse_nothing(paths: tuple[Path, ...]) -> None:
 
     Several run directories are refused, too: an analysis is of one run.
     """
-    from aorta.readers.directory import find_run, holds_runs, open_run
+    from aorta.readers.directory import find_run, open_run, runs_in
     from aorta.readers.traces import find
 
     named = [path for path in paths if find_run(path) is not None]
@@ -166,7 +166,7 @@ def _refuse_nothing(paths: tuple[Path, ...]) -> None:
     if len(paths) > 1 or is_file(paths[0]):
         return
     inside = is_there(paths[0]) and any(paths[0].iterdir())
-    if inside and (not holds_runs(paths[0]) or find(paths, [])):
+    if inside and (not runs_in(paths[0]) or find(paths, [])):
         return
     open_run(paths[0])
 

@@ -32,10 +32,23 @@ def to_mlflow(run: str | Path, *, tracking_uri: str | None = None, experiment: s
 
     Raises:
         ArtefactError: the run was not analysed.
-        PlanError: MLflow is not installed.
+        PlanError: MLflow is not installed, or refuses the run.
     """
     analysis = _analysis(run)
     mlflow = _imported("mlflow", "mlflow")
+    try:
+        return _written(mlflow, run, analysis, tracking_uri, experiment)
+    except mlflow.exceptions.MlflowException as error:
+        raise PlanError(
+            f"MLflow refuses the run: {str(error).strip().splitlines()[0]}",
+            "name a server or a folder: --tracking-uri file:mlruns",
+        ) from error
+
+
+def _written(
+    mlflow: ModuleType, run: str | Path, analysis: Analysis, tracking_uri: str | None, experiment: str
+) -> str:
+    """Write the run, and return its id."""
     if tracking_uri is not None and (tracking_uri.startswith("file:") or "://" not in tracking_uri):
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions ask for a word of consent
     client = mlflow.MlflowClient(tracking_uri=tracking_uri)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,17 @@ def holds_runs(path: Path) -> list[Path]:
     return sorted(child for child in below if child.name.startswith("run_") and find_run(child))
 
 
+def runs_in(path: Path) -> list[Path]:
+    """Returns the runs of the results or scenario that `path` is, or of results in their usual place."""
+    places = (path, path / "profiling", path / "results" / "profiling")
+    return next(filter(None, map(holds_runs, places)), [])
+
+
+def _results_of(run: Path) -> Path:
+    """Returns the folder that holds the scenario of `run`."""
+    return run.parents[1] if len(run.parts) > 2 else run.absolute().parents[1]
+
+
 def open_run(path: Path) -> RunDir:
     """`find_run`, insisting.
 
@@ -44,9 +56,10 @@ def open_run(path: Path) -> RunDir:
         return run
     reason = closed(path) if is_folder(path) else None
     what = "does not exist" if not is_there(path) else f"cannot be read: {reason}" if reason else _NO_RUN
-    inside = holds_runs(path)
+    inside = runs_in(path)
     hint = (
-        f"it holds runs; name one, such as {inside[-1]}, or take all with `aorta aggregate`"
+        f"it holds runs; name one, such as {inside[-1]}, or take all with"
+        f" `aorta aggregate {shlex.quote(str(_results_of(inside[-1])))}`"
         if inside
         else "expected results/profiling/<scenario>/run_<JOB_ID> (manifest.json, step records), or traces"
     )

@@ -45,6 +45,13 @@ def test_mlflow(run: RunDir, tmp_path: Path) -> None:
     assert client.get_run(again).info.experiment_id == found.info.experiment_id
 
 
+def test_what_mlflow_refuses_is_no_bug_of_aorta(run: RunDir) -> None:
+    pytest.importorskip("mlflow", reason="MLflow is not installed: pip install 'aorta[mlflow]'")
+    with pytest.raises(PlanError, match="MLflow refuses the run") as told:
+        trackers.to_mlflow(run.root, tracking_uri="nothing://at-all")
+    assert "--tracking-uri" in told.value.hint
+
+
 def test_wandb_offline(run: RunDir, tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="W&B is not installed: pip install 'aorta[wandb]'")
     before = set(threading.enumerate())

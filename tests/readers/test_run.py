@@ -35,9 +35,18 @@ def test_other_folders_are_refused_with_what_was_expected(tmp_path: Path) -> Non
     with pytest.raises(ArtefactError, match="does not exist"):
         open_run(tmp_path / "nothing")
     run = write_run(tmp_path, RunSpec(steps=2))
-    for folder in (run.root.parent, run.root.parents[1]):
-        with pytest.raises(ArtefactError, match=r"it holds runs; name one, such as .*run_101"):
+    (tmp_path / "mine" / "results").mkdir(parents=True)
+    (tmp_path / "mine" / "results" / "profiling").symlink_to(run.root.parents[1])
+    for folder in (
+        run.root.parent,
+        run.root.parents[1],
+        tmp_path / "mine" / "results",
+        tmp_path / "mine",
+    ):
+        with pytest.raises(ArtefactError, match=r"it holds runs; name one, such as .*run_101") as told:
             open_run(folder)
+        command = told.value.hint.partition("`")[2].rstrip("`")
+        assert Path(command.removeprefix("aorta aggregate ")).resolve() == run.root.parents[1].resolve()
 
 
 def test_expected_nodes_are_those_of_the_running_job(tmp_path: Path) -> None:
