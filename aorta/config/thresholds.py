@@ -55,8 +55,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data_wait_pct: Annotated[
         float,
         row(
-            "% of step",
-            "Waiting for the data loader for longer is data loading.",
+            "% of the step",
+            "More waiting than this for the data loader is data loading.",
             "The default of the profiling guide that users know.",
             most=100,
         ),
@@ -64,8 +64,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exposed_comm_pct: Annotated[
         float,
         row(
-            "% of step",
-            "Communication that no compute hides, waits included, for longer is communication.",
+            "% of the step",
+            "More communication than this that no compute hides, waits included, is communication.",
             "The default of the profiling guide that users know.",
             most=100,
         ),
@@ -74,7 +74,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of memory",
-            "Fuller memory at its peak, used over total, is memory pressure.",
+            "Memory that is fuller than this at its peak, used over total, is memory pressure.",
             "The default of the profiling guide that users know.",
             most=100,
         ),
@@ -83,8 +83,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Annotated[
             float,
             row(
-                "% of step",
-                "Waiting for other ranks' compute and host work for longer is a straggler.",
+                "% of the step",
+                "More waiting than this for other ranks' compute and host work is a straggler.",
                 "Such waits are communication to the ranks that wait. Waits in kernel traces hold no "
                 "scheduling noise of the host, so that a smaller share is sure.",
                 most=100,
@@ -97,8 +97,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host_pct: Annotated[
         float,
         row(
-            "% of step",
-            "A device that idles for its host alone for longer is host-bound.",
+            "% of the step",
+            "A device that idles only for its host for longer than this is host-bound.",
             "As for data loading: the device waits for the host in both cases.",
             most=100,
         ),
@@ -107,8 +107,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Annotated[
             float,
             row(
-                "% of step",
-                "Exchange without waits for late ranks, at or below it, makes communication no cause.",
+                "% of the step",
+                "Communication is no cause if the exchange without waits for late ranks is at or below this.",
                 "Communication that passes its threshold only with waits has another cause.",
                 most=100,
                 null="as exposed_comm_pct",
@@ -120,7 +120,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "per step",
-            "Allocations on a GPU that fail and are repeated more often are memory pressure.",
+            "Allocations on a GPU that fail and are repeated more often than this are memory pressure.",
             "Each one empties the allocator's cache and waits for the GPU: one in ten steps shows.",
         ),
     ] = 0.1
@@ -128,15 +128,15 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "MB/s",
-            "A node that moves more between memory and swap is under memory pressure.",
+            "A node that moves more than this between memory and swap is under memory pressure.",
             "4 MB/s are 1,000 pages. At 0.1 ms each they take a tenth of the time of a process.",
         ),
     ] = 4.0
     compute_inefficiency_pct: Annotated[
         float,
         row(
-            "% of step",
-            "A mistake of compute that takes longer is inefficient compute.",
+            "% of the step",
+            "A compute mistake that takes longer than this is inefficient compute.",
             "A smaller share lies within the error of the prediction.",
             most=100,
         ),
@@ -145,7 +145,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of time",
-            "Longer times between steps, which no step covers, are lost between steps.",
+            "More time than this between steps, which no step covers, is lost between steps.",
             "A fifth is as much as the verdict leaves open where nothing else was found.",
             most=100,
         ),
@@ -153,8 +153,8 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pipeline_bubble_pct: Annotated[
         float,
         row(
-            "% of step",
-            "A pipeline whose ideal schedule leaves ranks idle for longer has too few microbatches.",
+            "% of the step",
+            "A pipeline whose ideal schedule idles ranks for longer than this has too few microbatches.",
             "Four microbatches per stage, as GPipe advises, leave 20 %; one per stage leaves 33 to 50 %.",
             most=100,
         ),
@@ -163,7 +163,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         row(
             "% of the measured time",
-            "Single steps or gaps of 10 times the median step that take more of the time are a stall.",
+            "Single steps or gaps of 10 times the median step are a stall if they take more of the time.",
             "As much as exposed communication may take.",
             most=100,
         ),
@@ -173,7 +173,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             int,
             row(
                 "steps",
-                "With fewer steady steps there is no verdict.",
+                "With fewer steady steps than this there is no verdict.",
                 "Fewer step records say nothing of the spread. Kernel traces are exact to the ns, and "
                 "captures are short.",
                 least=1,

@@ -122,7 +122,7 @@ class ObservedSteps(Struct, frozen=True):
         if not self.untimed_calls:
             return None
         calls = f"{self.untimed_calls:.3g} calls of torch.distributed per step could not be timed"
-        return f"not measurable: at least {least_pct:.1f} % of step; {calls}"
+        return f"not measurable: at least {least_pct:.1f} % of the step; {calls}"
 
     def words(self) -> str:
         """Returns the steps that the breakdown is of, in words."""

@@ -52,7 +52,7 @@ def test_calls_that_could_not_be_timed_leave_communication_open(
     for rule in ("communication", "straggler"):
         assert (measured(found, rule).answer == "not_measurable") == bool(calls)
     if calls:
-        assert "at least 8.0 % of step; 2 calls" in str(measured(found, "communication").reason)
+        assert "at least 8.0 % of the step; 2 calls" in str(measured(found, "communication").reason)
         assert any("communication takes at least 14 ms" in note for note in found.data_quality.notes)
 
 
