@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from aorta.artefacts.columns import CPU_COLUMNS
 from aorta.cli import COMMANDS
 
 HEAVY = (
@@ -40,12 +41,13 @@ TABLE = {
     "analyze trace.json.gz": {"numpy"},
     "analyze trace.json --json -": {"numpy"},
     "analyze ranks": {"numpy"},
+    "analyze ranks smi.csv cpu_monitor.csv": {"numpy"},
     "timeline none --output out": {"numpy"},
     "cluster env": set(),
 }
 """What each command line may import of `HEAVY`.
 
-It is run in a folder with a Kineto trace of one rank, and a folder with those of two.
+It is run in a folder with a Kineto trace of one rank, a folder with those of two, and samples.
 """
 RARE = (
     "aorta.artefacts.flight",
@@ -72,6 +74,9 @@ try:
     main()
 finally:
     print(*(name for name in sys.argv.pop(0).split(",") if name in sys.modules), file=sys.stderr)
+"""
+SMI = """timestamp, index, uuid, utilization.gpu [%]
+2026/11/27 22:22:37.975, 0, GPU-b, 50 %
 """
 TRACE = {
     "distributedInfo": {"rank": 0, "world_size": 1},
@@ -119,6 +124,10 @@ def folder(tmp_path: Path) -> Path:
     text = json.dumps(TRACE)
     (tmp_path / "trace.json").write_text(text)
     (tmp_path / "trace.json.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "smi.csv").write_text(SMI)
+    (tmp_path / "cpu_monitor.csv").write_text(
+        ",".join(CPU_COLUMNS) + "\n" + ",".join("1" * len(CPU_COLUMNS)) + "\n"
+    )
     (tmp_path / "ranks").mkdir()
     for rank in range(2):
         made = {**TRACE, "distributedInfo": {"rank": rank, "world_size": 2}}

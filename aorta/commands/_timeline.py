@@ -17,6 +17,7 @@ from aorta.readers.run import RunData, read_run
 from aorta.readers.run_identity import boot_epochs, clocks
 from aorta.readers.run_traces import read_rank, read_run_traces, trace_files
 from aorta.readers.sample_files import find_samples
+from aorta.readers.sample_tables import frame_of
 from aorta.readers.traces import read_traces
 from aorta.report.timeline import Content
 
@@ -68,7 +69,7 @@ def of_traces(paths: Sequence[Path]) -> tuple[Content, Traces]:
     aligned = _aligned(found, epochs) or Alignment({}, "wall clocks as they are: no collectives in common")
     samples, _ = find_samples(paths)
     # Samples whose zone is unknown have no place.
-    tables = {item.kind: item.table for item in samples if not item.zoneless}
+    tables = {item.kind: frame_of(item.table) for item in samples if not item.zoneless}
     starts = _first_steps(found, epochs) or [0]
     content = Content(aligned, {}, {}, tables.get("gpu"), tables.get("cpu"), min(starts))
     used = read.of_format(found.format)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aorta.artefacts.measured import RankBreakdown, Utilization
+from aorta.artefacts.sample_table import joined
 from aorta.metrics.trace_capture import TraceCapture
 from aorta.metrics.trace_summary import counted
 from aorta.metrics.utilization import Window, effective_gpu_utilization, sampled, utilization
@@ -13,9 +14,12 @@ from aorta.metrics.zones import zone_offset
 from aorta.units import plural
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from aorta.artefacts.sample_table import SampleTable
     from aorta.readers.sample_files import SampleFile
+
+
+_GPU = ("hostname", "node_index", "gpu_uuid", "gpu_id")
+"""Columns that tell a GPU, or without the last two a node."""
 
 
 def sampled_beside(
@@ -47,7 +51,7 @@ def capture_utilization(
         ranks: GPUs that the samples may show: of more, it is not known which ones are the job's.
     """
     notes: list[str] = []
-    tables: dict[str, list[pd.DataFrame]] = {"gpu": [], "cpu": []}
+    tables: dict[str, list[SampleTable]] = {"gpu": [], "cpu": []}
     for item in samples:
         moved = _on_wall_clock(item, window)
         if isinstance(moved, str):
@@ -56,14 +60,14 @@ def capture_utilization(
             tables[item.kind].append(moved)
     gpu, cpu = (_joined(tables[kind]) for kind in ("gpu", "cpu"))
     if gpu is not None:
-        shown = len(gpu.groupby(["hostname", "node_index", "gpu_uuid", "gpu_id"], dropna=False))
+        shown = int(gpu.groups(_GPU).max()) + 1
         if shown != ranks:
             notes.append(
                 f"samples show {plural(shown, 'GPU')}, the traces {plural(ranks, 'rank')}: which GPUs are "
                 "theirs cannot be told, so GPU samples are not used"
             )
             gpu = None
-    hosts = {str(name) for table in (gpu, cpu) if table is not None for name in table["hostname"]}
+    hosts = {str(name) for table in (gpu, cpu) if table is not None for name in table.texts["hostname"]}
     if window is None and not samples and effective_pct is None:
         return None, notes
     windows = dict.fromkeys(hosts, window) if window is not None else {}
@@ -71,21 +75,16 @@ def capture_utilization(
     return utilization(sampled(known, gpu, cpu), effective_pct), notes
 
 
-def _on_wall_clock(item: SampleFile, window: Window | None) -> pd.DataFrame | str:
+def _on_wall_clock(item: SampleFile, window: Window | None) -> SampleTable | str:
     if window is None:
         return "the traces' clock is not tied to the wall clock"
-    wall = item.table["wall_ns"]
+    wall = item.table.wall_ns
     if not item.zoneless:
         return item.table
     offset = zone_offset((int(wall.min()), int(wall.max())), window)
-    return offset if isinstance(offset, str) else item.table.assign(wall_ns=wall - offset)
+    return offset if isinstance(offset, str) else item.table.earlier(offset)
 
 
-def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
+def _joined(tables: Sequence[SampleTable]) -> SampleTable | None:
     """One table; the same sample in two files, such as a node's part and the merged one, counts once."""
-    if not tables:
-        return None
-    import pandas as pd
-
-    keys = [name for name in ("hostname", "node_index", "gpu_uuid", "gpu_id", "wall_ns") if name in tables[0]]
-    return pd.concat(tables, ignore_index=True).drop_duplicates(keys).sort_values("wall_ns", kind="stable")
+    return joined(tables, (*_GPU, "wall_ns")) if tables else None

@@ -10,6 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from aorta.artefacts.measured import RankBreakdown, Utilization
+from aorta.artefacts.sample_table import SampleTable
 from aorta.metrics.rows import rows_of
 from aorta.metrics.steady import Steady
 
@@ -24,13 +25,15 @@ Window = tuple[int, int]
 class Numbers:
     """The columns of a table of samples as numbers, each converted once."""
 
-    def __init__(self, table: pd.DataFrame) -> None:
+    def __init__(self, table: pd.DataFrame | SampleTable) -> None:
         """Wrap `table`, as it is."""
         self._table = table
         self._known: dict[str, NDArray[np.float64]] = {}
 
     def column(self, name: str) -> NDArray[np.float64]:
         """The column, NaN where it holds no number or there is no such column, (rows,)."""
+        if isinstance(self._table, SampleTable):
+            return self._table.column(name)
         import pandas as pd
 
         if name not in self._known:
@@ -47,7 +50,7 @@ class SampleSeries(Struct, frozen=True, eq=False):
     window: Window
     rows: NDArray[np.intp]
     """Place where they are in the table."""
-    table: pd.DataFrame
+    table: pd.DataFrame | SampleTable
     all_numbers: Numbers
 
     def numbers(self, column: str) -> NDArray[np.float64]:
@@ -57,7 +60,7 @@ class SampleSeries(Struct, frozen=True, eq=False):
 
     def first_text(self, column: str) -> object:
         """Value in the first row."""
-        return self.table[column].iloc[self.rows[0]]
+        return _text(self.table, column, int(self.rows[0]))
 
 
 class Sampled(Struct, frozen=True, eq=False):
@@ -81,7 +84,11 @@ def steady_windows(steady: Steady) -> dict[str, Window]:
     return windows
 
 
-def sampled(windows: Mapping[str, Window], gpu: pd.DataFrame | None, cpu: pd.DataFrame | None) -> Sampled:
+def sampled(
+    windows: Mapping[str, Window],
+    gpu: pd.DataFrame | SampleTable | None,
+    cpu: pd.DataFrame | SampleTable | None,
+) -> Sampled:
     """Monitor files taken apart once for all that is made of them.
 
     Args:
@@ -142,16 +149,19 @@ def effective_gpu_utilization(rows: list[RankBreakdown]) -> float | None:
 
 
 def in_windows(
-    table: pd.DataFrame | None, keys: list[str], windows: Mapping[str, Window]
+    table: pd.DataFrame | SampleTable | None, keys: list[str], windows: Mapping[str, Window]
 ) -> list[SampleSeries]:
     """The samples of each thing that `keys` name, in its host's window; things without any are left out."""
     if table is None or not len(table) or not windows:
         return []
-    wall, numbers = table["wall_ns"].to_numpy(dtype=np.int64), Numbers(table)
-    groups = _groups(table, keys)
+    numbers = Numbers(table)
+    if isinstance(table, SampleTable):
+        wall, groups = table.wall_ns, table.groups(keys)
+    else:
+        wall, groups = table["wall_ns"].to_numpy(dtype=np.int64), _groups(table, keys)
     found = []
     for rows in rows_of(groups, int(groups.max()) + 1):
-        host = str(table["hostname"].iloc[rows[0]])
+        host = str(_text(table, "hostname", int(rows[0])))
         window = windows.get(host)
         if window is None:
             continue
@@ -160,6 +170,12 @@ def in_windows(
         if inside.any():
             found.append(SampleSeries(host, mine[inside], window, rows[inside], table, numbers))
     return found
+
+
+def _text(table: pd.DataFrame | SampleTable, column: str, row: int) -> object:
+    if isinstance(table, SampleTable):
+        return table.texts[column][row]
+    return table[column].iloc[row]
 
 
 def _groups(table: pd.DataFrame, keys: list[str]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from aorta.errors import ArtefactError
 from aorta.readers.detect import KINETO_MARKS
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from aorta.artefacts.sample_table import SampleTable
 
 
 Kind: TypeAlias = Literal["nvidia-smi", "amd-smi", "dmon", "text", "gpu", "cpu"]
@@ -31,8 +31,7 @@ class SampleFile(Struct, frozen=True):
 
     path: Path
     kind: Literal["gpu", "cpu"]
-    table: pd.DataFrame
-    """GPU_COLUMNS or CPU_COLUMNS."""
+    table: SampleTable
     zoneless: bool
     """`wall_ns` was printed as local time of an unknown zone and is taken as if it were UTC."""
 

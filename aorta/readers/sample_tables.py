@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from aorta.artefacts.analysis import Problem
-from aorta.artefacts.columns import CPU_COLUMNS, GPU, GPU_COLUMNS, TEXT, sampled
+from aorta.artefacts.columns import CPU_COLUMNS, EXACT, GPU, GPU_COLUMNS, TEXT, sampled
 from aorta.artefacts.files import read_regular
 from aorta.artefacts.lines import cells_of
+from aorta.artefacts.sample_table import SampleTable
 from aorta.artefacts.samples import GpuSample, parse_nvidia_smi_csv
 from aorta.errors import ArtefactError
 from aorta.readers.amd_smi import is_amd_smi, parse_amd_smi_csv
 from aorta.readers.dmon import is_dmon, parse_dmon
 from aorta.readers.sample_files import LOOK, Kind, SampleFile, decoded
-from aorta.readers.samples import drop_impossible, table_of
+from aorta.readers.sample_limits import without_impossible
+from aorta.readers.sample_rows import in_table, rows_of
 from aorta.readers.smi_text import parse_smi_text, smi_tool
 from aorta.units import plural
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _NO_HEADER = re.compile(r"\d{4}[/-]\d\d[/-]\d\d[ T]\d\d:\d\d:\d\d[^,]*,|\d+, *GPU-")
 _GPU_VALUES = re.compile(r"GPU-[0-9a-f]{8}|\d %|\d MiB|\d W\b")
@@ -60,11 +69,11 @@ def read_table(path: Path, kind: Kind, problems: list[Problem]) -> SampleFile:
         ArtefactError: none of its samples can be read.
         OSError: the file cannot be read.
     """
-    import pandas as pd
-
     if kind in ("gpu", "cpu"):
         columns = GPU_COLUMNS if kind == "gpu" else CPU_COLUMNS
-        return SampleFile(path, kind, table_of(path, columns, problems), zoneless=False)
+        cells = rows_of(path.parent, path, columns, problems)
+        table = _table([dict(zip(columns, row, strict=True)) for row in cells], columns)
+        return SampleFile(path, kind, without_impossible(table, path.name, problems), zoneless=False)
     text = decoded(read_regular(path))
     # In a last line without an end the last number may lack digits; a JSON document tells that itself.
     whole, _, rest = (text, "", "") if kind == "text" else text.rpartition("\n")
@@ -94,9 +103,40 @@ def read_table(path: Path, kind: Kind, problems: list[Problem]) -> SampleFile:
     rows = [_row(wall, sample) for wall, sample in timed if wall is not None]
     if not rows and not bad:
         problems.append(Problem(file=str(path), reason="it has a header for GPU samples, but no samples"))
-    table = pd.DataFrame(rows, columns=list(GPU_COLUMNS))
-    drop_impossible(table, str(path), problems)
+    table = without_impossible(_table(rows, GPU_COLUMNS), str(path), problems)
     return SampleFile(path, "gpu", table, zoneless=zoneless)
+
+
+def _table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> SampleTable:
+    """Returns samples by name of column as a table; what is no number is NaN."""
+    exact, texts, numbers = {}, {}, {}
+    for name in in_table(columns):
+        cells = [row.get(name) for row in rows]
+        if name in EXACT:
+            exact[name] = np.array([int(str(cell)) for cell in cells], dtype=np.int64)
+        elif name in TEXT:
+            texts[name] = ["" if cell is None else str(cell) for cell in cells]
+        else:
+            numbers[name] = np.array([_number(cell) for cell in cells], dtype=np.float64)
+    return SampleTable(exact, numbers, texts)
+
+
+def _number(cell: object) -> float:
+    text = "" if cell is None else str(cell)
+    try:
+        # Python reads more than monitors write: digits of other scripts, and grouped ones.
+        return float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return math.nan
+
+
+def frame_of(table: SampleTable) -> pd.DataFrame:
+    """Returns the table as `readers.samples` gives that of a run."""
+    import pandas as pd
+
+    made = {**table.texts, **table.exact, **table.numbers}
+    names = dict.fromkeys(name for name in (*GPU_COLUMNS, *CPU_COLUMNS) if name in made)
+    return pd.DataFrame({name: made[name] for name in names})
 
 
 def _without_complaints(lines: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -16,6 +16,7 @@ from aorta.artefacts.files import is_there
 from aorta.artefacts.layout import RunDir
 from aorta.readers.parallel import Pool, in_batches
 from aorta.readers.rewritten import Rewritten
+from aorta.readers.sample_limits import out_of_range, say_dropped
 from aorta.readers.sample_parts import Column, categorised, nodes_of, read_parts, stacked
 from aorta.readers.sample_rows import rows_of, table_of_rows, text_of
 
@@ -115,13 +116,6 @@ def _merge_rows(
     return table.loc[position].reset_index(drop=True), tuple(problems)
 
 
-def table_of(path: Path, columns: Sequence[str], problems: list[Problem]) -> pd.DataFrame:
-    """The usable rows of one monitor file that belongs to no run, as `read_gpu_samples` gives them."""
-    table = table_of_rows(rows_of(path.parent, path, columns, problems), columns)
-    drop_impossible(table, path.name, problems)
-    return table
-
-
 def drop_impossible(table: pd.DataFrame, name: str, problems: list[Problem]) -> None:
     """Numbers that nothing can measure become NaN in `table`, and are counted; the files keep them."""
     count = 0
@@ -131,17 +125,11 @@ def drop_impossible(table: pd.DataFrame, name: str, problems: list[Problem]) -> 
         if limits is None:
             continue
         values = table[column].astype("float64")
-        bad = np.isinf(values)
-        if limits.low is not None:
-            bad |= values < limits.low
-        if limits.high is not None:
-            bad |= values > limits.high
-        if limits.part_of in table:
-            bad |= values > table[limits.part_of].astype("float64")
+        known = np.asarray(values, dtype=np.float64)
+        whole = table[limits.part_of].to_numpy(dtype=np.float64) if limits.part_of in table else None
+        bad = out_of_range(known, limits, whole)
         if bad.any():
             table[column] = values.mask(bad)
             wrong.append(column)
             count += int(bad.sum())
-    if count:
-        reason = f"{count} values are out of range and count as not measured ({', '.join(wrong)})"
-        problems.append(Problem(file=name, reason=reason))
+    say_dropped(name, count, wrong, problems)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from aorta.readers.sample_files import SampleFile, find_samples
+from aorta.readers.sample_tables import frame_of
 
 AT = 1_790_000_000
 """2026-09-21 14:13:20 UTC."""
@@ -97,7 +98,7 @@ def test_tables_with_a_time_above_them(tmp_path: Path, body: str, stamp: str) ->
         f"{first}\n{BODIES[body].format(watts=500, use=97)}{second}\n{BODIES[body].format(watts=100, use=0)}"
     )
     found = read(tmp_path / "smi.log", text)
-    table = found.table
+    table = frame_of(found.table)
     assert found.zoneless is zoneless
     assert table["wall_ns"].tolist() == [(AT + s) * 10**9 for s in (0, 0, 2, 2)]
     assert table["gpu_id"].tolist() == [0, 1, 0, 1]
@@ -120,16 +121,15 @@ def test_a_second_table_below_one_time_has_no_time_of_its_own(tmp_path: Path) ->
     body = FIVE.format(watts=500, use=97)
     (tmp_path / "smi.log").write_text(f"{AT}\n{body}{body}")
     (found,), (problem,) = find_samples([tmp_path / "smi.log"])
-    assert len(found.table) == 2
+    assert len(frame_of(found.table)) == 2
     assert problem.reason == "2 of its samples are cut off or have no time"
 
 
 def test_amd_smi_writes_times_into_its_table(tmp_path: Path) -> None:
     lines = [" TIMESTAMP  GPU  POWER   GPU_T   GFX_CLK   GFX%   MEM%      VRAM_USAGE"]
     lines += [f"{AT + s}    0  750 W   69 °C  1278 MHz  {97 * s} %    1 %    2.0/192.0 GB" for s in (0, 1)]
-    table = read(
-        tmp_path / "amd.txt", "'CTRL' + 'C' to stop watching output:\n" + "\n".join(lines) + "\n"
-    ).table
+    found = read(tmp_path / "amd.txt", "'CTRL' + 'C' to stop watching output:\n" + "\n".join(lines) + "\n")
+    table = frame_of(found.table)
     assert table["wall_ns"].tolist() == [AT * 10**9, (AT + 1) * 10**9]
     assert table["utilization_gpu"].tolist() == [0, 97]
     assert table["memory_used_mb"].tolist() == [2 * 1024] * 2
@@ -146,7 +146,7 @@ def test_amd_smi_writes_times_into_its_table(tmp_path: Path) -> None:
 )
 def test_amd_smi_as_json(tmp_path: Path, entry: str) -> None:
     documents = [f"[{entry.format(at=AT + s, use=97 * s)}]" for s in (0, 1)]
-    table = read(tmp_path / "amd.json", "\n".join(documents)).table
+    table = frame_of(read(tmp_path / "amd.json", "\n".join(documents)).table)
     assert table["wall_ns"].tolist() == [AT * 10**9, (AT + 1) * 10**9]
     assert table["utilization_gpu"].tolist() == [0, 97]
     assert table["power_draw_w"].tolist() == [500, 500]
@@ -178,7 +178,8 @@ def test_a_file_with_a_header_alone_says_so(tmp_path: Path) -> None:
 
 def test_dmon_as_csv_and_without_a_date(tmp_path: Path) -> None:
     line = "20260921, 14:13:20, 0, 500, 43, -, 97, 30\n"
-    table = read(tmp_path / "a.csv", "#Date, Time, gpu, pwr, gtemp, mtemp, sm, mem\n" + line).table
+    found = read(tmp_path / "a.csv", "#Date, Time, gpu, pwr, gtemp, mtemp, sm, mem\n" + line)
+    table = frame_of(found.table)
     assert table["wall_ns"].tolist() == [AT * 10**9]
     assert table["utilization_gpu"].tolist() == [97]
     (tmp_path / "b.csv").write_text("#Time        gpu    pwr     sm\n14:13:20  0  500  97\n")

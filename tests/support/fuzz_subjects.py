@@ -32,6 +32,7 @@ from aorta.readers.run import RunData, read_run
 from aorta.readers.run_traces import read_run_traces, reduce_run
 from aorta.readers.sacct import FIELDS, fetch_accounting, summary_text
 from aorta.readers.sample_files import find_samples
+from aorta.readers.sample_tables import frame_of
 from aorta.readers.traces import read_traces
 from aorta.report.run import run_text
 from tests.support.fuzz import Reading, Subject, numbered
@@ -65,7 +66,7 @@ def _events(trace: Trace) -> Iterator[object]:
 def read_samples(path: Path) -> Reading:
     """Every sample of a monitor's or nvidia-smi's CSV."""
     files, problems = find_samples([path])
-    rows = [row for file in files for row in _table(file.table)]
+    rows = [row for file in files for row in _table(frame_of(file.table))]
     # A file that is no sample file at all is left out by the search, which the caller shows as nothing found.
     missing = () if files or problems else ("no samples in it",)
     return Reading(numbered(rows), (*(problem.reason for problem in problems), *missing))
