@@ -45,8 +45,8 @@ def scenarios_screen(aggregate: Aggregate, reports: Sequence[ScenarioReport], fi
     """The screen of all scenarios; `files` were written."""
     main = decisive(reports)
     middle: list[str] = []
-    if main is not None:
-        middle += [wrap(f"{main.scenario.name}, mean over ranks:", 2), *_bars(main.page.parts)]
+    if main is not None and (bars := _bars(main.page.parts)):
+        middle += [wrap(f"{main.scenario.name}, mean over ranks:", 2), *bars]
     if len(reports) > 1:
         rows = tuple(
             (report.scenario.name, number(report.page.step_ms), kind_name(report.analysis.verdict.kind))

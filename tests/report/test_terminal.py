@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aorta.artefacts.analysis import Analysis, Problem, Verdict
+from aorta.artefacts.analysis import Analysis, Problem, Submitted, Verdict
 from aorta.artefacts.layout import RunDir, Scenario
 from aorta.artefacts.measured import BreakdownTable
 from aorta.diagnosis.findings import likeliest
@@ -72,3 +72,20 @@ def test_many_scenarios_fit(tmp_path: Path) -> None:
 def test_words_of_the_data_cannot_write_to_the_terminal() -> None:
     verdict = Verdict(kind="healthy", statement="all \x1b[2J well", ranks=[])
     assert "\x1b" not in "\n".join(screen(analysis(verdict=verdict)))
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_run_without_parts_has_no_heading_for_them(measured: bool, tmp_path: Path) -> None:
+    rows = [rank_row(0)] if measured else []
+    item = analysis(breakdown=BreakdownTable(steps=len(rows), per_rank=rows), blame=[], scenario="1node")
+    report = ScenarioReport(Scenario("1node"), RunDir(tmp_path), item, bare_page(item))
+    aggregate = build([report], scaling_curves([item], likeliest=likeliest), [], 0)
+    assert ("mean over ranks" in scenarios_screen(aggregate, [report], [])) is measured
+
+
+def test_the_command_of_a_comparison_has_a_line_of_its_own(tmp_path: Path) -> None:
+    """A command that is cut in two lines cannot be copied."""
+    said = Submitted(command="python my_train.py", commit=None, submission=None)
+    item = analysis(submitted=said, findings=[data_loading_finding(actions=["look at the loader"])])
+    run = str(tmp_path / ("x" * 90))
+    assert f"aorta compare {run} NEW_RUN" in [line.strip() for line in screen(item, run)]
