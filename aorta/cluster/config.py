@@ -323,7 +323,7 @@ def parse_version(text: str) -> tuple[int, int]:
     """
     match = re.search(r"\b(\d+)\.(\d+)(\.\d+)?\b", text)
     if match is None:
-        raise ClusterError(f"no version in what `slurmd -V` printed: {text.strip()!r}")
+        raise ClusterError(f"`slurmd -V` printed no version: {text.strip()!r}")
     return int(match[1]), int(match[2])
 
 

@@ -18,7 +18,7 @@ from aorta.units import rank_words
 
 KIND = "hang"
 _DOES = {
-    "host_stuck": "{who} did not come to it",
+    "host_stuck": "{who} did not reach it",
     "loader_stuck": "{who} {wait} for the data loader",
     "gpu_stuck": "the GPU of {who} does not finish it, while other GPUs have",
     "other_collective": "{who} made another call",

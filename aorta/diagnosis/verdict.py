@@ -149,7 +149,7 @@ def _about(seen: Observation) -> str:
         return ""
     took = f" of {seen.steps.step_ms:.0f} ms" if seen.steps.costs else ""
     count = plural(seen.steps.breakdown.steps, "window")
-    about = f" This is about the capture ({count}{took}), which shows no three whole steps."
+    about = f" This is about the capture ({count}{took}), which shows fewer than three whole steps."
     return f"{about} Mark steps with prof.step()."
 
 
@@ -221,7 +221,7 @@ def _too_little(seen: Observation, policy: Policy) -> list[tuple[str, str]]:
     if not seen.job.known:
         reasons.append(("no_job_record", "no manifest, marker or accounting says what the job was"))
     if quality.state == "running":
-        reasons.append(("job_not_ended", "the job has no end yet, by its own markers"))
+        reasons.append(("job_not_ended", "the job has not ended, by its own markers"))
     return reasons
 
 

@@ -93,7 +93,7 @@ def _accounting(known: Site, run: Caller) -> Check:
         hint = "runs work without it, but then have no memory figures from accounting"
         return Check(NAMES[3], "note", f"not available: {answer.complaint}", hint, value)
     said = (
-        f"works; your accounts: {', '.join(accounts)}" if accounts else "works; no account is listed for you"
+        f"works; your accounts: {', '.join(accounts)}" if accounts else "works, but lists no account for you"
     )
     return Check(NAMES[3], "ok", said, value=value)
 

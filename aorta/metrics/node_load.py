@@ -83,7 +83,7 @@ def crowded_note(loads: Mapping[str, NodeLoad], cpus_machine: Mapping[str, int])
     host = max(full, key=full.__getitem__)
     return full[host], (
         f"other programs used {full[host]:.1f} of {cpus_machine[host]} CPUs of {host}, and hardly one was "
-        "free: times contain waiting for a core, and every interval is of this run alone"
+        "free: times include waiting for a core, and intervals cover only this run"
     )
 
 

@@ -150,7 +150,7 @@ def _clocks(clocks: Sequence[ClockFit]) -> str:
     most = max(item.uncertainty_ms for item in clocks)
     apart = number(most) if most >= 0.001 else "0.001"
     drift = max(abs(item.fast_ppm) for item in clocks)
-    drifts = f", drift of up to {number(drift)} ppm taken out" if drift else ""
+    drifts = f", drift of up to {number(drift)} ppm removed" if drift else ""
     return f"Clocks are aligned by the ends of collectives{drifts}: they agree within {apart} ms (median)."
 
 

@@ -189,7 +189,7 @@ _HINTS = (
     ("No reports were generated", "the profiler was never told to begin"),
     (
         "sem_open",
-        "the profiler did not start (two started at the same moment; 2022.4 is known for it), submit again",
+        "the profiler did not start (two started at the same moment, which fails with 2022.4): submit again",
     ),
     ("unrecognised option", "this version of the profiler does not know an option"),
     ("unrecognized option", "this version of the profiler does not know an option"),

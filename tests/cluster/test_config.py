@@ -137,7 +137,7 @@ def test_version(text: str, version: tuple[int, int]) -> None:
 
 
 def test_version_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ClusterError, match=r"no version in .*'slurm-wlm'"):
+    with pytest.raises(ClusterError, match=r"printed no version: 'slurm-wlm'"):
         config.parse_version("slurm-wlm")
 
 

@@ -20,7 +20,7 @@ from aorta.report.next_steps import experiment
 from tests.support.analyses import analysis
 from tests.support.findings import RECORDS, context, finding
 
-SHARED = "4 ranks share 2 CPUs: times contain waiting for a core"
+SHARED = "4 ranks share 2 CPUs: times include waiting for a core"
 
 
 def ddp(bucket_mb: float) -> Config:

@@ -66,7 +66,7 @@ def test_the_line_is_the_guilty_rank_s():
     assert (found.where.function, found.where.file, found.where.line) == SAVE[-1]
     verdict = hang_verdict(found, " The job did not complete (timeout).")
     assert verdict.statement == (
-        "The job stood still: rank 0 waits in all_reduce; rank 1 did not come to it (save, ckpt.py:7)."
+        "The job stood still: rank 0 waits in all_reduce; rank 1 did not reach it (save, ckpt.py:7)."
         " The job did not complete (timeout)."
     )
     assert (verdict.kind, verdict.ranks) == ("hang", [1])

@@ -122,8 +122,8 @@ def _overlap(seen: Observation) -> SubCause | None:
     if compute < transfer:
         return None
     text = (
-        f"{hidden:.1f} of {transfer:.1f} ms of transfer run under compute, of which there are "
-        f"{compute:.1f} ms: hardly any overlap"
+        f"only {hidden:.1f} of {transfer:.1f} ms of transfer run under compute, although compute takes "
+        f"{compute:.1f} ms"
     )
     return SubCause("poor_overlap", text, {"hidden_transfer_ms": hidden, "transfer_ms": transfer})
 

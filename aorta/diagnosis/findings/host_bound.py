@@ -77,7 +77,7 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     value = median_low(shares)
     unseen = max(seen.job.world_size - len(shares), 1) if seen.job.ranks_missing else 0
     if value > threshold >= median_low([*shares, *[0.0] * unseen]):
-        reason = f"of ranks that left {steps.source}; too many others are not known for this to be all hosts"
+        reason = f"only on ranks that left {steps.source}; the other ranks are not known well enough"
         return RuleResult(measured(KIND, value, threshold, STEP_SHARE, fired=False, reason=reason))
     answer = measured(KIND, value, threshold, STEP_SHARE, fired=value > threshold)
     if not answer.fired:
@@ -131,7 +131,7 @@ def _cause(seen: Observation) -> str:
     absent = seen.steps.loader_absent is not None
     unmarked = "; a loader, which no trace marks, would be part of this" if absent else ""
     if idle is not None and not idle.launches:
-        return f"the GPU idles, and no call of the host is recorded that says why{unmarked}{behind}"
+        return f"the GPU idles, and no recorded call of the host says why{unmarked}{behind}"
     if launch_bound(seen):
         text = "launch-bound: kernels are so short that the GPU mostly waits for the next launch"
         return text + behind
@@ -217,15 +217,15 @@ def _sub_cause(_: Finding, seen: Observation, __: Policy) -> SubCause:
         return _traced(seen.host.idle, launches_late=launch_bound(seen))
     if busy is not None and idle_inside_ms(seen) > MOST * host_ms(seen):
         return unknown(
-            f"by the driver's counter kernels ran in {busy:.0f} % of the time, and compute's windows are "
-            "longer: launches come late. Whether kernels are too short, or Python or synchronisation lies "
-            "between them, a trace or capture.kernel_interval tells"
+            f"the driver's counter says that kernels ran {busy:.0f} % of the time, less than the windows of "
+            "compute: launches come late. A trace or capture.kernel_interval tells if kernels are too short, "
+            "or if Python or synchronisation lies between them"
         )
     if gap is not None and gap.share >= MOST:
         share = f"{100 * gap.share:.0f} % of the host's part"
         text = f"{gap.ms:.1f} ms per step lie between {gap.after} and {gap.before}: {share}"
         return SubCause("host_work", text, {"largest_gap_ms": gap.ms, "largest_gap_share": gap.share})
-    return unknown("the host's part is spread over many places between what was timed")
+    return unknown("host time is spread over many places outside of the timed parts")
 
 
 def _collector_ms(seen: Observation) -> float:

@@ -199,7 +199,7 @@ def _of_gpu(seen: Observation) -> SubCause:
     use, allocator = seen.monitored.utilization, seen.monitored.allocator
     full, held = use.gpu_memory_used_pct if use else None, allocator.tensors_pct if allocator else None
     if full is None or held is None:
-        return unknown("only one of the driver's and the allocator's readings is there")
+        return unknown("only one of two readings is there: the driver's or the allocator's")
     evidence = {"driver_pct": full, "allocator_peak_pct": held}
     if full - held >= OUTSIDE_PCT:
         reserved = allocator.reserved_pct if allocator else None

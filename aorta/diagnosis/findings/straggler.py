@@ -146,7 +146,7 @@ def _unsupported(finding: Finding, seen: Observation, _: Policy) -> str | None:
             return f"{seen.steps.replay_missed}, so that no rank's host is charged with the rest"
         if compute < host and min(host, late) < seen.host.uncertain_ms:
             least = f"{seen.host.uncertain_ms:.1f} ms per step"
-            return f"the profiler's weight in the hosts' time is known to {least}, which is more than this"
+            return f"the profiler's part of host time is known only within {least}, which is more than this"
         return explains_late_ranks(seen, finding.ranks, by_host=host > compute)
     shared = seen.around.cores_shared
     return f"different ranks are late in different steps; {shared or 'none stands out'}"

@@ -60,7 +60,7 @@ def missing() -> str | None:
     if torch.version.hip is None:
         return "this torch is not built for ROCm"
     if _tool() is None:
-        return "neither amd-smi nor rocm-smi is here"
+        return "neither amd-smi nor rocm-smi is installed here"
     return None
 
 

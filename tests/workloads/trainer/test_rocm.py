@@ -67,7 +67,7 @@ def test_one_device_or_all() -> None:
     ("hip", "tool", "missing"),
     [
         (None, None, "this torch is not built for ROCm"),
-        ("6.3", None, "neither amd-smi nor rocm-smi is here"),
+        ("6.3", None, "neither amd-smi nor rocm-smi is installed here"),
         ("6.3", "/usr/bin/rocm-smi", None),
     ],
 )
