@@ -13,8 +13,13 @@ from aorta.artefacts.files import entries, is_folder, open_regular, size_of
 from aorta.readers.parallel import usable_cores
 
 _NAME = ".json.gz"
+_MAGIC = b"\x1f\x8b"
+_MOST_THREADS = 4
+"""Each may hold one text more than there is room for."""
 _MOST_PACKED = 8 << 20
 """Bytes of a packed file; a larger one is unpacked piece by piece, while it is read."""
+_SIZE = 4
+"""Bytes at the end of a gzip stream that tell the size of its text."""
 _MOST = 128 << 20
 """Bytes of all texts together."""
 
@@ -29,11 +34,11 @@ class Ahead:
     def __init__(self, paths: Sequence[Path]) -> None:
         inside = [entries(path) if is_folder(path) else [path] for path in paths]
         files = [file for some in inside for file in some if file.name.endswith(_NAME)]
-        self._waiting = files[::-1]
+        self._waiting = iter(files)
         self._texts: dict[Path, bytes] = {}
         self._left = _MOST
         # One file is read by one process, which unpacks it meanwhile.
-        count = min(usable_cores() - 1, len(files)) if len(files) > 1 else 0
+        count = min(usable_cores() - 1, len(files), _MOST_THREADS) if len(files) > 1 else 0
         self._threads = [threading.Thread(target=self._unpack, daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
@@ -45,23 +50,31 @@ class Ahead:
         return self._texts
 
     def _unpack(self) -> None:
-        while self._waiting and self._left > 0:
-            path = self._waiting.pop()
+        for path in self._waiting:
             try:
-                text = _text(path, self._left)
+                packed = _packed(path)
             except OSError:
                 continue  # reading it says why
+            if not packed.startswith(_MAGIC):
+                continue
+            if int.from_bytes(packed[-_SIZE:], "little") > self._left:
+                return  # files of a job are about as large
+            text = _text(packed, self._left)
             if text is not None:
                 self._left -= len(text)
                 self._texts[path] = text
 
 
-def _text(path: Path, most: int) -> bytes | None:
-    """Returns the content of a gzip file of one member; None for any other file, and for a damaged one."""
+def _packed(path: Path) -> bytes:
+    """Returns the content of a small file; nothing of a larger one."""
     if size_of(path) > _MOST_PACKED:
-        return None
+        return b""
     with open_regular(path) as stream:
-        packed = stream.read()
+        return stream.read()
+
+
+def _text(packed: bytes, most: int) -> bytes | None:
+    """Returns the text in a gzip stream of one member; None for any other content, and for a damaged one."""
     inflate = isal_zlib.decompressobj(wbits=31)
     try:
         # One call for all: between two calls a thread waits for its turn at the interpreter.

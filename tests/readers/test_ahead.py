@@ -36,6 +36,12 @@ def test_each_small_trace_of_several_is_unpacked_and_no_thread_is_left(tmp_path:
     assert Ahead(files).texts() == found
 
 
+def test_several_threads_share_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "usable_cores", lambda: 9)
+    files = [packed(tmp_path / f"rank{rank}.json.gz", text(rank)) for rank in range(40)]
+    assert Ahead(files).texts() == {path: text(rank) for rank, path in enumerate(files)}
+
+
 def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
     files = [packed(tmp_path / f"rank{rank}.json.gz", BOM_UTF8 + text(1)) for rank in range(2)]
     assert set(Ahead(files).texts().values()) == {text(1)}
@@ -78,7 +84,11 @@ def test_no_more_than_a_limit_is_held(tmp_path: Path, monkeypatch: pytest.Monkey
     files = [packed(tmp_path / f"rank{rank}.json.gz", text(9)) for rank in range(4)]
     monkeypatch.setattr(module, "_MOST", 2 * len(text(9)))
     monkeypatch.setattr(module, "usable_cores", lambda: 2)
+    unpacked = []
+    real = module._text
+    monkeypatch.setattr(module, "_text", lambda content, most: unpacked.append(1) or real(content, most))
     assert sum(map(len, Ahead(files).texts().values())) == 2 * len(text(9))
+    assert len(unpacked) == 2
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 25])
