@@ -124,8 +124,8 @@ def test_values_are_separated_by_commas_of_their_own(text: str, values: tuple[st
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["training.batch_size"], "not of the form"),
-        (["8=9"], "not of the form"),
+        (["training.batch_size"], "is not written as"),
+        (["8=9"], "is not written as"),
         (["a.b="], "empty value"),
         (["a.b=1,,2"], "empty value"),
         (["a.b=1,1"], "value 1 comes twice"),
