@@ -43,6 +43,8 @@ class Sign(Struct, frozen=True):
     """The step without the mistake takes this long at least, for a reason that no replay knows."""
     often: Estimate = ALWAYS
     """Rate in the job's steps over the rate in the captured steps."""
+    reach: float = 1.0
+    """The gain beyond 1 may be this many times the replay's, for a reason that no replay knows."""
 
 
 class ObservedSign(Struct, frozen=True):

@@ -92,6 +92,7 @@ def _gain(program: Program, sign: Sign, *, alone: bool = False) -> Estimate:
     )
     spread = _LEAST_SPREAD * max(value - 1.0, 0.0)
     low, high = max(min(low, value - spread), 1.0), max(high, value + spread)
+    high = 1.0 + sign.reach * (high - 1.0)
     return Estimate(value=1.0 if value < NO_GAIN else value, low=low, high=high)
 
 

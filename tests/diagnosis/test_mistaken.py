@@ -75,6 +75,31 @@ def test_plain_matmuls_gain_what_tensor_cores_are_faster() -> None:
     assert gain == pytest.approx((90 + 10) / (90 / 12 + 10), rel=0.02)
 
 
+@pytest.mark.parametrize(("size", "named_as"), [(4, True), (0, True), (65_537, False)])
+def test_a_small_copy_to_the_host_reads_a_value(size: int, named_as: bool) -> None:
+    copy = {**launch(MS, 1000, kind=int(ComputeKind.READ_COPY), bytes=size), "held_ns": 4 * MS}
+    busy = [launch(1 * MS, 5 * MS), copy] * 4
+    assert (gain_of("item_sync", found([busy] * 3)) is not None) == named_as
+    # A program that saves its weights in one step of three reads no values.
+    rest = [launch(1 * MS, 5 * MS)] * 4
+    assert gain_of("item_sync", found([rest, busy, rest])) is None
+
+
+def test_scores_in_fp32_are_a_mistake_of_attention_alone() -> None:
+    plain = launch(1 * MS, 30 * MS, kind=int(ComputeKind.PLAIN_MATMUL))
+    softmax = launch(1 * MS, 5 * MS, kind=int(ComputeKind.SOFTMAX))
+    tensor = launch(1 * MS, 5 * MS, kind=int(ComputeKind.TENSOR_MATMUL))
+    assert gain_of("fp32_matmul", found([[tensor, plain, softmax, plain, tensor]] * 3)) is None
+    assert gain_of("fp32_matmul", found([[plain, plain, softmax, plain, plain]] * 3)) is not None
+
+
+def test_autocast_makes_the_host_launch_casts() -> None:
+    plain = launch(8 * MS, 30 * MS, kind=int(ComputeKind.PLAIN_MATMUL))
+    gain = gain_of("fp32_matmul", found([[plain] * 3] * 3))
+    # Products take 2.5 ms then, and the host launches each with a cast: half of its work.
+    assert gain == pytest.approx(30 / (1.5 * 8), rel=0.02)
+
+
 def test_a_chain_gains_all_but_one_pass_over_memory() -> None:
     link = launch(0, 2 * MS, kind=int(ComputeKind.POINTWISE), tags=int(Tag.CHAIN))
     norm = launch(0, 1 * MS, kind=int(ComputeKind.ELEMENTWISE))

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from aorta.artefacts.hostline import ComputeKind, HostLine, Pace, Tag, TagTime
+from aorta.artefacts.hostline import ComputeKind, HostLine, Item, Pace, Tag, TagTime
 from aorta.artefacts.mistakes import Mistake
 from aorta.artefacts.packed import pack
 from aorta.diagnosis.mistaken import mistakes_of
@@ -81,6 +81,27 @@ def test_logging_in_one_captured_step_may_be_every_fiftieth(logging: Sequence[in
     busy = host_line(table, {Tag.SILENT: np.where(table.tags > 0, 90 * MS, 0).tolist()})
     found = {item.id: item.ranks for item in named(busy, rank([row, EXCHANGE]))}
     assert found.get("rank0_logging") == ([0] if named_as else None)
+
+
+@pytest.mark.parametrize(
+    ("reads", "named_as"), [(8, "rank0_logging"), (2, "rank0_evaluation"), (0, "rank0_evaluation")]
+)
+def test_statistics_on_the_gpu_are_read_and_an_evaluation_hardly_is(reads: int, named_as: str) -> None:
+    each = launch(MS, MS, kind=int(ComputeKind.ELEMENTWISE))
+    read: Row = {
+        "item": int(Item.SYNC),
+        "work_ns": MS // 10,
+        "tags": int(Tag.READ_BACK),
+        "held_ns": MS,
+        "needs": 1,
+    }
+    own = [row for number in range(8) for row in ((each, read) if number < reads else (each,))]
+    found = {
+        item.id: item.ranks
+        for item in named(rank([*[each] * 8, EXCHANGE, *own]), rank([*[each] * 8, EXCHANGE]))
+    }
+    both = ("rank0_logging", "rank0_evaluation")
+    assert {id_: found.get(id_) for id_ in both} == {**dict.fromkeys(both), named_as: [0]}
 
 
 @pytest.mark.parametrize("staged", [False, True])

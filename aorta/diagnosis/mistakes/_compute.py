@@ -1,18 +1,22 @@
-"""Differences in compute time between ranks, which four mistakes share."""
+"""Differences in compute between ranks, and products of matrices, which several mistakes share."""
 
 from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
 
+from aorta.artefacts.hostline import ComputeKind, Tag
 from aorta.artefacts.packed import unpack
-from aorta.diagnosis.mistake import Program, RankProgram, Sign
+from aorta.diagnosis.mistake import Mask, Program, RankProgram, Sign
 from aorta.metrics.line_replay import Floats, ReplayChanges
 from aorta.units import NS_PER_MS
 
 LEAST_EXCESS = 0.1
 """Compute beyond the typical rank's, of the step."""
 _ALIKE = 0.9
+LEAST_READS = 3.0
+"""Values that a rank reads back per step, beyond the typical rank, from which it computes statistics."""
+_KERNELS_PER_READ = 20
 MORE_KERNELS = 1.05
 """Compute kernels per step over another rank's, from which a rank runs more of them."""
 
@@ -73,6 +77,47 @@ def _kernels(item: RankProgram) -> tuple[set[int], float]:
     """The compute kernels that a rank runs, by kind and shape, and how many per step."""
     steps = max(len(np.unique(item.table.step)), 1)
     return set(unpack(item.line.census.kernels).tolist()), np.count_nonzero(item.compute) / steps
+
+
+def reads_values(program: Program, rank: int, kernels: float) -> bool:
+    """True if a rank reads a value back for every few of its additional kernels: those are statistics.
+
+    Args:
+        program: of all ranks.
+        rank: which one launches more.
+        kernels: how many more, per step.
+    """
+    reads = {number: item.count(item.has(Tag.READ_BACK)) for number, item in program.ranks.items()}
+    more = reads[rank] - float(np.percentile(list(reads.values()), 50, method="lower"))
+    return more >= LEAST_READS and _KERNELS_PER_READ * more >= kernels
+
+
+def without_beyond(item: RankProgram, typical: float) -> ReplayChanges:
+    """The line without the last kernels of each step beyond the typical number, and the work for them."""
+    dropped = np.zeros(len(item.table), dtype=np.bool_)
+    for step in np.unique(item.table.step).tolist():
+        rows = np.flatnonzero(item.compute & (item.table.step == step))
+        dropped[rows[round(typical) :]] = True
+    return ReplayChanges(work_ns=np.where(dropped, 0.0, item.work_ns), dropped=dropped)
+
+
+def products(item: RankProgram) -> Mask:
+    """Mask of the products of matrices."""
+    return item.launched(ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL)
+
+
+def products_of_scores(item: RankProgram) -> Mask:
+    """The products that make or read attention scores: one before each softmax and one after it.
+
+    In the backward pass these are two each.
+    """
+    places, made = np.flatnonzero(products(item)), np.zeros(len(item.table), dtype=np.bool_)
+    softmax, backward = np.flatnonzero(item.launched(ComputeKind.SOFTMAX)), item.has(Tag.BACKWARD)
+    for row in softmax.tolist():
+        place = int(np.searchsorted(places, row))
+        many = 2 if backward[row] else 1
+        made[places[max(place - many, 0) : place + many]] = True
+    return made
 
 
 def scaled(item: RankProgram, factor: float) -> ReplayChanges:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.artefacts.hostline import ComputeKind
-from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistakes._compute import products_of_scores
 from aorta.metrics.cards import card_of
 from aorta.metrics.line_replay import Floats, ReplayChanges
 
@@ -23,6 +24,8 @@ _PEAKS = 15.0
 """Dense bf16 peak over fp32 peak of a card that is not in the table: near those of an A100 and an H100."""
 _REACHED = 0.8
 """Share of the ratio of the peaks that products reach: the faster ones wait more for memory."""
+_CASTS = 0.5
+"""Host work per product for autocast's casts, over that of a typical launch: one cast, half as costly."""
 _ATTENTION = 0.5
 """And of that ratio, what attention reaches."""
 
@@ -38,18 +41,28 @@ def _look(program: Program) -> Sign | None:
     )
 
 
+def _plain(item: RankProgram) -> Mask:
+    """Products in fp32. Scores that only materialised attention has in fp32 are a mistake of their own."""
+    plain = item.launched(ComputeKind.PLAIN_MATMUL)
+    mixed = item.launched(ComputeKind.TENSOR_MATMUL).any()
+    return plain & ~products_of_scores(item) if mixed else plain
+
+
 def _plain_ns(item: RankProgram) -> Floats:
-    return np.where(item.launched(ComputeKind.PLAIN_MATMUL), item.table.gpu_ns, 0).astype(np.float64)
+    return np.where(_plain(item), item.table.gpu_ns, 0).astype(np.float64)
 
 
 def _fixed(item: RankProgram) -> ReplayChanges:
-    gpu = item.table.gpu_ns.astype(np.float64)
+    """Faster products, and a host that launches the casts of autocast, too."""
+    rows = _plain(item)
+    gpu, work = item.table.gpu_ns.astype(np.float64), item.work_ns.copy()
     card = card_of(item.line.census.gpu)
     peaks = _PEAKS if card is None else card.tensor_tflops / card.fp32_tflops
     faster = max(_REACHED * peaks, 1.0)
-    gpu[item.launched(ComputeKind.PLAIN_MATMUL)] /= faster
+    gpu[rows] /= faster
     gpu[item.launched(ComputeKind.ATTENTION)] /= max(_ATTENTION * faster, 1.0)
-    return ReplayChanges(gpu_ns=gpu)
+    work[rows] += _CASTS * float(np.median(item.work_ns[item.compute]))
+    return ReplayChanges(work_ns=work, gpu_ns=gpu)
 
 
 SPEC = MistakeSpec(
@@ -63,7 +76,7 @@ with torch.autocast("cuda", torch.bfloat16):
 """,
     predicted_by=(
         "replay with these products faster by 80 % of the ratio of the card's dense bf16 peak to its fp32 "
-        "peak, and fp32 attention by half of that"
+        "peak, fp32 attention by half of that, and a cast per product"
     ),
     captures=(
         "fp32_matmul",

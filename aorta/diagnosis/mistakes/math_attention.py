@@ -16,8 +16,9 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.artefacts.events import Column
-from aorta.artefacts.hostline import ComputeKind, Tag
+from aorta.artefacts.hostline import ComputeKind
 from aorta.diagnosis.mistake import Mask, MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistakes._compute import products, products_of_scores
 from aorta.metrics.line_replay import Floats, ReplayChanges
 
 _LEAST_SHARE = 0.05
@@ -57,41 +58,26 @@ def _time(item: RankProgram, rows: Mask) -> Floats:
 
 def _score_sized(item: RankProgram) -> Mask:
     """The softmax kernels, and what lies between them and the nearest matrix products."""
-    products = np.flatnonzero(_products(item))
+    places = np.flatnonzero(products(item))
     found = _softmax(item)
-    first, after = _around(products, np.flatnonzero(found))
+    first, after = _around(places, np.flatnonzero(found))
     for begin, end in zip(first.tolist(), after.tolist(), strict=True):
         found[begin + 1 : end] |= item.compute[begin + 1 : end]
     return found
 
 
-def _products(item: RankProgram) -> Mask:
-    return item.launched(ComputeKind.TENSOR_MATMUL, ComputeKind.PLAIN_MATMUL)
-
-
-def _around(products: Column, rows: Column) -> tuple[Column, Column]:
+def _around(places: Column, rows: Column) -> tuple[Column, Column]:
     """The nearest product before and after each row that has both."""
-    place = np.searchsorted(products, rows)
-    both = (place > 0) & (place < len(products))
-    return products[place[both] - 1], products[place[both]]
-
-
-def _of_scores(item: RankProgram) -> Mask:
-    """The products that make or read scores: one before and one after; two each in the backward pass."""
-    products, made = np.flatnonzero(_products(item)), np.zeros(len(item.table), dtype=np.bool_)
-    softmax, backward = np.flatnonzero(_softmax(item)), item.has(Tag.BACKWARD)
-    for row in softmax.tolist():
-        place = int(np.searchsorted(products, row))
-        many = 2 if backward[row] else 1
-        made[products[max(place - many, 0) : place + many]] = True
-    return made
+    place = np.searchsorted(places, rows)
+    both = (place > 0) & (place < len(places))
+    return places[place[both] - 1], places[place[both]]
 
 
 def _fixed(item: RankProgram) -> ReplayChanges:
     """Without the scores: one kernel computes the products in blocks, in half of their time."""
-    rows, products = _score_sized(item), _of_scores(item)
+    rows, blocked = _score_sized(item), products_of_scores(item)
     gpu = item.table.gpu_ns.astype(np.float64)
-    gpu[products] *= _BLOCKED
+    gpu[blocked] *= _BLOCKED
     return ReplayChanges(work_ns=np.where(rows, 0.0, item.work_ns), gpu_ns=gpu, dropped=rows)
 
 

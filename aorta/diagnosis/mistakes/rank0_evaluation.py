@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistakes._compute import reads_values, without_beyond
 from aorta.metrics.line_replay import ReplayChanges
 
 _MORE = 1.3
@@ -25,10 +26,14 @@ def _look(program: Program) -> Sign | None:
         return None
     counts = {rank: item.count(item.compute) for rank, item in program.ranks.items()}
     typical = float(np.percentile(list(counts.values()), 50, method="lower"))
-    more = [rank for rank, count in counts.items() if count >= _MORE * typical]
+    more = [
+        rank
+        for rank, count in counts.items()
+        if count >= _MORE * typical and not reads_values(program, rank, count - typical)
+    ]
     if not more or 2 * len(more) > len(counts):
         return None
-    changes = {rank: _fixed(program.ranks[rank], typical) for rank in more}
+    changes = {rank: without_beyond(program.ranks[rank], typical) for rank in more}
     cost = {rank: _cost_ms(program.ranks[rank], changes[rank]) for rank in more}
     ranks = [rank for rank in more if program.share(cost[rank]) >= _LEAST_SHARE]
     if not ranks:
@@ -43,15 +48,6 @@ def _look(program: Program) -> Sign | None:
 def _cost_ms(item: RankProgram, change: ReplayChanges) -> float:
     assert change.work_ns is not None
     return item.per_step(item.work_ns - change.work_ns)
-
-
-def _fixed(item: RankProgram, typical: float) -> ReplayChanges:
-    """Without the last kernels of each step beyond the typical number, and the work for them."""
-    dropped = np.zeros(len(item.table), dtype=np.bool_)
-    for step in np.unique(item.table.step).tolist():
-        rows = np.flatnonzero(item.compute & (item.table.step == step))
-        dropped[rows[round(typical) :]] = True
-    return ReplayChanges(work_ns=np.where(dropped, 0.0, item.work_ns), dropped=dropped)
 
 
 SPEC = MistakeSpec(

@@ -1,7 +1,7 @@
 """Logging or statistics on one rank.
 
 What it finds:
-    Some ranks do CPU work in each step that the others do not: copies to the host, statistics, writing.
+    Some ranks do work in their steps that the others do not: copies to the host, statistics, writing.
 Why it costs time:
     The other ranks wait for these in the gradients' all-reduce. The job runs at the speed of the rank
     that logs.
@@ -15,6 +15,7 @@ import numpy as np
 
 from aorta.artefacts.hostline import ComputeKind, Tag
 from aorta.diagnosis.mistake import MistakeSpec, Program, RankProgram, Sign
+from aorta.diagnosis.mistakes._compute import reads_values, without_beyond
 from aorta.metrics.line_replay import Floats, ReplayChanges
 
 _LEAST_SHARE = 0.1
@@ -43,7 +44,9 @@ def _look(program: Program) -> Sign | None:
         and ms >= _MORE * typical
         and _recurs(program.ranks[rank], counts[rank] >= _MORE_OPERATORS * few)
     ]
-    if not ranks or 2 * len(ranks) > len(costs):
+    if not ranks:
+        return _statistics(program)
+    if 2 * len(ranks) > len(costs):
         return None
     return Sign(
         {rank: _fixed(program.ranks[rank]) for rank in ranks},
@@ -51,6 +54,47 @@ def _look(program: Program) -> Sign | None:
         where=program.where(Tag.CPU_OPERATOR, ranks) or program.where(Tag.SILENT, ranks),
         evidence={"cpu_ms_per_step": {str(rank): round(ms, 2) for rank, ms in costs.items()}},
     )
+
+
+def _statistics(program: Program) -> Sign | None:
+    """Ranks that compute statistics on the GPU and read each value back."""
+    counts = {rank: item.count(item.compute) for rank, item in program.ranks.items()}
+    typical = float(np.percentile(list(counts.values()), 50, method="lower"))
+    changes = {
+        rank: _unread(program.ranks[rank], typical)
+        for rank, count in counts.items()
+        if count > typical and reads_values(program, rank, count - typical)
+    }
+    cost = {
+        rank: program.ranks[rank].per_step(_saved(program.ranks[rank], changes[rank])) for rank in changes
+    }
+    ranks = [rank for rank, ms in cost.items() if program.share(ms) >= _LEAST_SHARE]
+    if not ranks or 2 * len(ranks) > len(counts):
+        return None
+    return Sign(
+        {rank: changes[rank] for rank in ranks},
+        ranks=ranks,
+        where=program.where(Tag.READ_BACK, ranks),
+        evidence={"kernels_per_step": {str(rank): round(count, 1) for rank, count in counts.items()}},
+    )
+
+
+def _unread(item: RankProgram, typical: float) -> ReplayChanges:
+    beyond, read = without_beyond(item, typical), item.without(Tag.READ_BACK)
+    assert beyond.work_ns is not None
+    assert beyond.dropped is not None
+    assert read.work_ns is not None
+    assert read.dropped is not None
+    return ReplayChanges(
+        work_ns=np.minimum(beyond.work_ns, read.work_ns), dropped=beyond.dropped | read.dropped
+    )
+
+
+def _saved(item: RankProgram, change: ReplayChanges) -> Floats:
+    assert change.work_ns is not None
+    assert change.dropped is not None
+    held = np.where(change.dropped, item.table.held_ns, 0)
+    return np.asarray(item.work_ns - change.work_ns + held, dtype=np.float64)
 
 
 def _recurs(item: RankProgram, operators: bool) -> bool:
@@ -92,7 +136,7 @@ if rank == 0 and step % 50 == 0:
 """,
     predicted_by=(
         "replay without the CPU operators, copies to the host and silent Python time that these "
-        "ranks have beyond the others"
+        "ranks have beyond the others, or without the kernels and reads of their statistics"
     ),
     captures=(
         "rank0_logging",
@@ -102,4 +146,5 @@ if rank == 0 and step % 50 == 0:
     shown_by="traces",
     parts=("other",),
     of_ranks=True,
+    least_gain=1.05,
 )
