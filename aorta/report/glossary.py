@@ -53,7 +53,7 @@ TERMS = (
     ),
     ("Others wait", "what a rank that waits for this rank loses per step, mean over the others."),
     (
-        "Confidence in the cause",
+        "Confidence in the cause, or in a verdict without one",
         "high if nothing below applies. Medium: problems in the data, few steps, a shared machine, sources "
         "that contradict each other, or no known sub-cause. Low: missing ranks, or a job that did not "
         "complete.",

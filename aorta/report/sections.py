@@ -49,7 +49,7 @@ def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
     """
     finding, pairs = content.main_finding(analysis), list[tuple[str, Line]]()
     if finding is None and analysis.verdict.kind == "healthy":
-        pairs.append(("Cost", "nothing passes its threshold"))
+        pairs.append(("Cost", "none: nothing passes its threshold"))
     elif finding is not None and finding.kind == "insufficient_data":
         pairs += [("Fix", "; ".join(finding.actions[:2]))] if finding.actions else []
     elif finding is not None:
@@ -65,7 +65,8 @@ def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
             pairs.append(("Expected speed-up", gain(finding.estimated_speedup)))
     if finding is None or finding.kind == "insufficient_data":
         pairs += likely_reasons(analysis, finding)
-    pairs.append(("Confidence in the cause", content.confidence_words(page.confidence)))
+    trusted = "cause" if finding is not None else "verdict"
+    pairs.append((f"Confidence in the {trusted}", content.confidence_words(page.confidence)))
     if page.confidence.gain != "none":
         pairs.append(("Confidence in the gain", content.gain_confidence_words(page.confidence)))
     pairs += profiler_weight(analysis)

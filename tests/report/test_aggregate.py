@@ -304,7 +304,9 @@ def test_insufficient_data_is_never_reported_as_healthy(tmp_path: Path) -> None:
     assert "nothing passes its threshold" not in text
     assert "<summary>2node: insufficient data</summary>" in text
     good = document(tmp_path / "good", [reported(tmp_path / "good", healthy("2node", 2))])
-    assert "- **Cost**: nothing passes its threshold" in good
+    assert "- **Cost**: none: nothing passes its threshold" in good
+    assert "- **Confidence in the verdict**: " in good
+    assert "Confidence in the cause" not in good.split("Terms")[0]
 
 
 def test_a_cause_costs_its_share_of_the_step_on_every_rank() -> None:
