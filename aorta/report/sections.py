@@ -35,6 +35,8 @@ from aorta.report.text import evidence as facts_of
 from aorta.report.text import gain, quantity
 from aorta.units import plural
 
+_SEARCH = (LOOK, "compare ", "run once ")
+"""First words of actions that only search for the place, which is known if a line of code is."""
 MAX_PROBLEMS = 40
 """Problems that are listed; each of a thousand nodes may have one."""
 
@@ -90,7 +92,7 @@ def _action(analysis: Analysis, finding: Finding, run: str | None) -> tuple[str 
         for action in finding.actions:
             if command := experiment(analysis, action, run):
                 return action, command
-    others = [action for action in finding.actions if finding.where is None or not action.startswith(LOOK)]
+    others = [action for action in finding.actions if finding.where is None or not action.startswith(_SEARCH)]
     return remedy(analysis, finding) or next(iter(others or finding.actions), None), None
 
 

@@ -6,6 +6,8 @@ from msgspec.structs import replace
 
 from aorta.artefacts.analysis import CodeLocation, Finding
 from aorta.artefacts.measured import BreakdownTable
+from aorta.report import sections
+from aorta.report.bare import bare_page
 from aorta.report.blocks import words
 from aorta.report.place import place_pairs
 from tests.support.analyses import analysis, rank_row
@@ -69,3 +71,12 @@ def test_a_sub_cause_that_compares_ranks_is_the_reason() -> None:
 def test_a_cause_of_all_ranks_has_no_such_line() -> None:
     for ranks in ([], [0, 1]):
         assert not any(name.startswith("Why") for name in said(replace(cause(), ranks=ranks)))
+
+
+def test_the_fix_beside_a_line_of_code_is_one_that_changes_something() -> None:
+    search = ["look at Shard.read (train.py, line 33)", "compare node2 with the other nodes"]
+    for actions, fix in ((search, search[0]), ([*search, "set num_workers to 2"], "set num_workers to 2")):
+        known = replace(cause(place(30.0)), actions=actions)
+        whole = replace(analysis(), findings=[known])
+        pairs = sections.summary(whole, bare_page(whole), None).pairs
+        assert [words(line) for name, line in pairs if name == "Fix"] == [fix]
