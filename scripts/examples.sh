@@ -17,7 +17,7 @@ example() {
             --results "results/examples/$name" --docs "docs/examples/$name" -- docs/examples/loader/train.py "$@"
     fi
     rm "docs/examples/$name/bottleneck_analysis/"*.svg
-    sed -E -i 's# ?\(\[as SVG\]\([^)]*\)\)##; s#\[([^]]*)\]\(\.\./[^)]*\)#\1#g' \
+    sed -E -i 's# · \[text report of [^]]*\]\([^)]*\)##; s# ?\(\[as SVG\]\([^)]*\)\)##; s#\[([^]]*)\]\(\.\./[^)]*\)#\1#g' \
         "docs/examples/$name/BOTTLENECK_ANALYSIS.md"
     # Commands name the run by its place in the checkout, wherever that is.
     sed -i "s#$PWD/##g" "docs/examples/$name/BOTTLENECK_ANALYSIS".*

@@ -52,7 +52,11 @@ def main() -> int:
     for vector in (folder / FOLDER).glob("*.svg"):
         vector.unlink()
     document = folder / f"{NAME}.md"
-    text = re.sub(r" ?\(\[as SVG\]\([^)]*\)\)", "", document.read_text(encoding="utf-8"))
+    text = re.sub(
+        r" · \[text report of [^]]*\]\([^)]*\)| ?\(\[as SVG\]\([^)]*\)\)",
+        "",
+        document.read_text(encoding="utf-8"),
+    )
     document.write_text(re.sub(r"\[([^]]*)\]\(\.\./[^)]*\)", r"\1", text), encoding="utf-8")
     return 0
 

@@ -102,6 +102,8 @@ class Utilization(Record, frozen=True, kw_only=True):
     """Share of the tensor cores' peak."""
     dram_active_pct: float | None = None
     """Share of the memory bandwidth in use."""
+    node_cores: float | None = None
+    """CPU cores of a node, mean over nodes: `cpu_pct` is a share of them. None where it is not recorded."""
 
 
 class DetailCost(Record, frozen=True, kw_only=True):

@@ -67,6 +67,8 @@ class FindingSpec(Struct, frozen=True, kw_only=True):
     """The finding's name as the subject of a sentence."""
     value: str
     """The value that is compared with the first threshold, in words."""
+    value_of: str
+    """The step that a value in % of step is a share of: `the mean step`; empty: `value` tells."""
     measured_from: str
     """The source of that value."""
     order: int
@@ -223,25 +225,33 @@ def gain(step_ms: float, low_ms: float, high_ms: float) -> Speedup | None:
     return Speedup(low=step_ms / (step_ms - low_ms), high=step_ms / (step_ms - high_ms))
 
 
-def saved_words(step_ms: float, speedup: Speedup) -> str | None:
-    """Returns what a step saves without the cause: `up to 32.6 of 55.3 ms per step (59 %)`.
+def saved_words(step_ms: float, speedup: Speedup, form: Callable[[float], str] | None = None) -> str | None:
+    """Returns what a step saves without the cause: `up to 32.6 of 55.3 ms per step`.
 
-    A replay expects about so much. Bounds say two numbers, or only the upper one. None: nothing is saved.
+    A replay expects one number. Bounds say two numbers, or only the upper one. None: nothing is saved.
+    `form` writes a number of ms, with three digits where there is none.
     """
+    form = form or _ms
     most = 1.0 - 1.0 / speedup.high
     part = most if speedup.expected is None else 1.0 - 1.0 / speedup.expected
     if part < 0.0:
         return None
-    of = f"of {_ms(step_ms)} ms per step"
+    of = f"of {form(step_ms)} ms per step"
     if speedup.expected is None:
-        return f"up to {_ms(step_ms * most)} {of} ({100 * most:.0f} %)"
+        return f"up to {form(step_ms * most)} {of}"
     if speedup.basis != "bounds":
-        return f"about {_ms(step_ms * part)} {of} ({100 * part:.0f} %)"
+        return f"{form(step_ms * part)} {of}"
+    least, limit = form(step_ms * part), form(step_ms * most)
+    return f"{least} {of}" if most <= part or least == limit else f"{least} to {limit} {of}"
+
+
+def saved_share(speedup: Speedup) -> str:
+    """Returns the same in percent of the step: `42 %`, or `20 to 50 %` where there are two bounds."""
+    most = 1.0 - 1.0 / speedup.high
+    part = most if speedup.expected is None else 1.0 - 1.0 / speedup.expected
     low, high = (f"{100 * share:.0f}" for share in (part, most))
-    least, limit = _ms(step_ms * part), _ms(step_ms * most)
-    if most <= part or least == limit:
-        return f"{least} {of} ({low} %)"
-    return f"{least} to {limit} {of} ({low if low == high else f'{low} to {high}'} %)"
+    one = speedup.expected is None or speedup.basis != "bounds" or most <= part or low == high
+    return f"{low} %" if one else f"{low} to {high} %"
 
 
 def _ms(value: float) -> str:
@@ -250,6 +260,11 @@ def _ms(value: float) -> str:
     if value >= 10.0 or value == 0.0:
         return f"{value:.1f}"
     return f"{value:.2f}" if value >= 1.0 else f"{value:.2g}"
+
+
+def _whole_ms(value: float) -> str:
+    """A number for a headline, to whole ms; below 10 ms with three digits."""
+    return f"{value:.0f}" if value >= 10.0 else _ms(value)
 
 
 def cost_sentence(finding: Finding, cost_ms: float, seen: Observation) -> str:
@@ -261,9 +276,11 @@ def cost_sentence(finding: Finding, cost_ms: float, seen: Observation) -> str:
         seen: what was observed, for the mean step.
     """
     step_ms, speedup = seen.steps.step_ms, finding.estimated_speedup
-    saved = saved_words(step_ms, speedup) if speedup is not None else None
+    saved = saved_words(step_ms, speedup, _whole_ms) if speedup is not None else None
     if saved is not None:
-        return f"That costs {saved}."
+        assert speedup is not None
+        about = "about " if speedup.basis != "bounds" and speedup.expected is not None else ""
+        return f"That costs {about}{saved}."
     return f"On average over all ranks that takes {_ms(cost_ms)} of {_ms(step_ms)} ms per step."
 
 

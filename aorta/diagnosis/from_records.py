@@ -152,7 +152,7 @@ def _monitored(
     counters = [busy[uuid] for uuid in uuids.values() if uuid in busy]
     use = utilization(seen, effective_pct, rate.samples_per_s if rate else None)
     devices = ObservedDevices(
-        utilization=use if len(steady) else None,
+        utilization=structs.replace(use, node_cores=_cores(data)) if len(steady) else None,
         allocator=allocator_use(detailed),
         memory_estimate=data.accounting.memory,
     )
@@ -172,6 +172,13 @@ def _monitored(
         cores_shared=shared[0] if shared else None,
     )
     return devices, host, nodes
+
+
+def _cores(data: RunData) -> float | None:
+    """Returns the mean number of CPU cores per node; None where a node did not record it."""
+    known = [info.cpus_machine for info in data.account.infos.values()]
+    cores = [count for count in known if count]
+    return fmean(cores) if cores and len(cores) == len(known) else None
 
 
 def _quality(

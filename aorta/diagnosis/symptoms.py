@@ -13,6 +13,9 @@ from aorta.diagnosis.findings import FINDINGS, kind_name
 from aorta.diagnosis.observation import Observation
 from aorta.diagnosis.policy import Policy
 
+NO_FIX = "no separate fix"
+"""Begins the only action of a symptom."""
+
 
 def explain(found: Found, seen: Observation, policy: Policy) -> list[Finding]:
     """Returns the findings with symptoms marked: causes first, the costliest first.
@@ -25,7 +28,7 @@ def explain(found: Found, seen: Observation, policy: Policy) -> list[Finding]:
             finding,
             symptom_of=symptoms[kind],
             estimated_speedup=None,
-            actions=[f"none needed: it goes away with its cause, {kind_name(symptoms[kind])}"],
+            actions=[f"{NO_FIX}: this goes away once {kind_name(symptoms[kind])} is fixed"],
         )
         if kind in symptoms
         else finding

@@ -32,13 +32,21 @@ def with_where(spec: FindingSpec, finding: Finding, seen: Observation) -> Findin
         share=found.share,
         longer_ms=None if found.longer is None else found.longer * mean,
     )
-    return msgspec.structs.replace(finding, where=place, actions=[_look(finding, place), *finding.actions])
+    return msgspec.structs.replace(
+        finding, where=place, actions=[_look(finding, place, seen), *finding.actions]
+    )
 
 
-def _look(finding: Finding, place: CodeLocation) -> str:
+def _others(finding: Finding, seen: Observation) -> str:
+    """Returns the ranks that are not named: `rank 0`, or `the other ranks`."""
+    others = [row.rank for row in seen.steps.breakdown.per_rank if row.rank not in finding.ranks]
+    return rank_words(others) if len(others) == 1 else "the other ranks"
+
+
+def _look(finding: Finding, place: CodeLocation, seen: Observation) -> str:
     whose = f"of {rank_words(finding.ranks)}'s step" if len(finding.ranks) == 1 else "of the step"
     longer = (
-        f", {place.longer_ms:.1f} ms more per step than on the other ranks"
+        f", {place.longer_ms:.1f} ms more per step than on {_others(finding, seen)}"
         if place.longer_ms is not None and finding.ranks
         else ""
     )

@@ -88,7 +88,10 @@ def _curve(family: str, runs: list[Analysis], repeats: Sequence[Analysis], likel
     others = [analysis for analysis in valid if analysis not in compared]
     if len(valid) == 1:
         unusable = f"; {', '.join(invalid)} cannot be used" if invalid else ""
-        reasons = [f"A curve needs two scenarios. Only {reference.scenario} is there{unusable}."]
+        reasons = [
+            "No scaling curve: it needs at least two scenarios, and this report has one "
+            f"({reference.scenario}){unusable}."
+        ]
     else:
         reasons = [f"without {', '.join(invalid)}: not valid"] if invalid else []
         reasons += [

@@ -33,7 +33,7 @@ def confidence(analysis: Analysis, main: Finding | None, *, shared: bool) -> Con
     steps = plural(quality.steady_steps, "steady step")
     if quality.detailed_steps is not None:
         steps += f", {quality.detailed_steps:,} of them detailed"
-    basis = [f"{steps}, records from {quality.ranks_seen:,} of {expected} ranks"]
+    basis = [steps, f"records from {quality.ranks_seen:,} of {expected} ranks"]
     grave, small = _grave(analysis) + _weighted(analysis, main), _small(analysis, main, shared=shared)
     if analysis.verdict.kind == INSUFFICIENT:
         return Confidence(level="none", basis=basis, doubts=grave + small)

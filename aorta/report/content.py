@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from aorta.artefacts.analysis import Analysis, DataQuality, Finding, RuleMeasurement
 from aorta.artefacts.clean import plain
-from aorta.artefacts.measured import DetailCost, RankBreakdown
+from aorta.artefacts.measured import DetailCost, RankBreakdown, Utilization
 from aorta.artefacts.page import Confidence
-from aorta.diagnosis.finding import saved_words
+from aorta.diagnosis.finding import STEP_SHARE, saved_share, saved_words
 from aorta.diagnosis.findings import FINDINGS, kind_name
 from aorta.report.palette import LEAST_PCT, PARTS, PaletteEntry
 from aorta.report.parts import mean_parts
 from aorta.report.selection import shown_ranks
 from aorta.report.tables import Table
-from aorta.report.text import ABSENT, host, listing, number, quantity, ranks, share
+from aorta.report.text import ABSENT, gain, host, listing, number, quantity, ranks, share
 from aorta.units import plural
 
 LEAST = LEAST_PCT / 100.0
@@ -26,13 +26,15 @@ MAX_TEXT_RANKS = 32
 """Rows of a breakdown table; more ranks are chosen from."""
 
 TIMINGS = {
-    "host": "Times come from host timers around each piece of work.",
-    "event_window": "Times are event windows from ready to done: they include launching and queueing.",
-    "kernel": "Times are those of the kernels themselves.",
+    "host": "All times were measured with CPU timers.",
+    "event_window": "Times on the GPU were measured with CUDA events: they include launching and queueing.",
+    "kernel": "Times on the GPU are those of the kernels themselves.",
 }
 """Meaning of a time, by how it was taken."""
 
 
+_SUB_CAUSES = {"no_workers": "num_workers = 0", "not_determined": "not determined"}
+"""Sub-causes whose code does not read well."""
 MAX_HOSTS = 3
 """Maximum number of node names in the heading."""
 
@@ -83,11 +85,12 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
         return None, ""
     notes = [f"{note}."] if note else []
     notes.append(
-        "Exposed comm is communication that compute does not overlap, including waits for late ranks. All "
-        "comm also has the overlapped part; overlapped is its share."
+        "Exposed comm: communication that is not overlapped by compute, with waits for late ranks. All "
+        "comm: exposed and overlapped. Overlapped: the share of communication that runs at the same "
+        "time as compute."
     )
     if all(row.exposed_copy_ms is None for row in rows):
-        notes.append("Copies were not timed separately and count as host time.")
+        notes.append("Copies were not timed separately; they are in the host column.")
     hosts = any(row.host for row in rows)
     parts = [
         part
@@ -97,7 +100,7 @@ def breakdown_table(analysis: Analysis) -> tuple[Table | None, str]:
     header = (
         ">rank",
         *(("node",) if hosts else ()),
-        ">step ms",
+        ">step, ms",
         *(f">{part.short}" for part in parts),
         ">all comm, ms",
         ">overlapped",
@@ -129,24 +132,34 @@ def changed_thresholds(analysis: Analysis) -> str:
     )
 
 
-def measured_table(measured: list[RuleMeasurement]) -> Table:
-    """Each rule's value beside its threshold, and its answer."""
+def measured_table(analysis: Analysis) -> Table:
+    """Each rule's value, its threshold and its answer; a symptom says whose."""
     rows = []
-    for rule in measured:
+    for rule in analysis.measured:
         spec = FINDINGS.get(rule.kind)
         sign = "below" if spec is not None and spec.fires_below else "above"
-        answer = (
-            "FOUND"
-            if rule.fired
-            else plain(rule.reason)
-            if rule.reason
-            else "ok"
-            if rule.value is not None
-            else "not measurable"
-        )
         limit = f"{sign} {quantity(rule.threshold, rule.unit)}"
-        rows.append((kind_name(rule.kind), quantity(rule.value, rule.unit), limit, answer))
+        rows.append((kind_name(rule.kind), _value(analysis, rule), limit, _answer(analysis, rule)))
     return Table(("finding", ">measured", "reported if", "result"), tuple(rows))
+
+
+def _answer(analysis: Analysis, rule: RuleMeasurement) -> str:
+    """`FOUND`, `symptom of data loading`, `ok`, or why there is no answer."""
+    if rule.fired:
+        same = [item for item in analysis.findings if item.kind == rule.kind]
+        cause = same[0].symptom_of if same else None
+        return f"symptom of {kind_name(cause)}" if cause else "FOUND"
+    return plain(rule.reason) if rule.reason else "ok" if rule.value is not None else "not measurable"
+
+
+def _value(analysis: Analysis, rule: RuleMeasurement) -> str:
+    """The value, and of whose step it is where that is known: of the worst rank's, or of the mean step."""
+    said, spec = quantity(rule.value, rule.unit), FINDINGS.get(rule.kind)
+    if rule.value is None or spec is None or rule.unit != STEP_SHARE or len(analysis.breakdown.per_rank) < 2:
+        return said
+    if not spec.value_of or analysis.mesh is not None:
+        return said
+    return said.replace("the step", spec.value_of)
 
 
 def counted_steps(analysis: Analysis) -> str:
@@ -186,13 +199,13 @@ def quality_table(analysis: Analysis) -> Table:
         ("nodes with data", _of(quality.nodes_seen, quality.nodes_expected)),
         ("steady steps", steady_words(quality)),
         *(
-            (("step time, detailed over other steps", _cost_of_detail(cost_of)),)
+            (("step time: detailed steps ÷ other steps", _cost_of_detail(cost_of)),)
             if cost_of is not None
             else ()
         ),
         ("sources", listing(quality.sources, 12) or "none"),
     )
-    return Table(("data", "available"), rows)
+    return Table(("item", "value"), rows)
 
 
 def _of(seen: int, expected: int | None) -> str:
@@ -205,14 +218,15 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
     if (run := analysis.throughput) is not None:
         rows += [
             ("samples/s, all ranks", number(run.samples_per_s)),
-            ("step time (mean over ranks), median of steps", quantity(run.step_ms_median, "ms")),
-            ("step time (mean over ranks), 95th percentile", quantity(run.step_ms_p95, "ms")),
-            ("step time of the slowest rank, median of steps", quantity(run.slowest_rank_ms_median, "ms")),
-            ("step time of the slowest rank, 95th percentile", quantity(run.slowest_rank_ms_p95, "ms")),
-            ("batch size, per rank / over all ranks", f"{run.per_rank_batch} / {run.global_batch}"),
+            ("median step time, mean over ranks", quantity(run.step_ms_median, "ms")),
+            ("95th percentile of the step time, mean over ranks", quantity(run.step_ms_p95, "ms")),
+            ("median step time of the slowest rank", quantity(run.slowest_rank_ms_median, "ms")),
+            ("95th percentile of the step time of the slowest rank", quantity(run.slowest_rank_ms_p95, "ms")),
+            ("batch size per rank", str(run.per_rank_batch)),
+            ("batch size over all ranks", str(run.global_batch)),
             (
-                "check: samples/s × median step time / batch",
-                f"{number(run.cross_check_ratio)} (1 if they agree)",
+                "consistency check: samples/s × median step time ÷ batch size",
+                f"{number(run.cross_check_ratio)} (1 if consistent)",
             ),
         ]
     absent: dict[str, list[str]] = {}
@@ -228,28 +242,56 @@ def utilization_rows(analysis: Analysis) -> list[tuple[str, str]]:
             ("SM activity", use.sm_active_pct, "%", gpu),
             ("tensor core activity (of its peak)", use.tensor_active_pct, "%", gpu),
             ("GPU memory bandwidth in use", use.dram_active_pct, "%", gpu),
-            ("CPU use of the whole node (100 % is all cores)", use.cpu_pct, "%", "not sampled"),
-            ("CPU use of the job (100 % is one core)", use.job_cpu_pct, "%", no_cgroup),
             ("memory used on the node", use.host_memory_used_pct, "%", "not sampled"),
-            ("memory of the job (of its limit)", use.job_memory_used_pct, "%", no_limit),
+            ("memory of the job, % of its limit", use.job_memory_used_pct, "%", no_limit),
         )
+        rows += _cores(use, alone=not spreads_one_machine(analysis))
         rows += [(name, quantity(value, unit)) for name, value, unit, _ in found if value is not None]
-        rows.append(("monitor samples in the steady steps", str(use.samples)))
+        rows.append(("monitor samples during the steady steps", str(use.samples)))
+        if use.cpu_pct is None:
+            absent.setdefault("not sampled", []).append("CPU cores in use on the node")
+        if use.job_cpu_pct is None:
+            absent.setdefault(no_cgroup, []).append("CPU cores in use by the job")
         for name, value, _, reason in found:
             if value is None:
                 absent.setdefault(reason, []).append(name)
-    words = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in absent.items())
-    return [*rows, *((("not measured", words),) if words else ())]
+    return [*rows, *((f"not measured: {reason}", ", ".join(names)) for reason, names in absent.items())]
+
+
+def _cores(use: Utilization, *, alone: bool) -> list[tuple[str, str]]:
+    """CPU cores in use, mean over nodes: of the node, by the job and by other programs, all in cores.
+
+    Args:
+        use: means over the samples of the steady steps.
+        alone: each node is a machine of its own, so that what the job does not use is used by others.
+    """
+    rows: list[tuple[str, str]] = []
+    cores = use.node_cores
+    node = None if use.cpu_pct is None or cores is None else use.cpu_pct / 100.0 * cores
+    job = None if use.job_cpu_pct is None else use.job_cpu_pct / 100.0
+    if node is not None and cores is not None:
+        rows.append(("CPU cores in use on the node", f"{number(node)} of {cores:g} ({use.cpu_pct:.0f} %)"))
+    elif use.cpu_pct is not None:
+        rows.append(("CPU cores in use on the node", f"{number(use.cpu_pct)} % of all cores"))
+    if job is not None:
+        rows.append(("CPU cores in use by the job", number(job)))
+    if node is not None and job is not None and cores is not None and alone:
+        free = f"{number(max(cores - node, 0.0))} cores were free"
+        rows.append(("CPU cores in use by other programs", f"{number(max(node - job, 0.0))} ({free})"))
+    return rows
 
 
 def scope(finding: Finding) -> str:
     """The ranks and nodes that a finding is about."""
-    return ranks(finding.ranks) + (f" on {listing(finding.nodes)}" if finding.nodes else "")
+    nodes = f", host{'s' if len(finding.nodes) > 1 else ''} {listing(finding.nodes)}" if finding.nodes else ""
+    return ranks(finding.ranks) + nodes
 
 
 def sub_cause_name(finding: Finding) -> str:
     """Name of the sub-cause, in a word or two; `—` for kinds that have none."""
-    return ABSENT if finding.sub_cause is None else plain(finding.sub_cause).replace("_", " ")
+    if finding.sub_cause is None:
+        return ABSENT
+    return _SUB_CAUSES.get(finding.sub_cause) or plain(finding.sub_cause).replace("_", " ")
 
 
 def main_finding(analysis: Analysis) -> Finding | None:
@@ -282,8 +324,16 @@ def cost(analysis: Analysis, finding: Finding) -> tuple[float, float] | None:
 def cost_words(analysis: Analysis, finding: Finding) -> str:
     """`up to 31.6 of 75.5 ms per step (42 %)`, with the bounds that are known; else why it is not known."""
     whole, gained = step_ms(analysis), finding.estimated_speedup
-    said = saved_words(whole, gained) if whole is not None and gained is not None else None
-    return said or "not predicted: the measurements give no bound"
+    if whole is not None and gained is not None and (said := saved_words(whole, gained)):
+        return f"{said} ({saved_share(gained)})"
+    return "not predicted: the measurements give no bound"
+
+
+def gain_words(finding: Finding) -> str:
+    """`1.69× to 1.73×, if the fix removes this cost completely`: of a replay; otherwise its bounds."""
+    said, gained = gain(finding.estimated_speedup), finding.estimated_speedup
+    all_of_it = gained is not None and gained.basis == "replay" and gained.expected is not None
+    return f"{said}, if the fix removes this cost completely" if all_of_it else said
 
 
 def confidence_words(found: Confidence) -> str:
@@ -291,13 +341,19 @@ def confidence_words(found: Confidence) -> str:
     return _level_words(found.level, found.doubts, found.basis)
 
 
-def gain_confidence_words(found: Confidence) -> str:
-    """Returns how far the expected speed-up can be trusted, and the main doubt if there is one."""
-    return _level_words(found.gain, found.gain_doubts, [])
+def gain_confidence_words(found: Confidence, analysis: Analysis) -> str:
+    """Returns how far the expected speed-up can be trusted, the main doubt if there is one, and the check."""
+    replay, finding, basis = analysis.replay, main_finding(analysis), list[str]()
+    gained = finding.estimated_speedup if finding is not None else None
+    simulated = gained is not None and gained.basis == "replay"
+    if simulated and replay is not None and not replay.withheld and replay.error_pct is not None:
+        off = max(replay.error_pct, 0.1)
+        basis.append(f"the replay reproduces the measured steps to within {off:.1f} %")
+    return _level_words(found.gain, found.gain_doubts, basis)
 
 
 def _level_words(level: str, doubts: Sequence[str], basis: Sequence[str]) -> str:
     said = f"{level}: {'; '.join(map(plain, doubts[:_DOUBTS]))}" if doubts else level
     if len(doubts) > _DOUBTS:
         said += f"; and {len(doubts) - _DOUBTS} more"
-    return f"{said}. Measured: {'; '.join(map(plain, basis))}" if basis else said
+    return f"{said} ({'; '.join(map(plain, basis))})" if basis else said

@@ -28,10 +28,11 @@ from aorta.report.blocks import (
     Link,
     Paragraph,
     Picture,
+    Piece,
     Strong,
     bullets,
 )
-from aorta.report.efficiency import reasons, tree_table
+from aorta.report.efficiency import TREE_NOTE, reasons, tree_table
 from aorta.report.front import FOLDER, NAME, front, relative, scaling_name, shares_machine
 from aorta.report.glossary import glossary_page
 from aorta.report.render import to_markdown
@@ -149,7 +150,10 @@ def _bottlenecks(reports: Sequence[ScenarioReport]) -> list[Block]:
     found.sort(key=lambda pair: -rank_time_ms(pair[0].analysis, pair[1]))
     rows = tuple(_bottleneck_row(report, finding) for report, finding in found[:MAX_BOTTLENECKS])
     header = ("scenario", "cause", "sub-cause", "where", ">measured", ">threshold", ">cost per step")
-    note = "Sorted by time lost (ms per step × ranks). Symptoms are listed with their scenario."
+    note = (
+        "Sorted by time lost (ms per step × ranks). Symptoms are not in this table; they are in the section "
+        "of each scenario, below."
+    )
     if len(found) > len(rows):
         note = f"The first {len(rows)} of {len(found)}. {note}"
     return [Table((*header, ">expected speed-up"), rows), Paragraph(note)]
@@ -173,7 +177,7 @@ def _recommended(aggregate: Aggregate) -> list[Block]:
     items = tuple(
         Bullet(
             (Strong(item.kind), f" ({', '.join(item.scenarios)}): expected speed-up {gain_words(item)}"),
-            tuple(item.actions),
+            tuple(sections.advice(action) for action in item.actions),
         )
         for item in aggregate.recommended
     )
@@ -210,11 +214,14 @@ def _curve(scaling: Scaling, reports: Sequence[ScenarioReport]) -> Iterator[Bloc
         ">speed-up",
         ">efficiency",
     )
-    if rows:
-        yield Table((*header, "note"), rows)
+    if len(points) > 1:
+        flagged = any(point.flag for point in points)
+        names, shown = ((*header, "note"), rows) if flagged else (header, tuple(row[:-1] for row in rows))
+        yield Table(names, shown)
     if notes := list(_curve_notes(scaling, shared=shares_machine(scaling, reports))):
         yield bullets(notes)
     if len(points) == 1 and (tree := tree_table(points)) is not None:
+        yield Paragraph(TREE_NOTE)
         yield tree
     lines = [*(loss.statement for loss in scaling.losses), *reasons(points)]
     if lines:
@@ -222,7 +229,7 @@ def _curve(scaling: Scaling, reports: Sequence[ScenarioReport]) -> Iterator[Bloc
 
 
 def _curve_notes(scaling: Scaling, *, shared: bool) -> Iterator[str]:
-    if scaling.reference:
+    if scaling.reference and len(scaling.points) > 1:
         yield f"The reference is {scaling.reference}, the smallest run in the curve."
     if scaling.label:
         words = overview.LABELS[scaling.label]
@@ -259,8 +266,7 @@ def _scenario(docs: Path, report: ScenarioReport) -> Iterator[Block]:
     pictured = is_file(run.plot_png)
     if pictured:
         about = (
-            "Where the time in a step goes, ranks and causes, longest step, step times and monitors of "
-            f"{run.root.name}"
+            f"Where the time in a step goes, by rank and cause, in one step and over time: {run.root.name}"
         )
         yield Picture(about, f"{FOLDER}/{report.scenario.name}")
     yield sections.summary(report.analysis, report.page, str(run.root))
@@ -270,9 +276,14 @@ def _scenario(docs: Path, report: ScenarioReport) -> Iterator[Block]:
     files = (run.report, run.analysis, run.metrics_csv, run.gpu_csv, run.cpu_csv)
     more = (run.manifest, run.config, run.sacct_summary, run.job_metadata)
     links = [Link(path.name, relative(path, docs)) for path in (*files, *more) if is_file(path)]
-    yield Paragraph(
-        ("Run directory ", Code(relative(run.root, docs)), *(p for link in links for p in (" · ", link)))
-    )
+    yield Paragraph(("Files in the run directory ", Code(relative(run.root, docs)), *_listed(links)))
+
+
+def _listed(links: Sequence[Link]) -> Iterator[Piece]:
+    """`: a, b`."""
+    for place, link in enumerate(links):
+        yield ", " if place else ": "
+        yield link
 
 
 def _quality(aggregate: Aggregate, reports: Sequence[ScenarioReport]) -> Iterator[Block]:

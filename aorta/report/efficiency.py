@@ -20,6 +20,16 @@ _SHADES = LinearSegmentedColormap.from_list("efficiency", ["#B04A00", "#E69F00",
 """From low to 100 %: darker is lost more, also without colours."""
 
 
+NOT_COMPUTE = "all that is not compute (communication)"
+"""POP's communication efficiency, which also falls with loading and host work."""
+TREE_NOTE = (
+    "Each factor is the product of the factors below it. POP is the method of the centre of excellence "
+    "Performance Optimisation and Productivity. Only compute counts as useful time: data loading and host "
+    "work on one rank lower serialisation, not load balance."
+)
+"""How to read the tree."""
+
+
 @dataclass(frozen=True, slots=True)
 class EfficiencyRow:
     """One factor: its depth in the tree, its name, and its value (0 to 1, None: absent) by point."""
@@ -50,7 +60,7 @@ def tree(points: Sequence[ScalingPoint]) -> list[EfficiencyRow]:
         EfficiencyRow(2, "load balance", pop(lambda item: item.load_balance)),
         EfficiencyRow(3, "between nodes", pop(lambda item: item.load_balance_inter_node)),
         EfficiencyRow(3, "within nodes", pop(lambda item: item.load_balance_intra_node)),
-        EfficiencyRow(2, "communication", pop(lambda item: item.communication)),
+        EfficiencyRow(2, NOT_COMPUTE, pop(lambda item: item.communication)),
         EfficiencyRow(3, "serialisation (waits)", pop(lambda item: item.serialisation)),
         EfficiencyRow(3, "transfer", pop(lambda item: item.transfer)),
     ]
@@ -72,7 +82,7 @@ def tree_table(points: Sequence[ScalingPoint]) -> Table | None:
     cells = tuple(
         (f"{'· ' * row.depth}{row.name}", *(_percent(value) for value in row.values)) for row in rows
     )
-    return Table(("factor", *(f">{plain(point.scenario)}" for point in points)), cells)
+    return Table(("efficiency factor (POP)", *(f">{plain(point.scenario)}" for point in points)), cells)
 
 
 def reasons(points: Sequence[ScalingPoint]) -> list[str]:

@@ -45,61 +45,93 @@ def worst_table(page: RunPage, analysis: Analysis) -> tuple[Table | None, str]:
         )
         for item in worst
     )
-    header = (">rank", "node", ">own time, ms", ">over the median, ms", ">others wait, ms", "late because of")
     others = page.ranks - page.costly_ranks
-    note = f"{len(worst):,} of {page.ranks:,} ranks shown, worst first"
-    if page.costly_ranks == len(worst) and others:
-        note += (
-            "; nobody waits for the other one" if others == 1 else f"; nobody waits for the other {others:,}"
-        )
+    longer = _than_median(worst[0].rank, analysis)
+    header = (">rank", "host", ">own time, ms", f">{longer}, ms", ">wait caused, ms", "cause")
+    note = ""
+    if page.costly_ranks > len(worst):
+        note = f"{len(worst):,} of {page.ranks:,} ranks are shown, worst first. "
+    elif others:
+        left = _left_out([item.rank for item in worst], analysis) if others == 1 else f"{others:,} ranks"
+        note = f"{left} {'is' if others == 1 else 'are'} not shown, because no rank waits for "
+        note = f"{note[0].upper()}{note[1:]}{'it' if others == 1 else 'them'}. "
     if any(item.kind == "straggler" and not item.ranks for item in analysis.findings):
-        note += "; different ranks are last in different steps, each by a little: no single rank is the cause"
-    return Table(header, rows), f"{note}. {_WORST}"
+        note += "Different ranks are last in different steps, each by a little: no single rank is the cause. "
+    return Table(header, rows), f"{note}{_WORST}"
 
 
 _WORST = (
-    "All times are per step. Own time is the rank's step without exposed communication. Over the median: how "
-    "much longer that is than on the median rank. Others wait: the mean time that each other rank waits for "
-    "this rank."
+    "All times are per step. Own time: the rank's step without exposed communication. Wait caused: the mean "
+    "time that each other rank waits for this rank."
 )
 
 
-def lateness_table(analysis: Analysis, limit: int = 6) -> tuple[Table | None, str]:
-    """Returns the table of late ranks, worst first, and notes on how to read it."""
+def _left_out(named: list[int], analysis: Analysis) -> str:
+    """The only rank that is not named: `rank 0`."""
+    return ranks([row.rank for row in analysis.breakdown.per_rank if row.rank not in named])
+
+
+def _than_median(rank: int, analysis: Analysis) -> str:
+    """The column of a rank's extra time; of two ranks, it is compared with the other one."""
+    two = len(analysis.breakdown.per_rank) == 2
+    return f"longer than {_left_out([rank], analysis)}" if two else "longer than median rank"
+
+
+def lateness_table(analysis: Analysis, page: RunPage, limit: int = 6) -> tuple[Table | None, str]:
+    """Returns how often ranks came last, worst first, and what a reader of it must know."""
     late = analysis.lateness
     if late is None or not late.ranks:
         return None, ""
+    first = _first_steady(page)
     rows = tuple(
         (
             str(item.rank),
             host(item.host or ABSENT, 15),
             item.pattern.replace("_", "-"),
             f"{item.late_steps:,} ({100 * item.share_of_steps:.0f} %)",
-            f"{item.since_step:,}",
+            f"{item.since_step:,}" + (" (the first steady step)" if item.since_step == first else ""),
             number(item.late_ms),
         )
         for item in late.ranks[:limit]
     )
-    notes = [f"a rank is late if it arrives at least {number(late.threshold_ms)} ms after the median rank"]
+    two = len(analysis.breakdown.per_rank) == 2
+    than = "the other rank" if two else "the median rank"
+    notes = [f"A rank is late if it arrives at least {number(late.threshold_ms)} ms after {than}."]
+    patterns = {item.pattern for item in late.ranks[:limit]}
+    notes += [words for pattern, words in _PATTERNS.items() if pattern in patterns]
     if late.steps == analysis.data_quality.detailed_steps:
-        notes.append("lateness is known only in steps timed in detail")
+        notes.append("Lateness is known only in steps timed in detail.")
     if len(late.ranks) > limit:
-        notes.insert(0, f"{limit} of {len(late.ranks):,} late ranks shown, worst first")
+        notes.insert(0, f"{limit} of {len(late.ranks):,} late ranks are shown, worst first.")
     if late.nodes:
         nodes = [f"{plain(node.host)} (by {number(node.late_ms)} ms)" for node in late.nodes]
-        notes.append(f"all ranks of a node are late together: {listing(nodes)}")
+        notes.append(f"All ranks of a node are late together: {listing(nodes)}.")
     elif late.scope == "not_determined":
-        notes.append("with one rank per node, a slow rank cannot be told from a slow node")
+        notes.append("With one rank per node, a slow rank cannot be told from a slow node.")
     header = (
         ">rank",
-        "node",
-        "how often",
-        ">steps in which it is late",
-        ">first such step",
+        "host",
+        "pattern",
+        f">late in (of {plural(late.steps, 'steady step')})",
+        ">first late step",
         ">late by, ms (mean)",
     )
-    said = "; ".join(notes)
-    return Table(header, rows), f"{said[0].upper()}{said[1:]}."
+    return Table(header, rows), " ".join(notes)
+
+
+_PATTERNS = {
+    "persistent": "Persistent: late in at least 80 % of the steps since the first late one.",
+    "intermittent": "Intermittent: late again and again, but in fewer steps.",
+    "one_off": "One-off: late in a single short stretch of steps.",
+}
+
+
+def _first_steady(page: RunPage) -> int | None:
+    """The first steady step; None where the page shows no single steps."""
+    times = page.steps
+    if times is None or times.steps_a_point > 1:
+        return None
+    return next((at for at, steady in zip(times.global_step, times.steady, strict=True) if steady), None)
 
 
 def spread_table(rows: list[RankBreakdown]) -> Table:
@@ -116,7 +148,7 @@ def what_if_table(analysis: Analysis) -> Table | None:
     rows = tuple(
         (
             plain(item.removed),
-            ranks(item.ranks),
+            ranks(item.ranks).removeprefix("ranks ").removeprefix("rank "),
             ("at least " if item.bound else "")
             + number(item.step_ms)
             + _between(item.step_ms_interval, number),
@@ -126,7 +158,7 @@ def what_if_table(analysis: Analysis) -> Table | None:
         )
         for item in replay.predictions
     )
-    return Table(("if this is removed", "on", ">predicted step, ms", ">predicted speed-up"), rows)
+    return Table(("removed", "rank", ">predicted step time, ms", ">predicted speed-up"), rows)
 
 
 def _between(interval: Interval | None, form: Callable[[float], str]) -> str:
@@ -157,13 +189,15 @@ def _clocks(clocks: Sequence[ClockFit]) -> str:
 def _replayed(replay: Replay) -> str:
     if replay.withheld:
         return f"No prediction: {plain(replay.withheld)}."
-    steps = f"{plural(replay.steps, 'step')} of {number(replay.measured_step_ms)} ms"
+    steps = f"The model replayed {plural(replay.steps, 'step')} with nothing removed."
     if replay.error_pct is None:
-        return f"{steps} were replayed. The steps have no collective to check the replay against."
-    error = "less than 0.1" if replay.error_pct < 0.1 else f"at most {replay.error_pct:.1f}"
+        return f"{steps} They have no collective to check the replay against."
+    error = "0.1" if replay.error_pct < 0.1 else f"{replay.error_pct:.1f}"
     return (
-        f"Check of the prediction: {steps} were replayed with nothing removed, each half of them with the "
-        f"transfer times of the other half. The predicted step was off by {error} %."
+        f"Check of the prediction: {steps[0].lower()}{steps[1:]} Each half of the steps was replayed with "
+        "transfer times measured in the other half, so that the check is fair. The replayed step time was "
+        f"within {error} % of the measured {number(replay.measured_step_ms)} ms. That is the time from the "
+        "start of a step to the start of the next one, so it includes the time between steps."
     )
 
 

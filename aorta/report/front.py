@@ -32,7 +32,8 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
     if docs is not None and reports:
         yield Paragraph(content.headings([report.analysis for report in reports]))
     if docs is not None and reports:
-        yield Picture("Where the time in a step goes, all scenarios side by side", f"{FOLDER}/overview")
+        each = ", all scenarios side by side" if len(reports) > 1 else ""
+        yield Picture(f"Where the time in a step goes{each}", f"{FOLDER}/overview")
     pairs: list[tuple[str, Line]] = []
     if main is not None:
         pairs += sections.summary(main.analysis, main.page, str(main.run.root)).pairs
@@ -42,11 +43,11 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
     pairs += [("Missing", problem.reason) for problem in aggregate.missing[:2]]
     if len(aggregate.missing) > 2:
         pairs.append(("Missing", f"{len(aggregate.missing) - 2} more, listed under data quality"))
-    yield FactList(tuple(pairs))
+    yield (first := FactList(tuple(pairs)))
     if main is not None:
         # Two lists in a row would be one in Markdown, with its items far apart.
         yield Paragraph(Strong("Next"))
-        yield from sections.next_block(str(main.run.root))
+        yield from sections.next_block(str(main.run.root), first)
     if docs is not None:
         links: list[Link] = [
             Link("interactive report", f"{NAME}.html"),
@@ -54,7 +55,7 @@ def front(aggregate: Aggregate, reports: Sequence[ScenarioReport], docs: Path | 
             Link("terms", f"{FOLDER}/glossary.md"),
         ]
         if main is not None:
-            links.append(Link(f"full report of {main.scenario.name}", relative(main.run.report, docs)))
+            links.append(Link(f"text report of {main.scenario.name}", relative(main.run.report, docs)))
         yield Paragraph(tuple(piece for link in links for piece in (link, " · "))[:-1])
     if main is not None and (said := sections.provenance(main.analysis)):
         yield FactList(tuple(said))

@@ -3,74 +3,201 @@
 from __future__ import annotations
 
 from aorta.report.blocks import Bullet, Bullets, Heading, Strong
+from aorta.report.catalogue import coded
 from aorta.report.render import to_markdown
 
 TERMS = (
     (
+        "Scenario",
+        "one configuration of the job that was run: `1node` is the job on one node. A report has one "
+        "section per scenario.",
+    ),
+    (
+        "Job, run, submission",
+        "a submission starts one or more jobs, one per scenario. A run is what one job left in its "
+        "run directory.",
+    ),
+    (
         "Step",
-        "one optimizer step of one rank, from the end of the step before to its own end: loading a batch, "
-        "forward, backward, update.",
+        "one optimizer step of one rank, from the end of the previous step to the end of this one: "
+        "loading a batch, forward, backward, update.",
+    ),
+    (
+        "Warm-up",
+        "the first steps of a run: 20 of them, or fewer in a short run. They are left out, because "
+        "they contain start-up work such as filling caches.",
     ),
     (
         "Steady steps",
-        "all steps after the warm-up that contain no validation, checkpoint or profiler start-up. Averages "
-        "use only steady steps. Monitor samples count from the start of the first to the end of the last. "
-        "The breakdown uses the traced steps if all ranks have traces, otherwise the steps timed in detail.",
+        "all steps after the warm-up that contain no validation, checkpoint or profiler start-up. "
+        "Averages use only steady steps. Samples of the monitors are used if they were taken between "
+        "the first and the last steady step.",
+    ),
+    (
+        "Breakdown",
+        "the parts of the mean step. It uses the traced steps if all ranks have traces, otherwise the "
+        "steps timed in detail.",
     ),
     (
         "Detailed step",
         "a step that was timed part by part. Other steps are timed from end to end, which costs less.",
     ),
-    ("Compute", "time in which the device computes anything except communication."),
+    (
+        "Monitors",
+        "programs that sample the use of CPUs and GPUs while the job runs, about once per second.",
+    ),
+    (
+        "Compute",
+        "time in which the device (GPU or CPU) computes anything except communication.",
+    ),
     (
         "Exposed communication",
-        "time in collectives that no compute hides. It includes waiting for a rank that is late.",
+        "time in collectives that is not overlapped by compute. It includes waiting for a rank that is late.",
     ),
-    ("Wait", "time in a collective until its last rank arrives."),
-    ("Transfer", "time in a collective after its last rank has arrived: the exchange itself."),
+    (
+        "Exposed transfer",
+        "exposed communication without the waits: the exchange itself.",
+    ),
+    (
+        "All communication",
+        "exposed and overlapped communication together.",
+    ),
+    (
+        "Wait",
+        "time in a collective until its last rank arrives.",
+    ),
+    (
+        "Transfer",
+        "time in a collective after its last rank has arrived: the exchange itself.",
+    ),
+    (
+        "Waiting that an earlier slow exchange causes",
+        "a rank arrives late, because a collective before this one kept it longer than the others.",
+    ),
     (
         "Charge",
-        "an exposed wait belongs to what the last rank did longer than the waiting one: loading, compute or "
-        "host work. Charges sum to the exposed waits.",
+        "the part of a wait that is attributed to a cause: whichever of loading, compute or host work "
+        "took longer on the last rank than on the waiting one. Charges sum to the exposed waits.",
     ),
-    ("Lateness", "how much later than the median rank a rank arrives at a collective."),
-    ("Data wait", "time in the loader with nothing else running."),
-    ("Host", "the rest of the step: launching, Python, synchronisation. The parts sum to the step exactly."),
+    (
+        "Median rank",
+        "the rank in the middle, the lower one of an even number. Of two ranks it is the other one.",
+    ),
+    (
+        "Worst rank",
+        "the rank with the largest value.",
+    ),
+    (
+        "Late, lateness",
+        "how much later than the median rank a rank arrives at a collective.",
+    ),
+    (
+        "Data wait",
+        "time in the loader with nothing else running. Without loader workers, it is the loading itself.",
+    ),
+    (
+        "Host",
+        "the CPU side of the step, and the rest of the step: launching, Python, synchronisation. The "
+        "parts sum to the step exactly.",
+    ),
     (
         "Unseen time",
-        "time that was not measured, with the reason. It counts neither as compute nor as host.",
+        "time that could not be measured; the report gives the reason. It counts neither as compute "
+        "nor as host.",
     ),
-    ("Between steps", "time outside of steps: validation, checkpoints, logging, the first batch."),
-    ("Own time", "a step less its exposed communication. The others wait for the rank with the longest."),
+    (
+        "Between steps",
+        "time outside of steps: validation, checkpoints, logging, the first batch.",
+    ),
+    (
+        "Own time",
+        "a step without its exposed communication. The other ranks wait for the rank with the longest "
+        "own time.",
+    ),
+    (
+        "Wait caused per other rank",
+        "the time per step that each other rank loses waiting for this one (mean).",
+    ),
+    (
+        "Finding, cause, symptom, sub-cause",
+        "a finding is a measurement that passes its threshold. A cause is a finding that can be "
+        "fixed. A symptom is a finding that goes away when its cause is fixed. A sub-cause says what "
+        "is behind a cause.",
+    ),
+    (
+        "Warning, critical",
+        "a finding is critical if it takes at least half of the step, otherwise a warning.",
+    ),
+    (
+        "Straggler",
+        "a rank whose compute or host work takes longer, so that the other ranks wait for it in collectives.",
+    ),
+    (
+        "Host bound",
+        "the device waits for the CPU, which launches work too slowly. In a job without GPUs: Python "
+        "and other work outside of compute.",
+    ),
+    (
+        "Stall",
+        "a single step or gap that lasts at least 10 times as long as the median step.",
+    ),
+    (
+        "Pipeline bubble",
+        "time in which stages of a pipeline have no microbatch to work on.",
+    ),
     (
         "Effective GPU utilisation",
-        "compute over step time. The driver's counter also counts kernels that only wait.",
+        "compute time ÷ step time. The driver's counter also counts kernels that only wait.",
     ),
     (
         "Expected speed-up",
-        "step time now over step time without the cause. It comes from a replay of the measured steps, with "
-        'a 95 % interval. Where no replay reproduces the steps, it is "at most" what the cause takes.',
+        "step time now ÷ step time after the cause is removed completely. A fix that removes part of "
+        "it gains less. The number comes from a replay of the measured steps, with a 95 % interval. "
+        'If no replay reproduces the measured steps, the report gives an upper limit ("at most …"): '
+        "the speed-up if all of the cause's time were removed.",
     ),
-    ("Others wait", "what a rank that waits for this rank loses per step, mean over the others."),
+    (
+        "Replay",
+        "a calculation that repeats the recorded steps with some time removed. The job does not run again.",
+    ),
     (
         "Confidence in the cause, or in a verdict without one",
-        "high if nothing below applies. Medium: problems in the data, few steps, a shared machine, sources "
-        "that contradict each other, or no known sub-cause. Low: missing ranks, or a job that did not "
-        "complete.",
+        "high if nothing below applies. Medium: problems in the data, few steps, several nodes on one "
+        "machine, sources that contradict each other, or no known sub-cause. Low: missing ranks, a "
+        "job that did not complete, or other programs that left hardly a free CPU core.",
     ),
     (
         "Confidence in the gain",
-        "high if a replay gives a narrow range. Medium: not simulated (no replay), or a wide range: the "
-        "highest speed-up is more than 1.25 times the lowest. Low: it is more than twice the lowest, or the "
-        "range holds no gain at all.",
+        "high if a replay gives a narrow range. Medium: not simulated (no replay), or a wide range: "
+        "the highest speed-up is more than 1.25 times the lowest. Low: the highest speed-up is more "
+        "than twice the lowest, or the range includes 1.00×.",
     ),
-    ("Efficiency", "samples/s per rank over samples/s per rank of the reference, the smallest run."),
     (
-        "Efficiency tree (POP)",
-        "global efficiency is computation scalability (useful time per sample at the reference over here) "
-        "× parallel efficiency. Parallel efficiency is load balance (mean over longest useful time) × "
-        "communication (longest useful time over step). Communication is serialisation (waits, on an ideal "
-        "network) × transfer.",
+        "Scaling curve, reference",
+        "throughput of several scenarios against their number of ranks. The reference is the smallest "
+        "scenario, to which the others are compared.",
+    ),
+    (
+        "Efficiency",
+        "samples/s per rank ÷ samples/s per rank in the reference.",
+    ),
+    (
+        "Efficiency factors (POP)",
+        "POP is a method of the centre of excellence Performance Optimisation and Productivity. "
+        "Useful time is time in compute. Global efficiency is computation scalability × parallel "
+        "efficiency. Computation scalability is useful time per sample in the reference ÷ useful time "
+        "per sample in this run. Parallel efficiency is load balance × communication. Load balance is "
+        "the mean useful time of the ranks ÷ the longest. Communication is the longest useful time ÷ "
+        "the step. Communication is serialisation (what waits leave on a network without cost) × "
+        "transfer.",
+    ),
+    (
+        "Operator and kernel traces",
+        "recordings of torch.profiler, nsys or rocprofv3: see docs/traces.md.",
+    ),
+    (
+        "-dirty",
+        "after a commit: the working copy had changes that were not committed.",
     ),
     (
         "Overall verdict",
@@ -81,7 +208,7 @@ TERMS = (
 
 def glossary() -> Bullets:
     """The terms as a list."""
-    return Bullets(tuple(Bullet((Strong(term), f": {meaning}")) for term, meaning in TERMS))
+    return Bullets(tuple(Bullet((Strong(term), ": ", *coded(meaning))) for term, meaning in TERMS))
 
 
 def glossary_page() -> str:

@@ -24,7 +24,7 @@ from aorta.report.blocks import (
     pieces,
 )
 from aorta.report.palette import EXPOSED, part_colour
-from aorta.report.parts import shown_parts
+from aorta.report.parts import HEAT_GROUPS, shown_parts
 from aorta.report.tables import Table
 from aorta.report.text import number
 
@@ -165,9 +165,9 @@ def heat_table(found: HeatMap) -> str:
     heads = "".join(
         f'<th scope="col"{mark}>{esc(name)}</th>' for name, mark in zip(found.columns, first, strict=True)
     )
-    groups = f'<th></th><th colspan="{own}">in its own step, %</th>' if own else "<th></th>"
+    groups = f'<th></th><th colspan="{own}">{HEAT_GROUPS[0]}, %</th>' if own else "<th></th>"
     if charged:
-        groups += f'<th colspan="{charged}" class="first">each other rank waits for, %</th>'
+        groups += f'<th colspan="{charged}" class="first">{HEAT_GROUPS[1]}, %</th>'
     top = max([cell for row in found.values for cell in row if cell is not None] + [30.0])
     shades = ["--effect" if name == EXPOSED else "--heat" for name in found.columns]
     rows = []

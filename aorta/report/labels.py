@@ -20,7 +20,10 @@ LABELS: dict[str, tuple[str, str]] = {
     "workers": ("loader workers per rank", ""),
     # communication
     "exposed_comm_ms": (f"exposed communication {_MEAN}", "ms"),
-    "transfer_and_late_exchanges_ms": (f"of that, transfers and waiting after late exchanges {_MEAN}", "ms"),
+    "transfer_and_late_exchanges_ms": (
+        f"of that, exchanging data, and waiting that an earlier slow exchange causes, {_MEAN}",
+        "ms",
+    ),
     "waits_charged_to_ranks_ms": (f"of that, waiting for a rank that arrives late {_MEAN}", "ms"),
     "comm_ms": (f"all communication, exposed and overlapped, {_MEAN}", "ms"),
     "overlap_ratio": ("share of communication that is overlapped with compute", "share"),
@@ -116,3 +119,10 @@ LABELS: dict[str, tuple[str, str]] = {
     "mistake": ("known mistake", ""),
 }
 """Label and unit by key. `share` is a ratio that is shown in percent; an empty unit shows the bare value."""
+TWO_RANKS: dict[str, tuple[str, str]] = {
+    "data_wait_ms_worst_rank": ("data wait per step, slower rank", "ms"),
+    "data_wait_ms_median_rank": ("data wait per step, other rank", "ms"),
+}
+"""Labels in a job of two ranks, where the median rank is the other one."""
+SPLIT_BY_PARTS = ("transfer_and_late_exchanges_ms", "waits_charged_to_ranks_ms")
+"""Facts that the parts of the step tell with more detail, under the names of the charts."""

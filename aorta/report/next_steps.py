@@ -129,5 +129,11 @@ def next_commands(run: str) -> list[tuple[str, str]]:
     quoted = shlex.quote(run)
     return [
         ("see all ranks on one timeline", f"aorta timeline {quoted}"),
-        ("compare with NEW_RUN, the run after the change", f"aorta compare {quoted} NEW_RUN"),
+        compare_command(run),
     ]
+
+
+def compare_command(run: str) -> tuple[str, str]:
+    """Purpose and command: compare the run with one after the change."""
+    purpose = "run the job again, then compare the two runs (NEW_RUN is the new run's folder)"
+    return purpose, f"aorta compare {shlex.quote(run)} NEW_RUN"

@@ -16,7 +16,7 @@ from aorta.artefacts.measured import Interval
 from aorta.artefacts.page import StepPart
 from aorta.report import palette, style
 from aorta.report.efficiency import tree, tree_panel
-from aorta.report.parts import shown_parts
+from aorta.report.parts import loading_words, shown_parts
 from aorta.report.text import number
 
 LABELS = {
@@ -37,7 +37,8 @@ def parts_figure(scenarios: Sequence[tuple[str, Sequence[StepPart]]]) -> Figure:
     style.title(
         axes,
         "Where the time in a step goes",
-        "mean step over all ranks; labels are % of the step",
+        "mean over all ranks: the time of one rank is a smaller share than of its own step; labels: %",
+        loading_words(scenarios[0][1]) if len(scenarios) == 1 else "",
     )
     shown = [(name, shown_parts(parts)) for name, parts in scenarios]
     if not any(parts for _, parts in shown):

@@ -46,7 +46,7 @@ WAITS = {
     "data_loading": ("waiting for another rank's loader", "#F6CF8B"),
     "compute": ("waiting for another rank's compute", "#F0C9A8"),
     "host": ("waiting for another rank's host", "#C9B8AC"),
-    "communication": ("waiting after a late exchange", "#EBA07A"),
+    "communication": ("waiting that an earlier slow exchange causes", "#EBA07A"),
     "own_host": ("waiting, but its own host is not ready either", OWN_HOST),
 }
 """Parts of exposed communication: waits for other ranks, by what those ranks did. The last one is the part of
@@ -68,16 +68,16 @@ def part_colour(key: str) -> str:
 DOING: dict[Doing, tuple[str, str]] = {
     "compute": ("compute", COMPUTE),
     "transfer": ("exposed transfer", EXPOSED_COMM),
-    "wait": ("waiting for another rank", WAITING),
+    "wait": ("waiting for another rank, for any reason", WAITING),
     "data_wait": ("data wait", DATA_WAIT),
     "host": ("host", HOST),
-    "hidden": ("communication under compute", HIDDEN_COMM),
+    "hidden": ("overlapped communication", HIDDEN_COMM),
 }
 """Names and colours of the things that a rank does in a timeline."""
 
 CURVES: dict[str, tuple[str, str]] = {
     "gpu": ("GPU, driver counter", GPU),
-    "job_cpu": ("CPU, job's share of its CPUs", JOB_CPU),
-    "cpu": ("CPU, whole node", HOST_CPU),
+    "job_cpu": ("CPU, this job (% of the cores it may use)", JOB_CPU),
+    "cpu": ("CPU, whole node (% of all cores)", HOST_CPU),
 }
 """Curves of the monitors: names and colours."""

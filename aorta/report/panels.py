@@ -26,7 +26,7 @@ from aorta.artefacts.page import (
     UtilizationOverTime,
 )
 from aorta.report import palette, style
-from aorta.report.parts import shown_parts
+from aorta.report.parts import HEAT_GROUPS, HEAT_NOTE, loading_words, shown_parts
 from aorta.report.step_scale import ceiling
 from aorta.report.text import host, number, short
 
@@ -45,7 +45,7 @@ def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
 
     Each part begins where the one above it ends; together they are 100 %.
     """
-    style.title(axes, "Where the time in a step goes", note)
+    style.title(axes, "Where the time in a step goes", note, *loading_words(parts).split(": "))
     shown = [(part, part.ms or 0.0, part.pct or 0.0) for part in shown_parts(parts)]
     if not shown:
         style.absent(axes, NO_BREAKDOWN)
@@ -74,7 +74,7 @@ def waterfall_panel(axes: Axes, parts: Sequence[StepPart], note: str) -> None:
 
 def heat_panel(axes: Axes, found: HeatMap) -> None:
     """Rank × cause: each rank's own time, and the waits of others that are charged to it, % of the step."""
-    style.title(axes, "Time by rank and cause", found.note or "% of the mean step")
+    style.title(axes, "Time by rank and cause", found.note or HEAT_NOTE)
     values = np.array([[np.nan if v is None else v for v in row] for row in found.values], dtype=float)
     top = max(float(np.nanmax(values)), 30.0)  # what costs little stays pale
     effect = np.array(
@@ -104,16 +104,16 @@ def heat_panel(axes: Axes, found: HeatMap) -> None:
     axes.grid(which="minor", color="white", linewidth=0.6 if small else 2)
     axes.tick_params(which="minor", length=0)
     own, charged = found.groups
-    names = [
-        (own, (own - 1) / 2, "in its own step"),
-        (charged, own + (charged - 1) / 2, "each other rank waits for"),
-    ]
-    for count, middle, name in names:
+    room = 0.14 * len(found.rows)  # above the first row, for the heads of the groups
+    axes.set_ylim(len(found.rows) - 0.5, -0.5 - room)
+    for count, middle, name in (
+        (own, (own - 1) / 2, HEAT_GROUPS[0]),
+        (charged, own + (charged - 1) / 2, HEAT_GROUPS[1].replace("wait ", "wait\n", 1)),
+    ):
         if count:
-            axes.annotate(
-                name, (middle, 0), (0, -40), ("data", "axes fraction"), "offset points",
-                ha="center", va="top", fontsize=8.5, color=palette.FAINT,
-            )  # fmt: skip
+            axes.text(
+                middle, -0.5 - room / 2, name, ha="center", va="center", fontsize=8, color=palette.FAINT
+            )
     if charged:
         axes.axvline(own - 0.5, color=palette.INK, linewidth=1.2)
 
@@ -121,14 +121,14 @@ def heat_panel(axes: Axes, found: HeatMap) -> None:
 def excerpt_panel(axes: Axes, found: Excerpt | None, absent: str) -> None:
     """The longest steady step, or of those traced or timed part by part, rank by rank on one clock."""
     if found is None:
-        style.title(axes, "The longest steady step")
+        style.title(axes, "The slowest steady step")
         style.absent(axes, absent)
         return
     which = " traced" if found.traced else ""
     times = f"{number(found.step_ms)} ms; the median{which} step takes {number(found.median_ms)} ms"
     note = f"{times}; {found.note}" if found.note else times
     steady = "steady step" if found.all_detailed else "detailed step"
-    longest = f"The longest {'traced step' if found.traced else steady}"
+    longest = f"The slowest {'traced step' if found.traced else steady}"
     style.title(axes, f"{longest}: step {found.global_step:,}", note)
     used: set[Doing] = set()
     for place, lane in enumerate(found.lanes):
@@ -176,10 +176,10 @@ def steps_panel(axes: Axes, times: StepTimeSeries | None, throughput: Throughput
     top = ceiling(times)
     beyond = ms > top
     each = f"; the longest of each {times.steps_a_point} steps" if times.steps_a_point > 1 else ""
-    style.title(axes, "Step time", f"slowest rank of each step{each}")
+    style.title(axes, "Step time", f"step time of the slowest rank{each}")
     if steady.any():
         first, last = steps[steady][0], steps[steady][-1]
-        axes.axvspan(first - 0.5, last + 0.5, color=palette.STEADY, linewidth=0, label="steady window")
+        axes.axvspan(first - 0.5, last + 0.5, color=palette.STEADY, linewidth=0, label="steady steps")
     if times.whole:
         detailed = steps[np.array(times.detailed)]
         bottom = np.full(len(detailed), 0.015 * top)
@@ -194,7 +194,7 @@ def steps_panel(axes: Axes, times: StepTimeSeries | None, throughput: Throughput
         color="white",
         markeredgecolor=palette.FAINT,
         markersize=3.5,
-        label="not steady, not counted",
+        label="warm-up and other steps, left out",
     )
     if beyond.any():
         axes.plot(
@@ -247,7 +247,7 @@ def utilization_panel(figure: SubFigure, found: UtilizationOverTime) -> None:
     handles: dict[str, Artist] = {}
     for axes, strip in zip(grid, strips, strict=False):
         if found.window_s is not None:
-            axes.axvspan(*found.window_s, color=palette.STEADY, linewidth=0, label="steady window")
+            axes.axvspan(*found.window_s, color=palette.STEADY, linewidth=0, label="steady steps")
         for curve in strip.curves:
             _curve(axes, curve)
         axes.text(

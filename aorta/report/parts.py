@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import median_low
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +25,12 @@ MAX_HEAT_ROWS = 32
 MAX_WORST = 6
 OTHER = f"other parts, each below {LEAST_PCT:g} %"
 
-MAKES_WAIT = {"data_loading": "its loader", "compute": "its compute", "host": "its host"}
+MAKES_WAIT = {"data_loading": "loader", "compute": "compute", "host": "host"}
 """Causes of waits, seen from the rank that the others wait for."""
+HEAT_GROUPS = ("in the rank's own step", "other ranks wait for its")
+"""Heads of the map's two groups of columns."""
+HEAT_NOTE = "% of the mean step, without compute; grey: an effect of other ranks"
+"""Small print of the map."""
 
 
 def mean_parts(analysis: Analysis) -> dict[str, float | None]:
@@ -123,6 +127,18 @@ def shown_parts(parts: Sequence[StepPart]) -> list[StepPart]:
     if len(small) == 1 and ms:
         return [*large, small[0]]
     return [*large, StepPart(key="other", name=OTHER, ms=ms, pct=pct)] if ms else large
+
+
+def loading_words(parts: Sequence[StepPart]) -> str:
+    """Says that data loading has two parts in the mean step, and their sum; empty where one is not shown."""
+    found = {part.key: part for part in shown_parts(parts)}
+    own, wait = found.get("data_wait"), found.get("wait_data_loading")
+    if own is None or wait is None or own.pct is None or wait.pct is None:
+        return ""
+    return (
+        f"data loading costs {own.pct + wait.pct:.0f} % in all: {own.pct:.0f} % data wait + {wait.pct:.0f} % "
+        "waiting for another rank's loader"
+    )
 
 
 class _Charges(Struct, frozen=True):
@@ -242,6 +258,8 @@ _CAUSES = {"data_loading": "data loading"}
 def worst_ranks(analysis: Analysis, limit: int = MAX_WORST) -> tuple[list[RankLoss], int]:
     """The ranks that the others wait for most, otherwise those with the longest own time, worst first.
 
+    The median rank is the lower one of an even number, as for lateness: of two ranks it is the other one.
+
     Returns:
         At most `limit` of them, and how many cost any time: 0.05 ms per step or more.
     """
@@ -249,7 +267,7 @@ def worst_ranks(analysis: Analysis, limit: int = MAX_WORST) -> tuple[list[RankLo
     if len(rows) < 2:
         return [], 0
     medians = {field: _median(rows, field) for field in _OWN}
-    middle = median([own_ms(row) for row in rows])
+    middle = median_low([own_ms(row) for row in rows])
     charges = _charges(analysis) if charged(analysis) else None
 
     def loss(row: RankBreakdown) -> float:
@@ -272,7 +290,7 @@ def worst_ranks(analysis: Analysis, limit: int = MAX_WORST) -> tuple[list[RankLo
 
 def _median(rows: Sequence[RankBreakdown], field: str) -> float:
     known = [value for row in rows if (value := getattr(row, field)) is not None]
-    return median(known) if known else 0.0
+    return median_low(known) if known else 0.0
 
 
 def _mostly(row: RankBreakdown, charges: _Charges | None, medians: Mapping[str, float]) -> str:

@@ -1,4 +1,7 @@
-"""The line of code that a cause is in, and why only some ranks are slow, for the first screen."""
+"""The line of code that a cause is in, and why only some ranks are slow, for the first screen.
+
+That a line takes longer on one rank says where the difference is. It does not say why.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from aorta.report.selection import own_ms
 from aorta.report.text import number, ranks
 from aorta.units import rank_words
 
-EXPLAINS = 0.5
-"""Share of a rank's extra time from which on one line of code explains it."""
+MOST = 0.5
+"""Share of a rank's extra time from which on it is the time of one line of code."""
 
 
 def place_pairs(analysis: Analysis, finding: Finding) -> Iterator[tuple[str, Line]]:
@@ -23,7 +26,7 @@ def place_pairs(analysis: Analysis, finding: Finding) -> Iterator[tuple[str, Lin
         whose = f"{rank_words(finding.ranks)}'s step" if len(finding.ranks) == 1 else "the step"
         most = "" if len(finding.ranks) == 1 else ", on the rank where it takes longest"
         file = Code(PurePath(place.file).name)
-        share = f", line {place.line}: {100 * place.share:.0f} % of {whose}{most}"
+        share = f", line {place.line}: {100 * place.share:.0f} % of {whose}{most}{_longer(analysis, finding)}"
         yield "Line of code", (Code(place.function), " in ", file, share)
     spec, every = FINDINGS.get(finding.kind), len(analysis.breakdown.per_rank) or analysis.world_size or 0
     tells = spec is not None and (spec.parts is not None or bool(spec.compares_ranks))
@@ -31,22 +34,34 @@ def place_pairs(analysis: Analysis, finding: Finding) -> Iterator[tuple[str, Lin
         yield f"Why only {ranks(finding.ranks)}", _why_only(analysis, finding)
 
 
+def _longer(analysis: Analysis, finding: Finding) -> str:
+    """Returns how much longer the line takes than on the other ranks; empty if it does not or if unknown."""
+    place = finding.where
+    if place is None or place.longer_ms is None or place.longer_ms <= 0 or not finding.ranks:
+        return ""
+    late = _extra_ms(analysis, finding)
+    total = f" (of {number(late)} ms in total)" if late is not None and place.longer_ms < MOST * late else ""
+    than = than_ranks(finding.ranks, analysis)
+    return f", {number(place.longer_ms)} ms more per step than on {than}{total}"
+
+
+def than_ranks(named: list[int], analysis: Analysis) -> str:
+    """Returns the ranks with which the named ones are compared: `rank 0`, or `the other ranks`."""
+    others = [row.rank for row in analysis.breakdown.per_rank if row.rank not in named]
+    return rank_words(others) if len(others) == 1 else "the other ranks"
+
+
 def _why_only(analysis: Analysis, finding: Finding) -> str:
-    spec, place = FINDINGS.get(finding.kind), finding.where
-    if place is not None and place.longer_ms is not None:
-        late = _extra_ms(analysis, finding)
-        said = f"{number(place.longer_ms)} ms more per step at this line than on the other ranks"
-        if late is None or place.longer_ms >= EXPLAINS * late:
-            return said
-        if place.longer_ms > 0:
-            return f"known in part: {said}, of {number(late)} ms more per step in total"
+    spec = FINDINGS.get(finding.kind)
     if finding.sub_cause_text and spec is not None and finding.sub_cause in spec.compares_ranks:
         return finding.sub_cause_text
     mistake = next((item for item in analysis.mistakes if set(item.ranks) == set(finding.ranks)), None)
     if mistake is not None:
         return f"{mistake.title} there"
     compare = next((action for action in finding.actions if action.startswith("compare ")), None)
-    return f"not known; {compare}" if compare else "not known: no measurement shows what differs there"
+    if compare is not None:
+        return f"not measured: {compare}"
+    return f"not measured: compare {ranks(finding.ranks)} with {than_ranks(finding.ranks, analysis)}"
 
 
 def _extra_ms(analysis: Analysis, finding: Finding) -> float | None:

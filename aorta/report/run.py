@@ -51,13 +51,14 @@ def run_text(analysis: Analysis, page: RunPage | None = None, run: str | None = 
         run: path of the run directory; None for raw traces.
     """
     page = page or bare_page(analysis)
+    summary = sections.summary(analysis, page, run)
     blocks: list[Block] = [
         Heading("aorta profiling report", 1),
         Paragraph(content.heading(analysis)),
         *verdict(analysis),
-        sections.summary(analysis, page, run),
+        summary,
         *([FactList(tuple(said))] if (said := sections.provenance(analysis)) else []),
-        *([Heading("Next"), *sections.next_block(run)] if run is not None else []),
+        *([Heading("Next"), *sections.next_block(run, summary)] if run is not None else []),
         *sections.details(analysis, page, charts=False),
         Heading("Terms"),
         glossary(),

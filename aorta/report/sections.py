@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from aorta.artefacts.analysis import Analysis, Finding
 from aorta.artefacts.page import RunPage
+from aorta.config.thresholds import rows as threshold_rows
 from aorta.diagnosis.finding import NOT_DETERMINED
 from aorta.diagnosis.findings import FINDINGS, kind_name
+from aorta.diagnosis.symptoms import NO_FIX
 from aorta.diagnosis.where import LOOK
 from aorta.report import content, evidence
 from aorta.report.advice import likely_reasons, profiler_weight, remedy
@@ -23,11 +24,14 @@ from aorta.report.blocks import (
     Paragraph,
     Strong,
     bullets,
+    words,
 )
 from aorta.report.catalogue import coded
 from aorta.report.compute import compute_blocks
+from aorta.report.labels import SPLIT_BY_PARTS
 from aorta.report.mesh import mesh_blocks
-from aorta.report.next_steps import experiment, next_commands
+from aorta.report.next_steps import compare_command, experiment, next_commands
+from aorta.report.parts import shown_parts
 from aorta.report.place import place_pairs
 from aorta.report.resources import next_time, resource_table
 from aorta.report.tables import Table
@@ -37,6 +41,8 @@ from aorta.units import plural
 
 _SEARCH = (LOOK, "compare ", "run once ")
 """First words of actions that only search for the place, which is known if a line of code is."""
+CHECK = "Check the fix"
+"""Name of the fact that compares a run with one after the change."""
 MAX_PROBLEMS = 40
 """Problems that are listed; each of a thousand nodes may have one."""
 
@@ -64,13 +70,13 @@ def summary(analysis: Analysis, page: RunPage, run: str | None) -> FactList:
         pairs += likely_reasons(analysis, finding, told=action)
         pairs += _fix(analysis, action, command, run)
         if finding.estimated_speedup is not None:
-            pairs.append(("Expected speed-up", gain(finding.estimated_speedup)))
+            pairs.append(("Expected speed-up", content.gain_words(finding)))
     if finding is None or finding.kind == "insufficient_data":
         pairs += likely_reasons(analysis, finding)
     trusted = "cause" if finding is not None else "verdict"
     pairs.append((f"Confidence in the {trusted}", content.confidence_words(page.confidence)))
     if page.confidence.gain != "none":
-        pairs.append(("Confidence in the gain", content.gain_confidence_words(page.confidence)))
+        pairs.append(("Confidence in the gain", content.gain_confidence_words(page.confidence, analysis)))
     pairs += profiler_weight(analysis)
     if analysis.thresholds_changed:
         pairs.append(("Thresholds changed", content.changed_thresholds(analysis)))
@@ -104,8 +110,8 @@ def _fix(
     if command:
         yield "Try it", Code(command)
     elif run and analysis.submitted and analysis.submitted.command:
-        command = f"aorta compare {shlex.quote(run)} NEW_RUN"
-        yield "Try it", ("run again after the change, then compare with the new run: ", Code(command))
+        purpose, command = compare_command(run)
+        yield CHECK, (f"{purpose}: ", Code(command))
 
 
 def provenance(analysis: Analysis) -> list[tuple[str, Line]]:
@@ -127,10 +133,10 @@ def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
     """
     found: list[Block] = []
     for title, blocks in (
-        ("Findings", _findings(analysis)),
+        ("Findings", _findings(analysis, page)),
         (
             "Measurements and thresholds",
-            [*_one(content.measured_table(analysis.measured)), *_thresholds(analysis)],
+            [*_one(content.measured_table(analysis)), *_thresholds(analysis)],
         ),
         ("Where the time in a step goes", [] if charts else _one(evidence.parts_table(page))),
         (
@@ -139,8 +145,11 @@ def details(analysis: Analysis, page: RunPage, *, charts: bool) -> list[Block]:
         ),
         ("Mesh", mesh_blocks(analysis, charts=charts and page.workers is not None)),
         ("Ranks that the others wait for", _noted(evidence.worst_table(page, analysis))),
-        ("Late ranks", _noted(evidence.lateness_table(analysis))),
-        (f"Time per rank, % of its step (mean of {content.counted_steps(analysis)})", _ranks(analysis)),
+        ("Late ranks", _noted(evidence.lateness_table(analysis, page))),
+        (
+            f"Time per rank (mean of {content.counted_steps(analysis)}; % of its step, or ms)",
+            _ranks(analysis),
+        ),
         ("Traces", _traces(analysis)),
         ("What the GPUs compute", compute_blocks(analysis)),
         ("Throughput and utilisation", _one(_use(analysis))),
@@ -166,7 +175,7 @@ def _noted(found: tuple[Table | None, str]) -> list[Block]:
 
 
 def _use(analysis: Analysis) -> Table:
-    return Table(("in the steady steps", "value"), tuple(content.utilization_rows(analysis)))
+    return Table(("quantity", "value"), tuple(content.utilization_rows(analysis)))
 
 
 def _resources(analysis: Analysis) -> list[Block]:
@@ -175,13 +184,30 @@ def _resources(analysis: Analysis) -> list[Block]:
     return [*_one(resource_table(found)), *_said(next_time(found))]
 
 
-def _findings(analysis: Analysis) -> list[Block]:
+def _findings(analysis: Analysis, page: RunPage) -> list[Block]:
     if not analysis.findings:
         return [Paragraph("No findings.")]
-    return [Bullets(tuple(_finding(finding) for finding in analysis.findings), numbered=True)]
+    items = tuple(_finding(analysis, page, finding) for finding in analysis.findings)
+    return [Bullets(items, numbered=True)]
 
 
-def _finding(finding: Finding) -> Bullet:
+def _facts(analysis: Analysis, page: RunPage, finding: Finding) -> list[str]:
+    """The evidence; communication is split into the parts that the charts show, under their names."""
+    two = len(analysis.breakdown.per_rank) == 2
+    split = finding.kind == "communication" and any(part.key.startswith("wait_") for part in page.parts)
+    if not split:
+        return facts_of(finding.evidence, two=two)
+    kept = {name: value for name, value in finding.evidence.items() if name not in SPLIT_BY_PARTS}
+    said = facts_of(kept, two=two)
+    shown = [part for part in shown_parts(page.parts) if part.key == "exposed_comm" or "wait_" in part.key]
+    whole = sum(part.ms or 0.0 for part in page.parts if part.key == "exposed_comm" or "wait_" in part.key)
+    rest = whole - sum(part.ms or 0.0 for part in shown)
+    parts = [f"{part.name} {quantity(part.ms, 'ms')}" for part in shown]
+    parts += [f"other waits {quantity(rest, 'ms')}"] if rest > 0 else []
+    return [*said[:1], f"made up of: {', '.join(parts)}", *said[1:]]
+
+
+def _finding(analysis: Analysis, page: RunPage, finding: Finding) -> Bullet:
     symptom = f", a symptom of {kind_name(finding.symptom_of)}" if finding.symptom_of else ""
     limits = []
     if finding.value is not None:
@@ -197,18 +223,30 @@ def _finding(finding: Finding) -> Bullet:
         below.append(f"{name.lower()}: {words}")
     below += [
         *(["; ".join(limits)] if limits else []),
-        *facts_of(finding.evidence),
-        *(f"fix: {action}" for action in finding.actions),
+        *_facts(analysis, page, finding),
+        *(advice(action) for action in finding.actions),
     ]
     title = (Strong(kind_name(finding.kind)), f" ({finding.severity}; {content.scope(finding)})")
     return Bullet((*title, f"{symptom}: {finding.cause}"), tuple(below))
 
 
+def advice(action: str) -> Line:
+    """An action as a line: a place to look at, a comparison, or a fix."""
+    if action.startswith(LOOK):
+        return ("where: ", *coded(action.removeprefix(LOOK)))
+    if action.startswith(("compare ", NO_FIX)):
+        return coded(action)
+    return ("fix: ", *coded(action))
+
+
 def _thresholds(analysis: Analysis) -> list[Block]:
     if not analysis.thresholds:
         return []
-    values = ", ".join(f"{name} {value:g}" for name, value in analysis.thresholds.items())
-    said: list[Block] = [Paragraph(f"Thresholds used in this analysis: {values}.")]
+    meaning = {row.key: row.sentence for row in threshold_rows()}
+    lines: list[Line] = [
+        (Code(name), f" {value:g}: {meaning.get(name, '')}") for name, value in analysis.thresholds.items()
+    ]
+    said: list[Block] = [Paragraph("Thresholds used in this analysis:"), bullets(lines)]
     if analysis.thresholds_changed:
         said.insert(0, Paragraph(f"Changed for this analysis alone: {content.changed_thresholds(analysis)}."))
     return said
@@ -221,7 +259,7 @@ def _ranks(analysis: Analysis) -> list[Block]:
     timing = content.TIMINGS.get(analysis.breakdown.timing or "", "")
     found: list[Block] = [table, Paragraph(" ".join(part for part in (note, timing) if part))]
     if content.is_cut(analysis):
-        found += [evidence.spread_table(analysis.breakdown.per_rank), Paragraph("quantiles over all ranks")]
+        found += [evidence.spread_table(analysis.breakdown.per_rank), Paragraph("Quantiles over all ranks.")]
     return found
 
 
@@ -244,7 +282,12 @@ def _quality(analysis: Analysis) -> list[Block]:
     return [content.quality_table(analysis), *([bullets(lines)] if lines else [])]
 
 
-def next_block(run: str) -> list[Block]:
-    """The commands to type next, as a list."""
-    items = [Bullet((f"{purpose}: ", Code(command))) for purpose, command in next_commands(run)]
+def next_block(run: str, summary: FactList) -> list[Block]:
+    """The commands to type next, as a list, without those that the summary has."""
+    told = {words(line) for _, line in summary.pairs}
+    items = [
+        Bullet((f"{purpose}: ", Code(command)))
+        for purpose, command in next_commands(run)
+        if not any(said.endswith(command) for said in told)
+    ]
     return [Bullets(tuple(items))]

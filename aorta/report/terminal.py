@@ -79,7 +79,7 @@ def _screen(verdict: str, middle: list[str], blocks: Sequence[FactList], files: 
 def _shortened(block: FactList) -> FactList:
     pairs: list[tuple[str, Line]] = []
     for name, line in block.pairs:
-        if name == "Try it" and isinstance(line, tuple):
+        if name == sections.CHECK and isinstance(line, tuple):
             # A command has a line of its own, so that it can be copied.
             *said, command = line
             pairs += [(name, words(tuple(said)).rstrip()), ("", command)]

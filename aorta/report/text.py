@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from aorta.artefacts.analysis import Speedup
 from aorta.artefacts.clean import plain
-from aorta.report.labels import LABELS
+from aorta.report.labels import LABELS, TWO_RANKS
 
 ABSENT = "—"
 
@@ -140,10 +140,17 @@ def ranks(named: list[int]) -> str:
     return f"rank{'s' if len(named) != 1 else ''} {listing(named)}" if named else "all ranks"
 
 
-def evidence(facts: dict[str, Any]) -> list[str]:
-    """One `name: value` a fact, names in words, long lists cut with their length."""
+def evidence(facts: dict[str, Any], *, two: bool = False) -> list[str]:
+    """One `name: value` per fact, names in words, long lists cut with their length.
+
+    Args:
+        facts: of a finding.
+        two: the job has two ranks.
+    """
     return [
-        _named(name, _by_folder(value) if name == "files" else value, between=": ")
+        f"{TWO_RANKS[name][0]}: {_measured(value, TWO_RANKS[name][1])}"
+        if two and name in TWO_RANKS
+        else _named(name, _by_folder(value) if name == "files" else value, between=": ")
         for name, value in facts.items()
     ]
 

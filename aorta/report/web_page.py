@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from aorta.artefacts.analysis import Analysis
-from aorta.artefacts.page import Doing, Excerpt, ExcerptLane, Strip
+from aorta.artefacts.page import Doing, Excerpt, ExcerptLane, HeatMap, Strip
 from aorta.diagnosis.findings import kind_name
 from aorta.report import content, sections
 from aorta.report.blocks import Block, FactList, Heading, Paragraph, Strong, words
@@ -29,7 +29,7 @@ from aorta.report.html import (
     worker_table,
 )
 from aorta.report.palette import CURVES, DOING
-from aorta.report.parts import shown_parts
+from aorta.report.parts import HEAT_NOTE, loading_words, shown_parts
 from aorta.report.redact import Redactor
 from aorta.report.step_scale import ceiling
 from aorta.report.text import number
@@ -59,11 +59,12 @@ def single_page(run: WebRun, *, redact: bool = False) -> str:
     """The page of one run, or of raw traces."""
     if redact:
         run = run.redacted(redactor_of([run]))
+    summary = sections.summary(run.analysis, run.page, run.folder)
     first: list[Block] = [
         Heading("Bottleneck analysis", 1),
         Paragraph(run.analysis.verdict.statement),
-        sections.summary(run.analysis, run.page, run.folder),
-        *(sections.next_block(run.folder) if run.folder is not None else []),
+        summary,
+        *(sections.next_block(run.folder, summary) if run.folder is not None else []),
     ]
     return web_page(first, [run])
 
@@ -106,7 +107,10 @@ def _where_a_step_goes(runs: Sequence[WebRun]) -> Iterator[str]:
 
 
 def _mean_of(run: WebRun) -> str:
-    return f"mean of {content.counted_steps(run.analysis)}"
+    count = len(run.analysis.breakdown.per_rank)
+    over = f" and {count:,} ranks" if count > 1 else ""
+    parts = loading_words(run.page.parts)
+    return f"mean of {content.counted_steps(run.analysis)}{over}" + (f"; {parts}" if parts else "")
 
 
 def _document(title: str, body: str, data: dict[str, Any]) -> str:
@@ -179,7 +183,7 @@ def _charts(run: WebRun, *, alone: bool) -> Iterator[_Chart]:
     if page.parts and not alone:
         yield _Chart("waterfall", "Parts of the step", waterfall(page.parts), _mean_of(run))
     if page.heat_map is not None:
-        note = page.heat_map.note or "% of the mean step"
+        note = page.heat_map.note or HEAT_NOTE
         yield _Chart("heat", "Time by rank and cause", heat_table(page.heat_map), note)
     if page.workers is not None:
         inner = worker_table(page.workers)
@@ -188,11 +192,11 @@ def _charts(run: WebRun, *, alone: bool) -> Iterator[_Chart]:
         yield _timeline(run.timelines, hidden=_own_hosts_wait(run.analysis))
     if page.steps is not None and page.steps.ms:
         each = page.steps.steps_a_point
-        note = "slowest rank of each step" + (f"; the longest of each {each} steps" if each > 1 else "")
+        note = "step time of the slowest rank" + (f"; the longest of each {each} steps" if each > 1 else "")
         if beyond := sum(ms > ceiling(page.steps) for ms in page.steps.ms):
             longest = number(max(page.steps.ms))
             note += f"; {plural(beyond, 'longer step')} beyond the chart, up to {longest} ms"
-        yield _Chart("steps", "Step times", '<div class="plot" data-plot="steps"></div>', note)
+        yield _Chart("steps", "Step time", '<div class="plot" data-plot="steps"></div>', note)
     if page.utilization.strips:
         plots = "".join(
             f'<p class="note">{esc(strip.name)}</p>'
@@ -200,7 +204,7 @@ def _charts(run: WebRun, *, alone: bool) -> Iterator[_Chart]:
             for place, strip in enumerate(page.utilization.strips)
         )
         note = page.utilization.absent or "the driver's counter also counts kernels that only wait"
-        yield _Chart("monitors", "Monitors", plots, note)
+        yield _Chart("monitors", "Utilisation over time", plots, note)
 
 
 def _own_hosts_wait(analysis: Analysis) -> bool:
@@ -232,7 +236,7 @@ def _timeline(found: Sequence[Excerpt], *, hidden: bool) -> _Chart:
     inner = (
         (f'<div class="keys">{choose}</div>' if len(found) > 1 else "")
         + f'<div class="keys">{buttons}<span class="note">drag to zoom, double-click for the whole step; '
-        "keys: arrows move, + − 0 zoom, Shift+arrows pan</span></div>"
+        "arrow keys: choose a bar; + − 0: zoom; Shift and arrow keys: move the view</span></div>"
         f'<canvas class="lanes" tabindex="0" role="img" aria-label="{esc(label)}"></canvas>'
         f'<div class="status" aria-live="polite"></div>{legend(shown)}'
     )
@@ -240,7 +244,7 @@ def _timeline(found: Sequence[Excerpt], *, hidden: bool) -> _Chart:
         inner += (
             '<p class="note">A rank that waits here may not be ready either: its host works meanwhile.</p>'
         )
-    title = f"One {which}, rank by rank" if len(found) > 1 else f"The longest {which}, rank by rank"
+    title = f"One {which}, rank by rank" if len(found) > 1 else f"The slowest {which}, rank by rank"
     return _Chart("timeline", title, inner, _about(first))
 
 
@@ -252,7 +256,7 @@ def _renamed(found: Sequence[Excerpt]) -> dict[str, str]:
 
 def _named(found: Excerpt) -> str:
     """`typical: step 33, 107 ms`."""
-    which = "typical" if found.typical else "longest"
+    which = "typical" if found.typical else "slowest"
     return f"{which}: step {found.global_step:,}, {number(found.step_ms)} ms"
 
 
@@ -281,7 +285,7 @@ def _run_data(run: WebRun) -> dict[str, Any]:
     found: dict[str, Any] = {"name": run.name, "window": page.utilization.window_s}
     if heat is not None:
         values = [[_short(value) for value in row] for row in heat.values]
-        found["heat"] = {"columns": heat.columns, "rows": heat.rows, "values": values}
+        found["heat"] = {"columns": _csv_columns(heat), "rows": heat.rows, "values": values}
     if page.workers is not None:
         workers = page.workers
         found["workers"] = {"columns": workers.columns, "rows": workers.rows, "values": workers.values}
@@ -303,6 +307,12 @@ def _run_data(run: WebRun) -> dict[str, Any]:
         }
     found["monitors"] = [_strip(strip) for strip in page.utilization.strips]
     return found
+
+
+def _csv_columns(heat: HeatMap) -> list[str]:
+    """The columns of the map as a table of its own, without the heads of its groups."""
+    own = heat.groups[0]
+    return [*heat.columns[:own], *(f"others wait for its {name}" for name in heat.columns[own:])]
 
 
 def _lane(lane: ExcerptLane) -> tuple[int, str | None, str, list[int]]:

@@ -38,7 +38,7 @@ def test_three_scenarios_to_one_document(tmp_path: Path) -> None:
     outcome = CliRunner().invoke(command, [str(results), "--docs", str(docs)])
     assert outcome.exit_code == 0, outcome.output
     assert f"report:  {docs / 'BOTTLENECK_ANALYSIS.md'}" in outcome.output
-    assert "verdict: 4node: Rank 1 waits for its data loader" in outcome.output
+    assert "verdict: 4node: Rank 1 spends " in outcome.output
     twin = read_json(docs / "BOTTLENECK_ANALYSIS.json", Aggregate)
     assert twin.verdict.kind == "data_loading"
     assert twin.verdict.ranks == [1]

@@ -29,7 +29,7 @@ def test_a_slow_loader_on_one_rank_is_data_loading_there_and_communication_its_s
     found = made(tmp_path, nodes=2, extra_data_ms={1: 80.0}, clock_offset_ns={1: 9_000_000_000})
     assert found.verdict.kind == "data_loading"
     assert found.verdict.ranks == [1]
-    assert found.verdict.statement.startswith("Rank 1 waits for its data loader ")
+    assert found.verdict.statement.startswith("Rank 1 spends ")
     cause, symptom = finding(found, "data_loading"), finding(found, "communication")
     assert cause is not None
     assert symptom is not None
@@ -241,7 +241,7 @@ def test_actions_name_the_knobs_as_they_are_set(tmp_path: Path) -> None:
     cause = finding(made(tmp_path / "a", data_wait_ms=60.0, config=config), "data_loading")
     assert cause is not None
     assert cause.actions[0].startswith("dataset.delay_ms is 12.5:")
-    assert cause.actions[1].startswith("dataloader.num_workers is 0")
+    assert cause.actions[1].startswith("set dataloader.num_workers to 2")
     run = write_run(tmp_path / "b", RunSpec(data_wait_ms=60.0, config=config))
     plan = json.loads(run.manifest.read_text())["plan"]
     change_json(run.manifest, plan={**plan, "workload": None, "command": ["mine.py"]})

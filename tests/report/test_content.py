@@ -23,7 +23,7 @@ from tests.support.analyses import analysis, data_loading_finding
         ),
         (
             Speedup(low=1.5, high=4.0, expected=2.0, step_ms=45.0, basis="replay"),
-            "about 45.0 of 90.0 ms per step (50 %)",
+            "45.0 of 90.0 ms per step (50 %)",
         ),
         (Speedup(low=2.0, high=2.0), "up to 45.0 of 90.0 ms per step (50 %)"),
         (None, "not predicted: the measurements give no bound"),

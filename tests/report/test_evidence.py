@@ -44,12 +44,12 @@ def test_intervals_stand_behind_their_values_and_are_left_out_where_there_are_no
 
 def test_the_check_is_said_with_its_error_and_what_it_was_made_on() -> None:
     words = replay_words(analysis(replay=REPLAY))
-    assert "40 steps of 100 ms were replayed with nothing removed" in words
-    assert "off by at most 1.2 %" in words
+    assert "the model replayed 40 steps with nothing removed" in words
+    assert "within 1.2 %" in words
     none = msgspec.structs.replace(REPLAY, error_pct=None)
     assert "no collective to check the replay against" in replay_words(analysis(replay=none))
     perfect = msgspec.structs.replace(REPLAY, error_pct=0.0)
-    assert "off by less than 0.1 %" in replay_words(analysis(replay=perfect))
+    assert "within 0.1 %" in replay_words(analysis(replay=perfect))
     withheld = msgspec.structs.replace(REPLAY, withheld="it misses by 9 %", predictions=[])
     assert replay_words(analysis(replay=withheld)) == "No prediction: it misses by 9 %."
     assert replay_words(analysis(replay=None)) == ""

@@ -32,7 +32,7 @@ def texts(strips: list[Strip]) -> tuple[int, str]:
         panels.utilization_panel(sub, UtilizationOverTime(strips=strips, window_s=None, absent=""))
         shown = [axes for axes in figure.get_axes() if axes.lines or axes.texts]
         words = [text.get_text() for axes in figure.get_axes() for text in axes.texts]
-        return len(shown), " ".join(words)
+        return len(shown), " ".join(" ".join(words).split())
 
 
 def test_one_rank_has_no_map_and_its_parts_take_the_width() -> None:

@@ -20,7 +20,7 @@ def tried(action: str, **changes: object) -> list[str]:
     ("action", "over"),
     [
         (
-            "dataloader.num_workers is 0, so samples are made in steps: set it to 2 or more",
+            "set dataloader.num_workers to 2 or more (now 0, so training stops while each batch is loaded)",
             "num_workers=0,2,4",
         ),
         ("raise dataloader.num_workers, now 4 (8 CPUs are usable on a node)", "num_workers=4,8,16"),

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from aorta.artefacts.analysis import RuleMeasurement
 from aorta.report.content import measured_table
 from aorta.report.tables import Table, md_table, text_table
+from tests.support.analyses import analysis
 
 
 def test_text_columns_are_aligned() -> None:
@@ -42,5 +44,14 @@ def test_a_rule_says_why_it_is_no_finding(
     rule = RuleMeasurement(
         kind="straggler", value=value, threshold=10.0, unit="% of step", fired=fired, reason=reason
     )
-    (row,) = measured_table([rule]).rows
+    (row,) = measured_table(analysis(measured=[rule], findings=[])).rows
     assert row[-1] == answer
+
+
+def test_a_rule_whose_finding_is_a_symptom_says_of_what() -> None:
+    symptom = next(item for item in analysis().findings if item.symptom_of is None)
+    found = replace(symptom, kind="communication", symptom_of="data_loading")
+    rule = RuleMeasurement(kind="communication", value=30.0, threshold=20.0, unit="% of step", fired=True)
+    (row,) = measured_table(analysis(measured=[rule], findings=[found])).rows
+    assert row[-1] == "symptom of data loading"
+    assert row[1] == "30.0 % of the mean step"

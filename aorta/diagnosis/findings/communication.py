@@ -333,9 +333,10 @@ SPEC = FindingSpec(
     name="communication",
     subject="communication",
     value="exposed communication",
+    value_of="the mean step",
     measured_from=(
-        "time in collectives, minus overlap with compute; where most of it is waiting for a late rank, it is "
-        "a symptom"
+        "time in collectives, minus overlap with compute; if most of that time is spent waiting for a late "
+        "rank, communication is reported as a symptom"
     ),
     order=20,
     thresholds=("exposed_comm_pct", "exchange_pct"),

@@ -91,6 +91,7 @@ SPEC = FindingSpec(
     name="inefficient compute",
     subject="inefficient compute",
     value="the costliest known compute inefficiency takes",
+    value_of="",
     measured_from="kernel and operator names in traces; replay with the inefficiency removed",
     order=45,
     thresholds=("compute_inefficiency_pct",),

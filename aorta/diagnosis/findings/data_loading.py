@@ -12,8 +12,8 @@ What to do:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from statistics import fmean, median
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median_low
 from typing import Any
 
 from aorta.artefacts.analysis import Finding
@@ -43,6 +43,8 @@ from aorta.units import plural, rank_list, rank_words
 KIND = "data_loading"
 CPU_FULL = 0.9
 """Share of the CPUs that the job may use: above it the CPUs are the limit."""
+_NAMED = 4
+"""Most ranks that a sentence names twice."""
 READING_MB_PER_S = 20.0
 """Least rate of reading at which a disk can be the limit."""
 _MARK_TRACE = "mark it: torch.cuda.nvtx.range('data') around next(loader), or record with torch.profiler"
@@ -69,10 +71,14 @@ def _measure(seen: Observation, policy: Policy) -> RuleResult:
     loading, step = fmean(item.loading_ms for item in steps.costs), steps.step_ms
     least = min(item.loading_ms for item in steps.costs)
     low = min(removal_to_threshold(step, loading, threshold), least)
-    others = "; the other ranks wait for it in collectives" if ranks and not steps.blame_absent else ""
-    loaders = "loader" if len(ranks) == 1 else "loaders"
-    delivers = "delivers" if len(ranks) == 1 else "deliver"
-    cause = f"the {loaders} of {rank_words(ranks)} {delivers} a batch later than the step needs it{others}"
+    rest = [item.rank for item in steps.costs if item.rank not in ranks]
+    others = ""
+    if ranks and rest and not steps.blame_absent:
+        them = rank_list(ranks) if len(ranks) <= _NAMED else "them"
+        waiting = f"{rank_words(rest)} waits" if len(rest) == 1 else "the other ranks wait"
+        others = f"; {waiting} for {them} in collectives"
+    loaders, deliver = ("loader", "delivers") if len(ranks) == 1 else ("loaders", "deliver")
+    cause = f"the {loaders} of {rank_words(ranks)} {deliver} each batch too late{others}"
     return found(
         answer,
         cause,
@@ -94,7 +100,7 @@ def _evidence(seen: Observation) -> dict[str, Any]:
     own = [item.data_wait_ms for item in seen.steps.costs]
     evidence: dict[str, Any] = {
         "data_wait_ms_worst_rank": max(own),
-        "data_wait_ms_median_rank": median(own),
+        "data_wait_ms_median_rank": median_low(own),
         "others_wait_ms": fmean(item.charged("data_loading") for item in seen.steps.costs),
         "step_ms": seen.steps.step_ms,
         "files": list(seen.steps.files),
@@ -109,15 +115,21 @@ def _cost(seen: Observation) -> float:
     return fmean(item.loading_ms for item in seen.steps.costs)
 
 
-def _removes(finding: Finding, _: Observation, replays: Replays) -> PredictedRemoval:
+def _removes(finding: Finding, seen: Observation, replays: Replays) -> PredictedRemoval:
     if not finding.ranks:
         return PredictedRemoval("every wait for a loader", replays.without({"data_loading": 1.0}))
     return PredictedRemoval(
-        f"the extra loader waits of {rank_words(finding.ranks)}",
+        f"the loader wait of {rank_words(finding.ranks)} beyond that of {_rest(finding.ranks, seen)}",
         replays.as_the_others(("data_loading",), finding.ranks),
         parts=("data_loading",),
         hidden_behind="compute and host work",
     )
+
+
+def _rest(named: Sequence[int], seen: Observation) -> str:
+    """Returns the ranks that are not named: `rank 0`, or `the other ranks`."""
+    others = [item.rank for item in seen.steps.costs if item.rank not in named]
+    return rank_words(others) if len(others) == 1 else "the other ranks"
 
 
 def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
@@ -130,7 +142,7 @@ def _sub_cause(finding: Finding, seen: Observation, _: Policy) -> SubCause:
     workers = _workers(finding, seen)
     if workers == 0:
         return SubCause(
-            "no_workers", "the training process loads its own batches, so that loading and compute take turns"
+            "no_workers", "the training process loads batches itself, so loading and compute never overlap"
         )
     reading = max((item.read_mb_per_s or 0.0 for item in loads.values()), default=0.0)
     busy = _busy_share(loads)
@@ -178,15 +190,12 @@ def _busy_share(loads: Mapping[str, NodeLoad]) -> float | None:
 def _actions(finding: Finding, seen: Observation) -> list[str]:
     config, ranks, job, actions = seen.job.config, finding.ranks, seen.job, []
     workers = _workers(finding, seen)
-    name = "dataloader.num_workers" if config is not None else "num_workers of the DataLoader"
+    name = "dataloader.num_workers" if config is not None else "the DataLoader's `num_workers`"
     if config is not None and config.dataset.delay_ms > 0:
         delay = config.dataset.delay_ms
         actions.append(f"dataset.delay_ms is {delay:g}: every sample sleeps that long; set it to 0")
     if workers == 0:
-        actions.append(
-            f"{name} is 0, so the training process prepares samples while nothing else runs: "
-            "set it to 2 or more"
-        )
+        actions.append(f"set {name} to 2 or more (now 0, so training stops while each batch is loaded)")
     elif workers is not None:
         cpus = f" ({job.cpus_usable} CPUs are usable on a node)" if job.cpus_usable else ""
         actions.append(f"raise {name}, now {workers}{cpus}")
@@ -197,15 +206,16 @@ def _actions(finding: Finding, seen: Observation) -> list[str]:
         shared = set(nodes) & {host for rank, host in job.hosts.items() if rank not in ranks}
         if nodes and not shared:
             where = ", ".join(nodes)
-            actions.append(f"look at the storage and the CPUs of {where}: the other nodes' loaders keep up")
+            actions.append(f"compare the storage and the CPUs of {where} with those of the other nodes")
         else:
-            who = rank_words(ranks)
+            rest = _rest(ranks, seen)
+            on_node = " on the same node" if len(set(job.hosts.values())) > 1 else ""
             actions.append(
-                f"compare the data loaders of {who} with those of the other ranks on the same node: files, "
-                "shards, CPU cores"
+                f"compare {rank_words(ranks)} with {rest}{on_node}: files or shards that are read, disk, CPU "
+                "cores"
             )
     actions.append(
-        "move preprocessing out of the loop: prepare samples once, in a few large files on fast storage"
+        "preprocess the samples once, before training, and store them in a few large files on fast storage"
     )
     return actions
 
@@ -216,16 +226,15 @@ def _statement(finding: Finding, seen: Observation) -> str:
     who, cost = rank_list(finding.ranks), cost_sentence(finding, _cost(seen), seen)
     if not named or not others:
         if len(seen.steps.costs) == 1:
-            return f"The process waits for its data loader {value_words(finding)} % of each step. {cost}"
-        return f"Ranks wait for a data loader up to {value_words(finding)} % of each step. {cost}"
+            return f"The process spends {value_words(finding)} % of its step on data loading. {cost}"
+        return f"Data loading takes up to {value_words(finding)} % of the step. {cost}"
     most = max(100.0 * item.data_wait_ms / item.step_ms for item in named)
-    waits = f"{'waits for its' if len(named) == 1 else 'wait for their'} data loader"
-    share = f"{'' if len(named) == 1 else 'up to '}{most:.0f} % of each step"
+    spends = f"spends {most:.0f} % of its" if len(named) == 1 else f"spend up to {most:.0f} % of their"
     follow = ""
     if any(item.charged("data_loading") > 0 for item in others):
-        follow = f"; {'rank ' + str(others[0].rank) if len(others) == 1 else 'the other ranks'} "
-        follow += f"{'waits' if len(others) == 1 else 'wait'} for {who}"
-    return f"{who[0].upper()}{who[1:]} {waits} {share}{follow}. {cost}"
+        waiting = f"{rank_words([others[0].rank])} waits" if len(others) == 1 else "the other ranks wait"
+        follow = f", while {waiting} for {'it' if len(named) == 1 else 'them'}"
+    return f"{who[0].upper()}{who[1:]} {spends} step on data loading{follow}. {cost}"
 
 
 SPEC = FindingSpec(
@@ -234,6 +243,7 @@ SPEC = FindingSpec(
     name="data loading",
     subject="data loading",
     value="waiting for data",
+    value_of="the worst rank's step",
     measured_from="time blocked on the loader, on the slow rank and on the ranks that wait for it",
     order=10,
     thresholds=("data_wait_pct",),

@@ -123,9 +123,10 @@ SPEC = FindingSpec(
     name="GPU under-utilisation",
     subject="GPU under-utilisation",
     value="compute kernels run",
+    value_of="",
     measured_from=(
-        "compute time / step time; the driver's counter, which counts waiting in NCCL as busy, is used "
-        "only if it is lower than that"
+        "compute time ÷ step time; the driver's counter is used only if it is lower (it counts waiting in "
+        "NCCL as busy)"
     ),
     order=50,
     thresholds=("effective_gpu_utilization_pct",),

@@ -303,7 +303,11 @@ SPEC = FindingSpec(
     name="host bound",
     subject="the host",
     value="GPU idle time, waiting for the host,",
-    measured_from="step records, plus kernel traces if available; excludes data loading and communication",
+    value_of="the median rank's step",
+    measured_from=(
+        "step records, plus kernel traces if available; excludes data loading and communication. In a job "
+        "without GPUs: Python and other work outside of compute"
+    ),
     order=40,
     thresholds=("host_pct",),
     fires_below=False,

@@ -293,6 +293,7 @@ SPEC = FindingSpec(
     name="memory pressure",
     subject="memory pressure",
     value="memory in use",
+    value_of="",
     measured_from="GPU memory that is allocated; node memory relative to the job's limit",
     order=60,
     thresholds=("memory_used_pct", "alloc_retries_per_step", "swap_mb_per_s"),

@@ -94,6 +94,7 @@ SPEC = FindingSpec(
     name="pipeline bubble",
     subject="the pipeline's bubble",
     value="theoretical pipeline bubble",
+    value_of="",
     measured_from="the measured schedule per stage and microbatch",
     order=35,
     thresholds=("pipeline_bubble_pct",),

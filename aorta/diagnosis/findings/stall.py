@@ -108,6 +108,7 @@ SPEC = FindingSpec(
     name="stall",
     subject="a stall",
     value="steps or gaps that each last 10 times the median step or longer, together",
+    value_of="",
     measured_from="all steps, including warm-up",
     order=5,
     thresholds=("stall_pct",),

@@ -360,6 +360,7 @@ SPEC = FindingSpec(
     name="straggler",
     subject="waiting for a slower rank",
     value="waiting for another rank's compute or host work",
+    value_of="the worst rank's step",
     measured_from="collectives matched across ranks",
     order=30,
     thresholds=("straggler_pct",),
