@@ -26,6 +26,8 @@ LEAST_PRODUCTS = 12
 _ROUNDS, _PIECED_ROUNDS = 4, 8
 """Rounds of a loop whose results are joined behind it, and of one that takes a piece each time."""
 _IN_A_ROUND, _IN_A_PIECED_ROUND = 6, 3
+_FIRST_ROUNDS = 3
+"""Rounds of a backward pass that may differ: the first ones add up no gradients yet."""
 _NO_COMPUTE = (
     ComputeKind.NONE,
     ComputeKind.COMMUNICATION,
@@ -98,11 +100,10 @@ def looped(table: LineTable, pieces: Mask) -> Mask:
     for step in np.unique(table.step[tiny]).tolist():
         rows = np.flatnonzero(products & (table.step == step))
         loops = list(_loops(rows[~backward[rows]], marks, tiny, joins, pieced))
-        # What comes before a loop may hide the beginning of its first round.
-        rounds = {about for _, _, repeats in loops for about in (repeats - 1, repeats, repeats + 1)}
-        loops += [
-            run for run in _runs(rows[backward[rows]], marks, tiny, 2 * _IN_A_ROUND) if run[2] in rounds
-        ]
+        rounds = [repeats for _, _, repeats in loops]
+        for run in _runs(rows[backward[rows]], marks, tiny, 2 * _IN_A_ROUND):
+            if any(abs(run[2] - repeats) <= _FIRST_ROUNDS for repeats in rounds):
+                loops.append(run)
         for first, after, _ in loops:
             found[first:after] = True
     found &= table.item == Item.LAUNCH

@@ -127,8 +127,9 @@ def test_the_backward_pass_of_a_loop_belongs_to_it() -> None:
     assert repeated([*forward, *backward]) == 5 * 3 + 5 * 5
     # Without the loop, the layers of a model look the same.
     assert repeated(backward) == 0
-    # It has as many rounds as the loop.
-    assert repeated([*forward, *[gelu, back, back, back, back] * 9]) == 5 * 3
+    # It has about as many rounds as the loop: the first ones may differ.
+    assert repeated([*forward, *[gelu, back, back, back, back] * 4]) == 5 * 3 + 3 * 5
+    assert repeated([*forward, *[gelu, back, back, back, back] * 12]) == 5 * 3
 
 
 def test_rows_that_launch_nothing_are_never_marked() -> None:

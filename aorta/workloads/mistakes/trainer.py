@@ -29,7 +29,7 @@ _OFTEN = 3
 """Steps from one logging to the next of `rank0_logging`'s variant `often`."""
 _SHARDED = ("fsdp_tiny_units", "fsdp_fp32")
 _THREADS_PER_CORE = 4
-_HEADROOM = 1.05
+_HEADROOM = 1.2
 """Device memory that `alloc_retries` may use, over what its longest batch takes from the driver."""
 _SAME_LENGTH = 3
 """Steps of `alloc_retries` after which its batches get longer."""
