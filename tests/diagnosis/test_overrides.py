@@ -46,9 +46,9 @@ def test_keys_that_follow_another_one_are_changed_with_it(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("training.max_steps=5", "is no threshold"),
-        ("thresholds=5", "is no threshold"),
-        ("thresholds.host_pct", "is not of the form"),
+        ("training.max_steps=5", "is not a threshold"),
+        ("thresholds=5", "is not a threshold"),
+        ("thresholds.host_pct", "is not written as"),
         ("thresholds.host_pct=many", "thresholds.host_pct is 'many'"),
         ("thresholds.host_pct=101", "thresholds.host_pct is 101"),
         ("thresholds.host_pct=null", "thresholds.host_pct is None"),

@@ -83,7 +83,7 @@ class Hostile:
 def test_nothing_is_executed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "_dump_0").write_bytes(pickle.dumps(DUMP | {"entries": [Hostile()]}))
-    with pytest.raises(ArtefactError, match=r"_dump_0.*is no plain data"):
+    with pytest.raises(ArtefactError, match=r"_dump_0.*is not plain data"):
         read(tmp_path / "_dump_0")
     assert not (tmp_path / "made").exists()
 

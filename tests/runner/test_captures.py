@@ -48,7 +48,7 @@ def test_files_one_level_below_count(tmp_path):
         (["unrecognized option '--osrt-threshold'"], "does not know an option: '--osrt-threshold'"),
         (["write: No space left on device"], "the profiler could not write it: the disk is full"),
         (["No reports were generated"], "the profiler was never told to begin"),
-        (["sem_open: File exists"], "two started at the same moment; 2022.4 is known for it), submit again"),
+        (["sem_open: File exists"], "two started at the same moment, which fails with 2022.4): submit again"),
         (["loss 0.3"], "does not say why"),
     ],
 )
