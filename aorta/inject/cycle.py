@@ -20,6 +20,10 @@ class Optimizers:
         self.newest = -1
         """The number of the optimizer that was asked about last."""
 
+    def is_newest(self, optimizer: Any) -> bool:
+        """Return whether this is the optimizer that was asked about last."""
+        return self._asked() is optimizer
+
     def is_new(self, optimizer: Any) -> bool:
         """Return whether nobody has asked about this optimizer before."""
         if self._asked() is optimizer:  # in most programs there is one
@@ -49,6 +53,10 @@ class Cycle:
         self._since: dict[int, None] = {}
         """Optimizers that have updated since a step ended, in order."""
         self._last: int | None = None
+
+    def alone(self, optimizer: int) -> bool:
+        """Return whether each update of this optimizer ends a step, as those before did."""
+        return optimizer == self._last and not self._since
 
     def ends(self, optimizer: int) -> bool:
         """Return whether the update of this optimizer ends a step.

@@ -19,6 +19,7 @@ from aorta.inject.hooks import Hooks, say
 from aorta.inject.loaders import LoaderWorkers
 from aorta.inject.outcome import Outcomes
 from aorta.inject.parts import StepMarks
+from aorta.inject.quiet import QuietSteps
 from aorta.inject.rank import Rank
 from aorta.inject.roots import RootModules
 from aorta.instrument.opened import Step
@@ -60,6 +61,7 @@ class Driver:
         self.rank = Rank(self.hooks, self.roots, self.workers)
         self._outcomes = Outcomes()
         self.epochs = self._outcomes.epochs
+        self._quiet = QuietSteps(self._outcomes)
         self._cycle, self._optimizers = Cycle(), Optimizers()
         self._parts: StepMarks | None = None
         self._worked = self._ever_worked = False
@@ -94,6 +96,7 @@ class Driver:
             self.thread = NOBODY
             self._parts = self.recorder = None
             self.detailed = False
+            self._quiet.ends = []
             self.rank.forget()
 
     # --- updates -------------------------------------------------------------------------------------------
@@ -109,6 +112,9 @@ class Driver:
 
     def update_ended(self, optimizer: Any, *_: Any) -> None:
         """Note the end of an optimizer's update, and end the step where the cycle says so."""
+        parts = self._parts
+        if parts is not None and parts.quiet and self._ended_quietly(optimizer, parts):
+            return
         if self.thread is None:
             self.thread = get_ident()
         inside = self._depth > 0
@@ -136,6 +142,20 @@ class Driver:
             else:
                 self._end_step(optimizer)
 
+    def _ended_quietly(self, optimizer: Any, parts: StepMarks) -> bool:
+        """Return whether this was the usual update of a step of which nothing else is to be said."""
+        usual = parts.part == "optimizer" and self._worked and not self._depth and not CAPTURES.begun
+        told = parts.keeps or parts.no_grad or parts.saved
+        if told or not usual or get_ident() != self.thread or not self._optimizers.is_newest(optimizer):
+            return False
+        rate = optimizer.param_groups[0].get("lr")
+        if type(rate) is not float or not self._quiet.ended(parts, rate):
+            return False
+        self.updates += 1
+        self._cycles += 1
+        self._worked = False
+        return True
+
     def scaler_begins(self, _scaler: Any, optimizer: Any, *_: Any) -> tuple[Any, int]:
         """Return what `scaler_ended` needs to see whether a scaler skipped the update."""
         self.hooks.seen.add("scaler")
@@ -162,6 +182,7 @@ class Driver:
                     return
                 self._open(recorder, recorder.opened(epoch=None, step=recorder.next_step))
         else:
+            self.rank.steady += self._quiet.hand_over(parts)
             self._outcomes.complete(parts, optimizer)
             self._parts = None
             self.rank.steady += parts.step.phase == "steady"
@@ -192,6 +213,8 @@ class Driver:
         self._parts = parts = StepMarks(recorder, step)
         self.detailed = step.tape is not None
         parts.keeps = self._outcomes.keeps(parts)
+        alone = self._most is None and self._cycle.alone(self._optimizers.newest)
+        parts.quiet = not self.detailed and alone and self._quiet.begin(recorder, parts)
 
     # --- parts ---------------------------------------------------------------------------------------------
 
@@ -337,7 +360,7 @@ class Driver:
 
     def _going(self) -> object:
         """Return the number of the next step; None once nothing is recorded."""
-        return self.recorder.next_step if self.recorder is not None else None
+        return self.recorder.next_step + len(self._quiet.ends) if self.recorder is not None else None
 
     def _sampled_part(self) -> str | None:
         """Return the part of the steady step that is open; None outside of one."""
@@ -380,6 +403,8 @@ class Driver:
         parts, recorder = self._parts, self.recorder
         self._parts = self.recorder = None
         self.thread, self.detailed = NOBODY, False
+        if parts is not None:
+            self.rank.steady += self._quiet.hand_over(parts)
         self.rank.stop()
         if recorder is not None:
             if parts is not None:

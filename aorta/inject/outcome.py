@@ -9,9 +9,9 @@ import torch
 from aorta.inject.epochs import Epochs
 from aorta.inject.parts import StepMarks
 from aorta.inject.phases import Rare
-from aorta.instrument.scalars import Scalars
+from aorta.instrument.borders import NO_SCALARS
 
-SCALARS_NS = 100_000_000
+SCALARS_NS = 250_000_000
 """Time from a loss that is read to the next one in steps that are timed as a whole. Each takes several calls
 of torch, for which a program that is bound by its host has no time to spare.
 """
@@ -28,10 +28,19 @@ class Outcomes:
     def keeps(self, parts: StepMarks) -> bool:
         """Return whether the loss and the gradient norm of a step that begins are kept."""
         step = parts.step
-        kept = step.tape is not None or step.host_start_ns - self._kept_ns >= SCALARS_NS
-        if kept:
+        due = self.due(step.host_start_ns)
+        if due or step.tape is not None:
             self._kept_ns = step.host_start_ns
-        return kept
+        return due or step.tape is not None
+
+    def due(self, now_ns: int) -> bool:
+        """Return whether the loss of a step that begins now is kept however the step is timed."""
+        return now_ns - self._kept_ns >= SCALARS_NS
+
+    @property
+    def usual(self) -> bool:
+        """No step of late held a validation or a checkpoint."""
+        return not (self._validation.past or self._checkpoint.past)
 
     def complete(self, parts: StepMarks, optimizer: Any) -> None:
         """State what came out of a step whose last update was that of `optimizer`."""
@@ -49,7 +58,4 @@ class Outcomes:
         if parts.keeps:
             step.result(samples=parts.samples, lr=lr, loss=parts.loss, grad_norm=parts.grad_norm)
         else:
-            step.samples, step.lr, step.scalars = parts.samples, lr, _NONE
-
-
-_NONE = Scalars([None, None])
+            step.samples, step.lr, step.scalars = parts.samples, lr, NO_SCALARS

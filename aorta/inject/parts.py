@@ -26,7 +26,7 @@ class StepMarks:
 
     __slots__ = (
         "_from_models", "_mark", "_outer", "_start", "_tape", "from_loader", "grad_norm", "keeps", "loss",
-        "newest", "no_grad", "part", "saved", "scaled", "step",
+        "newest", "no_grad", "part", "quiet", "saved", "scaled", "step",
     )  # fmt: skip
 
     def __init__(self, recorder: StepRecorder, step: Step) -> None:
@@ -35,6 +35,8 @@ class StepMarks:
         """The part that the training thread is in; one of `aorta.artefacts.instrument_record.PARTS`."""
         self.no_grad = self.saved = False
         """A root module ran without gradients; a checkpoint was written."""
+        self.quiet = False
+        """The end of the step may be kept, with those of others."""
         self.keeps = True
         """The loss and the gradient norm are kept."""
         self.loss: torch.Tensor | None = None
@@ -57,6 +59,11 @@ class StepMarks:
         if self.from_loader or not self._from_models:
             return self.from_loader or None
         return max(self._from_models.values()) or None
+
+    def again(self, *, keeps: bool) -> None:
+        """Begin another step that is timed as a whole where this one ends."""
+        self.part = "other"
+        self.from_loader, self._from_models, self.scaled, self.keeps = 0, None, None, keeps
 
     def quick(self, part: str) -> bool:
         """Note the start of a part where it takes no mark: outside of others, in a step timed as a whole."""

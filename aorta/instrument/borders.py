@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from aorta.artefacts.step_names import Phase
 from aorta.errors import RunError
@@ -17,10 +17,27 @@ from aorta.instrument.dispatch import DISPATCH
 from aorta.instrument.opened import Step
 from aorta.instrument.pending import PendingSteps
 from aorta.instrument.sampler import KernelSampler
-from aorta.instrument.streams import HostClocks
+from aorta.instrument.scalars import Scalars
+from aorta.instrument.streams import HostClocks, Mark
 from aorta.instrument.watched_steps import WatchedSteps
 from aorta.instrument.watching import Watching
 from aorta.instrument.wire import StepSummary
+
+
+class Followed(NamedTuple):
+    """The end of a step that was timed as a whole, which is the start of the next one."""
+
+    mark: Mark
+    host_ns: int
+    epoch: int | None
+    step: int
+    samples: int | None
+    lr: float | None
+    data_wait_ns: int
+
+
+NO_SCALARS = Scalars([None, None])
+"""Neither a loss nor a gradient norm."""
 
 
 class StepBorders:
@@ -76,6 +93,35 @@ class StepBorders:
         finally:
             now.end()
         self._hand_over(opened)
+
+    @property
+    def quiet(self) -> bool:
+        """Nobody wants to know more of steps that are timed as a whole than their ends."""
+        return not self._recorded and self._now.ranges is None and self._samples is None
+
+    @property
+    def quiet_until(self) -> int:
+        """The first step that may be of another kind than the open one."""
+        return self._steps.asked_until
+
+    def followed_all(self, opened: Step, ends: Sequence[Followed]) -> Step:
+        """Close the open step and the ones that followed it until now; returns the step that is open then.
+
+        Args:
+            opened: timed as a whole, as all the others.
+            ends: of it, and of the ones that followed.
+        """
+        waited_ns = opened.data_wait_ns
+        for end in ends:
+            opened.epoch, opened.step, opened.samples, opened.lr = end.epoch, end.step, end.samples, end.lr
+            opened.data_wait_ns, opened.scalars = end.data_wait_ns, NO_SCALARS
+            number = opened.global_step + 1
+            following = Step(None, number, number, opened.phase, start=end.mark, host_start_ns=end.host_ns)
+            opened.end, opened.host_end_ns, opened.end_is_shared = end.mark, end.host_ns, True
+            self._hand_over(opened)
+            opened = self._now.step = following
+        opened.data_wait_ns = waited_ns
+        return opened
 
     def followed(self, opened: Step) -> Step:
         """Close the open step, and open the next one where it ends.

@@ -252,6 +252,53 @@ def test_models_that_are_made_later_are_seen_in_a_program_that_removes_the_varia
     assert ended.status().roots == ["Other"]
 
 
+WHOLE = """
+import time
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 1 / (1 + update))
+loader = DataLoader(TensorDataset(torch.ones(160, 2)), batch_size=4)
+for epoch in range(4):
+    for number, (x,) in enumerate(loader):
+        model(x).sum().backward()
+        if epoch == 1 and number == 10:
+            time.sleep(0.3)
+        optimizer.step()
+        schedule.step()
+    with torch.no_grad():
+        model(x)
+"""
+
+
+def test_steps_that_are_timed_as_a_whole_say_the_same_when_they_are_handed_over_together(
+    tmp_path: Path,
+) -> None:
+    """4 epochs of 40 updates, of which the first two are learned from. Blocks of 30 steps alternate."""
+    capture = {"AORTA_CAPTURE": '{"warmup_steps": 2, "detail_interval": 2}'}
+    ended = run_program(WHOLE, tmp_path, variables=capture)
+    assert ended.codes == [0], ended.err
+    records, updates = ended.records(), range(2, 160)
+    assert [record.global_step for record in records] == list(range(158))
+    assert [record.samples for record in records] == [4] * 158
+    assert [record.epoch for record in records] == [update // 40 for update in updates]
+    assert [record.step for record in records[38:]] == [update % 40 for update in updates[38:]]
+    assert [record.lr for record in records] == [1 / (1 + update) for update in updates]
+    whole = [record for record in records if record.breakdown is None]
+    assert [record.global_step for record in whole] == [*range(32, 62), *range(92, 122), *range(152, 158)]
+    assert [record.global_step for record in records if record.phase == "validation"] == [38, 78, 118]
+    spans = [(record.mono_start_ns, record.mono_end_ns) for record in records]
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    slept = [record.global_step for record in whole if record.mono_end_ns - record.mono_start_ns > 3e8]
+    assert slept == [40 + 10 - 2]
+    assert all(record.loss is not None for record in records if record.breakdown is not None)
+    assert any(record.loss is None for record in whole)
+    status = ended.status()
+    assert (status.steps, status.hooks_off, status.ended) == (158 - 2 - 3, {}, True)
+
+
 ELSEWHERE = """
 import threading
 import torch
