@@ -96,7 +96,7 @@ def test_a_typical_step_can_be_chosen(browser: Any, page: Path) -> None:
     opened(browser, page)
     figure = browser.find_element("css selector", "canvas.lanes").find_element("xpath", "..")
     longest, typical = figure.find_elements("css selector", "[data-step]")
-    assert (longest.text, typical.text) == ("longest: step 7, 40.0 ms", "typical: step 9, 36.0 ms")
+    assert (longest.text, typical.text) == ("slowest: step 7, 40.0 ms", "typical: step 9, 36.0 ms")
     browser.execute_script("arguments[0].click()", typical)
     assert span(browser) == (0.0, 36.0)
     assert [one.get_attribute("aria-pressed") for one in (longest, typical)] == ["false", "true"]
@@ -151,5 +151,5 @@ def test_the_data_of_each_chart_is_saved(browser: Any, page: Path, tmp_path: Pat
     )
     lines = (tmp_path / "2node_timeline.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "rank,host,doing,start_ms,end_ms,waits_for_rank,global_step"
-    assert lines[2] == "0,gpu-0.cluster.example.org,waiting for another rank,1,2,0,7"
+    assert lines[2] == '0,gpu-0.cluster.example.org,"waiting for another rank, for any reason",1,2,0,7'
     assert len(lines) == 1 + 8 * (40 + 36)
