@@ -31,7 +31,7 @@ def test_everything_is_written_and_the_verdict_printed(tmp_path: Path) -> None:
     alias.symlink_to("cpu_2node/run_7")
     result = invoke(str(alias))
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("data_loading: Ranks wait for a data loader up to ")
+    assert result.output.startswith("data_loading: Data loading takes up to ")
     assert json.loads(run.analysis.read_text())["verdict"]["kind"] == "data_loading"
     for path in (run.report, run.plot_png, run.plot_svg, run.cpu_csv):
         assert path.stat().st_size > 0

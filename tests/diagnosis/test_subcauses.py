@@ -83,11 +83,11 @@ def hooked(*workers: int | None) -> dict[int, InstrumentRecord]:
 @pytest.mark.parametrize(
     ("workers", "ranks", "sub_cause", "said"),
     [
-        ((0, 0), [], "no_workers", "num_workers of the DataLoader is 0"),
-        ((0, 2), [1], "workers_saturated", "raise num_workers of the DataLoader, now 2"),
-        ((0, 2), [], NOT_DETERMINED, "move preprocessing"),
-        ((None, None), [], NOT_DETERMINED, "move preprocessing"),
-        ((), [], NOT_DETERMINED, "move preprocessing"),
+        ((0, 0), [], "no_workers", "set the DataLoader's `num_workers` to 2"),
+        ((0, 2), [1], "workers_saturated", "raise the DataLoader's `num_workers`, now 2"),
+        ((0, 2), [], NOT_DETERMINED, "preprocess the samples"),
+        ((None, None), [], NOT_DETERMINED, "preprocess the samples"),
+        ((), [], NOT_DETERMINED, "preprocess the samples"),
     ],
 )
 def test_the_workers_of_an_own_program_are_those_that_its_hooks_saw(
